@@ -1,5 +1,7 @@
 # `make demo`: install and compare topologies on real data.  `make check`: formatting, lint, types,
-# spelling and links.  `make test`: install and run the suite.
+# spelling and links.  `make test`: install and run the suite.  `make package`: build the wheel, and
+# test it in a new environment, of PYTHON=python3.x.  `make oldest`: the same with the oldest versions
+# of the dependencies (downloads gigabytes: torch of PyPI).
 PYTHON ?= python3
 DATA ?=
 JOBS ?= 2
@@ -9,7 +11,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PAGES := README.md CONTRIBUTING.md CHANGELOG.md $(wildcard docs/*.md)
 
-.PHONY: demo test check install clean
+.PHONY: demo test check package oldest install clean
 
 demo: install
 	$(BIN)/python -m analysis.convergence_study --out "$(OUT)" $(if $(DATA),--data "$(DATA)")
@@ -24,6 +26,12 @@ check: install
 	$(BIN)/pyright
 	$(BIN)/codespell $(PAGES) topofl analysis/*.py analysis/*/*.py paper_figures --skip "*.html,*.js,*.css"
 	$(BIN)/md-dead-link-check
+
+package: install
+	PYTHON="$(PYTHON)" BIN="$(BIN)" .ci/package
+
+oldest: install
+	PYTHON="$(PYTHON)" BIN="$(BIN)" .ci/package constraints-oldest.txt
 
 install: $(STAMP)
 

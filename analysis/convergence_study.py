@@ -31,6 +31,8 @@ from topofl import (
 )
 from topofl.toolkit import save_picture
 
+from .program import as_installed
+
 __all__ = [
     "CONTENDERS",
     "Contender",
@@ -412,7 +414,7 @@ def _slug(label: str) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the study from the command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m analysis.convergence_study", description=__doc__
+        prog=as_installed("python -m analysis.convergence_study"), description=as_installed(__doc__)
     )
     parser.add_argument(
         "--data",

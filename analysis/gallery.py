@@ -18,6 +18,8 @@ import numpy as np
 from topofl import Topology, TopologySequence, topologies
 from topofl.toolkit import build_topology, first_rounds, parse_spec, save_picture, stream
 
+from .program import as_installed
+
 __all__ = ["EXAMPLES", "MORE", "STRIP", "caption", "draw", "draw_strip", "example", "index", "main"]
 
 Graph: TypeAlias = Topology | TopologySequence
@@ -118,7 +120,9 @@ def index() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the gallery from the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m analysis.gallery", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog=as_installed("python -m analysis.gallery"), description=as_installed(__doc__)
+    )
     parser.add_argument(
         "--out", type=Path, default=Path("out", "gallery"), help="folder (default out/gallery)"
     )

@@ -27,6 +27,8 @@ import numpy as np
 import topofl
 from topofl import algorithms, data, models, topologies
 
+from .program import as_installed
+
 __all__ = ["KilledRun", "main", "trials"]
 
 N = 16
@@ -171,8 +173,8 @@ def _wrong(folder: Path, whole: dict[str, np.ndarray]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the trials from the command line; returns the exit code, which is 1 if a bit differs."""
     parser = argparse.ArgumentParser(
-        prog="python -m analysis.kill_and_resume",
-        description=__doc__,
+        prog=as_installed("python -m analysis.kill_and_resume"),
+        description=as_installed(__doc__),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--kills", type=int, default=200, help="processes to kill (default 200)")

@@ -188,7 +188,13 @@ def probed_of(setting: MemoryCase, *, timeout: float = 600) -> int:
 def _in_a_process(setting: MemoryCase, task: str, timeout: float) -> int:
     if not Path("/proc/self/clear_refs").exists():
         raise OSError("peak memory can only be measured on Linux, whose /proc reports it")
-    command = [sys.executable, "-m", "analysis.peak_memory", task, json.dumps(asdict(setting))]
+    command = [
+        sys.executable,
+        "-m",
+        f"{__package__}.peak_memory",
+        task,
+        json.dumps(asdict(setting)),
+    ]
     folders = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
     done = subprocess.run(

@@ -33,6 +33,7 @@ from topofl import Table, algorithms, callbacks, data, models, topologies
 from topofl.callbacks import Callback, Event
 
 from .benchmark.steps.memory import process_bytes
+from .program import as_installed
 
 __all__ = ["Check", "Sample", "Slope", "Soak", "checks", "measure", "slope", "table"]
 
@@ -289,8 +290,8 @@ def _resumed(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the soak test from the command line; returns the exit code, 1 if a check fails."""
     parser = argparse.ArgumentParser(
-        prog="python -m analysis.soak",
-        description=__doc__,
+        prog=as_installed("python -m analysis.soak"),
+        description=as_installed(__doc__),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(

@@ -11,12 +11,16 @@ from collections.abc import Sequence
 
 from topofl import cli
 
+from .program import as_installed
+
 __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report from the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m analysis.spectral_report", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog=as_installed("python -m analysis.spectral_report"), description=as_installed(__doc__)
+    )
     parser.add_argument("specs", nargs="+", metavar="SPEC", help="a graph: name[:n][,key=value]*")
     parser.add_argument(
         "--out", default="report.html", metavar="FILE", help="where to write (default report.html)"

@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 from topofl import Table
 
+from .program import as_installed
+
 __all__ = ["CASES", "Start", "main", "measure", "modules_loaded_by", "table"]
 
 CASES: Mapping[str, Sequence[str]] = {
@@ -95,7 +97,9 @@ def table(found: Mapping[str, Sequence[Start]], modules: Mapping[str, int]) -> T
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table and the load of the machine; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m analysis.start_up", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog=as_installed("python -m analysis.start_up"), description=as_installed(__doc__)
+    )
     parser.add_argument("--repeats", type=int, default=7, help="turns to measure (default: 7)")
     options = parser.parse_args(argv)
     if options.repeats < 1:

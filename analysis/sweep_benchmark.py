@@ -18,13 +18,14 @@ import tempfile
 import time
 from pathlib import Path
 
+from topofl.config import dumps
 from topofl.runs import RunStore, Sweep, sweep
 
 __all__ = ["kills", "listing", "overhead"]
 
 BASE = {
     "data": {"name": "digits", "partition": "dirichlet_per_class", "n": 20},
-    "algorithm": "dsgd,lr=0.1",
+    "algorithm": {"name": "dsgd", "lr": 0.1},
     "run": {"rounds": 50},
 }
 GRID = {
@@ -38,9 +39,10 @@ def overhead(runs: int, jobs: int) -> dict[str, float]:
     """Return the time of a whole sweep in a new process over (sum of run times / processes)."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        _start(Path(folder), runs, jobs).wait()
+        store = Path(folder, "store")
+        _start(store, runs, jobs).wait()
         seconds = time.perf_counter() - start
-        stored = RunStore(Path(folder)).runs()
+        stored = RunStore(store).runs()
     if len(stored) != runs:
         raise RuntimeError(f"{len(stored)} of {runs} runs were stored; run the sweep by itself")
     total = sum(run.note["seconds"] for run in stored)
@@ -88,36 +90,55 @@ def kills(times: int, runs: int, jobs: int, seed: int = 0) -> dict[str, float]:
 
 
 def listing(runs: int) -> dict[str, float]:
-    """Return the seconds to list and summarize a store of many runs, copies of one run."""
+    """Return the seconds to list and to summarize many runs: copies of one run, 20 settings."""
     with tempfile.TemporaryDirectory() as folder:
         store = RunStore(Path(folder))
-        sweep(BASE, {"topology": ["ring"]}, seeds=1, store=folder, progress=False)
+        sweep(
+            BASE, {"topology": ["ring"], "data.alpha": [1.0]}, seeds=1, store=folder, progress=False
+        )
         (one,) = store.runs()
         text = json.loads((one.folder / "run.json").read_text())
         for k in range(runs - 1):
             copy = Path(folder, f"{k:016x}")
             copy.mkdir()
-            text["tables"]["run"]["seed"] = k + 1
+            text["tables"]["run"]["seed"] = (k + 1) // POINTS
+            text["tables"]["data"]["alpha"] = float((k + 1) % POINTS + 1)
             (copy / "run.json").write_text(json.dumps(text, indent=1))
         start = time.perf_counter()
         found = store.runs()
         listed = time.perf_counter() - start
-        command = [sys.executable, "-m", "topofl", "runs", folder, "--columns", "run.seed"]
-        start = time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        seconds = time.perf_counter() - start
-    return {"runs": len(found), "seconds to list": listed, "seconds of topofl runs": seconds}
+        shell = _seconds_of("runs", folder, "--columns", "run.seed")
+        summarized = _seconds_of(
+            *("compare", folder, "--group-by", "alpha", "--baseline", "1.0", "--target", "0.5")
+        )
+    return {
+        "runs": len(found),
+        "seconds to list": listed,
+        "seconds of topofl runs": shell,
+        "seconds of topofl compare --group-by": summarized,
+    }
+
+
+def _seconds_of(*words: str) -> float:
+    """Return the time of a command of topofl, start-up included."""
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "topofl", *words]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - start
 
 
 def _start(store: Path, runs: int, jobs: int) -> subprocess.Popen[bytes]:
-    """Start a sweep in a process group of its own."""
-    command = [sys.executable, "-m", __spec__.name if __spec__ else "analysis.sweep_benchmark"]
-    command += ["sweep", "--store", str(store), "--runs", str(runs), "--jobs", str(jobs)]
-    return subprocess.Popen(command, start_new_session=True)
+    """Start ``topofl sweep`` in a process group of its own."""
+    base = store.with_name(f"{store.name}.toml")
+    base.write_text(dumps(BASE))
+    grid = [f"{key}={','.join(map(str, values))}" for key, values in GRID.items()]
+    command = [sys.executable, "-m", "topofl", "sweep", str(base), "--grid", *grid]
+    command += ["--seeds", str(runs // POINTS), "--jobs", str(jobs), "--store", str(store)]
+    return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
 
 
-def _swept(store: Path, runs: int, jobs: int = 1) -> Sweep:
-    return sweep(BASE, GRID, seeds=runs // POINTS, store=store, jobs=jobs, progress=False)
+def _swept(store: Path, runs: int) -> Sweep:
+    return sweep(BASE, GRID, seeds=runs // POINTS, store=store, progress=False)
 
 
 def _stamps(store: Path) -> dict[str, int]:
@@ -127,16 +148,14 @@ def _stamps(store: Path) -> dict[str, int]:
 
 def main() -> None:
     """Run one measurement and print its numbers."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("what", choices=["overhead", "kills", "listing", "sweep"])
+    parser = argparse.ArgumentParser(
+        description="Measure sweeps: overhead over the ideal, repeated kills, listing of many runs."
+    )
+    parser.add_argument("what", choices=["overhead", "kills", "listing"])
     parser.add_argument("--runs", type=int, default=200, help="a multiple of 20")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--store", type=Path)
     options = parser.parse_args()
-    if options.what == "sweep":
-        _swept(options.store, options.runs, options.jobs)
-        return
     found = {
         "overhead": lambda: overhead(options.runs, options.jobs),
         "kills": lambda: kills(options.kills, options.runs, options.jobs),

@@ -120,8 +120,8 @@ class Browser:
         return result["result"].get("value")
 
     def press(self, key: str) -> None:
-        """Press a key, such as Tab or Enter."""
-        code = {"Tab": 9, "Enter": 13, " ": 32}[key]
+        """Press a key, such as Tab, Enter or ArrowRight."""
+        code = {"Tab": 9, "Enter": 13, " ": 32, "ArrowRight": 39}[key]
         text = {"Enter": "\r", " ": " "}.get(key)
         name = {" ": "Space"}.get(key, key)
         common = {"key": key, "code": name, "windowsVirtualKeyCode": code}

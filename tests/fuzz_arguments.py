@@ -11,6 +11,7 @@ import matplotlib as mpl
 import matplotlib.pyplot  # so that `mpl` has it, and `figure`, whatever ran before
 import networkx as nx
 import numpy as np
+import pandas as pd
 import scipy.sparse as sparse
 import torch
 
@@ -32,7 +33,7 @@ RESULTS = {
         "Table",
         "TopologyError",
     ),
-    *("Cost", "GeometricBound", "PushSumConstants"),
+    *("Cost", "GeometricBound", "PushSumConstants", "RoundTime"),
     *("GradientStatistics", "HeterogeneitySpectrum", "PredictedDeviation"),
 }
 """What only the library makes: exceptions, and records of results without checks of their own."""
@@ -87,6 +88,11 @@ def _values() -> dict[str, Any]:
         **{"reward": lambda models_, i: 0.0, "generate": lambda t: graph},
         **{"MixingSequence.generate": lambda t: weights},
         **{"from_arrays.x": np.eye(8), "y": [0, 1] * 4},
+        **{
+            "frame": pd.DataFrame({"a": range(8), "k": ["x", "y"] * 4}),
+            "from_dataframe.label": "k",
+        },
+        **{"from_huggingface.dataset": "nowhere"},
         **{"inputs": torch.eye(8), "labels": torch.arange(8) % 2},
         **{"n_classes": 2, "name": "name", "train": np.arange(6)},
         **{"val": np.array([6]), "test": np.array([7])},
@@ -120,7 +126,8 @@ def _values() -> dict[str, Any]:
         **{"dispfl.rounds": 3},
         "summarize.runs": {"ring": [_history(0.5), _history(0.6)], "star": _history(0.4)},
         **{"run.progress": False, "dcliques.n": 8, "clique_size": 4, "degree": 2},
-        **{"batch_size": 4},
+        **{"batch_size": 4, "hardware": {"compute": 0.1, "latency": 0.2}, "compute": 0.1},
+        **{"round_time.n_parameters": 10, "step_seconds.steps": 1},
     }
 
 
@@ -138,11 +145,14 @@ GIVEN = {
     "designed": ("degree", "n"),
     "neighborhood_heterogeneity": ("label_counts",),
     "predicted_deviation": ("model", "batch_size"),
+    "round_time": ("n_parameters",),
+    "step_seconds": ("steps",),
     "heterogeneity_spectrum": ("label_counts",),
     "run": ("topology", "progress"),
     "estimate": ("topology",),
     "effective_resistance": ("u", "v"),
     "from_arrays": ("y",),
+    "from_dataframe": ("label",),
     **{name: tuple(row.required) for name, row in ALGORITHMS.items()},
 }
 """Arguments with defaults that are given too, to be quick or to be understood."""

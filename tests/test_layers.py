@@ -193,17 +193,28 @@ ROOMS = {
     ],
     "advice": ["budget calls calibration prediction reasons result", "candidates", "recommend"],
     "data": [
-        *("_pixels _split", "dataset", "arrays augment _assignment", "torch_datasets", "partition"),
+        *(
+            "_pixels _split _labels",
+            "dataset",
+            "arrays augment _assignment",
+            "torch_datasets",
+            "partition",
+        ),
         *("partitioners edits", "readers"),
     ],
     "metrics": [
         "_rounds _declaration",
-        *("averaging data_fit cost", "changing", "push_sum shape", "hops", "_columns", "compare"),
+        *("averaging data_fit cost", "changing", "push_sum shape", "hops", "seconds"),
+        *("_columns", "compare"),
         "over_rounds plots",
     ],
     "summary": [
         "verdicts cells sources settings",
         *("curves statistics", "collected", "targets pairs", "plots", "tables", "summarize"),
+    ],
+    "runs": [
+        *("curves run cost records", "private datasets probe recorded", "stored", "work points"),
+        *("plan execute", "live", "sweep", "search dry clusters"),
     ],
     "topologies": ["_generator _common", "static", "cliques", "changing from_data operations"],
 }

@@ -1,6 +1,8 @@
 """What ``import topofl`` and short commands load, counted in new processes; nothing is timed."""
 
 import copy
+import json
+import os
 import pickle
 import subprocess
 import sys
@@ -25,7 +27,11 @@ COMMANDS = {
     "list": ["list"],
     "list of a kind": ["list", "topology"],
     "list of columns": ["list", "metric"],
+    "list as JSON": ["list", "--json"],
+    "completion": ["completion", "bash"],
+    "new": ["new", os.devnull],
     "wrong command": ["lsit"],
+    "wrong option": ["run", "--sket"],
     "wrong kind": ["list", "topolgy"],
 }
 
@@ -138,3 +144,77 @@ def test_results_can_be_pickled_before_their_module_is_loaded(tmp_path):
     code = f"import pickle\ngraph, _ = pickle.load(open({str(path)!r}, 'rb'))\nassert graph.n == 5"
     assert "topofl.engine" in loaded_by(code)
     assert copy.deepcopy(topofl.Compute()) == topofl.Compute()
+
+
+SIDE_EFFECTS = """
+import json, locale, logging, os, pkgutil, random, signal, sys, warnings
+import matplotlib, numpy, torch
+import networkx, pandas, PIL, scipy, sklearn, torch_geometric, tqdm.auto
+import matplotlib.figure, sklearn.datasets, sklearn.linear_model, torch_geometric.data  # as topofl
+
+def state():
+    return {
+        "torch threads": [torch.get_num_threads(), torch.get_num_interop_threads()],
+        "torch seed": torch.initial_seed(),
+        "torch random state": torch.get_rng_state().sum().item(),
+        "numpy random state": str(numpy.random.get_state()),
+        "random state": str(random.getstate()),
+        "torch settings": [
+            str(torch.get_default_dtype()), torch.is_grad_enabled(),
+            torch.get_deterministic_debug_mode(),
+            torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark,
+            torch.backends.mkldnn.enabled,
+        ],
+        "numpy settings": [str(numpy.geterr()), str(numpy.get_printoptions())],
+        "matplotlib": str(dict.items(matplotlib.rcParams)),
+        "pyplot": "matplotlib.pyplot" in sys.modules,
+        "warnings": [str(warnings.filters), str(warnings.showwarning)],
+        "logging": [str(logging.root.handlers), logging.root.level],
+        "signals": [str(signal.getsignal(signal.SIGINT)), str(signal.getsignal(signal.SIGTERM))],
+        "hooks": [str(sys.excepthook), str(sys.stdout), str(sys.path)],
+        "environment": dict(os.environ),
+        "locale": locale.setlocale(locale.LC_ALL),
+        "folder": os.getcwd(),
+    }
+
+def import_all():
+    import topofl
+    for module in pkgutil.walk_packages(topofl.__path__, "topofl."):
+        if not module.name.endswith("__main__"):
+            __import__(module.name)
+    return sum(name.startswith("topofl.") for name in sys.modules)
+
+before = state()
+count = {imported}
+after = state()
+print(json.dumps([count, [key for key in before if before[key] != after[key]]]))
+"""
+"""A program that prints which settings of the process an import changes."""
+
+
+def changed_by(imported):
+    """Return the number of modules that are imported, and the settings that this changes."""
+    code = SIDE_EFFECTS.replace("{imported}", imported)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def test_importing_every_module_changes_nothing_else():
+    count, changed = changed_by("import_all()")
+    assert count > 200
+    assert changed == []
+
+
+def test_changes_would_be_seen():
+    changes = {
+        "torch threads": "torch.set_num_threads(torch.get_num_threads() + 1)",
+        "torch random state": "torch.manual_seed(5)",
+        "numpy random state": "numpy.random.seed(5)",
+        "matplotlib": "matplotlib.use('svg')",
+        "pyplot": "__import__('matplotlib.pyplot')",
+        "warnings": "warnings.simplefilter('ignore')",
+        "logging": "logging.basicConfig()",
+    }
+    made = f"[str({'), str('.join(changes.values())})]"
+    assert set(changes) <= set(changed_by(made)[1])

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 import scipy.sparse as sparse
 
@@ -15,6 +14,9 @@ from topofl._support.arrays import Header, read_array, read_arrays
 from topofl._support.check import check_nodes, check_switch, shown
 from topofl._support.files import check_regular
 from topofl.topology import Topology, as_topology
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 __all__ = ["read_graph"]
 
@@ -90,6 +92,8 @@ def _read(path: Path, directed: bool) -> Any:
         case ".npy":
             return np.atleast_2d(read_array(path))
         case suffix:
+            import networkx as nx
+
             content = _checked_bytes(path)
             if suffix == ".edgelist":
                 empty = nx.DiGraph() if directed else nx.Graph()
@@ -108,7 +112,7 @@ def _checked_bytes(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _read_edges(text: str, graph: nx.Graph) -> nx.Graph:
+def _read_edges(text: str, graph: "nx.Graph") -> "nx.Graph":
     """Add the edges of an edge list to the graph and return it; ``#`` starts a comment."""
     for k, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
@@ -121,7 +125,7 @@ def _read_edges(text: str, graph: nx.Graph) -> nx.Graph:
     return graph
 
 
-def _add_edge(graph: nx.Graph, u: str, v: str, weight: float, line: int) -> None:
+def _add_edge(graph: "nx.Graph", u: str, v: str, weight: float, line: int) -> None:
     """Add the edge of a line, or raise ``ValueError`` if the edge already has another weight."""
     before = graph.get_edge_data(u, v, {"weight": weight})["weight"]
     if before != weight:
@@ -137,7 +141,7 @@ def _add_edge(graph: nx.Graph, u: str, v: str, weight: float, line: int) -> None
     graph.add_edge(u, v, weight=weight)
 
 
-def _with_integer_labels(graph: nx.Graph) -> nx.Graph:
+def _with_integer_labels(graph: "nx.Graph") -> "nx.Graph":
     """Return the graph with sorted integer labels if all its labels are whole numbers.
 
     Whole numbers are written in ASCII digits without leading zeros. A node order that

@@ -86,6 +86,11 @@ class Times:
         return self.description
 
     @property
+    def is_random(self) -> bool:
+        """Whether durations are drawn."""
+        return self.factor is not _constant_factor
+
+    @property
     def description(self) -> str:
         """The distribution as text for settings, such as ``"exponential(2)"``."""
         mean = np.asarray(self.mean)
@@ -172,7 +177,7 @@ class Clock:
 
     def __post_init__(self) -> None:
         for name in ("compute", "delay"):
-            object.__setattr__(self, name, _as_times(name, getattr(self, name)))
+            object.__setattr__(self, name, as_times(f"clock.{name}", getattr(self, name)))
         if self.bandwidth is not None:
             bandwidth = check_positive("clock.bandwidth", self.bandwidth)
             object.__setattr__(self, "bandwidth", bandwidth)
@@ -199,14 +204,14 @@ class Clock:
 
     def steps(self, rng: np.random.Generator, nodes: Any) -> np.ndarray:
         """Return the seconds that one local step takes at each of `nodes`."""
-        return _draw("compute", self.compute, rng, len(nodes), np.asarray(nodes))
+        return _draw("clock.compute", self.compute, rng, len(nodes), np.asarray(nodes))
 
     def messages(
         self, rng: np.random.Generator, senders: Any, receivers: Any, nbytes: Any
     ) -> np.ndarray:
         """Return the seconds that each message takes; `nbytes` is one number or one per message."""
         places = (np.asarray(senders), np.asarray(receivers))
-        seconds = _draw("delay", self.delay, rng, len(senders), *places)
+        seconds = _draw("clock.delay", self.delay, rng, len(senders), *places)
         return seconds if self.bandwidth is None else seconds + np.asarray(nbytes) / self.bandwidth
 
 
@@ -259,16 +264,17 @@ TRIAL_DRAWS = (1, 16)
 
 
 def _draw(
-    name: str, times: Any, rng: np.random.Generator, count: int, *places: np.ndarray
+    argument: str, times: Any, rng: np.random.Generator, count: int, *places: np.ndarray
 ) -> np.ndarray:
     """Return random seconds, or raise ``ValueError`` if a drawn factor is invalid."""
-    factors = _drawn_factors(name, times, rng, count)
+    factors = drawn_factors(argument, times, rng, count)
     return factors * (times.mean[places] if times.mean.ndim else float(times.mean))
 
 
-def _drawn_factors(name: str, times: Times, rng: np.random.Generator, count: int) -> np.ndarray:
-    """Return `count` drawn and checked factors; `name` is the argument of the clock."""
-    argument = f"`factor` of `clock.{name}`"
+def drawn_factors(argument: str, times: Times, rng: np.random.Generator, count: int) -> np.ndarray:
+    """Return `count` drawn and checked factors of times that are the named argument."""
+    positive = argument.endswith("compute")
+    argument = f"`factor` of `{argument}`"
     try:
         made = times.factor(rng, count)
     except StopIteration as error:
@@ -286,7 +292,6 @@ def _drawn_factors(name: str, times: Times, rng: np.random.Generator, count: int
             f"{argument} must return an array of `count` numbers, shape ({count},), got {got}; "
             "draw them as in rng.exponential(size=count)"
         )
-    positive = name == "compute"
     bad = ~np.isfinite(factors) | (factors <= 0 if positive else factors < 0)
     if bad.any():
         bound = "above 0, since a step takes time" if positive else "of at least 0"
@@ -299,20 +304,24 @@ def _drawn_factors(name: str, times: Times, rng: np.random.Generator, count: int
     return factors
 
 
-def _as_times(name: str, value: Any) -> Times:
-    """Return an argument of a clock as :class:`Times`, checked with trial draws."""
-    argument = f"clock.{name}"
+def as_times(argument: str, value: Any) -> Times:
+    """Return an argument as :class:`Times`, checked with trial draws.
+
+    The name of the argument says whose seconds they are: those of steps if it ends in "compute",
+    else those of messages.
+    """
+    positive = argument.endswith("compute")
     if isinstance(value, str):
         value = _from_text(argument, value)
     mean = _table(argument, value.mean if isinstance(value, Times) else value)
-    ndim = 1 if name == "compute" else 2
+    ndim = 1 if positive else 2
     if mean.ndim not in (0, ndim) or len(set(mean.shape)) > 1:
         table = "one per node, shape (n,)" if ndim == 1 else "one per link, shape (n, n)"
         raise ValueError(f"`{argument}` must be one number or {table}, got shape {mean.shape}")
-    _check_seconds(argument, mean, positive=name == "compute")
+    _check_seconds(argument, mean, positive=positive)
     times = replace(value, mean=mean) if isinstance(value, Times) else Times(mean)  # pyright: ignore[reportArgumentType]
     for count in TRIAL_DRAWS:
-        _drawn_factors(name, times, np.random.default_rng(0), count)
+        drawn_factors(argument, times, np.random.default_rng(0), count)
     return times
 
 
@@ -343,8 +352,8 @@ def _check_seconds(argument: str, seconds: np.ndarray, *, positive: bool) -> Non
 
 def _table(argument: str, value: Any) -> np.ndarray:
     """Return a number or table as a read-only array, or raise an error that names the argument."""
-    if np.ndim(value) == 0:
-        if not isinstance(value, float | np.ndarray):
+    if isinstance(value, str) or not hasattr(value, "__len__"):
+        if not isinstance(value, float):
             value = check_number(argument, value)
         array = np.array(value, dtype=np.float64)
     else:

@@ -2,8 +2,9 @@
 
 ``python -m analysis.advice --data DIR --out analysis/results/advice`` asks for advice in each case
 below, trains every candidate with D-SGD, and writes ``advice.md``: how many more rounds the first
-choice needs than the best candidate. The same command continues an interrupted one. DIR contains
-the folder ``mnist``; without it the cases on the embedded digits are computed.
+choice needs than the best candidate. Training runs are kept in the folder ``runs`` (``topofl runs``
+lists them), advice in ``predictions.jsonl``; the same command continues an interrupted one. DIR
+contains the folder ``mnist``; without it the cases on the embedded digits are computed.
 
 Everything here was fixed before the first run:
 
@@ -31,10 +32,10 @@ import torch
 
 from topofl import data
 
-from ..study.run import Records
+from ..program import as_installed
 from .cases import CASES, SEEDS
 from .report import page
-from .runs import compute, outcome, tuned_rate
+from .runs import compute, outcome, records_of, tuned_rate
 
 __all__ = ["main"]
 
@@ -42,19 +43,18 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the validation from the command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m analysis.advice",
-        description=__doc__,
+        prog=as_installed("python -m analysis.advice"),
+        description=as_installed(__doc__),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--data", type=Path, help="folder with the folder mnist")
     parser.add_argument("--out", type=Path, default=Path("out", "advice"), help="folder of results")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
-    records = Records(options.out / "records.jsonl")
     datasets = {"digits": data.digits()}
     if options.data is not None:
         datasets["MNIST"] = data.mnist(options.data / "mnist")
-    found = []
+    records, found = records_of(options.out, CASES, datasets), []
     for case in CASES:
         if case.dataset not in datasets:
             continue

@@ -1,44 +1,27 @@
 """Training runs of the validation, each computed once, and the outcomes of cases."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.stats import spearmanr
-from tqdm.auto import tqdm
 
-import topofl
-from topofl import DivergenceError, algorithms, data, topologies
+from topofl import Compute, algorithms, data, topologies
 from topofl.advice.calibration import stored
 from topofl.advice.prediction import horizon, noise_of
 from topofl.metrics.data_fit.labels import label_spread
+from topofl.runs.run import digest_of
 
-from ..study.cells import TUNING_SEED
-from ..study.run import Records
+from ..study.cells import TUNING_GRAPH, TUNING_SEED, Cell
+from ..study.records import Records, train
 from ..study.scenarios import RATES
 from ..study.tables import TARGET, reached_at
 from .cases import SEEDS, Case
 
-__all__ = ["Outcome", "RecordKey", "compute", "outcome", "tuned_rate"]
-
-
-@dataclass(frozen=True)
-class RecordKey:
-    """What a result is of: advice (``"done"``), a run, or a run that chooses a learning rate."""
-
-    kind: str
-    case: str
-    seed: int
-    graph: str = ""
-    lr: float = 0.0
-
-    @property
-    def key(self) -> str:
-        """Text that identifies it in the file of results."""
-        return json.dumps([self.kind, self.case, self.seed, self.graph, self.lr])
+__all__ = ["Outcome", "compute", "outcome", "records_of", "tuned_rate"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,40 +86,68 @@ class Outcome:
         return float(np.mean(found))
 
 
-def _train(case: Case, clients: data.Partition, graph: Any, lr: float, seed: int) -> dict[str, Any]:
-    """Return accuracy and rounds of the evaluations of a run."""
-    try:
-        history = topofl.run(
-            algorithms.dsgd(lr, batch_size=case.batch_size),
-            model=case.model(),
-            clients=clients,
-            topology=graph,
-            rounds=case.rounds,
-            evaluation=1 if case.dataset == "digits" else 2,
-            compute=topofl.Compute(device="cpu", on_disconnected="allow"),
-            seed=seed,
-            progress=False,
-        )
-    except DivergenceError:
-        return {"diverged": True}
-    accuracy = history["accuracy"].mean(axis=1)
-    return {
-        "curve": [round(float(value), 5) for value in accuracy],
-        "rounds": history["round"].tolist(),
-    }
+def records_of(
+    folder: Path, cases: Sequence[Case], datasets: Mapping[str, data.Dataset]
+) -> Records:
+    """Return the results of cases in a folder."""
+    named = {case.name: case for case in cases}
+    digests = {name: digest_of(dataset) for name, dataset in datasets.items()}
+
+    def about(name: str) -> list[Any]:
+        case = named[name]
+        return [case.n, case.rounds, case.batch_size, digests[case.dataset]]
+
+    return Records(folder, about)
+
+
+def _cell(case: Case, seed: int, graph: str = "") -> Cell:
+    return Cell(case.name, case.partition, "D-SGD", seed, graph)
+
+
+def _train(
+    case: Case,
+    clients: data.Partition,
+    graphs: Mapping[str, Any],
+    rates: Sequence[float],
+    seed: int,
+    records: Records,
+) -> None:
+    """Perform the runs on graphs with learning rates that are missing, in this process."""
+
+    def arguments(point: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "algorithm": algorithms.dsgd(point["lr"], batch_size=case.batch_size),
+            "model": case.model(),
+            "clients": clients,
+            "topology": graphs[point["cell"].graph],
+            "rounds": case.rounds,
+            "evaluation": 1 if case.dataset == "digits" else 2,
+            "compute": Compute(device="cpu", on_disconnected="allow"),
+            "seed": seed,
+        }
+
+    runs = [(_cell(case, seed, name), lr) for name in graphs for lr in rates]
+    train(runs, records, arguments, title=case.name)
+    if records.failed:
+        raise RuntimeError(f"training: {records.failures}; the same command tries them again")
 
 
 def tuned_rate(case: Case, dataset: data.Dataset, records: Records) -> float:
     """Return the tuned learning rate; see the module's docstring."""
     clients = case.split(dataset, n=case.n, seed=TUNING_SEED)
     graph = topologies.random_regular(case.n, 4, seed=TUNING_SEED)
-    mean = {}
-    for lr in RATES:
-        job = RecordKey("tune", case.name, TUNING_SEED, "4-regular", lr)
-        if job not in records:
-            records.add(job, _train(case, clients, graph, lr, TUNING_SEED))
-        mean[lr] = float(np.mean(records[job].get("curve", -1.0)))
+    _train(case, clients, {TUNING_GRAPH: graph}, RATES, TUNING_SEED, records)
+    mean = {
+        lr: float(np.mean(_outcomes(case, TUNING_SEED, TUNING_GRAPH, lr, records).get("curve", -1)))
+        for lr in RATES
+    }
     return max(RATES, key=mean.__getitem__)
+
+
+def _outcomes(case: Case, seed: int, graph: str, lr: float, records: Records) -> Mapping[str, Any]:
+    found = records.outcomes(_cell(case, seed, graph), lr)
+    assert found is not None  # it was performed
+    return found
 
 
 def _advised(case: Case, clients: data.Partition, lr: float, seed: int) -> tuple[Any, float]:
@@ -152,19 +163,15 @@ def _advised(case: Case, clients: data.Partition, lr: float, seed: int) -> tuple
 
 def compute(case: Case, dataset: data.Dataset, lr: float, seed: int, records: Records) -> None:
     """Compute and keep the advice and all runs of a case and a seed that are missing."""
-    done = RecordKey("done", case.name, seed)
-    if done in records:
+    if records.prediction(_cell(case, seed)) is not None:
         return
     clients = case.split(dataset, n=case.n, seed=seed)
     found, noise_ratio = _advised(case, clients, lr, seed)
     graphs = {candidate.name: candidate.topology for candidate in found.candidates}
     graphs["complete"] = topologies.fully_connected(case.n)
-    for name, graph in tqdm(graphs.items(), desc=case.name, disable=None):
-        job = RecordKey("run", case.name, seed, name, lr)
-        if job not in records:
-            records.add(job, _train(case, clients, graph, lr, seed))
+    _train(case, clients, graphs, [lr], seed, records)
     rows = [[c.name, c.heterogeneity, c.noise, c.deviation] for c in found.candidates]
-    records.add(done, {"noise ratio": noise_ratio, "candidates": rows})
+    records.add(_cell(case, seed), {"noise ratio": noise_ratio, "candidates": rows})
 
 
 def outcome(case: Case, lr: float, records: Records) -> Outcome:
@@ -175,9 +182,9 @@ def outcome(case: Case, lr: float, records: Records) -> Outcome:
     curve = stored().curve("default", horizon(lr, case.rounds, stored().hops))
     assert curve is not None  # no case has fewer rounds than hops
     for k, seed in enumerate(SEEDS):
-        kept = records[RecordKey("done", case.name, seed)]
+        kept = records.prediction(_cell(case, seed))
         runs = {
-            name: records[RecordKey("run", case.name, seed, name, lr)]
+            name: _outcomes(case, seed, name, lr, records)
             for name in ["complete", *(row[0] for row in kept["candidates"])]
         }
         reached = runs["complete"]["curve"]

@@ -29,6 +29,7 @@ import torch
 
 from topofl.engine.options import check_device
 
+from ..program import as_installed
 from .cases import Case
 from .measurements import QUICK, REPORTS, cases_of, quick_cases
 from .report.page import facts_of
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _check(options, cases, chosen)
     except (ValueError, OSError) as error:
-        print(f"python -m analysis.benchmark: error: {error}", file=sys.stderr)
+        print(as_installed(f"python -m analysis.benchmark: error: {error}"), file=sys.stderr)
         return 2
     plan = _plan(options)
     facts = facts_of(plan.device) | {
@@ -119,8 +120,8 @@ def _positive(text: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m analysis.benchmark",
-        description=__doc__,
+        prog=as_installed("python -m analysis.benchmark"),
+        description=as_installed(__doc__),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for name, settings in _OPTIONS.items():

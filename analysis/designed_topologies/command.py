@@ -1,8 +1,9 @@
 """Compare training on designed topologies with D-Cliques and other graphs of equal messages.
 
 ``python -m analysis.designed_topologies --data DIR --out analysis/results/designed`` runs what is
-missing, keeps each result in ``records.jsonl``, and writes ``report.md`` and ``differences.png``.
-DIR contains the folders ``mnist`` and ``cifar10-subset``; without ``--data`` only digits are used.
+missing and writes ``report.md``, ``runs.csv`` and ``differences.png``. Training runs are kept in
+the folder ``runs`` (``topofl runs`` lists them), numbers of graphs in ``predictions.jsonl``. DIR
+contains the folders ``mnist`` and ``cifar10-subset``; without ``--data`` only digits are used.
 
 Protocol, written before the first reported run, but for the item on incomplete comparisons:
 
@@ -48,8 +49,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..program import as_installed
 from .report import write_report
-from .runs import compute
+from .runs import compute, records_of
 from .settings import SEEDS, SETTINGS
 
 __all__ = ["main"]
@@ -62,16 +64,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     seeds = range(options.seeds[0], options.seeds[1] + 1)
     end = time.monotonic() + 60 * options.minutes
     try:
-        records = compute(
+        records = records_of(options.out, options.data)
+        compute(
             options.settings or known,
-            options.out / "records.jsonl",
+            records,
             root=options.data,
             seeds=seeds,
             more=lambda: time.monotonic() < end,
         )
     except (ValueError, OSError) as error:
-        print(f"python -m analysis.designed_topologies: error: {error}", file=sys.stderr)
+        print(
+            as_installed(f"python -m analysis.designed_topologies: error: {error}"), file=sys.stderr
+        )
         return 2
+    if records.failures:
+        print(f"{records.failures}; the same command tries them again")
     for path in write_report(records, options.out):
         print(f"written: {path}")
     return 0
@@ -79,8 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m analysis.designed_topologies",
-        description=__doc__,
+        prog=as_installed("python -m analysis.designed_topologies"),
+        description=as_installed(__doc__),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(

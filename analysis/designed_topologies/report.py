@@ -1,19 +1,19 @@
 """The report: paired differences with intervals, a sentence for each comparison, and a picture."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
+import pandas as pd
 
 from topofl import Table
+from topofl.summary.verdicts import mean_interval
 from topofl.toolkit import save_picture
 
-from ..study.run import Records
-from .runs import designed_job, other_job, rate_of
-from .settings import OTHERS, SEEDS, SETTINGS, Other, Setting
+from ..study.records import Records
+from .runs import designed_cell, known, other_cell, rate_of
+from .settings import OTHERS, SEEDS, SETTINGS, TUNING_SEED, Other, Setting
 
 __all__ = [
     "OUTCOMES",
@@ -50,12 +50,10 @@ class Difference:
 
 def difference(values: Sequence[float] | np.ndarray) -> Difference:
     """Return the mean of at least two differences with its 95 % t-interval."""
-    numbers = np.asarray(values, dtype=float)
-    if len(numbers) < 2:
-        raise ValueError(f"`values` must have at least 2 differences, got {len(numbers)}")
-    mean, k = float(numbers.mean()), len(numbers)
-    half = float(stats.t.ppf(0.975, k - 1) * numbers.std(ddof=1) / np.sqrt(k))
-    return Difference(mean, mean - half, mean + half)
+    interval = mean_interval(values)
+    if interval is None:
+        raise ValueError("`values` must have at least 2 differences, got 1")
+    return Difference(float(np.mean(values)), *interval)
 
 
 @dataclass(frozen=True)
@@ -105,21 +103,20 @@ def _pair(
     setting: Setting, other: Other, seed: int, lr: float, records: Records
 ) -> tuple[dict[str, float], dict[str, float]] | None:
     """Return the records of another graph and of its design; None if one is missing."""
-    job = other_job(setting, other, seed, lr)
-    if job not in records:
+    theirs = known(other_cell(setting, other, seed), lr, records)
+    if theirs is None:
         return None
-    ours = designed_job(setting, records[job]["messages"], seed, lr)
-    return (records[job], records[ours]) if ours in records else None
+    ours = known(designed_cell(setting, theirs["messages"], seed), lr, records)
+    return None if ours is None else (theirs, ours)
 
 
 def further_seeds(records: Records, seeds: Sequence[int] = SEEDS) -> list[int]:
-    """Return the seeds of recorded runs that are not in the protocol."""
-    keys = [json.loads(key) for key in records.found]
-    return sorted({key[SEED] for key in keys if key[0] == "run"} - set(seeds))
+    """Return the seeds of graphs that are not in the protocol."""
+    return sorted({cell.seed for cell in records.cells.values()} - {TUNING_SEED, *seeds})
 
 
 def write_report(records: Records, out: Path, seeds: Sequence[int] = SEEDS) -> list[Path]:
-    """Write the report and the picture of what is known, and return their paths.
+    """Write the report, the runs and the picture of what is known, and return their paths.
 
     Parameters
     ----------
@@ -142,7 +139,20 @@ def write_report(records: Records, out: Path, seeds: Sequence[int] = SEEDS) -> l
         parts += ["", "![Differences with intervals.](differences.png)"]
     report = out / "report.md"
     report.write_text("\n".join([*parts, ""]), encoding="utf-8")
-    return [report, *([_picture(complete, out / "differences.png")] if complete else [])]
+    runs = out / "runs.csv"
+    every = comparisons(records, [*seeds, *further_seeds(records, seeds)])
+    _runs_table(every).to_csv(runs, index=False)
+    return [report, runs, *([_picture(complete, out / "differences.png")] if complete else [])]
+
+
+def _runs_table(found: Sequence[Comparison]) -> pd.DataFrame:
+    """Return one row per run of the pairs: those of another graph, and of its design."""
+    return pd.DataFrame(
+        {"setting": one.setting.name, "compared with": one.other.name, "graph": graph} | run
+        for one in found
+        for pair in one.pairs
+        for graph, run in zip(("other", "designed"), pair, strict=True)
+    )
 
 
 def _setting(
@@ -176,9 +186,6 @@ def _further(records: Records, seeds: Sequence[int]) -> list[str]:
         lines += ["", f"{setting.name}:", "", _outcome_table(of_setting).to_markdown()]
     return lines
 
-
-SEED = 4
-"""Place of the seed in the key of a record."""
 
 _FURTHER = """\
 These seeds are not in the protocol: they were run after the results above were known. They are

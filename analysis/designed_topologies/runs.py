@@ -1,17 +1,18 @@
-"""Runs of the comparison, each computed once and kept in a file of JSON lines."""
+"""Runs of the comparison, each computed once and kept in a store."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import topofl
-from topofl import DivergenceError, algorithms, metrics, topologies
+from topofl import Compute, algorithms, metrics, topologies
 from topofl.data import Partition
+from topofl.runs.run import digest_of
 
-from ..study.cells import Cell, accuracies_of
-from ..study.run import Job, Records
+from ..study.cells import Cell
+from ..study.records import Records, train
 from .settings import (
     OTHERS,
     SEEDS,
@@ -26,70 +27,89 @@ from .settings import (
 )
 from .settings import messages as messages_of
 
-__all__ = ["compute", "designed_job", "other_job", "rate_of"]
+__all__ = ["compute", "designed_cell", "known", "other_cell", "rate_of", "records_of"]
 
 More = Callable[[], bool]
-
-
-def rate_of(setting: Setting, records: Records) -> float | None:
-    """Return the rate with the highest mean accuracy when tuned; None if one was not tried yet."""
-    jobs = [_tuning_job(setting, lr) for lr in setting.rates]
-    if any(job not in records for job in jobs):
-        return None
-    return max(jobs, key=lambda job: records[job]["all rounds"]).lr
-
 
 ACCURACIES = ("learning phase", "final", "worst node", "all rounds")
 """Outcomes of a run; 0, the worst there is, for runs that diverge."""
 
 
-def other_job(setting: Setting, other: Other, seed: int, lr: float) -> Job:
-    """Return the run of another graph."""
-    return Job("run", _cell(setting, seed, other.name), lr)
+def records_of(folder: Path, root: Path | None = None) -> Records:
+    """Return the results in a folder; those of settings whose data are not given are not found."""
+
+    @cache
+    def about(name: str) -> list[Any]:
+        one = SETTINGS[name]
+        numbers = [one.n, one.batch_size, one.rounds, one.every, one.momentum, one.executor]
+        if root is None and name != "digits":
+            return [*numbers, ""]
+        return [*numbers, digest_of(split(name, root, TUNING_SEED).dataset)]
+
+    return Records(folder, about)
 
 
-def designed_job(setting: Setting, sent: float, seed: int, lr: float) -> Job:
-    """Return the run of the designed topology that sends no more messages per round."""
-    return Job("run", _cell(setting, seed, f"designed with {designed_edges(sent)} edges"), lr)
+def rate_of(setting: Setting, records: Records) -> float | None:
+    """Return the rate with the highest mean accuracy when tuned; None if one was not tried yet."""
+    found = {lr: records.outcomes(_tuning_cell(setting), lr) for lr in setting.rates}
+    means = {lr: one.get("all rounds", 0.0) for lr, one in found.items() if one is not None}
+    return None if len(means) < len(found) else max(means, key=means.__getitem__)
+
+
+def known(cell: Cell, lr: float, records: Records) -> dict[str, float] | None:
+    """Return what is known about a graph, and the outcomes of its run; None: not complete.
+
+    A run that diverges has the worst accuracies.
+    """
+    before, after = records.prediction(cell), records.outcomes(cell, lr)
+    if before is None or after is None or "missing" in after:
+        return None
+    accuracies = {name: after.get(name, 0.0) for name in ACCURACIES}
+    return {"seed": cell.seed, "lr": lr} | before | accuracies
+
+
+def other_cell(setting: Setting, other: Other, seed: int) -> Cell:
+    """Return the cell of another graph."""
+    return _cell(setting, seed, other.name)
+
+
+def designed_cell(setting: Setting, sent: float, seed: int) -> Cell:
+    """Return the cell of the designed topology that sends no more messages per round."""
+    return _cell(setting, seed, f"designed with {designed_edges(sent)} edges")
 
 
 def compute(
     settings: Sequence[str],
-    path: Path,
+    records: Records,
     *,
     root: Path | None = None,
     seeds: Sequence[int] = SEEDS,
     more: More = lambda: True,
-) -> Records:
-    """Compute what is missing in a file of results while `more()` holds, and return all.
+) -> None:
+    """Compute what is missing in the results while `more()` holds.
 
     D-Cliques and their designs come first, in all settings.
     """
     torch.set_num_threads(1)
-    records = Records(path)
     for cliques in (True, False):
         for name in settings:
             setting = SETTINGS[name]
             _tune(setting, records, root, more)
             lr = rate_of(setting, records)
             if lr is None:
-                return records
+                return
             others = [other for other in OTHERS.values() if (other.build is None) == cliques]
             for seed in seeds:
                 for other in others:
-                    if not _compare(setting, other, seed, lr, records, root, more):
-                        return records
-    return records
+                    _compare(setting, other, seed, lr, records, root, more)
 
 
 def _tune(setting: Setting, records: Records, root: Path | None, more: More) -> None:
     """Try all rates that were not tried yet."""
-    for lr in setting.rates:
-        job = _tuning_job(setting, lr)
-        if job not in records and more():
-            clients = split(setting.name, root, TUNING_SEED)
-            graph = topologies.random_regular(clients.n, TUNING_DEGREE, seed=TUNING_SEED)
-            records.add(job, _outcomes(setting, clients, graph, TUNING_SEED, lr))
+    clients = split(setting.name, root, TUNING_SEED)
+    graph = topologies.random_regular(clients.n, TUNING_DEGREE, seed=TUNING_SEED)
+    runs = [(_tuning_cell(setting), lr) for lr in setting.rates]
+    train(runs, records, lambda point: _arguments(setting, clients, graph, point), more=more)
 
 
 def _compare(
@@ -100,65 +120,72 @@ def _compare(
     records: Records,
     root: Path | None,
     more: More,
-) -> bool:
-    """Run another graph and its design unless both are known; return whether both are now."""
-    job = other_job(setting, other, seed, lr)
-    if job not in records:
-        if not more():
-            return False
-        clients = split(setting.name, root, seed)
-        records.add(job, _outcomes(setting, clients, other.graph(clients, seed), seed, lr))
-    sent = records[job]["messages"]
-    job = designed_job(setting, sent, seed, lr)
-    if job not in records:
-        if not more():
-            return False
-        clients = split(setting.name, root, seed)
-        graph = topologies.designed(clients, edges=designed_edges(sent), seed=seed)
-        records.add(job, _outcomes(setting, clients, graph, seed, lr))
-    return True
+) -> None:
+    """Run another graph, and its design, unless they are known."""
+    clients = split(setting.name, root, seed)
+    cell = other_cell(setting, other, seed)
+    _run(setting, cell, clients, lambda: other.graph(clients, seed), lr, records, more)
+    before = records.prediction(cell)
+    if before is None:
+        return
+    edges = designed_edges(before["messages"])
+    cell = designed_cell(setting, before["messages"], seed)
+
+    def designed() -> Graph:
+        return topologies.designed(clients, edges=edges, seed=seed)
+
+    _run(setting, cell, clients, designed, lr, records, more)
 
 
-def _tuning_job(setting: Setting, lr: float) -> Job:
-    return Job("tune", _cell(setting, TUNING_SEED, f"{TUNING_DEGREE}-regular"), lr)
+def _run(
+    setting: Setting,
+    cell: Cell,
+    clients: Partition,
+    build: Callable[[], Graph],
+    lr: float,
+    records: Records,
+    more: More,
+) -> None:
+    """Compute numbers and run of a graph, unless they are known."""
+    if known(cell, lr, records) is not None or not more():
+        return
+    graph = build()
+    if records.prediction(cell) is None:
+        records.add(cell, _about(graph, clients))
+    train([(cell, lr)], records, lambda point: _arguments(setting, clients, graph, point))
+
+
+def _tuning_cell(setting: Setting) -> Cell:
+    return _cell(setting, TUNING_SEED, f"{TUNING_DEGREE}-regular")
 
 
 def _cell(setting: Setting, seed: int, graph: str) -> Cell:
     return Cell(setting.name, "2 shards", f"D-SGD {setting.momentum:g}", seed, graph)
 
 
-def _outcomes(
-    setting: Setting, clients: Partition, graph: Graph, seed: int, lr: float
-) -> dict[str, Any]:
-    """Return what is known about a graph, and the outcomes of one run on it.
-
-    A run that diverges has the worst accuracies, so that its rate is not chosen when tuned.
-    """
-    about = {
+def _about(graph: Graph, clients: Partition) -> dict[str, float]:
+    """Return messages, accumulated heterogeneity and noise of a graph."""
+    return {
         "messages": messages_of(graph),
         "H_1": metrics.neighborhood_heterogeneity(graph, clients, hops=1),
         "H_10": metrics.neighborhood_heterogeneity(graph, clients, hops=10),
         "N_10": metrics.accumulated_noise(graph, 10),
     }
-    try:
-        history = _train(setting, clients, graph, seed, lr)
-    except DivergenceError:
-        return about | dict.fromkeys(ACCURACIES, 0.0) | {"diverged": True}
-    everything = float(history["accuracy"].mean(axis=1).mean())
-    return about | accuracies_of(history) | {"all rounds": everything}
 
 
-def _train(
-    setting: Setting, clients: Partition, graph: Graph, seed: int, lr: float
-) -> topofl.History:
-    return topofl.run(
-        algorithms.dsgd(lr, batch_size=setting.batch_size, momentum=setting.momentum),
-        model=setting.model(),
-        clients=clients,
-        topology=graph,
-        rounds=setting.rounds,
-        evaluation=setting.every,
-        compute=topofl.Compute(device="cpu", on_disconnected="allow", executor=setting.executor),
-        seed=seed,
-        progress=False,
-    )
+def _arguments(
+    setting: Setting, clients: Partition, graph: Graph, point: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a run."""
+    return {
+        "algorithm": algorithms.dsgd(
+            point["lr"], batch_size=setting.batch_size, momentum=setting.momentum
+        ),
+        "model": setting.model(),
+        "clients": clients,
+        "topology": graph,
+        "rounds": setting.rounds,
+        "evaluation": setting.every,
+        "compute": Compute(device="cpu", on_disconnected="allow", executor=setting.executor),
+        "seed": point["cell"].seed,
+    }

@@ -20,6 +20,7 @@ from tqdm.auto import tqdm
 
 from topofl import Table
 
+from ..program import as_installed
 from .cells import Cell, ComparisonTask, cells_of, compute
 from .compared import GRAPHS, LEFT_OUT, METHODS, NO_GRAPH, Method
 
@@ -330,7 +331,9 @@ def save(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m analysis.methods", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog=as_installed("python -m analysis.methods"), description=as_installed(__doc__)
+    )
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -362,7 +365,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"methods: error: `--jobs` must be at least 1, got {options.jobs}", file=sys.stderr)
         return 2
     began = time.monotonic()
-    with tqdm(total=len(cells_of(options.methods)), desc="cells", unit="cell") as bar:
+    with tqdm(total=len(cells_of(options.methods)), desc="cells", unit="cell", disable=None) as bar:
 
         def on_cell(cell: Cell, done: int, total: int) -> None:
             bar.set_postfix_str(f"{cell.method} on {cell.graph}")

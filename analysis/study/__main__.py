@@ -2,7 +2,7 @@
 
 import sys
 
-from .command import main
+if __name__ == "__main__":  # not in its processes, which need little of it
+    from .command import main
 
-if __name__ == "__main__":
     sys.exit(main())

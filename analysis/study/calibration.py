@@ -1,10 +1,10 @@
-"""Fit the calibration of ``topologies.recommend`` to records of the study.
+"""Fit the calibration of ``topologies.recommend`` to the results of the study.
 
-``python -m analysis.study.calibration RECORDS --out topofl/advice/calibration.json`` reads the file
-``records.jsonl`` of ``python -m analysis.study`` and fits, for every kind of noise ratio and number
-of hops, a monotone curve from predicted deviation to rounds to target, relative to the complete
-graph of the cell. Cells of D-SGD are used whose runs are all recorded; ``--data DIR`` names the
-folder of MNIST, without which its cells are left out.
+``python -m analysis.study.calibration FOLDER --out topofl/advice/calibration.json`` reads the
+results of ``python -m analysis.study`` in a folder and fits, for every kind of noise ratio and
+number of hops, a monotone curve from predicted deviation to rounds to target, relative to the
+complete graph of the cell. Cells of D-SGD are used whose runs are all recorded; ``--data DIR``
+names the folder of MNIST, without which its cells are left out.
 
 Rounds to target are interpolated between evaluations. A run that does not reach the target counts
 as twice its rounds, as in the report of the study. Residuals are those of partitions that are left
@@ -19,6 +19,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,11 @@ from sklearn.isotonic import IsotonicRegression
 
 from topofl.metrics.data_fit.labels import label_spread
 
-from .cells import Cell, Source, clients_of, scenarios_of
+from ..program import as_installed
+from .cells import Cell, Source, about, clients_of, scenarios_of
 from .graphs import GRAPHS
-from .run import Job, Records
+from .records import Records
+from .run import predicted_cell
 from .statistics import CellTable
 from .tables import TARGET, cell_tables, reached_at
 
@@ -92,17 +95,17 @@ def runs_of(records: Records, scenarios: Sequence[str], source: Source) -> list[
 def _runs(records: Records, table: CellTable, source: Source) -> Runs | None:
     cell = Cell(table.scenario, table.partition, METHOD, table.seed, "")
     lr, graphs = table.lr, table.graphs
-    ran = {name: records[Job("run", replace(cell, graph=name), lr)] for name in graphs}
-    before = [records[Job("predict", replace(cell, method="", graph=name))] for name in graphs]
-    complete = ran["complete"]
+    own = [replace(cell, graph=name) for name in graphs]
+    ran: list[Any] = [records.outcomes(one, lr) for one in own]
+    before = [records.prediction(predicted_cell(one)) for one in own]
+    complete = ran[list(graphs).index("complete")]
     if "curve" not in complete:
         return None
     target = TARGET * complete["final"]
     base = reached_at(target, complete["curve"], complete["rounds"])
     deviations = _deviations(before)
     reached = [
-        reached_at(target, run["curve"], run["rounds"]) if "curve" in run else None
-        for run in ran.values()
+        reached_at(target, run["curve"], run["rounds"]) if "curve" in run else None for run in ran
     ]
     if not base or 0 in reached or deviations is None:
         return None
@@ -251,20 +254,18 @@ def _range(values: Sequence[float]) -> list[float | int]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Fit the calibration from the command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m analysis.study.calibration",
-        description=__doc__,
+        prog=as_installed("python -m analysis.study.calibration"),
+        description=as_installed(__doc__),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("records", type=Path, metavar="RECORDS", help="records.jsonl of the study")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="results of the study")
     parser.add_argument("--data", type=Path, help="folder with the folder mnist")
     parser.add_argument("--out", type=Path, required=True, help="file to write")
     options = parser.parse_args(argv)
     source = Source(options.data)
     names = scenarios_of(source)
     scenarios = [name for name in names if options.data is not None or name.startswith("digits")]
-    recorded = Records(options.records)
-    known = [name for name in scenarios if any(f'"{name}"' in key for key in recorded.found)]
-    cells = runs_of(recorded, known, source)
+    cells = runs_of(Records(options.folder, partial(about, source)), scenarios, source)
     if not cells:
         print("no complete cell of D-SGD is recorded", file=sys.stderr)
         return 2

@@ -1,20 +1,19 @@
-"""The cells of a scenario, and one run of a cell."""
+"""The cells of a scenario, and what a run of a cell needs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-import topofl
-from topofl import DivergenceError, data
+from topofl import Compute, TopologyError, data, topologies
+from topofl.runs.run import digest_of
 
 from .configured import configured_scenarios
 from .graphs import Graph, build_graph
 from .scenarios import Scenario, default_scenarios
 
-__all__ = ["Cell", "Source", "accuracies_of", "cells", "clients_of", "graph_of", "outcomes"]
+__all__ = ["Cell", "Source", "about", "arguments", "cells", "clients_of", "graph_of"]
 
 TUNING_SEED = 100
 """Seed with which the learning rate is chosen, on the random 4-regular graph; not reported."""
@@ -83,7 +82,7 @@ def _clients(source: Source, scenario: str, partition: str, seed: int) -> data.P
 def graph_of(cell: Cell, clients: data.Partition, source: Source) -> Graph | str:
     """Return the graph of a cell, or the reason why there is none for these clients."""
     if cell.graph == TUNING_GRAPH:
-        return topofl.topologies.random_regular(clients.n, 4, seed=cell.seed)
+        return topologies.random_regular(clients.n, 4, seed=cell.seed)
     return build_graph(source.scenario(cell.scenario).graphs[cell.graph], clients, cell.seed)
 
 
@@ -91,51 +90,35 @@ TUNING_GRAPH = "4-regular"
 """Graph on which the learning rate is chosen."""
 
 
-def outcomes(cell: Cell, lr: float, source: Source) -> dict[str, Any]:
-    """Return the outcomes of a run, ``{"missing": reason}`` or ``{"diverged": True}``."""
+def arguments(source: Source, point: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of :func:`topofl.run` for a cell and a learning rate.
+
+    Raises
+    ------
+    TopologyError
+        If there is no such graph for these clients.
+    """
+    cell: Cell = point["cell"]
     scenario, clients = source.scenario(cell.scenario), clients_of(cell, source)
     graph = graph_of(cell, clients, source)
     if isinstance(graph, str):
-        return {"missing": graph}
-    try:
-        history = topofl.run(
-            scenario.method(cell.method, lr),
-            model=scenario.model(),
-            clients=clients,
-            topology=graph,
-            rounds=scenario.rounds,
-            evaluation=scenario.evaluation,
-            compute=topofl.Compute(device="cpu", on_disconnected="allow"),
-            seed=cell.seed,
-            progress=False,
-        )
-    except DivergenceError:
-        return {"diverged": True}
-    except topofl.TopologyError as error:
-        return {"missing": str(error)}
-    return _summary(history)
-
-
-def accuracies_of(history: topofl.History) -> dict[str, float]:
-    """Return mean accuracy over the first half and the last fifth, and that of the worst node."""
-    accuracy, rounds = history["accuracy"], history["round"]
-    means = np.nanmean(accuracy, axis=1)
+        raise TopologyError(graph)
     return {
-        "learning phase": float(means[rounds <= rounds[-1] / 2].mean()),
-        "final": float(means[rounds > 0.8 * rounds[-1]].mean()),
-        "worst node": float(np.nanmin(accuracy[-1])),
+        "algorithm": scenario.method(cell.method, point["lr"]),
+        "model": scenario.model(),
+        "clients": clients,
+        "topology": graph,
+        "rounds": scenario.rounds,
+        "evaluation": scenario.evaluation,
+        "compute": Compute(device="cpu", on_disconnected="allow"),
+        "seed": cell.seed,
     }
 
 
-def _summary(history: topofl.History) -> dict[str, Any]:
-    accuracy, rounds = history["accuracy"], history["round"]
-    means = np.nanmean(accuracy, axis=1)
-    sent = np.concatenate([[0.0], np.cumsum(history["bytes"])])[rounds]
-    return {
-        **accuracies_of(history),
-        "spread": float(np.nanstd(accuracy[-1])),
-        "consensus": float(history["consensus_distance"].mean()),
-        "curve": [round(float(mean), 5) for mean in means],
-        "rounds": rounds.tolist(),
-        "bytes": sent.astype(int).tolist(),
-    }
+@cache
+def about(source: Source, name: str) -> list[Any]:
+    """Return what determines the results of a scenario apart from the cell, as JSON values."""
+    scenario = source.scenario(name)
+    dataset = scenario.clients(scenario.partitions[0], TUNING_SEED).dataset
+    numbers = [scenario.n, scenario.batch_size, scenario.rounds, scenario.evaluation.every]
+    return [*numbers, scenario.evaluation.on, scenario.settings, digest_of(dataset, splits=False)]

@@ -1,11 +1,11 @@
 """Study what predicts convergence: train over many graphs, correlate metrics with outcomes.
 
 ``python -m analysis.study --data DIR --processes 2 --out analysis/results/study`` computes learning
-rates, predictors and runs of all scenarios (see ``analysis/study/HYPOTHESES.md``), keeps each
-result in ``records.jsonl``, and writes ``report.md``, ``runs.csv.gz`` and ``scatter.png``. The same
-command continues an interrupted one; finished results are not computed again. DIR contains the
-folders ``mnist`` and ``cifar10-subset``; without ``--data`` only scenarios on the embedded digits
-are computed.
+rates, predictors and runs of all scenarios (see ``analysis/study/HYPOTHESES.md``), and writes
+``report.md``, ``runs.csv.gz`` and ``scatter.png``. Training runs are kept in the folder ``runs``
+(``topofl runs`` lists them), predictors in ``predictions.jsonl``. The same command continues an
+interrupted one; finished results are not computed again. DIR contains the folders ``mnist`` and
+``cifar10-subset``; without ``--data`` only scenarios on the embedded digits are computed.
 
 ``python -m analysis.study CONFIG.toml``, or ``topofl study CONFIG.toml``, does the same for graphs,
 data and methods of your own: a file of ``topofl run`` without ``[topology]`` and with a table
@@ -13,16 +13,20 @@ data and methods of your own: a file of ``topofl run`` without ``[topology]`` an
 """
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from topofl import TopologyError
 
-from .cells import Source, cells, scenarios_of
+from ..program import as_installed
+from .cells import Source, about, cells, scenarios_of
+from .records import Records
 from .report import Outputs, write_report
-from .run import Records, compute
+from .run import compute, status, tuning_runs
 
 __all__ = ["main", "study"]
 
@@ -32,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         study(_parser().parse_args(argv))
     except (ValueError, TypeError, TopologyError, OSError) as error:
-        print(f"python -m analysis.study: error: {error}", file=sys.stderr)
+        print(as_installed(f"python -m analysis.study: error: {error}"), file=sys.stderr)
         return 2
     return 0
 
@@ -51,28 +55,43 @@ def study(options: argparse.Namespace) -> None:
         raise ValueError(f"`--minutes` must be at least 0, got {options.minutes:g}")
     source, scenarios = _chosen(options)
     if options.dry_run:
-        for name in scenarios:
-            print(f"{name}: {len(cells(source.scenario(name))):,} runs")
+        _print_plan(scenarios, source, options)
         return
+    show = partial(print, flush=True, file=sys.stderr if options.json else sys.stdout)
     end = time.monotonic() + 60 * options.minutes
-    file = options.out / "records.jsonl"
+    records = Records(options.out, partial(about, source))
+    show(status(scenarios, records, source))
     try:
-        records = compute(
+        compute(
             scenarios,
-            file,
+            records,
             source,
             processes=options.processes,
             more=lambda: time.monotonic() < end,
         )
     except KeyboardInterrupt:
         print("interrupted; the same command continues", file=sys.stderr)
-        records = Records(file)
+    show(status(scenarios, records, source))
     outputs = Outputs(options.out, options.html, options.graphs)
     paths = write_report(records, scenarios, source, outputs)
     for path in paths:
-        print(f"written: {path}")
+        show(f"written: {path}")
+    if options.json:
+        print(json.dumps([{"written": str(path)} for path in paths], indent=2))
     if not paths:
-        print("no cell is complete, so there is nothing to report; the same command continues")
+        show("no cell is complete, so there is nothing to report; the same command continues")
+
+
+def _print_plan(scenarios: Sequence[str], source: Source, options: argparse.Namespace) -> None:
+    """Print the number of runs of each scenario."""
+    known = {name: source.scenario(name) for name in scenarios}
+    runs = {name: (len(cells(one)), len(tuning_runs(one))) for name, one in known.items()}
+    if options.json:
+        rows = [{"scenario": name, "runs": n, "tuning runs": k} for name, (n, k) in runs.items()]
+        print(json.dumps(rows, indent=2))
+        return
+    for name, (n, k) in runs.items():
+        print(f"{name}: {n:,} runs, after {k} tuning runs")
 
 
 def _chosen(options: argparse.Namespace) -> tuple[Source, list[str]]:
@@ -95,8 +114,8 @@ def _chosen(options: argparse.Namespace) -> tuple[Source, list[str]]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m analysis.study",
-        description=__doc__,
+        prog=as_installed("python -m analysis.study"),
+        description=as_installed(__doc__),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     names = ", ".join(repr(name) for name in scenarios_of(Source()))
@@ -108,8 +127,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--data", type=Path, help="folder with mnist and cifar10-subset")
     parser.add_argument("--processes", type=int, default=1, help="processes (default 1)")
-    parser.add_argument("--minutes", type=float, default=1e9, help="start no job after this time")
+    parser.add_argument("--minutes", type=float, default=1e9, help="start no run after this time")
     parser.add_argument("--dry-run", action="store_true", help="print the numbers of runs only")
+    parser.add_argument("--json", action="store_true", help="print JSON on stdout")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write an interactive page")
     parser.add_argument(
         "--graphs",

@@ -1,12 +1,9 @@
 """The page of the study: an interactive scatter plot, spectra, and the results in sentences."""
 
 from collections.abc import Sequence
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, PrefixLoader, StrictUndefined
 from markupsafe import Markup
 
 from topofl import Table, report
@@ -51,7 +48,8 @@ def write_page(
     """
     if not tables:
         raise ValueError("`tables` must contain at least one cell, got none; run the study first")
-    text = _template().render(
+    # The package is analysis.study in a checkout, topofl.analysis.study where it is installed.
+    text = report.page_template(__name__.rpartition(".")[0], "study.html").render(
         title="What predicts convergence",
         libraries=_libraries(),
         study=page_data(tables, spectra=spectra),
@@ -78,18 +76,3 @@ def _libraries() -> Markup:
             "`pip install 'topofl[pages]'`"
         ) from error
     return Markup(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
-
-
-@cache
-def _template() -> Any:
-    # The package is analysis.study in a checkout, topofl.analysis.study where it is installed.
-    own = PackageLoader(__name__.rpartition(".")[0])
-    environment = Environment(
-        loader=ChoiceLoader([own, PrefixLoader({"topofl.report": PackageLoader("topofl.report")})]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    return environment.get_template("study.html")

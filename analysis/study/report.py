@@ -15,8 +15,8 @@ from .cells import Source
 from .dataset import write_runs
 from .hypotheses import hypotheses
 from .page import write_page
+from .records import Records
 from .rivals import held_out_table
-from .run import Records
 from .statistics import FEWEST, CellTable
 from .tables import SKEWED, cell_tables, correlation_table, correlations, groups
 

@@ -10,7 +10,8 @@ from topofl import Table
 
 from .cells import Cell, Source
 from .predictors import PREDICTORS
-from .run import Job, Records, rate_of
+from .records import Records
+from .run import predicted_cell, rate_of
 from .scenarios import Scenario
 from .statistics import (
     CellTable,
@@ -72,18 +73,17 @@ def cell_tables(
 
 
 def _cell_table(records: Records, scenario: Scenario, cell: Cell) -> CellTable | None:
-    try:
-        lr = rate_of(scenario, cell, records)
-    except KeyError:
+    lr = rate_of(scenario, cell, records)
+    if lr is None:
         return None
     predicted, ran = {}, {}
     for graph in scenario.graphs:
         own = replace(cell, graph=graph)
-        before, after = Job("predict", replace(own, method="")), Job("run", own, lr)
-        if before not in records or after not in records:
+        before, after = records.prediction(predicted_cell(own)), records.outcomes(own, lr)
+        if before is None or after is None:
             return None
-        if "missing" not in records[before] and "missing" not in records[after]:
-            predicted[graph], ran[graph] = records[before], records[after]
+        if "missing" not in before and "missing" not in after:
+            predicted[graph], ran[graph] = before, after
     predictors = {
         name: np.array([_number(predicted[graph].get(name)) for graph in predicted])
         for name in PREDICTORS

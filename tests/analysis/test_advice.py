@@ -1,15 +1,16 @@
 """The calibration of advice from records, and its validation on other partitions."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
 from analysis.advice import cases, report, runs
 from analysis.study import calibration, tables
-from analysis.study.cells import TUNING_GRAPH, TUNING_SEED, Cell, Source
+from analysis.study.cells import TUNING_GRAPH, TUNING_SEED, Cell, Source, about
 from analysis.study.graphs import GRAPHS
-from analysis.study.run import Job, Records
+from analysis.study.records import Records
 from analysis.study.scenarios import PARTITIONS, RATES, default_scenarios
 from topofl import data
 
@@ -33,33 +34,48 @@ def test_curve_of_noisy_monotone_data_is_monotone_and_near_them():
 ZETA2, NOISE = 13.0, 0.65
 
 
-def synthetic(path):
-    """Write records of the digits with 30 nodes whose rounds are 10 (1 + H_10)."""
+def synthetic(folder):
+    """Return results of the digits with 30 nodes whose rounds are 10 (1 + H_10).
+
+    Stored curves have five decimals; those in memory are exact.
+    """
     scenario = default_scenarios()["digits 30"]
-    records = Records(path)
+    records = Records(folder, partial(about, Source()))
     partition = scenario.partitions[0]
     rounds = list(range(0, 124, 4))
     for lr in RATES:
         cell = Cell(scenario.name, partition, "D-SGD", TUNING_SEED, TUNING_GRAPH)
-        records.add(Job("tune", cell, lr), {"curve": [lr]})
+        store(records, cell, lr, rounds, [lr] * len(rounds))
+        records.ran[records.key(cell, lr)] = {"curve": [lr]}
     for seed in scenario.seeds:
         for k, graph in enumerate(GRAPHS):
             h, n = 0.05 * k, 1.0 + (k * k % 7)
             needed = 10 * (1 + h)
-            curve = 0.9 * np.array(rounds) / needed
             before = {"H_10": h, "N_10": n, "H_20": 1.5 * h, "N_20": 2 * n}
             for hops in (10, 20):
                 value = ZETA2 * before[f"H_{hops}"] + NOISE * before[f"N_{hops}"]
                 before[f"predicted deviation ({hops})"] = value
-            run = {"curve": curve.tolist(), "rounds": rounds, "final": 1.0, "bytes": rounds}
             cell = Cell(scenario.name, partition, "D-SGD", seed, graph)
-            records.add(Job("run", cell, max(RATES)), run)
-            records.add(Job("predict", Cell(scenario.name, partition, "", seed, graph)), before)
+            curve = [0.9 * t / needed if t <= 96 else 1.0 for t in rounds]
+            store(records, cell, max(RATES), rounds, curve)
+            run = {"curve": curve, "rounds": rounds, "final": 1.0, "bytes": rounds}
+            records.ran[records.key(cell, max(RATES))] = run
+            records.add(Cell(scenario.name, partition, "", seed, graph), before)
     return records
 
 
+def store(records, cell, lr, rounds, accuracy):
+    """Store a made-up run."""
+    records.store.create()
+    folder = records.store.folder(records.key(cell, lr))
+    folder.mkdir()
+    scores = {"accuracy": dict.fromkeys(("mean", "worst", "std"), accuracy)}
+    curves = {"round": rounds, "bytes": rounds, "scores": scores}
+    (folder / "run.json").write_text(json.dumps({"tables": {}, "curves": curves, "consensus": 0.0}))
+
+
 def test_calibration_from_records(tmp_path, capsys):
-    records = synthetic(tmp_path / "records.jsonl")
+    records = synthetic(tmp_path)
     (first, *_) = cells = calibration.runs_of(records, ["digits 30"], Source())
     assert len(cells) == 3
     steps = np.arange(len(GRAPHS))
@@ -70,7 +86,7 @@ def test_calibration_from_records(tmp_path, capsys):
     reached = first.reached
     np.testing.assert_allclose(np.exp(first.log_ratio[reached]), 1 + h[reached], rtol=1e-9)
     out = tmp_path / "calibration.json"
-    assert calibration.main([str(records.path), "--out", str(out)]) == 0
+    assert calibration.main([str(tmp_path), "--out", str(out)]) == 0
     found = json.loads(out.read_text())
     assert found["fitted_to"]["n"] == [30, 30]
     assert found["fitted_to"]["lr"] == [0.5, 0.5]
@@ -80,8 +96,7 @@ def test_calibration_from_records(tmp_path, capsys):
             assert (np.diff(curve[name]) >= 0).all()
         assert (np.array(curve["low"]) <= curve["ratio"]).all()
     capsys.readouterr()
-    empty = tmp_path / "none.jsonl"
-    assert calibration.main([str(empty), "--out", str(out)]) == 2
+    assert calibration.main([str(tmp_path / "none"), "--out", str(out)]) == 2
     assert "no complete cell" in capsys.readouterr().err
 
 
@@ -111,27 +126,20 @@ def test_a_curve_of_predictions_that_tie_has_an_interval():
     assert (np.array(found["low"]) <= found["ratio"]).all()
 
 
-def changed(records, kind, **changes):
-    """Change the records of all runs, or of all predictors; a function changes the old value."""
-    for key, value in records.found.items():
-        if json.loads(key)[0] == kind:
-            records.found[key] = value | {k: change(value) for k, change in changes.items()}
-    return records
-
-
 def test_cells_that_start_at_the_target_are_left_out(tmp_path):
-    records = synthetic(tmp_path / "records.jsonl")
-    changed(records, "run", curve=lambda run: [1.0] * len(run["curve"]))
+    records = synthetic(tmp_path)
+    for found in records.ran.values():
+        if "rounds" in found:  # those of tuning stay as they are
+            found["curve"] = [1.0] * len(found["curve"])
+    assert len(tables.cell_tables(records, ["digits 30"])) == 3
     assert calibration.runs_of(records, ["digits 30"], Source()) == []
 
 
 def test_cells_without_measurable_heterogeneity_are_left_out(tmp_path):
-    records = synthetic(tmp_path / "records.jsonl")
-    changed(
-        records,
-        "predict",
-        **{f"predicted deviation ({k})": lambda row, k=k: NOISE * row[f"N_{k}"] for k in (10, 20)},
-    )
+    records = synthetic(tmp_path)
+    for values in records.predicted.values():
+        for k in (10, 20):
+            values[f"predicted deviation ({k})"] = NOISE * values[f"N_{k}"]
     assert calibration.runs_of(records, ["digits 30"], Source()) == []
 
 
@@ -150,16 +158,18 @@ def test_cases_are_held_out_of_the_study():
         assert (case.dataset, case.n, case.partition) not in spelled
 
 
-def test_outcome_of_a_small_case(tmp_path):
+def test_outcome_of_a_small_case(tmp_path, monkeypatch):
     case = cases.shards_case("digits", 8, 2, max_degree=2, static=True)
-    records = Records(tmp_path / "records.jsonl")
+    digits = data.digits()
+    records = runs.records_of(tmp_path, [case], {"digits": digits})
     for seed in cases.SEEDS:
-        runs.compute(case, data.digits(), 0.5, seed, records)
-    size = len(records.found)
+        runs.compute(case, digits, 0.5, seed, records)
+    monkeypatch.setattr(runs, "train", None)
+    again = runs.records_of(tmp_path, [case], {"digits": digits})
     for seed in cases.SEEDS:
-        runs.compute(case, data.digits(), 0.5, seed, Records(records.path))
-    assert len(Records(records.path).found) == size
-    found = runs.outcome(case, 0.5, records)
+        runs.compute(case, digits, 0.5, seed, again)
+    found = runs.outcome(case, 0.5, again)
+    assert found.rounds.keys() == runs.outcome(case, 0.5, records).rounds.keys()
     assert found.best in found.common
     assert found.ratio([found.best] * 3) == pytest.approx(1)
     assert found.ratio(found.first) >= 1 or set(found.first) - set(found.common)

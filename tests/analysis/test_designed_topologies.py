@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
 from analysis.designed_topologies import command, report, runs, settings
-from topofl import DivergenceError, data, topologies
+from topofl import data, topologies
 
 TINY = replace(settings.SETTINGS["digits"], n=20, rounds=4, every=2)
 
@@ -44,16 +45,18 @@ def test_messages_count_directed_edges_on_average_over_a_period():
     assert settings.messages(turns) == 3
 
 
-def test_finished_runs_are_kept_and_both_runs_of_a_pair_have_equal_messages(tiny, tmp_path):
-    path = tmp_path / "records.jsonl"
+def test_finished_runs_are_kept_and_both_runs_of_a_pair_have_equal_messages(
+    tiny, tmp_path, monkeypatch
+):
+    partial = runs.records_of(tmp_path)
     left = iter([True] * 7)
-    partial = runs.compute(["digits"], path, seeds=(0, 1), more=lambda: next(left, False))
-    assert len(partial.found) == 7
+    runs.compute(["digits"], partial, seeds=(0, 1), more=lambda: next(left, False))
+    assert 2 < len(partial.store.runs()) <= 7
     assert max(len(one.pairs) for one in report.comparisons(partial, (0, 1))) < 2
-    records = runs.compute(["digits"], path, seeds=(0, 1))
-    written = path.read_text()
-    assert runs.compute(["digits"], path, seeds=(0, 1)).found == records.found
-    assert path.read_text() == written
+    runs.compute(["digits"], partial, seeds=(0, 1))
+    records = runs.records_of(tmp_path)
+    monkeypatch.setattr(topologies, "designed", None)  # finished runs are not repeated
+    runs.compute(["digits"], records, seeds=(0, 1))
     found = report.comparisons(records, (0, 1))
     assert [one.other.name for one in found] == list(settings.OTHERS)
     for one in found:
@@ -62,34 +65,39 @@ def test_finished_runs_are_kept_and_both_runs_of_a_pair_have_equal_messages(tiny
     paths = report.write_report(records, tmp_path / "results", (0, 1))
     text = paths[0].read_text()
     assert all(name in text for name in settings.OTHERS)
-    assert paths[1].stat().st_size > 1000
+    assert paths[2].stat().st_size > 1000
+    table = pd.read_csv(paths[1])
+    assert len(table) == 2 * 2 * len(settings.OTHERS)
+    theirs, ours = found[0].pairs[1]
+    own = table[(table["compared with"] == found[0].other.name) & (table["seed"] == 1)]
+    assert own["graph"].tolist() == ["other", "designed"]
+    assert own["final"].tolist() == [theirs["final"], ours["final"]]
     assert "Incomplete" not in text
 
 
-def recorded(path, seeds):
-    """Return made-up records of the comparison with D-Cliques of 10 on digits, by seeds."""
-    records = runs.Records(path)
+def recorded(folder, seeds):
+    """Return made-up results of the comparison with D-Cliques of 10 on digits, by seeds."""
+    records = runs.records_of(folder)
     for lr in TINY.rates:
-        records.add(runs._tuning_job(TINY, lr), {"all rounds": lr})
+        records.ran[records.key(runs._tuning_cell(TINY), lr)] = {"all rounds": lr}
     other, (*_, lr) = settings.OTHERS["D-Cliques of 10"], TINY.rates
     for seed in seeds:
-        row = {"messages": 90.0, "H_1": 0.1, "H_10": 0.1, "N_10": 1.0}
-        row |= dict.fromkeys(report.OUTCOMES, 0.5 + 0.001 * seed)
-        better = row | dict.fromkeys(report.OUTCOMES, 0.6 + 0.002 * seed)
-        records.add(runs.other_job(TINY, other, seed, lr), row)
-        records.add(runs.designed_job(TINY, 90.0, seed, lr), better)
+        pair = runs.other_cell(TINY, other, seed), runs.designed_cell(TINY, 90.0, seed)
+        for cell, accuracy in zip(pair, (0.5 + 0.001 * seed, 0.6 + 0.002 * seed), strict=True):
+            records.add(cell, {"messages": 90.0, "H_1": 0.1, "H_10": 0.1, "N_10": 1.0})
+            records.ran[records.key(cell, lr)] = dict.fromkeys(report.OUTCOMES, accuracy)
     return records
 
 
 def test_incomplete_comparisons_have_no_verdict_and_missing_ones_are_told(tiny, tmp_path):
-    records = recorded(tmp_path / "records.jsonl", range(3))
-    (path,) = report.write_report(records, tmp_path, range(4))
+    records = recorded(tmp_path, range(3))
+    path, _ = report.write_report(records, tmp_path, range(4))
     text = path.read_text()
     assert "better" not in text.replace("is better", "")
     assert "without a verdict: D-Cliques of 10 (3 seeds), STL-FW (10) (0 seeds)" in text
     assert "## MNIST\n\nNot run" in text
     paths = report.write_report(records, tmp_path, range(3))
-    assert len(paths) == 2
+    assert len(paths) == 3
     text = paths[0].read_text()
     assert "learning phase better" in text
     assert "without a verdict: STL-FW (10) (0 seeds)" in text
@@ -97,7 +105,7 @@ def test_incomplete_comparisons_have_no_verdict_and_missing_ones_are_told(tiny, 
 
 
 def test_seeds_that_are_not_in_the_protocol_are_kept_apart(tiny, tmp_path):
-    records = recorded(tmp_path / "records.jsonl", range(6))
+    records = recorded(tmp_path, range(6))
     assert report.further_seeds(records, range(3)) == [3, 4, 5]
     text = report.write_report(records, tmp_path, range(3))[0].read_text()
     before, after = text.split("## Seeds 3 to 5")
@@ -106,27 +114,26 @@ def test_seeds_that_are_not_in_the_protocol_are_kept_apart(tiny, tmp_path):
     assert "not in the protocol" in after
 
 
-def test_a_run_that_diverges_is_recorded_as_the_worst(tiny, tmp_path, monkeypatch):
-    train = runs._train
-
-    def diverging(setting, clients, graph, seed, lr):
-        if lr == max(TINY.rates):
-            raise DivergenceError("x", [0])
-        return train(setting, clients, graph, seed, lr)
-
-    monkeypatch.setattr(runs, "_train", diverging)
-    records = runs.compute(["digits"], tmp_path / "r.jsonl", seeds=(), more=lambda: True)
-    lost = records[runs._tuning_job(TINY, max(TINY.rates))]
-    assert lost["diverged"]
+def test_a_run_that_diverges_is_the_worst(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(settings, "RATES", (0.1, 1e38))
+    records = runs.records_of(tmp_path)
+    runs.compute(["digits"], records, seeds=())
+    cell = runs._tuning_cell(TINY)
+    assert records.outcomes(cell, 1e38) == {"diverged": True}
+    assert runs.rate_of(TINY, records) == 0.1
+    records.add(cell, {"messages": 80.0})
+    lost = runs.known(cell, 1e38, records)
     assert [lost[name] for name in report.OUTCOMES] == [0.0, 0.0, 0.0]
-    assert runs.rate_of(TINY, records) == min(TINY.rates)
+    assert runs.known(cell, 0.1, records)["all rounds"] > 0
+    records.ran[records.key(cell, 0.1)] = {"missing": "a reason"}
+    assert runs.known(cell, 0.1, records) is None
 
 
 def test_the_rate_is_that_of_the_best_tuning_run(tiny, tmp_path):
-    records = runs.Records(tmp_path / "records.jsonl")
+    records = runs.records_of(tmp_path)
     assert runs.rate_of(TINY, records) is None
     for lr, accuracy in zip(TINY.rates, (0.3, 0.4), strict=True):
-        records.add(runs._tuning_job(TINY, lr), {"all rounds": accuracy})
+        records.ran[records.key(runs._tuning_cell(TINY), lr)] = {"all rounds": accuracy}
     assert runs.rate_of(TINY, records) == 0.5
     assert replace(TINY, momentum=0.9).rates == (0.01, 0.05)
 

@@ -17,7 +17,7 @@ def test_script_and_command_write_the_same_page(tmp_path, monkeypatch, capsys):
     first = (tmp_path / "report.html").read_text()
     page = markup.read(first)
     assert "no `seed` given; 0 is used" in page.text
-    (command,) = [code.text for code in page.all("code")]
+    (command,) = [code.text for code in page.all("pre")]
     assert (
         command
         == "topofl spectral ring:8 random_regular:8,k=3 --seed 3 --rounds 20 --html report.html"
@@ -34,7 +34,7 @@ def test_data_adds_columns(tmp_path, capsys):
     )
     page = markup.read(path.read_text())
     assert "label heterogeneity" in [heading.text for heading in page.all("th")]
-    assert "--data digits --per-node 2" in page.all("code")[0].text
+    assert "--data digits --per-node 2" in page.all("pre")[0].text
     capsys.readouterr()
 
 

@@ -1,6 +1,8 @@
-"""The study: resumable records, correlations of known order, verdicts, and a report."""
+"""The study: stored runs, correlations of known order, verdicts, and a report."""
 
+import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,15 +10,20 @@ import pytest
 import torch
 from scipy.stats import kendalltau, spearmanr
 
-from analysis.study import cells, command, hypotheses, rivals, statistics, tables
-from analysis.study.cells import Cell, Source
+from analysis.study import command, hypotheses, rivals, run, statistics, tables
+from analysis.study import records as stored
+from analysis.study.cells import Cell, Source, about, arguments
 from analysis.study.configured import configured_scenarios
 from analysis.study.dataset import StudyDataset, runs_table, write_runs
 from analysis.study.graphs import GRAPHS, build_graph
 from analysis.study.predictors import PREDICTORS, predictors_of
-from analysis.study.run import Job, Records, compute
+from analysis.study.records import Records, train
+from analysis.study.run import compute
 from analysis.study.scenarios import METHODS, PARTITIONS, default_scenarios
-from topofl import cli, data, metrics, mixing, models, topologies
+from tests.runs.test_clusters import killing_one
+from topofl import History, cli, data, metrics, mixing, models, topologies
+from topofl.runs.execute import Processes
+from topofl.runs.run import digest_of
 
 CLIENTS = data.shards(data.digits(), n=60, per_node=2, seed=0)
 
@@ -191,47 +198,164 @@ def test_verdicts_follow_the_data_and_can_fail():
     assert first[-1] == "FAILS"
 
 
-def test_finished_jobs_are_not_computed_again(tmp_path, monkeypatch):
-    config = tmp_path / "small.toml"
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Return the configuration and the results of a small study, which tests must not change."""
+    config = tmp_path_factory.mktemp("study") / "small.toml"
     config.write_text(CONFIG)
-    source, path = Source(config=config), tmp_path / "records.jsonl"
-    counted = Counted()
-    monkeypatch.setattr("analysis.study.run._computed", counted)
-    compute(["small"], path, source)
-    assert counted.jobs == 2 * 2 + 2 * 2 * 3 + 2 * 2 * 3  # rates, predictors, runs
-    path.write_text(path.read_text() + '["cut off')
-    compute(["small"], path, source)
-    assert counted.jobs == 28
-    assert Job("predict", Cell("small", "iid", "", 0, "ring")) in Records(path)
+    assert cli.main(["study", str(config), "--out", str(config.parent / "out")]) == 0
+    return config, config.parent / "out"
 
 
-class Counted:
-    """Stands for the pool of processes: counts jobs, and returns made-up results."""
-
-    def __init__(self):
-        self.jobs = 0
-
-    def __call__(self, missing, source, pool, processes, more):
-        for job in missing:
-            self.jobs += 1
-            yield job, {"curve": [0.1, job.lr], "final": 0.5}
+def records_of(config, folder):
+    return Records(folder, partial(about, Source(config=config)))
 
 
-def test_a_configured_study_gives_the_same_records_in_one_and_two_processes(tmp_path, capsys):
+def every_run(config, records):
+    scenario = configured_scenarios(config)["small"]
+    return [*run.tuning_runs(scenario), *run.runs(scenario, records)]
+
+
+def test_a_configured_study_gives_the_same_results_in_one_and_two_processes(small, tmp_path):
+    config, out = small
+    words = ["study", str(config), "--out", str(tmp_path), "--processes", "2"]
+    assert cli.main(words) == 0
+    one, two = (records_of(config, folder) for folder in (out, tmp_path))
+    assert one.predicted == two.predicted
+    assert len(one.predicted) == 2 * 2 * 3 + 1  # and the settings
+    runs = every_run(config, one)
+    assert len(runs) == 2 * 2 + 2 * 2 * 3
+    assert [one.outcomes(*pair) for pair in runs] == [two.outcomes(*pair) for pair in runs]
+    text = (out / "report.md").read_text()
+    assert text == (tmp_path / "report.md").read_text()
+    assert "random_regular" not in text  # nothing was left out
+    assert "a correlation needs at least 8 graphs, here are 3." in text
+
+
+def test_finished_runs_are_found_and_not_repeated(small, tmp_path, monkeypatch, capsys):
+    config, out = small[0], tmp_path / "out"
+    shutil.copytree(small[1], out)
+    predictions = out / "predictions.jsonl"
+    predictions.write_text(predictions.read_text() + '["cut off')
+    started = []
+    monkeypatch.setattr(stored, "perform_all", lambda jobs, *_, **__: started.extend(jobs))
+    monkeypatch.setattr(Processes, "submit", None)
+    monkeypatch.setattr(History, "load", None)  # the report opens no histories
+    monkeypatch.setattr("analysis.study.cells.build_graph", None)  # nor are graphs built
+    assert command.main([str(config), "--out", str(out)]) == 0
+    assert capsys.readouterr().out.count(f"16 runs in {out / 'runs'}: 16 done, 0 to do") == 2
+    assert started == []
+    assert predictions.read_text().endswith('["cut off')
+    records = records_of(config, out)
+    assert records.store.remove(records.key(*every_run(config, records)[0]))
+    assert command.main([str(config), "--out", str(out)]) == 0
+    assert [job.key for job in started] == [records.key(*every_run(config, records)[0])]
+    # The learning rate of one of the two partitions is not known, and so are not its six runs.
+    assert capsys.readouterr().out.count(f"16 runs in {out / 'runs'}: 9 done, 7 to do") == 2
+
+
+def test_runs_are_listed_with_their_cells(small, capsys):
+    assert cli.main(["runs", str(small[1] / "runs"), "--where", "topology.name=ring"]) == 0
+    assert "4 runs" in capsys.readouterr().out
+
+
+def test_outcomes_are_those_of_the_history_to_the_last_bit(tmp_path):
     config = tmp_path / "small.toml"
-    config.write_text(CONFIG)
-    found = []
-    for processes in (1, 2):
-        out = tmp_path / str(processes)
-        words = ["study", str(config), "--out", str(out), "--processes", str(processes)]
-        assert cli.main(words) == 0
-        assert "report.md" in capsys.readouterr().out
-        found.append(Records(out / "records.jsonl").found)
-        text = (out / "report.md").read_text()
-        assert "random_regular" not in text  # nothing was left out
-        assert "a correlation needs at least 8 graphs, here are 3." in text
-    assert found[0] == found[1]
-    assert len(found[0]) == 29  # runs, predictors, rates, and the settings
+    config.write_text(CONFIG.replace("every = 2", "every = 1\nnodes = 5"))  # three have NaN
+    records = records_of(config, tmp_path / "out")
+    cell = Cell("small", "iid", "as configured", 0, "ring")
+    train([(cell, 0.1)], records, partial(arguments, Source(config=config)))
+    history = records.store.find(records.key(cell, 0.1)).history
+    accuracy, rounds = history["accuracy"], history["round"]
+    assert np.isnan(accuracy).sum(axis=1).tolist() == [3] * 5
+    means = np.nanmean(accuracy, axis=1)
+    sent = np.concatenate([[0.0], np.cumsum(history["bytes"])])[rounds]
+    assert records.outcomes(cell, 0.1) == {
+        "learning phase": float(means[rounds <= 2].mean()),
+        "final": float(means[rounds > 3.2].mean()),
+        "worst node": float(np.nanmin(accuracy[-1])),
+        "all rounds": float(means.mean()),
+        "spread": float(np.nanstd(accuracy[-1])),
+        "consensus": float(history["consensus_distance"].mean()),
+        "curve": [round(float(mean), 5) for mean in means],
+        "rounds": rounds.tolist(),
+        "bytes": sent.astype(int).tolist(),
+    }
+
+
+def test_keys_depend_on_settings_data_and_versions(small, tmp_path, monkeypatch):
+    config, out = small
+    records, cell = records_of(config, out), Cell("small", "iid", "as configured", 0, "ring")
+    key = records.key(cell, 0.1)
+    keys = {key, records.key(cell, 0.2), records.key(cell), records.key(replace(cell, seed=1), 0.1)}
+    other = tmp_path / "small.toml"
+    other.write_text(CONFIG.replace("rounds = 4", "rounds = 6"))
+    keys.add(records_of(other, out).key(cell, 0.1))
+    source = Source(config=config)
+    assert digest_of(data.digits(), splits=False) in about(source, "small")
+    keys.add(Records(out, lambda name: [*about(source, name)[:-1], "other"]).key(cell, 0.1))
+    monkeypatch.setattr(np, "__version__", "0")
+    keys.add(records.key(cell, 0.1))
+    assert len(keys) == 7
+
+
+def test_runs_that_diverge_or_cannot_exist_are_kept_and_other_failures_tried_again(tmp_path):
+    source, records = Source(), Records(tmp_path, partial(about, Source()))
+    name = "digits 60, Clique Averaging"
+    refused = Cell(name, "2 shards", "Clique Averaging", 0, "ring"), 0.1
+    diverging = Cell("digits 30", "2 shards", "D-SGD", 0, "ring"), 1e38
+    failing = Cell("digits 30", "2 shards", "D-SGD", 0, "ring"), 0.1
+
+    def failing_once(point):
+        if (point["cell"], point["lr"]) == failing:
+            raise RuntimeError("once")
+        return arguments(source, point)
+
+    train([refused, diverging, failing], records, failing_once)
+    for found in (records, Records(tmp_path, partial(about, Source()))):
+        assert "groups" in found.outcomes(*refused)["missing"]
+        assert found.outcomes(*diverging) == {"diverged": True}
+        assert found.outcomes(*failing) is None
+    assert records.failures.startswith(f"1 failed (topofl runs {tmp_path / 'runs'} --failed")
+    assert all("Traceback" in failure.traceback for failure in records.store.failures())
+    tried = []
+
+    def counted(point):
+        tried.append(point["lr"])
+        return arguments(source, point) | {"rounds": 4}
+
+    train([refused, diverging, failing], records, counted)
+    assert tried == [0.1]
+    assert records.outcomes(*failing)["rounds"] == [0, 4]
+    assert records.failures == ""
+
+
+@pytest.mark.slow
+def test_a_killed_process_costs_its_own_run_only(tmp_path):
+    config = tmp_path / "small.toml"
+    config.write_text(CONFIG.replace("rounds = 4", "rounds = 200").replace("y = 2", "y = 100"))
+    perform = partial(train, arguments=partial(arguments, Source(config=config)))
+    records = records_of(config, tmp_path / "out")
+    cell = Cell("small", "iid", "as configured", 0, "ring")
+    runs = [(cell, lr) for lr in (0.1, 0.2, 0.3, 0.4)]
+    with killing_one(tmp_path / "out" / "runs") as killed:
+        perform(runs, records, executor=Processes(2, threads=1))
+    assert killed
+    assert sum(records.outcomes(*pair) is None for pair in runs) == len(records.failed) == 1
+    perform(runs, records, executor=Processes(2, threads=1))
+    assert sum(records.outcomes(*pair) is None for pair in runs) == len(records.failed) == 0
+
+
+def test_an_interrupted_study_reports_what_is_complete(small, tmp_path, monkeypatch, capsys):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    shutil.copytree(small[1], tmp_path / "out")
+    monkeypatch.setattr(stored, "perform_all", interrupted)
+    assert command.main([str(small[0]), "--out", str(tmp_path / "out")]) == 0
+    captured = capsys.readouterr()
+    assert "interrupted; the same command continues" in captured.err
+    assert "report.md" in captured.out
 
 
 @pytest.mark.parametrize(
@@ -302,11 +426,7 @@ def test_runs_are_evaluated_often_where_a_file_does_not_say(tmp_path):
     assert configured_scenarios(config)["small"].evaluation.every == 3
 
 
-def test_results_of_other_settings_are_not_mixed(tmp_path, monkeypatch):
-    config, path = tmp_path / "small.toml", tmp_path / "records.jsonl"
-    config.write_text(CONFIG)
-    monkeypatch.setattr("analysis.study.run._computed", Counted())
-    compute(["small"], path, Source(config=config))
+def test_results_of_other_settings_are_not_mixed(small, tmp_path):
     other, more = (tmp_path / name / "small.toml" for name in ("other", "more"))
     for changed, text in (
         (other, CONFIG.replace("rounds = 4", "rounds = 6")),
@@ -314,9 +434,14 @@ def test_results_of_other_settings_are_not_mixed(tmp_path, monkeypatch):
     ):
         changed.parent.mkdir()
         changed.write_text(text)
+    _, out = small
+    source = Source(config=other)
     with pytest.raises(ValueError, match="`out` must be a new folder"):
-        compute(["small"], path, Source(config=other))
-    compute(["small"], path, Source(config=more))
+        compute(["small"], records_of(other, out), source)
+    records, source = records_of(more, out), Source(config=more)
+    compute(["small"], records, source, more=lambda: False)
+    wanted = f"22 runs in {out / 'runs'}: 16 done, 6 to do"
+    assert run.status(["small"], records, source) == wanted
 
 
 def test_configured_random_graphs_are_drawn_with_the_seed_of_the_cell(tmp_path):
@@ -337,15 +462,10 @@ def test_scenarios_name_known_partitions_and_methods():
             scenario.method(method, 0.1)
 
 
-def test_a_graph_that_a_method_refuses_is_missing_with_the_reason():
-    source = Source()
-    cell = Cell("digits 60, Clique Averaging", "2 shards", "Clique Averaging", 0, "ring")
-    assert "groups" in cells.outcomes(cell, 0.1, source)["missing"]
-
-
 def test_command_line_counts_runs(capsys):
     assert command.main(["--dry-run", "digits 30"]) == 0
-    assert f"digits 30: {3 * len(GRAPHS):,} runs" in capsys.readouterr().out
+    wanted = f"digits 30: {3 * len(GRAPHS):,} runs, after 5 tuning runs"
+    assert wanted in capsys.readouterr().out
     assert command.main(["digits 31"]) == 2
     assert "SCENARIO must be one of 'digits 60', 'digits 60, other" in capsys.readouterr().err
     for words, message in (
@@ -357,8 +477,11 @@ def test_command_line_counts_runs(capsys):
 
 
 def test_a_study_without_a_complete_cell_says_how_to_go_on(tmp_path, capsys):
-    assert command.main(["digits 30", "--minutes", "0", "--out", str(tmp_path / "out")]) == 0
-    assert "the same command continues" in capsys.readouterr().out
+    words = ["digits 60, Clique Averaging", "--minutes", "0", "--out", str(tmp_path / "out")]
+    assert command.main(words) == 0
+    text = capsys.readouterr().out
+    assert "the same command continues" in text
+    assert text.count(f"{5 + 3 * len(GRAPHS)} runs in ") == 2
 
 
 def test_hypotheses_name_the_predictors_and_partitions():

@@ -1,5 +1,6 @@
 """The command line: help, exit codes, and arguments of all verbs."""
 
+import re
 import shlex
 import subprocess
 import sys
@@ -47,16 +48,28 @@ def test_output_may_be_cut_off(tmp_path):
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [[], ["list"], ["spectral"], ["recommend"], ["run"], ["resume"], ["compare"], ["reproduce"]],
-)
-def test_help(capsys, verb):
+VERBS = list(cli.parser.make_parser()._subparsers._group_actions[0].choices)
+
+
+def help_of(capsys, *verb):
     with pytest.raises(SystemExit) as exit_:
         main([*verb, "--help"])
     assert exit_.value.code == 0
-    text = capsys.readouterr().out
-    assert "exit codes" in text if not verb else f"topofl {verb[0]}" in text.split("examples:")[1]
+    return capsys.readouterr().out
+
+
+def test_help_lists_all_commands_and_exit_codes(capsys):
+    text = help_of(capsys)
+    assert all(re.search(rf"^    {verb}\s", text, flags=re.MULTILINE) for verb in VERBS)
+    assert "exit codes: 0 success; 1 the run failed; 2 wrong usage" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_commands_fits_a_terminal(capsys, verb, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    text = help_of(capsys, verb)
+    assert "exit codes: 0 success" in text
+    assert max(map(len, text.splitlines())) <= 100
 
 
 @pytest.mark.parametrize(
@@ -65,7 +78,11 @@ def test_help(capsys, verb):
         ([], "arguments are required: COMMAND"),
         (["spectrl"], "got 'spectrl'; did you mean 'spectral'?"),
         (["spectral"], "arguments are required: SPEC"),
-        (["spectral", "ring:5", "--cvs", "x"], "unrecognized arguments: --cvs"),
+        (["spectral", "ring:5", "--cvs", "x"], "arguments: --cvs x; did you mean '--csv'?"),
+        (["run", "x.toml", "--skipdone"], "arguments: --skipdone; did you mean '--skip-done'?"),
+        (["run", "x.toml", "--sett=1"], "arguments: --sett=1; did you mean '--set'?"),
+        (["list", "--zzz"], "unrecognized arguments: --zzz (see topofl list --help)"),
+        (["resume", "x", "y"], "unrecognized arguments: y (see topofl resume --help)"),
         (["spectral", "ring:5", "--json", "--markdown"], "not allowed with argument"),
         (["list", "topologie"], "got 'topologie'; did you mean 'topology'?"),
         (["compare", "x", "--target", "most"], "invalid float value: 'most'"),
@@ -77,11 +94,9 @@ def test_wrong_usage(capsys, argv, message):
     assert "--help)" in line
 
 
-@pytest.mark.parametrize("verb", ["list", "spectral", "recommend", "run", "compare", "reproduce"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_examples_of_the_help_can_be_parsed(capsys, verb):
-    with pytest.raises(SystemExit):
-        main([verb, "--help"])
-    examples = capsys.readouterr().out.split("examples:")[1].strip().splitlines()
+    examples = help_of(capsys, verb).split("examples:")[1].strip().splitlines()
     assert examples
     for example in examples:
         program, *argv = shlex.split(example)
@@ -106,7 +121,7 @@ def test_names_do_not_steer_a_terminal(toml, capsys):
     out = "a\x1b[2Jb"
     assert main(["run", toml, "--out", out]) == 0
     assert main(["resume", out]) == 0
-    assert main(["run", toml, "--out", out, "--skip-done", "--set", "run.rounds=3"]) == 0
+    assert main(["run", toml, "--out", out, "--skip-done", "--set", "run.rounds=3"]) == 2
     assert main(["run", toml, "--out", out]) == 2
     assert main(["compare", out]) == 0
     captured = capsys.readouterr()

@@ -1,6 +1,8 @@
 """``topofl run``."""
 
 import json
+import os
+import subprocess
 import sys
 
 import numpy as np
@@ -22,6 +24,7 @@ def test_run_saves_and_can_be_repeated(capsys, toml, tmp_path):
         "checkpoints",
         "config.toml",
         "history",
+        "run.json",
     ]
     history = History.load(folder / "history")
     wanted = config.load(toml).run()
@@ -88,26 +91,6 @@ def test_run_notes_seeds_that_were_not_given(capsys, toml):
 def test_run_shows_progress_where_asked(capsys, toml):
     assert main(["run", toml, "--progress"]) == 0
     assert "dsgd on dcliques" in capsys.readouterr().err
-
-
-def test_what_is_done_is_skipped_where_asked(capsys, toml, tmp_path, monkeypatch):
-    assert main(["run", toml, "--skip-done"]) == 0
-    before = {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
-    train(monkeypatch, AssertionError("trained"))
-    capsys.readouterr()
-    assert main(["run", toml, "--skip-done"]) == 0
-    assert capsys.readouterr() == ("runs/small is finished; nothing was done\n", "")
-    assert (
-        main(["run", toml, "--skip-done", "--set", "algorithm.lr=0.1", "--set", "run.rounds=9"])
-        == 0
-    )
-    told = (
-        "topofl: note: the finished run in runs/small has other settings: "
-        "algorithm.lr, run.rounds\n"
-    )
-    assert capsys.readouterr().err == told
-    assert {path: path.read_bytes() for path in before} == before
-    assert "not allowed with argument" in fails(capsys, 2, "run", toml, "--skip-done", "--force")
 
 
 def test_dry_run_keeps_nothing(capsys, toml, tmp_path):
@@ -219,3 +202,18 @@ def test_a_run_is_logged_where_asked(toml, tmp_path, capsys):
     assert kinds.count("round") == History.load(tmp_path / "r").n_rounds
     assert list(board.glob("events*"))
     capsys.readouterr()
+
+
+def test_output_off_a_terminal_has_neither_bars_nor_colors(toml, tmp_path):
+    sweep = ["sweep", toml, "--grid", "topology=ring,star", "--store", "store"]
+    for words in (["run", toml], sweep, ["resume", "runs/small", "--set", "run.rounds=6"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "topofl", *words],
+            capture_output=True,
+            check=True,
+            cwd=tmp_path,
+            env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "80"},
+        )
+        assert not {b"\r", b"\x1b"} & {bytes([c]) for c in done.stdout + done.stderr}
+        lines = done.stderr.decode().splitlines()
+        assert all(line.startswith("topofl: note: ") for line in lines)

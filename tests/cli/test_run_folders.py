@@ -131,6 +131,14 @@ print(json.dumps([at, status]))
 """
 
 
+def assert_same_run(folder, seed):
+    """Check that the record of a folder is that of the run with this seed."""
+    record = json.loads(Path(folder, "run.json").read_text())
+    wanted = json.loads(Path({3: "old", 9: "new"}[seed], "run.json").read_text())
+    assert (record["key"], record["curves"]) == (wanted["key"], wanted["curves"])
+    assert record["tables"]["run"]["seed"] == seed
+
+
 def test_killed_at_any_moment_a_run_that_replaces_another_is_one_of_both(toml, tmp_path, capsys):
     Path(toml).write_text(
         TEXT.replace("rounds = 4", "rounds = 1") + '[compute]\nexecutor = "batched"\n'
@@ -159,7 +167,9 @@ def test_killed_at_any_moment_a_run_that_replaces_another_is_one_of_both(toml, t
             "config.toml",
             "checkpoints",
             "history",
+            "run.json",
         }
+        assert_same_run(folder, history.meta["seed"])
     assert had == {3, 9, ("resumed", 3), ("resumed", 9)}
     capsys.readouterr()
 
@@ -219,7 +229,9 @@ def test_what_cannot_be_moved_stays_and_the_finished_run_is_not_lost(
     shutil.rmtree(tmp_path / "r" / "history-not-in-place")
     assert main(["resume", "r"]) == 0
     assert History.load("r").meta["seed"] == 9
-    assert {path.name for path in Path("r").iterdir()} == {"config.toml", "checkpoints", "history"}
+    assert {path.name for path in Path("r").iterdir()} == {
+        *("config.toml", "checkpoints", "history", "run.json")
+    }
 
 
 def foreign(folder, name):

@@ -313,12 +313,12 @@ def test_from_torch_takes_any_map_style_dataset_of_arrays():
         (
             Items((torch.zeros(2), 0.0)),
             TypeError,
-            "`dataset` must give integer labels, got 0.0 in item 0",
+            "`dataset` must give integers or texts as labels, got 0.0 in item 0",
         ),
         (
             Items((torch.zeros(2), torch.tensor([0, 1]))),
             TypeError,
-            "`dataset` must give integer labels",
+            "`dataset` must give integers or texts as labels",
         ),
         (
             Items((torch.zeros(2), 0), (torch.zeros(3), 0)),

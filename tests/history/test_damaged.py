@@ -181,6 +181,7 @@ JSON = {
     "names": ("meta.json", lambda meta: json.dumps(meta | {"matrices": [1, 2, 3]})),
     "rounds": ("meta.json", lambda meta: json.dumps(meta | {"n_rounds": 7.0})),
     "algorithm": ("meta.json", lambda meta: json.dumps(meta | {"algorithm": {"a": 1}})),
+    "groups": ("meta.json", lambda meta: json.dumps(meta | {"groups": [[0, -1]]})),
     "diverged": ("meta.json", lambda meta: json.dumps(meta | {"diverged": 3})),
     "lines": ("rounds.jsonl", lambda meta: "\n".join([f'{{"x": {NESTED}}}'] * 8)),
     "values": (

@@ -11,7 +11,7 @@ from topofl import metrics, topologies
 from topofl._support.table import NotApplicable
 from topofl.metrics import _declaration
 from topofl.metrics._columns import all_columns
-from topofl.metrics._declaration import GROUPS, LABELS, Limit, MetricColumn, Requirement
+from topofl.metrics._declaration import GROUPS, HARDWARE, LABELS, Limit, MetricColumn, Requirement
 from topofl.metrics.shape import sparsity as declaring
 from topofl.topology import TopologyError
 
@@ -54,9 +54,11 @@ def test_every_module_that_declares_columns_is_found():
 
 
 def test_compare_shows_every_column_in_its_order():
-    table = metrics.compare([RING], label_counts=COUNTS)
+    table = metrics.compare([RING], label_counts=COUNTS, hardware={"compute": 1.0})
     assert table.columns == ("name", *(column.name for column in all_columns()))
-    unlabeled = [column.name for column in all_columns() if LABELS not in column.needs]
+    unlabeled = [
+        column.name for column in all_columns() if not {LABELS, HARDWARE} & set(column.needs)
+    ]
     assert metrics.compare([RING]).columns == ("name", *unlabeled)
 
 

@@ -127,7 +127,7 @@ def test_label_counts_add_columns():
     assert row(table)["modularity"] == modularity(RING, communities(RING))
     assert row(table)["label separation"] == label_separation(communities(RING), COUNTS)
     assert row(table)["neighborhood heterogeneity"] == neighborhood_heterogeneity(RING, COUNTS)
-    assert row(table)["mean clique skew"] == NotApplicable("has no groups")
+    assert row(table)["mean clique skew"] == NotApplicable("the graph has no groups of nodes")
     assert row(table, 1)["mean clique skew"] == clique_skew(GROUPED, COUNTS).mean()
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from topofl import NotApplicable, algorithms, data, mixing, models, run, topologies
-from topofl.metrics import b_connectivity, compare, over_rounds
+from topofl import History, NotApplicable, algorithms, data, mixing, models, run, topologies
+from topofl.metrics import b_connectivity, clique_skew, compare, over_rounds
 from topofl.mixing import MixingSequence
 from topofl.topology import TopologyError, as_topology, from_edges
 
@@ -143,3 +143,25 @@ def test_bad_rounds_are_refused():
             over_rounds(RECORDED, rounds=rounds)
     with pytest.raises(TypeError):
         over_rounds("ring")
+
+
+def test_cliques_of_a_run_are_known_to_its_history(tmp_path):
+    clients = data.shards(data.digits(), n=12, per_node=2, seed=0)
+    graph = topologies.dcliques(clients, clique_size=4, inter="ring", seed=0)
+    history = run(
+        algorithms.dsgd(0.1, batch_size=4), model=models.logistic_regression(64), clients=clients,
+        topology=graph, rounds=2, seed=0,
+    )  # fmt: skip
+    skew = clique_skew(graph, clients).mean()
+    history.save(tmp_path / "run")
+    for x in (history, History.load(tmp_path / "run"), graph):
+        assert set(over_rounds(x, label_counts=clients).column("mean clique skew")) == {skew}
+        assert compare([x], label_counts=clients).column("mean clique skew") == (skew,)
+
+
+def test_groups_that_change_between_rounds_are_not_used():
+    first, second = from_edges([(0, 1)], 3, groups=[(0, 1)]), from_edges([(1, 2)], 3)
+    for other, known in ((second, False), (replace(second, groups=first.groups), True)):
+        graphs = as_topology([first, other])
+        column = over_rounds(graphs, label_counts=COUNTS[:3]).column("mean clique skew")
+        assert all(isinstance(value, float) for value in column) == known

@@ -21,6 +21,7 @@ RULES = [
     mixing.within_groups,
     mixing.metropolis_or_uniform,
     mixing.own_weights,
+    mixing.weighted_metropolis,
 ]
 
 

@@ -5,10 +5,12 @@ import pickle
 import networkx as nx
 import numpy as np
 import pytest
+import torch
+from torch_geometric.data import Data
 
 from tests.mixing.samples import RULES, directed_path, path
 from topofl import mixing, topologies
-from topofl.topology import Topology, TopologyError, from_edges
+from topofl.topology import Topology, TopologyError, as_topology, from_edges
 
 
 def test_metropolis_hastings_by_hand() -> None:
@@ -32,6 +34,71 @@ def test_metropolis_hastings_on_cliques_is_the_papers() -> None:
     heavy = Topology(5.0 * topologies.ring(6).adjacency)
     light = mixing.metropolis_hastings(topologies.ring(6))
     assert abs(mixing.metropolis_hastings(heavy).weights - light.weights).max() < 1e-15
+
+
+def weighted(*edges):
+    graph = nx.Graph()
+    graph.add_weighted_edges_from(edges)
+    return as_topology(graph)
+
+
+def test_weighted_metropolis_by_hand() -> None:
+    """Strengths are 3 + 3, 4 + 3 and 1 + 1; the larger one of each edge divides its weight."""
+    W = mixing.weighted_metropolis(weighted((0, 1, 3.0), (1, 2, 1.0))).weights.toarray()
+    assert np.allclose(W, np.array([[4, 3, 0], [3, 3, 1], [0, 1, 6]]) / 7, rtol=0, atol=1e-15)
+
+
+def test_weighted_metropolis_ignores_scale_and_is_metropolis_hastings_for_equal_weights() -> None:
+    graph = topologies.erdos_renyi(12, 0.4, seed=1)
+    plain = mixing.metropolis_hastings(graph).weights.toarray()
+    rng = np.random.default_rng(0)
+    strengths = np.triu(rng.random((12, 12)), 1)
+    heavy = graph.adjacency.multiply(strengths + strengths.T)
+    for scale in (0.01, 1.0, 300.0):
+        equal = mixing.weighted_metropolis(Topology(scale * graph.adjacency))
+        assert np.allclose(equal.weights.toarray(), plain, rtol=0, atol=1e-15)
+        W = mixing.weighted_metropolis(Topology(scale * heavy))
+        once = mixing.weighted_metropolis(Topology(heavy))
+        assert np.allclose(W.weights.toarray(), once.weights.toarray(), rtol=0, atol=1e-14)
+        assert W.is_doubly_stochastic
+        assert np.isclose(W.spectral_gap, _gap(W.weights.toarray()), rtol=0, atol=1e-9)
+
+
+def test_weighted_metropolis_of_a_node_without_edges_keeps_its_model() -> None:
+    graph = nx.Graph()
+    graph.add_node(0)
+    graph.add_edge(1, 2, weight=5.0)
+    W = mixing.weighted_metropolis(as_topology(graph)).weights.toarray()
+    assert W.tolist() == [[1, 0, 0], [0, 0.5, 0.5], [0, 0.5, 0.5]]
+
+
+def _gap(W) -> float:
+    """Return 1 minus the second largest absolute eigenvalue of a symmetric matrix."""
+    return 1 - np.sort(np.abs(np.linalg.eigvalsh(W)))[-2]
+
+
+@pytest.mark.parametrize("kind", ["networkx", "pyg weights", "pyg attributes"])
+def test_own_mixing_weights_of_a_graph_have_its_spectral_gap(kind) -> None:
+    """The weights of a user's matrix come back, with its gap, and predict its contraction."""
+    W = np.array([[0.6, 0.3, 0.1], [0.3, 0.5, 0.2], [0.1, 0.2, 0.7]])
+    edges = W - np.diag(np.diag(W))
+    if kind == "networkx":
+        graph = nx.relabel_nodes(nx.from_numpy_array(edges), dict(enumerate("abc")))
+    else:
+        senders, receivers = np.nonzero(edges)
+        values = torch.from_numpy(edges[senders, receivers])
+        own = {"edge_weight": values} if "weights" in kind else {"edge_attr": values[:, None]}
+        graph = Data(edge_index=torch.tensor(np.array([senders, receivers])), num_nodes=3, **own)
+    found = mixing.metropolis_or_uniform(as_topology(graph, own_weights=True))
+    assert np.allclose(found.weights.toarray(), W, rtol=0, atol=1e-15)
+    assert np.isclose(found.spectral_gap, _gap(W), rtol=0, atol=1e-12)
+
+
+def test_strengths_as_mixing_weights_are_refused_with_the_rule_that_scales_them() -> None:
+    graph = nx.Graph()
+    graph.add_weighted_edges_from([(0, 1, 30), (1, 2, 10)])
+    with pytest.raises(ValueError, match=r"sum to 40; divide .* weighted_metropolis, which scales"):
+        as_topology(graph, own_weights=True)
 
 
 def test_max_degree_by_hand() -> None:

@@ -103,23 +103,61 @@ def test_links_open_it_sorted(tab, file, table):
     assert tab.named("Runtime.exceptionThrown") == []
 
 
+FOCUS = (
+    "(({id, tagName, parentElement: parent}) => [parent.dataset.column ?? id, tagName, "
+    "parent.id, getComputedStyle(document.activeElement).outlineStyle])(document.activeElement)"
+)
+
+
 def test_the_page_works_with_the_keyboard(tab, table):
     stops = []
-    for _ in range(60):
+    while len(stops) < 80 and (not stops or stops[-1][0] != "edges"):
         tab.press("Tab")
-        stops.append(
-            tab.run(
-                "document.activeElement.closest('th')?.dataset.column ?? document.activeElement.id"
-            )
-        )
-        if stops[-1] == "edges":
-            break
-    assert tab.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-    assert {"show-structure", "show-averaging", "name", "nodes"} <= set(stops)
+        stops.append(tab.run(FOCUS))
+        assert stops[-1][3] == "solid"  # a visible outline
+        if stops[-1][1:3] == ["SUMMARY", "all-numbers"]:
+            tab.press("Enter")
+    assert {"show-structure", "show-averaging", "name", "nodes"} <= {stop[0] for stop in stops}
     tab.press("Enter")
     assert tab.run(ROWS) == by(table, "edges")
     tab.press(" ")
     assert tab.run(ROWS) == by(table, "edges", descending=True)
+
+
+OPEN = "document.querySelectorAll('details').forEach((part) => { part.open = true; })"
+
+
+def test_the_spectral_gap_is_seen_without_scrolling(tab, table):
+    for width, height in ((1280, 720), (390, 844)):
+        tab.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+            mobile=width < 600,
+        )  # fmt: skip
+        right, bottom = tab.run(
+            "(({right, bottom}) => [right, bottom])(document.querySelector("
+            "'#glance-table tbody tr td').getBoundingClientRect())"
+        )
+        assert right <= width
+        assert bottom <= height
+    assert tab.run("document.querySelectorAll('details[open]').length") == 0
+    shown = "document.querySelector('#glance-table {}').textContent.trim()"
+    assert tab.run(shown.format("th:nth-child(2)")) == "spectral gap"
+    assert tab.run(shown.format("tbody td")) == f"{table.column('spectral gap')[0]:.4g}"
+
+
+def test_links_to_reasons_and_columns_open_what_is_folded(tab, file):
+    tab.visit(file, "#numbers-reason-1")
+    assert tab.run("document.getElementById('all-numbers').open")
+    tab.visit(file, "#sort=edges")
+    assert tab.run("document.getElementById('all-numbers').open")
+
+
+def test_the_table_of_contents_stays_in_view_on_wide_screens(tab):
+    tab.run("document.getElementById('graph-7').scrollIntoView()")
+    top = "document.querySelector('nav').getBoundingClientRect().top"
+    assert 0 <= tab.run(top) < 100
+    graphs = "Array.from(document.querySelectorAll('nav ol a'), (a) => a.checkVisibility())"
+    assert tab.run(graphs) == [True] * len(GRAPHS)
 
 
 SHOWN = (
@@ -129,6 +167,7 @@ SHOWN = (
 
 
 def test_groups_of_columns_are_shown_and_hidden(tab):
+    tab.run(OPEN)
     assert tab.run(SHOWN.format("#numbers-table", "averaging")) == [True]
     tab.run("document.getElementById('show-averaging').click()")
     assert tab.run(SHOWN.format("#numbers-table", "averaging")) == [False]
@@ -139,6 +178,7 @@ def test_groups_of_columns_are_shown_and_hidden(tab):
 
 
 def test_screen_readers_have_all_information(tab, table):
+    tab.run(OPEN)
     nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
     named = {}
     for node in nodes:
@@ -161,6 +201,7 @@ def test_screen_readers_have_all_information(tab, table):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast_is_enough(tab, scheme):
+    tab.run(OPEN)
     browser.check_contrast(tab, scheme)
 
 
@@ -175,6 +216,8 @@ def test_only_tables_scroll_sideways(tab, width):
     )
     assert tab.run("document.documentElement.scrollWidth") <= width
     first = "document.querySelector('#numbers-table tbody th').getBoundingClientRect().left"
+    tab.run(OPEN)
+    assert tab.run("document.documentElement.scrollWidth") <= width
     before = tab.run(first)
     tab.run("document.querySelector('#content .scroller').scrollLeft = 150")
     assert abs(tab.run(first) - before) <= 1

@@ -1,8 +1,11 @@
 """Figures show their values, and descriptions state them."""
 
+import itertools
 import re
 
 import numpy as np
+import pytest
+from matplotlib.transforms import Bbox
 
 from tests import markup
 from topofl.report import svg
@@ -114,3 +117,24 @@ def test_large_figures_are_images(monkeypatch):
     (element,) = markup.read(inline_figure(words='a "quoted" <word>')).all("img")
     assert element.get("src").startswith("data:image/png;base64,iVBOR")
     assert element.get("alt") == element.get("title") == 'a <title>. a "quoted" <word>'
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_labels_cover_no_points_and_no_labels(seed):
+    rng = np.random.default_rng(seed)
+    values = np.exp(rng.normal(-2, 0.3, 12))
+    points = [(str(k), x, x * 1.02) for k, x in enumerate(values, start=1)]
+    figure = gap_figure([*points, ("13", *points[0][1:])]).figure
+    (ax,) = figure.axes
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in ax.texts]
+    names = [label.get_text().split(", ") for label in ax.texts]
+    assert sorted(map(int, itertools.chain(*names))) == list(range(1, 14))
+    assert len(names) >= 8  # only points at the same place share a label
+    assert any({"1", "13"} <= set(shared) for shared in names)
+    for box, other in itertools.combinations(boxes, 2):
+        assert Bbox.intersection(box, other) is None
+    for place in ax.transData.transform([point[1:] for point in points]):
+        assert not any(box.contains(*place) for box in boxes)
+    (legend,) = figure.legends
+    assert Bbox.intersection(legend.get_window_extent(), ax.bbox) is None

@@ -10,8 +10,9 @@ import pytest
 import topofl
 from tests import browser, markup, problems
 from tests.report.graphs import EVIL
-from topofl import Table, metrics, mixing, report, topologies
+from topofl import NotApplicable, Table, metrics, mixing, report, topologies
 from topofl.mixing import MixingSequence
+from topofl.report.tables import headline
 
 SENDERS = topologies.random_in(6, 2, seed=0)
 MATRICES = [mixing.uniform(SENDERS.at(t), direction="pull") for t in range(5)]
@@ -72,12 +73,64 @@ def received(t):
     return [[int(i != j and MATRICES[t].weights.toarray()[i, j] > 0) for j in ORDER] for i in ORDER]
 
 
+def shown_by(page):
+    """Return the data of the script, with the graph of each stage as bits."""
+    shown = json.loads(re.search(r'id="graphs">(.*?)</script>', page).group(1))
+    n = shown["n"]
+    flat = [
+        np.unpackbits(np.frombuffer(base64.b64decode(bits), np.uint8))[: n * n].reshape(n, n)
+        for bits in shown["graphs"]
+    ]
+    return shown | {"drawn": [flat[k] for k in shown["graph"]]}
+
+
 def test_encoded_pairs_agree_with_the_weights(text):
-    shown = json.loads(re.search(r'id="graphs">(.*?)</script>', text).group(1))
-    assert (shown["n"], shown["rounds"], shown["marked"]) == (6, [0, 2, 4], 2)
-    for t, bits in zip(shown["rounds"], shown["bits"], strict=True):
-        flat = np.unpackbits(np.frombuffer(base64.b64decode(bits), np.uint8))[:36]
-        assert flat.reshape(6, 6).tolist() == received(t)
+    shown = shown_by(text)
+    assert (shown["n"], shown["starts"], shown["marked"]) == (6, [0, 2, 4], 2)
+    assert shown["labels"] == ["0", "2", "4"]
+    for t, drawn in zip(shown["starts"], shown["drawn"], strict=True):
+        assert drawn.tolist() == received(t)
+
+
+def test_equal_rounds_are_shown_once_and_a_static_graph_cannot_be_played():
+    static = MixingSequence(6, lambda t: MATRICES[0], "static", length=100)
+    page = report.rounds_report(static, metrics.over_rounds(static, about=["structure"]))
+    assert shown_by(page)["labels"] == ["0 to 99"]
+    found = markup.read(page)
+    assert "The graph is the same in all 100 rounds shown." in found.all("header")[0].text
+    assert not found.all("button", "input", "output")
+    assert {len(body.all("tr")) for body in found.all("tbody")} == {1}
+    every = metrics.over_rounds(static, about=["structure"], rounds=range(0, 100, 10))
+    assert shown_by(report.rounds_report(static, every))["labels"] == ["0 to 90 (10 shown)"]
+    twice = [MATRICES[k] for k in (0, 0, 1, 0)]
+    changing = MixingSequence(6, twice.__getitem__, "changing", length=4)
+    page = report.rounds_report(changing, metrics.over_rounds(changing, about=[]))
+    shown = shown_by(page)
+    assert len(shown["graphs"]) == 2
+    assert [shown["graph"][shown["starts"].index(t)] for t in (0, 2, 3)] == [0, 1, 0]
+    assert len(markup.read(page).all("button")) == 1
+
+
+def test_cliques_are_squares_on_the_diagonal():
+    counts = np.tile(np.eye(4, dtype=int), (3, 1)) * 9 + 1
+    graph = topologies.dcliques(counts, clique_size=4, inter="ring", seed=0)
+    table = metrics.over_rounds(graph, label_counts=counts)
+    page = report.rounds_report(graph, table, label_counts=counts)
+    (drawn,) = shown_by(page)["drawn"]
+    for start in (0, 4, 8):
+        assert drawn[start : start + 4, start : start + 4].tolist() == (1 - np.eye(4)).tolist()
+    caption = markup.read(page).all("figcaption")[0].text
+    assert "ordered by group (3), then by most frequent class" in caption
+    assert [f"class {k}" in caption for k in range(5)] == [True] * 4 + [False]
+    assert "no groups" not in page
+    assert "D-Cliques, 12 nodes, clique size 4, inter ring, seed 0" in page
+    across = re.findall(r"linear-gradient\(to right, (.*?)\)\"", page)
+    assert across[0].split(", ")[:2] == ["var(--soft) 0% 33.33%", "var(--rule) 33.33% 66.67%"]
+    assert len(across[1].split(", ")) == 12
+
+
+def has_value(cells):
+    return any(not isinstance(cell, NotApplicable) for cell in cells)
 
 
 def test_the_page_is_complete_and_escaped(text, numbers):
@@ -85,9 +138,13 @@ def test_the_page_is_complete_and_escaped(text, numbers):
     assert page.all("h1")[0].text == EVIL
     ids = [element.get("id") for element in page.all() if element.get("id")]
     assert len(ids) == len(set(ids))
-    (table,) = page.all("table")
+    (table,) = (found for found in page.all("table") if found.get("id") == "numbers-table")
     assert [row.children[0].text for row in table.all("tbody")[0].all("tr")] == ["0", "2", "4"]
-    assert len(table.all("thead")[0].all("th")) == len(numbers.columns)
+    known = [name for name in numbers.columns if has_value(numbers.column(name))]
+    assert len(table.all("thead")[0].all("th")) == len(known) < len(numbers.columns)
+    (folded,) = (part for part in page.all("details") if part.get("class") == "missing-columns")
+    missing = {term.text for term in folded.all("dt")}
+    assert missing == {name for name in numbers.columns if name not in known}
     assert not re.findall(r"https?:", re.sub(r"(?m)^\s*//.*$", "", text))
     assert {element.text for element in page.all("dd")} >= {"<i>"}
     assert text == report.rounds_report(
@@ -103,15 +160,22 @@ def test_the_page_is_complete_and_escaped(text, numbers):
 
 
 def test_changing_columns_are_drawn_over_rounds(text, numbers):
-    titles = [t.text for t in markup.read(text).all("title")[1:]]
+    page = markup.read(text)
+    titles = [t.text for t in page.all("title")[1:]]
     changing = [
         name
         for name in numbers.columns[1:]
         if len({v for v in numbers.column(name) if isinstance(v, int | float) and np.isfinite(v)})
         > 1
     ]
-    assert titles == changing
+    assert sorted(titles) == sorted(changing)
     assert "nodes" not in titles
+    (folded,) = (
+        {title.text for title in part.all("title")}
+        for part in page.all("details")
+        if part.all("title")
+    )
+    assert set(titles) - folded == set(headline(numbers.columns[1:])) & set(changing)
 
 
 def test_bad_arguments_are_refused(numbers):
@@ -172,13 +236,25 @@ def test_the_slider_selects_the_round(started, text, tmp_path, numbers):
         assert edges in started.run(
             "Array.from(document.querySelectorAll('#values dd'), (dd) => dd.textContent)"
         )
+    started.run("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
     started.run("document.getElementById('play').click()")
     assert started.run(now) == "round 0"  # from the end it starts anew
     started.run("document.getElementById('play').click()")
+    started.run("document.getElementById('slider').focus()")
+    started.press("ArrowRight")
+    assert started.run(now) == "round 2"
+    assert started.run("document.getElementById('slider').ariaValueText") == "round 2"
     started.visit(file, "#round=3")
     assert started.run(now) == "round 2"
     assert started.run("typeof hacked") == "undefined"
     assert (
         started.named("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded") == []
     )
-    assert started.run(browser.CONTRAST)[1] == []
+    for scheme in ("dark", "light"):
+        browser.check_contrast(started, scheme)
+    for width in (320, 390, 1280):
+        started.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1,
+            mobile=width < 600,
+        )  # fmt: skip
+        assert started.run("document.documentElement.scrollWidth") <= width

@@ -16,6 +16,7 @@ from tests.runs.conftest import BASE, GRID
 from tests.runs.functions import arguments
 from topofl.runs import RunStore, SweepInterrupted, planned, sweep, work
 from topofl.runs import sweep as sweep_function
+from topofl.runs.execute import InProcess, execute
 from topofl.runs.plan import prepare
 from topofl.runs.private import RUNNING
 
@@ -169,6 +170,19 @@ def test_a_killed_process_costs_its_own_run_only(tmp_path):
     assert len(again.runs) == 4
 
 
+def test_no_further_run_starts_when_the_caller_says_so(tmp_path):
+    left = iter([True, True])
+    jobs = [point.job for point in prepare(BASE, GRID, seeds=1)]
+    execute(jobs, tmp_path, InProcess(), limit=1, more=lambda: next(left, False))
+    assert {run.key for run in RunStore(tmp_path).runs()} == {job.key for job in jobs[:2]}
+
+
+def test_a_graph_that_takes_its_nodes_from_the_data_is_built_in_every_process(tmp_path):
+    base = {**BASE, "topology": "dcliques,clique_size=2,inter=ring,seed=0"}
+    (run,) = sweep(base, store=tmp_path, progress=False).runs
+    assert run.settings["topology.name"] == "dcliques"
+
+
 def test_functions_of_the_point(tmp_path):
     found = sweep(arguments, {"lr": [0.1, 0.2]}, seeds=2, store=tmp_path, progress=False)
     assert [run.settings["lr"] for run in found.runs] == [0.1, 0.1, 0.2, 0.2]
@@ -209,9 +223,11 @@ def test_runs_that_do_not_fit_into_memory_are_throttled_or_refused(tmp_path, mon
     need, own = points[0].memory, 100
     assert need
     monkeypatch.setattr(module, "resident", lambda: own)
-    for free, jobs in ((2 * (need + own), 2), (2 * (need + own) - 1, 1)):
-        monkeypatch.setattr(module, "free_memory", lambda device, free=free: free)
-        assert module._fitting(points, 2) == jobs
+    monkeypatch.setattr(module, "free_memory", lambda device: 2 * (need + own))
+    assert module._fitting(points, 2) == 2
+    monkeypatch.setattr(module, "free_memory", lambda device: 2 * (need + own) - 1)
+    with pytest.warns(UserWarning, match="1 of 2 processes are used: more runs do not fit"):
+        assert module._fitting(points, 2) == 1
     monkeypatch.setattr(module, "free_memory", lambda device: need)
     with pytest.raises(ValueError, match="`jobs` must be runs that fit into memory"):
         module._fitting(points, 2)

@@ -1,6 +1,7 @@
 """Drawing of graphs and matrices on matplotlib Axes."""
 
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,15 @@ from topofl._support.check import check_finite, check_unmasked, shown
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_adjacency", "draw_graph", "draw_matrix", "draw_rounds", "new_axes", "set_title"]
+__all__ = [
+    "class_colors",
+    "draw_adjacency",
+    "draw_graph",
+    "draw_matrix",
+    "draw_rounds",
+    "new_axes",
+    "set_title",
+]
 
 NODES_LIMIT = 2_000
 EDGES_LIMIT = 20_000
@@ -61,6 +70,7 @@ def draw_graph(
 ) -> "Axes":
     """Draw a graph; see :meth:`topofl.Topology.plot`."""
     counts = _checked_counts(label_counts, topology.n)
+    names = getattr(label_counts, "class_names", None)
     texts = _checked_labels(labels, topology)
     if topology.n_edges > EDGES_LIMIT or (positions is None and topology.n > NODES_LIMIT):
         return draw_adjacency(topology, ax)
@@ -70,7 +80,7 @@ def draw_graph(
     if counts is None:
         _draw_discs(picture, group_fills(topology), ax)
     else:
-        _draw_label_nodes(picture, counts, ax)
+        _draw_label_nodes(picture, counts, names or range(counts.shape[1]), ax)
     _draw_texts(picture, texts, ax)
     margin = 3 * picture.radius
     points = np.concatenate([picture.positions, picture.curves.reshape(-1, 2)])
@@ -160,11 +170,13 @@ def _draw_texts(picture: Picture, texts: list[str], ax: "Axes") -> None:
         )
 
 
-def _draw_label_nodes(picture: Picture, counts: np.ndarray, ax: "Axes") -> None:
+def _draw_label_nodes(
+    picture: Picture, counts: np.ndarray, names: Sequence[Any], ax: "Axes"
+) -> None:
     """Draw nodes as pie charts of their labels, or discs of the most frequent, with a legend."""
     from matplotlib.lines import Line2D
 
-    colors = _class_colors(counts.shape[1])
+    colors = class_colors(counts.shape[1])
     if len(counts) <= PIES_LIMIT:
         _draw_pies(picture, counts, colors, ax)
     else:
@@ -175,7 +187,7 @@ def _draw_label_nodes(picture: Picture, counts: np.ndarray, ax: "Axes") -> None:
             Line2D([], [], linestyle="", marker="o", color=color, label=str(k))
             for k, color in enumerate(colors)
         ]
-        ax.legend(
+        legend = ax.legend(
             handles=handles,
             title="label",
             loc="center left",
@@ -183,6 +195,9 @@ def _draw_label_nodes(picture: Picture, counts: np.ndarray, ax: "Axes") -> None:
             fontsize=7,
             frameon=False,
         )
+        for text, name in zip(legend.get_texts(), names, strict=True):
+            text.set_parse_math(False)
+            text.set_text(str(name))  # as a label, a name that begins with _ would be left out
 
 
 def _draw_pies(picture: Picture, counts: np.ndarray, colors: list[str], ax: "Axes") -> None:
@@ -204,7 +219,8 @@ def _draw_pies(picture: Picture, counts: np.ndarray, colors: list[str], ax: "Axe
     )
 
 
-def _class_colors(classes: int) -> list[str]:
+def class_colors(classes: int) -> list[str]:
+    """Return the colors of the classes in pictures."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 

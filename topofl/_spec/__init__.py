@@ -4,7 +4,7 @@ The command line and configuration files share this package. Names refer to the 
 to custom functions as ``module:function``, and to entry points of installed packages.
 """
 
-from topofl._spec.arguments import Built, arguments_of, at, check_keys, recorded, with_seed
+from topofl._spec.arguments import Built, arguments_of, at, check_keys, is_ours, recorded, with_seed
 from topofl._spec.graphs import build_topology
 from topofl._spec.names import catalogue, find, first, offers, parameters
 from topofl._spec.parse import NONE, Spec, named, parse_spec, parse_value, table_of
@@ -20,6 +20,7 @@ __all__ = [
     "check_keys",
     "find",
     "first",
+    "is_ours",
     "named",
     "offers",
     "parameters",

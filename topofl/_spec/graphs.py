@@ -51,6 +51,8 @@ def build_topology(
     arguments, notes = with_seed(function, arguments)
     given: dict[str, Any] = {}
     if label_counts is not None:
+        if arguments.get("n", 0) is None:  # in tables with all defaults
+            del arguments["n"]
         _check_same_n(arguments, len(label_counts))
         if "label_counts" in takes:
             given["label_counts"] = label_counts

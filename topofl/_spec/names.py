@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -63,11 +64,13 @@ def _functions(module: ModuleType) -> dict[str, Function]:
     return {name: value for name, value in exported.items() if inspect.isfunction(value)}
 
 
+@cache  # reading the signatures of all functions takes milliseconds
 def first(function: Function) -> str:
     """Return the name of a function's first parameter, or an empty string if it has none."""
     return next(iter(parameters(function)), "")
 
 
+@cache
 def _returns(function: Function) -> Any:
     return inspect.signature(function).return_annotation
 

@@ -2,7 +2,7 @@
 
 A name with a colon, ``module:function``, refers to a function of a module. A name without one may
 be an entry point of an installed package, in one of the groups :data:`GROUPS`. A module is imported
-only when its function is requested, and results are not cached.
+only when its function is requested. Packages are searched again when something was installed.
 """
 
 import functools
@@ -91,8 +91,32 @@ def has_entry_points() -> bool:
     return any(True for _ in _packages_with_entry_points())
 
 
-def _packages_with_entry_points() -> Iterator[metadata.Distribution]:
-    """Yield installed packages with entry points for topofl, without shadowed duplicates."""
+def _packages_with_entry_points() -> tuple[metadata.Distribution, ...]:
+    """Return installed packages with entry points for topofl, without shadowed duplicates."""
+    return _packages_in(tuple((folder, _last_change(folder)) for folder in sys.path))
+
+
+@functools.lru_cache(maxsize=8)
+def _packages_in(places: tuple[tuple[str, int], ...]) -> tuple[metadata.Distribution, ...]:
+    """Return the packages as found now; reading the files of all packages takes milliseconds.
+
+    Parameters
+    ----------
+    places
+        Folders of ``sys.path`` with the times of their last changes, such as an installation.
+    """
+    del places  # only tells whether something has changed
+    return tuple(_found_packages())
+
+
+def _last_change(folder: str) -> int:
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:  # a folder that does not exist yet
+        return 0
+
+
+def _found_packages() -> Iterator[metadata.Distribution]:
     for package in metadata.distributions():
         text = _entry_points_text(package)
         if "[topofl." not in text:

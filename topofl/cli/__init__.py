@@ -11,6 +11,7 @@ from typing import Any
 
 from topofl._support.plugins import current_folder
 from topofl._support.text import printable
+from topofl.cli.failure import CommandFailed
 from topofl.cli.notes import print_notes
 from topofl.cli.parser import make_parser
 
@@ -62,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except _USAGE_ERRORS as error:
         return _report(error, 2)
+    except CommandFailed as error:
+        return _report(error, 1)
     except Exception as error:
         if not _is_failed_run(error):
             raise
@@ -73,7 +76,7 @@ def _is_failed_run(error: Exception) -> bool:
     """Return whether an error is an expected way for a run to fail, and not a bug in topofl."""
     from torch import OutOfMemoryError
 
-    from topofl.cli.sweep import SweepFailed
+    from topofl.cli.sweeping import SweepFailed
     from topofl.engine import DivergenceError, RankError
 
     kinds = DivergenceError | RankError | SweepFailed | OSError | MemoryError | OutOfMemoryError
@@ -105,12 +108,9 @@ def _how_to_continue(stopped: KeyboardInterrupt) -> str:
     """Return the message about an interruption, with the command that resumes the run, if any."""
     from topofl.cli.folders import is_finished
     from topofl.engine import Interrupted
-    from topofl.runs import SweepInterrupted
 
-    if isinstance(stopped, SweepInterrupted):
-        return str(stopped)
     if not isinstance(stopped, Interrupted):
-        return "interrupted"
+        return str(stopped) or "interrupted"  # sweeps and stores say how to continue
     done = f"interrupted after round {stopped.done} of {stopped.rounds}"
     folder = stopped.folder.parent
     if stopped.saved is None and is_finished(folder):

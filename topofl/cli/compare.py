@@ -27,11 +27,19 @@ def compare(options: argparse.Namespace) -> None:
     if not 0 < target <= 1:
         raise ValueError(f"`--target` must be above 0 and at most 1, got {target:g}")
     histories = {str(path): load_finished(path) for path in options.runs}
+    if options.hardware is not None:
+        histories = {name: _on(options.hardware, name, one) for name, one in histories.items()}
     column = next(iter(histories.values())).primary if options.column is None else options.column
     check_column(histories, column)
     if options.plot is not None:
         _plot(histories, options.plot, column, options.x or "rounds")
     print_table(table_of_runs(histories, target, column), options)
+
+
+def _on(hardware: str, name: str, history: History) -> History:
+    """Return a run with the seconds that its rounds take on this hardware."""
+    with at(f"{name}:"):
+        return history.with_seconds(hardware, seed=0)
 
 
 def _check_needs_groups(options: argparse.Namespace) -> None:

@@ -29,6 +29,12 @@ def add_compare(verbs: Any) -> None:
     )
     help_column = "which score, e.g. accuracy_fine_tuned (default: the task's)"
     verb.add_argument("--column", metavar="NAME", help=help_column)
+    verb.add_argument(
+        "--hardware",
+        metavar="SPEC",
+        help="seconds per round on this hardware, for --x seconds and for costs, such as "
+        "'Hardware(compute=0.1, latency=0.02, bandwidth=1.25e6)'",
+    )
     _add_group_options(verb)
     _add_plot_options(verb)
     form = add_table_options(verb)
@@ -45,7 +51,7 @@ def _add_plot_options(verb: argparse.ArgumentParser) -> None:
         "--x",
         choices=("rounds", "steps", "megabytes", "seconds"),
         help="horizontal axis of --plot (default: rounds; megabytes for --kind pareto); seconds "
-        "are simulated",
+        "are simulated, see --hardware",
     )
     verb.add_argument(
         "--kind",

@@ -3,7 +3,6 @@
 import argparse
 import os
 import re
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,6 +10,13 @@ from pathlib import Path
 from topofl import config
 from topofl._support.files import backup_path, holds_only, remove_if_ours, remove_staging_folders
 from topofl.cli.notes import print_notes
+from topofl.cli.record import (
+    PARTIAL_RECORD,
+    commit_record,
+    discard_record,
+    pending_record,
+    record_in,
+)
 from topofl.engine.store.checkpoint import OURS as CHECKPOINTS
 from topofl.engine.store.checkpoint import rounds_in
 from topofl.engine.store.lock import NAME as LOCK
@@ -18,6 +24,7 @@ from topofl.engine.store.lock import locked
 from topofl.engine.store.writing import move_all
 from topofl.history import OURS as HISTORY
 from topofl.history import History, check_replaceable, saved_in
+from topofl.runs.records import RECORD
 
 __all__ = [
     "NEXT",
@@ -27,7 +34,6 @@ __all__ = [
     "claimed",
     "is_finished",
     "load_finished",
-    "other_settings",
     "settle",
     "unfinished_run",
     "write_config",
@@ -43,9 +49,10 @@ PARTIAL = ".config.toml.topofl-partial"
 
 
 _IN_NEXT = re.compile(
-    rf"config\.toml|{re.escape(PARTIAL)}|checkpoints(/({CHECKPOINTS.pattern}))?|replaced(/({HISTORY.pattern}))?"
+    rf"config\.toml|{re.escape(PARTIAL)}|{re.escape(RECORD)}"
+    rf"|checkpoints(/({CHECKPOINTS.pattern}))?|replaced(/({HISTORY.pattern}))?"
 )
-"""Contents of :data:`NEXT`: the new run and, during the exchange, the replaced history."""
+"""Contents of :data:`NEXT`: the new run and, during the exchange, what it replaces."""
 
 
 def write_config(out: Path, tables: config.Tables) -> None:
@@ -63,8 +70,11 @@ def settle(out: Path) -> None:
     moved, nothing is lost.
     """
     coming = out / NEXT
+    _complete_record(out)
     if rounds_in(coming / "checkpoints"):
         _check_movable(out)
+        if (out / RECORD).exists():
+            os.replace(out / RECORD, coming / RECORD)
         _set_aside(out / "history", coming / "replaced")
         if (coming / "config.toml").exists():
             os.replace(coming / "config.toml", out / "config.toml")
@@ -76,6 +86,14 @@ def settle(out: Path) -> None:
         print_notes(
             [f"{coming} is not removed: it holds files that topofl did not write; move them"]
         )
+
+
+def _complete_record(out: Path) -> None:
+    """Complete the record of a run if its process was killed after it saved the history."""
+    if (record := pending_record(out)) is not None:
+        write_config(out, record["tables"])
+        commit_record(out)
+    discard_record(out)
 
 
 def _set_aside(history: Path, replaced: Path) -> None:
@@ -139,25 +157,6 @@ def unfinished_run(folder: Path) -> str:
     )
 
 
-def other_settings(out: Path, experiment: config.Experiment) -> list[str]:
-    """Return a note if a finished run has other settings than the experiment.
-
-    The executor and its chunk size are ignored, since a run chooses them.
-    """
-    if not (out / "config.toml").is_file():
-        return []
-    own = config.read(out / "config.toml")
-    configured = tomllib.loads(config.dumps(experiment.tables))
-    chosen = {("compute", "executor"), ("compute", "chunk")}
-    keys = {
-        (table, key) for tables in (own, configured) for table in tables for key in tables[table]
-    } - chosen
-    other = sorted(
-        f"{t}.{k}" for t, k in keys if own.get(t, {}).get(k) != configured.get(t, {}).get(k)
-    )
-    return [f"the finished run in {out} has other settings: {', '.join(other)}"] if other else []
-
-
 def load_finished(folder: Path) -> History:
     """Return the history in a folder, or raise ValueError for a run that is not finished."""
     if unfinished := unfinished_run(folder):
@@ -191,6 +190,7 @@ def check_place(out: Path, options: argparse.Namespace) -> None:
     if is_finished(out):
         _check_movable(out)
     check_history(out)
+    record_in(out)  # raises for a file of this name that would be lost
     there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise PermissionError(
@@ -201,11 +201,11 @@ def check_place(out: Path, options: argparse.Namespace) -> None:
 def _holds_only_a_start(out: Path) -> bool:
     """Return whether a folder is empty or holds only a run without checkpoints."""
     found = {path.name for path in out.iterdir()}
-    if found - {"config.toml", "checkpoints", PARTIAL, NEXT, LOCK}:
+    if found - {"config.toml", "checkpoints", RECORD, PARTIAL, PARTIAL_RECORD, NEXT, LOCK}:
         return False
     if "checkpoints" in found:
         return holds_only((out / "checkpoints").resolve(), CHECKPOINTS)
-    return "config.toml" not in found  # alone, it may be a file of the user
+    return not found & {"config.toml", RECORD}  # alone, they may be files of the user
 
 
 def check_history(out: Path) -> None:

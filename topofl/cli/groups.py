@@ -27,6 +27,7 @@ def compare_groups(options: argparse.Namespace) -> None:
         target=options.target,
         baseline=_baseline(options.baseline),
         over=_words(options.over),
+        hardware=options.hardware,
     )
     if options.plot is not None:
         _plot(summary, options)

@@ -3,11 +3,12 @@
 import argparse
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from topofl._support.plugins import EntryPoint, has_entry_points, resolve_name, signature
 from topofl._support.text import printable
+from topofl.cli.as_json import print_rows
 from topofl.cli.declared import KINDS_OF_NAMES, declarations, declared_columns
 from topofl.cli.sources import reading
 
@@ -20,15 +21,42 @@ def list_names(options: argparse.Namespace) -> None:
     Torch is imported only for ``--needs``, and by functions of installed packages.
     """
     offers = _offers if has_entry_points() else _no_offers
+    kinds = [options.kind] if options.kind else KINDS_OF_NAMES
     with reading():
-        for kind in [options.kind] if options.kind else KINDS_OF_NAMES:
+        if options.json:
+            print_rows(row for kind in kinds for row in _rows(kind, options.needs, offers(kind)))
+            return
+        for kind in kinds:
             own = _own_names(kind)
             needs = _needs_by_name(kind) if options.needs else {}
             print(f"{kind}:")
             for name, text in own.items():
-                print(f"  {text}{needs.get(name, '')}")
+                print(f"  {text}{''.join(map(_need_as_text, needs.get(name, ())))}")
             for offer in offers(kind):
                 print(f"  {_describe_offer(kind, offer, own)}")
+
+
+def _rows(kind: str, with_needs: bool, offers: Iterable[EntryPoint]) -> Iterator[dict[str, Any]]:
+    """Yield the names of a kind for JSON; a parameter without a default has to be given."""
+    if kind == "metric":
+        for c in declared_columns():
+            yield {"kind": kind, "name": c.name, "group": c.group, "description": c.meaning}
+        return
+    needs = _needs_by_name(kind) if with_needs else {}
+    for name, found in declarations(kind).items():
+        parameters = [
+            {"name": p.name} if p.default is p.empty else {"name": p.name, "default": p.default}
+            for p in found.parameters
+        ]
+        row = {"kind": kind, "name": name, "parameters": parameters}
+        row["description"] = _without_roles(found.summary)
+        own = [
+            {"if": n.condition.strip(), "needs": n.name, "meaning": n.meaning}
+            for n in needs.get(name, ())
+        ]
+        yield row | ({"needs": own} if with_needs else {})
+    for offer in offers:
+        yield {"kind": kind, "name": offer.name, "package": offer.package, "target": offer.target}
 
 
 def _own_names(kind: str) -> dict[str, str]:
@@ -42,18 +70,16 @@ def _own_names(kind: str) -> dict[str, str]:
     }
 
 
-def _needs_by_name(kind: str) -> dict[str, str]:
-    """Return lines about the requirements on graphs and weights, by name."""
+def _needs_by_name(kind: str) -> dict[str, Sequence[Any]]:
+    """Return the requirements on graphs and weights, by name."""
     from topofl._spec import catalogue
     from topofl.algorithms.contract.needs import needs_of
 
-    return {
-        name: "".join(
-            f"\n      needs{need.condition}: {need.name} ({need.meaning})"
-            for need in needs_of(function)
-        )
-        for name, function in catalogue().get(kind, {}).items()
-    }
+    return {name: needs_of(function) for name, function in catalogue().get(kind, {}).items()}
+
+
+def _need_as_text(need: Any) -> str:
+    return f"\n      needs{need.condition}: {need.name} ({need.meaning})"
 
 
 def _offers(kind: str) -> Iterable[EntryPoint]:
@@ -92,8 +118,11 @@ def _describe(name: str, function: Callable[..., Any]) -> str:
 
 def _description(name: str, parameters: Iterable[inspect.Parameter], summary: str) -> str:
     """Return two lines: a call with its parameters, and a summary without the roles of Sphinx."""
-    without_roles = re.sub(r":[a-z]+:`~?([^`]+)`", r"`\1`", summary)
-    return f"{name}({', '.join(_parameters_as_text(parameters))})\n      {without_roles}"
+    return f"{name}({', '.join(_parameters_as_text(parameters))})\n      {_without_roles(summary)}"
+
+
+def _without_roles(summary: str) -> str:
+    return re.sub(r":[a-z]+:`~?([^`]+)`", r"`\1`", summary)
 
 
 def _parameters_as_text(given: Iterable[inspect.Parameter]) -> Iterator[str]:

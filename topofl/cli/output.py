@@ -1,16 +1,15 @@
 """Tables of commands as text, Markdown, JSON or CSV."""
 
 import argparse
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from topofl._support.table import NotApplicable, Spread, Table
+from topofl.cli.as_json import print_rows
 
-__all__ = ["check_picture", "print_json", "print_table"]
+__all__ = ["check_picture", "json_rows", "plain_cell", "print_json", "print_table"]
 
 
 def check_picture(option: str, path: Path) -> None:
@@ -36,23 +35,21 @@ def print_table(table: Table, options: argparse.Namespace) -> None:
 
 def print_json(table: Table) -> None:
     """Print a table as a JSON list with one object per row."""
-    print(json.dumps([_as_json(table.columns, row) for row in table.rows], indent=2))
+    print_rows(json_rows(table))
 
 
-def _as_json(columns: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
-    """Return a row as JSON values: null for n/a, "inf" for infinity, an object for a spread."""
+def json_rows(table: Table) -> list[dict[str, Any]]:
+    """Return the rows of a table as JSON values: null for n/a, and an object for a spread."""
+    return [
+        {name: plain_cell(cell) for name, cell in zip(table.columns, row, strict=True)}
+        for row in table.rows
+    ]
 
-    def plain(cell: Any) -> Any:
-        if isinstance(cell, Spread):
-            return {"mean": cell.mean, "low": cell.low, "high": cell.high}
-        if isinstance(cell, float) and not np.isfinite(cell):  # JSON has neither
-            return None if np.isnan(cell) else str(cell)
-        return (
-            None
-            if isinstance(cell, NotApplicable)
-            else cell.item()
-            if isinstance(cell, np.generic)
-            else cell
-        )
 
-    return {column: plain(cell) for column, cell in zip(columns, row, strict=True)}
+def plain_cell(cell: Any) -> Any:
+    """Return a cell as a JSON value."""
+    if isinstance(cell, Spread):
+        return {"mean": cell.mean, "low": cell.low, "high": cell.high}
+    if isinstance(cell, NotApplicable):
+        return None
+    return cell.item() if isinstance(cell, np.generic) else cell

@@ -2,14 +2,18 @@
 
 import argparse
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import topofl
 from topofl._support.suffixes import KINDS
-from topofl._support.words import did_you_mean
 from topofl.cli.compare_options import add_compare
 from topofl.cli.declared import KINDS_OF_NAMES
+from topofl.cli.parsing import Parser
+from topofl.cli.run_options import add_resume, add_run
+from topofl.cli.setup_options import add_completion, add_doctor, add_new
 from topofl.cli.shared_options import (
+    EXIT_CODES,
+    add_json_option,
     add_report_options,
     add_table_options,
     add_verb,
@@ -20,52 +24,32 @@ from topofl.cli.sweep_options import add_runs, add_sweep
 
 __all__ = ["make_parser"]
 
-_ABOUT_FOLDERS = """
-
-DIR holds config.toml (with all defaults), checkpoints/ and, at the end, history/.
-Ctrl-C finishes the round and writes a checkpoint. A finished run keeps its last checkpoint,
-which is as large as all models together and is needed only to train more rounds; remove
-DIR/checkpoints otherwise."""
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser that raises its errors as ``ValueError`` instead of exiting."""
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Raise if `value` is not one of the choices, suggesting the nearest one."""
-        if action.choices is not None and value not in action.choices:
-            known = [str(choice) for choice in action.choices]
-            wanted = (
-                f"must be one of {', '.join(known)}, got {value!r}{did_you_mean(str(value), known)}"
-            )
-            raise argparse.ArgumentError(action, wanted)
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message} (see {self.prog} --help)")
-
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands, which sets ``command`` to ``module:function``."""
-    parser = _Parser(
+    parser = Parser(
         prog="topofl",
         description="Decentralized federated learning over graphs: "
         "compare topologies, train, report.",
-        epilog="exit codes: 0 success; 1 the run failed; 2 wrong usage or configuration",
+        epilog=EXIT_CODES,
     )
     parser.add_argument("--version", action="version", version=f"topofl {topofl.__version__}")
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
     for add in (
+        add_new,
         _add_list,
         _add_spectral,
         _add_recommend,
-        _add_run,
-        _add_resume,
+        add_run,
+        add_resume,
         add_sweep,
         add_runs,
         add_compare,
         _add_graphs,
         _add_reproduce,
         add_study,
+        add_doctor,
+        add_completion,
     ):
         add(verbs)
     return parser
@@ -76,6 +60,7 @@ def _add_list(verbs: Any) -> None:
         topofl list
         topofl list topology
         topofl list algorithm --needs
+        topofl list topology --json
     """
     verb = add_verb(
         verbs,
@@ -84,12 +69,14 @@ def _add_list(verbs: Any) -> None:
         "list the names for specs and configurations",
         examples,
     )
-    verb.add_argument("kind", nargs="?", choices=KINDS_OF_NAMES, help="list only this kind")
+    help_kind = f"list only this kind: {', '.join(KINDS_OF_NAMES)}"
+    verb.add_argument("kind", nargs="?", choices=KINDS_OF_NAMES, metavar="KIND", help=help_kind)
     verb.add_argument(
         "--needs",
         action="store_true",
         help="also list what algorithms require of graphs and weights",
     )
+    add_json_option(verb)
 
 
 def _add_spectral(verbs: Any) -> None:
@@ -169,63 +156,6 @@ def _add_recommend(verbs: Any) -> None:
     help_plot = "draw predicted rounds (.png, .pdf, .svg)"
     verb.add_argument("--plot", type=path_argument, metavar="FILE", help=help_plot)
     add_table_options(verb)
-
-
-def _add_run(verbs: Any) -> None:
-    examples = """
-        topofl run experiment.toml
-        topofl run experiment.toml --set run.rounds=50 --set topology=ring --out runs/ring
-        topofl run experiment.toml --dry-run
-        topofl run runs/ring/config.toml --out runs/again
-        topofl run experiment.toml --out runs/ring --skip-done
-    """
-    verb = add_verb(
-        verbs,
-        "run",
-        "topofl.cli.run:run",
-        "run an experiment described in a TOML file, and save it",
-        examples,
-        _ABOUT_FOLDERS,
-    )
-    help_out = "where to save (default: runs/ and the file's name)"
-    verb.add_argument(
-        "config",
-        type=path_argument,
-        metavar="CONFIG.toml",
-        help="tables data, topology, algorithm, run, ...",
-    )
-    verb.add_argument("--out", type=path_argument, metavar="DIR", help=help_out)
-    done = verb.add_mutually_exclusive_group()
-    help_force = "replace a finished run in DIR, once this run has a checkpoint"
-    done.add_argument("--force", action="store_true", help=help_force)
-    done.add_argument(
-        "--skip-done",
-        action="store_true",
-        help="do nothing if the run in DIR is finished; topofl sweep skips by settings instead",
-    )
-    every = "a checkpoint every K rounds, or by time (default: auto, at least one in ten minutes)"
-    verb.add_argument("--checkpoint-every", metavar="K|auto", help=every)
-    verb.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="show memory, messages and, by a probe, seconds; save nothing",
-    )
-    _add_training_options(verb, "table.key=value, or table=spec for a whole table; may be repeated")
-
-
-def _add_resume(verbs: Any) -> None:
-    examples = """
-        topofl resume runs/ring
-        topofl resume runs/ring --set run.rounds=1000
-    """
-    text = "continue a run that was stopped, or train more rounds"
-    verb = add_verb(verbs, "resume", "topofl.cli.run:resume", text, examples, _ABOUT_FOLDERS)
-    verb.add_argument(
-        "folder", type=path_argument, metavar="DIR", help="folder of the run (run --out)"
-    )
-    _add_training_options(
-        verb, "table.key=value, for run.rounds (more of them), saving.every, compute.device"
-    )
 
 
 def _add_graphs(verbs: Any) -> None:
@@ -323,23 +253,4 @@ def _add_execution_options(verb: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also write one page with everything: HTML and Markdown",
     )
-
-
-def _add_training_options(verb: argparse.ArgumentParser, help_set: str) -> None:
-    """Add the options that ``run`` and ``resume`` share."""
-    verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_set)
-    verb.add_argument(
-        "--log",
-        type=path_argument,
-        metavar="FILE.jsonl",
-        help="append one JSON object per event to this file",
-    )
-    verb.add_argument(
-        "--tensorboard",
-        type=path_argument,
-        metavar="DIR",
-        help="write scalars for TensorBoard here",
-    )
-    verb.add_argument(
-        "--progress", action=argparse.BooleanOptionalAction, help="a bar (default: on terminals)"
-    )
+    add_json_option(verb)

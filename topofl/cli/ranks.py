@@ -12,7 +12,7 @@ from typing import Any
 
 from topofl import config
 
-__all__ = ["announced", "on_ranks", "speaks", "started"]
+__all__ = ["announced", "check_alone", "on_ranks", "speaks", "started"]
 
 PATIENCE = 0.1
 """Seconds between two looks at what rank 0 decided."""
@@ -29,6 +29,15 @@ def on_ranks(experiment: config.Experiment) -> config.Experiment:
         return experiment
     compute = replace(experiment.options["compute"], distributed=True)
     return replace(experiment, options=dict(experiment.options) | {"compute": compute})
+
+
+def check_alone(option: str) -> None:
+    """Raise ``ValueError`` if several processes were started for a command that is for one."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError(
+            f"`{option}` must be given without torchrun, which started "
+            f"{os.environ['WORLD_SIZE']} processes; use --out, or start one process"
+        )
 
 
 @contextmanager

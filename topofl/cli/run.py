@@ -1,33 +1,43 @@
 """``topofl run`` and ``topofl resume``: training and saving of an experiment in a TOML file."""
 
 import argparse
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from topofl import callbacks, config
-from topofl._support.text import printable
 from topofl.callbacks import Callback, Event
-from topofl.cli.compare import check_column, table_of_runs
+from topofl.cli.as_json import print_rows
 from topofl.cli.folders import (
     NEXT,
     check_history,
     check_place,
     claimed,
     is_finished,
-    other_settings,
+    load_finished,
     settle,
     write_config,
 )
 from topofl.cli.notes import print_notes
-from topofl.cli.ranks import announced, on_ranks, started
+from topofl.cli.ranks import announced, check_alone, on_ranks, started
+from topofl.cli.record import check_same, commit_record, is_pending, record_in, write_pending
+from topofl.cli.report import print_remark, print_report
+from topofl.cli.stored import check_options, run_in_store
 from topofl.engine import Interrupted
 from topofl.engine.store.checkpoint import rounds_in
 from topofl.engine.store.lock import locked
 from topofl.engine.store.writing import prune
 from topofl.estimate import Estimate
 from topofl.history import History
+from topofl.runs.cost import reset_peak_memory
+from topofl.runs.recorded import asked_for, note_of, record_of
+from topofl.runs.records import RECORD
+from topofl.runs.run import digest_of
+from topofl.runs.work import Job
 
 __all__ = ["resume", "run"]
 
@@ -41,23 +51,40 @@ def run(options: argparse.Namespace) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     """Run the experiment in this process."""
+    check_options(options)
+    if options.store is not None:
+        check_alone("--store")
     every = [] if options.checkpoint_every is None else [f"saving.every={options.checkpoint_every}"]
     experiment = config.load(options.config, [*options.set, *every])
     print_notes(experiment.notes)
     if options.dry_run:
         need = experiment.estimate(probe=True)
+        if options.json:
+            print_rows([_as_row(need)])
+            return
         print("\n\n".join([str(need), *_total_time(need, experiment.tables)]))
         return
-    out = options.out or Path("runs", options.config.stem)
-    if options.skip_done and is_finished(out):
-        print_notes(other_settings(out, experiment))
-        print(f"{printable(str(out))} is finished; nothing was done")
+    job = Job.of(experiment.tables, digest_of(experiment.dataset))
+    if options.store is not None:
+        run_in_store(job, options)
+        return
+    _run_in_folder(options.out or Path("runs", options.config.stem), experiment, job, options)
+
+
+def _run_in_folder(
+    out: Path, experiment: config.Experiment, job: Job, options: argparse.Namespace
+) -> None:
+    """Train a run in a folder of its own."""
+    if _is_skipped(out, job, options):
         return
     check_place(out, options)
     with claimed(out):
         settle(out)
+        if _is_skipped(out, job, options):  # another command has finished it meanwhile
+            return
         check_place(out, options)  # again, now that the folder is locked
         place = out / NEXT if is_finished(out) else out
+        start = _start_of_cost()
         try:
             history = _train(place, experiment, options)
         except BaseException as error:
@@ -65,11 +92,44 @@ def _run(options: argparse.Namespace) -> None:
             if isinstance(error, Interrupted):
                 error.folder = out / "checkpoints"  # their place after settle
             raise
+        seconds = time.perf_counter() - start
         # Without checkpoints of this run, those in `out` belong to the run that it replaces.
         n_checkpoints = 1 if rounds_in(place / "checkpoints") else 0
         with _saved_elsewhere_if_blocked(out, history):
             settle(out)
-        _finish(out, experiment, history, n_checkpoints)
+        _finish(out, experiment, job, history, seconds, n_checkpoints)
+        _report_saved(out, history, options)
+
+
+def _is_skipped(out: Path, job: Job, options: argparse.Namespace) -> bool:
+    """Return whether a run is skipped because it is finished; raise if another one is.
+
+    Raises
+    ------
+    ValueError
+        If the folder holds a finished run of other settings, data or versions.
+    """
+    if not (options.skip_done and is_finished(out)):
+        return False
+    if is_pending(out):  # the process that saved it was killed, or is about to end
+        with locked(out, "--out"):
+            settle(out)
+    check_same(out, job)
+    _report_finished(out, "is finished; nothing was done", options)
+    return True
+
+
+def _report_finished(out: Path, what: str, options: argparse.Namespace) -> None:
+    """Print that a run was finished before; with ``--json`` also its scores."""
+    if options.json:
+        print_report(str(out), load_finished(out), options)
+    print_remark(f"{out} {what}", options)
+
+
+def _start_of_cost() -> float:
+    """Return the time in seconds, and begin to measure the peak memory."""
+    reset_peak_memory()
+    return time.perf_counter()
 
 
 def _train(place: Path, experiment: config.Experiment, options: argparse.Namespace) -> History:
@@ -81,6 +141,7 @@ def _train(place: Path, experiment: config.Experiment, options: argparse.Namespa
             write_config(place, experiment.tables)
 
     (place / "checkpoints").mkdir(parents=True, exist_ok=True)
+    (place / RECORD).unlink(missing_ok=True)  # of a run whose history was removed
     write_config(place, experiment.tables)
     how = {"progress": options.progress, "folder": place / "checkpoints"}
     announced(place / "checkpoints", resume=False)
@@ -101,6 +162,11 @@ def _saved_elsewhere_if_blocked(out: Path, history: History) -> Iterator[None]:
         raise OSError(
             f"{what}; once nothing is in its way, topofl resume {out} puts it in place"
         ) from error
+
+
+def _as_row(need: Estimate) -> dict[str, Any]:
+    """Return an estimate for JSON: its fields, and the memory of the whole run in bytes."""
+    return asdict(need) | {"total": need.total, "added": need.added, "fits": need.fits}
 
 
 def _total_time(need: Estimate, tables: config.Tables) -> list[str]:
@@ -146,10 +212,8 @@ def _continue(out: Path, options: argparse.Namespace) -> None:
             raise ValueError(
                 f"{out} is finished, so only `--set run.rounds=N` is allowed, got {options.set}"
             )
-        print(
-            f"{printable(str(out))} is finished: all {done} rounds are done; train more with --set "
-            "run.rounds=N"
-        )
+        what = f"is finished: all {done} rounds are done; train more with --set run.rounds=N"
+        _report_finished(out, what, options)
         return
     saved = rounds_in(out / "checkpoints")
     if done and not saved:
@@ -160,6 +224,9 @@ def _continue(out: Path, options: argparse.Namespace) -> None:
     if not saved:
         print_notes([f"{out} has no checkpoint yet; it starts from the beginning"])
     check_history(out)
+    earlier = record_in(out)
+    tables = asked_for(experiment.tables, earlier if done else None)
+    job = Job.of(tables, digest_of(experiment.dataset))
 
     def write_changes(event: Event) -> None:
         is_removed = not (out / "config.toml").is_file()
@@ -168,6 +235,7 @@ def _continue(out: Path, options: argparse.Namespace) -> None:
 
     how = {"progress": options.progress, "folder": out / "checkpoints", "resume": True}
     announced(out / "checkpoints", resume=True)
+    start = _start_of_cost()
     try:
         history = on_ranks(experiment).run(
             **how, callbacks=[write_changes, *_log_callbacks(options)]
@@ -175,7 +243,8 @@ def _continue(out: Path, options: argparse.Namespace) -> None:
     except Interrupted as stopped:
         stopped.folder = out / "checkpoints"  # as the user named it
         raise
-    _finish(out, experiment, history)
+    _finish(out, experiment, job, history, time.perf_counter() - start)
+    _report_saved(out, history, options)
 
 
 def _log_callbacks(options: argparse.Namespace) -> list[Callback]:
@@ -185,20 +254,27 @@ def _log_callbacks(options: argparse.Namespace) -> list[Callback]:
 
 
 def _finish(
-    out: Path, experiment: config.Experiment, history: History, n_checkpoints: int = 1
+    out: Path,
+    experiment: config.Experiment,
+    job: Job,
+    history: History,
+    seconds: float,
+    n_checkpoints: int = 1,
 ) -> None:
-    """Save a history, print its scores, and keep only the last `n_checkpoints` checkpoints."""
+    """Save a history and its record, and keep the last `n_checkpoints` checkpoints.
+
+    The configuration in `job` is what the run was asked for, that of the record what it chose.
+    """
+    tables = experiment.tables_of(history)
+    asked = {name: job.tables["compute"][name] for name in history.meta["asked"]}
+    note = {**note_of(history, seconds, job.digest), "asked": asked}
+    write_pending(out, record_of(job.key, history, tables, note))
     history.save(out / "history")
-    write_config(out, experiment.tables_of(history))
+    write_config(out, tables)
     prune(out / "checkpoints", n_checkpoints)
-    check_column({str(out): history}, history.primary)
-    print(table_of_runs({str(out): history}, 0.8, history.primary))
-    print(f"saved in {printable(str(out))}")
-    if diverged := history.meta["diverged"]:
-        first = diverged[0]
-        print_notes(
-            [
-                f"{len(diverged)} nodes diverged, first node {first['node']} in round "
-                f"{first['round']}"
-            ]
-        )
+    commit_record(out)
+
+
+def _report_saved(out: Path, history: History, options: argparse.Namespace) -> None:
+    print_report(str(out), history, options)
+    print_remark(f"saved in {out}", options)

@@ -1,4 +1,4 @@
-"""``topofl runs``: lists, filters and removes stored runs."""
+"""``topofl runs``: lists, filters and removes stored runs, and lists folders of ``topofl run``."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,11 @@ from topofl._spec import parse_value
 from topofl._support.check import did_you_mean, shown
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import printable
+from topofl.cli.as_json import print_rows
 from topofl.cli.notes import print_notes
 from topofl.cli.output import print_table
 from topofl.runs import Failure, RunStore, StoredRun
+from topofl.runs.stored import runs_of_folders
 
 __all__ = ["runs"]
 
@@ -20,7 +22,7 @@ Entry = StoredRun | Failure
 def runs(options: argparse.Namespace) -> None:
     """Print or remove the runs of a store, or those that failed."""
     store = RunStore(options.store)
-    every: Sequence[Entry] = store.failures() if options.failed else store.runs()
+    every = _entries(store, options)
     settings = {entry.key: entry.settings for entry in every}
     found = _selected(every, settings, options.where)
     if options.remove:
@@ -32,14 +34,36 @@ def runs(options: argparse.Namespace) -> None:
         for entry in found:
             store.remove(entry.key)
         print_notes([f"removed {len(found)} runs of {len(every)}"])
+        if options.json:
+            print_rows({"removed": entry.key} for entry in found)
         return
     if options.failed and options.traceback:
+        if options.json:
+            print_rows(_traceback_row(entry) for entry in found if isinstance(entry, Failure))
+            return
         for entry in found:
             if isinstance(entry, Failure):
                 print(f"{entry.key}: {printable(entry.error)}\n{entry.traceback}")
         return
     columns = _columns(found, settings, options.columns)
     print_table(_table(found, settings, columns), options)
+
+
+def _traceback_row(failure: Failure) -> dict[str, Any]:
+    return {"key": failure.key, "error": failure.error, "traceback": failure.traceback}
+
+
+def _entries(store: RunStore, options: argparse.Namespace) -> Sequence[Entry]:
+    """Return the runs of a store or those that failed, or the runs in folders of topofl run."""
+    if found := runs_of_folders(store.root):
+        given = next((name for name in ("remove", "failed") if getattr(options, name)), None)
+        if given is not None:
+            raise ValueError(
+                f"`--{given}` must be given for a store, {store.root} holds folders of topofl run, "
+                f"such as {found[0].key}; remove folders without topofl"
+            )
+        return found
+    return store.failures() if options.failed else store.runs()
 
 
 def _selected(

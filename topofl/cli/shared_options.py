@@ -4,7 +4,17 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-__all__ = ["add_report_options", "add_table_options", "add_verb", "path_argument"]
+__all__ = [
+    "EXIT_CODES",
+    "add_json_option",
+    "add_report_options",
+    "add_table_options",
+    "add_verb",
+    "path_argument",
+]
+
+EXIT_CODES = "exit codes: 0 success; 1 the run failed; 2 wrong usage or configuration"
+"""Last line of ``topofl --help``; ``docs/command-line.md`` has the details."""
 
 
 def path_argument(text: str) -> Path:
@@ -30,7 +40,7 @@ def add_verb(
         name,
         help=text,
         description=f"{text}{more}",
-        epilog=f"examples:\n{indented}",
+        epilog=f"{EXIT_CODES}\n\nexamples:\n{indented}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verb.set_defaults(command=command)
@@ -60,7 +70,12 @@ def add_table_options(verb: argparse.ArgumentParser) -> Any:
     )
     form = verb.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print a Markdown table")
-    form.add_argument(
+    add_json_option(form)
+    return form
+
+
+def add_json_option(verb: Any) -> None:
+    """Add ``--json``, with which a command prints only JSON on stdout."""
+    verb.add_argument(
         "--json", action="store_true", help="print a JSON list with one object per row"
     )
-    return form

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from topofl.cli.shared_options import add_verb, path_argument
+from topofl.cli.shared_options import add_json_option, add_verb, path_argument
 
 __all__ = ["add_study"]
 
@@ -36,7 +36,9 @@ at least 8 graphs, and several evaluations in the first half of the rounds:
   seeds = [0, 1, 2]
   rates = [0.05, 0.1, 0.2]    # the best on a random 4-regular graph is used for all graphs
 
-Finished runs are kept and not repeated: the same command continues an interrupted study."""
+Finished runs are kept and not repeated: the same command continues an interrupted study. They are
+stored in the folder runs of --out, which topofl runs lists, with the tracebacks of those that
+failed."""
 
 
 def add_study(verbs: Any) -> None:
@@ -69,3 +71,4 @@ def add_study(verbs: Any) -> None:
         "--minutes", type=float, default=float("inf"), metavar="M", help="start no run after M"
     )
     verb.add_argument("--dry-run", action="store_true", help="show the number of runs only")
+    add_json_option(verb)

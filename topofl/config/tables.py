@@ -3,7 +3,7 @@
 import functools
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from topofl._spec import (
     check_keys,
     find,
     first,
+    is_ours,
     named,
     parameters,
     recorded,
@@ -86,11 +87,8 @@ def build_clients(table: dict[str, Any], read: Read = read_data) -> Built:
     split, notes = with_seed(partitioner, {key: rest[key] for key in rest if key in of_partitioner})
     split = arguments_of(partitioner, split, hidden=[first(partitioner)])
     source = {key.removeprefix("split_"): rest[key] for key in rest if key not in of_partitioner}
-    source = arguments_of(reader, source)
-    if "root" in source:
-        source["root"] = _absolute("root", source["root"])
-    if source.get("cache") is not None:
-        source["cache"] = _absolute("cache", source["cache"])
+    source = arguments_of(reader, source, hidden=["name"])  # in a file, the name of the reader
+    source |= {key: _absolute(key, source[key]) for key in _path_keys(reader, source)}
     clients = partitioner(read(name, reader, source), **split)
     source = recorded(reader, source)
     split = recorded(partitioner, split)
@@ -114,8 +112,18 @@ _EDITS: dict[str, Callable[[Partition, Any, int], Partition]] = {
 """Edits of a partition, by key, in the order in which they are applied."""
 
 
+def _path_keys(reader: Callable[..., Dataset], source: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the arguments of a reader that are paths; those of custom readers are unknown."""
+    for key, parameter in parameters(reader).items():
+        value = source.get(key)
+        takes = is_ours(reader) and "PathLike" in str(parameter.annotation)
+        is_other = key not in ("root", "cache") and takes and isinstance(value, str)
+        if key in source and (key == "root" or is_other or (key == "cache" and value is not None)):
+            yield key
+
+
 def _absolute(key: str, path: Any) -> str:
-    """Return the absolute path of a folder."""
+    """Return the absolute path of a file or folder."""
     if not isinstance(path, str):
         raise TypeError(f"`{key}` must be the path of a folder, got {shown(path)}")
     return os.path.abspath(os.path.expanduser(path))

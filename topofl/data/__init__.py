@@ -31,10 +31,13 @@ from topofl.data.readers._reader import READERS as READERS
 from topofl.data.readers.cifar import *
 from topofl.data.readers.digits import *
 from topofl.data.readers.folders import *
+from topofl.data.readers.huggingface import *
 from topofl.data.readers.idx import read_idx
 from topofl.data.readers.imagenet import *
 from topofl.data.readers.leaf import *
 from topofl.data.readers.mnist import *
+from topofl.data.readers.tables import *
+from topofl.data.readers.tables import from_dataframe
 from topofl.data.torch_datasets import from_torch
 
 _OTHERS = [
@@ -48,6 +51,7 @@ _OTHERS = [
     "dirichlet_per_client",
     "flip_labels",
     "from_arrays",
+    "from_dataframe",
     "from_torch",
     "iid",
     "match_test",

@@ -1,5 +1,6 @@
 """Datasets from numpy arrays and torch tensors."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,13 +10,15 @@ from torch import Tensor
 from topofl._support.check import (
     as_array,
     check_fraction,
-    check_labels,
+    check_int,
+    shown,
 )
 from topofl._support.seeding import stream
+from topofl.data._labels import Numbered, as_classes, as_names, as_owners, rows_of
 from topofl.data._split import apportion, sample_split
 from topofl.data.dataset import Dataset
 
-__all__ = ["as_targets", "from_arrays"]
+__all__ = ["as_targets", "check_trained", "from_arrays"]
 
 
 def from_arrays(
@@ -24,8 +27,10 @@ def from_arrays(
     *,
     targets: Any = None,
     n_classes: int | None = None,
-    test: float | tuple[Any, ...] | None = None,
-    val: float | tuple[Any, ...] | None = None,
+    class_names: Sequence[str] | None = None,
+    owners: Any = None,
+    test: Any = None,
+    val: Any = None,
     name: str = "arrays",
     seed: int | np.random.Generator = 0,
     mean: Any = 0.0,
@@ -44,17 +49,26 @@ def from_arrays(
         convolutions, ``x[:, None]``; for images (N, height, width, channels) pass
         ``x.transpose(0, 3, 1, 2)``.
     y
-        (N,) integer classes; floats are rejected, even whole numbers. Models learn them unless
-        there are `targets`; then only partitions use them. None: all 0, which requires `targets`.
+        (N,) labels of one type. Integers are class numbers and remain unchanged. Other hashable
+        labels, such as text, become classes 0, 1, ... in sorted order, and their texts the
+        `class_names` of the dataset. Floats are rejected, even whole numbers. Models learn the
+        classes unless there are `targets`; then only partitions use them. None: all 0, which
+        requires `targets`.
     targets
         (N, ...) targets that models learn instead of `y`, in their own dtype: numbers, several
         labels (N, labels), token ids (N, T); see :mod:`topofl.tasks`. :func:`binned` turns numbers
         into classes for `y`.
     n_classes
-        Number of classes; default: the largest label plus 1.
+        Number of classes; default: the largest label plus 1, or the number of names.
+    class_names
+        Name of each class, which also sets the order of classes if `y` is text.
+    owners
+        (N,) owner of each example, such as the id of a client: integers, texts or other hashable
+        values of one type. :func:`natural` makes one node of each.
     test, val
-        Held-out examples. None for none; a fraction in [0, 1) of the N examples, drawn at random in
-        the class proportions as far as whole numbers allow (at least one example if above 0); or
+        Held-out examples. None for none; an (N,) array of booleans, True for examples to hold out;
+        a fraction in [0, 1) of the examples that no such array holds out, drawn at random in the
+        class proportions as far as whole numbers allow (at least one example if above 0); or
         another pair (x, y), which is appended. With `targets`, pass a triple (x, y, targets), in
         which y is None if it is None here.
     name
@@ -68,49 +82,132 @@ def from_arrays(
     Raises
     ------
     TypeError
-        If `x` or `targets` are not numbers or not dense, or `y` not integers; if neither `y` nor
-        `targets` is given; if only one of `x` and a held-out pair is uint8.
+        If `x` or `targets` are not numbers or not dense, or `y` is neither integers nor hashable
+        labels of one type; if neither `y` nor `targets` is given; if only one of `x` and a held-out
+        pair is uint8.
     ValueError
-        If lengths or shapes do not match, a number is NaN or infinite, a fraction is out of range,
-        or no examples would remain for training; for `mean` and `std` as :class:`Dataset`.
+        If lengths or shapes do not match, a number is NaN or infinite, a label is missing or not
+        one of the classes, a named class occurs in held-out examples only, a fraction is out of
+        range, or no examples would remain for training; if `owners` are given with a held-out pair;
+        for `mean` and `std` as :class:`Dataset`.
 
     Examples
     --------
     >>> from_arrays(np.eye(8), [0, 1] * 4, test=0.25, name="toy")
     Dataset('toy', inputs=(8, 8), n_classes=2, train=6, val=0, test=2)
+    >>> from_arrays(np.eye(8), ["dog", "cat"] * 4, test=0.25).class_names
+    ('cat', 'dog')
     >>> from_arrays(np.eye(8), targets=np.linspace(0.0, 1.0, 8), test=0.25, name="toy")
     Dataset('toy', inputs=(8, 8), targets=(8,), n_classes=1, train=6, val=0, test=2)
     """
-    rng = stream(seed, "split")
-    parts = [_as_part(("x", "y", "targets"), x, y, targets)]
-    labels = parts[0].labels
-    train, held = np.arange(len(labels)), {}
-    for key, value in (("test", test), ("val", val)):
-        if isinstance(value, tuple | list):
-            start = sum(len(part.labels) for part in parts)
-            parts.append(_as_held_part(key, value, x, y, parts[0]))
-            held[key] = np.arange(start, start + len(parts[-1].labels))
-        else:
-            size = _held_size(key, value, len(labels), len(train))
-            held[key], train = sample_split(
-                train, labels, apportion(np.bincount(labels[train]), size), rng
-            )
-    inputs = torch.cat([part.inputs for part in parts]) if len(parts) > 1 else parts[0].inputs
+    n_classes = None if n_classes is None else check_int("n_classes", n_classes, minimum=1)
+    known = None if class_names is None else as_names("class_names", class_names, n_classes)
+    parts = [_as_part(("x", "y", "targets"), x, y, targets, known)]
+    held_out = {"test": test, "val": val}
+    pairs = {key: value for key, value in held_out.items() if isinstance(value, tuple | list)}
+    whose = None if owners is None else _as_owners(owners, len(parts[0].labels), pairs)
+    places = {}
+    for key, value in pairs.items():
+        start = sum(len(part.labels) for part in parts)
+        parts.append(_as_held_part(key, value, x, y, parts[0]))
+        places[key] = np.arange(start, start + len(parts[-1].labels))
+    drawn = {key: value for key, value in held_out.items() if key not in pairs}
+    train, places = _split(drawn, parts[0].labels, stream(seed, "split"), places)
     labels = np.concatenate([part.labels for part in parts])
     learned = [part.targets for part in parts if part.targets is not None]
-    n_classes = int(labels.max()) + 1 if n_classes is None else n_classes
-    return Dataset(
-        inputs,
+    names = parts[0].names
+    dataset = Dataset(
+        torch.cat([part.inputs for part in parts]) if len(parts) > 1 else parts[0].inputs,
         torch.from_numpy(labels),
-        n_classes,
+        len(names) if names else int(labels.max()) + 1 if n_classes is None else n_classes,
         name,
         train,
-        held["val"],
-        held["test"],
+        places["val"],
+        places["test"],
         mean=mean,
         std=std,
         targets=torch.cat(learned) if learned else None,
+        class_names=names,
+        owners=None if whose is None else whose.numbers,
+        owner_names=None if whose is None else whose.names,
     )
+    if names:
+        check_trained("y", dataset)
+    return dataset
+
+
+def check_trained(argument: str, dataset: Dataset) -> None:
+    """Raise ``ValueError`` if a class occurs in validation or test examples only."""
+    labels = dataset.labels.numpy()
+    held = np.concatenate([dataset.val, dataset.test])
+    unseen = held[~np.isin(labels[held], labels[dataset.train])]
+    if len(unseen):
+        name = dataset.name_of(int(labels[unseen[0]]))
+        own = unseen[labels[unseen] == labels[unseen[0]]]
+        raise ValueError(
+            f"`{argument}` must have training examples of every class, got class {name!r} in "
+            f"held-out examples only ({rows_of(own, 'example')}); hold out less, train on some of "
+            "them, or leave them out"
+        )
+
+
+def _as_owners(owners: Any, size: int, pairs: Mapping[str, Any]) -> Numbered:
+    """Return the owners of `size` examples, or raise; held-out pairs have no owners."""
+    if pairs:
+        key = next(iter(pairs))
+        raise ValueError(
+            f"`{key}` must be a fraction or an array of booleans if there are `owners`, got a "
+            f"{type(pairs[key]).__name__}; append these examples to `x`, `y` and `owners`, and "
+            "mark them by True"
+        )
+    found = as_owners("owners", owners)
+    if len(found.numbers) != size:
+        raise ValueError(
+            f"`owners` must have one owner for each of the {size} inputs, got {len(found.numbers)}"
+        )
+    return found
+
+
+def _split(
+    wanted: Mapping[str, Any],
+    labels: np.ndarray,
+    rng: np.random.Generator,
+    places: Mapping[str, np.ndarray],
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return training indices, and `places` with those of masks and of random fractions."""
+    places = dict(places)
+    masks = {key: value for key, value in wanted.items() if getattr(value, "ndim", 0)}
+    for key, value in masks.items():
+        places[key] = _marked(key, value, len(labels))
+    marked = [places[key] for key in masks]
+    train = np.setdiff1d(np.arange(len(labels)), np.concatenate([*marked, np.zeros(0, np.int64)]))
+    total = len(train)
+    if not total:
+        raise ValueError(
+            f"`{next(iter(masks))}` must leave an example for training, got True for all of the "
+            "others; hold out less"
+        )
+    for key, value in wanted.items():
+        if key not in masks:
+            size = _held_size(key, value, total, len(train))
+            counts = apportion(np.bincount(labels[train]), size)
+            places[key], train = sample_split(train, labels, counts, rng)
+    return train, places
+
+
+def _marked(key: str, mask: Any, size: int) -> np.ndarray:
+    """Return the indices at which an array of booleans is True."""
+    array = as_array(key, mask)
+    if array.dtype != bool:
+        raise TypeError(
+            f"`{key}` must be a fraction, an array of booleans or a pair (x, y), got an array of "
+            f"{array.dtype}; compare it, as in column == 1"
+        )
+    if array.shape != (size,):
+        raise ValueError(
+            f"`{key}` must have one boolean for each of the {size} inputs, got shape {array.shape}"
+        )
+    return np.flatnonzero(array)
 
 
 def _held_size(key: str, fraction: float | None, total: int, available: int) -> int:
@@ -126,22 +223,29 @@ def _held_size(key: str, fraction: float | None, total: int, available: int) -> 
 
 
 class _Part(NamedTuple):
-    """Inputs, labels, and targets if there are any."""
+    """Inputs, labels, names of classes and targets if there are any."""
 
     inputs: Tensor
     labels: np.ndarray
+    names: tuple[str, ...] | None
     targets: Tensor | None
 
 
-def _as_part(names: tuple[str, str, str], x: Any, y: Any, targets: Any) -> _Part:
-    """Return checked examples; `names` are those of the arrays in error messages."""
+def _as_part(
+    names: tuple[str, str, str], x: Any, y: Any, targets: Any, known: tuple[str, ...] | None
+) -> _Part:
+    """Return checked examples of the `known` classes, if there are names for them.
+
+    `names` are those of the arrays in error messages.
+    """
     x_name, y_name, t_name = names
     if y is None and targets is None:
         raise TypeError(
             f"`{y_name}` must be given, the class of each example, or `{t_name}`, got neither"
         )
     inputs = _as_inputs(x_name, x)
-    labels = np.zeros(len(inputs), np.int64) if y is None else check_labels(y_name, y)
+    blank = Numbered(np.zeros(len(inputs), np.int64), known)
+    labels, classes = blank if y is None else as_classes(y_name, y, known)
     if len(labels) != len(inputs):
         raise ValueError(
             f"`{y_name}` must have one label for each of the {len(inputs)} inputs, got "
@@ -153,7 +257,7 @@ def _as_part(names: tuple[str, str, str], x: Any, y: Any, targets: Any) -> _Part
         raise ValueError(
             f"`{t_name}` must have one target for each of the {len(inputs)} inputs, got shape {got}"
         )
-    return _Part(inputs, labels, learned)
+    return _Part(inputs, labels, classes, learned)
 
 
 def as_targets(name: str, values: Any) -> Tensor:
@@ -222,11 +326,17 @@ def _as_held_part(key: str, given: Any, x: Any, y: Any, train: _Part) -> _Part:
     wanted = "a pair (x, y)" if train.targets is None else "a triple (x, y, targets)"
     if len(given) != (2 if train.targets is None else 3):
         raise ValueError(f"`{key}` must be a fraction or {wanted}, got {len(given)} items")
-    part = _as_part((f"{key}[0]", f"{key}[1]", f"{key}[2]"), *given, *[None] * (3 - len(given)))
+    names = (f"{key}[0]", f"{key}[1]", f"{key}[2]")
+    part = _as_part(names, *given, *[None] * (3 - len(given)), known=train.names)
     if (part.targets is None) != (train.targets is None) or (given[1] is None) != (y is None):
         raise TypeError(
             f"`{key}` must have labels and targets if and only if they are given for training, as "
             f"{wanted}"
+        )
+    if y is not None and _is_text(given[1]) != _is_text(y):
+        raise TypeError(
+            f"`{key}` must have labels like `y`, either integers or names, got "
+            f"{shown(part.labels.tolist() if not _is_text(given[1]) else given[1])}; convert one"
         )
     _check_same_shape(f"`{key}` must have inputs", part.inputs, train.inputs, "`x`")
     if train.targets is not None and part.targets is not None:
@@ -242,6 +352,11 @@ def _as_held_part(key: str, given: Any, x: Any, y: Any, train: _Part) -> _Part:
             f"{part.inputs.dtype}; convert one"
         )
     return part
+
+
+def _is_text(labels: Any) -> bool:
+    """Return whether labels are names instead of class numbers."""
+    return not (hasattr(labels, "detach") or np.asarray(labels).dtype.kind in "iu")
 
 
 def _check_same_shape(what: str, given: Tensor, expected: Tensor, name: str) -> None:

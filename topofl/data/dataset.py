@@ -14,6 +14,7 @@ from topofl._support.check import (
     check_int,
     shown,
 )
+from topofl.data._labels import as_names
 from topofl.data._pixels import Channels, check_channels, check_range, scale_and_shift
 
 __all__ = ["Dataset"]
@@ -48,6 +49,9 @@ class Dataset:
     owners
         (N,) integers in 0..N - 1: the owner that each example comes from, if known, for
         :func:`natural`. Stored as a read-only int64 array.
+    class_names, owner_names
+        Distinct texts: the name of each class, and of owners 0, 1, ..., for plots and messages.
+        Stored as tuples. None: the numbers are the names.
     targets
         (N, ...) tensor that models learn, in the shape and dtype that the task takes, for example
         numbers to predict or token ids. None: they learn the labels.
@@ -61,7 +65,8 @@ class Dataset:
         If there are no examples, if lengths differ, if an input or a target is NaN or infinite, if
         a label is not in ``0..n_classes - 1``, or if an index is out of range or used twice; if
         `mean` and `std` are not finite, do not match the channels, or are not 0 and 1 for inputs
-        other than pixels; if a `std` is not above 0.
+        other than pixels; if a `std` is not above 0; if there is not one name for each class or
+        owner.
 
     See Also
     --------
@@ -85,6 +90,8 @@ class Dataset:
     std: Channels = field(default=1.0, kw_only=True)
     owners: np.ndarray | None = field(default=None, kw_only=True)
     targets: Tensor | None = field(default=None, kw_only=True)
+    class_names: tuple[str, ...] | None = field(default=None, kw_only=True)
+    owner_names: tuple[str, ...] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         _check_tensor("inputs", self.inputs, torch.float32, torch.uint8, torch.int32, torch.int64)
@@ -117,6 +124,28 @@ class Dataset:
             )
         if self.owners is not None:
             object.__setattr__(self, "owners", _check_owners(self.owners, len(self.inputs)))
+        sizes = {"class_names": n_classes, "owner_names": _n_owners(self.owners)}
+        for key, size in sizes.items():
+            if getattr(self, key) is not None:
+                object.__setattr__(self, key, as_names(key, getattr(self, key), size))
+
+    def name_of(self, label: int) -> str:
+        """Return the name of a class, which is its number if classes have no names.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `label` is not a class.
+
+        Examples
+        --------
+        >>> from topofl import data
+        >>> dataset = data.from_arrays(np.eye(4), ["dog", "cat", "dog", "cat"])
+        >>> dataset.labels.tolist(), dataset.name_of(1)
+        ([1, 0, 1, 0], 'dog')
+        """
+        label = check_int("label", label, minimum=0, maximum=self.n_classes - 1)
+        return str(label) if self.class_names is None else self.class_names[label]
 
     def affine(self, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor] | None:
         """Return the `scale` and `shift` by which :meth:`examples` normalizes uint8 pixels.
@@ -271,6 +300,11 @@ def _check_owners(owners: Any, size: int) -> np.ndarray:
     if len(owners) != size:
         raise ValueError(f"`owners` must have shape ({size},), one per label, got {owners.shape}")
     return owners
+
+
+def _n_owners(owners: np.ndarray | None) -> int | None:
+    """Return the number of owners, up to the largest, or None if there are none."""
+    return None if owners is None else int(owners.max()) + 1
 
 
 def _check_normalization(inputs: Tensor, mean: Channels, std: Channels) -> None:

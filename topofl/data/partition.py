@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Partition", "check_dataset", "labels_of"]
 
+NAMES_LIMIT = 26
+"""Most classes whose names are written in a plot."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Partition:
@@ -135,6 +138,11 @@ class Partition:
         """Number of classes of the dataset."""
         return self.dataset.n_classes
 
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes of the dataset, or None if they have none."""
+        return self.dataset.class_names
+
     @cached_property
     def sizes(self) -> np.ndarray:
         """Number of training examples per node, (n,) int64."""
@@ -192,6 +200,9 @@ class Partition:
         )
         ax.set(xlim=(-1, self.n), ylim=(-1, self.n_classes))
         ax.locator_params(integer=True)
+        names = self.class_names
+        if names is not None and len(names) <= NAMES_LIMIT:
+            ax.set_yticks(range(len(names)), names, fontsize=8, parse_math=False)
         return ax
 
 

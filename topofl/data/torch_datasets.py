@@ -1,7 +1,8 @@
 """Conversion of map-style torch datasets."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -22,9 +23,11 @@ __all__ = ["from_torch"]
 def from_torch(
     dataset: torch.utils.data.Dataset,
     *,
-    test: float | torch.utils.data.Dataset | None = None,
-    val: float | torch.utils.data.Dataset | None = None,
+    test: Any = None,
+    val: Any = None,
     n_classes: int | None = None,
+    class_names: Sequence[str] | None = None,
+    owners: Any = None,
     name: str | None = None,
     seed: int | np.random.Generator = 0,
     mean: Any = 0.0,
@@ -36,14 +39,18 @@ def from_torch(
     Parameters
     ----------
     dataset
-        Dataset with a length, whose items are pairs (tensor or array, integer class), all of one
-        shape and dtype. With `targets`, its items are pairs (input, target) or triples (input,
-        integer class, target), whose targets are numbers, tensors or arrays of one shape and dtype.
+        Dataset with a length, whose items are pairs (tensor or array, class), all of one shape and
+        dtype. Classes are integers (of Python, numpy or torch) or texts, as in :func:`from_arrays`.
+        With `targets`, its items are pairs (input, target) or triples (input,
+        class, target), whose targets are numbers, tensors or arrays of one shape and dtype.
         Random transforms are applied once, since each item is read once.
     test, val
-        A fraction or another such dataset, as in :func:`from_arrays`.
-    n_classes, seed, mean, std
+        A fraction, an array of booleans or another such dataset, as in :func:`from_arrays`.
+    n_classes, owners, seed, mean, std
         As in :func:`from_arrays`.
+    class_names
+        Name of each class; default: the texts, or ``dataset.classes`` if it names all classes, as
+        in many datasets of torchvision.
     name
         Label; default: the class name of `dataset`.
     targets
@@ -66,19 +73,33 @@ def from_torch(
     x, y, learned = _collect("dataset", dataset, targets)
     held: dict[str, Any] = {
         key: value
-        if value is None or isinstance(value, Real)
+        if value is None or isinstance(value, Real | np.ndarray)
         else _collect(key, value, targets)[: 2 + targets]
         for key, value in (("test", test), ("val", val))
     }
     name = type(dataset).__name__ if name is None else name
-    sizes = {"n_classes": n_classes, "seed": seed, "mean": mean, "std": std}
-    return from_arrays(x, y, targets=learned, name=name, **sizes, **held)
+    known = {"n_classes": n_classes, "class_names": class_names, "owners": owners}
+    found = from_arrays(
+        x, y, targets=learned, name=name, seed=seed, mean=mean, std=std, **known, **held
+    )
+    names = getattr(dataset, "classes", None)
+    return replace(found, class_names=tuple(names or ())) if _names_all(names, found) else found
 
 
-def _collect(
-    name: str, dataset: Any, targets: bool
-) -> tuple[Tensor, np.ndarray | None, Tensor | None]:
+def _names_all(names: Any, dataset: Dataset) -> bool:
+    """Return whether the attribute ``classes`` of a torch dataset has a text for each class."""
+    is_texts = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    fits = is_texts and len(set(names)) == len(names) == dataset.n_classes
+    return fits and dataset.class_names is None and dataset.targets is None
+
+
+def _collect(name: str, dataset: Any, targets: bool) -> tuple[Tensor, Any, Tensor | None]:
     """Return the inputs, the labels if items have them, and the targets if `targets` is true."""
+    if isinstance(dataset, Mapping) or hasattr(dataset, "columns"):
+        raise TypeError(
+            f"`{name}` must be a map-style dataset with a length, got {type(dataset).__name__}; "
+            "use data.from_dataframe or data.from_huggingface for tables"
+        )
     if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         raise TypeError(
             f"`{name}` must be a map-style dataset with a length, got {type(dataset).__name__}"
@@ -103,7 +124,12 @@ def _collect(
         if targets
         else None
     )
-    return inputs, np.array(labels) if labels else None, learned
+    return inputs, _as_labels(labels) if labels else None, learned
+
+
+def _as_labels(labels: list[int | str]) -> Any:
+    """Return class numbers as an array, and other labels as a list, whose types are checked."""
+    return np.array(labels) if all(isinstance(y, int) for y in labels) else labels
 
 
 def _stacked(name: str, what: str, values: list[Tensor]) -> Tensor:
@@ -126,7 +152,7 @@ def _check_equal(
 
 def _as_item(
     name: str, place: int, item: Any, targets: bool
-) -> tuple[Tensor, int | None, Tensor | None]:
+) -> tuple[Tensor, int | str | None, Tensor | None]:
     """Return the input, the class if the item has one, and the target if `targets` is true."""
     if not isinstance(item, tuple | list) or len(item) not in ((2, 3) if targets else (2,)):
         wanted = (
@@ -143,11 +169,12 @@ def _as_item(
             f"{place}; add a transform such as torchvision's ToTensor"
         )
     try:
-        label = None if y is None else operator.index(y)
+        label = y if y is None or isinstance(y, str) else operator.index(y)
     except TypeError as error:
         remedy = "" if targets else "; pass targets=True if these are targets and not classes"
         raise TypeError(
-            f"`{name}` must give integer labels, got {shown(y)} in item {place}{remedy}"
+            f"`{name}` must give integers or texts as labels, got {shown(y)} in item {place}"
+            f"{remedy}"
         ) from error
     target = as_targets(f"{name}[{place}][{len(item) - 1}]", item[-1]) if targets else None
     return x if isinstance(x, Tensor) else torch.as_tensor(x, device="cpu"), label, target

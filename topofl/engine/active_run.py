@@ -36,6 +36,7 @@ from topofl.engine.store.fingerprint import check_same, fingerprint, versions
 from topofl.engine.store.writing import check_space
 from topofl.engine.train.plan import Backend, Plan
 from topofl.engine.train.workers import ParallelMap
+from topofl.metrics._rounds import node_groups
 from topofl.trained import Normalization, Trained
 
 __all__ = ["ActiveRun", "checkpoint_marker", "metadata", "plan_of_checkpoint", "trained_models"]
@@ -278,10 +279,12 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
     """Return the settings of a run as JSON values."""
     setup, run_state = active.setup, active.run_state
     augment, compute = setup.clients.augment, setup.compute
+    groups = node_groups(setup.graphs)
     return {
         "algorithm": setup.algorithm.name,
         "settings": setup.algorithm.settings,
         "topology": setup.graphs.name,
+        **({"groups": list(map(list, groups))} if groups else {}),
         "clients": setup.clients.name,
         "augment": None if augment is None else augment.name,
         "n": setup.clients.n,

@@ -95,7 +95,7 @@ def why_unrecorded(history: "History", cost: str) -> str:
     if cost == "seconds":
         return (
             f"{run_name(history)} has no simulated seconds: run algorithms.timed(algorithm, "
-            "clock), ad_psgd or random_walks"
+            "clock), ad_psgd or random_walks, or take history.with_seconds(hardware)"
         )
     return (
         f"{run_name(history)} has no {COSTS[cost]} in its rounds, since an older version wrote "

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from topofl._columns import ScoreColumn, from_json
 from topofl._support.check import check_int
 from topofl._support.table import NotApplicable
 from topofl.history import plots, reading, scores, targets, writing
-from topofl.history.columns import column_name, columns_by_name, lookup, scores_in
+from topofl.history.columns import SECONDS, column_name, columns_by_name, lookup, scores_in
 from topofl.history.statistics import Personal
 from topofl.history.summary import attack_label, run_name, summary, with_attack
 from topofl.mixing import MixingMatrix, MixingSequence
@@ -39,6 +39,7 @@ class History:
     ----------
     meta
         What determined the run, as JSON values: algorithm, topology, seed, sizes, versions.
+        ``meta["groups"]`` has the groups of nodes of its topology, such as cliques, if any.
         ``meta["task"]`` has the name of the task and its scores, the primary one first, each with
         ``"high"`` or ``"low"``, whichever is better; without it the task is classification with
         accuracy. ``meta["columns"]`` has the ``score`` of each column of scores, the ``stage`` at
@@ -377,6 +378,36 @@ class History:
         n/a n/a
         """
         return targets.seconds_to(self, value, column)
+
+    def with_seconds(
+        self, hardware: Any, *, waiting: str = "all", seed: int | None = None
+    ) -> "History":
+        """Return the history with the simulated seconds that its rounds take on some hardware.
+
+        The models are those of the run, in which time plays no role. Plots against ``"seconds"``,
+        :meth:`seconds_to` and :func:`topofl.summarize` then use these seconds.
+
+        Parameters
+        ----------
+        hardware, waiting, seed
+            As in :func:`topofl.metrics.round_time`, with the same errors.
+
+        Examples
+        --------
+        >>> import topofl
+        >>> from topofl import algorithms, data, models, topologies
+        >>> clients = data.iid(data.digits(), n=5, seed=0)
+        >>> history = topofl.run(algorithms.dsgd(lr=1.0), model=models.logistic_regression(64),
+        ...                      clients=clients, topology=topologies.ring(5), rounds=3, seed=0)
+        >>> hardware = {"compute": 0.1, "latency": 0.4}
+        >>> history.with_seconds(hardware)["simulated_seconds"].tolist()
+        [0.5, 1.0, 1.5]
+        """
+        from topofl.metrics import round_time  # imports torch, which few histories need
+
+        found = round_time(self, hardware=hardware, waiting=waiting, seed=seed)
+        meta = {**self.meta, "hardware": {**found.hardware.settings, "waiting": waiting}}
+        return replace(self, meta=meta, rounds={**self.rounds, SECONDS: found.elapsed})
 
     def predict(
         self, x: Any, node: int | None = None, *, network: "nn.Module | None" = None

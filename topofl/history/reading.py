@@ -93,10 +93,20 @@ def _check_meta(path: Path, meta: dict[str, Any]) -> list[str]:
             raise ValueError(f"{path}: {key} must be a {kind.__name__}")
     if "task" in meta and not _is_task(meta["task"]):
         raise ValueError(f"{path}: task must have scores, each high or low")
+    if not _are_groups(meta.get("groups", [])):
+        raise ValueError(f"{path}: groups must be lists of nodes, integers from 0")
     nodes = meta.get("attackers", {}).get("nodes", [])
     if not isinstance(nodes, list) or not all(type(node) is int and node >= 0 for node in nodes):
         raise ValueError(f"{path}: attackers must have nodes, integers from 0")
     return meta["matrices"]
+
+
+def _are_groups(groups: Any) -> bool:
+    """Return whether an entry of a meta.json holds groups of nodes."""
+    return isinstance(groups, list) and all(
+        isinstance(group, list) and all(type(node) is int and node >= 0 for node in group)
+        for group in groups
+    )
 
 
 def _is_task(task: Any) -> bool:

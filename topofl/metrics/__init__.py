@@ -36,6 +36,10 @@ from topofl.metrics.hops.spectrum import HeterogeneitySpectrum, heterogeneity_sp
 from topofl.metrics.over_rounds import over_rounds
 from topofl.metrics.plots import plot_contraction
 from topofl.metrics.push_sum.constants import GeometricBound, PushSumConstants, push_sum_constants
+from topofl.metrics.seconds.hardware import Hardware
+from topofl.metrics.seconds.regions import AZURE_REGIONS, azure_latency
+from topofl.metrics.seconds.round_time import RoundTime, round_time
+from topofl.metrics.seconds.step_seconds import step_seconds
 from topofl.metrics.shape.communities import (
     communities,
     label_separation,
@@ -47,13 +51,17 @@ from topofl.metrics.shape.sparsity import reciprocity, sparsity
 from topofl.metrics.shape.structure import clustering, edge_connectivity, node_connectivity
 
 __all__ = [
+    "AZURE_REGIONS",
     "Cost",
     "GeometricBound",
     "GradientStatistics",
+    "Hardware",
     "HeterogeneitySpectrum",
     "PredictedDeviation",
     "PushSumConstants",
+    "RoundTime",
     "accumulated_noise",
+    "azure_latency",
     "b_connectivity",
     "clique_skew",
     "clustering",
@@ -90,10 +98,12 @@ __all__ = [
     "push_sum_constants",
     "reciprocity",
     "round_cost",
+    "round_time",
     "sigma",
     "slem",
     "smallest_eigenvalue",
     "sparsity",
     "spectral_gap",
+    "step_seconds",
     "window_product",
 ]

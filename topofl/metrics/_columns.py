@@ -12,7 +12,7 @@ from topofl._support.check import check_sequence, shown
 from topofl._support.ordering import ordered_columns
 from topofl._support.plugins import error_context, resolve_name, with_checked_result
 from topofl._support.table import NotApplicable, Table
-from topofl.metrics._declaration import GROUPS, LABELS, Entry, MetricColumn
+from topofl.metrics._declaration import GROUPS, HARDWARE, LABELS, Entry, MetricColumn
 from topofl.topology import TopologyError
 
 __all__ = ["all_columns", "chosen_columns", "columns", "grouped_columns", "value_of"]
@@ -63,13 +63,16 @@ def _modules() -> Iterator[Any]:
         yield importlib.import_module(module.name)
 
 
-def grouped_columns(*, with_labels: bool) -> dict[str, dict[str, MetricColumn]]:
-    """Return the columns by group and name; `with_labels` includes those that need label counts."""
+def grouped_columns(
+    *, with_labels: bool, with_hardware: bool
+) -> dict[str, dict[str, MetricColumn]]:
+    """Return the columns by group and name, without those that need what is not there."""
+    absent = {LABELS: not with_labels, HARDWARE: not with_hardware}
     return {
         group: {
             column.name: column
             for column in all_columns()
-            if column.group == group and (with_labels or LABELS not in column.needs)
+            if column.group == group and not any(absent.get(need) for need in column.needs)
         }
         for group in GROUPS
     }

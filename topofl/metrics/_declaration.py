@@ -14,6 +14,7 @@ __all__ = [
     "CONNECTED",
     "CUBIC_LIMIT",
     "GROUPS",
+    "HARDWARE",
     "LABELS",
     "NODE_GROUPS",
     "ONE_MATRIX",
@@ -65,6 +66,10 @@ class Entry:
         (n, classes), or None.
     run_costs
         Costs of each round of a run, by name as in :class:`Cost`; None if the row is not a run.
+    hardware
+        A :class:`topofl.metrics.Hardware`, or None.
+    history
+        The run, or None if the row is not a run.
     """
 
     name: str
@@ -77,6 +82,8 @@ class Entry:
     n_parameters: int = 1
     label_counts: np.ndarray | None = None
     run_costs: Mapping[str, Sequence[float]] | None = None
+    hardware: Any = None
+    history: Any = None
     _shared: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False)
 
     @property
@@ -216,11 +223,15 @@ def _unmet_if_disconnected(entry: Entry) -> str:
 
 
 def _unmet_without_groups(entry: Entry) -> str:
-    return "" if all(graph.groups for graph in entry.graphs) else "has no groups"
+    return "" if all(graph.groups for graph in entry.graphs) else "the graph has no groups of nodes"
 
 
 def _unmet_without_labels(entry: Entry) -> str:
     return "needs label counts" if entry.label_counts is None else ""
+
+
+def _unmet_without_hardware(entry: Entry) -> str:
+    return "needs hardware" if entry.hardware is None else ""
 
 
 ONE_MATRIX = Requirement("a static graph", _unmet_if_changing)
@@ -229,3 +240,6 @@ CONNECTED = Requirement("(strongly) connected graphs", _unmet_if_disconnected)
 NODE_GROUPS = Requirement("graphs with groups of nodes", _unmet_without_groups)
 LABELS = Requirement("label counts", _unmet_without_labels)
 """Columns with this requirement are shown only where ``compare`` is given label counts."""
+
+HARDWARE = Requirement("hardware", _unmet_without_hardware)
+"""Columns with this requirement are shown only where ``compare`` is given hardware."""

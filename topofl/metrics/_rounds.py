@@ -33,6 +33,7 @@ __all__ = [
     "losing_node",
     "lost_weight_message",
     "n_rounds",
+    "node_groups",
     "recorded_costs",
     "recorded_matrices",
 ]
@@ -140,6 +141,21 @@ def recorded_costs(x: Any) -> Mapping[str, Any] | None:
     """Return the per-round values recorded in a History, by name; None for other values."""
     rounds = getattr(x, "rounds", None)
     return rounds if recorded_matrices(x) is not x and isinstance(rounds, Mapping) else None
+
+
+def node_groups(x: Any) -> tuple[tuple[int, ...], ...]:
+    """Return the groups of nodes of a graph, of all rounds of a period, or recorded in a History.
+
+    The result is empty if there are none, or if they differ between rounds.
+    """
+    if isinstance(x, Topology):
+        return x.groups
+    if isinstance(x, TopologySequence):
+        found = {x.at(t).groups for t in range(x.period or 0)}
+        return found.pop() if len(found) == 1 else ()
+    meta = getattr(x, "meta", None)
+    recorded = meta.get("groups", ()) if isinstance(meta, Mapping) else ()
+    return tuple(map(tuple, recorded))
 
 
 def n_rounds(source: MixingSequence | TopologySequence | Topology, rounds: int | None) -> int:

@@ -13,10 +13,12 @@ from topofl.metrics._rounds import (
     WeightRule,
     as_rounds,
     is_list_of_matrices,
+    node_groups,
     recorded_costs,
     recorded_matrices,
 )
 from topofl.metrics.data_fit.labels import check_row_per_node
+from topofl.metrics.seconds.hardware import AnyHardware, as_hardware
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import graph_of
 
@@ -37,6 +39,7 @@ def compare(
     metrics: str | Callable[..., Any] | Sequence[str | Callable[..., Any]] = (),
     rounds: int = ROUNDS,
     seed: int = 0,
+    hardware: AnyHardware | None = None,
 ) -> Table:
     """Return a table that compares graphs by structure, averaging speed, data fit and cost.
 
@@ -68,6 +71,8 @@ def compare(
     rounds, seed
         Number of rounds to examine of a sequence without a period, which is also the number of
         measured rounds; seed of measurements.
+    hardware
+        Machines and links; adds seconds per round to the group "cost", see :func:`round_time`.
 
     Returns
     -------
@@ -136,8 +141,15 @@ def compare(
         for entry in entries:
             check_row_per_node(counts, entry.n, entry.name)
     size = check_int("n_parameters", n_parameters, minimum=1)
-    entries = [replace(entry, n_parameters=size, label_counts=counts) for entry in entries]
-    groups = grouped_columns(with_labels=counts is not None)
+    machines = None if hardware is None else as_hardware(hardware)
+    if machines is not None:
+        for entry in entries:
+            machines.check(entry.n)
+    entries = [
+        replace(entry, n_parameters=size, label_counts=counts, hardware=machines)
+        for entry in entries
+    ]
+    groups = grouped_columns(with_labels=counts is not None, with_hardware=machines is not None)
     if about is None:
         wanted = list(groups)
     else:
@@ -170,15 +182,25 @@ def _entry(
     graph: Any, name: str | None, weights: WeightRule | None, horizon: int, seed: int
 ) -> Entry:
     of_run = recorded_costs(graph)
+    history = None if of_run is None else graph
+    groups = node_groups(graph)
     graph = recorded_matrices(graph)
     if isinstance(graph, MixingMatrix | MixingSequence) or is_list_of_matrices(graph):
         rounds = as_rounds(graph)
         times = range(rounds.period or min(SAMPLED_ROUNDS, rounds.length or SAMPLED_ROUNDS))
         matrices = [rounds.at(t) for t in times]
-        supports = [matrix.support() for matrix in matrices]
+        supports = [replace(matrix.support(), groups=groups) for matrix in matrices]
         horizon = min(horizon, rounds.length or horizon)
         return Entry(
-            name or rounds.name, supports, matrices, rounds, rounds, horizon, seed, run_costs=of_run
+            name or rounds.name,
+            supports,
+            matrices,
+            rounds,
+            rounds,
+            horizon,
+            seed,
+            run_costs=of_run,
+            history=history,
         )
     source = graph_of("graphs", graph)
     rounds = as_rounds(source, weights)

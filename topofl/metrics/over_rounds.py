@@ -1,22 +1,37 @@
 """Metrics of a changing graph round by round, for learned and for random graphs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from topofl._support.check import check_int
 from topofl._support.table import NotApplicable, Table
-from topofl.metrics._rounds import WeightRule, as_rounds, n_rounds, recorded_costs
+from topofl.metrics._rounds import (
+    WeightRule,
+    as_rounds,
+    n_rounds,
+    node_groups,
+    recorded_costs,
+)
 from topofl.metrics.changing.connectivity import rounds_until_strong
 from topofl.metrics.compare import compare
 from topofl.metrics.cost import COSTS, cost_of_rounds
-from topofl.mixing import MixingMatrix
+from topofl.mixing import MixingMatrix, MixingSequence
 
 __all__ = ["over_rounds"]
 
 ABOUT = ("structure", "averaging", "data")
 JOINT = "rounds until strong"
+
+
+@dataclass(frozen=True, eq=False)
+class _Round:
+    """A round with the groups of nodes of its sequence, as :func:`compare` reads a History."""
+
+    mixings: MixingSequence
+    meta: Mapping[str, Any]
 
 
 def over_rounds(
@@ -73,9 +88,10 @@ def over_rounds(
     )
     matrices = {t: source.at(t) for t in wanted}
     distinct = {id(matrix): matrix for matrix in matrices.values()}
+    groups = {"groups": node_groups(x)}
     numbers = compare(
-        list(distinct.values()), label_counts=label_counts, about=about,
-        n_parameters=n_parameters,
+        [_Round(as_rounds(matrix), groups) for matrix in distinct.values()],
+        label_counts=label_counts, about=about, n_parameters=n_parameters,
     )  # fmt: skip
     of_matrix = dict(zip(distinct, numbers.rows, strict=True))
     lengths = rounds_until_strong(source, max(wanted) + 1)

@@ -16,6 +16,7 @@ from topofl.mixing.rules import (
     metropolis_or_uniform,
     own_weights,
     uniform,
+    weighted_metropolis,
     within_groups,
 )
 from topofl.mixing.sequence import MixingSequence
@@ -32,5 +33,6 @@ __all__ = [
     "metropolis_or_uniform",
     "own_weights",
     "uniform",
+    "weighted_metropolis",
     "within_groups",
 ]

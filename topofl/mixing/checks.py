@@ -67,14 +67,16 @@ def warn_of_unused_weights(
     """
     graph = next((graph for graph in graphs if graph.has_unused_weights), None)
     if graph is not None:
-        rule = "mixing.metropolis_hastings"
-        if graph.is_directed:
+        rule, scaled = "mixing.metropolis_hastings", ""
+        if not graph.is_directed:
+            scaled = f"to scale them first, {argument}=mixing.weighted_metropolis; "
+        else:
             push = "functools.partial(mixing.uniform, direction='push')"
             rule = push if pushes else "mixing.uniform"
         warn_caller(
             f"{unused_weights(graph)}: to mix with them, pass own_weights=True, as in "
-            "topofl.as_topology(graph, own_weights=True) or in the spec of a file; to ignore them, "
-            f"pass a rule: {argument}={rule}"
+            "topofl.as_topology(graph, own_weights=True) or in the spec of a file; "
+            f"{scaled}to ignore them, pass a rule: {argument}={rule}"
         )
 
 

@@ -15,6 +15,7 @@ __all__ = [
     "metropolis_or_uniform",
     "own_weights",
     "uniform",
+    "weighted_metropolis",
     "within_groups",
 ]
 
@@ -45,6 +46,47 @@ def metropolis_hastings(topology: Topology) -> MixingMatrix:
     larger = np.maximum(np.repeat(degrees, degrees), degrees[topology.adjacency.indices])
     return _with_rest_on_diagonal(
         topology, 1.0 / (larger + 1), f"metropolis_hastings({topology.name})"
+    )
+
+
+def weighted_metropolis(topology: Topology) -> MixingMatrix:
+    """Return Metropolis-Hastings weights in proportion to edge weights, doubly stochastic.
+
+    Edge weights are strengths of any scale, such as similarities or bandwidths. The strength of
+    node i is ``s_i = sum_j a_ij + max_j a_ij``, in which its own model counts as much as its
+    strongest edge; ``W[i, j] = a_ij / max(s_i, s_j)`` on edges, and the rest of each row is on the
+    diagonal. With equal edge weights, this is :func:`metropolis_hastings`.
+
+    Raises
+    ------
+    TopologyError
+        If the graph is directed.
+
+    See Also
+    --------
+    own_weights : edge weights that are mixing weights already.
+
+    References
+    ----------
+    Hastings (1970), Monte Carlo sampling methods using Markov chains and their applications, with
+    proposals ``a_ij / s_i`` and the uniform distribution as target.
+
+    Examples
+    --------
+    >>> import networkx as nx
+    >>> from topofl import as_topology
+    >>> graph = nx.Graph()
+    >>> graph.add_weighted_edges_from([("a", "b", 30), ("b", "c", 10)])
+    >>> weighted_metropolis(as_topology(graph)).weights.toarray().round(2).tolist()
+    [[0.57, 0.43, 0.0], [0.43, 0.43, 0.14], [0.0, 0.14, 0.86]]
+    """
+    need_undirected(topology, "weighted_metropolis")
+    edges = topology.adjacency
+    largest = edges.max(axis=1).toarray().reshape(-1) if edges.nnz else np.zeros(topology.n)
+    strengths = np.asarray(edges.sum(axis=1)).reshape(-1) + largest
+    larger = np.maximum(np.repeat(strengths, topology.out_degrees), strengths[edges.indices])
+    return _with_rest_on_diagonal(
+        topology, edges.data / larger, f"weighted_metropolis({topology.name})"
     )
 
 

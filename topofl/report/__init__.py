@@ -2,6 +2,7 @@
 
 from topofl.report.files import replacing
 from topofl.report.page import spectral_report
+from topofl.report.pages import page_template
 from topofl.report.rounds import rounds_report
 
-__all__ = ["replacing", "rounds_report", "spectral_report"]
+__all__ = ["page_template", "replacing", "rounds_report", "spectral_report"]

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox
 
 from topofl.report.svg import INK, MEASURED, THEORY, styled
 
@@ -44,6 +46,11 @@ class DescribedFigure(NamedTuple):
 def _axes(width: float = 3.5, height: float = 2.7) -> tuple[Figure, Any]:
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()
+
+
+def _legend(figure: Figure) -> None:
+    """Add a legend above the axes, where it covers nothing."""
+    figure.legend(loc="outside upper left", ncols=2, borderpad=0)
 
 
 def spectrum(eigenvalues: np.ndarray, *, rounds: int = 1) -> DescribedFigure:
@@ -149,7 +156,7 @@ def decay(
         )
         _limit_decades(ax, float(np.maximum(distances, FLOOR).min()))
         ax.xaxis.get_major_locator().set_params(integer=True)
-        ax.legend(loc="best")
+        _legend(figure)
     return DescribedFigure(figure, "Consensus over rounds", _decay_in_words(distances, factor))
 
 
@@ -159,7 +166,8 @@ def line(rounds: np.ndarray, values: np.ndarray, name: str) -> DescribedFigure:
     with styled():
         figure, ax = _axes(3.0, 2.0)
         ax.plot(rounds, values, color=MEASURED, marker="o", markersize=3, linewidth=1.5)
-        ax.set(xlabel="round", title=name)
+        margin = max((rounds[-1] - rounds[0]) / 20, 0.5)  # the same rounds where values are missing
+        ax.set(xlabel="round", title=name, xlim=(rounds[0] - margin, rounds[-1] + margin))
         ax.xaxis.get_major_locator().set_params(integer=True)
     return DescribedFigure(
         figure,
@@ -256,8 +264,8 @@ def against_identity(
                 axis.set_major_formatter(_format_general)
                 axis.set_minor_formatter(lambda value, place: "")
         ax.set(xlabel=x, ylabel=y, xlim=(low, high), ylim=(low, high), aspect="equal")
+        _legend(figure)
         _label_points(ax, points)
-        ax.legend(loc="upper left")
     words = "; ".join(f"{name}: theory {a:.4g}, measured {b:.4g}" for name, a, b in points)
     return DescribedFigure(figure, title, f"{words}. The dashed line is where both are equal.")
 
@@ -271,15 +279,57 @@ def _limits(values: np.ndarray, logarithmic: bool) -> tuple[float, float]:
 
 
 def _label_points(ax: Any, points: Sequence[Point]) -> None:
-    """Write names next to the points; points that are close share a label."""
+    """Write names next to the points; points at the same place share a label.
+
+    A label is moved around its point, and away from it, to where it overlaps no point, no other
+    label and not the line of equality; a thin line connects labels that are far from their point.
+    """
     ax.figure.draw_without_rendering()
-    places: dict[tuple[float, float], list[str]] = {}
-    for name, x, y in points:
-        here = ax.transData.transform((x, y))
-        apart = {place: np.abs(ax.transData.transform(place) - here) for place in places}
-        near = next(
-            (place for place, (across, up) in apart.items() if across < 30 and up < 14), (x, y)
-        )
-        places.setdefault(near, []).append(name)
-    for place, names in places.items():
-        ax.annotate(", ".join(names), place, (7, -3), textcoords="offset points", va="top")
+    places: dict[tuple[int, int], list[Point]] = {}
+    for point in points:
+        x, y = ax.transData.transform(point[1:])
+        places.setdefault((round(x / 4), round(y / 4)), []).append(point)
+    start, end = (ax.transAxes.transform(corner) for corner in ((0, 0), (1, 1)))
+    line = np.linspace(start, end, 200)
+    taken = [Bbox.from_bounds(x - 1, y - 1, 2, 2) for x, y in line]
+    taken += [
+        Bbox.from_bounds(x - 4, y - 4, 8, 8)
+        for x, y in ax.transData.transform([point[1:] for point in points])
+    ]
+    for shared in places.values():
+        label = ax.annotate(
+            ", ".join(name for name, *_ in shared), shared[0][1:], (0, 0),
+            textcoords="offset points", ha="center", va="center",
+        )  # fmt: skip
+        taken.append(_place(ax, label, taken))
+
+
+def _place(ax: Any, label: Annotation, taken: Sequence[Bbox]) -> Bbox:
+    """Move a label to the first offset with the smallest overlap; return its box."""
+    size = np.array(label.get_window_extent().size)
+    center = ax.transData.transform(label.xy)
+    boxes = []
+    for away in (4, 12, 22, 34):
+        for across, up in ((1, -1), (1, 1), (-1, -1), (-1, 1), (1, 0), (-1, 0), (0, -1), (0, 1)):
+            middle = center + (size / 2 + away) * (across, up)
+            boxes.append(Bbox([middle - size / 2, middle + size / 2]))
+    overlaps = [_overlap(box, taken) + _outside(box, ax.bbox) for box in boxes]
+    best = int(np.argmin(np.round(overlaps, 6)))
+    middle = (boxes[best].p0 + boxes[best].p1) / 2
+    label.set_position(tuple((middle - center) * 72 / ax.figure.dpi))
+    if best >= 16:  # too far to be read as the name of its point
+        ends = ax.transData.inverted().transform([center, middle])
+        ax.plot(ends[:, 0], ends[:, 1], color=INK, linewidth=0.4, zorder=1)
+    return boxes[best]
+
+
+def _overlap(box: Bbox, taken: Sequence[Bbox]) -> float:
+    """Return the area of a box that others cover."""
+    shared = [Bbox.intersection(box, other) for other in taken]
+    return sum(part.width * part.height for part in shared if part is not None)
+
+
+def _outside(box: Bbox, frame: Bbox) -> float:
+    """Return the area of a box outside a frame."""
+    inside = Bbox.intersection(box, frame)
+    return box.width * box.height - (0 if inside is None else inside.width * inside.height)

@@ -2,13 +2,10 @@
 
 import math
 import platform
-import re
 from collections.abc import Callable, Sequence
-from functools import cache
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import topofl
@@ -24,12 +21,13 @@ from topofl.report.figures import (
     spectrum,
 )
 from topofl.report.measure import Measurements, measure
+from topofl.report.pages import page_template
 from topofl.report.pictures import picture
 from topofl.report.svg import inline
-from topofl.report.tables import Row, view
+from topofl.report.tables import Row, headline, view
 from topofl.topology import Topology
 
-__all__ = ["inline_figure", "spectral_report", "template", "weights_and_versions"]
+__all__ = ["inline_figure", "spectral_report", "weights_and_versions"]
 
 DEFAULT_ROUNDS = 500
 
@@ -47,9 +45,10 @@ class Panel(NamedTuple):
 
 
 class Card(NamedTuple):
-    """The section of the page about one graph."""
+    """The section of the page about one graph: all its numbers, the first ones, and figures."""
 
     row: Row
+    first: Row
     panels: list[Panel]
 
 
@@ -120,17 +119,25 @@ def spectral_report(
         for graph, name in zip(graphs, names, strict=True)
     ]
     numbers = view(table, "numbers", table.title or "All numbers")
+    glance = view(
+        _glance(table), "glance", "Five numbers per graph; the others are below", grouped=False
+    )
     theory = _prediction_table(table, measured)
-    return template("page.html").render(
+    slems = table.column("slem")
+    return page_template("topofl.report", "page.html").render(
         title=f"Spectral report of {len(graphs)} graph{'' if len(graphs) == 1 else 's'}",
+        glance=glance,
         numbers=numbers,
+        n_numbers=len(table.columns) - 1,
         theory=view(
             theory, "theory", "Factor on consensus distance per round, predicted and measured"
         ),
         against=[_gap_panel(theory), *_push_sum_panels(table)],
         cards=[
-            Card(row, _graph_panels(item, slem, row.number, label_counts))
-            for row, item, slem in zip(numbers.rows, measured, table.column("slem"), strict=True)
+            Card(row, first, _graph_panels(item, slem, row.number, label_counts))
+            for row, first, item, slem in zip(
+                numbers.rows, glance.rows, measured, slems, strict=True
+            )
         ],
         facts=_settings(seed, rounds, weights),
         command=command,
@@ -138,23 +145,11 @@ def spectral_report(
     )
 
 
-@cache
-def template(name: str) -> Any:
-    """Return a template from the folder templates/, which escapes inserted text."""
-    environment = Environment(
-        loader=PackageLoader("topofl.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["breakable"] = _breakable
-    return environment.get_template(name)
-
-
-def _breakable(name: str) -> Markup:
-    """Return an escaped name with line break opportunities after underscores and parentheses."""
-    return Markup("<wbr>").join(re.split(r"(?<=[_(])", name))
+def _glance(table: Table) -> Table:
+    """Return the table of the most important numbers."""
+    names = headline(table.columns[1:])
+    columns = [table.column(name) for name in (table.columns[0], *names)]
+    return Table((table.columns[0], *names), tuple(zip(*columns, strict=True)))
 
 
 def _settings(seed: int, rounds: int, weights: WeightRule | None) -> list[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from topofl.report.figures import DescribedFigure
@@ -45,6 +44,8 @@ def _graph_picture(graph: Topology, label_counts: Any) -> DescribedFigure:
 
 
 def _sequence_picture(graphs: TopologySequence, label_counts: Any) -> DescribedFigure:
+    from matplotlib import pyplot as plt  # imported here, since it prepares a backend
+
     axes = graphs.plot(label_counts=label_counts)
     figure = axes[0].figure
     plt.close(figure)  # released by pyplot; the figure can still be saved

@@ -1,33 +1,44 @@
 """Report of a changing graph: its adjacency matrix with a slider over rounds, and metrics."""
 
 import base64
+import itertools
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from topofl._support.check import check_int
-from topofl._support.table import Table, as_text
+from topofl._support.table import NotApplicable, Table, as_text
 from topofl.history import History
-from topofl.metrics import label_distributions
-from topofl.metrics._rounds import WeightRule, as_rounds
-from topofl.metrics.data_fit.labels import check_row_per_node
+from topofl.metrics._rounds import WeightRule, as_rounds, node_groups
 from topofl.report.figures import DescribedFigure, line
-from topofl.report.page import inline_figure, template, weights_and_versions
-from topofl.report.tables import view
+from topofl.report.nodes import NodeOrder, node_order
+from topofl.report.page import inline_figure, weights_and_versions
+from topofl.report.pages import page_template
+from topofl.report.tables import headline, view
+from topofl.report.titles import title_of
 
 __all__ = ["rounds_report"]
 
 NODE_LIMIT = 1000
 """Largest graph whose adjacency matrix is drawn, one pixel per pair of nodes."""
 
+OPEN_ROWS = 12
+"""Largest number of rows of the table of rounds that is shown without being unfolded."""
+
 
 class ScriptData(NamedTuple):
-    """Data for the script of the page: n, rounds, their matrices and metrics, marked nodes."""
+    """Data for the script of the page, where consecutive equal rounds are one stage.
+
+    These are: n; first round and label of each stage; the distinct graphs, and each stage's index
+    into them; the number of marked nodes; and the metrics of each stage.
+    """
 
     n: int
-    rounds: list[int]
-    bits: list[str]
+    starts: list[int]
+    labels: list[str]
+    graphs: list[str]
+    graph: list[int]
     marked: int
     cells: list[list[str]]
 
@@ -46,9 +57,10 @@ def rounds_report(
 ) -> str:
     """Return an HTML report of a changing graph: a picture with a slider, curves and a table.
 
-    The picture shows which nodes each node receives from, round by round. The page needs no other
-    files and no network, and is identical, byte by byte, for the same arguments and versions.
-    Without scripts, it shows only curves and table.
+    The picture shows which nodes each node receives from, round by round; consecutive rounds that
+    are equal are shown once. Nodes are ordered by the groups of the graph, such as cliques, if
+    there are any. The page needs no other files and no network, and is identical, byte by byte, for
+    the same arguments and versions. Without scripts, it shows only curves and table.
 
     Parameters
     ----------
@@ -57,7 +69,7 @@ def rounds_report(
     table
         Table returned by :func:`topofl.metrics.over_rounds`, with one row per round to be shown.
     label_counts
-        (n, classes) counts: nodes are ordered by their most frequent class, so that groups of
+        (n, classes) counts: nodes (of a group) are ordered by their most frequent class, so that
         similar nodes appear as squares on the diagonal.
     marked
         Nodes that are placed last and whose messages are shown in another color; None: the
@@ -95,24 +107,27 @@ def rounds_report(
     _check_table(table)
     marked_name = marked_name or ("attacking" if marked is None else "marked")
     marked = (x.attackers if isinstance(x, History) else ()) if marked is None else marked
-    last = [
+    last = {
         check_int("marked", i, minimum=0, maximum=source.n - 1, maximum_name="n - 1")
         for i in marked
-    ]
-    rounds = [int(t) for t in table.column("round")]
-    order = _node_order(source.n, label_counts, set(last), source.name)
-    bits = [_encoded_pairs(source.at(t).weights, order) for t in rounds]
-    cells = [[as_text(cell) for cell in row[1:]] for row in table.rows]
-    words = "their most frequent class" if label_counts is not None else "their numbers"
-    return template("rounds.html").render(
-        title=title or source.name,
-        shown=ScriptData(source.n, rounds, bits, len(set(last)), cells)._asdict(),
-        columns=table.columns[1:],
-        numbers=view(table, "numbers", table.title or "All numbers"),
-        curves=[
-            inline_figure(drawn, f"curve-{k}") for k, drawn in enumerate(_column_curves(table))
-        ],
-        ordered=words,
+    }
+    nodes = node_order(source.n, node_groups(x), label_counts, last, source.name)
+    known, missing = _split_columns(table)
+    shown, stages = _stages(source, known, nodes, len(last))
+    first = headline(known.columns[1:])
+    curves = _column_curves(known, first)
+    return page_template("topofl.report", "rounds.html").render(
+        title=title or title_of(source.name),
+        shown=shown._asdict(),
+        n_rounds=len(table.rows),
+        headline=[known.columns.index(name) - 1 for name in first],
+        columns=known.columns[1:],
+        numbers=view(stages, "numbers", "Numbers of the graph in each round"),
+        is_open=len(stages.rows) <= OPEN_ROWS,
+        missing=missing,
+        curves=[inline_figure(drawn, f"curve-{k}") for k, drawn in enumerate(curves)],
+        first_curves=sum(drawn.title in first for drawn in curves),
+        nodes=nodes,
         marked=marked_name,
         facts=weights_and_versions(weights),
         command=command,
@@ -132,14 +147,46 @@ def _check_table(table: Table) -> None:
         raise ValueError(f"`table` must have rounds in ascending order, got {list(rounds)}")
 
 
-def _node_order(n: int, label_counts: Any, last: set[int], name: str) -> np.ndarray:
-    """Return nodes sorted by whether they are marked, by most frequent class and by number."""
-    most = np.zeros(n, dtype=int)
-    if label_counts is not None:
-        shares = label_distributions(label_counts)
-        check_row_per_node(shares, n, name)
-        most = shares.argmax(axis=1)
-    return np.lexsort((np.arange(n), most, np.isin(np.arange(n), sorted(last))))
+def _split_columns(table: Table) -> tuple[Table, list[tuple[str, str]]]:
+    """Return the columns with values, and names and reasons of those that never apply."""
+    known, missing = [], []
+    for name in table.columns:
+        cells = table.column(name)
+        if all(isinstance(cell, NotApplicable) for cell in cells):
+            missing.append((name, cells[0].reason))
+        else:
+            known.append(name)
+    rows = tuple(zip(*(table.column(name) for name in known), strict=True))
+    return Table(tuple(known), rows, title=table.title), missing
+
+
+def _stages(source: Any, table: Table, nodes: NodeOrder, marked: int) -> tuple[ScriptData, Table]:
+    """Return the data of the script, and a table whose rows are stages of equal rounds."""
+    rounds = [int(t) for t in table.column("round")]
+    bits = [_encoded_pairs(source.at(t).weights, nodes.order) for t in rounds]
+    cells = [[as_text(cell) for cell in row[1:]] for row in table.rows]
+    graphs = {graph: k for k, graph in enumerate(dict.fromkeys(bits))}
+    stages = [
+        list(members)
+        for _, members in itertools.groupby(range(len(rounds)), lambda k: (bits[k], cells[k]))
+    ]
+    labels = [_label([rounds[k] for k in members]) for members in stages]
+    firsts = [members[0] for members in stages]
+    shown = ScriptData(
+        source.n, [rounds[k] for k in firsts], labels, list(graphs),
+        [graphs[bits[k]] for k in firsts], marked, [cells[k] for k in firsts],
+    )  # fmt: skip
+    rows = [(label, *table.rows[k][1:]) for label, k in zip(labels, firsts, strict=True)]
+    return shown, Table(table.columns, tuple(rows))
+
+
+def _label(rounds: Sequence[int]) -> str:
+    """Return consecutive shown rounds as text."""
+    first, last = rounds[0], rounds[-1]
+    if len(rounds) == 1:
+        return str(first)
+    every = "" if last - first + 1 == len(rounds) else f" ({len(rounds)} shown)"
+    return f"{first} to {last}{every}"
 
 
 def _encoded_pairs(weights: Any, order: np.ndarray) -> str:
@@ -149,11 +196,11 @@ def _encoded_pairs(weights: Any, order: np.ndarray) -> str:
     return base64.b64encode(np.packbits(received[np.ix_(order, order)]).tobytes()).decode()
 
 
-def _column_curves(table: Table) -> list[DescribedFigure]:
-    """Return plots of the columns whose values change."""
+def _column_curves(table: Table, first: Sequence[str]) -> list[DescribedFigure]:
+    """Return plots of the columns whose values change, beginning with those in `first`."""
     rounds = np.array(table.column("round"))
     drawn = []
-    for name in table.columns[1:]:
+    for name in dict.fromkeys([*first, *table.columns[1:]]):
         values = np.array(
             [float(v) if isinstance(v, int | float) else np.nan for v in table.column(name)]
         )

@@ -1,14 +1,33 @@
 """Views of tables for the templates: cells with text and sort keys, and numbered reasons."""
 
 import math
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any, NamedTuple
 
 from topofl._support.table import NotApplicable, Spread, Table, as_text
 from topofl._support.text import printable
 from topofl.report.columns import Group, by_group, meanings
+from topofl.report.titles import title_of
 
-__all__ = ["Cell", "Row", "View", "ViewColumn", "view"]
+__all__ = ["Cell", "Row", "View", "ViewColumn", "headline", "view"]
+
+HEADLINE = (
+    "spectral gap",
+    "accumulated heterogeneity",
+    "accumulated noise",
+    "effective neighbors",
+    "max degree",
+    "MB per round",
+    "nodes",
+    "edges",
+    "mean degree",
+    "slem",
+)
+"""Numbers shown first, the most important one first: those that predict convergence, and costs."""
+
+SHOWN = 5
+"""How many of them are shown."""
 
 
 class ViewColumn(NamedTuple):
@@ -31,10 +50,11 @@ class Cell(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row: number from 1, name, and remaining cells."""
+    """A row: number from 1, name, title for readers, and remaining cells."""
 
     number: int
     name: str
+    title: str
     cells: list[Cell]
 
 
@@ -49,17 +69,19 @@ class View(NamedTuple):
     reasons: list[str]
 
 
-def view(table: Table, key: str, caption: str) -> View:
+def view(table: Table, key: str, caption: str, *, grouped: bool = True) -> View:
     """Return the view of a table, whose first column has the names of the rows.
 
     Parameters
     ----------
     table
-        Any table; its columns are grouped.
+        Any table.
     key
         Prefix of all ids; unique among the tables of a page.
     caption
         Text above the table.
+    grouped
+        Whether columns are sorted by groups; otherwise, they keep their order.
     """
     first, *others = table.columns
     reasons = list(
@@ -69,18 +91,31 @@ def view(table: Table, key: str, caption: str) -> View:
     )
     groups = [
         (group, [_view_column(table, name, group) for name in names])
-        for group, names in by_group(others)
+        for group, names in (by_group(others) if grouped else [(Group(key, ""), others)])
     ]
     columns = [column for _, members in groups for column in members]
     rows = [
         Row(
             k,
             printable(str(row[0])),
+            printable(title_of(str(row[0]))),
             [_cell(row[table.columns.index(column.name)], column, reasons) for column in columns],
         )
         for k, row in enumerate(table.rows, start=1)
     ]
     return View(key, caption, first, groups, rows, reasons)
+
+
+def headline(columns: Sequence[str]) -> list[str]:
+    """Return the five most important columns, completed in the given order if fewer are known.
+
+    Examples
+    --------
+    >>> headline(["nodes", "luck", "spectral gap", "edges", "skill", "fate"])
+    ['spectral gap', 'nodes', 'edges', 'luck', 'skill']
+    """
+    known = [name for name in HEADLINE if name in columns]
+    return (known + [name for name in columns if name not in known])[:SHOWN]
 
 
 def _view_column(table: Table, name: str, group: Group) -> ViewColumn:

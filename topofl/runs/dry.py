@@ -4,10 +4,9 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-from topofl._support.check import check_int, shown
+from topofl._support.check import check_int, check_path, shown
 from topofl._support.table import NotApplicable, Table
 from topofl.engine.memory.system import free_memory
 from topofl.runs.plan import Base, Point, one_per_key, prepare, shard_of
@@ -56,7 +55,7 @@ def planned(
     (('1', '2', 'all'), (2, 2, 4))
     """
     jobs = check_int("jobs", 1 if jobs is None else jobs, minimum=1)
-    runs = RunStore(Path(store))
+    runs = RunStore(check_path("store", store))
     runs.check()
     points = shard_of(one_per_key(prepare(base, grid, seeds=seeds, vary=vary)), shard)
     if any(point.job.function is not None for point in points):

@@ -3,7 +3,6 @@
 import os
 import queue
 import signal
-import sys
 import threading
 import time
 from collections import deque
@@ -19,11 +18,12 @@ from typing import Any, Protocol
 import torch
 
 from topofl._support.check import shown
+from topofl._support.forking import METHOD, prepare_fork
 from topofl.runs.records import Failure
 from topofl.runs.stored import RunStore
 from topofl.runs.work import Job, Outcome, perform
 
-__all__ = ["InProcess", "Processes", "Stopped", "Submits", "as_executor", "execute", "prepare_fork"]
+__all__ = ["InProcess", "Processes", "Stopped", "Submits", "as_executor", "execute"]
 
 
 class Submits(Protocol):
@@ -36,19 +36,6 @@ class Submits(Protocol):
 
 class Stopped(KeyboardInterrupt):
     """The sweep was interrupted; runs in progress have ended and can be continued."""
-
-
-_METHOD = "forkserver" if sys.platform.startswith("linux") else "spawn"
-"""How processes start: from a process with the library in memory, where the system allows it."""
-
-
-def prepare_fork() -> None:
-    """Start to import the library in the process from which others are forked."""
-    if _METHOD == "forkserver":
-        from multiprocessing import forkserver
-
-        get_context(_METHOD).set_forkserver_preload(["topofl.runs.execute"])
-        forkserver.ensure_running()
 
 
 @dataclass(eq=False)
@@ -69,10 +56,13 @@ class Processes:
     Parameters
     ----------
     jobs
-        Number of processes. They share the CPU cores evenly.
+        Number of processes.
+    threads
+        Threads of each; None: the processes share the CPU cores evenly.
     """
 
     jobs: int
+    threads: int | None = None
     _pools: dict[int, tuple[ProcessPoolExecutor, Future[int]]] = field(default_factory=dict)
     _futures: dict[int, Future[Any]] = field(default_factory=dict)
 
@@ -87,17 +77,28 @@ class Processes:
             self._futures[slot] = self._pool(slot).submit(fn, *args)
         return self._futures[slot]
 
+    def __enter__(self) -> "Processes":
+        """Start all processes, which then get ready while the runs are planned."""
+        for slot in range(self.jobs):
+            self._pool(slot)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End all processes."""
+        self.shutdown()
+
     def _pool(self, slot: int) -> ProcessPoolExecutor:
         if slot not in self._pools:
-            threads = max(1, (os.cpu_count() or 1) // self.jobs)
-            pool = ProcessPoolExecutor(1, get_context(_METHOD), _start_process, (threads,))
+            prepare_fork()
+            threads = self.threads or max(1, (os.cpu_count() or 1) // self.jobs)
+            pool = ProcessPoolExecutor(1, get_context(METHOD), _start_process, (threads,))
             self._pools[slot] = pool, pool.submit(os.getpid)
         return self._pools[slot][0]
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Send a signal to the processes with a run in progress: SIGTERM ends its round."""
         for slot, (_, pid) in self._pools.items():
-            if not self._futures[slot].done():
+            if slot in self._futures and not self._futures[slot].done():
                 with suppress(Exception):  # it did not start, or has ended
                     os.kill(pid.result(timeout=30), number)
 
@@ -133,7 +134,6 @@ def as_executor(executor: Any, jobs: int) -> Submits:
     if executor is None and jobs == 1:
         return InProcess()
     if executor is None:
-        prepare_fork()
         return Processes(jobs)
     if hasattr(executor, "get_executor"):  # a client of Dask
         return executor.get_executor()
@@ -163,8 +163,11 @@ def execute(
     limit: int | None,
     started: Callable[[Job], None] = lambda job: None,
     ended: Callable[[Outcome], None] = lambda outcome: None,
+    more: Callable[[], bool] = lambda: True,
 ) -> None:
     """Perform runs, at most `limit` at a time (None: all), and report how each ends.
+
+    When `more()` is false, no further run starts, and those in progress are finished.
 
     Raises
     ------
@@ -177,10 +180,12 @@ def execute(
     store = RunStore(root)
     try:
         with _terminable():
-            while progress.active or (progress.waiting and not progress.unwritable):
-                if not progress.unwritable:
-                    _submit(progress, str(root), executor, limit, started)
-                _collect(progress, store, ended, isinstance(executor, InProcess))
+            while progress.active or progress.waiting:
+                if progress.unwritable or not more():
+                    progress.waiting.clear()
+                _submit(progress, str(root), executor, limit, started)
+                if progress.active:
+                    _collect(progress, store, ended, isinstance(executor, InProcess))
     except KeyboardInterrupt:
         _end(progress, store, executor, ended)
         raise Stopped from None

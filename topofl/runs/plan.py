@@ -12,13 +12,13 @@ from typing import Any
 import topofl
 from topofl import config
 from topofl._spec import check_keys, parameters
-from topofl._support.check import check_int, check_path, shown
+from topofl._support.check import check_choice, check_int, check_path, shown
 from topofl._support.text import printable
 from topofl.data import Partition
 from topofl.engine.setup import resolve
 from topofl.runs.datasets import DatasetCache
 from topofl.runs.points import VARIED, Values, assigned, grid_points, seed_list, with_seeds
-from topofl.runs.run import hash_of, key_of
+from topofl.runs.run import hash_of
 from topofl.runs.work import Job, settings_of_call
 
 __all__ = ["Base", "Point", "check_picklable", "one_per_key", "prepare", "shard_of"]
@@ -95,7 +95,7 @@ def _collected(
     for values, seed in pairs:
         try:
             points += make(values, seed)
-        except (ValueError, TypeError, OSError, ArithmeticError, LookupError) as error:
+        except Exception as error:  # also those of a user's function
             what = str(error) if isinstance(error, ValueError | TypeError) else repr(error)
             errors.setdefault(what, []).append(_label(values, seed))
     if not errors:
@@ -137,6 +137,8 @@ def _tables_of(base: Any) -> Mapping[str, Any]:
 def _check_vary(vary: Sequence[str]) -> None:
     if isinstance(vary, str) or not vary:
         raise ValueError(f"`vary` must be a list of {', '.join(VARIED)}, got {shown(vary)}")
+    for name in vary:
+        check_choice("vary", name, VARIED)
 
 
 def _points_of_tables(
@@ -152,13 +154,12 @@ def _points_of_tables(
     if seeds is not None:
         tables = with_seeds(tables, seeds[0], vary)
     experiment = config.build(tables, read=cache.read)
-    digest = cache.digest(experiment.clients.dataset)
+    digest = cache.digest(experiment.dataset)
     memory = experiment.estimate().total if with_memory else None
 
     def point(seed: int | None) -> Point:
         full = experiment.tables if seed is None else with_seeds(experiment.tables, seed, vary)
-        plain = json.loads(json.dumps(full))
-        return Point(values, seed, Job(key_of(plain, digest), plain, digest), memory)
+        return Point(values, seed, Job.of(full, digest), memory)
 
     return [point(seed) for seed in seeds or [None]]
 
@@ -179,20 +180,45 @@ def _point_of_call(
         )
     if "clients" not in found:
         experiment = config.build(found, read=cache.read)
-        digest = cache.digest(experiment.clients.dataset)
-        tables = json.loads(json.dumps(experiment.tables))
-        return Point(values, seed, Job(key_of(tables, digest), tables, digest))
+        digest = cache.digest(experiment.dataset)
+        return Point(values, seed, Job.of(experiment.tables, digest))
     _check_call(found)
     digest = cache.digest(found["clients"].dataset)
+    identity = _identity(function)
     try:
-        identity = [point, f"{function.__module__}.{function.__qualname__}", _source(function)]
-        key = hash_of([*identity, digest])
+        key = hash_of([point, *identity, digest])
     except TypeError as error:
         raise TypeError(
             f"`grid` must have numbers, text or lists for a function, got {shown(point)}: {error}; "
             "name objects, and let the function make them"
         ) from error
     return Point(values, seed, Job(key, settings_of_call(found, point), digest, function, point))
+
+
+def _identity(function: Callable[..., Any]) -> list[Any]:
+    """Return what distinguishes a user's function: name, source, and the values that it captures.
+
+    Raises
+    ------
+    ValueError
+        If it is not a plain function whose source can be read, or captures other values than
+        numbers, text or lists, which cannot be compared.
+    """
+    if not inspect.isfunction(function):
+        raise ValueError(
+            f"`base` must be a function that is defined by def, got {shown(function)}; give its "
+            "values by the point"
+        )
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    captured = [cells, function.__defaults__, function.__kwdefaults__]
+    try:
+        json.dumps(captured)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "`base` must be a function that captures only numbers, text or lists, by which its "
+            f"runs can be found, got {shown(function)}: {error}; make objects in the function"
+        ) from error
+    return [f"{function.__module__}.{function.__qualname__}", _source(function), captured]
 
 
 def _source(function: Callable[..., Any]) -> str:

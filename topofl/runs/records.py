@@ -32,6 +32,12 @@ class Failure:
         The traceback as text; empty if the process of the run was killed.
     note
         Other entries of its file, such as ``environment``.
+
+    Examples
+    --------
+    >>> failure = Failure("0123456789abcdef", {"algorithm": {"lr": 9.0}}, "DivergenceError: ...")
+    >>> failure.settings
+    {'algorithm.lr': 9.0}
     """
 
     key: str
@@ -75,16 +81,18 @@ def _flat(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield f"{prefix}{name}", value
 
 
-def read_record(path: Path) -> dict[str, Any] | None:
+def read_record(path: Path, remedy: str = "") -> dict[str, Any] | None:
     """Return the object in a JSON file, None if there is no file, or raise ``ValueError``."""
     try:
         found = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {error}; {_remedy(path)}") from error
+        raise ValueError(f"{path} is damaged: {error}; {remedy or _remedy(path)}") from error
     if not isinstance(found, dict):
-        raise ValueError(f"{path} is damaged: it must hold a JSON object; {_remedy(path)}")
+        raise ValueError(
+            f"{path} is damaged: it must hold a JSON object; {remedy or _remedy(path)}"
+        )
     return found
 
 

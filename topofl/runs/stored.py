@@ -16,6 +16,7 @@ from topofl._support.files import sync_folder
 from topofl.history import History
 from topofl.runs.curves import curves_of
 from topofl.runs.private import staging_folder
+from topofl.runs.recorded import record_of
 from topofl.runs.records import (
     RECORD,
     Failure,
@@ -25,7 +26,7 @@ from topofl.runs.records import (
     write_file,
 )
 
-__all__ = ["FORMAT", "RunStore", "StoredRun"]
+__all__ = ["FORMAT", "RunStore", "StoredRun", "runs_of_folders"]
 
 FORMAT = 1
 """Version of the layout of a store."""
@@ -48,6 +49,15 @@ class StoredRun:
         Its configuration with all defaults filled in.
     note
         What else ``run.json`` has: ``curves``, ``seconds``, ``megabytes``, ``environment``.
+
+    Examples
+    --------
+    >>> import tempfile, topofl
+    >>> base = {"data": {"name": "digits", "n": 4}, "topology": "ring", "run": {"rounds": 1}}
+    >>> found = topofl.sweep({**base, "algorithm": "dsgd,lr=0.1"}, store=tempfile.mkdtemp())
+    >>> run = found.runs[0]
+    >>> run.settings["algorithm.lr"], run.history.n_rounds, sorted(run.curves["scores"])
+    (0.1, 1, ['accuracy', 'loss'])
     """
 
     folder: Path
@@ -187,7 +197,7 @@ class RunStore:
         """
         folder = self.folder(key)
         self.create()
-        record = {"key": key, "tables": tables, "curves": curves_of(history), **(note or {})}
+        record = record_of(key, history, tables, note)
         with staging_folder(self.root, key) as staging:
             complete = staging / key
             history.save(complete / "history")
@@ -290,15 +300,7 @@ class RunStore:
             raise FileNotFoundError(f"{self.root} must be a store of runs, but it does not exist")
 
     def _read(self, key: str) -> StoredRun | None:
-        folder = self.folder(key)
-        record = read_record(folder / RECORD)
-        if record is None:
-            return None
-        tables = record.pop("tables", None)
-        record.pop("key", None)
-        if tables is None:  # runs of paper_figures had their settings in config.toml only
-            tables = config.read(folder / "config.toml")
-        return StoredRun(folder, key, tables, record)
+        return _run_in(self.folder(key))
 
     def _move(self, complete: Path, folder: Path) -> None:
         """Give the complete files of a run their name, unless it is taken by the same run."""
@@ -310,6 +312,36 @@ class RunStore:
         except OSError:
             if not self.has(folder.name):  # otherwise another process has just stored it
                 raise
+
+
+def runs_of_folders(root: Path) -> tuple[StoredRun, ...]:
+    """Return the finished runs in folders that ``topofl run`` wrote, by the names of the folders.
+
+    A folder with a store has none.
+
+    Raises
+    ------
+    ValueError
+        If a record is damaged.
+    """
+    if (root / _ABOUT).exists() or not root.is_dir():
+        return ()
+    folders = [root / name for name in sorted(os.listdir(root))]
+    if all(_is_key(folder.name) for folder in folders):  # a store of an earlier version
+        return ()
+    return tuple(run for run in map(_run_in, folders) if run is not None)
+
+
+def _run_in(folder: Path) -> StoredRun | None:
+    """Return the finished run in a folder, under the name of the folder."""
+    record = read_record(folder / RECORD)
+    if record is None:
+        return None
+    tables = record.pop("tables", None)
+    record.pop("key", None)
+    if tables is None:  # runs of paper_figures had their settings in config.toml only
+        tables = config.read(folder / "config.toml")
+    return StoredRun(folder, folder.name, tables, record)
 
 
 def _is_key(name: object) -> bool:

@@ -2,17 +2,19 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from topofl._support.check import check_int, check_switch
+from topofl._support.callers import warn_caller
+from topofl._support.check import check_int, check_path, check_switch
+from topofl._support.forking import prepare_fork
 from topofl._support.table import NotApplicable, Table
 from topofl.engine.memory.system import free_memory, resident
 from topofl.runs.datasets import cache_of_process
-from topofl.runs.execute import Processes, Stopped, as_executor, execute, prepare_fork
+from topofl.runs.execute import Processes, Stopped, as_executor, execute
 from topofl.runs.live import Live
 from topofl.runs.plan import Base, Point, check_picklable, one_per_key, prepare, shard_of
 from topofl.runs.points import VARIED
@@ -67,6 +69,15 @@ class Sweep:
         Those that are finished, in the order of the points.
     failures
         Those that failed, in the order of the points.
+
+    Examples
+    --------
+    >>> import tempfile, topofl
+    >>> base = {"data": {"name": "digits", "n": 4}, "topology": "ring", "run": {"rounds": 1}}
+    >>> grid = {"algorithm": ["dsgd,lr=0.1", "dsgt,lr=0.1"]}
+    >>> found = topofl.sweep(base, grid, seeds=2, store=tempfile.mkdtemp())
+    >>> found, found.table.column("seed")
+    (Sweep(4 points, 4 runs, 0 failed), (0, 1, 0, 1))
     """
 
     points: tuple[Point, ...]
@@ -203,14 +214,15 @@ def sweep(
     if executor is None and processes > 1:
         check_picklable(base)
         prepare_fork()
-    runs = RunStore(Path(store))
+    runs = RunStore(check_path("store", store))
     runs.check()
     submits = as_executor(executor, processes)
-    local = isinstance(submits, Processes)
-    points = prepare(base, grid, seeds=seeds, vary=vary, with_memory=local)
-    points = shard_of(one_per_key(points), shard)
     limit = jobs if executor is not None else processes
-    return perform_points(points, runs, submits, limit, retry_failed, progress)
+    local = isinstance(submits, Processes)
+    with submits if local else nullcontext():
+        points = prepare(base, grid, seeds=seeds, vary=vary, with_memory=local)
+        points = shard_of(one_per_key(points), shard)
+        return perform_points(points, runs, submits, limit, retry_failed, progress)
 
 
 def perform_points(
@@ -276,7 +288,12 @@ def _fitting(points: Sequence[Point], jobs: int) -> int:
             f"`jobs` must be runs that fit into memory, the largest needs {together[0] >> 20} MiB "
             f"in a process of its own and {free >> 20} MiB are free; use smaller models or chunks"
         )
-    return min(jobs, fitting)
+    if fitting < jobs:
+        warn_caller(
+            f"{fitting} of {jobs} processes are used: more runs do not fit into the "
+            f"{free >> 20} MiB of free memory"
+        )
+    return fitting
 
 
 def _label(point: Point) -> str:

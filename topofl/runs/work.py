@@ -16,10 +16,12 @@ from topofl.engine.options import Saving
 from topofl.engine.shorthands import as_saving
 from topofl.engine.store.checkpoint import rounds_in
 from topofl.history import History
-from topofl.runs.cost import environment, peak_memory_megabytes, reset_peak_memory, versions
+from topofl.runs.cost import reset_peak_memory, versions
 from topofl.runs.datasets import cache_of_process
 from topofl.runs.private import Reporter, claimed_folder
+from topofl.runs.recorded import note_of
 from topofl.runs.records import Failure
+from topofl.runs.run import key_of
 from topofl.runs.stored import RunStore
 
 __all__ = ["Extra", "Job", "Outcome", "perform", "settings_of_call"]
@@ -55,6 +57,12 @@ class Job:
     function: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     point: Mapping[str, Any] | None = None
     extra: Extra | None = None
+
+    @classmethod
+    def of(cls, tables: Mapping[str, Any], digest: str) -> "Job":
+        """Return the run with these configuration tables and the dataset with this hash."""
+        plain = json.loads(json.dumps(tables))
+        return cls(key_of(plain, digest), plain, digest)
 
 
 @dataclass(frozen=True)
@@ -123,12 +131,8 @@ def _train(job: Job, store: RunStore, folder: Path) -> Outcome:
     tables = job.tables
     if isinstance(experiment, config.Experiment):
         tables = experiment.tables_of(history)
-    note = {
-        "seconds": seconds,
-        "megabytes": peak_memory_megabytes(),
-        "environment": environment(history),
-        **({} if job.extra is None else job.extra(experiment, history)),
-    }
+    extra = {} if job.extra is None else job.extra(experiment, history)
+    note = {**note_of(history, seconds, job.digest), **extra}
     stored = store.add(job.key, history, tables, note)
     scores = stored.curves["scores"].get(history.primary, {"mean": [None]})
     return Outcome(job.key, "done", seconds=seconds, score=scores["mean"][-1])
@@ -140,8 +144,7 @@ def _built(job: Job) -> config.Experiment | Mapping[str, Any]:
     if job.function is None:
         return config.build(job.tables, read=cache.read)
     arguments = job.function(dict(job.point or {}))
-    found = cache.digest(arguments["clients"].dataset)
-    if job.digest and found != job.digest:
+    if job.digest and cache.digest(arguments["clients"].dataset) != job.digest:
         raise ValueError(
             "`base` must return the same data for the same point, got others than when the sweep "
             "was planned; give its random parts a seed"

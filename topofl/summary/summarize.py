@@ -20,6 +20,7 @@ def summarize(
     target: float | None = None,
     baseline: Any = None,
     over: str | Sequence[str] = (),
+    hardware: Any = None,
 ) -> Summary:
     """Return means with intervals over the seeds of each group of runs, and paired differences.
 
@@ -43,6 +44,9 @@ def summarize(
         "alpha": 0.1}``: adds the difference of each group to it, over runs paired by their seeds.
     over
         Settings other than seeds that are averaged over on purpose.
+    hardware
+        Machines and links, as in :func:`topofl.metrics.round_time`: replaces simulated seconds by
+        those that rounds take on this hardware. Reads the history of every run.
 
     Raises
     ------
@@ -85,7 +89,7 @@ def summarize(
     >>> summary.to_pandas()[["name", "runs", "pairs"]].values.tolist()
     [['ring(n=4)', 3, 0], ['star(n=4)', 3, 3]]
     """
-    collected = collect(runs, by, score=score, over=over)
+    collected = collect(runs, by, score=score, over=over, hardware=hardware)
     finals = {name: collected.statistic(name).last() for name in HEADINGS}
     statistics = {
         name: statistic_of(values, collected.group_of, len(collected.groups))

@@ -98,7 +98,8 @@ def check_received_shares(adjacency: sparse.csr_array) -> None:
         raise ValueError(
             "`adjacency` with `own_weights` must have weights that sum to at most 1 into each "
             f"node, but those into node {node} sum to {received[node]:.6g}; divide the weights, or "
-            f"leave `own_weights` False and use a rule of topofl.mixing{reverse}"
+            "leave `own_weights` False and use a rule of topofl.mixing, such as "
+            f"weighted_metropolis, which scales them{reverse}"
         )
 
 

@@ -259,9 +259,9 @@ class Topology:
         ax
             Axes to draw on; None creates a figure.
         label_counts
-            (n, classes) counts, or an object with such a ``label_counts``, for example a Partition:
-            each node is a pie chart of its labels, or above 200 nodes has the color of its most
-            frequent label.
+            (n, classes) counts, or an object with such a ``label_counts``, for example a Partition,
+            whose class names are then in the legend: each node is a pie chart of its labels, or
+            above 200 nodes has the color of its most frequent label.
         labels
             Text at the nodes: True for :attr:`nodes` or the node numbers, else one text per node.
         positions

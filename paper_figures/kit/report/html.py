@@ -2,13 +2,12 @@
 
 import base64
 from collections import Counter
-from functools import cache
 from typing import NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from PIL import Image
 
 from topofl import NotApplicable, Table
+from topofl.report import page_template
 
 from ..arguments import text_of
 from ..claims import (
@@ -91,7 +90,9 @@ def to_html(report: Report) -> str:
     FileNotFoundError
         If a picture does not exist.
     """
-    return _template().render(
+    # The folder is paper_figures in a checkout, topofl.paper_figures where it is installed.
+    template = page_template(__name__.rpartition(".")[0], "report.html")
+    return template.render(
         report=report,
         verdicts=VERDICTS,
         headings=HEADINGS,
@@ -109,20 +110,6 @@ def to_html(report: Report) -> str:
         facts=facts_of(report),
         made=[made_text(made) for made in report.made],
     )
-
-
-@cache
-def _template() -> Template:
-    # The folder is paper_figures in a checkout, topofl.paper_figures where it is installed.
-    loader = PackageLoader(__name__.rpartition(".")[0])
-    environment = Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html")
 
 
 def _section(report: Report, result: Result) -> Section:

@@ -126,7 +126,7 @@ def test_every_node_is_one_owner(dataset, data_, seed):
         (
             {"dataset": data.digits()},
             ValueError,
-            "`dataset` must have `owners`, got none in digits; .* data.femnist, or add",
+            "`dataset` must have `owners`, got none in digits; name their column, as in",
         ),
         ({"n": 0}, ValueError, "`n` must be between 1 and 4, got 0"),
         ({"n": 2.0}, TypeError, "`n`"),

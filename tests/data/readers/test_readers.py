@@ -159,6 +159,13 @@ def test_digits_are_scikit_learns_scaled_and_split():
         assert np.abs(np.bincount(labels[part]) - size * np.bincount(labels) / 1797).max() < 1.5
 
 
+def test_digits_are_the_same_where_scikit_learn_keeps_them_elsewhere(monkeypatch):
+    direct = data.digits()
+    monkeypatch.setattr("topofl.data.readers.digits.find_spec", lambda name: None)
+    assert torch.equal(data.digits().inputs, direct.inputs)
+    assert torch.equal(data.digits().labels, direct.labels)
+
+
 def test_enlarged_digits_repeat_their_pixels():
     plain, large = data.digits(), data.digits(enlarge=3)
     assert large.name == "digits (24 x 24 pixels)"

@@ -238,7 +238,7 @@ def test_an_interrupted_command_keeps_what_is_finished(tmp_path):
         "where tests run in the background\nsys.path[:0] = "
         f"{[os.getcwd(), os.path.dirname(__file__)]!r}\nfrom pathlib import Path\nfrom test_runs "
         "import tables\nfrom paper_figures.kit.training.compute import compute_missing\nfrom "
-        "paper_figures.kit.training.run import Run\nfrom "
+        "topofl.runs.run import Run\nfrom "
         "paper_figures.kit.training.store import Store\nruns = "
         "[Run(tables(run_seed=s, run_rounds=r)) for s, r in ((0, 1), (1, 1000000))]\n"
         f"compute_missing(runs, Store(Path({str(tmp_path / 'runs')!r})), progress=False)\n"

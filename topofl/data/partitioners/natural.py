@@ -1,8 +1,11 @@
 """Natural partitions: one node per owner of examples."""
 
+from collections.abc import Hashable, Sequence
+from typing import Any
+
 import numpy as np
 
-from topofl._support.check import check_int
+from topofl._support.check import check_int, check_sequence, did_you_mean, shown
 from topofl._support.seeding import stream
 from topofl.data.dataset import Dataset
 from topofl.data.partition import Partition, check_dataset
@@ -17,8 +20,11 @@ def natural(
     seed: int | np.random.Generator,
     classes_per_node: int | None = None,
     min_size: int = 10,
+    owners: Sequence[Hashable] | None = None,
 ) -> Partition:
     """Return a partition with one node per owner of examples, such as the writers of FEMNIST.
+
+    The owners may be a column of client ids; see :func:`from_csv` and :func:`from_arrays`.
 
     Parameters
     ----------
@@ -32,14 +38,18 @@ def natural(
         Maximum number of classes per node, drawn at random among the classes of its owner's
         training examples; examples of other classes are left out. None: all classes.
     min_size
-        Minimum number of training examples per node.
+        Minimum number of training examples per node; owners with fewer are left out.
+    owners
+        The owners that become nodes, in this order: names of ``dataset.owner_names``, or numbers if
+        owners have no names. With the labels of a graph, ``topology.nodes``, every owner is its
+        node of the graph. None: all, in sorted order, or `n` of them.
 
     Returns
     -------
     Partition
-        Nodes are in the order of the owners. Each holds its owner's examples of ``dataset.train``,
-        ``dataset.val`` and ``dataset.test``, the last two restricted to the classes that it trains
-        on; a node may have no examples for validation or test.
+        Each node holds its owner's examples of ``dataset.train``, ``dataset.val`` and
+        ``dataset.test``, the last two restricted to the classes that it trains on; a node may have
+        no examples for validation or test.
 
     Raises
     ------
@@ -47,7 +57,8 @@ def natural(
         If `dataset` is not a Dataset, or a number is not an integer.
     ValueError
         If the dataset has no `owners`, or fewer than `n` owners have `min_size` training examples
-        (the message says how many do).
+        (the message says how many do); if one of the given `owners` has fewer, is unknown, or
+        occurs twice.
 
     See Also
     --------
@@ -67,26 +78,39 @@ def natural(
     >>> natural(written, n=20, classes_per_node=5, seed=0)
     Partition('natural(digits, n=20, classes_per_node=5, min_size=10)', n=20, train=16..30, \
 test=0..6 and classes=5..5 per node)
+
+    Nodes in the order of a graph's labels:
+
+    >>> ids = ["north", "south", "east"] * 4
+    >>> shops = data.from_arrays(np.eye(12), [0, 1] * 6, owners=ids)
+    >>> natural(shops, owners=["south", "north"], min_size=1, seed=0).train[0].tolist()
+    [1, 4, 7, 10]
     """
-    owners = _owners(dataset)
+    owner_of = _owners(dataset)
     labels = dataset.labels.cpu().numpy()
     rng = stream(seed, "partition")
     held = _counts(
-        owners[dataset.train], labels[dataset.train], (int(owners.max()) + 1, dataset.n_classes)
+        owner_of[dataset.train], labels[dataset.train], (int(owner_of.max()) + 1, dataset.n_classes)
     )
     kept = held > 0 if classes_per_node is None else _drawn(held > 0, classes_per_node, rng)
-    chosen = _chosen((held * kept).sum(axis=1), n, min_size, rng)
+    sizes = (held * kept).sum(axis=1)
+    chosen = (
+        _chosen(sizes, n, min_size, rng)
+        if owners is None
+        else _given(dataset, owners, sizes, n, min_size)
+    )
     node_of = np.full(len(held), -1)
     node_of[chosen] = np.arange(len(chosen))
     parts = {}
     for key in ("train", "val", "test"):
         indices = np.sort(getattr(dataset, key))
-        node = np.where(kept[owners[indices], labels[indices]], node_of[owners[indices]], -1)
+        node = np.where(kept[owner_of[indices], labels[indices]], node_of[owner_of[indices]], -1)
         order = np.argsort(node, kind="stable")
         parts[key] = np.split(
             indices[order], np.searchsorted(node[order], np.arange(len(chosen) + 1))
         )[1:-1]
     classes = "" if classes_per_node is None else f"classes_per_node={classes_per_node}, "
+    classes += "" if owners is None else "owners given, "
     return Partition(
         dataset,
         **parts,
@@ -98,11 +122,40 @@ def _owners(dataset: Dataset) -> np.ndarray:
     check_dataset(dataset)
     if dataset.owners is None:
         raise ValueError(
-            f"`dataset` must have `owners`, got none in {dataset.name}; read a dataset that has "
-            "them, such as data.femnist, or add them with "
-            "dataclasses.replace(dataset, owners=...)"
+            f"`dataset` must have `owners`, got none in {dataset.name}; name their column, as in "
+            "data.from_csv(path, label=..., owner=...), or pass data.from_arrays(x, y, owners=ids)"
         )
     return dataset.owners
+
+
+def _given(
+    dataset: Dataset, owners: Any, sizes: np.ndarray, n: int | None, min_size: int
+) -> np.ndarray:
+    """Return the numbers of the given owners; `sizes` are the examples that each would have."""
+    names = dataset.owner_names or tuple(map(str, range(len(sizes))))
+    place = {name: number for number, name in enumerate(names)}
+    given = [str(owner) for owner in check_sequence("owners", owners, "names of owners")]
+    least = check_int("min_size", min_size, minimum=1)
+    n = None if n is None else check_int("n", n, minimum=1)
+    if not given or n not in (None, len(given)):
+        raise ValueError(
+            f"`owners` must be at least one, and as many as `n` if it is given, got {len(given)} "
+            f"and n={n}; leave `n` out"
+        )
+    for owner in given:
+        hint = did_you_mean(owner, names) or f"; they are {shown(list(names))}"
+        if owner not in place:
+            raise ValueError(
+                f"`owners` must be owners of examples in {dataset.name}, got {owner!r}{hint}"
+            )
+        if given.count(owner) > 1:
+            raise ValueError(f"`owners` must differ, got {owner!r} twice; name every owner once")
+        if sizes[place[owner]] < least:
+            raise ValueError(
+                f"`owners` must have min_size={min_size} training examples each, {owner!r} has "
+                f"{sizes[place[owner]]}; leave it out, or lower `min_size`"
+            )
+    return np.array([place[owner] for owner in given])
 
 
 def _counts(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> np.ndarray:

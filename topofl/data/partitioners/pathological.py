@@ -80,7 +80,7 @@ classes=2..2 per node)
     stock = stock_of(dataset)
     classes_per_node = check_classes_per_node(classes_per_node, stock)
     if not is_feasible(stock, n, classes_per_node):
-        raise ValueError(_explain_infeasible(stock, n, classes_per_node))
+        raise ValueError(_explain_infeasible(dataset, n, classes_per_node))
     rng = stream(seed, "partition")
     counts = even_counts(holders(stock, n, classes_per_node, rng), stock, rng)
     shares = deal(dataset, counts, rng)
@@ -90,13 +90,15 @@ classes=2..2 per node)
     )
 
 
-def _explain_infeasible(stock: np.ndarray, n: int, classes_per_node: int) -> str:
+def _explain_infeasible(dataset: Dataset, n: int, classes_per_node: int) -> str:
     """Return the error message for too few examples of a class, with feasible settings."""
+    stock = stock_of(dataset)
     fewer_nodes, fewer_classes = nearest_feasible(stock, n, classes_per_node)
     rarest = int(np.where(stock > 0, stock, stock.max()).argmin())
+    name = dataset.name_of(rarest)
     return (
         "`classes_per_node` must leave an example of each class for every node that holds it, got "
-        f"{classes_per_node} with n={n}, where class {rarest} has {stock[rarest]} training "
+        f"{classes_per_node} with n={n}, where class {name} has {stock[rarest]} training "
         f"examples; use n={fewer_nodes}"
         + (f" or classes_per_node={fewer_classes}" if fewer_classes else "")
     )
@@ -252,7 +254,7 @@ def pathological_dirichlet(
     for label in np.flatnonzero(drawn.any(axis=0)):
         nodes = np.flatnonzero(drawn[:, label])
         size = int(stock[label])
-        _check_min_per_class(least, int(label), len(nodes), size)
+        _check_min_per_class(least, dataset.name_of(int(label)), len(nodes), size)
         counts[nodes, label] = repaired(
             best_cut(len(nodes), size, alpha, least, rng)[:, None], least
         )[:, 0]
@@ -263,7 +265,7 @@ def pathological_dirichlet(
     )
 
 
-def _check_min_per_class(least: int, label: int, n_nodes: int, stock: int) -> None:
+def _check_min_per_class(least: int, label: str, n_nodes: int, stock: int) -> None:
     if least * n_nodes > stock:
         most = stock // n_nodes
         remedy = (

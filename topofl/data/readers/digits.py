@@ -1,6 +1,8 @@
 """Handwritten digits that are included in scikit-learn."""
 
 import math
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -56,10 +58,7 @@ def digits(
     Dataset('digits (16 x 16 pixels)', inputs=(1797, 1, 16, 16), n_classes=10, train=1497, \
 val=0, test=300)
     """
-    from sklearn.datasets import load_digits
-
-    pixels, classes = (np.asarray(array) for array in load_digits(return_X_y=True))
-    labels = classes.astype(np.int64)
+    pixels, labels = _pixels_and_labels()
     test = check_int("test", test, minimum=0, maximum=len(labels) - 1)
     val = check_int(
         "val",
@@ -83,3 +82,21 @@ val=0, test=300)
     inputs = inputs.repeat_interleave(enlarge, 2).repeat_interleave(enlarge, 3)
     name = "digits" if enlarge == 1 else f"digits ({8 * enlarge} x {8 * enlarge} pixels)"
     return Dataset(inputs, torch.from_numpy(labels), 10, name, train, val_indices, test_indices)
+
+
+def _pixels_and_labels() -> tuple[np.ndarray, np.ndarray]:
+    """Return the pixels (1797, 64), float64 in [0, 16], and the labels (1797,), int64.
+
+    They are read from the file of scikit-learn, whose import takes about a second.
+    """
+    spec = find_spec("sklearn")
+    folders = (spec.submodule_search_locations or []) if spec is not None else []
+    for folder in folders:
+        path = Path(folder, "datasets", "data", "digits.csv.gz")
+        if path.is_file():
+            table = np.loadtxt(path, delimiter=",")
+            return table[:, :-1], table[:, -1].astype(np.int64)
+    from sklearn.datasets import load_digits  # of a version with another layout, or none
+
+    pixels, classes = (np.asarray(array) for array in load_digits(return_X_y=True))
+    return pixels, classes.astype(np.int64)

@@ -72,9 +72,10 @@ def image_folder(
     -------
     Dataset
         Inputs (N, 3, height, width), uint8: training images first, then those for validation and
-        test. The classes are the folders in ``train``, numbered in the order of their names; images
-        of a class are in the order of their names. Gray images get three equal channels, and
-        transparency is dropped. The dataset is named after the folder.
+        test. The classes are the folders in ``train``, numbered in the order of their names,
+        which are the `class_names`; images of a class are in the order of their names. Gray images
+        get three equal channels, and transparency is dropped. The dataset is named after the
+        folder.
 
     Raises
     ------
@@ -127,7 +128,18 @@ def image_folder(
     train, val, test = split_indices(parts, merge_val)
     name = folder.resolve().name or "images"
     name = name if sides is None else f"{name} ({sides[0]} x {sides[1]} pixels)"
-    return Dataset(inputs, labels, len(names), name, train, val, test, mean=mean, std=std)
+    return Dataset(
+        inputs,
+        labels,
+        len(names),
+        name,
+        train,
+        val,
+        test,
+        mean=mean,
+        std=std,
+        class_names=tuple(names),
+    )
 
 
 @reader
@@ -217,6 +229,7 @@ def cinic10(
         *split_indices(parts, merge_val),
         mean=_CINIC10_MEAN,
         std=_CINIC10_STD,
+        class_names=tuple(_CINIC10),
     )
 
 

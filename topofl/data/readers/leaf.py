@@ -145,7 +145,14 @@ def femnist(
     splits = np.flatnonzero(~is_test), np.zeros(0, np.int64), np.flatnonzero(is_test)
     owners = np.concatenate([np.full(len(part.labels), part.number) for part in parts])
     return Dataset(
-        _inputs(parts), torch.from_numpy(labels), len(used_labels), name, *splits, owners=owners
+        _inputs(parts),
+        torch.from_numpy(labels),
+        len(used_labels),
+        name,
+        *splits,
+        owners=owners,
+        class_names=tuple(_CHARACTERS[label] for label in used_labels),
+        owner_names=tuple(numbers),
     )
 
 

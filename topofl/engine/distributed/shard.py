@@ -135,7 +135,7 @@ def sharded_names(
 def _lengths(
     phase: Phase, layout: Layout, graph: Topology | None, n: int, rows: int
 ) -> dict[str, int]:
-    flat = torch.empty(rows, layout.d, device="meta")
+    flat = torch.empty(rows, layout.d, dtype=torch.float32, device="meta")
     ranks = _SomeNodes(n, np.arange(rows))
     state = phase.init(Population(flat, layout, graph=graph, ranks=ranks))
     return {key: len(x) for key, x in state.items() if x.dim()}

@@ -316,7 +316,7 @@ def gradient_statistics(
     """
     check_int("batch_size", batch_size, minimum=1)
     check_int("minibatches", minibatches, minimum=2)
-    _check_arguments(clients, model, task)
+    check_model_and_clients(model, clients, task)
     module = copy.deepcopy(model).eval()
     loss = (classification() if task is None else task).loss
     means, variances = [], []
@@ -347,7 +347,8 @@ def check_model(model: Any) -> None:
         )
 
 
-def _check_arguments(clients: Any, model: Any, task: Any) -> None:
+def check_model_and_clients(model: Any, clients: Any, task: Any) -> None:
+    """Raise unless these are a model, the data of nodes, and a task or None."""
     _check_clients(clients)
     check_model(model)
     if task is not None and not isinstance(task, Task):

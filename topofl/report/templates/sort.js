@@ -1,5 +1,5 @@
 "use strict";
-// Sorts the table by the column whose button is pressed; missing values come last in both directions.
+// Sorts a table by the column whose button is pressed; missing values come last in both directions.
 // page.html#sort=spectral%20gap opens the page sorted by that column, #sort=-spectral%20gap in descending order.
 (() => {
   const place = (row, k) => row.cells[k].dataset;
@@ -40,7 +40,10 @@
   }
 
   const wish = decodeURIComponent(location.hash).match(/^#sort=(-?)(.*)$/);
-  const table = document.getElementById("numbers-table");
-  const heading = wish && Array.from(table.querySelectorAll("th[aria-sort]")).find((th) => th.dataset.column === wish[2]);
-  if (heading) sort(table, heading, wish[1] === "-");
+  for (const table of wish ? document.querySelectorAll("#glance-table, #numbers-table") : []) {
+    const heading = Array.from(table.querySelectorAll("th[aria-sort]")).find((th) => th.dataset.column === wish[2]);
+    if (!heading) continue;
+    sort(table, heading, wish[1] === "-");
+    if (table.closest("details")) table.closest("details").open = true;
+  }
 })();

@@ -1,0 +1,1 @@
+"""What a topology costs in seconds: computation, latency and bandwidth for many nodes."""

@@ -1,0 +1,317 @@
+"""Measure how time and memory grow with the number of nodes, up to a million.
+
+``python -m analysis.scale --preset full --out analysis/results/scale`` has two parts:
+
+* **training**: D-SGD with logistic regression (650 parameters, 20 examples per node, minibatches of
+  10) on random 6-regular graphs. For every number of nodes, a new process runs some rounds without
+  evaluation; the first is not timed. Peak memory is the growth of the resident memory of the
+  process by the run (``VmHWM`` of Linux, reset before it), after data and graph were made. Slopes
+  are of least squares in logarithms: 1 means proportional to the number of nodes.
+* **graphs**: numbers of sparse graphs, each family and size in a new process with a time limit:
+  seconds, value, or the reason why there is none.
+
+Times are of use on a quiet machine only. The preset ``full`` is 10^2 to 10^5 nodes for training and
+10^5 and 10^6 for graphs; ``small`` is for tests. Memory is measured on Linux only.
+"""
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+import topofl
+from topofl import Table, algorithms, data, metrics, models, toolkit, topologies
+from topofl.callbacks import Event
+from topofl.engine.memory.system import give_back
+
+from .benchmark.steps.memory import process_bytes
+from .cost_in_seconds.settings import FAMILIES, label_counts
+
+__all__ = ["PRESETS", "Preset", "fitted_slope", "main", "report"]
+
+
+GRAPHS = (
+    "ring",
+    "one-peer exponential",
+    "exponential",
+    "random 6-regular",
+    "D-Cliques of 10",
+    "fully connected",
+)
+"""Families of graphs whose numbers are computed; the last one is not sparse."""
+
+
+class Preset(NamedTuple):
+    """Sizes of a measurement.
+
+    Attributes
+    ----------
+    training, graphs
+        Numbers of nodes.
+    rounds
+        Timed rounds.
+    repeats
+        Processes per number of nodes, in turns.
+    limit
+        Seconds for all numbers of a graph.
+    families
+        The graphs.
+    """
+
+    training: tuple[int, ...]
+    graphs: tuple[int, ...]
+    rounds: int
+    repeats: int
+    limit: float
+    families: tuple[str, ...] = GRAPHS
+
+
+PRESETS = {
+    "small": Preset((20, 40), (60,), 2, 1, 60, ("ring", "one-peer exponential", "fully connected")),
+    "middle": Preset((100, 1000, 10_000), (20_000,), rounds=5, repeats=2, limit=120),
+    "full": Preset(
+        (100, 1000, 10_000, 100_000), (100_000, 1_000_000), rounds=10, repeats=3, limit=900
+    ),
+}
+
+PER_NODE = 20
+FEATURES = 64
+
+
+def train(n: int, rounds: int, threads: int) -> dict[str, Any]:
+    """Return seconds per round and bytes of a run, in this process."""
+    torch.set_num_threads(threads)
+    clients, graph = _clients(n), topologies.random_regular(n, k=6, seed=0)
+    stamps: list[float] = []
+
+    def stamp(event: Event) -> None:
+        if event.kind == "round":
+            stamps.append(time.perf_counter())
+
+    gc.collect()
+    give_back()
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the memory in use
+    before = process_bytes("VmRSS")
+    topofl.run(
+        algorithms.dsgd(lr=0.05, batch_size=10),
+        model=models.logistic_regression(FEATURES),
+        clients=clients,
+        topology=graph,
+        rounds=rounds + 2,
+        seed=0,
+        evaluation=topofl.Evaluation(every=rounds + 2, nodes=1, examples=1),
+        callbacks=[stamp],
+        progress=False,
+    )
+    seconds = np.diff(stamps)[:rounds]  # the last round also evaluates
+    return {"n": n, "seconds": seconds.tolist(), "bytes": process_bytes("VmHWM") - before}
+
+
+def _clients(n: int) -> data.Partition:
+    """Return random images of 8 x 8 pixels, two label shards per node."""
+    rng = np.random.default_rng(0)
+    count = n * PER_NODE
+    images = rng.integers(0, 256, (count + 10, 1, 8, 8), dtype=np.uint8)
+    labels = np.arange(count + 10) % 10
+    dataset = data.from_arrays(
+        images[10:], labels[10:], test=(images[:10], labels[:10]), mean=0.5, std=0.29, name="random"
+    )
+    return data.shards(dataset, n, per_node=2, seed=0)
+
+
+def numbers_of(family: str, n: int) -> Iterator[dict[str, Any]]:
+    """Yield a record per number of a graph: its seconds, and its value or why there is none."""
+    kept: dict[str, Any] = {}
+
+    def record(name: str, compute: Callable[[], Any]) -> dict[str, Any]:
+        began = time.perf_counter()
+        try:
+            value = compute()
+        except (ValueError, TypeError, MemoryError) as error:
+            found = {"reason": str(error) or type(error).__name__}
+        else:
+            if name == "graph":
+                kept[name] = value
+            found = {"value": value if isinstance(value, int | float) else "made"}
+        seconds = time.perf_counter() - began
+        return {"family": family, "n": n, "name": name, "seconds": seconds, **found}
+
+    generate = {**FAMILIES, "fully connected": topologies.fully_connected}[family]
+    yield record("graph", lambda: generate(n))
+    if "graph" not in kept:
+        return
+    graph = kept["graph"]
+    links: dict[str, Any] = {"compute": 0.005, "latency": 0.02, "bandwidth": 1.25e6}
+    timed: dict[str, Any] = {"hardware": links, "n_parameters": 7850}
+    counts = label_counts(n)
+    numbers: Mapping[str, Callable[[], Any]] = {
+        "connected": lambda: metrics.b_connectivity(graph),
+        "messages per round": lambda: metrics.round_time(graph, **timed).messages,
+        "seconds per round": lambda: metrics.round_time(graph, **timed).seconds,
+        "cycle time": lambda: metrics.round_time(graph, waiting="neighbors", **timed).seconds,
+        "H_1": lambda: metrics.neighborhood_heterogeneity(graph, counts, hops=1),
+        "H_10": lambda: metrics.neighborhood_heterogeneity(graph, counts, hops=10),
+        "distances": lambda: graph.at(0).distances,
+        "heterogeneity spectrum": lambda: metrics.heterogeneity_spectrum(graph, counts),
+        "N_10": lambda: metrics.accumulated_noise(graph, hops=10),
+        "spectral gap": lambda: metrics.spectral_gap(graph),
+    }
+    for name, compute in numbers.items():
+        yield record(name, compute)
+    yield {
+        "family": family,
+        "n": n,
+        "name": "peak memory",
+        "seconds": 0.0,
+        "value": f"{process_bytes('VmHWM') / 2**30:.2f} GiB",
+    }
+
+
+def _in_a_process(task: str, arguments: Sequence[Any], limit: float | None) -> tuple[str, bool]:
+    """Return the output of a part of this study in a new process, and whether it was stopped."""
+    folders = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
+    command = [sys.executable, "-m", "analysis.scale", "--task", json.dumps([task, *arguments])]
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, env=environment, timeout=limit, check=False, text=True
+        )
+    except subprocess.TimeoutExpired as error:
+        output = error.stdout or b""
+        return output.decode() if isinstance(output, bytes) else output, True
+    if done.returncode:
+        stopped = {
+            "n": arguments[-1] if task == "graphs" else arguments[0],
+            "reason": f"the process ended with {done.returncode}",
+        }
+        return done.stdout + json.dumps(stopped) + "\n", False
+    return done.stdout, False
+
+
+def measure(preset: Preset, threads: int) -> dict[str, Any]:
+    """Return all records of a preset."""
+    training: list[dict[str, Any]] = []
+    for turn in range(preset.repeats):
+        for n in preset.training:
+            output, _ = _in_a_process("training", [n, preset.rounds, threads], None)
+            training += [json.loads(line) for line in output.splitlines()]
+            print(f"training, turn {turn + 1}, {n:,} nodes", file=sys.stderr)
+    graphs: list[dict[str, Any]] = []
+    for n in preset.graphs:
+        for family in preset.families:
+            output, stopped = _in_a_process("graphs", [family, n], preset.limit)
+            graphs += [json.loads(line) for line in output.splitlines()]
+            if stopped:
+                reason = f"the next number was not done within {preset.limit:g} s in all"
+                graphs.append({"family": family, "n": n, "name": "stopped", "reason": reason})
+            print(f"numbers of {family}, {n:,} nodes", file=sys.stderr)
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    return {
+        "training": training,
+        "graphs": graphs,
+        "machine": toolkit.machine(),
+        "threads": threads,
+        "load": load,
+    }
+
+
+def fitted_slope(n: Sequence[float], values: Sequence[float]) -> float:
+    """Return the slope of least squares of the logarithms; 1 means proportional.
+
+    Examples
+    --------
+    >>> round(fitted_slope([10, 100, 1000], [3, 300, 30_000]), 12)
+    2.0
+    """
+    return float(np.polyfit(np.log(n), np.log(values), 1)[0])
+
+
+def report(records: Mapping[str, Any], command: str) -> str:
+    """Return the Markdown text of all tables."""
+    blocks = [
+        "# Time and memory against the number of nodes",
+        f"`{command}`; {records['machine']}; {records['threads']} threads; load of the machine over"
+        f" 1, 5 and 15 minutes at the end: {records['load']}.",
+        "## Training",
+        _training_table(records["training"]),
+        "## Numbers of graphs",
+        "Seconds include those of the default weights. Peak memory is that of the whole process.",
+    ]
+    names = ("graph", "nodes", "number", "value", "seconds")
+    rows = [
+        (
+            one.get("family", ""),
+            one["n"],
+            one.get("name", ""),
+            one.get("value", one.get("reason")),
+            one.get("seconds", ""),
+        )
+        for one in records["graphs"]
+    ]
+    return "\n\n".join([*blocks, Table(names, tuple(rows)).to_markdown()]) + "\n"
+
+
+def _training_table(records: Sequence[Mapping[str, Any]]) -> str:
+    done = [one for one in records if "seconds" in one]
+    sizes = sorted({one["n"] for one in done})
+    rows, times, memory = [], [], []
+    for n in sizes:
+        own = [one for one in done if one["n"] == n]
+        medians = [statistics.median(one["seconds"]) for one in own]
+        times.append(statistics.median(medians))
+        memory.append(statistics.median(one["bytes"] for one in own))
+        rows.append(
+            (n, times[-1], min(medians), max(medians), memory[-1] / 2**20, memory[-1] / n / 2**10)
+        )
+    names = ("nodes", "s per round", "least", "most", "peak MiB", "KiB per node")
+    text = [Table(names, tuple(rows)).to_markdown()]
+    if len(sizes) > 1:
+        text.append(
+            f"Slopes in logarithms, all sizes: seconds {fitted_slope(sizes, times):.2f}, memory "
+            f"{fitted_slope(sizes, memory):.2f}; the two largest: seconds "
+            f"{fitted_slope(sizes[-2:], times[-2:]):.2f}, memory "
+            f"{fitted_slope(sizes[-2:], memory[-2:]):.2f}."
+        )
+    failed = [f"- {one['n']:,} nodes: {one['reason']}" for one in records if "reason" in one]
+    return "\n\n".join([*text, *failed])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, and write report.md and records.json; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis.scale",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--preset", choices=PRESETS, default="middle")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of PyTorch")
+    parser.add_argument("--out", type=Path, default=Path("out", "scale"), help="folder")
+    parser.add_argument("--task", help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.task is not None:
+        task, *arguments = json.loads(options.task)
+        found = [train(*arguments)] if task == "training" else numbers_of(*arguments)
+        for record in found:
+            print(json.dumps(record), flush=True)
+        return 0
+    records = measure(PRESETS[options.preset], options.threads)
+    options.out.mkdir(parents=True, exist_ok=True)
+    command = f"python -m analysis.scale --preset {options.preset}"
+    (options.out / "records.json").write_text(json.dumps(records, indent=1) + "\n")
+    (options.out / "report.md").write_text(report(records, command))
+    print(f"written: {options.out / 'report.md'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

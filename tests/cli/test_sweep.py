@@ -1,0 +1,96 @@
+"""``topofl sweep`` and ``topofl runs``."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from topofl.cli import main
+from topofl.runs import RunStore
+
+BASE = """
+topology = "ring"
+algorithm = "dsgd,lr=0.1"
+[data]
+name = "digits"
+n = 4
+[run]
+rounds = 1
+"""
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("base.toml").write_text(BASE)
+    return "base.toml"
+
+
+def test_a_sweep_is_listed_filtered_and_removed(base, capsys):
+    grid = ["--grid", "topology=ring,star", "algorithm.lr=0.1,1e38", "--set", "run.rounds=4"]
+    assert main(["sweep", base, *grid, "--store", "store", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert len(json.loads(out)) == 4
+    assert "2 of 4 runs failed, the others are stored; the first failed with" in err
+    assert "topofl runs store --failed" in err
+    assert main(["runs", "store", "--where", "topology.name=ring", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["topology.name"] == "ring"
+    assert main(["runs", "store", "--failed", "--traceback"]) == 0
+    assert "Traceback" in capsys.readouterr().out
+    assert main(["runs", "store", "--where", f"key={row['key']}", "--remove"]) == 0
+    assert row["key"] not in [run.key for run in RunStore(Path("store")).runs()]
+    assert len(RunStore(Path("store")).runs()) == 1
+
+
+def test_points_of_a_file_and_random_points(base, capsys):
+    Path("points.json").write_text('[{"algorithm.lr": 0.5}]')
+    assert main(["sweep", base, "--points", "points.json", "--store", "s"]) == 0
+    random = ["--grid", "algorithm.lr=uniform(0.1,0.2)", "--random", "2"]
+    assert main(["sweep", base, *random, "--store", "s", "--shard", "1/2"]) == 0
+    capsys.readouterr()
+    rates = sorted(run.settings["algorithm.lr"] for run in RunStore(Path("s")).runs())
+    assert len(rates) == 2
+    assert 0.1 < rates[0] < 0.2
+    assert rates[1] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        (["--grid", "topology"], "`--grid` must be key=value,value"),
+        (["--grid", "topolgy=ring"], "did you mean 'topology'?"),
+        (["--points", "missing.json"], "missing.json"),
+        (["--points", "base.toml"], "`--points` must be a JSON file"),
+        (["--points", "base.toml", "--grid", "a=1"], "`--points` must be given without `--grid`"),
+        (["--search", "3", "--shard", "1/2"], "`--search` must be given without `--shard`"),
+        (["--search", "3"], "`space` must have at least one key"),
+        (["--random", "3"], "`space` must have at least one key"),
+        (["--vary", "rnu", "--seeds", "2"], "did you mean 'run'?"),
+        (["--seeds", "0"], "`seeds` must be at least 1"),
+        (["--shard", "3/2"], "`shard` must be between 1 and 2"),
+        (["--slurm", "timeout"], "`--slurm` must be key=value"),
+        (["--slurm", "a=1", "--dask", "tcp://a:1"], "must be given without `--dask`"),
+        (["--dask", "nowhere"], "must be such as tcp://host:8786"),
+        (["--store", "base.toml"], "must be a folder, got a file"),
+    ],
+)
+def test_wrong_commands_say_what_is_wrong(base, capsys, words, match):
+    assert main(["sweep", base, *words]) == 2
+    assert match in capsys.readouterr().err
+    assert not list(Path().glob("runs/sweeps/*/run.json"))
+
+
+def test_wrong_commands_on_stores(base, capsys):
+    assert main(["runs", "missing"]) == 2
+    assert "missing must be a store of runs, but it does not exist" in capsys.readouterr().err
+    assert main(["sweep", base, "--store", "store"]) == 0
+    for words, match in (
+        (["--remove"], "`--remove` must be given with --where or --failed"),
+        (["--where", "topology.nme=ring"], "did you mean 'topology.name'?"),
+        (["--where", "ring"], "`--where` must be key=value"),
+        (["--columns", "algorithm.rl"], "did you mean 'algorithm.lr'?"),
+    ):
+        assert main(["runs", "store", *words]) == 2
+        assert match in capsys.readouterr().err
+    assert len(RunStore(Path("store")).runs()) == 1

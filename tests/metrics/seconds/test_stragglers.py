@@ -1,0 +1,91 @@
+"""Random times: expected maxima against closed forms and Monte Carlo."""
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from topofl import clocks, topologies
+from topofl.metrics import Hardware, round_time
+
+
+def simulated(factors, graph, hardware, means):
+    """Return seconds of rounds (R,) that end with the slowest message, from drawn factors."""
+    adjacency = graph.adjacency.toarray() > 0
+    rounds = []
+    for drawn in factors:
+        compute = means * drawn
+        arrivals = np.where(adjacency, compute[:, None] + hardware.latency, 0)
+        rounds.append(max(arrivals.max(), compute.max()))
+    return np.array(rounds)
+
+
+@pytest.mark.parametrize("n", [3, 10, 1000])
+def test_exponential_times_have_harmonic_maxima(n):
+    hardware = Hardware(compute=clocks.exponential(2.0), latency=1.0)
+    found = round_time(topologies.ring(n), hardware=hardware, n_parameters=1)
+    assert found.seconds == pytest.approx(2 * (1 / np.arange(1, n + 1)).sum() + 1, rel=1e-5)
+    assert (found.latency, found.transfer) == (pytest.approx(1.0), 0)
+
+
+@pytest.mark.parametrize("sigma", [0.2, 1.0])
+def test_lognormal_times_of_equal_nodes(sigma):
+    n = 50
+    hardware = Hardware(compute=clocks.lognormal(3.0, sigma=sigma))
+    found = round_time(topologies.torus(n), hardware=hardware, n_parameters=1)
+    factor = stats.lognorm(sigma, scale=np.exp(-(sigma**2) / 2))
+    expected = integrate.quad(lambda x: 1 - factor.cdf(x) ** n, 0, np.inf, limit=500)[0]
+    assert found.seconds == pytest.approx(3 * expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("times", ["exponential", "lognormal"])
+def test_unequal_nodes_and_links_against_monte_carlo(times):
+    rng = np.random.default_rng(0)
+    n, draws = 12, 20_000
+    graph = topologies.erdos_renyi(n, p=0.3, seed=2)
+    means, latency = rng.uniform(0.5, 2, n), rng.uniform(0, 4, (n, n))
+    if times == "exponential":
+        compute, factors = clocks.exponential(means), rng.exponential(size=(draws, n))
+    else:
+        compute = clocks.lognormal(means, sigma=0.7)
+        factors = np.exp(0.7 * rng.standard_normal((draws, n)) - 0.7**2 / 2)
+    hardware = Hardware(compute=compute, latency=latency)
+    found = round_time(graph, hardware=hardware, n_parameters=1)
+    sample = simulated(factors, graph, hardware, means)
+    error = sample.std() / np.sqrt(draws)
+    assert found.seconds == pytest.approx(sample.mean(), abs=4 * error)
+    assert found.compute + found.latency == pytest.approx(found.seconds)
+
+
+def test_simulation_agrees_with_expectation():
+    # A distribution of one's own is simulated, even if it is the exponential one.
+    own = clocks.Times(1.0, lambda rng, count: rng.exponential(size=count), "own")
+    graph = topologies.ring(20)
+    sample = round_time(
+        graph, hardware=Hardware(compute=own), n_parameters=1, rounds=4000, seed=0
+    ).per_round
+    exact = round_time(
+        graph, hardware=Hardware(compute=clocks.exponential(1.0)), n_parameters=1
+    ).seconds
+    assert sample.mean() == pytest.approx(exact, abs=4 * sample.std() / np.sqrt(4000))
+
+
+def test_waiting_for_neighbors_takes_less_than_for_all():
+    hardware = Hardware(compute=clocks.exponential(1.0))
+    options = {"hardware": hardware, "n_parameters": 1}
+    graph = topologies.ring(100)
+    near = round_time(graph, waiting="neighbors", rounds=300, seed=0, **options).seconds
+    assert 1 < near < 0.8 * round_time(graph, **options).seconds
+    alone = topologies.fully_connected(100)  # all nodes are neighbors
+    sample = round_time(alone, waiting="neighbors", rounds=2000, seed=0, **options).per_round
+    error = sample.std() / np.sqrt(2000)
+    assert sample.mean() == pytest.approx(round_time(alone, **options).seconds, abs=4 * error)
+
+
+def test_random_times_of_several_nodes_per_machine():
+    # A machine trains its two nodes one after the other: the maximum of two sums of two times.
+    hardware = Hardware(compute=clocks.exponential(1.0), placement=[0, 0, 1, 1])
+    sample = round_time(
+        topologies.ring(4), hardware=hardware, n_parameters=1, rounds=20_000, seed=1
+    ).per_round
+    # E max of two Gamma(2, 1) variables is 2 + 3/4.
+    assert sample.mean() == pytest.approx(2.75, abs=4 * sample.std() / np.sqrt(20_000))

@@ -1,0 +1,279 @@
+"""Datasets from data frames and CSV files."""
+
+import codecs
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from topofl._support.check import check_path, shown
+from topofl._support.files import check_regular
+from topofl.data._labels import is_missing
+from topofl.data.dataset import Dataset
+from topofl.data.readers._reader import reader
+from topofl.data.readers._table import Roles, Table, dataset_of, held_out
+
+__all__ = ["from_csv", "from_dataframe"]
+
+_REMEDY = "turn it into numbers first, as in pandas.get_dummies(frame, columns=[{!r}])"
+
+
+def from_dataframe(
+    frame: Any,
+    *,
+    label: str | None = None,
+    target: str | Sequence[str] | None = None,
+    features: str | Sequence[str] | None = None,
+    owner: str | None = None,
+    split: str | None = None,
+    test: Any = None,
+    val: Any = None,
+    class_names: Sequence[str] | None = None,
+    name: str = "frame",
+    seed: int | np.random.Generator = 0,
+) -> Dataset:
+    """Return a dataset from the columns of a data frame.
+
+    Parameters
+    ----------
+    frame
+        Data frame of pandas, or another with `columns` and ``frame[column].to_numpy()``, with one
+        example per row.
+    label
+        Column with the classes: texts, integers or booleans. Integers are class numbers and remain
+        unchanged; other labels become classes in sorted order, which are the dataset's
+        `class_names`.
+    target
+        Column with numbers to predict, or several columns; float32 `targets` of the dataset, of
+        shape (N,) or (N, columns). Labels, if they are also given, are used by partitions only.
+    features
+        Columns of numbers and booleans, which become (N, columns) float32 inputs; or one column of
+        arrays, of shape (N, ...), whose integers stay integers. None: all other columns.
+    owner
+        Column with the owner of each example, such as client ids, for :func:`natural`; not among
+        the features unless they name it.
+    split
+        Column that assigns rows to sets by the texts train, val (or valid, validation, dev) and
+        test, or by booleans or 0 and 1, where 1 means test.
+    test, val
+        Fraction of the rows to hold out, drawn in the class proportions, or another frame.
+    class_names
+        Names of the classes in the order of their numbers; other labels are refused. None: the
+        texts of the labels.
+    name
+        Label of the dataset.
+    seed
+        Seed of the draw of fractions.
+
+    Raises
+    ------
+    TypeError
+        If a feature or a target is not a number, or the labels are floats or of several types.
+    ValueError
+        If a column is missing (the message suggests the nearest) or occurs twice; if there are no
+        rows, or no label or target; if a cell is missing, NaN or infinite (the message names the
+        rows, counted from 0); if there is only one class, or a class without training examples; if
+        a target is constant; if `split` is given with `test` or `val`.
+
+    Notes
+    -----
+    Columns are not rescaled. SGD needs features of similar size: standardize them first, as in
+    ``(frame[columns] - frame[columns].mean()) / frame[columns].std()``.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from topofl import data
+    >>> frame = pd.DataFrame({"size": [1.0, 5.0, 1.5, 6.0], "age": [1, 8, 2, 9]})
+    >>> frame["kind"] = ["cat", "dog", "cat", "dog"]
+    >>> pets = from_dataframe(frame, label="kind")
+    >>> pets, pets.class_names
+    (Dataset('frame', inputs=(4, 2), n_classes=2, train=4, val=0, test=0), ('cat', 'dog'))
+
+    One client per value of a column, and numbers to predict:
+
+    >>> frame["home"] = ["north", "south", "south", "north"]
+    >>> ages = from_dataframe(frame, target="age", features="size", owner="home")
+    >>> data.natural(ages, min_size=1, seed=0).sizes.tolist(), ages.owner_names
+    ([2, 2], ('north', 'south'))
+    """
+    tables, fractions = held_out(_of_frame("frame", frame), {"test": test, "val": val}, _of_frame)
+    roles = Roles(label, target, features, owner, split)
+    return dataset_of(tables, roles, fractions, class_names=class_names, name=name, seed=seed)
+
+
+@reader
+def from_csv(
+    path: str | os.PathLike[str],
+    *,
+    label: str | None = None,
+    target: str | Sequence[str] | None = None,
+    features: str | Sequence[str] | None = None,
+    owner: str | None = None,
+    split: str | None = None,
+    test: float | str | os.PathLike[str] | None = None,
+    val: float | str | os.PathLike[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    delimiter: str = ",",
+    encoding: str = "utf-8",
+    name: str | None = None,
+    seed: int | np.random.Generator = 0,
+) -> Dataset:
+    r"""Return a dataset from the columns of a CSV file.
+
+    Parameters
+    ----------
+    path
+        File whose first line names the columns, with one example per further line; it may be
+        compressed (.gz, .bz2, .xz, .zip).
+    label, target, features, owner, split, class_names, seed
+        As in :func:`from_dataframe`. Texts such as NA are texts; only empty fields are missing.
+    test, val
+        Fraction of the rows to hold out, drawn in the class proportions, or the path of another
+        file with the same columns.
+    delimiter
+        Character between fields.
+    encoding
+        Encoding of the text, as Python names it.
+    name
+        Label of the dataset; default: the name of the file without its ending.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    OSError
+        If the file cannot be read.
+    TypeError
+        As :func:`from_dataframe`.
+    ValueError
+        If the file is empty, is not text in this encoding, has no line of names, or has a line with
+        more fields than names; as :func:`from_dataframe`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "pets.csv")
+    >>> _ = path.write_text("size,age,kind\n1.0,1,cat\n5.0,8,dog\n1.5,2,cat\n6.0,9,dog\n")
+    >>> from_csv(path, label="kind", test=0.5)
+    Dataset('pets', inputs=(4, 2), n_classes=2, train=2, val=0, test=2)
+    """
+    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in "\n\r\"'":
+        raise ValueError(
+            f"`delimiter` must be one character other than a quotation mark, got {shown(delimiter)}"
+        )
+    codec = _codec(encoding)
+
+    def of_file(key: str, value: Any) -> Table:
+        return _of_frame(key, _read(key, value, delimiter, codec))
+
+    tables, fractions = held_out(of_file("path", path), {"test": test, "val": val}, of_file)
+    roles = Roles(label, target, features, owner, split)
+    name = Path(path).name.split(".")[0] if name is None else name
+    return dataset_of(tables, roles, fractions, class_names=class_names, name=name, seed=seed)
+
+
+def _of_frame(argument: str, frame: Any) -> Table:
+    """Return a data frame as a table."""
+    if not all(hasattr(frame, key) for key in ("columns", "__getitem__", "__len__")):
+        raise TypeError(
+            f"`{argument}` must be a data frame, got {shown(frame)} ({type(frame).__name__}); use "
+            "data.from_arrays for arrays, or data.from_csv for a file"
+        )
+
+    def read(column: Any) -> np.ndarray:
+        values = frame[column].to_numpy()
+        if values.dtype.kind != "M":
+            return values
+        return np.array([None if is_missing(value) else str(value) for value in values], object)
+
+    return Table(argument, tuple(frame.columns), len(frame), read, _REMEDY)
+
+
+def _codec(encoding: Any) -> str:
+    """Return the name of an encoding; UTF-8 may begin with a byte order mark."""
+    try:
+        name = codecs.lookup(encoding).name
+    except (LookupError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"`encoding` must be an encoding of Python, such as 'utf-8', 'latin-1' or 'utf-16', "
+            f"got {shown(encoding)}"
+        ) from error
+    return "utf-8-sig" if name == "utf-8" else name
+
+
+def _read(key: str, value: Any, delimiter: str, codec: str) -> Any:
+    """Return a CSV file as a pandas data frame; the first line has the names of the columns."""
+    import pandas as pd
+
+    path = check_path(key, value, "file")
+    if not path.exists():
+        raise FileNotFoundError(f"`{key}` must be a CSV file, there is none at {path}")
+    check_regular(path, key)
+    plain = {"sep": delimiter, "encoding": codec, "keep_default_na": False}
+    try:
+        names = pd.read_csv(path, header=None, nrows=1, dtype=str, **plain).iloc[0].tolist()
+        _check_names(key, path, names, delimiter)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return pd.read_csv(
+                path,
+                names=names,
+                header=0,
+                index_col=False,
+                na_values=[""],
+                low_memory=False,
+                **plain,
+            )
+    except UnicodeError as error:
+        raise ValueError(
+            f"`{key}` must be text in the encoding {codec.removesuffix('-sig')}, got other bytes "
+            f"in {path} ({error}); pass its encoding, such as encoding='latin-1' or 'utf-16'"
+        ) from error
+    except pd.errors.EmptyDataError as error:
+        raise ValueError(
+            f"`{key}` must have a line of column names and lines of values, got none in {path}"
+        ) from error
+    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+        raise ValueError(
+            f"`{key}` must have as many fields in every line as there are column names in the "
+            f"first, got another file at {path} ({' '.join(str(error).split())}); mend that line, "
+            "or pass its delimiter"
+        ) from error
+
+
+def _check_names(key: str, path: Path, names: list[str], delimiter: str) -> None:
+    """Raise ``ValueError`` unless the first line names columns, each once."""
+    if all(_is_number(name) for name in names):
+        raise ValueError(
+            f"`{key}` must begin with a line of column names, got {shown(names)} in {path}; add one"
+        )
+    empty = [place for place, name in enumerate(names) if not name.strip()]
+    if empty:
+        raise ValueError(
+            f"`{key}` must name every column in its first line, the name of column {empty[0]} "
+            f"(counted from 0) is empty in {path}; name it, or remove the column"
+        )
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(
+            f"`{key}` must have columns of different names, got {twice[0]!r} {len(twice)} times in "
+            f"{path}; rename them"
+        )
+    others = [other for other in ";\t|," if other != delimiter and other in names[0]]
+    if len(names) == 1 and others:
+        raise ValueError(
+            f"`{key}` must have fields separated by {delimiter!r}, got the first line {names[0]!r} "
+            f"in {path}; pass delimiter={others[0]!r}"
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

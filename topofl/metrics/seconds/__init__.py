@@ -1,0 +1,1 @@
+"""How long a round takes on given hardware: computation, latency and bandwidth."""

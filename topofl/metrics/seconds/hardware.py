@@ -1,0 +1,261 @@
+"""Description of the machines and links that nodes run on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from topofl._support.calls import evaluate_call
+from topofl._support.check import (
+    NODES_LIMIT,
+    as_array,
+    check_choice,
+    check_indices,
+    check_int,
+    check_nonnegative,
+    check_positive,
+    did_you_mean,
+    shown,
+)
+from topofl.clocks import Times, as_times, exponential, lognormal
+from topofl.metrics.seconds.regions import azure_latency
+
+__all__ = ["AnyHardware", "Hardware", "as_hardware"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Hardware:
+    """Machines and their links: seconds per local step, latency and bandwidth.
+
+    A message of b bytes from machine u to machine v arrives ``latency[u, v]`` seconds, plus the
+    seconds of its transfer, after it was sent. Every machine has one link, which sends and receives
+    at the same time. On a link, each message takes ``overhead + b / bandwidth`` seconds.
+
+    Parameters
+    ----------
+    compute
+        Seconds per local step (one gradient on a minibatch) of a node, as
+        :func:`topofl.metrics.step_seconds` measures them: a number, a table (n,), random times such
+        as ``topofl.clocks.lognormal(0.1, sigma=0.5)``, or such text. Random times are drawn per
+        node and round: all steps of a node in a round are slow together. None: steps take no time.
+    latency
+        Seconds until a message of no bytes arrives, at least 0: a number, or a table (m, m) whose
+        entry ``latency[u, v]`` is from machine u to machine v.
+    bandwidth
+        Bytes per second of a machine's link, in each direction: a number, or a table (m,); None:
+        unlimited.
+    path_bandwidth
+        Bytes per second of the path between two machines, beyond their links: a number, or a table
+        (m, m); None: unlimited. Different pairs of machines do not share it.
+    overhead
+        Seconds per message that the link of a machine is busy, whatever the size.
+    messages
+        ``"serial"``: the messages of a link share it, so each takes as long as all of them.
+        ``"parallel"``: each message takes as long as if it were alone on the links.
+    placement
+        (n,) the machine of each node, from 0; None: every node is a machine of its own. Nodes of a
+        machine share its link and its processors, and exchange models with each other in no time.
+    processors
+        Number of nodes that a machine trains at a time, which is at least 1.
+    copies
+        ``"node"``: a model crosses the link once for every node that receives it. ``"machine"``:
+        once for every other machine on which a node receives it.
+    server_bandwidth
+        Bytes per second of the link of a server, which is a machine without nodes; None: that of
+        the machines, which must then be a number.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a number is negative or not finite, a bandwidth is 0, a table has another shape than
+        machines or nodes, or a choice is unknown.
+
+    References
+    ----------
+    Latency, overhead and gap per byte are those of LogGP (Alexandrov, Ionescu, Schauser and
+    Scheiman, 1995). That concurrent messages share a machine's link, up and down, is equation 3 of
+    Marfoq, Xu, Neglia and Vidal, "Throughput-optimal topology design for cross-silo federated
+    learning" (2020).
+
+    Examples
+    --------
+    Home connections of 10 Mbit/s, and two servers that host ten nodes each:
+
+    >>> home = Hardware(compute=0.05, latency=0.02, bandwidth=1.25e6)
+    >>> ranks = Hardware(compute=0.05, latency=1e-4, bandwidth=1e9, placement=[0] * 10 + [1] * 10)
+    >>> home
+    Hardware(compute=0.05, latency=0.02, bandwidth=1250000)
+    >>> ranks.machines
+    2
+    """
+
+    compute: Any
+    latency: Any = 0.0
+    bandwidth: Any = None
+    path_bandwidth: Any = None
+    overhead: float = 0.0
+    messages: str = "serial"
+    placement: Any = None
+    processors: int = 1
+    copies: str = "node"
+    server_bandwidth: float | None = None
+
+    def __post_init__(self) -> None:
+        compute = None if self.compute is None else as_times("compute", self.compute)
+        found: dict[str, Any] = {
+            "compute": compute,
+            "latency": _table("latency", self.latency, ndim=2, positive=False),
+            "bandwidth": _table("bandwidth", self.bandwidth, ndim=1, positive=True),
+            "path_bandwidth": _table("path_bandwidth", self.path_bandwidth, ndim=2, positive=True),
+            "overhead": check_nonnegative("overhead", self.overhead),
+            "messages": check_choice("messages", self.messages, ["serial", "parallel"]),
+            "processors": check_int("processors", self.processors, minimum=1),
+            "copies": check_choice("copies", self.copies, ["node", "machine"]),
+        }
+        if self.placement is not None:
+            found["placement"] = _placement(self.placement)
+        if self.server_bandwidth is not None:
+            found["server_bandwidth"] = check_positive("server_bandwidth", self.server_bandwidth)
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
+        _check_machines(self)
+
+    def __repr__(self) -> str:
+        return f"Hardware({', '.join(f'{name}={value}' for name, value in self.settings.items())})"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The arguments that differ from their defaults, as text."""
+        found = {"compute": getattr(self.compute, "description", "None")}
+        for one in fields(self)[1:]:
+            value = getattr(self, one.name)
+            if isinstance(value, np.ndarray) and value.ndim:
+                found[one.name] = f"table{value.shape}".replace(",)", ")")
+            elif value is not None and value != one.default:
+                found[one.name] = f"{value:.12g}" if np.ndim(value) == 0 and not isinstance(
+                    value, str
+                ) else repr(value)  # fmt: skip
+        return found
+
+    @property
+    def machines(self) -> int | None:
+        """Number of machines: that of `placement` or of a table; None: one per node."""
+        sizes = [] if self.placement is None else [int(self.placement.max()) + 1]
+        for table in (self.latency, self.bandwidth, self.path_bandwidth):
+            if isinstance(table, np.ndarray) and table.ndim:
+                sizes.append(len(table))
+        return max(sizes, default=None)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether steps take random times."""
+        return isinstance(self.compute, Times) and self.compute.is_random
+
+    def check(self, n: int) -> None:
+        """Raise ``ValueError`` if a table or the placement does not have n nodes."""
+        mean = np.zeros(()) if self.compute is None else np.asarray(self.compute.mean)  # pyright: ignore[reportAttributeAccessIssue]
+        sizes = {"compute": mean.shape, "placement": np.shape(_or_number(self.placement))}
+        if self.placement is None and self.machines is not None:
+            for name in ("latency", "bandwidth", "path_bandwidth"):
+                sizes[name] = np.shape(_or_number(getattr(self, name)))
+        for name, shape in sizes.items():
+            if shape and shape[0] != n:
+                raise ValueError(
+                    f"`{name}` must be for all nodes, n={n}, got shape {shape}; or give `placement`"
+                    ", the machine of each node"
+                )
+
+
+AnyHardware: TypeAlias = Hardware | Mapping[str, Any] | str
+"""Hardware, a dictionary of its arguments, or text such as "Hardware(compute=0.1)"."""
+
+
+def as_hardware(hardware: AnyHardware) -> Hardware:
+    """Return hardware from a Hardware, a dictionary of its arguments, or text.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `hardware` is none of these, or has unknown arguments.
+
+    Examples
+    --------
+    >>> as_hardware("Hardware(compute=lognormal(0.1, sigma=0.5), latency=azure_latency())")
+    Hardware(compute=lognormal(0.1, sigma=0.5), latency=table(10, 10))
+    """
+    if isinstance(hardware, str):
+        hardware = evaluate_call("hardware", hardware, _FUNCTIONS, _EXAMPLE)
+    if isinstance(hardware, Mapping):
+        names = [one.name for one in fields(Hardware)]
+        if unknown := [key for key in hardware if key not in names]:
+            raise ValueError(
+                f"`hardware` must only have the keys {', '.join(names)}, got {shown(unknown[0])}"
+                f"{did_you_mean(unknown[0], names)}"
+            )
+        if "compute" not in hardware:
+            raise ValueError(
+                "`hardware` must have the key compute, the seconds per local step, got none; "
+                "for example {'compute': 0.1}"
+            )
+        return Hardware(**hardware)
+    if not isinstance(hardware, Hardware):
+        raise TypeError(f"`hardware` must be a Hardware such as {_EXAMPLE}, got {shown(hardware)}")
+    return hardware
+
+
+_EXAMPLE = "Hardware(compute=0.1, latency=0.01, bandwidth=1e6)"
+_FUNCTIONS = {
+    "Hardware": Hardware,
+    "exponential": exponential,
+    "lognormal": lognormal,
+    "azure_latency": azure_latency,
+}
+"""Functions that text can call."""
+
+
+def _or_number(value: Any) -> Any:
+    return 0.0 if value is None else value
+
+
+def _table(name: str, value: Any, *, ndim: int, positive: bool) -> Any:
+    """Return a number, a read-only table of `ndim` dimensions, or None, after checks."""
+    if value is None and positive:
+        return None
+    number = check_positive if positive else check_nonnegative
+    if isinstance(value, str) or not hasattr(value, "__len__"):
+        return number(name, value)
+    table = as_array(name, value, np.float64).copy()
+    if table.ndim == 0:
+        return number(name, float(table))
+    if table.ndim != ndim or len(set(table.shape)) > 1 or not table.size:
+        shape = "one per machine, shape (m,)" if ndim == 1 else "one per pair, shape (m, m)"
+        raise ValueError(f"`{name}` must be one number or {shape}, got shape {table.shape}")
+    off = ~np.eye(len(table), dtype=bool) if ndim == 2 else np.ones(len(table), dtype=bool)
+    bad = off & (~np.isfinite(table) | (table <= 0 if positive else table < 0))
+    if bad.any():
+        bound = "above 0" if positive else "of at least 0"
+        raise ValueError(f"`{name}` must be finite numbers {bound}, got {table[bad][0]:g}")
+    table.setflags(write=False)
+    return table
+
+
+def _placement(value: Any) -> np.ndarray:
+    """Return the machine of each node as a read-only array, after checks."""
+    array = as_array("placement", value)
+    if array.ndim != 1 or not array.size:
+        raise ValueError(
+            f"`placement` must have one machine per node, shape (n,), got shape {array.shape}"
+        )
+    return check_indices("placement", array, NODES_LIMIT)
+
+
+def _check_machines(hardware: Hardware) -> None:
+    """Raise ``ValueError`` if tables of machines have different sizes."""
+    for name in ("latency", "bandwidth", "path_bandwidth"):
+        table = getattr(hardware, name)
+        if isinstance(table, np.ndarray) and len(table) != hardware.machines:
+            raise ValueError(
+                f"`{name}` must be one number or a table for all {hardware.machines} machines, got "
+                f"shape {table.shape}"
+            )

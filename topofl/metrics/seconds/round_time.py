@@ -1,0 +1,290 @@
+"""Seconds per round of a graph, or of a run, on given hardware."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from topofl._support.check import (
+    check_choice,
+    check_int,
+    check_nonnegative,
+    check_switch,
+    shown,
+)
+from topofl._support.table import Table
+from topofl.metrics._declaration import HARDWARE, Entry, MetricColumn
+from topofl.metrics._rounds import is_list_of_matrices
+from topofl.metrics.seconds.hardware import AnyHardware, Hardware, as_hardware
+from topofl.metrics.seconds.recorded import is_history, run_label
+from topofl.metrics.seconds.timing import Rounds, timing_of
+from topofl.mixing import MixingMatrix, MixingSequence
+from topofl.topology import TopologyError, graph_of
+
+__all__ = ["RoundTime", "round_time"]
+
+
+def _of_entry(entry: Entry) -> "RoundTime":
+    """Return the times of a row of the table, of its run or else of its matrices."""
+    try:
+        if entry.history is not None:
+            return round_time(entry.history, hardware=entry.hardware, seed=entry.seed)
+        return round_time(
+            entry.rounds,
+            hardware=entry.hardware,
+            n_parameters=entry.n_parameters,
+            rounds=None if entry.rounds.period else entry.horizon,
+            seed=entry.seed,
+        )
+    except ValueError as error:  # such as a run whose links are not recorded
+        raise TopologyError(str(error)) from error
+
+
+COLUMNS = (
+    MetricColumn(
+        "seconds per round",
+        "cost",
+        "seconds of a round on this hardware if all nodes wait for the slowest",
+        lambda entry: entry.shared(_of_entry).seconds,
+        needs=(HARDWARE,),
+        after="busiest node messages",
+    ),
+    MetricColumn(
+        "bound by",
+        "cost",
+        "the largest part of these seconds: compute, latency or transfer",
+        lambda entry: entry.shared(_of_entry).bound,
+        needs=(HARDWARE,),
+    ),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class RoundTime:
+    """Seconds per round on some hardware, as returned by :func:`round_time`.
+
+    Parameters
+    ----------
+    name
+        The graph, or algorithm and graph.
+    hardware
+        Machines and links.
+    waiting
+        ``"all"`` or ``"neighbors"``, see :func:`round_time`.
+    compute, latency, transfer
+        What a round consists of along its critical path, in seconds, mean over rounds: local
+        training, latency of messages, and their transfer over links.
+    messages, bytes
+        Messages and bytes that all nodes send per round, mean over rounds, as in :func:`round_cost`
+        and :class:`topofl.History`.
+    network_bytes
+        The part of `bytes` that travels between machines.
+    per_round
+        (R,) seconds of each round: of one period, of the recorded or simulated rounds, or, if nodes
+        wait for neighbors only, one number, the mean in the long run.
+
+    Examples
+    --------
+    >>> from topofl import metrics, topologies
+    >>> hardware = metrics.Hardware(compute=0.25, latency=0.5, bandwidth=800)
+    >>> found = metrics.round_time(topologies.ring(8), hardware=hardware, n_parameters=25)
+    >>> print(found)
+    ring(n=8): a round takes 1 s, most of it latency
+    part      seconds
+    --------  -------
+    compute      0.25
+    latency       0.5
+    transfer     0.25
+    >>> float(found), found.bound, found.bytes
+    (1.0, 'latency', 1600.0)
+    """
+
+    name: str
+    hardware: Hardware
+    waiting: str
+    compute: float
+    latency: float
+    transfer: float
+    messages: float
+    bytes: float
+    network_bytes: float
+    per_round: np.ndarray = field(repr=False)
+
+    def __float__(self) -> float:
+        return self.seconds
+
+    def __str__(self) -> str:
+        return str(Table(("part", "seconds"), tuple(self._parts.items()), self._title))
+
+    @property
+    def seconds(self) -> float:
+        """Seconds per round, mean over rounds."""
+        return float(self.per_round.mean())
+
+    @property
+    def bound(self) -> str:
+        """The largest part: ``"compute"``, ``"latency"`` or ``"transfer"`` (bandwidth)."""
+        return max(self._parts, key=lambda name: self._parts[name])
+
+    @property
+    def elapsed(self) -> np.ndarray:
+        """(R,) seconds from the start to the end of each round."""
+        return np.cumsum(self.per_round)
+
+    @property
+    def _parts(self) -> dict[str, float]:
+        return {"compute": self.compute, "latency": self.latency, "transfer": self.transfer}
+
+    @property
+    def _title(self) -> str:
+        return f"{self.name}: a round takes {self.seconds:.4g} s, most of it {self.bound}"
+
+
+def round_time(
+    x: Any,
+    *,
+    hardware: AnyHardware,
+    model: Any = None,
+    n_parameters: int | None = None,
+    steps: float | None = None,
+    exchanges: int | None = None,
+    waiting: str = "all",
+    server: bool = False,
+    rounds: int | None = None,
+    seed: int | None = None,
+) -> RoundTime:
+    """Return the seconds that a round takes: local steps, then messages along the graph.
+
+    A message from machine u to machine v arrives at ``t + c[u] + latency[u, v] + transfer[u, v]``
+    if u starts its round at t and trains for c[u] seconds. Messages that share links have longer
+    transfers, see :class:`topofl.metrics.Hardware`.
+
+    Parameters
+    ----------
+    x
+        Anything that :func:`topofl.as_topology` accepts, a MixingMatrix, a MixingSequence, a list
+        of MixingMatrix (one period), or a History, whose recorded steps and messages are timed.
+    hardware
+        A :class:`topofl.metrics.Hardware`, a dictionary of its arguments, or such text.
+    model, n_parameters
+        What a message is, for a graph one of the two: the trainable parameters of a model, or a
+        number of parameters; 4 bytes each. A History has its bytes.
+    steps
+        Local steps per node and round (default 1). A History has its steps.
+    exchanges
+        Exchanges per round, one after the other, at most 1,000 (default 1). A History has its
+        messages.
+    waiting
+        ``"all"``: a round ends, for all nodes, when the slowest node has its messages.
+        ``"neighbors"``: a node begins its next round as soon as it has the messages of its own
+        in-neighbors, so delays travel along the graph; the seconds per round are the cycle time of
+        this max-plus linear system.
+    server
+        Whether all nodes send to a server and receive from it, whatever the edges. A History knows.
+    rounds
+        Number of rounds to simulate of sequences without a period and of random times (default
+        100).
+    seed
+        Seed of random times, if the expectation has no formula: needed if nodes wait for neighbors,
+        with a placement, with a History, and for distributions of your own.
+
+    Returns
+    -------
+    RoundTime
+        Its ``seconds`` are exact for fixed times and graphs with a period, and expected values for
+        exponential or lognormal times; otherwise means over simulated rounds.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is out of range or of another kind, missing, or recorded by the History; if
+        a table of the hardware does not fit the number of nodes; or if a History does not tell
+        along which links its messages went.
+
+    References
+    ----------
+    The cycle time is that of Marfoq, Xu, Neglia and Vidal, "Throughput-optimal topology design for
+    cross-silo federated learning" (2020), section 2, with their equation 3 for transfers; the
+    theory is that of Baccelli, Cohen, Olsder and Quadrat, "Synchronization and linearity" (1992).
+
+    Examples
+    --------
+    On slow links, the center of a star is the bottleneck:
+
+    >>> from topofl import topologies
+    >>> home = {"compute": 0.05, "latency": 0.02, "bandwidth": 1.25e6}
+    >>> for graph in (topologies.ring(100), topologies.star(100)):
+    ...     found = round_time(graph, hardware=home, n_parameters=250_000)
+    ...     print(graph.name, round(found.seconds, 2), found.bound)
+    ring(n=100) 1.67 transfer
+    star(n=100) 79.27 transfer
+
+    One slow node delays all others, but not at once:
+
+    >>> slow = {"compute": [1.0, 1.0, 1.0, 9.0], "latency": 1.0}
+    >>> chain = topologies.path(4)
+    >>> for waiting in ("all", "neighbors"):
+    ...     print(round_time(chain, hardware=slow, n_parameters=1, waiting=waiting).seconds)
+    10.0
+    9.0
+    """
+    check_choice("waiting", waiting, ["all", "neighbors"])
+    check_switch("server", server, auto=False)
+    machines = as_hardware(hardware)
+    options = {"model": model, "n_parameters": n_parameters, "steps": steps, "exchanges": exchanges}
+    if is_history(x):
+        _refuse_recorded(options | {"rounds": rounds, "server": server or None})
+        source, name = Rounds.of_history(x, machines), run_label(x)
+    else:
+        graph = _graph_or_matrices(x)
+        nbytes = _message_bytes(model, n_parameters)
+        source = Rounds.of_graph(
+            graph,
+            machines,
+            nbytes=nbytes,
+            steps=1.0 if steps is None else check_nonnegative("steps", steps),
+            exchanges=1
+            if exchanges is None
+            else check_int("exchanges", exchanges, minimum=1, maximum=1000),
+            server=server,
+        )
+        name = graph.name
+    count = None if rounds is None else check_int("rounds", rounds, minimum=1)
+    timing = timing_of(source, machines, waiting, count, seed)
+    return RoundTime(name, machines, waiting, *timing.parts, *timing.sent, timing.per_round)
+
+
+def _graph_or_matrices(x: Any) -> Any:
+    """Return a graph, a matrix or a sequence of either."""
+    if isinstance(x, MixingMatrix | MixingSequence):
+        return x
+    if is_list_of_matrices(x):
+        if len({matrix.n for matrix in x}) > 1:
+            raise ValueError("`x` must hold matrices of one size, got several sizes")
+        return MixingSequence(x[0].n, x.__getitem__, "matrices", len(x))
+    return graph_of("x", x)
+
+
+def _message_bytes(model: Any, n_parameters: int | None) -> float:
+    """Return the bytes of one message."""
+    if (model is None) == (n_parameters is None):
+        got = "none" if model is None else "both"
+        raise ValueError(
+            f"`model` or `n_parameters` must be given, one of the two, got {got}; it says how many "
+            "bytes a message has"
+        )
+    if n_parameters is not None:
+        return 4.0 * check_int("n_parameters", n_parameters, minimum=1)
+    from topofl.metrics.hops.deviation import check_model
+
+    check_model(model)
+    return 4.0 * sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def _refuse_recorded(options: dict[str, Any]) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(
+                f"`{name}` must be left out for a History, which has recorded its steps and "
+                f"messages, got {shown(value)}"
+            )
