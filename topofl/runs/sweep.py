@@ -147,6 +147,8 @@ def sweep(
 ) -> Sweep:
     """Perform all runs of a grid that are not in the store yet, and return all of them.
 
+    See the page :doc:`Sweeps and stored runs </docs/sweeps>`.
+
     Parameters
     ----------
     base
@@ -170,7 +172,7 @@ def sweep(
         Number of processes (default: 1, this process), or, with an executor, of runs that are
         submitted at a time (default: all). Fewer are used if they do not fit into free memory.
     executor
-        Anything with a method ``submit``: of :mod:`concurrent.futures`, a client of Dask,
+        Anything with a method ``submit``: of ``concurrent.futures``, a client of Dask,
         :func:`topofl.runs.ray_executor`, an executor of submitit. Its machines need the same store.
     retry_failed
         Whether to repeat runs that failed before.
