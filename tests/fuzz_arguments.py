@@ -28,6 +28,7 @@ RESULTS = {
         "DivergenceError",
         "History",
         "Interrupted",
+        "RankError",
         "NotApplicable",
         "Spread",
         "Table",
