@@ -1,7 +1,8 @@
 # `make demo`: install and compare topologies on real data.  `make check`: formatting, lint, types,
-# spelling and links.  `make test`: install and run the suite.  `make package`: build the wheel, and
-# test it in a new environment, of PYTHON=python3.x.  `make oldest`: the same with the oldest versions
-# of the dependencies (downloads gigabytes: torch of PyPI).
+# spelling and links.  `make test`: install and run the suite.  `make docs`: the site, in out/docs.
+# `make package`: build the wheel, and test it in a new environment, of PYTHON=python3.x.
+# `make oldest`: the same with the oldest versions of the dependencies (downloads gigabytes: torch of
+# PyPI).
 PYTHON ?= python3
 DATA ?=
 JOBS ?= 2
@@ -9,9 +10,9 @@ OUT ?= out/$(if $(DATA),mnist,demo)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PAGES := README.md CONTRIBUTING.md CHANGELOG.md $(wildcard docs/*.md)
+PAGES := README.md CONTRIBUTING.md CHANGELOG.md $(wildcard docs/*.md docs/*/*.md)
 
-.PHONY: demo test check package oldest install clean
+.PHONY: demo test check docs package oldest install clean
 
 demo: install
 	$(BIN)/python -m analysis.convergence_study --out "$(OUT)" $(if $(DATA),--data "$(DATA)")
@@ -33,12 +34,17 @@ package: install
 oldest: install
 	PYTHON="$(PYTHON)" BIN="$(BIN)" .ci/package constraints-oldest.txt
 
+docs: install
+	rm -rf out/docs out/docs-doctrees
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -b html -c docs -d out/docs-doctrees . out/docs
+	@echo "wrote out/docs/index.html"
+
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("topofl needs Python 3.11 or later; set PYTHON=python3.x") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,docs]"
 	touch $(STAMP)
 
 clean:

@@ -78,7 +78,7 @@ class Preset(NamedTuple):
 
 PRESETS = {
     "small": Preset((20, 40), (60,), 2, 1, 60, ("ring", "one-peer exponential", "fully connected")),
-    "middle": Preset((100, 1000, 10_000), (20_000,), rounds=5, repeats=2, limit=120),
+    "middle": Preset((100, 1000, 10_000), (30_000,), rounds=5, repeats=2, limit=120),
     "full": Preset(
         (100, 1000, 10_000, 100_000), (100_000, 1_000_000), rounds=10, repeats=3, limit=900
     ),

@@ -34,7 +34,7 @@ CASES: Mapping[str, Sequence[str]] = {
     "topofl list": ("-m", "topofl", "list"),
     "topofl list topology": ("-m", "topofl", "list", "topology"),
     "topofl list metric": ("-m", "topofl", "list", "metric"),
-    "topofl lsit (an error)": ("-m", "topofl", "lsit"),
+    "topofl trains (an error)": ("-m", "topofl", "trains"),
     "topofl list --needs": ("-m", "topofl", "list", "--needs"),
 }
 """Arguments of Python by label."""

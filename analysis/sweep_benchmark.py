@@ -20,6 +20,7 @@ from pathlib import Path
 
 from topofl.config import dumps
 from topofl.runs import RunStore, Sweep, sweep
+from topofl.runs.private import RUNNING
 
 __all__ = ["kills", "listing", "overhead"]
 
@@ -40,7 +41,7 @@ def overhead(runs: int, jobs: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         store = Path(folder, "store")
-        _start(store, runs, jobs).wait()
+        _finish(_start(store, runs, jobs))
         seconds = time.perf_counter() - start
         stored = RunStore(store).runs()
     if len(stored) != runs:
@@ -60,33 +61,76 @@ def kills(times: int, runs: int, jobs: int, seed: int = 0) -> dict[str, float]:
     Returns
     -------
     dict
-        How often it was killed before it was finished, finished runs that were stored anew (must be
-        0), and whether the tables are equal bit for bit.
+        How often it was killed before it was finished, how often a process began a run that had
+        been finished before it was started (must be 0), and whether the tables are equal bit for
+        bit.
+
+    Raises
+    ------
+    RuntimeError
+        If a sweep that is not killed fails, or does not finish all runs.
     """
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         disturbed, whole = Path(folder, "disturbed"), Path(folder, "whole")
         start = time.perf_counter()
-        _start(whole, runs, jobs).wait()
+        _finish(_start(whole, runs, jobs))
         seconds = time.perf_counter() - start
-        known: dict[str, int] = {}
         killed = repeated = 0
-        for _ in range(times):
+        for k in range(times + 1):
+            limit = rng.uniform(0.1, 2.0) * seconds / times + 2.0 if k < times else None
+            again = Repeats(disturbed)
             process = _start(disturbed, runs, jobs)
             try:
-                process.wait(rng.uniform(0.1, 2.0) * seconds / times + 2.0)
+                again.watch(process, limit)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 killed += 1
-            found = _stamps(disturbed)
-            repeated += sum(found.get(key) != stamp for key, stamp in known.items())
-            known = found
-        _start(disturbed, runs, jobs).wait()
-        found = _stamps(disturbed)
-        repeated += sum(found.get(key) != stamp for key, stamp in known.items())
+            else:
+                _finish(process)
+            repeated += len(again.found)
+        for store in (disturbed, whole):
+            if (found := len(RunStore(store).runs())) != runs:
+                raise RuntimeError(f"{found} of {runs} runs were stored")
         tables = [_swept(store, runs).table.to_csv() for store in (disturbed, whole)]
     return {"killed": killed, "repeated": repeated, "equal": tables[0] == tables[1]}
+
+
+class Repeats:
+    """Private folders of runs that appear although these runs were finished before.
+
+    A process that begins a run makes a folder with a name of its own, which exists until the run is
+    stored.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self.running = store / RUNNING
+        self.finished = {path.parent.name for path in store.glob("*/run.json")}
+        self.before = self._names()
+        self.found: set[str] = set()
+
+    def watch(self, process: subprocess.Popen[bytes], limit: float | None) -> None:
+        """Look until a process ends, or raise ``TimeoutExpired`` after `limit` seconds."""
+        end = time.monotonic() + (float("inf") if limit is None else limit)
+        while process.poll() is None:
+            self.look()
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired(process.args, limit or 0.0)
+            time.sleep(0.005)
+
+    def look(self) -> None:
+        """Note the folders that exist now."""
+        new = self._names() - self.before
+        self.found |= {name for name in new if name.partition("+")[0] in self.finished}
+
+    def _names(self) -> set[str]:
+        return set(os.listdir(self.running)) if self.running.is_dir() else set()
+
+
+def _finish(process: subprocess.Popen[bytes]) -> None:
+    if process.wait():
+        raise RuntimeError(f"the sweep ended with {process.returncode}; run its command by itself")
 
 
 def listing(runs: int) -> dict[str, float]:
@@ -139,11 +183,6 @@ def _start(store: Path, runs: int, jobs: int) -> subprocess.Popen[bytes]:
 
 def _swept(store: Path, runs: int) -> Sweep:
     return sweep(BASE, GRID, seeds=runs // POINTS, store=store, progress=False)
-
-
-def _stamps(store: Path) -> dict[str, int]:
-    """Return when each finished run was stored, by key."""
-    return {path.parent.name: path.stat().st_mtime_ns for path in store.glob("*/run.json")}
 
 
 def main() -> None:

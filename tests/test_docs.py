@@ -1,5 +1,6 @@
 """What the pages of the documentation show works as it stands there."""
 
+import itertools
 import re
 import shlex
 import sys
@@ -13,7 +14,9 @@ from topofl.algorithms.contract import round
 from topofl.cli import main
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs"
-PAGES = sorted(path.name for path in FOLDER.glob("*.md"))
+PAGES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.md"))
+WITH_CODE = [page for page in PAGES if "```python\n" in (FOLDER / page).read_text()]
+WITH_COMMANDS = [page for page in PAGES if "```sh\n" in (FOLDER / page).read_text()]
 
 
 def blocks(page, language):
@@ -45,21 +48,22 @@ def elsewhere(tmp_path, monkeypatch):
 
 def write_files(page, folder):
     """Write the blocks whose first line is a comment with the name of a file."""
-    for block in [*blocks(page, "python"), *blocks(page, "toml")]:
-        if named := re.match(r"# (\w+\.\w+)\n", block):
-            (folder / named[1]).write_text(block)
+    for language in ("python", "toml", "text"):
+        for block in blocks(page, language):
+            if named := re.match(r"# (\w+\.\w+)\n", block):
+                (folder / named[1]).write_text(block)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", WITH_CODE)
 def test_python_runs(page, elsewhere):
     exec(compile(code(page), page, "exec"), {"__name__": "page"})
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", WITH_COMMANDS)
 def test_shell_commands_run(page, elsewhere, capsys):
     write_files(page, elsewhere)
     for line in "".join(blocks(page, "sh")).splitlines():
-        command, *words = shlex.split(line)
+        command, *words = shlex.split(line, comments=True)
         assert (command, main(words)) == ("topofl", 0), line
     capsys.readouterr()
 
@@ -67,11 +71,28 @@ def test_shell_commands_run(page, elsewhere, capsys):
 @pytest.mark.parametrize("page", PAGES)
 def test_blocks_are_known_and_links_lead_somewhere(page):
     text = (FOLDER / page).read_text()
-    assert set(re.findall(r"^```(\w+)$", text, flags=re.MULTILINE)) <= {"python", "toml", "sh"}
-    assert blocks(page, "python"), "a page without code"
+    known = {"python", "toml", "sh", "text"}
+    assert set(re.findall(r"^```(\w+)$", text, flags=re.MULTILINE)) <= known
+    folder = (FOLDER / page).parent
     prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", prose):
-        assert (FOLDER / target).exists(), target
+        assert (folder / target).exists(), target
+
+
+@pytest.mark.parametrize(
+    ("page", "path"),
+    [
+        ("results/demo.md", "analysis/results/demo/table.md"),
+        ("results/benchmarks.md", "analysis/results/benchmark/cpu-training.md"),
+        ("results/benchmarks.md", "analysis/results/benchmark/cpu-graphs.md"),
+    ],
+)
+def test_first_tables_are_those_of_the_results(page, path):
+    lines = (FOLDER.parent / path).read_text().splitlines()
+    rest = itertools.dropwhile(lambda line: not line.startswith("|"), lines)
+    rows = list(itertools.takewhile(lambda line: line.startswith("|"), rest))
+    assert len(rows) > 4
+    assert [row for row in rows if row not in (FOLDER / page).read_text().splitlines()] == []
 
 
 TABLES = {

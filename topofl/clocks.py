@@ -143,6 +143,8 @@ class Clock:
     A step of node i takes ``compute[i]``; a message of b bytes from i to j takes ``delay[i, j] + b
     / bandwidth``.
 
+    See the page :doc:`Attackers, clocks and compressors </docs/attackers-clocks-compressors>`.
+
     Parameters
     ----------
     compute

@@ -53,7 +53,7 @@ class Normalization:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """The nodes' models after the last round; :attr:`topofl.History.models`.
+    """The nodes' models after the last round; ``topofl.History.models``.
 
     Parameters
     ----------

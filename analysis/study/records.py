@@ -68,8 +68,10 @@ class Records:
         key = key or self.key(cell)
         self.cells[key], self.predicted[key] = cell, values
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps([key, asdict(cell), values]) + "\n")
+        with self.path.open("ab+") as file:
+            if file.tell() and (file.seek(-1, 2), file.read(1))[1] != b"\n":
+                file.write(b"\n")  # after a line that was cut off
+            file.write(f"{json.dumps([key, asdict(cell), values])}\n".encode())
 
     def outcomes(self, cell: Cell, lr: float) -> Mapping[str, Any] | None:
         """Return the outcomes of a run; None: not performed.

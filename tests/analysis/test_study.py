@@ -551,3 +551,16 @@ def test_fitted_rivals_predict_held_out_families(tmp_path):
     assert orders["message passing"] > 0.5
     again = rivals.held_out_table(cells_, runs, tmp_path / "graphs", None)
     assert again.rows == found.rows
+
+
+def test_numbers_after_a_line_that_was_cut_off_are_kept(tmp_path):
+    described = partial(about, Source())
+    cells = [Cell("digits 60", "shards", "D-SGD", seed, "ring") for seed in range(3)]
+    Records(tmp_path, described).add(cells[0], {"n": 0})
+    file = tmp_path / "predictions.jsonl"
+    file.write_text(file.read_text() + '["cut off')
+    for cell in cells[1:]:
+        Records(tmp_path, described).add(cell, {"n": cell.seed})
+    again = Records(tmp_path, described)
+    assert [again.prediction(cell) for cell in cells] == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert file.read_text().count("\n") == 4

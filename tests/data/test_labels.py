@@ -14,6 +14,7 @@ from torch.utils.data import TensorDataset
 
 import topofl
 from topofl import algorithms, data, topologies
+from topofl.report.nodes import node_order
 
 X = np.arange(16.0).reshape(8, 2)
 
@@ -207,6 +208,11 @@ def test_plots_and_messages_name_the_classes():
     numbers = topologies.ring(4).plot(label_counts=clients.label_counts).get_legend()
     assert [text.get_text() for text in numbers.get_texts()] == ["0", "1", "2"]
     plt.close("all")
+    strips = node_order(4, (), clients, (), "ring").strips
+    most = clients.label_counts.argmax(axis=1)
+    assert [name for _, name in strips[0].legend] == [
+        clients.class_names[k] for k in sorted({*most})
+    ]
     rare = data.from_arrays(np.eye(9), ["a"] * 8 + ["b"])
     with pytest.raises(ValueError, match="where class b has 1 training"):
         data.pathological(rare, 4, classes_per_node=2, seed=0)

@@ -343,3 +343,11 @@ def test_unused_edge_weights_are_warned_about_once():
     with pytest.warns(UserWarning, match="weights from 0.1 to 0.4") as caught:
         compare([as_topology(lambda t: RING if t < 3 else graph)], about="averaging")
     assert len(caught) == 1
+
+
+def test_names_are_the_keys_of_a_dictionary():
+    graphs = {"one": RING, 2: GROUPED}
+    table = compare(graphs, about="paths")
+    assert table.column("name") == ("one", "2")
+    assert table.rows == compare(list(graphs.values()), names=["one", "2"], about="paths").rows
+    assert compare(graphs, names=["a", "b"], about="paths").column("name") == ("a", "b")

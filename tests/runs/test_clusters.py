@@ -1,6 +1,5 @@
 """Sweeps on local clusters of two workers, one of which is killed during a run."""
 
-import json
 import os
 import signal
 import threading
@@ -33,8 +32,8 @@ def killing_one(store: Path, limit: float = 240.0) -> Iterator[list[int]]:
         deadline = time.monotonic() + limit
         while not (killed or over.is_set()) and time.monotonic() < deadline:
             with suppress(OSError, ValueError, KeyError):
-                for owner in (store / RUNNING).glob("[0-9a-f]*/owner.json"):
-                    pid = json.loads(owner.read_text())["pid"]
+                for folder in (store / RUNNING).glob("[0-9a-f]*+*"):
+                    pid = int(folder.name.split("+")[1])
                     os.kill(pid, signal.SIGKILL)
                     killed.append(pid)
                     return
@@ -108,6 +107,13 @@ def test_submitit(tmp_path):
     check(tmp_path / "store", executor, retried=False)
     with pytest.raises(ValueError, match=r"submitit: .*timeout_mn"):
         slurm_executor(str(tmp_path / "logs"), cluster="local", timeout_mn=5)
+
+
+def test_without_a_cluster_runs_are_submitted_to_slurm_or_refused(tmp_path, monkeypatch):
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(tmp_path))  # no srun
+    with pytest.raises(ValueError, match="`cluster` must be 'local' on a machine without the com"):
+        slurm_executor(str(tmp_path / "logs"))
 
 
 def test_optuna(tmp_path):

@@ -1,6 +1,8 @@
 """A store: runs are complete or not there, found by what determines them, safe with two writers."""
 
 import json
+import re
+import shlex
 import shutil
 import threading
 
@@ -8,9 +10,10 @@ import numpy as np
 import pytest
 
 import topofl
-from tests.runs.conftest import BASE
+from tests.runs.conftest import BASE, GRID
 from topofl import History, config
-from topofl.runs import Failure, RunStore, curves_of
+from topofl.cli import main
+from topofl.runs import Failure, RunStore, curves_of, sweep
 from topofl.runs.private import RUNNING
 from topofl.runs.run import key_of
 
@@ -174,16 +177,31 @@ def test_keys_are_hexadecimal(tmp_path, key):
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"key": "01'])
-def test_damaged_records_are_named_with_a_remedy(stored, tmp_path, text):
-    root = shutil.copytree(stored, tmp_path / "copy")
+def test_damaged_records_are_left_out_and_their_remedy_works(stored, tmp_path, capsys, text):
+    root = shutil.copytree(stored, tmp_path / "a copy")
     run = RunStore(root).runs()[0]
     (run.folder / "run.json").write_text(text)
-    with pytest.raises(
-        ValueError, match=rf"run.json is damaged.*topofl runs .* --remove {run.key}"
-    ):
-        RunStore(root).runs()
-    RunStore(root).remove(run.key)
+    with pytest.warns(UserWarning, match=r"run.json is damaged.*; it is left out") as warned:
+        assert len(RunStore(root).runs()) == 7
+    with pytest.warns(UserWarning, match="is damaged"):
+        assert RunStore(root).find(run.key) is None
+    with pytest.warns(UserWarning, match="is damaged"):
+        swept = sweep(BASE, GRID, seeds=2, store=root, progress=False)
+    assert len(swept.runs) == 7
+    command = re.findall(r"topofl (runs .* --remove)", str(warned[0].message))[0]
+    assert main(shlex.split(command)) == 0
+    assert "removed 1 runs of 8" in capsys.readouterr().err
     assert len(RunStore(root).runs()) == 7
+    assert len(sweep(BASE, GRID, seeds=2, store=root, progress=False).runs) == 8
+
+
+def test_a_damaged_record_of_a_failure_is_left_out(tmp_path):
+    store = RunStore(tmp_path)
+    store.fail(Failure(KEY, {}, "ValueError: no"))
+    (tmp_path / "failed" / f"{KEY}.json").write_text("{")
+    with pytest.warns(UserWarning, match="is damaged"):
+        assert store.failures() == ()
+    assert store.keys() == [KEY]
 
 
 def test_runs_of_earlier_versions_are_found(stored, tmp_path):

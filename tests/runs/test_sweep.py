@@ -6,17 +6,22 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import topofl
 from tests.runs.conftest import BASE, GRID
 from tests.runs.functions import arguments
-from topofl.runs import RunStore, SweepInterrupted, planned, sweep, work
+from topofl._support import machine
+from topofl.runs import RunStore, SweepInterrupted, dry, planned, sweep, work
 from topofl.runs import sweep as sweep_function
-from topofl.runs.execute import InProcess, execute
+from topofl.runs.execute import InProcess, Processes, execute
 from topofl.runs.plan import prepare
 from topofl.runs.private import RUNNING
 
@@ -124,7 +129,7 @@ def test_a_stopped_sweep_goes_on_and_leaves_no_processes(tmp_path, how):
     script.write_text(SCRIPT.format(root=os.getcwd(), base=base, store=str(store)))
     process = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 200
-    while time.monotonic() < deadline and len(list(store.glob(f"{RUNNING}/*/owner.json"))) < 2:
+    while time.monotonic() < deadline and len(_owners(store)) < 2:
         time.sleep(0.05)
     workers = _owners(store)
     assert len(workers) == 2
@@ -144,7 +149,7 @@ def test_a_stopped_sweep_goes_on_and_leaves_no_processes(tmp_path, how):
 
 
 def _owners(store: Path) -> list[int]:
-    return [int(folder.name.split("-")[-1]) for folder in store.glob(f"{RUNNING}/*-*")]
+    return [int(f.name.split("+")[1]) for f in store.glob(f"{RUNNING}/[0-9a-f]*+*")]
 
 
 def _lives(pid: int) -> bool:
@@ -242,3 +247,112 @@ def test_the_plan_counts_runs_that_are_stored(stored):
     assert "in 2 processes" in table.title
     with pytest.raises(ValueError, match="must return configuration tables for a plan"):
         planned(arguments, [{"lr": 0.1}], store=stored)
+
+
+def test_runs_on_other_devices_are_judged_by_the_memory_of_these(monkeypatch):
+    module = sys.modules[sweep_function.__module__]
+    (point,) = prepare(BASE, None, seeds=None, with_memory=True)
+    assert point.device == ("cuda" if torch.cuda.is_available() else "cpu")
+    points = [replace(point, device="cuda:1", memory=60) for _ in range(4)]
+    monkeypatch.setattr(module, "resident", lambda: 10)
+    free = {"cpu": 35, "cuda:1": 1000}
+    monkeypatch.setattr(module, "free_memory", free.get)
+    with pytest.warns(UserWarning, match="3 of 4 processes are used"):
+        assert module._fitting(points, 4) == 3
+    free |= {"cpu": 1000, "cuda:1": 130}
+    with pytest.warns(UserWarning, match="2 of 4 processes are used: .* memory of cuda:1"):
+        assert module._fitting(points, 4) == 2
+    free["cuda:1"] = 59
+    with pytest.raises(ValueError, match="fit into the memory of cuda:1"):
+        module._fitting(points, 4)
+
+
+def test_surplus_processes_are_ended():
+    with Processes(2) as processes:
+        pids = [pid.result(60) for _, pid in processes._pools.values()]
+        processes.keep(1)
+        deadline = time.monotonic() + 30
+        while _lives(pids[1]) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert [_lives(pid) for pid in pids] == [True, False]
+        assert processes.submit(os.getpid).result(60) == pids[0]
+
+
+def test_processes_share_the_cores_that_this_one_may_use(monkeypatch):
+    cores = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(cores)})
+        assert machine.available_cores() == 1
+    finally:
+        os.sched_setaffinity(0, cores)
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert machine.available_cores() == os.cpu_count()
+
+
+def test_processes_of_clusters_set_their_threads(tmp_path, monkeypatch):
+    before, found = torch.get_num_threads(), []
+    monkeypatch.setattr(work, "perform", lambda *_: found.append(torch.get_num_threads()))
+    job, me = prepare(BASE, None, seeds=None)[0].job, work.identity()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "3")
+    try:
+        work.perform_elsewhere(job, str(tmp_path), me)
+        work.perform_elsewhere(job, str(tmp_path), {**me, "pid": 1})
+        monkeypatch.setenv("OMP_NUM_THREADS", "2")
+        work.perform_elsewhere(job, str(tmp_path), {**me, "pid": 1})
+    finally:
+        torch.set_num_threads(before)
+    assert found == [before, 3, 2]
+
+
+class Broken:
+    """An executor whose futures raise an error."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def submit(self, *_: object) -> Future[object]:
+        future: Future[object] = Future()
+        future.set_exception(self.error)
+        return future
+
+
+def test_other_errors_of_an_executor_stop_the_sweep_with_their_traceback(tmp_path):
+    class FailedJobError(Exception):
+        __module__ = "submitit.core.utils"
+
+    for error in (RuntimeError("no such queue"), FailedJobError("ImportError: topofl")):
+        with pytest.raises(type(error), match=str(error)) as raised:
+            sweep(BASE, store=tmp_path, executor=Broken(error), progress=False)
+        assert raised.value is error
+    assert RunStore(tmp_path).failures() == ()
+
+
+def test_killed_processes_are_recognized(tmp_path):
+    class KilledWorker(Exception):
+        __module__ = "distributed.scheduler"
+
+    class FailedJobError(Exception):
+        __module__ = "submitit.core.utils"
+
+    limit = FailedJobError("UncompletedJobError: timed-out and not checkpointable")
+    for error in (BrokenProcessPool("a"), KilledWorker("b"), limit):
+        (point,) = prepare(BASE, None, seeds=None)
+        executor = Broken(error)
+        found = sweep(BASE, store=tmp_path, executor=executor, retry_failed=True, progress=False)
+        assert found.failures[0].key == point.key
+        assert "the process of the run was killed" in found.failures[0].error
+
+
+def test_a_repeated_point_keeps_its_first_place(tmp_path):
+    points = [{"algorithm.lr": lr} for lr in (0.1, 0.2, 0.1)]
+    found = sweep(BASE, points, store=tmp_path, progress=False)
+    assert found.table.column("algorithm.lr") == (0.1, 0.2)
+
+
+def test_the_time_of_a_plan_is_that_of_the_processes_that_fit(monkeypatch):
+    monkeypatch.setattr(dry, "free_memory", lambda device: 3 * 2**20)
+    assert dry._title(60.0, 1.0, 4).startswith("about 0:20:00 h in 3 processes")
+    assert "3 of 4 fit into 3 MiB" in dry._title(60.0, 1.0, 4)
+    assert dry._title(60.0, 4.0, 4).startswith("about 1:00:00 h in 1 process,")
+    assert "0 of 4 fit" in dry._title(60.0, 4.0, 4)

@@ -146,16 +146,19 @@ def test_bands_can_span_all_runs():
     assert (heights.min(), heights.max()) == pytest.approx((min(final), max(final)))
 
 
-def test_runs_with_other_rounds_are_interpolated():
+def test_runs_with_other_rounds_are_interpolated_until_the_first_one_ends():
     runs = [
         stored({"run.seed": 0}, 0.6, rounds=[0, 10, 20]),
         stored({"run.seed": 1}, 0.6, rounds=[0, 20, 40]),
     ]
-    line = plot_bands(runs).axes[0].lines[0]
-    assert line.get_xdata().tolist() == [0, 10, 20, 40]
+    ax = plot_bands(runs).axes[0]
+    line = ax.lines[0]
+    assert line.get_xdata().tolist() == [0, 10, 20]
+    assert "until the first one ends" in ax.get_xlabel()
+    assert "until" not in plot_bands(runs[:1]).axes[0].get_xlabel()
     first, second = (run.curves["scores"]["accuracy"]["mean"] for run in runs)
     expected = [first[0] / 2 + second[0] / 2, (first[1] + (second[0] + second[1]) / 2) / 2]
-    expected += [(first[2] + second[1]) / 2, second[2]]
+    expected += [(first[2] + second[1]) / 2]
     assert line.get_ydata() == pytest.approx(expected)
 
 

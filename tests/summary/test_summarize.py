@@ -134,6 +134,59 @@ def test_targets_are_those_of_histories():
         assert row["rounds to 0.6"] == (expected if reached else np.inf)
 
 
+def test_megabytes_of_scores_before_an_exchange_are_those_of_histories():
+    clients = topofl.data.shards(topofl.data.digits(), n=6, per_node=2, seed=0)
+    history = topofl.run(
+        topofl.algorithms.dsgd(lr=0.5, batch_size=8),
+        model=topofl.models.logistic_regression(64),
+        clients=clients,
+        topology=topofl.topologies.ring(6),
+        rounds=60,
+        seed=0,
+        evaluation=topofl.Evaluation(every=5, before_exchange=True),
+    )
+    for column in ("accuracy", "accuracy_before_exchange"):
+        frame = topofl.summarize({"ring": history}, score=column, target=0.3).to_pandas()
+        assert frame["MB to 0.3"][0] == pytest.approx(history.bytes_to(0.3, column) / 1e6)
+
+
+@pytest.mark.parametrize(("low_is_good", "verdict"), [(True, "FAILS"), (False, "HOLDS")])
+def test_runs_say_in_which_direction_their_score_is_good(low_is_good, verdict):
+    runs = runs_of(topology=["ring", "star"], effect={"ring": 0.0, "star": 0.1})
+    for run in runs:
+        run.curves["low_is_good"] = {"accuracy": low_is_good}
+    frame = topofl.summarize(runs, by="topology", baseline="ring").to_pandas()
+    assert frame["better than ring"][1] == verdict
+
+
+def test_equal_runs_are_rounded_as_numbers_without_spread():
+    runs = [stored({"run.seed": seed}, 0.1) for seed in range(3)]
+    text = str(topofl.summarize(runs))
+    assert "0.1 ± 0" in text
+    assert "000000" not in text
+
+
+def test_runs_of_names_are_paired_by_seeds_or_not_at_all():
+    def run(seed, final):
+        scores = {"round": np.array([0]), "accuracy": np.full((1, 2), final)}
+        return topofl.History(
+            {"seed": seed}, {"messages": [], "bytes": []}, scores, np.zeros((0, 2))
+        )
+
+    runs = {"ring": [run(k, 0.5) for k in range(3)], "star": [run(k, 0.6) for k in (7, 7, 8)]}
+    with pytest.raises(
+        ValueError, match=r"`runs\['star'\]` must have a different seed for each run"
+    ):
+        topofl.summarize(runs)
+
+
+def test_runs_of_machines_with_other_places_of_data_are_one_group():
+    runs = runs_of(seeds=2)
+    for run, root in zip(runs, ("here", "there"), strict=True):
+        run.tables.setdefault("data", {})["root"] = root
+    assert topofl.summarize(runs).to_pandas()["runs"].tolist() == [2]
+
+
 def test_runs_without_a_final_score_are_counted():
     runs = runs_of(topology=["ring"], seeds=3)
     runs[1].curves["scores"]["accuracy"]["mean"][-1] = None  # diverged

@@ -27,7 +27,7 @@ def build_topology(
     ----------
     name, arguments
         Name and arguments of a function in :mod:`topofl.topologies`, or the path of a graph file
-        and arguments of :func:`topofl._graph_files.read_graph`, such as ``own_weights``. If a
+        and arguments of ``topofl._graph_files.read_graph``, such as ``own_weights``. If a
         function takes another graph as `base`, this is a spec, with or without parentheses, or a
         table with a name, and is built in the same way.
     label_counts

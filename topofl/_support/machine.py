@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 __all__ = [
+    "available_cores",
     "describe_software",
     "emulates_bf16",
     "has_fast_bf16",
@@ -31,6 +32,14 @@ def machine() -> str:
     'Linux x86_64, AMD EPYC, 2 CPU cores'
     """
     return f"{platform.system()} {platform.machine()}, {processor()}, {os.cpu_count()} CPU cores"
+
+
+def available_cores() -> int:
+    """Return the number of CPU cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # only on Linux
+        return os.cpu_count() or 1
 
 
 def describe_software() -> str:

@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-__all__ = ["identity", "is_dead", "pid_namespace", "start_time"]
+__all__ = ["identity", "is_dead", "is_of_this_boot", "pid_namespace", "start_time"]
 
 
 def identity() -> dict[str, Any]:
@@ -20,11 +20,15 @@ def identity() -> dict[str, Any]:
 
 
 def is_dead(holder: dict[str, Any]) -> bool:
-    """Return whether a holder is known to be dead; False for processes invisible from here."""
+    """Return whether a holder is known to be dead; False for processes invisible from here.
+
+    Invisible are those of other hosts, PID namespaces and boots: another machine may have the same
+    host name.
+    """
     if not holder or (holder["host"], holder["space"]) != (socket.gethostname(), pid_namespace()):
         return False
     if holder["started"] is not None:
-        return start_time(holder["pid"]) != holder["started"]
+        return is_of_this_boot(holder) and start_time(holder["pid"]) != holder["started"]
     if os.name != "posix" or holder["pid"] <= 0:
         return False
     try:
@@ -36,16 +40,31 @@ def is_dead(holder: dict[str, Any]) -> bool:
     return False
 
 
+def is_of_this_boot(holder: dict[str, Any]) -> bool:
+    """Return whether a holder was started since this machine was; True if that is unknown."""
+    return holder["started"] is None or holder["started"].partition(" ")[0] == _boot()
+
+
 def start_time(pid: int) -> str | None:
     """Return the start time of a process (Linux: boot id and clock ticks); None: unknown."""
+    boot = _boot()
+    if boot is None:
+        return None
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         # The program's name, which may contain any characters, ends at the last parenthesis; ticks
         # are the 22nd field.
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError):
         return None
     return None if state in "ZX" else f"{boot} {fields[18]}"  # zombies hold no locks
+
+
+def _boot() -> str | None:
+    """Return the identifier of the current boot of this machine (Linux); None elsewhere."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
 
 
 def pid_namespace() -> str | None:

@@ -58,6 +58,8 @@ def recommend(
     noise that are left over K hops. A monotone curve, fitted to training runs, turns it into rounds
     to a target accuracy relative to the complete graph.
 
+    See the page :doc:`Choose a topology </docs/tutorials/choose-a-topology>`.
+
     Parameters
     ----------
     clients

@@ -25,7 +25,7 @@ BARS = 20
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A topology within the budget, as :func:`recommend` returns it.
+    """A topology within the budget, as :func:`topofl.topologies.recommend` returns it.
 
     Parameters
     ----------

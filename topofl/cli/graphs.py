@@ -27,7 +27,7 @@ def graphs(options: argparse.Namespace) -> None:
     if options.html is not None:
         from topofl import report  # it loads matplotlib
 
-        counts, flipped = (None, ()) if clients is None else (clients.label_counts, clients.flipped)
+        flipped = () if clients is None else clients.flipped
         words = [
             "topofl",
             "graphs",
@@ -38,7 +38,7 @@ def graphs(options: argparse.Namespace) -> None:
         ]
         command = shlex.join([*words, "--about", ",".join(about), "--html", str(options.html)])
         page = report.rounds_report(
-            history, table, label_counts=counts, marked=flipped if len(flipped) else None,
+            history, table, label_counts=clients, marked=flipped if len(flipped) else None,
             marked_name="mislabelled" if len(flipped) else "", command=command,
         )  # fmt: skip
         with report.replacing(options.html) as file:

@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> None:
             return
         print("\n\n".join([str(need), *_total_time(need, experiment.tables)]))
         return
-    job = Job.of(experiment.tables, digest_of(experiment.clients.dataset))
+    job = Job.of(experiment.tables, digest_of(experiment.dataset))
     if options.store is not None:
         run_in_store(job, options)
         return
@@ -208,7 +208,7 @@ def _continue(out: Path, options: argparse.Namespace) -> None:
     check_history(out)
     earlier = record_in(out)
     tables = asked_for(experiment.tables, earlier if done else None)
-    job = Job.of(tables, digest_of(experiment.clients.dataset))
+    job = Job.of(tables, digest_of(experiment.dataset))
 
     def write_changes(event: Event) -> None:
         is_removed = not (out / "config.toml").is_file()

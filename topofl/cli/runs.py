@@ -22,6 +22,10 @@ Entry = StoredRun | Failure
 def runs(options: argparse.Namespace) -> None:
     """Print or remove the runs of a store, or those that failed."""
     store = RunStore(options.store)
+    starts = [text.partition("=")[2] for text in options.where if text.startswith("key=")]
+    if options.remove and not options.failed and starts and len(starts) == len(options.where):
+        _remove_by_key(store, starts, options)
+        return
     every = _entries(store, options)
     settings = {entry.key: entry.settings for entry in every}
     found = _selected(every, settings, options.where)
@@ -47,6 +51,17 @@ def runs(options: argparse.Namespace) -> None:
         return
     columns = _columns(found, settings, options.columns)
     print_table(_table(found, settings, columns), options)
+
+
+def _remove_by_key(store: RunStore, starts: Sequence[str], options: argparse.Namespace) -> None:
+    """Remove runs by the start of their keys without reading them, since they may be damaged."""
+    if runs_of_folders(store.root):
+        _entries(store, options)  # raises
+    every = store.keys()
+    found = [key for key in every if all(start and key.startswith(start) for start in starts)]
+    for key in found:
+        store.remove(key)
+    print_notes([f"removed {len(found)} runs of {len(every)}"])
 
 
 def _traceback_row(failure: Failure) -> dict[str, Any]:

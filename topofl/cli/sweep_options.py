@@ -53,7 +53,7 @@ def _add_sweep_options(verb: argparse.ArgumentParser) -> None:
         "--search": ({"type": int, "metavar": "K"}, "search for the best point in K trials"),
         "--score": (
             {"default": "accuracy", "metavar": "NAME"},
-            "final score of --search (default: accuracy); names with loss are minimized",
+            "final score of --search (default: accuracy); losses and errors are minimized",
         ),
         "--draw-seed": (
             {"type": int, "default": 0, "metavar": "S"},

@@ -37,7 +37,7 @@ from topofl.config.tables import (
     read_data,
 )
 from topofl.config.toml import TABLES, as_table, is_none, override, read
-from topofl.data import Partition
+from topofl.data import Dataset, Partition
 from topofl.engine import run
 from topofl.engine.setup import resolve
 from topofl.estimate import Estimate, estimate
@@ -72,6 +72,8 @@ class Experiment:
         it.
     notes
         Assumptions to report to the user.
+    dataset
+        The dataset as it was read, before it was partitioned and edited.
 
     Examples
     --------
@@ -95,6 +97,7 @@ class Experiment:
     mixing: Rule | None
     options: Mapping[str, Any]
     tables: Tables
+    dataset: Dataset
     notes: tuple[str, ...] = ()
     task: Task | None = None
     attackers: Attack | None = None
@@ -209,7 +212,13 @@ def build(tables: Mapping[str, Any], *, read: Read = read_data) -> Experiment:
     for name in ("data", "algorithm", "run"):
         if name not in given:
             raise ValueError(f"[{name}] is missing")
-    clients_table = _build("data", given["data"], lambda table: build_clients(table, read))
+    datasets: list[Dataset] = []
+
+    def read_and_keep(*call: Any) -> Dataset:
+        datasets.append(read(*call))
+        return datasets[-1]
+
+    clients_table = _build("data", given["data"], lambda table: build_clients(table, read_and_keep))
     clients: Partition = clients_table.value
     builders: dict[str, Callable[[dict[str, Any]], Built]] = {
         "topology": lambda table: build_topology(*named(table), clients.label_counts),
@@ -241,6 +250,7 @@ def build(tables: Mapping[str, Any], *, read: Read = read_data) -> Experiment:
         notes=tuple(f"[{name}] {note}" for name, part in built.items() for note in part.notes),
         task=parts.get("task"),
         attackers=parts.get("attackers"),
+        dataset=datasets[-1],
     )
     _check(experiment)
     return experiment

@@ -1,6 +1,6 @@
 """Datasets in memory, and partitions of their examples among nodes.
 
-:data:`READERS` holds the dataset readers by name; the decorator of each adds it there.
+``READERS`` holds the dataset readers by name; the decorator of each adds it there.
 """
 
 # Star imports export the readers of a module without listing them again here. Type checkers and

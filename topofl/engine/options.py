@@ -36,6 +36,8 @@ class Evaluation:
     In :func:`topofl.run`, ``evaluation=4`` is short for ``Evaluation(every=4)``, and
     ``evaluation="own_test"`` for ``Evaluation(on="own_test")``.
 
+    See the page :doc:`Evaluation stages </docs/concepts/evaluation-stages>`.
+
     Parameters
     ----------
     every
@@ -163,6 +165,8 @@ class Compute:
 
     In :func:`topofl.run`, ``compute="cuda"`` is short for ``Compute(device="cuda")``.
 
+    See the page :doc:`Memory and speed </docs/how-to/memory-and-speed>`.
+
     Parameters
     ----------
     device, dtype
@@ -284,6 +288,8 @@ class Saving:
     """Where checkpoints are written, how often, and whether a run resumes from the newest one.
 
     In :func:`topofl.run`, ``saving="runs/a"`` is short for ``Saving("runs/a")``.
+
+    See the page :doc:`Save and resume a run </docs/how-to/resume>`.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ from topofl.engine.rounds import EngineRound
 from topofl.engine.setup import resolve
 from topofl.engine.shorthands import as_saving
 from topofl.engine.state import RunState
-from topofl.engine.store.checkpoint import checkpoint_to_resume, reserved_folder
+from topofl.engine.store.checkpoint import checkpoint_to_resume, reserved_folder, resuming
 from topofl.engine.store.interrupt import stop_between_rounds
 from topofl.engine.store.lock import Lock
 from topofl.engine.store.schedule import CheckpointSchedule
@@ -196,12 +196,15 @@ def run(
     # absolute, since callbacks may change the working directory
     folder = None if saving.folder is None else Path(saving.folder).absolute()
     with reserved_folder(folder) as lock:
-        found = None if folder is None else checkpoint_to_resume(folder, saving.resume)
-        backend = setup.backend(None if found is None else plan_of_checkpoint(found, setup.compute))
+        with resuming():
+            found = None if folder is None else checkpoint_to_resume(folder, saving.resume)
+            plan = None if found is None else plan_of_checkpoint(found, setup.compute)
+        backend = setup.backend(plan)
         _warn_of_emulation(backend)
         active = ActiveRun.build(setup, rounds, backend)
         marker = {} if folder is None else checkpoint_marker(active, folder)
-        start = 0 if found is None else active.resume(found, marker)
+        with resuming():
+            start = 0 if found is None else active.resume(found, marker)
         resumed = found is not None
         return _execute(active, saving, folder, marker, lock, start, resumed, callbacks, progress)
 

@@ -1,6 +1,6 @@
 """Comparison of graphs in one table, before training."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,7 @@ SAMPLED_ROUNDS = 10
 
 
 def compare(
-    graphs: Sequence[Any],
+    graphs: Sequence[Any] | Mapping[str, Any],
     *,
     label_counts: Any = None,
     names: Sequence[str] | None = None,
@@ -43,16 +43,19 @@ def compare(
 ) -> Table:
     """Return a table that compares graphs by structure, averaging speed, data fit and cost.
 
+    See the page :doc:`A first comparison </docs/tutorials/first-comparison>`.
+
     Parameters
     ----------
     graphs
         List whose items are anything that :func:`topofl.as_topology` accepts, a MixingMatrix, a
-        MixingSequence, a list of MixingMatrix (one period), or a History (its recorded rounds).
+        MixingSequence, a list of MixingMatrix (one period), or a History (its recorded rounds); or
+        a dictionary of them by name.
     label_counts
         (n, classes) counts or an object with an attribute of this name, such as a Partition; adds
         the columns of the group "data".
     names
-        One name per graph; default: the names of the graphs.
+        One name per graph; default: the keys of a dictionary, else the names of the graphs.
     weights
         Rule from Topology to MixingMatrix for all graphs; default: the graph's own weights if it
         has any, else Metropolis-Hastings if undirected, else uniform pull.
@@ -98,8 +101,8 @@ def compare(
     Raises
     ------
     TypeError
-        If `graphs` is not a list or holds an item that is not a graph, or one of `metrics` is
-        neither a function nor a name or does not return a number.
+        If `graphs` is neither a list nor a dictionary or holds an item that is not a graph, or one
+        of `metrics` is neither a function nor a name or does not return a number.
     ValueError
         If `names` or `label_counts` have the wrong length, `about` has an unknown group, one of
         `metrics` cannot be found or raises an error, or two columns have the same name.
@@ -107,8 +110,8 @@ def compare(
     Examples
     --------
     >>> from topofl import topologies
-    >>> graphs = [topologies.ring(16), topologies.fully_connected(16)]
-    >>> table = compare(graphs, names=["ring", "all"], about=["paths"])
+    >>> graphs = {"ring": topologies.ring(16), "all": topologies.fully_connected(16)}
+    >>> table = compare(graphs, about=["paths"])
     >>> table.column("name"), table.column("diameter")
     (('ring', 'all'), (8, 1))
 
@@ -119,6 +122,9 @@ def compare(
     >>> compare([topologies.ring(16)], about="paths", metrics=[heaviest, "slem"]).columns[-2:]
     ('heaviest', 'slem')
     """
+    if isinstance(graphs, Mapping):
+        names = [str(name) for name in graphs] if names is None else names
+        graphs = list(graphs.values())
     if not isinstance(graphs, list | tuple):
         raise TypeError(
             f"`graphs` must be a list of graphs, got {type(graphs).__name__}; put one graph in a "

@@ -93,6 +93,8 @@ def round_cost(
 ) -> Cost:
     """Return the messages and bytes of one exchange, with one message per off-diagonal weight.
 
+    See the page :doc:`Costs </docs/concepts/costs>`.
+
     Parameters
     ----------
     mixing

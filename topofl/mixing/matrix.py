@@ -29,6 +29,8 @@ class MixingMatrix:
 
     The properties of weights are in one class, so that they are found and documented together.
 
+    See the page :doc:`One idea </docs/concepts/one-idea>`.
+
     Parameters
     ----------
     weights

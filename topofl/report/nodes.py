@@ -48,7 +48,7 @@ def node_order(
     groups
         Groups of nodes, in their order; nodes outside follow.
     label_counts
-        (n, classes) counts, or None.
+        (n, classes) counts, a Partition, whose class names are in the legend, or None.
     last
         Nodes that follow all others.
 
@@ -68,7 +68,8 @@ def node_order(
     order = np.lexsort((np.arange(n), most, group, np.isin(np.arange(n), sorted(last))))
     keys = [f"group ({len(groups)})"] * bool(groups) + ["most frequent class"] * bool(classes)
     strips = [_group_strip(group[order], len(groups))] if groups else []
-    strips += [_class_strip(most[order], classes)] if classes else []
+    names = getattr(label_counts, "class_names", None) or [f"class {k}" for k in range(classes)]
+    strips += [_class_strip(most[order], names)] if classes else []
     return NodeOrder(order, ", then by ".join(keys) or "number", strips)
 
 
@@ -78,11 +79,11 @@ def _group_strip(group: np.ndarray, count: int) -> Strip:
     return Strip("Groups", _stops(colors), list(zip(tones, ("one group", "the next"), strict=True)))
 
 
-def _class_strip(most: np.ndarray, classes: int) -> Strip:
-    colors = class_colors(classes)
+def _class_strip(most: np.ndarray, names: Sequence[str]) -> Strip:
+    colors = class_colors(len(names))
     found = sorted(set(most.tolist()))
     listed = found if len(found) <= ENTRIES else [found[0], found[-1]]
-    legend = [(colors[k], f"class {k}") for k in listed]
+    legend = [(colors[k], str(names[k])) for k in listed]
     return Strip("Most frequent class", _stops([colors[k] for k in most.tolist()]), legend)
 
 

@@ -69,7 +69,8 @@ def rounds_report(
     table
         Table returned by :func:`topofl.metrics.over_rounds`, with one row per round to be shown.
     label_counts
-        (n, classes) counts: nodes (of a group) are ordered by their most frequent class, so that
+        (n, classes) counts, or a Partition, whose class names are then in the legend: nodes (of a
+        group) are ordered by their most frequent class, so that
         similar nodes appear as squares on the diagonal.
     marked
         Nodes that are placed last and whose messages are shown in another color; None: the

@@ -94,14 +94,20 @@ def slurm_executor(folder: str, *, cluster: str | None = None, **parameters: Any
     ModuleNotFoundError
         If submitit is not installed.
     ValueError
-        If a parameter is unknown.
+        If this machine has no Slurm, or a parameter is unknown.
 
     Examples
     --------
     >>> slurm_executor("logs", cluster="local", timeout_min=60)  # doctest: +SKIP
     """
     submitit = _imported("submitit", "slurm")
-    executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
+    try:
+        executor = submitit.AutoExecutor(folder=folder, cluster=cluster or "slurm")
+    except RuntimeError as error:  # as submitit raises it
+        raise ValueError(
+            "`cluster` must be 'local' on a machine without the commands of Slurm, got "
+            f"{shown(cluster)}: {error}"
+        ) from error
     try:
         executor.update_parameters(**parameters)
     except (NameError, TypeError) as error:  # as submitit raises them

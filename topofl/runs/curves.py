@@ -27,6 +27,8 @@ def curves_of(history: History) -> dict[str, Any]:
         ``mean``, ``worst``, ``worst_tenth`` (mean of the worst tenth of the nodes, rounded down,
         but at least one), ``best`` and ``std`` (population standard deviation). Nodes without a
         score are left out. Numbers that are not finite, which JSON lacks, are None.
+        ``low_is_good`` says so by column. If there are scores before an exchange,
+        ``before_exchange`` has their names and the ``bytes`` sent until then.
 
     Examples
     --------
@@ -44,10 +46,16 @@ def curves_of(history: History) -> dict[str, Any]:
     if SECONDS in history.rounds:
         times = np.concatenate([[0.0], history.rounds[SECONDS]])
         columns["seconds"] = _plain(times[rounds])
+    scored = [name for name in history.columns if name in history.evaluations]
+    early = [name for name in scored if history.columns[name].stage == "before_exchange"]
+    if early:
+        total = np.concatenate([[0], np.cumsum(history.rounds["bytes"])])
+        sent = total[np.maximum(0, rounds - 1)].tolist()
+        columns["before_exchange"] = {"scores": early, "bytes": sent}
+    columns["low_is_good"] = {name: history.low_is_good(name) for name in scored}
     columns["scores"] = {
-        name: _over_nodes(history.evaluations[name], history.low_is_good(name))
-        for name in history.columns
-        if name in history.evaluations
+        name: _over_nodes(history.evaluations[name], columns["low_is_good"][name])
+        for name in scored
     }
     return columns
 

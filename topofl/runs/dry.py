@@ -32,7 +32,7 @@ def planned(
     """Return one row per point of a sweep: runs, those to do, their time and memory.
 
     Each point with runs to do is probed by a few rounds. Times are of single processes; those of
-    the title are divided by `jobs`.
+    the title are divided by those of the `jobs` processes that fit into memory.
 
     Parameters
     ----------
@@ -97,10 +97,11 @@ def _text(value: Any) -> str:
 
 def _title(minutes: float, peak: float, jobs: int) -> str:
     """Return the sentence about all runs: their time, and how many fit into memory."""
-    hours = timedelta(seconds=round(60 * minutes / jobs))
-    title = f"about {hours} h in {jobs} process{'es' * (jobs > 1)}, estimated from probes"
     free = free_memory("cpu")
+    fitting = jobs if free is None or not peak else min(int(free / 2**20 // peak), jobs)
+    used = max(fitting, 1)
+    hours = timedelta(seconds=round(60 * minutes / used))
+    title = f"about {hours} h in {used} process{'es' * (used > 1)}, estimated from probes"
     if free is not None and peak:
-        fitting = int(free / 2**20 // peak)
-        title += f"; {min(fitting, jobs)} of {jobs} fit into {free >> 20} MiB of free memory"
+        title += f"; {fitting} of {jobs} fit into {free >> 20} MiB of free memory"
     return title

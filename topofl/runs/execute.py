@@ -19,9 +19,11 @@ import torch
 
 from topofl._support.check import shown
 from topofl._support.forking import METHOD, prepare_fork
+from topofl._support.machine import available_cores
+from topofl._support.processes import identity
 from topofl.runs.records import Failure
 from topofl.runs.stored import RunStore
-from topofl.runs.work import Job, Outcome, perform
+from topofl.runs.work import Job, Outcome, perform, perform_elsewhere
 
 __all__ = ["InProcess", "Processes", "Stopped", "Submits", "as_executor", "execute"]
 
@@ -90,10 +92,16 @@ class Processes:
     def _pool(self, slot: int) -> ProcessPoolExecutor:
         if slot not in self._pools:
             prepare_fork()
-            threads = self.threads or max(1, (os.cpu_count() or 1) // self.jobs)
+            threads = self.threads or max(1, available_cores() // self.jobs)
             pool = ProcessPoolExecutor(1, get_context(METHOD), _start_process, (threads,))
             self._pools[slot] = pool, pool.submit(os.getpid)
         return self._pools[slot][0]
+
+    def keep(self, jobs: int) -> None:
+        """End all but so many processes, which must be idle."""
+        self.jobs = jobs
+        for slot in [slot for slot in self._pools if slot >= jobs]:
+            self._pools.pop(slot)[0].shutdown(wait=True)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Send a signal to the processes with a run in progress: SIGTERM ends its round."""
@@ -189,6 +197,9 @@ def execute(
     except KeyboardInterrupt:
         _end(progress, store, executor, ended)
         raise Stopped from None
+    except Exception:  # of the executor: every run would meet it
+        _end(progress, store, executor, ended)
+        raise
     finally:
         if isinstance(executor, Processes):
             executor.shutdown()
@@ -216,11 +227,18 @@ def _submit(
         while progress.waiting and len(submitted) < room:
             job = progress.waiting.popleft()
             started(job)
-            submitted.append((executor.submit(perform, job, root), job))
+            submitted.append((_submitted(executor, job, root), job))
     for future, job in submitted:  # those of a batch can be used only now
         progress.active[future] = job
         if hasattr(future, "add_done_callback"):
             future.add_done_callback(progress.ended.put)
+
+
+def _submitted(executor: Submits, job: Job, root: str) -> Any:
+    """Submit a run; processes of clusters set their threads themselves."""
+    if isinstance(executor, InProcess | Processes):
+        return executor.submit(perform, job, root)
+    return executor.submit(perform_elsewhere, job, root, identity())
 
 
 def _collect(
@@ -264,6 +282,8 @@ def _outcome(job: Job, future: Any, store: RunStore) -> Outcome:
     except Exception as error:  # of any executor
         if store.has(job.key):  # it was killed after its run was stored
             return Outcome(job.key, "done")
+        if not _was_killed(error):
+            raise
         text = (str(error).splitlines() or [""])[0]
         what = (
             "the process of the run was killed, for example for lack of memory "
@@ -271,6 +291,28 @@ def _outcome(job: Job, future: Any, store: RunStore) -> Outcome:
         )
         store.fail(Failure(job.key, job.tables, what))
         return Outcome(job.key, "failed", what)
+
+
+_KILLED = {
+    "BrokenExecutor": "concurrent.futures",
+    "TerminatedWorkerError": "joblib",
+    "KilledWorker": "distributed",
+    "WorkerCrashedError": "ray",
+    "OutOfMemoryError": "ray",
+    "NodeDiedError": "ray",
+    "LocalRayletDiedError": "ray",
+    "UncompletedJobError": "submitit",
+}
+"""Types of errors of executors whose process was killed, with their packages."""
+
+
+def _was_killed(error: Exception) -> bool:
+    """Return whether an executor says that the process of a run was killed."""
+    kinds = {(kind.__name__, kind.__module__) for kind in type(error).__mro__}
+    if any(module.startswith(_KILLED.get(name, "no package")) for name, module in kinds):
+        return True
+    # submitit reports in this way that Slurm's limit of time was reached
+    return ("FailedJobError", "submitit.core.utils") in kinds and "UncompletedJob" in str(error)
 
 
 def _end(

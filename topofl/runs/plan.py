@@ -1,12 +1,15 @@
 """The runs of a sweep: its points, built once to find errors before the first run trains."""
 
 import inspect
+import json
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from torch import cuda
 
 import topofl
 from topofl import config
@@ -39,13 +42,16 @@ class Point:
     job
         What a process needs to perform it.
     memory
-        Estimated bytes of the run in a process of its own; None if it was not estimated.
+        Estimated bytes of the run on its device; None if it was not estimated.
+    device
+        The device of the run, such as ``"cuda:0"``.
     """
 
     values: Mapping[str, Any]
     seed: int | None
     job: Job
     memory: int | None = None
+    device: str = "cpu"
 
     @property
     def key(self) -> str:
@@ -94,7 +100,7 @@ def _collected(
     for values, seed in pairs:
         try:
             points += make(values, seed)
-        except (ValueError, TypeError, OSError, ArithmeticError, LookupError) as error:
+        except Exception as error:  # also those of a user's function
             what = str(error) if isinstance(error, ValueError | TypeError) else repr(error)
             errors.setdefault(what, []).append(_label(values, seed))
     if not errors:
@@ -153,12 +159,13 @@ def _points_of_tables(
     if seeds is not None:
         tables = with_seeds(tables, seeds[0], vary)
     experiment = config.build(tables, read=cache.read)
-    digest = cache.digest(experiment.clients.dataset)
+    digest = cache.digest(experiment.dataset)
     memory = experiment.estimate().total if with_memory else None
+    device = experiment.options["compute"].device or ("cuda" if cuda.is_available() else "cpu")
 
     def point(seed: int | None) -> Point:
         full = experiment.tables if seed is None else with_seeds(experiment.tables, seed, vary)
-        return Point(values, seed, Job.of(full, digest), memory)
+        return Point(values, seed, Job.of(full, digest), memory, str(device))
 
     return [point(seed) for seed in seeds or [None]]
 
@@ -179,19 +186,45 @@ def _point_of_call(
         )
     if "clients" not in found:
         experiment = config.build(found, read=cache.read)
-        digest = cache.digest(experiment.clients.dataset)
+        digest = cache.digest(experiment.dataset)
         return Point(values, seed, Job.of(experiment.tables, digest))
     _check_call(found)
     digest = cache.digest(found["clients"].dataset)
+    identity = _identity(function)
     try:
-        identity = [point, f"{function.__module__}.{function.__qualname__}", _source(function)]
-        key = hash_of([*identity, digest])
+        key = hash_of([point, *identity, digest])
     except TypeError as error:
         raise TypeError(
             f"`grid` must have numbers, text or lists for a function, got {shown(point)}: {error}; "
             "name objects, and let the function make them"
         ) from error
     return Point(values, seed, Job(key, settings_of_call(found, point), digest, function, point))
+
+
+def _identity(function: Callable[..., Any]) -> list[Any]:
+    """Return what distinguishes a user's function: name, source, and the values that it captures.
+
+    Raises
+    ------
+    ValueError
+        If it is not a plain function whose source can be read, or captures other values than
+        numbers, text or lists, which cannot be compared.
+    """
+    if not inspect.isfunction(function):
+        raise ValueError(
+            f"`base` must be a function that is defined by def, got {shown(function)}; give its "
+            "values by the point"
+        )
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    captured = [cells, function.__defaults__, function.__kwdefaults__]
+    try:
+        json.dumps(captured)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "`base` must be a function that captures only numbers, text or lists, by which its "
+            f"runs can be found, got {shown(function)}: {error}; make objects in the function"
+        ) from error
+    return [f"{function.__module__}.{function.__qualname__}", _source(function), captured]
 
 
 def _source(function: Callable[..., Any]) -> str:
@@ -237,7 +270,10 @@ def _explaining_pickle(base: object) -> Iterator[None]:
 
 def one_per_key(points: Sequence[Point]) -> list[Point]:
     """Return the points without those that repeat the run of an earlier one."""
-    return list({point.key: point for point in reversed(points)}.values())[::-1]
+    found: dict[str, Point] = {}
+    for point in points:
+        found.setdefault(point.key, point)
+    return list(found.values())
 
 
 def shard_of(points: Sequence[Point], shard: str | tuple[int, int] | None) -> list[Point]:

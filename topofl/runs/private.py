@@ -1,68 +1,69 @@
 """Private folders of unfinished runs: checkpoints and progress of one process each.
 
-A folder in ``.running/`` of a store is named by the run, the host and the process that writes to
-it. If that process has ended, another one on the same host adopts the folder by renaming it, which
-is atomic, and continues from its checkpoints. There are no locks to be left behind.
+The name of a folder in ``.running/`` of a store has the run and the identity of the process that
+writes to it. If that process has ended, another one on the same host adopts the folder by renaming
+it, which is atomic, and continues from its checkpoints. There are no locks to be left behind.
 """
 
 import json
 import os
 import shutil
-import socket
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 from topofl._support.processes import identity, is_dead
 from topofl.callbacks import Event
 
-__all__ = ["Reporter", "claimed_folder", "in_progress", "remove_abandoned", "staging_folder"]
+__all__ = [
+    "RUNNING",
+    "Reporter",
+    "claimed_folder",
+    "in_progress",
+    "remove_abandoned",
+    "staging_folder",
+]
 
 RUNNING = ".running"
 """Subfolder of a store for unfinished runs."""
 
 _NEW = "new-"
-_OWNER = "owner.json"
 _PROGRESS = "progress.json"
 
 PAUSE = 1.0
 """Seconds between two reports of progress."""
 
 
-@contextmanager
-def claimed_folder(root: Path, key: str) -> Iterator[Path]:
-    """Yield this process's private folder for a run, with the checkpoints of an earlier one if any.
+FORGOTTEN = 24 * 3600.0
+"""Seconds without writing after which a folder is useless, whatever became of its process."""
 
-    The folder is removed unless the body is interrupted (by any exception that is not an
-    ``Exception``), so that a later process can continue.
+
+def claimed_folder(root: Path, key: str) -> Path:
+    """Return this process's private folder for a run, with checkpoints of an ended process if any.
+
+    The process removes the folder when the run has ended. If it cannot end the run, it leaves the
+    folder for a later process, which continues.
+
+    Raises
+    ------
+    OSError
+        If it cannot be created.
     """
-    folder = _claim(root / RUNNING, key)
-    try:
-        yield folder
-    except Exception:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _claim(running: Path, key: str) -> Path:
+    running = root / RUNNING
     running.mkdir(parents=True, exist_ok=True)
-    me = identity()
-    mine = running / f"{key}-{socket.gethostname()}-{os.getpid()}"
-    if mine.exists() and not _is_free(mine, me):  # another container with the name of this host
-        mine = running / f"{mine.name}-{uuid.uuid4().hex[:8]}"
-    elif not mine.exists():
-        for other in sorted(running.glob(f"{key}-*")):
-            with suppress(OSError):  # another process has adopted it first
-                if _is_free(other, me):
+    mine = running / _name(key)
+    if not mine.exists():
+        for other in sorted(running.glob(f"{key}+*")):
+            if is_dead(_owner(other)):
+                with suppress(OSError):  # another process has adopted it first
                     os.rename(other, mine)
                     break
     mine.mkdir(exist_ok=True)
-    (mine / _OWNER).write_text(json.dumps(me))
     return mine
 
 
@@ -70,22 +71,35 @@ def _claim(running: Path, key: str) -> Path:
 def staging_folder(root: Path, key: str) -> Iterator[Path]:
     """Yield a new folder on the file system of a store, for files that are not complete yet."""
     (root / RUNNING).mkdir(parents=True, exist_ok=True)
-    folder = root / RUNNING / f"{_NEW}{key}-{uuid.uuid4().hex}"
+    folder = root / RUNNING / f"{_NEW}{_name(key)}+{uuid.uuid4().hex}"
     folder.mkdir()
     try:
-        (folder / _OWNER).write_text(json.dumps(identity()))
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_free(folder: Path, me: Mapping[str, Any]) -> bool:
-    """Return whether the owner of a folder is this process, or has ended."""
-    owner = _content(folder / _OWNER)
-    try:
-        return owner == me or is_dead(owner)
-    except (KeyError, TypeError):  # the file is damaged
-        return False
+def _name(key: str) -> str:
+    """Return the name of this process's folder: the run and all that identifies the process."""
+    return "+".join([key, *(quote("" if one is None else str(one), "") for one in _identity())])
+
+
+def _identity() -> tuple[Any, ...]:
+    me = identity()
+    return me["pid"], me["host"], me["started"], me["space"]
+
+
+def _key(folder: Path) -> str:
+    return folder.name.removeprefix(_NEW).partition("+")[0]
+
+
+def _owner(folder: Path) -> dict[str, Any]:
+    """Return the identity of the process that a folder belongs to; empty if its name has none."""
+    _, *parts = folder.name.split("+")
+    if len(parts) < 4 or not parts[0].isdigit():
+        return {}
+    host, started, space = (unquote(part) or None for part in parts[1:4])
+    return {"pid": int(parts[0]), "host": host, "started": started, "space": space}
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -135,18 +149,34 @@ def in_progress(root: Path, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
     found = {}
     with suppress(OSError):
         for folder in sorted((root / RUNNING).iterdir()):
-            key = folder.name.partition("-")[0]
+            key = _key(folder)
             if key in wanted and (report := _content(folder / _PROGRESS)):
                 found[key] = report
     return found
 
 
-def remove_abandoned(root: Path, keys: Iterable[str]) -> None:
-    """Remove the private folders of these runs whose processes have ended on this host."""
-    wanted, me = set(keys), identity()
+def remove_abandoned(root: Path, keys: Iterable[str], stored: Iterable[str]) -> None:
+    """Remove the folders of these runs that nobody will use again.
+
+    Those are folders of stored runs and incomplete files, if their processes have ended on this
+    host, or if nothing was written to them for a day, as on hosts that are gone. Checkpoints of
+    runs that are not stored are kept.
+    """
+    wanted, done = set(keys), set(stored)
     with suppress(OSError):
-        for folder in (root / RUNNING).iterdir():
-            key = folder.name.removeprefix(_NEW).partition("-")[0]
-            is_new = folder.name.startswith(_NEW)  # this process may be writing to it
-            if key in wanted and _is_free(folder, {} if is_new else me):
-                shutil.rmtree(folder, ignore_errors=True)
+        for folder in list((root / RUNNING).iterdir()):
+            key = _key(folder)
+            is_needless = key in done or folder.name.startswith(_NEW)
+            if key in wanted and is_needless and (is_dead(_owner(folder)) or _is_forgotten(folder)):
+                # renamed first, so that no process adopts what is being removed
+                with suppress(OSError), staging_folder(root, key) as trash:
+                    os.rename(folder, trash / "old")
+
+
+def _is_forgotten(folder: Path) -> bool:
+    """Return whether nothing in a folder was written for a day."""
+    try:
+        latest = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
+    except OSError:  # it is being changed or removed
+        return False
+    return time.time() - latest > FORGOTTEN

@@ -6,11 +6,21 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
+from topofl._support.callers import warn_caller
 from topofl._support.files import sync_file
 
-__all__ = ["RECORD", "Failure", "flat_settings", "read_record", "replace_file", "write_file"]
+__all__ = [
+    "RECORD",
+    "Failure",
+    "flat_settings",
+    "read_record",
+    "readable",
+    "replace_file",
+    "write_file",
+]
 
 RECORD = "run.json"
 """The file of a finished run with its settings, curves, cost and environment."""
@@ -98,10 +108,18 @@ def read_record(path: Path, remedy: str = "") -> dict[str, Any] | None:
 
 def _remedy(path: Path) -> str:
     if path.name == RECORD:
-        return f"remove it to train the run again: topofl runs {path.parents[1]} --remove " + (
-            path.parent.name
-        )
+        store, key = quote(str(path.parents[1])), path.parent.name
+        return f"to train the run again: topofl runs {store} --where key={key} --remove"
     return "remove it"
+
+
+def readable(path: Path) -> dict[str, Any] | None:
+    """Return the object in a JSON file; None with a warning if it is damaged, as if not there."""
+    try:
+        return read_record(path)
+    except ValueError as error:
+        warn_caller(f"{error}; it is left out")
+        return None
 
 
 def write_file(path: Path, text: str) -> None:

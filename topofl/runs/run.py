@@ -4,15 +4,19 @@ import hashlib
 import inspect
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 import topofl
+from topofl._support.plugins import current_folder, load_function
+from topofl._support.suffixes import is_graph_file
 from topofl.data import Dataset
 
 __all__ = ["Run", "content", "determining", "digest_of", "hash_of", "key_of", "with_options"]
@@ -64,8 +68,9 @@ class Run:
 def key_of(tables: Tables, digest: str) -> str:
     """Return the hash of everything that determines a run's result, 16 hexadecimal digits.
 
-    It depends on the tables, on the contents of the data files (not on their location), and on the
-    versions of topofl, torch and numpy, but not on the device and the number of threads, which
+    It depends on the tables, on the contents of the data files (not on their location), on the
+    contents of graph files and the source of modules that the tables name, and on the versions of
+    topofl, torch and numpy, but not on the device and the number of threads, which
     change rounding only, nor on checkpoints and progress bars.
 
     Parameters
@@ -86,7 +91,41 @@ def key_of(tables: Tables, digest: str) -> str:
     for key in ("path", "dataset"):  # the hash stands for the file, wherever it is
         kept["data"].pop(key, None)
     kept["data"]["content"] = digest
+    if files := contents_of(kept):
+        kept["files"] = files
     return hash_of(kept)
+
+
+def contents_of(tables: Any) -> dict[str, str]:
+    """Return the hashes of graph files and of modules of custom functions that tables name.
+
+    Examples
+    --------
+    >>> sorted(contents_of({"model": {"name": "textwrap:fill"}, "topology": {"name": "ring"}}))
+    ['textwrap:fill']
+    """
+    if isinstance(tables, Mapping):
+        tables = tables.values()
+    found: dict[str, str] = {}
+    for value in tables:
+        if isinstance(value, str) and (path := _file_named(value)) is not None:
+            found[value] = hashlib.sha256(path.read_bytes()).hexdigest()
+        elif isinstance(value, Mapping | list | tuple):
+            found |= contents_of(value)
+    return found
+
+
+def _file_named(text: str) -> Path | None:
+    """Return the file that a setting refers to: a graph, or the module of ``module:function``."""
+    if is_graph_file(text):
+        path = Path(text)
+    elif re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text):
+        with current_folder():
+            source = inspect.getsourcefile(inspect.unwrap(load_function(text)))
+        path = Path(source or "")
+    else:
+        return None
+    return path if path.is_file() else None
 
 
 def determining(tables: Tables) -> dict[str, dict[str, Any]]:
@@ -160,6 +199,8 @@ def digest_of(dataset: Dataset, *, splits: bool = True) -> str:
     digest = hashlib.sha256(dataset.labels.numpy().tobytes())
     digest.update(repr((dataset.inputs.dtype, dataset.mean, dataset.std)).encode())
     digest.update(np.ascontiguousarray(dataset.inputs.numpy()).data)
+    if splits:
+        digest.update(repr((tuple(dataset.inputs.shape), dataset.n_classes)).encode())
     rest = (dataset.train, dataset.val, dataset.test, dataset.owners, dataset.targets)
     for array in rest if splits else ():
         digest.update(b"-" if array is None else np.ascontiguousarray(array).data)

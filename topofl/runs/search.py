@@ -20,7 +20,7 @@ def search(
     *,
     trials: int,
     score: str = "accuracy",
-    low_is_good: bool = False,
+    low_is_good: bool | None = None,
     batch: int = 4,
     seed: int = 0,
     seeds: int | Sequence[int] = 1,
@@ -49,7 +49,7 @@ def search(
     score
         A score of the runs.
     low_is_good
-        Whether low values of the score are better.
+        Whether low values of the score are better; None: as the first finished run says.
     batch
         Number of trials that are suggested at a time, before their values are known.
     seed
@@ -100,12 +100,19 @@ def search(
             if value is None:
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)
             else:
-                study.tell(trial, -value if low_is_good else value)
+                study.tell(trial, -value if _is_low(low_is_good, found[-1], score) else value)
     return Sweep(
         tuple(point for one in found for point in one.points),
         tuple({run.key: run for one in found for run in one.runs}.values()),
         tuple({failure.key: failure for one in found for failure in one.failures}.values()),
     )
+
+
+def _is_low(low_is_good: bool | None, found: Sweep, score: str) -> bool:
+    """Return whether low values of a score are better: as told, or as a finished run says."""
+    if low_is_good is not None:
+        return low_is_good
+    return bool(found.runs[0].curves.get("low_is_good", {}).get(score, False))
 
 
 def _suggest(trial: Any, key: str, values: Any) -> Any:

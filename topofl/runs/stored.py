@@ -22,6 +22,7 @@ from topofl.runs.records import (
     Failure,
     flat_settings,
     read_record,
+    readable,
     replace_file,
     write_file,
 )
@@ -147,10 +148,12 @@ class RunStore:
     def find(self, key: str) -> StoredRun | None:
         """Return a finished run; None if there is none with this key.
 
+        A damaged record counts as none, with a warning that says how to remove it.
+
         Raises
         ------
         ValueError
-            If its files are damaged, or the store has another version.
+            If the store has another version.
         """
         self.check()
         return self._read(key)
@@ -169,6 +172,13 @@ class RunStore:
         self.check()
         found = (self._read(key) for key in sorted(filter(_is_key, os.listdir(self.root))))
         return tuple(run for run in found if run is not None)
+
+    def keys(self) -> list[str]:
+        """Return the keys of all runs, finished, damaged or failed, from names of files only."""
+        self._check_exists()
+        self.check()
+        failed = [path.stem for path in (self.root / _FAILED).glob("*.json")]
+        return sorted({*filter(_is_key, os.listdir(self.root)), *filter(_is_key, failed)})
 
     def add(
         self,
@@ -256,7 +266,7 @@ class RunStore:
         self._check_exists()
         self.check()
         paths = sorted((self.root / _FAILED).glob("*.json"))
-        records = [read_record(path) for path in paths if not self.has(path.stem)]
+        records = [readable(path) for path in paths if not self.has(path.stem)]
         return tuple(Failure.of(record) for record in records if record is not None)
 
     def create(self) -> None:
@@ -317,12 +327,7 @@ class RunStore:
 def runs_of_folders(root: Path) -> tuple[StoredRun, ...]:
     """Return the finished runs in folders that ``topofl run`` wrote, by the names of the folders.
 
-    A folder with a store has none.
-
-    Raises
-    ------
-    ValueError
-        If a record is damaged.
+    A folder with a store has none. Damaged records are left out, with warnings.
     """
     if (root / _ABOUT).exists() or not root.is_dir():
         return ()
@@ -334,7 +339,7 @@ def runs_of_folders(root: Path) -> tuple[StoredRun, ...]:
 
 def _run_in(folder: Path) -> StoredRun | None:
     """Return the finished run in a folder, under the name of the folder."""
-    record = read_record(folder / RECORD)
+    record = readable(folder / RECORD)
     if record is None:
         return None
     tables = record.pop("tables", None)

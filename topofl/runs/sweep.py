@@ -147,6 +147,8 @@ def sweep(
 ) -> Sweep:
     """Perform all runs of a grid that are not in the store yet, and return all of them.
 
+    See the page :doc:`Sweeps and stored runs </docs/sweeps>`.
+
     Parameters
     ----------
     base
@@ -170,12 +172,12 @@ def sweep(
         Number of processes (default: 1, this process), or, with an executor, of runs that are
         submitted at a time (default: all). Fewer are used if they do not fit into free memory.
     executor
-        Anything with a method ``submit``: of :mod:`concurrent.futures`, a client of Dask,
+        Anything with a method ``submit``: of ``concurrent.futures``, a client of Dask,
         :func:`topofl.runs.ray_executor`, an executor of submitit. Its machines need the same store.
     retry_failed
         Whether to repeat runs that failed before.
     shard
-        ``"1/2"``: only the first half of the runs, for machines that share nothing.
+        ``"1/2"``: every second run from the first on, for machines that share nothing.
     progress
         Whether to show a live table; ``"auto"``: on terminals only.
 
@@ -191,6 +193,9 @@ def sweep(
         another version; if not even one run fits into memory.
     OSError
         If the store cannot be written to, for example because the disk is full.
+    Exception
+        Of an executor that cannot submit runs or return their outcomes, unless the process of a run
+        was killed, which fails that run.
     SweepInterrupted
         After Ctrl-C or SIGTERM. Rounds in progress have ended; the same call continues.
 
@@ -244,7 +249,8 @@ def perform_points(
     known = {} if retry_failed else {failure.key: failure for failure in store.failures()}
     todo = [point for point in points if point.key not in known and not store.has(point.key)]
     if isinstance(executor, Processes):
-        limit = executor.jobs = _fitting(todo, executor.jobs)
+        limit = _fitting(todo, executor.jobs)
+        executor.keep(limit)
     live = Live(store.root, len(todo), progress)
     live.labels.update({point.key: _label(point) for point in todo})
     with _continuable(points, store), live:
@@ -256,7 +262,8 @@ def perform_points(
             started=live.started,
             ended=live.ended,
         )
-    remove_abandoned(store.root, [point.key for point in points])
+    keys = [point.key for point in points]
+    remove_abandoned(store.root, keys, [key for key in keys if store.has(key)])
     return collected(points, store)
 
 
@@ -277,21 +284,30 @@ def _fitting(points: Sequence[Point], jobs: int) -> int:
     ValueError
         If not even one does.
     """
-    free, own = free_memory("cpu"), resident()
-    needs = sorted((point.memory or 0 for point in points), reverse=True)
-    if free is None or own is None or not needs:
+    most = jobs
+    for device in sorted({"cpu", *(point.device for point in points)}):
+        needs = sorted((p.memory or 0 for p in points if p.device == device), reverse=True)
+        most = min(most, _fitting_on(device, needs, jobs) if points else jobs)
+    return most
+
+
+def _fitting_on(device: str, needs: Sequence[int], jobs: int) -> int:
+    """Return how many of these runs fit on a device; processes themselves are in memory."""
+    free, own = free_memory(device), resident() if device == "cpu" else 0
+    if free is None or own is None:
         return jobs
     together = [sum(needs[:k]) + k * own for k in range(1, jobs + 1)]
     fitting = sum(need <= free for need in together)
+    where = "memory" if device == "cpu" else f"the memory of {device}"
     if not fitting:
         raise ValueError(
-            f"`jobs` must be runs that fit into memory, the largest needs {together[0] >> 20} MiB "
+            f"`jobs` must be runs that fit into {where}, the largest needs {together[0] >> 20} MiB "
             f"in a process of its own and {free >> 20} MiB are free; use smaller models or chunks"
         )
     if fitting < jobs:
         warn_caller(
             f"{fitting} of {jobs} processes are used: more runs do not fit into the "
-            f"{free >> 20} MiB of free memory"
+            f"{free >> 20} MiB of free {where.removeprefix('the ')}"
         )
     return fitting
 

@@ -2,19 +2,28 @@
 
 import errno
 import json
+import os
 import shutil
+import signal
+import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import topofl
 from topofl import config
+from topofl._support.machine import available_cores
+from topofl._support.processes import identity
+from topofl.callbacks import Event
 from topofl.engine.options import Saving
 from topofl.engine.shorthands import as_saving
-from topofl.engine.store.checkpoint import rounds_in
+from topofl.engine.store.checkpoint import ResumeError
 from topofl.history import History
 from topofl.runs.cost import reset_peak_memory, versions
 from topofl.runs.datasets import cache_of_process
@@ -24,7 +33,7 @@ from topofl.runs.records import Failure
 from topofl.runs.run import key_of
 from topofl.runs.stored import RunStore
 
-__all__ = ["Extra", "Job", "Outcome", "perform", "settings_of_call"]
+__all__ = ["Extra", "Job", "Outcome", "perform", "perform_elsewhere", "settings_of_call"]
 
 Extra = Callable[[Any, History], Mapping[str, Any]]
 """Returns more entries of a run's note, from its experiment and its history."""
@@ -78,64 +87,85 @@ class Outcome:
         ``"unwritable"`` if the store cannot be written to.
     error
         Type and message of the error; empty if there is none.
-    seconds
-        Time of the run, without saving.
-    score
-        The final mean score of the task.
     """
 
     key: str
     state: str
     error: str = ""
-    seconds: float = 0.0
-    score: float | None = None
 
 
 def perform(job: Job, root: str) -> Outcome:
     """Train a run unless it is stored, store it, and return how it ended.
 
-    Errors are kept in the store with their traceback, except those of writing to it.
+    Errors are kept in the store with their traceback, except those of writing to it. Then and after
+    an interruption, the private folder keeps the checkpoints.
     """
     store = RunStore(Path(root))
     try:
         if store.has(job.key):
             return Outcome(job.key, "found")
-        with claimed_folder(store.root, job.key) as folder:
-            try:
-                return _train(job, store, folder)
-            except OSError as error:
-                if _is_of_writing(error):
-                    return Outcome(job.key, "unwritable", _line(error))
-                return _failed(job, store, error)
-            except Exception as error:
-                return _failed(job, store, error)
+        folder = claimed_folder(store.root, job.key)
+        try:
+            with _sigterm_noted() as is_stopped:
+                outcome = _train(job, store, folder, is_stopped)
+        except Exception as error:
+            if isinstance(error, OSError) and _is_of_writing(error, store.root):
+                raise
+            outcome = _failed(job, store, error)
+        shutil.rmtree(folder, ignore_errors=True)
+        return outcome
     except KeyboardInterrupt as error:  # also Interrupted
         return Outcome(job.key, "interrupted", _line(error))
     except OSError as error:
         return Outcome(job.key, "unwritable", _line(error))
 
 
-def _train(job: Job, store: RunStore, folder: Path) -> Outcome:
+def perform_elsewhere(job: Job, root: str, submitter: Mapping[str, Any]) -> Outcome:
+    """Perform a run in a process of a cluster, with the threads that were reserved for it."""
+    if identity() != submitter:
+        reserved = (os.environ.get(name, "") for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"))
+        given = next((int(text) for text in reserved if text.isdigit() and int(text)), 0)
+        torch.set_num_threads(given or available_cores())
+    return perform(job, root)
+
+
+@contextmanager
+def _sigterm_noted() -> Iterator[Callable[[], bool]]:
+    """Note SIGTERM, which would end the process, instead; yield whether it has arrived.
+
+    Training replaces this by a stop after the round. A run that is built stops before its first
+    round, and one that is stored is finished.
+    """
+    arrived = []
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield lambda: False
+        return
+    signal.signal(signal.SIGTERM, lambda *_: arrived.append(True))
+    try:
+        yield lambda: bool(arrived)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _train(job: Job, store: RunStore, folder: Path, is_stopped: Callable[[], bool]) -> Outcome:
     reset_peak_memory()
     start = time.perf_counter()
     experiment = _built(job)
     checkpoints = folder / "checkpoints"
     try:
-        history = _run(experiment, folder, checkpoints)
-    except ValueError:
-        if not rounds_in(checkpoints):
-            raise
+        history = _run(experiment, folder, checkpoints, is_stopped)
+    except ResumeError:
         shutil.rmtree(checkpoints)  # of another version, or damaged
-        history = _run(experiment, folder, checkpoints)
+        history = _run(experiment, folder, checkpoints, is_stopped)
     seconds = time.perf_counter() - start
     tables = job.tables
     if isinstance(experiment, config.Experiment):
         tables = experiment.tables_of(history)
     extra = {} if job.extra is None else job.extra(experiment, history)
     note = {**note_of(history, seconds, job.digest), **extra}
-    stored = store.add(job.key, history, tables, note)
-    scores = stored.curves["scores"].get(history.primary, {"mean": [None]})
-    return Outcome(job.key, "done", seconds=seconds, score=scores["mean"][-1])
+    store.add(job.key, history, tables, note)
+    return Outcome(job.key, "done")
 
 
 def _built(job: Job) -> config.Experiment | Mapping[str, Any]:
@@ -152,18 +182,26 @@ def _built(job: Job) -> config.Experiment | Mapping[str, Any]:
     return arguments
 
 
-def _run(experiment: Any, folder: Path, checkpoints: Path) -> History:
+def _run(
+    experiment: Any, folder: Path, checkpoints: Path, is_stopped: Callable[[], bool]
+) -> History:
     """Train, with checkpoints in a folder and continuing from those in it."""
+
+    def stop(event: Event) -> None:
+        if event.kind == "start" and is_stopped():
+            raise KeyboardInterrupt
+
     if isinstance(experiment, config.Experiment):
         rounds = experiment.options["rounds"]
         saving = replace(experiment.options["saving"], models=False, final=False)
         experiment = replace(experiment, options={**experiment.options, "saving": saving})
         how = {"progress": False, "folder": checkpoints, "resume": True}
-        return experiment.run(**how, callbacks=[Reporter(folder, rounds)])
+        return experiment.run(**how, callbacks=[stop, Reporter(folder, rounds)])
     saving: Saving = as_saving(experiment.get("saving"))
+    own = [stop, Reporter(folder, experiment["rounds"])]
     changed = {
         "saving": replace(saving, folder=checkpoints, resume=True, models=False, final=False),
-        "callbacks": [*experiment.get("callbacks", ()), Reporter(folder, experiment["rounds"])],
+        "callbacks": [*experiment.get("callbacks", ()), *own],
         "progress": False,
     }
     return topofl.run(**{**experiment, **changed})
@@ -182,10 +220,18 @@ def _line(error: BaseException) -> str:
     return f"{type(error).__name__}{': ' * bool(text)}{text}"
 
 
-def _is_of_writing(error: OSError) -> bool:
-    """Return whether a disk is full or cannot be written to, which is no fault of the run."""
-    numbers = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)
-    return error.errno in numbers or isinstance(error, PermissionError)
+def _is_of_writing(error: OSError, root: Path) -> bool:
+    """Return whether the store is on a full or broken disk, which is no fault of the run.
+
+    Errors name no file if it was open already. Only a full disk is then known to be the store's,
+    the one place to which runs write.
+    """
+    full = (errno.ENOSPC, errno.EDQUOT)
+    if not isinstance(error.filename, str | bytes):
+        return error.errno in full
+    numbers = (*full, errno.EROFS, errno.EIO, errno.ESTALE, errno.EACCES, errno.EPERM)
+    place = Path(os.fsdecode(error.filename)).resolve()
+    return error.errno in numbers and place.is_relative_to(root.resolve())
 
 
 def settings_of_call(arguments: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:

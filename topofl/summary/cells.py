@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from topofl._support.table import as_text
+from topofl.summary.verdicts import ROUNDING
 
 __all__ = ["Cell", "decimals_of", "rounded"]
 
@@ -58,6 +59,8 @@ def rounded(value: float, error: float, half: float | None = None) -> str:
     >>> rounded(0.812345, 0.0034, 0.0094), rounded(0.812345, math.nan)
     ('0.812 ± 0.009', '0.8123')
     """
+    if error <= ROUNDING * max(1.0, abs(value)):  # equal numbers whose mean was rounded
+        error, half = 0.0, 0.0 if half is not None and math.isfinite(half) else None
     if not math.isfinite(value):
         return "n/a" if math.isnan(value) else as_text(value)
     decimals = decimals_of(error)

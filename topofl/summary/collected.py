@@ -57,12 +57,23 @@ class Collected:
         return Curves.of([entry.curves["scores"][self.score][name] for entry in self.entries])
 
     def cost(self, name: str) -> Curves:
-        """Return ``"round"``, ``"bytes"``, ``"seconds"``; runs that lack it have no numbers."""
-        return Curves.of([entry.curves.get(name) or () for entry in self.entries])
+        """Return ``"round"``, ``"bytes"``, ``"seconds"``; runs that lack it have no numbers.
+
+        For scores before an exchange, the bytes of that exchange do not count.
+        """
+        rows = []
+        for entry in self.entries:
+            early = entry.curves.get("before_exchange", {})
+            is_early = name == "bytes" and self.score in early.get("scores", ())
+            rows.append((early if is_early else entry.curves).get(name) or ())
+        return Curves.of(rows)
 
     @cached_property
     def low_is_good(self) -> bool:
         """Whether low values of the score are good."""
+        known = {entry.curves.get("low_is_good", {}).get(self.score) for entry in self.entries}
+        if len(known) == 1 and None not in known:
+            return bool(*known)
         return goes_down(self.score, self.statistic("best"), self.statistic("worst"))
 
     @property

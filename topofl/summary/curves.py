@@ -117,7 +117,9 @@ def check_score(entries: Sequence[Entry], score: Any) -> str:
 
 
 def goes_down(score: str, best: Curves, worst: Curves) -> bool:
-    """Return whether low values of a score are good, by which of its extremes is called the best.
+    """Return whether low values are good, for runs that did not record it.
+
+    The sign of the difference between what is called the best and the worst node tells.
 
     If all nodes of all runs have equal scores, the name decides: losses and errors are low.
 

@@ -14,9 +14,10 @@ MISSING = "-"
 """Stands for a setting that a run does not have."""
 
 INCIDENTAL = {
-    *("compute.device", "compute.executor", "compute.chunk", "compute.workers", "run.progress"),
+    *("compute.device", "compute.executor", "compute.chunk", "run.progress"),
+    *("data.root", "data.cache", "data.verify"),
 }
-"""Settings that do not change results; neither do those of the table ``saving``."""
+"""Settings that change results by rounding at most; those of the table ``saving`` do not either."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +69,8 @@ class Settings:
     def default(self) -> list[str]:
         """Return the settings that vary and are no seeds; tables whose function varies as one."""
         names = [name for name in self.varying if not is_seed(name)]
-        tables = {table for table in self.tables if f"{table}.name" in names}
+        tables = [table for table in self.tables if f"{table}.name" in names]
+        tables.sort(key=len)  # the outermost table has all settings of those within
         return list(
             dict.fromkeys(
                 next((table for table in tables if name.startswith(f"{table}.")), name)

@@ -91,8 +91,7 @@ def entries_of(runs: Any) -> Sources:
     [{'name': 'ring', 'run.seed': 0}]
     """
     if isinstance(runs, Mapping):
-        entries = [entry for name, value in runs.items() for entry in _named(name, value)]
-        found = Sources(tuple(entries), named=True)
+        found = Sources(tuple(_named(runs)), named=True)
     else:
         single = str | os.PathLike | RunStore | Sweep | History
         items = [runs] if isinstance(runs, single) else runs
@@ -173,21 +172,38 @@ def _of_history(history: History, name: str) -> Entry:
     return Entry(name, _of_meta(history.meta), curves_of(history), lambda: history)
 
 
-def _named(name: Any, value: Any) -> Iterator[Entry]:
-    """Yield the runs of a name; their seeds if these differ, else their positions."""
-    text = name if isinstance(name, str) else shown(name)
+def _named(runs: Mapping[Any, Any]) -> Iterator[Entry]:
+    """Yield the runs of all names, with their seeds or, if no name has distinct ones, positions.
+
+    Raises
+    ------
+    ValueError
+        If some names have distinct seeds and others do not, so that runs cannot be paired.
+    """
+    histories = {name: _histories(name, value) for name, value in runs.items()}
+    seeds = {name: [_seed(one) for one in own] for name, own in histories.items()}
+    unclear = [n for n, own in seeds.items() if None in own or len(set(own)) < len(own)]
+    if unclear and len(unclear) < len(seeds):
+        raise ValueError(
+            f"`runs[{shown(unclear[0])}]` must have a different seed for each run, as other names "
+            f"have, got {shown(seeds[unclear[0]])}; leave copies out"
+        )
+    for name, own in histories.items():
+        text = name if isinstance(name, str) else shown(name)
+        for seed, one in zip(range(len(own)) if unclear else seeds[name], own, strict=True):
+            curves = curves_of(one) if isinstance(one, History) else one.curves
+            settings = {"name": text, "run.seed": seed}
+            yield Entry(f"{text}, seed {seed}", settings, curves, _loader(one))
+
+
+def _histories(name: Any, value: Any) -> list[History | StoredRun]:
+    """Return the runs of a name, or raise ``TypeError``."""
     message = f"`runs[{shown(name)}]` must be a History or a list of them, got {shown(value)}"
-    histories = _items([value] if isinstance(value, History | StoredRun) else value, message)
-    for one in histories:
+    found = _items([value] if isinstance(value, History | StoredRun) else value, message)
+    for one in found:
         if not isinstance(one, History | StoredRun):
             raise TypeError(f"`runs[{shown(name)}]` must contain histories, got {shown(one)}")
-    seeds = [_seed(one) for one in histories]
-    if None in seeds or len(set(seeds)) < len(seeds):
-        seeds = list(range(len(histories)))
-    for seed, one in zip(seeds, histories, strict=True):
-        curves = curves_of(one) if isinstance(one, History) else one.curves
-        settings = {"name": text, "run.seed": seed}
-        yield Entry(f"{text}, seed {seed}", settings, curves, _loader(one))
+    return found
 
 
 def _seed(run: History | StoredRun) -> Any:

@@ -24,6 +24,8 @@ def summarize(
 ) -> Summary:
     """Return means with intervals over the seeds of each group of runs, and paired differences.
 
+    See the page :doc:`Many runs </docs/many-runs>`.
+
     Parameters
     ----------
     runs

@@ -12,6 +12,7 @@ __all__ = [
     "CONFIDENCE",
     "FAILS",
     "HOLDS",
+    "ROUNDING",
     "UNDECIDED",
     "as_numbers",
     "mean_interval",

@@ -79,6 +79,8 @@ class Task:
     (b, ...) are what the model returns for b examples, and targets (b, ...) are those of the
     dataset, in its own dtype (floating-point targets in that of the run).
 
+    See the page :doc:`Write your own task </docs/write-your-own-task>`.
+
     Parameters
     ----------
     name

@@ -2,7 +2,7 @@
 
 ``__all__`` lists the generators only. :data:`GENERATORS` holds the family and the examples that
 each generator declares next to its function; tests, reports, the gallery and the command line read
-these declarations. Operations on graphs (:mod:`topofl.topologies.operations`) are here too.
+these declarations. Operations on graphs (``topofl.topologies.operations``) are here too.
 
 ``recommend``, which ranks graphs for given data, is :func:`topofl.advice.recommend`. It uses
 metrics, which are in a lower layer than generators, so it is imported when it is first used.

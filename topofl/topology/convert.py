@@ -47,21 +47,24 @@ def as_topology(
     Node i of the result is client i of a run. ``nodes[i]`` is the label of node i in the given
     graph; without labels, nodes keep their numbers 0..n-1.
 
+    See the page :doc:`Your own data, model and graph </docs/tutorials/own-data-model-graph>`.
+
     Parameters
     ----------
     graph
-        * a Topology or TopologySequence (returned unchanged, or renamed); * ``nx.Graph`` or
-          ``nx.DiGraph``: labels, ``weight`` and direction are preserved. If the labels are 0..n-1,
-          added in any order, node i is the one labeled i. Other labels stay in the order of the
-          graph; * PyG ``Data``: ``edge_index`` and, if present, ``edge_weight`` (or a one-column
+        * a Topology or TopologySequence (returned unchanged, or renamed);
+        * ``nx.Graph`` or ``nx.DiGraph``: labels, ``weight`` and direction are preserved. If the
+          labels are 0..n-1, added in any order, node i is the one labeled i. Other labels stay in
+          the order of the graph;
+        * PyG ``Data``: ``edge_index`` and, if present, ``edge_weight`` (or a one-column
           ``edge_attr``). Nodes keep their order; the labels are ``n_id``, if present;
         * a square numpy array, nested list of n rows, torch tensor or scipy sparse matrix: entry
           [u, v] is the weight of the edge from u to v. (For a mixing matrix, whose rows are
-          receivers, use :meth:`MixingMatrix.support`.)
+          receivers, use :meth:`MixingMatrix.support`.);
         * an edge list of integer pairs, read as undirected; use :func:`from_edges` for directed
-          edges. Write a list of two pairs as tuples, since two rows of two numbers are a matrix; *
-          a callable ``t -> graph``: a time-varying sequence; * a list of graphs: a periodic
-          sequence.
+          edges. Write a list of two pairs as tuples, since two rows of two numbers are a matrix;
+        * a callable ``t -> graph``: a time-varying sequence;
+        * a list of graphs: a periodic sequence.
 
         All graphs of a sequence must have the same nodes. Nodes are matched by label and ordered as
         in the graph of round 0.

@@ -18,6 +18,8 @@ __all__ = ["TopologySequence"]
 class TopologySequence:
     """Graphs that change from round to round, on the same nodes.
 
+    See the page :doc:`Directed and changing graphs </docs/tutorials/directed-and-changing-graphs>`.
+
     Parameters
     ----------
     n

@@ -129,7 +129,7 @@ def test_without_locks_the_file_decides_and_numbers_that_are_used_again_do_not_d
     kill(process)
     dead = (tmp_path / lock.NAME).read_text()
     monkeypatch.setattr(lock.fcntl, "flock", no_locks)
-    for text in (dead, "", said(started="another boot 1")):
+    for text in (dead, "", said(started=f"{processes._boot()} 1")):
         (tmp_path / lock.NAME).write_text(text)
         with (
             locked(tmp_path),
@@ -139,9 +139,13 @@ def test_without_locks_the_file_decides_and_numbers_that_are_used_again_do_not_d
     (tmp_path / lock.NAME).write_text(said(space="pid:[1]"))
     with pytest.raises(BlockingIOError, match="in use by process"):
         lock.Lock(tmp_path, "checkpoint").hold()
+    # a restart of this host, or another machine with its name
+    (tmp_path / lock.NAME).write_text(said(started="another-boot 1"))
+    with pytest.raises(BlockingIOError, match=r"cannot see whether it is still running; if it"):
+        lock.Lock(tmp_path, "checkpoint").hold()
 
 
-@pytest.mark.parametrize("started", [None, "x"])
+@pytest.mark.parametrize("started", [None, f"{processes._boot()} 1"])
 def test_where_the_system_does_not_tell_when_processes_start(tmp_path, monkeypatch, started):
     monkeypatch.setattr(lock.fcntl, "flock", no_locks)
     monkeypatch.setattr(processes, "start_time", lambda pid: None)

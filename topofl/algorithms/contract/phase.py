@@ -29,6 +29,8 @@ class Phase(NamedTuple):
     or examples to evaluate models on. Before a run, the first rounds are played on models that have
     shapes but no values, which shows its needs; see :class:`topofl.algorithms.Round`.
 
+    See the page :doc:`Write your own method </docs/write-your-own-method>`.
+
     Attributes
     ----------
     init

@@ -1,5 +1,6 @@
 """D-SGD with Clique Averaging, from the D-Cliques paper."""
 
+from topofl._support.check import check_int
 from topofl.algorithms.contract.local import sgd_descent, train
 from topofl.algorithms.contract.needs import Need, needing, undirected
 from topofl.algorithms.contract.phase import Algorithm, chain
@@ -32,6 +33,8 @@ def clique_averaging(lr: Rate, *, batch_size: int = 128, momentum: float = 0.0) 
     step. The topology must have ``groups``, as that of :func:`topofl.topologies.dcliques`; if edges
     inside a clique are missing, a node averages over the members from which it still receives.
 
+    See the page :doc:`D-Cliques, from paper to code </docs/papers/dcliques>`.
+
     Parameters
     ----------
     lr, batch_size, momentum
@@ -62,7 +65,9 @@ def clique_averaging(lr: Rate, *, batch_size: int = 128, momentum: float = 0.0) 
     return chain(
         "clique_averaging",
         local=train(
-            sgd_descent(lr, momentum=momentum), batch_size=batch_size, gradient=within_groups
+            sgd_descent(lr, momentum=momentum),
+            batch_size=check_int("batch_size", batch_size, minimum=1),
+            gradient=within_groups,
         ),
         exchange=gossip(),
     )

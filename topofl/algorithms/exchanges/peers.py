@@ -60,6 +60,8 @@ class Choice(NamedTuple):
 class Policy(NamedTuple):
     """A rule by which nodes choose the peers from which they receive.
 
+    See the page :doc:`Write a policy </docs/how-to/write-a-policy>`.
+
     Attributes
     ----------
     choose

@@ -60,7 +60,7 @@ def scored_peers(
 
     The score of peer j for node i is high if i's model has a large loss on j's data, if their heads
     are similar, and if i has not received from j for many rounds; see
-    :func:`topofl.algorithms.exchanges.scored.scores`. The loss of a peer that was never tried
+    ``topofl.algorithms.exchanges.scored.scores``. The loss of a peer that was never tried
     counts as infinite, so that with ``loss_refresh="selected"`` every peer is chosen once, in
     random order, before any is chosen again. Ties are broken at random. Peers whose score is NaN,
     because one of the two models diverged, come last.
@@ -76,7 +76,7 @@ def scored_peers(
         Receive only from peers with scores above it: from the `k` best of them, with ``k=None``
         from all; None: from peers of any score.
     standardize, alpha, recency_rate, cost, header_sign
-        As in :func:`topofl.algorithms.exchanges.scored.scores`. With ``standardize=False``,
+        As in ``topofl.algorithms.exchanges.scored.scores``. With ``standardize=False``,
         ``alpha=1`` and ``cost=2`` the terms are those of the paper's formula, whatever their units.
     loss_refresh
         The losses that the later phase refreshes, ``"selected"`` or ``"all"``; ``"none"``: there is

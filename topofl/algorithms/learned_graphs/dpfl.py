@@ -49,6 +49,8 @@ def dpfl(
     including those for validation, which are not counted here. If every node holds out the same
     fraction, 20 % in the paper, the weights are equal up to rounding to whole examples.
 
+    See the page :doc:`DPFL, from paper to code </docs/papers/dpfl>`.
+
     Parameters
     ----------
     lr, batch_size, momentum, lr_decay, weight_decay, clip

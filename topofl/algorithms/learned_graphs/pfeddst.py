@@ -49,7 +49,7 @@ def pfeddst(
 
     where ``s`` scales a term to [0, 1] over the peers of node i for which it is known: the smallest
     becomes 0, the largest 1, and a term that is equal for all peers is 0 (see
-    :func:`topofl.algorithms.exchanges.scored.scores`). The paper has no such scaling, but it does
+    ``topofl.algorithms.exchanges.scored.scores``). The paper has no such scaling, but it does
     not give values of `alpha`, `recency_rate` (lambda) and `cost` (c) either. Without the scaling,
     losses, which differ by whole units, outweigh cosines, which differ by hundredths, and the
     preference for similar peers has no effect. ``standardize=False, alpha=1, cost=2`` gives the
@@ -64,6 +64,8 @@ def pfeddst(
     An optional topology restricts from which nodes each can receive. ``history.mixings`` holds the
     chosen graphs. A node receives the heads of all its peers and the extractors of the chosen ones;
     to refresh a loss, it sends its whole model to that peer and receives a number.
+
+    See the page :doc:`PFedDST, from paper to code </docs/papers/pfeddst>`.
 
     Parameters
     ----------

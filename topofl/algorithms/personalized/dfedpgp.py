@@ -36,6 +36,8 @@ def dfedpgp(
             (columns of P sum to 1)
         pull:  u_i <- sum_j W[i, j] u_j  (rows of W sum to 1)
 
+    See the page :doc:`DFedPGP, from paper to code </docs/papers/dfedpgp>`.
+
     Parameters
     ----------
     lr, head_lr

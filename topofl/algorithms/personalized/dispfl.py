@@ -45,7 +45,7 @@ def dispfl(
     weights start at 0.
 
     Every parameter tensor, including biases, is a layer with a fixed number of ones, see
-    :func:`topofl.algorithms.exchanges.masks.erk_densities`. Masks are drawn at random at the start
+    ``topofl.algorithms.exchanges.masks.erk_densities``. Masks are drawn at random at the start
     of the first round; an evaluation before it is of the dense models. All neighbors have equal
     weights, whatever the run's `mixing`; the paper's graphs are ``topologies.random_in(n, k=10,
     seed=...)``. A message holds the weights in the mask, and one bit per parameter for the mask

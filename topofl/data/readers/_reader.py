@@ -14,7 +14,7 @@ READERS: dict[str, Callable[..., Dataset]] = {}
 
 
 def reader(function: Callable[P, Dataset]) -> Callable[P, Dataset]:
-    """Register a function that returns a Dataset in :data:`READERS`, and return it.
+    """Register a function that returns a Dataset in ``READERS``, and return it.
 
     Specs, TOML files, ``topofl list dataset`` and the tests of bad paths and random calls find
     readers in this registry. A reader whose first parameter is `root` reads files in or below that

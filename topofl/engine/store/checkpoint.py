@@ -29,6 +29,7 @@ __all__ = [
     "FORMAT",
     "OURS",
     "Checkpoint",
+    "ResumeError",
     "check_tensors",
     "checkpoint_to_resume",
     "checksum_of",
@@ -36,6 +37,7 @@ __all__ = [
     "newest_checkpoint",
     "newest_round",
     "reserved_folder",
+    "resuming",
     "rounds_in",
     "state_path",
 ]
@@ -152,6 +154,19 @@ def check_tensors(path: Path, state: Mapping[str, Any]) -> None:
 
 _TABLES = ("rounds", "evaluations", "used", "matrices")
 """Parts of the recorder's state that contain tensors."""
+
+
+class ResumeError(ValueError):
+    """A run cannot continue from the checkpoints in its folder."""
+
+
+@contextmanager
+def resuming() -> Iterator[None]:
+    """Turn every ``ValueError`` about checkpoints into a :class:`ResumeError`."""
+    try:
+        yield
+    except ValueError as error:
+        raise ResumeError(*error.args) from error
 
 
 class _DamagedError(ValueError):

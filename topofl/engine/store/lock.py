@@ -4,8 +4,9 @@ It is a lock of the operating system (``flock``; on Windows a locked byte) on th
 ``.topofl.lock`` in the folder. SIGKILL therefore leaves nothing to clean up: the next process finds
 the file, but no lock. The file identifies the holder by process number, host, and start time, which
 differs from that of a later process with the same number. It decides where the lock alone cannot (a
-child that inherited the lock, a file system without locks). A lock from another host is never taken
-over: its file must be removed manually. A file of this name that topofl did not write is neither
+child that inherited the lock, a file system without locks). A lock from another host, and without
+locks of the system one from before a restart of this host, is never taken over: its file must be
+removed manually. A file of this name that topofl did not write is neither
 followed, nor changed, nor removed.
 """
 
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from topofl._support.processes import identity, is_dead
+from topofl._support.processes import identity, is_dead, is_of_this_boot
 from topofl._support.text import printable
 
 try:
@@ -159,7 +160,8 @@ def _acquire(path: Path, argument: str) -> int:
     same_host = holder.get("host") in (None, socket.gethostname())
     if not (free and same_host):
         os.close(descriptor)
-        raise BlockingIOError(_in_use_by(path, argument, holder, same_host))
+        is_here = same_host and (not holder or is_of_this_boot(holder))
+        raise BlockingIOError(_in_use_by(path, argument, holder, is_here))
     os.ftruncate(descriptor, 0)
     os.lseek(descriptor, 0, os.SEEK_SET)
     os.write(descriptor, json.dumps(identity()).encode())
@@ -249,12 +251,12 @@ def _foreign_file(path: Path) -> str:
     )
 
 
-def _in_use_by(path: Path, argument: str, holder: dict[str, Any], same_host: bool) -> str:
+def _in_use_by(path: Path, argument: str, holder: dict[str, Any], is_here: bool) -> str:
     """Return the message for a folder that another process uses, or may still use."""
     user = (
         f"process {holder['pid']} on {printable(holder['host'])}" if holder else "another process"
     )
-    if same_host:
+    if is_here:
         return (
             f"`{argument}` must be a folder that no other run is using, {path.parent} is in use by "
             f"{user}; wait until it ends, or use another folder"

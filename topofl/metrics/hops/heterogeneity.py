@@ -62,6 +62,8 @@ def neighborhood_heterogeneity(
     hops it is the heterogeneity H_K that gradients of the last K rounds leave between models, which
     ranks graphs by how fast decentralized learning converges on these data.
 
+    See the page :doc:`What predicts convergence </docs/what-predicts-convergence>`.
+
     Parameters
     ----------
     x

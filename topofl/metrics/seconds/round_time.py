@@ -123,8 +123,9 @@ class RoundTime:
 
     @property
     def bound(self) -> str:
-        """The largest part: ``"compute"``, ``"latency"`` or ``"transfer"`` (bandwidth)."""
-        return max(self._parts, key=lambda name: self._parts[name])
+        """The largest part: ``"compute"``, ``"latency"`` or ``"transfer"``, the first of equals."""
+        parts = self._parts
+        return max(parts, key=lambda name: float(f"{parts[name]:.9e}"))  # ties up to rounding
 
     @property
     def elapsed(self) -> np.ndarray:

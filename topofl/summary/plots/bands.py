@@ -92,7 +92,9 @@ def plot_bands(
     curves, places = collected.statistic("mean"), collected.cost(column)
     members = [np.flatnonzero(collected.group_of == k) for k in range(len(collected.groups))]
     lines = [_line([(places[r] / unit, curves[r]) for r in own.tolist()], band) for own in members]
-    note = f"{xlabel}\n(mean over runs; {BANDS[band]})"
+    ends = [{float(places[r][-1]) for r in own.tolist()} for own in members]
+    until = " until the first one ends" if any(len(own) > 1 for own in ends) else ""
+    note = f"{xlabel}\n(mean over runs{until}; {BANDS[band]})"
     return draw_lines(collected, lines, ax, note, _name(collected.score))
 
 
@@ -113,9 +115,13 @@ def _name(score: str) -> str:
 
 
 def _line(curves: Sequence[tuple[np.ndarray, np.ndarray]], band: str) -> Line:
-    """Return mean and band of curves, given as x and y each."""
+    """Return mean and band of curves, given as x and y each, up to where the first one ends.
+
+    Beyond that, a mean would be over those runs only that take longer or send more.
+    """
     known = [(x[~np.isnan(y)], y[~np.isnan(y)]) for x, y in curves]
     x = np.unique(np.concatenate([x for x, _ in known]))
+    x = x[x <= min((own[-1] for own, _ in known if len(own)), default=np.inf)]
     if not len(x):
         return Line(*[np.full(1, np.nan)] * 4)
     if len(x) > GRID_LIMIT:

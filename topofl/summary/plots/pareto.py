@@ -90,16 +90,16 @@ def front_of(costs: np.ndarray, scores: np.ndarray, low_is_good: bool) -> np.nda
 
     Examples
     --------
-    >>> front_of(np.array([1.0, 2.0, 3.0]), np.array([0.6, 0.5, 0.8]), False).tolist()
-    [0, 2]
+    >>> front_of(np.array([1.0, 2.0, 3.0, 3.0]), np.array([0.6, 0.5, 0.8, 0.8]), False).tolist()
+    [0, 2, 3]
     """
     good = np.where(np.isnan(scores), np.inf, scores if low_is_good else -scores)
     found: list[int] = []
-    best = np.inf
+    last = (np.inf, np.inf)
     for k in np.lexsort((good, costs)).tolist():
-        if good[k] < best:
+        if good[k] < last[1] or (costs[k], good[k]) == last:  # of equal groups, none is dominated
             found.append(k)
-            best = good[k]
+            last = (costs[k], good[k])
     return np.array(found, dtype=np.int64)
 
 

@@ -80,6 +80,8 @@ def dcliques(
     the complete graph. For 10,000 cliques, fully_connected would need 50 million edges between them
     and is refused; the other schemes take seconds.
 
+    See the page :doc:`D-Cliques, from paper to code </docs/papers/dcliques>`.
+
     Parameters
     ----------
     label_counts
