@@ -209,7 +209,8 @@ ROOMS = {
         "over_rounds plots",
     ],
     "summary": [
-        "verdicts cells sources settings",
+        "verdicts sources settings",
+        "cells",
         *("curves statistics", "collected", "targets pairs", "plots", "tables", "summarize"),
     ],
     "runs": [
