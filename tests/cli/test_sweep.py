@@ -1,10 +1,12 @@
 """``topofl sweep`` and ``topofl runs``."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+from topofl import cli
 from topofl.cli import main
 from topofl.runs import RunStore
 
@@ -94,3 +96,9 @@ def test_wrong_commands_on_stores(base, capsys):
         assert main(["runs", "store", *words]) == 2
         assert match in capsys.readouterr().err
     assert len(RunStore(Path("store")).runs()) == 1
+
+
+def test_an_interruption_before_the_engine_is_there_does_not_import_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, "topofl.engine")
+    assert cli._how_to_continue(KeyboardInterrupt()) == "interrupted"
+    assert "topofl.engine" not in sys.modules
