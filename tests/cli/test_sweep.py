@@ -66,8 +66,10 @@ def test_points_of_a_file_and_random_points(base, capsys):
         (["--points", "base.toml"], "`--points` must be a JSON file"),
         (["--points", "base.toml", "--grid", "a=1"], "`--points` must be given without `--grid`"),
         (["--search", "3", "--shard", "1/2"], "`--search` must be given without `--shard`"),
-        (["--search", "3"], "`space` must have at least one key"),
-        (["--random", "3"], "`space` must have at least one key"),
+        (["--search", "3"], "give `--grid`"),
+        (["--random", "3"], "give `--grid`"),
+        (["--grid", "algorithm.lr=uniform(0.1,1)"], "draw points by --random K or --search K"),
+        (["--grid", "run.seed=1,2", "--seeds", "2"], "'run.seed'"),
         (["--vary", "rnu", "--seeds", "2"], "did you mean 'run'?"),
         (["--seeds", "0"], "`seeds` must be at least 1"),
         (["--shard", "3/2"], "`shard` must be between 1 and 2"),
@@ -102,3 +104,20 @@ def test_an_interruption_before_the_engine_is_there_does_not_import_it(monkeypat
     monkeypatch.delitem(sys.modules, "topofl.engine")
     assert cli._how_to_continue(KeyboardInterrupt()) == "interrupted"
     assert "topofl.engine" not in sys.modules
+
+
+def test_notes_say_what_was_trained_and_what_is_best(base, capsys):
+    words = ["sweep", base, "--grid", "algorithm.lr=0.00001,0.1", "--store", "s"]
+    assert main([*words, "--seeds", "2"]) == 0
+    assert "note: 4 runs are stored in s\n" in capsys.readouterr().err
+    assert main([*words, "--seeds", "2"]) == 0
+    assert "4 of 4 runs were stored already; nothing was trained" in capsys.readouterr().err
+    assert main(["sweep", base, "--store", "one"]) == 0
+    assert "note: 1 run is stored in one\n" in capsys.readouterr().err
+
+
+def test_a_search_says_which_point_is_best(base, capsys):
+    pytest.importorskip("optuna")
+    words = ["--grid", "algorithm.lr=0.00001,0.1", "--search", "4", "--seeds", "2"]
+    assert main(["sweep", base, *words, "--store", "s"]) == 0
+    assert "note: best: algorithm.lr=0.1, accuracy 0." in capsys.readouterr().err

@@ -31,3 +31,19 @@ def test_seeds_in_the_grid_are_not_replaced(tmp_path):
         sweep(BASE, {"run.seed": [1, 2]}, seeds=2, store=tmp_path)
     found = sweep(BASE, {"run.seed": [1, 2]}, seeds=1, vary=["data"], store=tmp_path)
     assert [run.settings["run.seed"] for run in found.runs] == [1, 2]
+
+
+def test_the_best_point_and_the_number_of_trained_runs(tmp_path):
+    grid = {"algorithm.lr": [1e-6, 0.1, 1e38]}
+    base = {**BASE, "run": {"rounds": 4}}
+    found = sweep(base, grid, seeds=2, store=tmp_path)
+    assert (len(found.runs), found.trained) == (4, 6)
+    best = found.best()
+    finals = [run.curves["scores"]["accuracy"]["mean"][-1] for run in found.runs]
+    assert best.values == {"algorithm.lr": 0.1}
+    assert (best.value, best.seeds) == (pytest.approx(sum(finals[2:]) / 2), 2)
+    assert found.best("loss").values == {"algorithm.lr": 0.1}
+    assert found.best("loss", low_is_good=False).values == {"algorithm.lr": 1e-6}
+    assert sweep(base, grid, seeds=2, store=tmp_path).trained == 0
+    with pytest.raises(ValueError, match="`score` must be"):
+        found.best("acuracy")
