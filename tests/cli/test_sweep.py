@@ -121,3 +121,32 @@ def test_a_search_says_which_point_is_best(base, capsys):
     words = ["--grid", "algorithm.lr=0.00001,0.1", "--search", "4", "--seeds", "2"]
     assert main(["sweep", base, *words, "--store", "s"]) == 0
     assert "note: best: algorithm.lr=0.1, accuracy 0." in capsys.readouterr().err
+
+
+def test_runs_are_listed_by_settings_with_short_names(base, capsys):
+    grid = ["--grid", "topology=star,ring", "algorithm.lr=0.1,0.5,1e38", "--seeds", "2"]
+    assert main(["sweep", base, *grid, "--set", "run.rounds=4", "--store", "s"]) == 1
+    capsys.readouterr()
+
+    def listed(*words):
+        assert main(["runs", "s", "--json", *words]) == 0
+        out, err = capsys.readouterr()
+        return json.loads(out), err
+
+    found, err = listed()
+    names = ("topology.name", "algorithm.lr", "run.seed")
+    order = [tuple(row[name] for name in names) for row in found]
+    assert order == [(a, b, c) for a in ("ring", "star") for b in (0.1, 0.5) for c in (0, 1)]
+    assert "note: 4 failed, see --failed" in err
+    failed, _ = listed("--failed")
+    assert [row["algorithm.lr"] for row in failed] == [1e38] * 4
+    assert not any("\n" in row["error"] for row in failed)
+    short, _ = listed("--where", "topology=ring", "lr=0.5", "--columns", "lr,topology")
+    assert [(row["topology.name"], row["algorithm.lr"]) for row in short] == [("ring", 0.5)] * 2
+    none, err = listed("--where", "topology.name=rng")
+    assert none == []
+    assert "no run has topology.name=rng, its values are ring, star; did you mean 'ring'?" in err
+    assert main(["compare", "s"]) == 2
+    assert "add --group-by" in capsys.readouterr().err
+    assert main(["compare", "s", "--group-by", "topology", "--kind", "heat_map"]) == 2
+    assert "`--kind` must come with --plot" in capsys.readouterr().err
