@@ -17,12 +17,12 @@ __all__ = ["check_column", "compare", "table_of_runs"]
 
 def compare(options: argparse.Namespace) -> None:
     """Print a table of saved runs, or of groups of them; with ``--plot``, draw their scores."""
-    if options.kind is not None and options.plot is None:
-        raise ValueError(
-            f"`--kind` must come with --plot, got --kind {options.kind} without; add --plot FILE, "
-            "as in --plot curves.pdf"
-        )
     if options.group_by is not None:
+        if options.kind is not None and options.plot is None:
+            raise ValueError(
+                f"`--kind` must come with --plot, got --kind {options.kind} without; add --plot FILE, "
+                "as in --plot curves.pdf"
+            )
         from topofl.cli.groups import compare_groups
 
         compare_groups(options)
