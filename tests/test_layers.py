@@ -180,9 +180,9 @@ ROOMS = {
     "engine": [
         "population mixer ledger recorder options attackers",
         "suggestions shorthands",
-        *("train", "dry_run", "evaluate", "checks", "setup", "memory", "state"),
+        *("train", "dry_run", "evaluate", "checks", "distributed", "setup", "memory", "state"),
         *("round_training round_exchanges", "rounds"),
-        *("store evaluation_stages", "active_run", "run"),
+        *("store evaluation_stages notices", "active_run", "evaluation_columns", "run"),
     ],
     "algorithms": [
         "contract",

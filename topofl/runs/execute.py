@@ -88,8 +88,8 @@ class Processes:
         return self._futures[slot]
 
     def __enter__(self) -> "Processes":
-        """Start all processes, which then get ready while the runs are planned."""
-        for slot in range(self.jobs):
+        """Start processes, which then get ready while the runs are planned."""
+        for slot in range(min(self.jobs, os.cpu_count() or 1)):  # the others start when used
             self._pool(slot)
         return self
 
