@@ -215,7 +215,7 @@ ROOMS = {
     ],
     "runs": [
         *("curves run cost records", "private datasets probe recorded", "stored", "work points"),
-        *("plan execute", "live", "sweep", "search dry clusters"),
+        *("plan execute", "best live", "sweep", "search dry clusters"),
     ],
     "topologies": ["_generator _common", "static", "cliques", "changing from_data operations"],
 }

@@ -106,6 +106,8 @@ def _report(error: BaseException, code: int) -> int:
 
 def _how_to_continue(stopped: KeyboardInterrupt) -> str:
     """Return the message about an interruption, with the command that resumes the run, if any."""
+    if "topofl.engine" not in sys.modules:  # it was interrupted while the library was imported
+        return str(stopped) or "interrupted"
     from topofl.cli.folders import is_finished
     from topofl.engine import Interrupted
 
