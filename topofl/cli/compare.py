@@ -20,8 +20,8 @@ def compare(options: argparse.Namespace) -> None:
     if options.group_by is not None:
         if options.kind is not None and options.plot is None:
             raise ValueError(
-                f"`--kind` must come with --plot, got --kind {options.kind} without; add --plot FILE, "
-                "as in --plot curves.pdf"
+                f"`--kind` must come with --plot, got --kind {options.kind} without; add --plot "
+                "FILE, as in --plot curves.pdf"
             )
         from topofl.cli.groups import compare_groups
 
