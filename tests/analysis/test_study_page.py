@@ -254,6 +254,35 @@ def test_the_printed_correlation_is_that_of_scipy(tab):
 
 
 @needs_browser
+def test_any_number_of_families_is_drawn_with_colors_and_markers_of_their_own(started, tmp_path):
+    families = [f"family_{k},of_specs={k}" for k in range(12)]
+    chosen = [*range(12), 12, 13]
+    table = replace(
+        cell("mine 60", "as configured", "as configured"),
+        graphs=[f"family_{k},of_specs={k},seed={k}" for k in chosen],
+        families=[families[k % 12] for k in chosen],
+    )
+    table.predictors["H_10"][3] = 0.0
+    resize(started, 1280)
+    started.visit(write_page([table], tmp_path / "many.html", spectra=False, draws=20))
+    wait(started, "document.body.dataset.ready === 'yes'")
+    assert started.run(f"{MARKS}.length") == len(chosen)
+    assert "undefined" not in started.run("document.body.innerText")
+    buttons = "document.querySelectorAll('[data-legend=family] .entry')"
+    look = "`${one.dataset.symbol} ${one.style.getPropertyValue('--own')}`"
+    looks = started.run(f"Array.from({buttons}, (one) => {look})")
+    assert len(set(looks)) == len(families)
+    assert all("undefined" not in one for one in looks)
+    colors = f"Array.from({MARKS}, (mark) => getComputedStyle(mark).fill)"
+    assert len(set(started.run(colors))) == 7
+    names = "document.querySelector('.names')"
+    assert started.run(f"{names}.scrollWidth") <= started.run(f"{names}.clientWidth")
+    edge = "document.querySelector('#scatter .background').getBoundingClientRect().left"
+    left = f"Math.min(...Array.from({MARKS}, (mark) => mark.getBoundingClientRect().left))"
+    assert started.run(left) > started.run(edge)
+
+
+@needs_browser
 def test_selects_work_by_the_keyboard_and_change_plot_and_correlation(tab):
     places = f"Array.from({MARKS}, (mark) => mark.getAttribute('transform'))"
     before = tab.run(places)

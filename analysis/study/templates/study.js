@@ -67,7 +67,11 @@
   const current = () => study.cells.find((cell) => cell.scenario === scenario.value && cell.partition === partition.value && cell.method === method.value);
 
   const families = study.families;
-  const color = (family) => families.indexOf(family);
+  const indexOf = (family) => families.indexOf(family);
+  function mark(button, family) {
+    button.dataset.symbol = LETTERS[markerOf(indexOf(family))];
+    button.style.setProperty("--own", colorOf(indexOf(family)));
+  }
 
   // Whether a cell is among those chosen by partition and number of nodes.
   const isCellLit = (cell) => (!pressed.partitions.size || pressed.partitions.has(cell.partition))
@@ -110,10 +114,7 @@
     const box = document.querySelector(`[data-legend=${kind}]`);
     for (const value of values) {
       const made = button(kind, String(value), typeof value === "number" ? value.toLocaleString("en-US") : value);
-      if (kind === "family") {
-        made.dataset.symbol = LETTERS[color(value)];
-        made.style.setProperty("--own", `var(--family-${color(value)})`);
-      }
+      if (kind === "family") mark(made, value);
       box.append(made);
     }
   }
@@ -153,8 +154,7 @@
       Object.assign(row.dataset, { graph: point.name, family: point.family });
       const head = Object.assign(document.createElement("th"), { scope: "row" });
       const name = button("graph", point.name, point.graph);
-      name.dataset.symbol = LETTERS[color(point.family)];
-      name.style.setProperty("--own", `var(--family-${color(point.family)})`);
+      mark(name, point.family);
       name.setAttribute("aria-label", `${point.graph}, ${point.family}`);
       head.append(name);
       row.append(head, ...[point.x, point.diverged ? null : point.y].map((value) => {
@@ -240,7 +240,7 @@
       const slow = `${(100 * shown.slow).toFixed(1)} % of the energy beyond \u00b1${shown.limit}`;
       figure.querySelector("figcaption").textContent = `${text(shown.degree)} neighbors, spectral gap ${text(shown.gap)}, H_1 ${text(shown.H_1)}, H_10 ${text(shown.H_10)}; ${slow}`;
       element("spectra-panels").append(figure);
-      await embed(figure.querySelector(".chart"), spectrumSpec(shown, top, color(shown.family), `Label energy over eigenvalues of ${shown.graph}: ${slow}.`));
+      await embed(figure.querySelector(".chart"), spectrumSpec(shown, top, colorOf(indexOf(shown.family)), `Label energy over eigenvalues of ${shown.graph}: ${slow}.`));
     }
   }
 

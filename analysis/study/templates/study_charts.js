@@ -2,6 +2,12 @@
 // Vega-Lite specifications. Colors are variables of the style sheet, which also knows dark mode and paper.
 const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right"];
 const LETTERS = ["\u25cf", "\u25a0", "\u25b2", "\u25c6", "\u271a", "\u25bc", "\u25b6"];
+
+// Color and marker of a family: both repeat, and the markers are shifted each time the colors begin again, so that the
+// pairs of 49 families differ.
+const colorOf = (k) => `var(--family-${k % SYMBOLS.length})`;
+const markerOf = (k) => (k + Math.floor(k / SYMBOLS.length)) % SYMBOLS.length;
+
 const CONFIG = {
   background: null,
   font: "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif",
@@ -26,10 +32,11 @@ function axis(field, title, values, small) {
   const positive = values.filter((value) => value > 1e-3 * top);
   const wide = Math.min(...values) >= 0 && positive.length && top / Math.min(...positive) > 30;
   const floor = 1e-3 * top;
+  const padding = small ? 4 : 10;  // pixels, so that no point lies on the frame
   const grid = small ? { tickCount: 3, labelFontSize: 10, grid: false } : { tickCount: 6 };
   return {
     field, type: "quantitative", title: small ? null : title,
-    scale: wide ? { type: "symlog", constant: floor, zero: false } : { zero: false, nice: true },
+    scale: wide ? { type: "symlog", constant: floor, zero: false, padding } : { zero: false, nice: true, padding },
     axis: wide
       ? { ...grid, values: ticks(values, floor), format: "~g", labelOverlap: true }
       : { ...grid, format: top >= 1e5 ? "~s" : "~g", labelOverlap: true },
@@ -41,8 +48,8 @@ function encoding(points, families, names, small) {
     x: axis("x", names.x, points.map((point) => point.x), small),
     y: axis("y", names.y, points.map((point) => point.y), small),
     color: { field: "family", type: "nominal", legend: null,
-      scale: { domain: families, range: families.map((_, k) => `var(--family-${k})`) } },
-    shape: { field: "family", type: "nominal", legend: null, scale: { domain: families, range: SYMBOLS } },
+      scale: { domain: families, range: families.map((_, k) => colorOf(k)) } },
+    shape: { field: "family", type: "nominal", legend: null, scale: { domain: families, range: families.map((_, k) => SYMBOLS[markerOf(k)]) } },
     opacity: { condition: { test: "!lit || lit[datum.key]", value: 0.9 }, value: 0.12 },
     description: { field: "said", type: "nominal" },
     tooltip: [
@@ -76,7 +83,7 @@ function spectrumSpec(shown, top, color, description) {
   return {
     width: "container", height: 150, autosize: { type: "fit-x", contains: "padding" }, config: CONFIG, description,
     data: { values },
-    mark: { type: "bar", color: `var(--family-${color})`, aria: false },
+    mark: { type: "bar", color, aria: false },
     encoding: {
       x: { field: "low", type: "quantitative", bin: "binned", title: "eigenvalue", scale: { domain: [-1, 1] }, axis: { values: [-1, -0.5, 0, 0.5, 1], grid: false, format: "~g" } },
       x2: { field: "high" },
