@@ -54,6 +54,9 @@ def study(options: argparse.Namespace) -> None:
     if options.minutes < 0:
         raise ValueError(f"`--minutes` must be at least 0, got {options.minutes:g}")
     source, scenarios = _chosen(options)
+    if options.out is None:
+        own = () if source.config is None else (source.config.stem,)
+        options.out = Path("out", "study", *own)
     if options.dry_run:
         _print_plan(scenarios, source, options)
         return
@@ -138,6 +141,6 @@ def _parser() -> argparse.ArgumentParser:
         help="also fit rivals, on graphs that are kept in this folder",
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("out", "study"), help="folder (default out/study)"
+        "--out", type=Path, help="folder (default out/study, of CONFIG.toml out/study/CONFIG)"
     )
     return parser

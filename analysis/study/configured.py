@@ -58,7 +58,7 @@ def configured_scenarios(path: Path) -> Mapping[str, Scenario]:
         partitions = ["shards,per_node=1", "dirichlet_per_client,alpha=0.1"]  # default: of [data]
         algorithms = ["dsgd,batch_size=8", "dsgt,batch_size=8"]  # default: [algorithm]
         seeds = [0, 1, 2]
-        rates = [0.05, 0.1, 0.2]  # of which the best on one graph is used
+        rates = [0.05, 0.1, 0.2]  # the best on one graph is used; default: [algorithm]
 
     Raises
     ------
@@ -104,11 +104,17 @@ def _scenarios(contents: Mapping[str, Any], name: str) -> Mapping[str, Scenario]
         methods=methods,
         seeds=tuple(study.get("seeds", [0, 1, 2])),
         graphs=_graphs(study.get("graphs")),
-        rates=tuple(study.get("rates", RATES)),
+        rates=tuple(study.get("rates", _rates(tables))),
         settings=json.dumps(tables, sort_keys=True, default=str),
     )
     _build_all(scenario, own_graphs="graphs" in study)
     return {scenario.name: scenario}
+
+
+def _rates(tables: Mapping[str, Any]) -> Sequence[float]:
+    """Return the learning rate of ``[algorithm]``, or those of our study if it has none."""
+    lr = tables["algorithm"].get("lr")
+    return [lr] if _is_rate(lr) else RATES
 
 
 def _often_evaluated(tables: Mapping[str, Any]) -> dict[str, Any]:

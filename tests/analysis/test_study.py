@@ -564,3 +564,9 @@ def test_numbers_after_a_line_that_was_cut_off_are_kept(tmp_path):
     again = Records(tmp_path, described)
     assert [again.prediction(cell) for cell in cells] == [{"n": 0}, {"n": 1}, {"n": 2}]
     assert file.read_text().count("\n") == 4
+
+
+def test_the_configured_rate_is_used_where_no_rates_are_tried(tmp_path):
+    config = tmp_path / "small.toml"
+    config.write_text(CONFIG.replace("rates = [0.1, 0.2]\n", "").replace("lr = 0.1", "lr = 0.3"))
+    assert configured_scenarios(config)["small"].rates == (0.3,)
