@@ -227,6 +227,17 @@ def test_nodes_are_the_owners_of_a_graph_in_its_order():
     assert clients.name == "natural(arrays, n=2, owners given, min_size=2)"
 
 
+def test_names_alike_are_sought_for_an_unknown_owner_only(monkeypatch):
+    dataset = data.from_arrays(X, [0, 1] * 4, owners=[f"id{k}" for k in range(8)])
+    sought = []
+    monkeypatch.setattr("difflib.get_close_matches", lambda word, *_, **__: sought.append(word))
+    data.natural(dataset, owners=dataset.owner_names, min_size=1, seed=0)
+    assert sought == []
+    with pytest.raises(ValueError, match="got 'id8'; they are"):
+        data.natural(dataset, owners=["id0", "id8"], min_size=1, seed=0)
+    assert sought == ["id8"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [

@@ -7,6 +7,7 @@ import numpy as np
 
 from topofl._support.check import check_int, check_sequence, did_you_mean, shown
 from topofl._support.seeding import stream
+from topofl.data._labels import repeated
 from topofl.data.dataset import Dataset
 from topofl.data.partition import Partition, check_dataset
 
@@ -142,14 +143,14 @@ def _given(
             f"`owners` must be at least one, and as many as `n` if it is given, got {len(given)} "
             f"and n={n}; leave `n` out"
         )
+    if twice := repeated(given):
+        raise ValueError(f"`owners` must differ, got {twice[0]!r} twice; name every owner once")
     for owner in given:
-        hint = did_you_mean(owner, names) or f"; they are {shown(list(names))}"
         if owner not in place:
+            hint = did_you_mean(owner, names) or f"; they are {shown(list(names))}"
             raise ValueError(
                 f"`owners` must be owners of examples in {dataset.name}, got {owner!r}{hint}"
             )
-        if given.count(owner) > 1:
-            raise ValueError(f"`owners` must differ, got {owner!r} twice; name every owner once")
         if sizes[place[owner]] < least:
             raise ValueError(
                 f"`owners` must have min_size={min_size} training examples each, {owner!r} has "
