@@ -5,6 +5,7 @@ import enum
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
+import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
@@ -218,13 +219,31 @@ def test_plots_and_messages_name_the_classes():
         data.pathological(rare, 4, classes_per_node=2, seed=0)
 
 
-def test_nodes_are_the_owners_of_a_graph_in_its_order():
-    dataset = data.from_arrays(X, [0, 1] * 4, owners=["a", "a", "b", "b", "c", "c", "c", "c"])
-    graph = topofl.as_topology(topologies.path(2).to_networkx(), name="p")
-    assert graph.nodes == ()
+LETTERS = ["a", "a", "b", "b", "c", "c", "c", "c"]
+
+
+def test_owners_become_nodes_in_the_given_order():
+    dataset = data.from_arrays(X, [0, 1] * 4, owners=LETTERS)
     clients = data.natural(dataset, owners=["c", "a"], min_size=2, seed=0)
     assert [own.tolist() for own in clients.train] == [[4, 5, 6, 7], [0, 1]]
     assert clients.name == "natural(arrays, n=2, owners given, min_size=2)"
+
+
+def test_nodes_are_the_owners_of_a_graph_in_its_order():
+    dataset = data.from_arrays(X, [0, 1] * 4, owners=LETTERS)
+    graph = topofl.as_topology(nx.Graph([("c", "a"), ("a", "b")]))
+    clients = data.natural(dataset, owners=graph.nodes, min_size=2, seed=0)
+    assert [own.tolist() for own in clients.train] == [[4, 5, 6, 7], [0, 1], [2, 3]]
+
+
+def test_nodes_of_a_numbered_graph_are_the_owners_in_sorted_order():
+    graph = topofl.as_topology(topologies.path(2).to_networkx(), name="p")
+    assert graph.nodes == ()
+    dataset = data.from_arrays(X, [0, 1] * 4, owners=[1, 1, 0, 0] * 2)
+    with pytest.raises(ValueError, match="got none; leave `owners` out; labels 0..n-1 keep the"):
+        data.natural(dataset, owners=graph.nodes, min_size=1, seed=0)
+    clients = data.natural(dataset, min_size=1, seed=0)
+    assert [own.tolist() for own in clients.train] == [[2, 3, 6, 7], [0, 1, 4, 5]]
 
 
 def test_names_alike_are_sought_for_an_unknown_owner_only(monkeypatch):
@@ -252,7 +271,7 @@ def test_names_alike_are_sought_for_an_unknown_owner_only(monkeypatch):
     ],
 )
 def test_natural_refuses_owners(arguments, match):
-    dataset = data.from_arrays(X, [0, 1] * 4, owners=["a", "a", "b", "b", "c", "c", "c", "c"])
+    dataset = data.from_arrays(X, [0, 1] * 4, owners=LETTERS)
     with pytest.raises(ValueError, match=match):
         data.natural(dataset, seed=0, **{"min_size": 1, **arguments})
 

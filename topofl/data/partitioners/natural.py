@@ -43,7 +43,8 @@ def natural(
     owners
         The owners that become nodes, in this order: names of ``dataset.owner_names``, or numbers if
         owners have no names. With the labels of a graph, ``topology.nodes``, every owner is its
-        node of the graph. None: all, in sorted order, or `n` of them.
+        node of the graph; these are ``()`` for a graph with labels 0..n-1, whose order is the sorted
+        one. None: all, in sorted order, or `n` of them.
 
     Returns
     -------
@@ -58,8 +59,8 @@ def natural(
         If `dataset` is not a Dataset, or a number is not an integer.
     ValueError
         If the dataset has no `owners`, or fewer than `n` owners have `min_size` training examples
-        (the message says how many do); if one of the given `owners` has fewer, is unknown, or
-        occurs twice.
+        (the message says how many do); if the given `owners` are empty, or one of them has fewer,
+        is unknown, or occurs twice.
 
     See Also
     --------
@@ -138,10 +139,15 @@ def _given(
     given = [str(owner) for owner in check_sequence("owners", owners, "names of owners")]
     least = check_int("min_size", min_size, minimum=1)
     n = None if n is None else check_int("n", n, minimum=1)
-    if not given or n not in (None, len(given)):
+    if not given:  # as the nodes of a graph without labels of its own
         raise ValueError(
-            f"`owners` must be at least one, and as many as `n` if it is given, got {len(given)} "
-            f"and n={n}; leave `n` out"
+            "`owners` must be at least one owner, got none; leave `owners` out; labels 0..n-1 keep "
+            "the sorted order"
+        )
+    if n not in (None, len(given)):
+        raise ValueError(
+            f"`owners` must be as many as `n` if it is given, got {len(given)} and n={n}; leave "
+            "`n` out"
         )
     if twice := repeated(given):
         raise ValueError(f"`owners` must differ, got {twice[0]!r} twice; name every owner once")
