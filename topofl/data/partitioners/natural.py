@@ -43,8 +43,8 @@ def natural(
     owners
         The owners that become nodes, in this order: names of ``dataset.owner_names``, or numbers if
         owners have no names. With the labels of a graph, ``topology.nodes``, every owner is its
-        node of the graph; these are ``()`` for a graph with labels 0..n-1, whose order is the sorted
-        one. None: all, in sorted order, or `n` of them.
+        node of the graph; these are ``()`` for a graph with labels 0..n-1, whose order is sorted.
+        None: all, in sorted order, or `n` of them.
 
     Returns
     -------

@@ -1,14 +1,14 @@
 """Datasets from the columns of a table: a CSV file, a data frame, a Hugging Face dataset."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from topofl._support.check import check_sequence, did_you_mean, shown
 from topofl.data._labels import as_classes, as_names, is_missing, rows_of
-from topofl.data.arrays import check_trained, from_arrays
+from topofl.data.arrays import as_dataset, check_trained
 from topofl.data.dataset import Dataset
 from topofl.data.readers._cells import as_examples, as_numbers, is_array, present
 
@@ -178,16 +178,16 @@ def dataset_of(
     labels = None
     if roles.label is not None:
         labels, names = _classes(every, roles.label, names)
-    found = from_arrays(
+    found = as_dataset(
         _features(every, roles.features),
         labels,
         targets=None if roles.target is None else _targets(every, roles.target),
         n_classes=None if names is None else len(names),
+        spare_names=names,
         owners=None if roles.owner is None else _cells(every, roles.owner),
         **(dict(fractions) | masks),
         **settings,
     )
-    found = replace(found, class_names=names)
     check_trained("label", found)
     return found
 
