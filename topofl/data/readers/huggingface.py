@@ -9,7 +9,7 @@ import numpy as np
 from topofl._support.check import check_path, did_you_mean, shown
 from topofl.data.dataset import Dataset
 from topofl.data.readers._reader import reader
-from topofl.data.readers._table import Roles, Table, dataset_of, held_out
+from topofl.data.readers._table import Roles, Table, check_columns, dataset_of, held_out
 
 __all__ = ["from_huggingface"]
 
@@ -198,6 +198,7 @@ def _table(argument: str, dataset: Any) -> Table:
             f"`{argument}` must be a Dataset or DatasetDict of the package datasets, got "
             f"{type(dataset).__name__}; {remedy}"
         )
+    check_columns(argument, dataset.column_names)
     plain, numeric = dataset.with_format(None), dataset.with_format("numpy")
 
     def read(column: str) -> Sequence[Any]:
