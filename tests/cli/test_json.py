@@ -107,7 +107,7 @@ def test_study(rows, tmp_path, monkeypatch):
     (planned,) = rows("study", "study.toml", "--dry-run")
     assert planned["runs"] == 2
     written = {row["written"] for row in rows("study", "study.toml")}
-    assert "out/study/report.md" in written
+    assert "out/study/study/report.md" in written
     assert all((tmp_path / path).exists() for path in written)
 
 
