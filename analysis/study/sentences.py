@@ -49,12 +49,13 @@ def finding(tables: Sequence[CellTable]) -> str | None:
     def said(name: str) -> str:
         return f"{_median(skewed, _raw(name, EARLY, (name,))):+.3f}"
 
-    gap = said("spectral gap") if "spectral gap" in known else "n/a"
     cells = f"{len(skewed)} cell{'' if len(skewed) == 1 else 's'}"
-    return (
-        f"{best} predicts {SAID[EARLY]} best: its rank correlation (median over {cells}) is "
-        f"{said(best)}, that of the spectral gap {gap}"
-    )
+    gap = f", that of the spectral gap {said('spectral gap')}" if "spectral gap" in known else ""
+    first = f"{best} predicts {SAID[EARLY]} best: its"
+    if known[best] >= 0:
+        first = f"no predictor has the expected sign for {SAID[EARLY]}; of {best}, the"
+    rest = "" if best == "spectral gap" else gap
+    return f"{first} rank correlation (median over {cells}) is {said(best)}{rest}"
 
 
 def _of_dsgd(tables: Sequence[CellTable], draws: int) -> Iterator[Sentence]:

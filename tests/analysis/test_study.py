@@ -282,6 +282,9 @@ def test_the_finding_names_the_best_predictor_and_the_spectral_gap():
     assert said is not None
     assert said.startswith("H_1 predicts mean accuracy in the learning phase best")
     assert "(median over 1 cell) is -1.000, that of the spectral gap +0.983" in said
+    (wrong,) = [sentences.finding([table("mine", outcome, H_1=outcome)])]
+    assert wrong is not None
+    assert wrong.startswith("no predictor has the expected sign for mean accuracy")
     assert sentences.finding([table("mine", outcome[:7], H_1=-outcome[:7])]) is None
 
 
