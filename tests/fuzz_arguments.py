@@ -28,6 +28,7 @@ RESULTS = {
         "DivergenceError",
         "History",
         "Interrupted",
+        "RankError",
         "NotApplicable",
         "Spread",
         "Table",
@@ -41,6 +42,10 @@ RESULTS = {
 HUGE = 2**50
 
 
+STARTS = {"sweep"}
+"""Start processes and write stores; tests/runs has tests of their arguments."""
+
+
 @cache
 def callables() -> dict[str, Callable[..., Any]]:
     """Return everything public that users call, by package and name."""
@@ -48,7 +53,7 @@ def callables() -> dict[str, Callable[..., Any]]:
     for package in PACKAGES:
         for name in package.__all__:
             value = getattr(package, name)
-            if callable(value) and not inspect.ismodule(value) and name not in RESULTS:
+            if callable(value) and not inspect.ismodule(value) and name not in RESULTS | STARTS:
                 found[f"{package.__name__.rpartition('.')[2]}.{name}"] = value
     return found
 

@@ -180,9 +180,9 @@ ROOMS = {
     "engine": [
         "population mixer ledger recorder options attackers",
         "suggestions shorthands",
-        *("train", "dry_run", "evaluate", "checks", "setup", "memory", "state"),
+        *("train", "dry_run", "evaluate", "checks", "distributed", "setup", "memory", "state"),
         *("round_training round_exchanges", "rounds"),
-        *("store evaluation_stages", "active_run", "run"),
+        *("store evaluation_stages notices", "active_run", "evaluation_columns", "run"),
     ],
     "algorithms": [
         "contract",
@@ -209,12 +209,13 @@ ROOMS = {
         "over_rounds plots",
     ],
     "summary": [
-        "verdicts cells sources settings",
+        "verdicts sources settings",
+        "cells",
         *("curves statistics", "collected", "targets pairs", "plots", "tables", "summarize"),
     ],
     "runs": [
         *("curves run cost records", "private datasets probe recorded", "stored", "work points"),
-        *("plan execute", "live", "sweep", "search dry clusters"),
+        *("plan execute", "best live", "sweep", "search dry clusters"),
     ],
     "topologies": ["_generator _common", "static", "cliques", "changing from_data operations"],
 }

@@ -35,7 +35,15 @@ if TYPE_CHECKING:
     from topofl import topology as topology
     from topofl import trained as trained
     from topofl._support.table import NotApplicable, Spread, Table
-    from topofl.engine import Compute, DivergenceError, Evaluation, Interrupted, Saving, run
+    from topofl.engine import (
+        Compute,
+        DivergenceError,
+        Evaluation,
+        Interrupted,
+        RankError,
+        Saving,
+        run,
+    )
     from topofl.estimate import estimate
     from topofl.history import History
     from topofl.mixing import MixingMatrix
@@ -54,6 +62,7 @@ __all__ = [
     "Interrupted",
     "MixingMatrix",
     "NotApplicable",
+    "RankError",
     "Saving",
     "Spread",
     "Table",
@@ -87,7 +96,7 @@ _MODULES = {
 
 _NAMES = {
     "topofl._support.table": "NotApplicable Spread Table",
-    "topofl.engine": "Compute DivergenceError Evaluation Interrupted Saving run",
+    "topofl.engine": "Compute DivergenceError Evaluation Interrupted RankError Saving run",
     "topofl.estimate": "estimate",
     "topofl.history": "History",
     "topofl.mixing": "MixingMatrix",

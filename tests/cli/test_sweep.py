@@ -1,10 +1,12 @@
 """``topofl sweep`` and ``topofl runs``."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+from topofl import cli
 from topofl.cli import main
 from topofl.runs import RunStore
 
@@ -64,8 +66,10 @@ def test_points_of_a_file_and_random_points(base, capsys):
         (["--points", "base.toml"], "`--points` must be a JSON file"),
         (["--points", "base.toml", "--grid", "a=1"], "`--points` must be given without `--grid`"),
         (["--search", "3", "--shard", "1/2"], "`--search` must be given without `--shard`"),
-        (["--search", "3"], "`space` must have at least one key"),
-        (["--random", "3"], "`space` must have at least one key"),
+        (["--search", "3"], "give `--grid`"),
+        (["--random", "3"], "give `--grid`"),
+        (["--grid", "algorithm.lr=uniform(0.1,1)"], "draw points by --random K or --search K"),
+        (["--grid", "run.seed=1,2", "--seeds", "2"], "'run.seed'"),
         (["--vary", "rnu", "--seeds", "2"], "did you mean 'run'?"),
         (["--seeds", "0"], "`seeds` must be at least 1"),
         (["--shard", "3/2"], "`shard` must be between 1 and 2"),
@@ -94,3 +98,55 @@ def test_wrong_commands_on_stores(base, capsys):
         assert main(["runs", "store", *words]) == 2
         assert match in capsys.readouterr().err
     assert len(RunStore(Path("store")).runs()) == 1
+
+
+def test_an_interruption_before_the_engine_is_there_does_not_import_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, "topofl.engine")
+    assert cli._how_to_continue(KeyboardInterrupt()) == "interrupted"
+    assert "topofl.engine" not in sys.modules
+
+
+def test_notes_say_what_was_trained_and_what_is_best(base, capsys):
+    words = ["sweep", base, "--grid", "algorithm.lr=0.00001,0.1", "--store", "s"]
+    assert main([*words, "--seeds", "2"]) == 0
+    assert "note: 4 runs are stored in s\n" in capsys.readouterr().err
+    assert main([*words, "--seeds", "2"]) == 0
+    assert "4 of 4 runs were stored already; nothing was trained" in capsys.readouterr().err
+    assert main(["sweep", base, "--store", "one"]) == 0
+    assert "note: 1 run is stored in one\n" in capsys.readouterr().err
+
+
+def test_a_search_says_which_point_is_best(base, capsys):
+    pytest.importorskip("optuna")
+    words = ["--grid", "algorithm.lr=0.00001,0.1", "--search", "4", "--seeds", "2"]
+    assert main(["sweep", base, *words, "--store", "s"]) == 0
+    assert "note: best: algorithm.lr=0.1, accuracy 0." in capsys.readouterr().err
+
+
+def test_runs_are_listed_by_settings_with_short_names(base, capsys):
+    grid = ["--grid", "topology=star,ring", "algorithm.lr=0.1,0.5,1e38", "--seeds", "2"]
+    assert main(["sweep", base, *grid, "--set", "run.rounds=4", "--store", "s"]) == 1
+    capsys.readouterr()
+
+    def listed(*words):
+        assert main(["runs", "s", "--json", *words]) == 0
+        out, err = capsys.readouterr()
+        return json.loads(out), err
+
+    found, err = listed()
+    names = ("topology.name", "algorithm.lr", "run.seed")
+    order = [tuple(row[name] for name in names) for row in found]
+    assert order == [(a, b, c) for a in ("ring", "star") for b in (0.1, 0.5) for c in (0, 1)]
+    assert "note: 4 failed, see --failed" in err
+    failed, _ = listed("--failed")
+    assert [row["algorithm.lr"] for row in failed] == [1e38] * 4
+    assert not any("\n" in row["error"] for row in failed)
+    short, _ = listed("--where", "topology=ring", "lr=0.5", "--columns", "lr,topology")
+    assert [(row["topology.name"], row["algorithm.lr"]) for row in short] == [("ring", 0.5)] * 2
+    none, err = listed("--where", "topology.name=rng")
+    assert none == []
+    assert "no run has topology.name=rng, its values are ring, star; did you mean 'ring'?" in err
+    assert main(["compare", "s"]) == 2
+    assert "add --group-by" in capsys.readouterr().err
+    assert main(["compare", "s", "--group-by", "topology", "--kind", "heat_map"]) == 2
+    assert "`--kind` must come with --plot" in capsys.readouterr().err

@@ -109,6 +109,9 @@ def test_all_defaults_are_filled_in():
             "dtype": "float32",
             "on_divergence": "raise",
             "on_disconnected": "raise",
+            "distributed": False,
+            "placement": None,
+            "rank_timeout": 600.0,
         },
         "saving": {"every": "auto", "models": True},
     }

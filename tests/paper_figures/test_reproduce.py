@@ -5,6 +5,7 @@ import os
 import re
 import textwrap
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -18,8 +19,10 @@ from paper_figures.kit.setting import MARKERS, Setting, available, make_setting
 from paper_figures.kit.training import plan
 from paper_figures.kit.training.store import Store
 from paper_figures.papers import PAPERS, figures_named
+from topofl.runs import execute as execution
 from topofl.runs.run import Run
 
+probe_module = import_module("topofl.runs.probe")
 FIGURES = PAPERS[0].figures
 IDS = [figure.id for figure in FIGURES]
 PAPERS_IDS = [f"dcliques-fig{k:02}" for k in (1, 5, 6, *range(8, 20))]
@@ -81,7 +84,7 @@ def test_nothing_is_done_twice_and_the_files_stay_the_same(whole, monkeypatch):
         for p in (out / "smoke").iterdir()
         if p.suffix in (".png", ".json", ".pdf")
     }
-    monkeypatch.setattr(Store, "perform", lambda *_: pytest.fail("a run was done again"))
+    monkeypatch.setattr(execution, "perform", lambda *_: pytest.fail("a run was done again"))
     names = ("dcliques-fig01", "dcliques-fig17")
     for name in names:
         (again,) = reproduce(name, scale="smoke", out=out, progress=False)
@@ -326,15 +329,12 @@ def test_a_probe_foretells_what_rounds_and_evaluations_cost(monkeypatch):
         }
     )
 
-    def seconds(experiment, rounds, every):
-        evaluations = 1 + -(-rounds // every)
-        return (
-            30.0 + 0.5 * rounds + 2.0 * evaluations
-        )  # once, a round, an evaluation of as many examples as are probed
-
-    monkeypatch.setattr(plan, "_seconds", seconds)
-    monkeypatch.setattr(plan, "PROBED_EXAMPLES", 75)  # a quarter of the 300 test digits
-    foretold, megabytes = plan.probe(long)
+    # once, a round, an evaluation of as many examples as are probed, and no fine-tuning
+    monkeypatch.setattr(
+        probe_module, "_timed", lambda experiment: probe_module.Timed(30.0, 0.5, 2.0, 0.0)
+    )
+    monkeypatch.setattr(probe_module, "PROBED_EXAMPLES", 75)  # a quarter of the 300 test digits
+    foretold, megabytes = probe_module.probe(long)
     assert foretold == pytest.approx(
         30 + 0.5 * 1000 + 4 * 2.0 * (1 + 63), abs=5
     )  # and the seconds of preparation
@@ -345,18 +345,16 @@ def test_a_probe_runs_what_it_times(monkeypatch):
     (figure,) = figures_named("dcliques-fig09")[1]
     run = figure.runs(Setting("smoke", (0,)))[1]
     asked = []
-    told = plan.config.Experiment.run
+    told = probe_module.config.Experiment.run
     monkeypatch.setattr(
-        plan.config.Experiment,
+        probe_module.config.Experiment,
         "run",
         lambda self, **how: asked.append(self.options) or told(self, **how),
     )
-    seconds, _ = plan.probe(run)
-    assert [(o["rounds"], o["evaluation"].every, o["evaluation"].examples) for o in asked] == [
-        (2, 2, 10),
-        (6, 6, 10),
-        (2, 1, 10),
-    ]
+    seconds, _ = probe_module.probe(run)
+    (options,) = asked
+    assert options["rounds"] >= 6
+    assert (options["evaluation"].every, options["evaluation"].examples) == (3, 10)
     assert 0 < seconds < 60
 
 

@@ -57,6 +57,7 @@ class Rule:
 RULES = {
     "metropolis_hastings": Rule(mixing.metropolis_hastings, {"doubly stochastic"}),
     "max_degree": Rule(mixing.max_degree, {"doubly stochastic"}),
+    "weighted_metropolis": Rule(mixing.weighted_metropolis, {"doubly stochastic"}),
     "uniform-pull": Rule(
         mixing.uniform, {"row stochastic", "doubly stochastic"}, takes_directed=True
     ),

@@ -190,7 +190,7 @@ def test_damaged_records_are_left_out_and_their_remedy_works(stored, tmp_path, c
     assert len(swept.runs) == 7
     command = re.findall(r"topofl (runs .* --remove)", str(warned[0].message))[0]
     assert main(shlex.split(command)) == 0
-    assert "removed 1 runs of 8" in capsys.readouterr().err
+    assert "removed 1 of 8 runs" in capsys.readouterr().err
     assert len(RunStore(root).runs()) == 7
     assert len(sweep(BASE, GRID, seeds=2, store=root, progress=False).runs) == 8
 

@@ -356,3 +356,13 @@ def test_the_time_of_a_plan_is_that_of_the_processes_that_fit(monkeypatch):
     assert "3 of 4 fit into 3 MiB" in dry._title(60.0, 1.0, 4)
     assert dry._title(60.0, 4.0, 4).startswith("about 1:00:00 h in 1 process,")
     assert "0 of 4 fit" in dry._title(60.0, 4.0, 4)
+
+
+def test_a_plan_goes_on_after_a_point_that_diverges(tmp_path):
+    table = planned(BASE, DIVERGING, store=tmp_path)
+    good, bad, total = table.rows
+    assert good[3] > 0
+    assert bad[0] == "1e+38"
+    assert "DivergenceError: " in bad[3].reason
+    assert total[1:] == (2, 2, good[3], good[4])
+    assert "1 of 2 points failed in their probes" in table.title

@@ -57,6 +57,7 @@ from topofl.algorithms.contract.parts import part as part
 from topofl.algorithms.contract.phase import Algorithm as Algorithm
 from topofl.algorithms.contract.phase import Phase as Phase
 from topofl.algorithms.contract.phase import chain as chain
+from topofl.algorithms.contract.phase import on_all_models as on_all_models
 from topofl.algorithms.contract.phase import on_kept_models as on_kept_models
 from topofl.algorithms.contract.phase import sharing as sharing
 from topofl.algorithms.contract.round import Models as Models

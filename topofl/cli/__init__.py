@@ -58,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt as stopped:
-        print(f"topofl: {printable(_how_to_continue(stopped))}", file=sys.stderr)
+        if _speaks(stopped):
+            print(f"topofl: {printable(_how_to_continue(stopped))}", file=sys.stderr)
         return 1
     except _USAGE_ERRORS as error:
         return _report(error, 2)
@@ -76,14 +77,25 @@ def _is_failed_run(error: Exception) -> bool:
     from torch import OutOfMemoryError
 
     from topofl.cli.sweeping import SweepFailed
-    from topofl.engine import DivergenceError
+    from topofl.engine import DivergenceError, RankError
 
-    kinds = DivergenceError | SweepFailed | OSError | MemoryError | OutOfMemoryError
+    kinds = DivergenceError | RankError | SweepFailed | OSError | MemoryError | OutOfMemoryError
     return isinstance(error, kinds)
+
+
+def _speaks(error: BaseException) -> bool:
+    """Return whether this process prints an error; of several that torchrun started, one does."""
+    if "RANK" not in os.environ:
+        return True
+    from topofl.cli.ranks import speaks
+
+    return speaks(error)
 
 
 def _report(error: BaseException, code: int) -> int:
     """Print an error as one line on stderr and return the exit code."""
+    if not _speaks(error):
+        return code
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     print(
         f"topofl: error: {printable(' '.join(text.split())) or type(error).__name__}",
@@ -94,6 +106,8 @@ def _report(error: BaseException, code: int) -> int:
 
 def _how_to_continue(stopped: KeyboardInterrupt) -> str:
     """Return the message about an interruption, with the command that resumes the run, if any."""
+    if "topofl.engine" not in sys.modules:  # it was interrupted while the library was imported
+        return str(stopped) or "interrupted"
     from topofl.cli.folders import is_finished
     from topofl.engine import Interrupted
 

@@ -18,6 +18,11 @@ __all__ = ["check_column", "compare", "table_of_runs"]
 def compare(options: argparse.Namespace) -> None:
     """Print a table of saved runs, or of groups of them; with ``--plot``, draw their scores."""
     if options.group_by is not None:
+        if options.kind is not None and options.plot is None:
+            raise ValueError(
+                f"`--kind` must come with --plot, got --kind {options.kind} without; add --plot "
+                "FILE, as in --plot curves.pdf"
+            )
         from topofl.cli.groups import compare_groups
 
         compare_groups(options)
@@ -43,7 +48,13 @@ def _on(hardware: str, name: str, history: History) -> History:
 
 
 def _check_needs_groups(options: argparse.Namespace) -> None:
-    """Raise if an option is given that only groups have."""
+    """Raise if an option or a folder is given that only groups have."""
+    for path in options.runs:
+        if (path / "store.json").is_file():
+            raise ValueError(
+                f"{path} is a store of runs, which are compared in groups; add --group-by, as in "
+                "--group-by topology, or list them by topofl runs"
+            )
     given = {"--baseline": options.baseline, "--over": options.over, "--kind": options.kind}
     for name, value in given.items():
         if value is not None:

@@ -23,6 +23,7 @@ from topofl.cli.folders import (
     write_config,
 )
 from topofl.cli.notes import print_notes
+from topofl.cli.ranks import announced, check_alone, on_ranks, started
 from topofl.cli.record import check_same, commit_record, is_pending, record_in, write_pending
 from topofl.cli.report import print_remark, print_report
 from topofl.cli.stored import check_options, run_in_store
@@ -42,8 +43,17 @@ __all__ = ["resume", "run"]
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the experiment in a configuration file and save it."""
+    """Run the experiment in a configuration file and save it; under torchrun, on all ranks."""
+    with started(lambda: config.load(options.config, options.set)) as executes:
+        if executes:
+            _run(options)
+
+
+def _run(options: argparse.Namespace) -> None:
+    """Run the experiment in this process."""
     check_options(options)
+    if options.store is not None:
+        check_alone("--store")
     every = [] if options.checkpoint_every is None else [f"saving.every={options.checkpoint_every}"]
     experiment = config.load(options.config, [*options.set, *every])
     print_notes(experiment.notes)
@@ -134,7 +144,8 @@ def _train(place: Path, experiment: config.Experiment, options: argparse.Namespa
     (place / RECORD).unlink(missing_ok=True)  # of a run whose history was removed
     write_config(place, experiment.tables)
     how = {"progress": options.progress, "folder": place / "checkpoints"}
-    return experiment.run(**how, callbacks=[write_again, *_log_callbacks(options)])
+    announced(place / "checkpoints", resume=False)
+    return on_ranks(experiment).run(**how, callbacks=[write_again, *_log_callbacks(options)])
 
 
 @contextmanager
@@ -173,7 +184,14 @@ def _total_time(need: Estimate, tables: config.Tables) -> list[str]:
 
 
 def resume(options: argparse.Namespace) -> None:
-    """Continue a stopped run, or train more rounds."""
+    """Continue a stopped run, or train more rounds; under torchrun, on all ranks."""
+    with started(lambda: config.load(options.folder / "config.toml", options.set)) as executes:
+        if executes:
+            _resume(options)
+
+
+def _resume(options: argparse.Namespace) -> None:
+    """Continue a run in this process."""
     out = options.folder
     if not (out / "config.toml").is_file():
         raise ValueError(
@@ -216,9 +234,12 @@ def _continue(out: Path, options: argparse.Namespace) -> None:
             write_config(out, experiment.tables)
 
     how = {"progress": options.progress, "folder": out / "checkpoints", "resume": True}
+    announced(out / "checkpoints", resume=True)
     start = _start_of_cost()
     try:
-        history = experiment.run(**how, callbacks=[write_changes, *_log_callbacks(options)])
+        history = on_ranks(experiment).run(
+            **how, callbacks=[write_changes, *_log_callbacks(options)]
+        )
     except Interrupted as stopped:
         stopped.folder = out / "checkpoints"  # as the user named it
         raise

@@ -1,18 +1,19 @@
 """``topofl runs``: lists, filters and removes stored runs, and lists folders of ``topofl run``."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from topofl._spec import parse_value
+from topofl._spec import parse_value, table_of
 from topofl._support.check import did_you_mean, shown
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import printable
 from topofl.cli.as_json import print_rows
-from topofl.cli.notes import print_notes
+from topofl.cli.notes import print_notes, runs_text
 from topofl.cli.output import print_table
 from topofl.runs import Failure, RunStore, StoredRun
 from topofl.runs.stored import runs_of_folders
+from topofl.summary.settings import Settings, is_seed, levels_text
 
 __all__ = ["runs"]
 
@@ -28,7 +29,9 @@ def runs(options: argparse.Namespace) -> None:
         return
     every = _entries(store, options)
     settings = {entry.key: entry.settings for entry in every}
-    found = _selected(every, settings, options.where)
+    matching = _selected(every, settings, options.where)
+    kind = Failure if options.failed else StoredRun
+    found = [entry for entry in matching if isinstance(entry, kind)]
     if options.remove:
         if not options.where and not options.failed:
             raise ValueError(
@@ -37,7 +40,8 @@ def runs(options: argparse.Namespace) -> None:
             )
         for entry in found:
             store.remove(entry.key)
-        print_notes([f"removed {len(found)} runs of {len(every)}"])
+        among = sum(isinstance(entry, kind) for entry in every)
+        print_notes([f"removed {len(found)} of {runs_text(among)}"])
         if options.json:
             print_rows({"removed": entry.key} for entry in found)
         return
@@ -49,8 +53,15 @@ def runs(options: argparse.Namespace) -> None:
             if isinstance(entry, Failure):
                 print(f"{entry.key}: {printable(entry.error)}\n{entry.traceback}")
         return
-    columns = _columns(found, settings, options.columns)
+    columns = _columns(matching, settings, options.columns)
+    if (
+        store.root / "store.json"
+    ).exists():  # folders of topofl run are in the order of their names
+        order = sorted(_columns(matching, settings, None), key=is_seed)  # seeds come last
+        found.sort(key=lambda entry: [_place(settings[entry.key].get(name)) for name in order])
     print_table(_table(found, settings, columns), options)
+    if not options.failed and (failed := len(matching) - len(found)):
+        print_notes([f"{failed} failed, see --failed"])
 
 
 def _remove_by_key(store: RunStore, starts: Sequence[str], options: argparse.Namespace) -> None:
@@ -61,7 +72,7 @@ def _remove_by_key(store: RunStore, starts: Sequence[str], options: argparse.Nam
     found = [key for key in every if all(start and key.startswith(start) for start in starts)]
     for key in found:
         store.remove(key)
-    print_notes([f"removed {len(found)} runs of {len(every)}"])
+    print_notes([f"removed {len(found)} of {runs_text(len(every))}"])
 
 
 def _traceback_row(failure: Failure) -> dict[str, Any]:
@@ -69,7 +80,7 @@ def _traceback_row(failure: Failure) -> dict[str, Any]:
 
 
 def _entries(store: RunStore, options: argparse.Namespace) -> Sequence[Entry]:
-    """Return the runs of a store or those that failed, or the runs in folders of topofl run."""
+    """Return all runs of a store, also those that failed, or those in folders of topofl run."""
     if found := runs_of_folders(store.root):
         given = next((name for name in ("remove", "failed") if getattr(options, name)), None)
         if given is not None:
@@ -78,7 +89,7 @@ def _entries(store: RunStore, options: argparse.Namespace) -> Sequence[Entry]:
                 f"such as {found[0].key}; remove folders without topofl"
             )
         return found
-    return store.failures() if options.failed else store.runs()
+    return [*store.runs(), *store.failures()]
 
 
 def _selected(
@@ -86,7 +97,6 @@ def _selected(
 ) -> list[Entry]:
     """Return the entries that meet all conditions ``key=value``."""
     found = list(entries)
-    known = {name for own in settings.values() for name in own}
     for text in where:
         name, equals, value = (word.strip() for word in text.partition("="))
         if not name or not equals:
@@ -94,22 +104,57 @@ def _selected(
         if name == "key":
             found = [entry for entry in found if entry.key.startswith(value)]
             continue
-        _check_setting("--where", name, known)
-        wanted = parse_value(value)
-        found = [
-            entry
-            for entry in found
-            if name in settings[entry.key] and settings[entry.key][name] in (wanted, value)
-        ]
+        wanted = _wanted(name, value, settings.values())
+        meeting = [entry for entry in found if _meets(settings[entry.key], wanted)]
+        if not any(_meets(own, wanted) for own in settings.values()):
+            print_notes(list(_existing(wanted, settings.values())))
+        found = meeting
     return found
 
 
-def _check_setting(option: str, name: str, known: set[str]) -> None:
-    if known and name not in known:
-        raise ValueError(
-            f"`{option}` must name a setting of the runs, got {shown(name)}"
-            f"{did_you_mean(name, known) or '; as in topology.name=ring'}"
-        )
+Wanted = dict[str, tuple[Any, ...]]
+"""Values that meet a condition, by the full name of a setting."""
+
+
+def _wanted(name: str, value: str, own: Collection[Mapping[str, Any]]) -> Wanted:
+    """Return the condition ``name=value``; a table such as ``topology`` may have arguments."""
+    full = _resolved("--where", name, own)
+    if any(full in one for one in own) or not own:
+        return {full: (parse_value(value), value)}
+    table = table_of(value)
+    return {f"{full}.{key}": (entry,) for key, entry in table.items()}
+
+
+def _resolved(option: str, name: str, own: Collection[Mapping[str, Any]]) -> str:
+    """Return the full name of a setting or table, from a short one as in topofl.summarize."""
+    if not own or any(name in one for one in own):
+        return name
+    return Settings.of(list(own)).resolve(option, name)
+
+
+def _meets(own: Mapping[str, Any], wanted: Wanted) -> bool:
+    return all(name in own and own[name] in values for name, values in wanted.items())
+
+
+def _existing(wanted: Wanted, own: Collection[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a note about each setting that has a wanted value in no run."""
+    for name, values in wanted.items():
+        known = sorted({_shown(one[name]) for one in own if name in one})
+        if known and not any(_meets(one, {name: values}) for one in own):
+            yield (
+                f"no run has {name}={values[-1]}, its values are {levels_text(known)}"
+                f"{did_you_mean(str(values[-1]), known)}"
+            )
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else shown(value)
+
+
+def _place(value: Any) -> tuple[bool, bool, float, str]:
+    """Return a key by which settings are sorted: numbers, then text, then none."""
+    number = isinstance(value, int | float)
+    return value is None, not number, float(value) if number else 0.0, str(value)
 
 
 def _columns(
@@ -117,15 +162,28 @@ def _columns(
 ) -> list[str]:
     """Return the settings to show: those given, or those in which the runs differ."""
     own = [settings[entry.key] for entry in entries]
-    known = list(dict.fromkeys(name for one in own for name in one))
-    if names is not None:
-        chosen = [name.strip() for name in names.split(",")]
-        for name in chosen:
-            _check_setting("--columns", name, set(known))
-        return list(dict.fromkeys(chosen))
-    always = [name for name in ("algorithm.name", "topology.name") if name in known]
+    compared = Settings.of(own)
+    known = list(compared.levels)
     differing = [name for name in known if len({shown(one.get(name)) for one in own}) > 1]
+    if names is not None:
+        chosen = [
+            _resolved("--columns", name.strip(), settings.values()) for name in names.split(",")
+        ]
+        return list(
+            dict.fromkeys(
+                member for name in chosen for member in _members(name, compared, differing)
+            )
+        )
+    always = [name for name in ("algorithm.name", "topology.name") if name in known]
     return list(dict.fromkeys([*always, *differing]))
+
+
+def _members(name: str, compared: Settings, differing: Sequence[str]) -> list[str]:
+    """Return a setting, or the function of a table with those arguments in which runs differ."""
+    if name not in compared.tables:
+        return [name]
+    inside = [one for one in differing if one.startswith(f"{name}.") and not is_seed(one)]
+    return [f"{name}.name", *inside]
 
 
 def _table(
@@ -145,12 +203,16 @@ def _table(
         (
             entry.key,
             *(_cell(settings[entry.key].get(name)) for name in columns),
-            *(_finals(entry, scores) if isinstance(entry, StoredRun) else (entry.error,)),
+            *(
+                _finals(entry, scores)
+                if isinstance(entry, StoredRun)
+                else (" ".join(entry.error.split()),)
+            ),
         )
         for entry in entries
     )
     last = ("error",) if is_failed else ("round", *scores, "seconds")
-    return Table(("key", *columns, *last), rows, title=f"{len(entries)} runs")
+    return Table(("key", *columns, *last), rows, title=runs_text(len(entries)))
 
 
 def _finals(run: StoredRun, scores: Sequence[str]) -> tuple[Any, ...]:

@@ -3,16 +3,17 @@
 import argparse
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from topofl import config
 from topofl._spec import parse_value
 from topofl._support.check import shown
-from topofl.cli.notes import print_notes
+from topofl.cli.notes import print_notes, runs_text
 from topofl.cli.output import print_table
 from topofl.runs.clusters import dask_executor, ray_executor, slurm_executor
 from topofl.runs.dry import planned
-from topofl.runs.points import parse_grid, random_points
+from topofl.runs.points import Range, parse_grid, random_points
 from topofl.runs.search import search
 from topofl.runs.sweep import Sweep
 from topofl.runs.sweep import sweep as perform
@@ -26,6 +27,9 @@ class SweepFailed(RuntimeError):
 
 def sweep(options: argparse.Namespace) -> None:
     """Perform the runs of a sweep and print their table."""
+    if options.search is not None:
+        _check_alone(options, "search", "points", "random", "shard", "dry_run")
+    _check_space(options)
     base = config.override(config.read(options.config), options.set)
     how: dict[str, Any] = {
         "seeds": options.seeds,
@@ -34,7 +38,6 @@ def sweep(options: argparse.Namespace) -> None:
         "jobs": options.jobs,
     }
     if options.search is not None:
-        _check_alone(options, "search", "points", "random", "shard", "dry_run")
         found = _search(options, base, how)
     else:
         how |= {"grid": _grid(options), "shard": options.shard}
@@ -43,6 +46,24 @@ def sweep(options: argparse.Namespace) -> None:
             return
         found = perform(base, **how, **_execution(options))
     _report(found, options)
+
+
+def _check_space(options: argparse.Namespace) -> None:
+    """Raise, in words of the shell, if what is drawn from --grid does not fit how it is drawn."""
+    name = next((one for one in ("random", "search") if getattr(options, one) is not None), None)
+    if options.points is not None:
+        return
+    if name is not None and not options.grid:
+        raise ValueError(
+            f"`--{name}` must come with settings to choose from; give `--grid`, as in --grid "
+            "'algorithm.lr=log_uniform(0.01,1)'"
+        )
+    drawn = {key: one for key, one in parse_grid(options.grid).items() if isinstance(one, Range)}
+    if name is None and drawn:
+        raise ValueError(
+            f"`--grid` must list values for {next(iter(drawn))!r}, got a range; list values, or "
+            "draw points by --random K or --search K"
+        )
 
 
 def _search(options: argparse.Namespace, base: Mapping[str, Any], how: dict[str, Any]) -> Sweep:
@@ -125,13 +146,23 @@ def _parameters(texts: list[str]) -> dict[str, Any]:
 
 
 def _report(found: Sweep, options: argparse.Namespace) -> None:
-    """Print the table, and raise if runs failed."""
+    """Print the table with notes, and raise if runs failed."""
     print_table(found.table, options)
+    if options.search is not None:
+        with suppress(ValueError):  # no trial is finished, as the error below says
+            print_notes([f"best: {found.best(options.score)}"])
+    total = len({point.key for point in found.points})
     if found.failures:
         first = found.failures[0]
         raise SweepFailed(
-            f"{len(found.failures)} of {len(found.points)} runs failed, the others are stored; "
+            f"{len(found.failures)} of {runs_text(total)} failed, the others are stored; "
             f"the first failed with {shown(first.error, 200)}; see topofl runs {options.store} "
             "--failed, and repeat them with --retry-failed"
         )
-    print_notes([f"{len(found.runs)} runs are stored in {options.store}"])
+    if found.trained:
+        print_notes(
+            [f"{runs_text(total)} {'is' if total == 1 else 'are'} stored in {options.store}"]
+        )
+        return
+    was = "was" if total == 1 else "were"
+    print_notes([f"{total} of {runs_text(total)} {was} stored already; nothing was trained"])

@@ -2,8 +2,8 @@
 
 import copy
 import platform
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,12 @@ import torch
 from torch import Tensor
 
 from topofl._columns import ScoreColumn, as_json
-from topofl.algorithms.contract.phase import Algorithm
+from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import State
+from topofl.engine.distributed.ranks import Ranks
+from topofl.engine.distributed.shard import sharded_names
+from topofl.engine.distributed.start import Joined
+from topofl.engine.distributed.unknown import with_all_models
 from topofl.engine.dry_run.checked import initial_state
 from topofl.engine.evaluation_stages import (
     EvaluationContext,
@@ -48,20 +52,38 @@ class ActiveRun:
     states: dict[str, State]
     recorder: Recorder
     stages: Mapping[str, EvaluationStage]
+    phases: Mapping[str, Phase]
+    joined: Joined | None = None
+    sharded: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     @classmethod
-    def build(cls, setup: Setup, rounds: int, backend: Backend) -> "ActiveRun":
-        """Return a run before its first round."""
+    def build(
+        cls, setup: Setup, rounds: int, backend: Backend, joined: Joined | None = None
+    ) -> "ActiveRun":
+        """Return a run before its first round; of several ranks, the part of this one."""
         stages = stages_of(setup)
+        ranks = None if joined is None else joined.ranks
         # memory of checks and of the choice of an executor is given back
         with returning_freed_memory(setup.device.type == "cpu"):
-            run_state = RunState.build(setup, backend)
-        states = {
-            name: initial_state(name, phase, run_state.models)
-            for name, phase in setup.algorithm.phases.items()
-        }
+            run_state = RunState.build(setup, backend, ranks)
+        phases = setup.algorithm.phases if ranks is None else with_all_models(setup.algorithm)
+        models = run_state.models
+        states = {name: initial_state(name, phase, models) for name, phase in phases.items()}
+        sharded = (
+            {}
+            if ranks is None
+            else sharded_names(phases, states, models.layout, models.graph, ranks)
+        )
         active = cls(
-            setup, rounds, run_state, states, Recorder(rounds, setup.evaluation.every), stages
+            setup,
+            rounds,
+            run_state,
+            states,
+            Recorder(rounds, setup.evaluation.every, ranked=ranks is not None),
+            stages,
+            phases,
+            joined,
+            sharded,
         )
         if taken := sorted(active.columns.keys() & setup.trace.requests.noted):
             raise ValueError(
@@ -96,7 +118,14 @@ class ActiveRun:
 
     def context(self, parallel_map: ParallelMap, done: int) -> EvaluationContext:
         """Return the context of an evaluation during round `done`; 0: before the first round."""
-        return EvaluationContext(self.run_state, parallel_map, self.setup.sets, done, self.states)
+        return EvaluationContext(
+            self.run_state, parallel_map, self.setup.sets, done, self.states, self.sharded
+        )
+
+    @property
+    def ranks(self) -> Ranks | None:
+        """The ranks of a distributed run."""
+        return self.run_state.ranks
 
     @property
     def size(self) -> int:
@@ -104,18 +133,38 @@ class ActiveRun:
         flat = self.run_state.models.flat
         tensors = [flat, *(tensor for state in self.states.values() for tensor in state.values())]
         scores = len(self.columns) * (2 + self.rounds // self.setup.evaluation.every)
-        recorded = 8 * len(flat) * (self.rounds + scores)
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors) + recorded + 2**14
+        n = self.run_state.models.n
+        recorded = 8 * n * (self.rounds + scores)
+        held = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return held * n // len(flat) + recorded + 2**14
 
     def state(self) -> dict[str, Any]:
-        """Return everything that the next round starts from, as tensors, numbers and text."""
+        """Return everything that the next round starts from, as tensors, numbers and text.
+
+        In a distributed run, rank 0 returns the rows of all nodes, on the CPU, and the other ranks
+        send theirs.
+        """
+        models = self.run_state.models
         return {  # "mass" and "guard" are names of the stored format
-            "models": self.run_state.models.flat,
-            "mass": self.run_state.models.push_sum_weights,
-            "phases": self.states,
+            "models": self._of_all(models.flat),
+            "mass": self._of_all(models.push_sum_weights),
+            "phases": {
+                name: {
+                    key: self._of_all(x) if key in self.sharded.get(name, ()) else x
+                    for key, x in sorted(state.items())
+                }
+                for name, state in self.states.items()
+            }
+            if self.ranks is not None
+            else self.states,
             "recorder": self.recorder.state(),
             "guard": self.run_state.monitor.state(),
         }
+
+    def _of_all(self, values: Tensor) -> Tensor:
+        """Return the rows of all nodes on rank 0, and on other ranks the own ones."""
+        found = values if self.ranks is None else self.ranks.to_first(values)
+        return values if found is None else found
 
     def resume(self, found: Checkpoint, marker: Mapping[str, Any]) -> int:
         """Restore a checkpoint of this run, and return the number of completed rounds.
@@ -134,14 +183,16 @@ class ActiveRun:
         state = found.state()
         with naming_its_file(found):
             check_tensors(found.path, state)
-            _copy_into(self.run_state.models.flat, state["models"])
-            _copy_into(self.run_state.models.push_sum_weights, state["mass"])
+            _copy_into(self.run_state.models.flat, self._own_rows(state["models"]))
+            _copy_into(self.run_state.models.push_sum_weights, self._own_rows(state["mass"]))
             if set(state["phases"]) != set(self.states):
                 raise ValueError(
                     f"states of {', '.join(self.states)} are needed, got "
                     f"{', '.join(state['phases'])}"
                 )
             for name, saved in state["phases"].items():
+                names = self.sharded.get(name, ())
+                saved = {key: self._own_rows(x) if key in names else x for key, x in saved.items()}
                 _restore(self.states[name], saved, self.run_state.models.flat.device)
             self.recorder.restore(state["recorder"], self.evaluated, self.scored, found.round)
             self.run_state.monitor.restore(state["guard"])
@@ -152,6 +203,10 @@ class ActiveRun:
                 f"were not {missing}"
             )
         return found.round
+
+    def _own_rows(self, values: Tensor) -> Tensor:
+        """Return the rows of this rank's nodes."""
+        return values if self.ranks is None else self.ranks.own_rows(values)
 
     def _missing_at_end(self, found: Checkpoint) -> str:
         """Return what the last round lacks since it was not the last before; "" if nothing."""
@@ -202,15 +257,22 @@ def plan_of_checkpoint(found: Checkpoint, compute: Compute) -> Plan | None:
     return plan if unchanged else None
 
 
-def trained_models(active: ActiveRun) -> Trained:
-    """Return the current models on the CPU, with everything that predictions need."""
+def trained_models(active: ActiveRun) -> Trained | None:
+    """Return the current models on the CPU, with everything that predictions need.
+
+    In a distributed run they are gathered by rank 0, and other ranks return None.
+    """
     models, setup = active.run_state.models, active.setup
+    ranks = active.ranks
+    flat = models.flat.detach().cpu() if ranks is None else ranks.to_first(models.flat)
+    if flat is None:
+        return None
     dataset, dtype = setup.clients.dataset, models.flat.dtype
     affine = dataset.affine(dtype)
     scale, shift = (None, None) if affine is None else (part.cpu() for part in affine)
     inputs = Normalization(tuple(dataset.inputs.shape[1:]), dataset.inputs.dtype, scale, shift)
     shapes = {name: tuple(shape) for name, shape in models.shapes.items()}
-    return Trained(shapes, inputs, copy.deepcopy(setup.module).cpu(), models.flat.detach().cpu())
+    return Trained(shapes, inputs, copy.deepcopy(setup.module).cpu(), flat)
 
 
 def metadata(active: ActiveRun) -> dict[str, Any]:
@@ -241,6 +303,7 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
         "dtype": str(run_state.models.flat.dtype).removeprefix("torch."),
         "precision": compute.precision,
         "on_divergence": compute.on_divergence,
+        **({} if active.joined is None else {"ranks": active.joined.description}),
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,
@@ -251,7 +314,8 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
 
 def checkpoint_marker(active: ActiveRun, folder: Path) -> dict[str, Any]:
     """Return the description of a run for its checkpoints; raise if the disk lacks space."""
-    check_space(folder, active.size)
+    if active.ranks is None or active.ranks.is_first:
+        check_space(folder, active.size)
     setup = active.setup
     return {
         "rounds": active.rounds,

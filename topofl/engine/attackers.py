@@ -1,6 +1,6 @@
 """Exchanges in which attackers send forged models."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -125,18 +125,24 @@ class ReceivedRows:
         (n, d) rows of all nodes.
     active_attack, forged
         The attack and its forged rows; None: no attackers.
+    only
+        The nodes whose rows are wanted, ascending; None: all.
+    place
+        The row of each node in `values`, if these are not the rows of all nodes.
     """
 
     weights: MixingMatrix
     values: Tensor
     active_attack: ActiveAttack | None = None
     forged: Tensor | None = None
+    only: Sequence[int] | None = None
+    place: Mapping[int, int] | None = None
 
     def __iter__(self) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Yield each node, its received rows (k, d) in order of senders, and their weights (k,)."""
         senders, shares, bounds = self._senders
         sent, active = self._sent, self.active_attack
-        for i in range(len(self.values)):
+        for i in range(self.weights.n) if self.only is None else self.only:
             own = slice(*bounds[i : i + 2])
             if active is not None and i in active.attack.nodes:
                 rows = self.values[senders[own]]  # attackers receive the true rows
@@ -161,6 +167,9 @@ class ReceivedRows:
         apart = (matrix.row != matrix.col) & (matrix.data != 0)
         rows, columns, data = matrix.row[apart], matrix.col[apart], matrix.data[apart]
         order = np.lexsort((columns, rows))
-        bounds = np.searchsorted(rows[order], np.arange(len(self.values) + 1)).tolist()
-        senders = torch.from_numpy(columns[order].astype(np.int64)).to(self.values.device)
+        bounds = np.searchsorted(rows[order], np.arange(self.weights.n + 1)).tolist()
+        senders = columns[order].astype(np.int64)
+        if self.place is not None:
+            senders = np.array([self.place.get(node, 0) for node in senders.tolist()], np.int64)
+        senders = torch.from_numpy(senders).to(self.values.device)
         return senders, torch.from_numpy(data[order]).to(self.values), bounds

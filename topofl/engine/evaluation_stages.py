@@ -4,7 +4,7 @@ Models are scored at the end of a round, and optionally right before they are ex
 fine-tuning, together with nearest neighbors, and by user-defined stages.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from topofl._columns import ScoreColumn, columns_of, name_of
-from topofl._support.check import shown
 from topofl.algorithms.contract.phase import Neighbors, Phase
-from topofl.algorithms.contract.round import Models, State
+from topofl.algorithms.contract.round import State
+from topofl.engine.evaluate.custom import check_returned_models, versions_of
 from topofl.engine.evaluate.nearest_neighbors import neighbor_scores
 from topofl.engine.evaluate.scores import Evaluated, Scores, evaluate, scored_nodes
 from topofl.engine.memory.system import returning_freed_memory
@@ -57,6 +57,8 @@ class EvaluationContext:
         Number of rounds done, including the current one.
     states
         States of the phases.
+    sharded
+        For each phase, the names of the tensors in its state that have the rows of this rank.
     graph
         Graph of the round; None before the first round.
     lr
@@ -70,6 +72,7 @@ class EvaluationContext:
     sets: EvaluationSets
     done: int
     states: Mapping[str, State] = field(default_factory=dict)
+    sharded: Mapping[str, Collection[str]] = field(default_factory=dict)
     graph: Topology | None = None
     lr: float | None = None
     found: Mapping[str, Mapping[str, Scores]] = field(default_factory=dict)
@@ -225,55 +228,29 @@ def _custom_scores(
 ) -> dict[str, Scores]:
     """Return the scores of the models that a user-defined stage returns."""
     run_state = context.run_state
-    isolated = _isolated(run_state, run_state.models, context.graph)
+    everyone = run_state.models.of_all_nodes()
+    isolated = _isolated(run_state, everyone, context.graph)
     current = EngineRound(
-        isolated, context.parallel_map, context.t, statistics=None, phase=f"evaluation.{name}"
-    )
+        isolated, context.parallel_map, context.t, statistics=None, phase=f"evaluation.{name}",
+        sharded=context.sharded,
+    )  # fmt: skip
     current.states = context.states
-    before = _versions(run_state, context.states)
+    if everyone is not run_state.models:
+        current.gathered = {}  # states, too, are those of all nodes
+    before = versions_of(everyone, run_state.models.push_sum_weights, context.states)
     try:
-        returned = function(run_state.models, current)
+        returned = function(everyone, current)
     except DivergenceError as error:
         raise DivergenceError(f"in the evaluation {name!r}, {error}", error.found) from error
-    if _versions(run_state, context.states) != before:
+    if versions_of(everyone, run_state.models.push_sum_weights, context.states) != before:
         raise ValueError(
             f"`evaluation.also[{name!r}]` must not change the models or the states of phases; work "
             "on a copy, models.like(models.flat.clone())"
         )
-    models = run_state.models.like(_check_returned_models(name, returned, run_state.models))
+    flat = check_returned_models(name, returned, everyone)
+    ranks = run_state.ranks
+    models = run_state.models.like(flat if ranks is None else ranks.own_rows(flat))
     return scores_of(replace(isolated, models=models), context.parallel_map, context.sets)
-
-
-def _versions(run_state: RunState, states: Mapping[str, State]) -> list[tuple[Any, ...]]:
-    """Return versions of the models, push-sum weights and states, to detect in-place changes."""
-    tensors = [
-        ("", "models", run_state.models.flat),
-        ("", "push_sum_weights", run_state.models.push_sum_weights),
-        *((phase, key, value) for phase, state in states.items() for key, value in state.items()),
-    ]
-    return [(phase, key, id(tensor), tensor._version) for phase, key, tensor in tensors]
-
-
-def _check_returned_models(name: str, returned: Models | Tensor, models: Population) -> Tensor:
-    """Return the models (n, d) of a user-defined stage; raise unless they fit this run."""
-    flat = returned if isinstance(returned, Tensor) else getattr(returned, "flat", None)
-    wanted = (
-        f"`evaluation.also[{name!r}]` must return models "
-        f"or a tensor of shape (n, d)={tuple(models.flat.shape)}"
-    )
-    if not isinstance(flat, Tensor):
-        raise TypeError(f"{wanted}, got {shown(returned)}; return models.like(flat)")
-    if flat.shape != models.flat.shape:
-        raise ValueError(
-            f"{wanted}, got shape {tuple(flat.shape)}; for one model for all nodes, return "
-            "flat.expand(n, -1)"
-        )
-    if (flat.dtype, flat.device) != (models.flat.dtype, models.flat.device):
-        raise ValueError(
-            f"{wanted} of {models.flat.dtype} on {models.flat.device}, got {flat.dtype} on "
-            f"{flat.device}; return flat.to(models.flat)"
-        )
-    return flat.detach().contiguous()
 
 
 def _isolated(run_state: RunState, models: Population, graph: Topology | None) -> RunState:
@@ -301,13 +278,35 @@ def scores_of(
     plan = run_state.evaluation_plan
     plan = plan if on_host else plan._replace(nodes=learner.plan.chunk)
     with returning_freed_memory(on_host and not is_linear(run_state.module)):
-        return {
+        found = {
             name: evaluate(
                 run_state.module, run_state.models, learner.examples, learner.targets, on,
                 parallel_map, learner.plan.workers, plan, run_state.task,
             )
-            for name, on in sets.items()
+            for name, on in run_state.sets.items()
+            if on.nodes
         }  # fmt: skip
+    return _of_all_ranks(run_state, found, sets)
+
+
+def _of_all_ranks(
+    run_state: RunState, found: Mapping[str, Scores], sets: EvaluationSets
+) -> dict[str, Scores]:
+    """Return the scores of the nodes of all ranks, given those of the own ones."""
+    if run_state.ranks is None:
+        return dict(found)
+    nothing = no_scores(sets, len(run_state.models.flat), run_state.task)
+    device = run_state.models.flat.device
+    columns = {
+        (name, score): found.get(name, nothing[name])[score].to(device)
+        for name in sets
+        for score in nothing[name]
+    }
+    gathered = run_state.ranks.all_rows(torch.stack(list(columns.values()), 1)).unbind(1)
+    scores: dict[str, dict[str, Tensor]] = {name: {} for name in sets}
+    for (name, score), values in zip(columns, gathered, strict=True):
+        scores[name][score] = values
+    return dict(scores)
 
 
 def scores_with_neighbors(
@@ -316,21 +315,22 @@ def scores_with_neighbors(
     """Return the scores, on each set, of models interpolated with nearest training examples."""
     learner = run_state.learner
     device = learner.targets.device
-    indices = list(map(learner.batches.members, range(run_state.models.n)))
+    indices = list(map(learner.batches.members, range(len(run_state.models.flat))))
     members = torch.from_numpy(np.concatenate(indices)).to(device).split(list(map(len, indices)))
     with returning_freed_memory(device.type == "cpu" and not is_linear(run_state.module)):
-        return neighbor_scores(
+        found = neighbor_scores(
             run_state.module,
             run_state.models,
             learner.examples,
             learner.targets,
             members.__getitem__,
             neighbors,
-            sets,
+            run_state.sets,
             parallel_map,
             learner.plan.workers,
             run_state.task,
         )
+    return _of_all_ranks(run_state, found, sets)
 
 
 def no_scores(sets: EvaluationSets, n: int, task: Task) -> dict[str, Scores]:

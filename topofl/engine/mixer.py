@@ -7,6 +7,7 @@ from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sparse
 import torch
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
@@ -15,7 +16,17 @@ from torch.nn import functional
 from topofl._support.check import TOLERANCE
 from topofl.mixing import MixingMatrix
 
-__all__ = ["Means", "Mixer", "columns_at_a_time", "component_means", "mixer", "sums_by_group"]
+__all__ = [
+    "COLUMNS",
+    "SPARSE_BELOW",
+    "Means",
+    "Mixer",
+    "columns_at_a_time",
+    "component_means",
+    "mixer",
+    "sparse_on_device",
+    "sums_by_group",
+]
 
 COLUMNS = 1024
 """Columns multiplied at a time.
@@ -116,7 +127,9 @@ def mixer(weights: MixingMatrix, device: torch.device, dtype: torch.dtype) -> Mi
         return Mixer(_gathering_mixer(weights), by_columns=True)
     # torch has no sparse products in 16 bits on CPU
     if is_sparse and dtype in (torch.float32, torch.float64):
-        return Mixer(_block_mixer(_sparse(weights, device, dtype)), by_columns=True)
+        return Mixer(
+            _block_mixer(sparse_on_device(weights.weights, device, dtype)), by_columns=True
+        )
     return Mixer(_block_mixer(weights.to_torch(device, dtype)), by_columns=True)
 
 
@@ -142,8 +155,8 @@ def columns_at_a_time(n: int, device: torch.device) -> int:
     return COLUMNS if device.type == "cpu" else max(COLUMNS, PRODUCTS // n)
 
 
-def _sparse(weights: MixingMatrix, device: torch.device, dtype: torch.dtype) -> Tensor:
-    matrix = weights.weights
+def sparse_on_device(matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return a sparse matrix as a tensor on a device."""
     parts = (torch.from_numpy(part.copy()) for part in (matrix.indptr, matrix.indices, matrix.data))
     with _CREATION_LOCK:
         _drop_csr_warning()

@@ -13,6 +13,8 @@ from topofl._support.check import (
     check_int,
     check_int_or_auto,
     check_path,
+    check_positive,
+    check_sequence,
     check_switch,
     shown,
 )
@@ -198,6 +200,15 @@ class Compute:
         of occurrence.
     on_disconnected
         ``"raise"`` refuses graphs on which consensus is impossible, ``"allow"`` trains on them.
+    distributed
+        Whether the processes that torchrun started share the nodes of the run: each holds the
+        models and data of its nodes, and they exchange models by torch.distributed.
+    placement
+        The number of the process that holds each node, for ``distributed=True``. None: chosen, so
+        that few edges are between processes. Stored as a tuple.
+    rank_timeout
+        Seconds after which a process that does not respond has failed, which ends the run. It must
+        be longer than the slowest process computes for a round and an evaluation.
 
     Raises
     ------
@@ -220,6 +231,9 @@ class Compute:
     compile: bool = False
     on_divergence: str = "raise"
     on_disconnected: str = "raise"
+    distributed: bool = False
+    placement: Sequence[int] | None = None
+    rank_timeout: float = 600.0
 
     def __post_init__(self) -> None:
         check_device(self.device)
@@ -236,6 +250,10 @@ class Compute:
         check_switch("compile", self.compile, auto=False)
         check_choice("on_divergence", self.on_divergence, ["raise", "freeze", "record"])
         check_choice("on_disconnected", self.on_disconnected, ["raise", "allow"])
+        check_switch("distributed", self.distributed, auto=False)
+        check_positive("rank_timeout", self.rank_timeout)
+        if self.placement is not None:
+            object.__setattr__(self, "placement", _check_placement(self))
 
     def _check_dtype(self) -> None:
         if self.precision == "bf16" and self.dtype != torch.float32:
@@ -252,6 +270,17 @@ class Compute:
             raise ValueError(
                 f"`dtype` must be a floating-point type among {known}, got {self.dtype}"
             )
+
+
+def _check_placement(compute: Compute) -> tuple[int, ...]:
+    """Return a placement as a tuple; raise unless it is a list of ranks of a distributed run."""
+    ranks = check_sequence("placement", compute.placement, "ranks, such as [0, 0, 1]")
+    if not compute.distributed:
+        raise ValueError(
+            "`placement` must be None unless the run is distributed, got one with "
+            "distributed=False; set distributed=True and start the run by torchrun"
+        )
+    return tuple(check_int("placement", rank, minimum=0) for rank in ranks)
 
 
 def check_device(device: Any) -> None:

@@ -3,10 +3,12 @@
 import copy
 import itertools
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,7 +17,7 @@ from topofl._support.seeding import NoGeneratorError, seeded_torch, torch_seed
 from topofl.algorithms.contract.parts import Part
 from topofl.topology import Topology
 
-__all__ = ["Layout", "Population", "check_model", "initial_population"]
+__all__ = ["Layout", "NodesOfRank", "Population", "check_model", "initial_population"]
 
 
 @dataclass(frozen=True)
@@ -81,28 +83,69 @@ class Layout:
         ]
 
 
+class NodesOfRank(Protocol):
+    """The nodes of a distributed run, and those whose models a process holds, ascending."""
+
+    @property
+    def n(self) -> int:
+        """Number of nodes."""
+        ...
+
+    @property
+    def nodes(self) -> np.ndarray:
+        """(k,) nodes."""
+        ...
+
+    def all_rows(self, values: Tensor) -> Tensor:
+        """Return (n, ...) values of all nodes, given those of the own ones, (k, ...)."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Population:
-    """All nodes' models.
+    """All nodes' models, or in a distributed run those of the nodes of one process.
 
     Parameters
     ----------
     flat
-        (n, d), contiguous; row i is node i's model. Changed in place, never replaced.
+        (n, d), contiguous; row i is node i's model. Changed in place, never replaced. In a
+        distributed run also (k, d), of the nodes of a process.
     layout
         The columns of each parameter.
     graph
         The graph of the run; None if there is none, or it changes between rounds.
+    ranks
+        The nodes of the process in a distributed run; None: all nodes.
+    copy_of
+        The models of the process, if these are a copy with the models of all nodes.
     """
 
     flat: Tensor
     layout: Layout
     graph: Topology | None = field(default=None, kw_only=True)
+    ranks: NodesOfRank | None = field(default=None, kw_only=True)
+    copy_of: "Population | None" = field(default=None, kw_only=True)
 
     @property
     def n(self) -> int:
-        """Number of nodes."""
-        return self.flat.shape[0]
+        """Number of nodes of the run."""
+        return len(self.flat) if self.ranks is None else self.ranks.n
+
+    @property
+    def nodes(self) -> np.ndarray:
+        """(k,) nodes whose models are the rows of `flat`."""
+        if self.ranks is None or len(self.flat) == self.ranks.n:
+            return np.arange(len(self.flat))
+        return self.ranks.nodes
+
+    def of_all_nodes(self) -> "Population":
+        """Return the models of all nodes: these models, or a copy gathered from all processes."""
+        if self.ranks is None or len(self.flat) == self.ranks.n:
+            return self
+        flat = self.ranks.all_rows(self.flat)
+        everyone = replace(self, flat=flat, copy_of=self)
+        everyone.push_sum_weights.copy_(self.ranks.all_rows(self.push_sum_weights))
+        return everyone
 
     @cached_property
     def views(self) -> list[Tensor]:
@@ -116,7 +159,7 @@ class Population:
 
     @cached_property
     def _push_sum_weights(self) -> Tensor:
-        return torch.ones(self.n, dtype=torch.float64, device=self.flat.device)
+        return torch.ones(len(self.flat), dtype=torch.float64, device=self.flat.device)
 
     @property
     def start(self) -> Tensor:
@@ -143,7 +186,7 @@ class Population:
 
     def like(self, flat: Tensor) -> "Population":
         """Return models of the same structure that share memory with `flat`, (n, d)."""
-        return Population(flat, self.layout)
+        return Population(flat, self.layout, ranks=self.ranks)
 
 
 def check_model(model: object) -> nn.Module:
@@ -261,8 +304,9 @@ def initial_population(
     device: torch.device,
     dtype: torch.dtype,
     graph: Topology | None = None,
+    ranks: NodesOfRank | None = None,
 ) -> Population:
-    """Return n models at the start of a run.
+    """Return n models at the start of a run, or those of a rank's nodes.
 
     Parameters
     ----------
@@ -273,6 +317,8 @@ def initial_population(
         model's values as they are.
     graph
         The graph of the run; None if there is none, or it changes between rounds.
+    ranks
+        The nodes of this process in a distributed run; None: all nodes.
 
     Raises
     ------
@@ -282,27 +328,28 @@ def initial_population(
     """
     check_choice("init", init, ["common", "independent", "given"])
     layout = Layout.of(model)
+    nodes = range(n) if ranks is None else ranks.nodes.tolist()
     rows = (
         [_flatten(model)]
         if init == "given"
-        else _drawn_models(model, n if init == "independent" else 1, seed)
+        else _drawn_models(model, nodes if init == "independent" else range(1), seed)
     )
-    flat = torch.empty((n, layout.d), dtype=dtype, device=device)
+    flat = torch.empty((len(nodes), layout.d), dtype=dtype, device=device)
     count = 0
     for count, row in enumerate(rows, start=1):
         flat[count - 1] = _check_finite(layout, row.to(device=device, dtype=dtype))
     if count == 1:
         flat[1:] = flat[0]
-    return Population(flat, layout, graph=graph)
+    return Population(flat, layout, graph=graph, ranks=ranks)
 
 
-def _drawn_models(model: nn.Module, count: int, seed: int) -> Iterator[Tensor]:
+def _drawn_models(model: nn.Module, nodes: Sequence[int], seed: int) -> Iterator[Tensor]:
     # on the CPU in float32, so that the draw does not depend on device or dtype
     redrawn = copy.deepcopy(model).cpu().float()
-    for node in range(count):
+    for node in nodes:
         _reset(redrawn, torch_seed(seed, "init", node))
         yield _flatten(redrawn)
-    _check_repeatable(redrawn, torch_seed(seed, "init", count - 1))
+    _check_repeatable(redrawn, torch_seed(seed, "init", nodes[-1]))
 
 
 _REPEATABLE = (

@@ -14,10 +14,14 @@ from topofl.history import History
 from topofl.mixing import MixingMatrix
 from topofl.trained import Trained
 
-__all__ = ["OWN_COLUMNS", "Recorder", "bytes_kept"]
+__all__ = ["OWN_COLUMNS", "RANK_COLUMNS", "Recorder", "bytes_kept"]
+
+RANK_COLUMNS = ("cut_edges", "rank_bytes", "exchange_seconds")
+"""Columns of rounds that only distributed runs have."""
 
 OWN_COLUMNS = frozenset(
     (
+        *RANK_COLUMNS,
         "round",
         "train_loss",
         "node_loss",
@@ -52,9 +56,12 @@ class Recorder:
         Number of rounds of the run.
     every
         Number of rounds between evaluations.
+    ranked
+        Whether the run is distributed, so that its rounds have :data:`RANK_COLUMNS`.
     """
 
-    def __init__(self, rounds: int, every: int) -> None:
+    def __init__(self, rounds: int, every: int, ranked: bool = False) -> None:
+        self._extra = RANK_COLUMNS if ranked else ()
         evaluated = 1 + -(-rounds // every)
         self._rounds = _Columns(rounds)
         self._evaluations = _Columns(evaluated)
@@ -164,7 +171,8 @@ class Recorder:
         _check_state(state, done)
         rounds = _as_arrays(state["rounds"])
         if rounds:  # older checkpoints have no column `steps`
-            rounds.setdefault("steps", np.full(len(rounds["train_loss"]), np.nan))
+            for name in ("steps", *self._extra):  # nor has a run that was not distributed
+                rounds.setdefault(name, np.full(len(rounds["train_loss"]), np.nan))
         self._rounds.fill(rounds)
         self._used.fill(_as_arrays(state["used"]))
         evaluations = _as_arrays(state["evaluations"])
@@ -230,8 +238,12 @@ class _Columns:
         self._arrays: dict[str, np.ndarray] = {}
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Fill the next row; the first row fixes names, shapes and dtypes."""
-        self.fill({name: np.asarray(value)[None] for name, value in row.items()})
+        """Fill the next row; the first row fixes names, shapes and dtypes.
+
+        Columns that only earlier rows have, from before the run was resumed, get NaN.
+        """
+        missing = dict.fromkeys(self._arrays.keys() - row.keys(), np.nan)
+        self.fill({name: np.asarray(value)[None] for name, value in {**row, **missing}.items()})
 
     def fill(self, rows: Mapping[str, np.ndarray]) -> None:
         """Fill the next rows; the first call fixes names, shapes and dtypes."""

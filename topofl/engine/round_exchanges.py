@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from topofl.engine.attackers import ReceivedRows
+from topofl.engine.distributed.exchange import average_by_server
 from topofl.engine.dry_run.checked import AggregationRule, aggregated
 from topofl.engine.ledger import Ledger
 from topofl.engine.mixer import Mixer
@@ -46,10 +47,20 @@ class RoundExchanges:
         """Return the function that mixes all nodes' gradients on all threads; count `steps`."""
         for _ in range(steps):
             self.ledger.add(weights, self.run_state.models.layout.d, gradients=True)
+        if self.run_state.ranks is not None and self.run_state.ranks.size > 1:
+            return Mixer(partial(self._mix, weights), by_columns=False)
         return self.run_state.mixer(weights)._replace(apply=partial(self._mix, weights))
+
+    def _is_split(self, values: Tensor) -> bool:
+        """Whether values have the rows of this rank only, and not those of all nodes."""
+        return self.run_state.ranks is not None and not self.run_state.ranks.holds_all(values)
 
     def _mix(self, weights: MixingMatrix, values: Tensor) -> None:
         """Mix without counting messages; each worker takes a share of the columns."""
+        if self._is_split(values):
+            assert self.run_state.mixes_ranks is not None
+            self.run_state.mixes_ranks(weights)(values)
+            return
         mix = self.run_state.mixer(weights)
         shares = self.run_state.learner.plan.workers if mix.by_columns else 1
         self.parallel_map(mix, values.tensor_split(shares, dim=1))
@@ -70,14 +81,29 @@ class RoundExchanges:
         self.used = self.used or weights
         active_attack = self.run_state.active_attack
         exchange = self._next_exchange(phase, server=server)
-        apply = _average_by_server if server else self._mix
+        apply = self._average_by_server if server else self._mix
         for k, part in enumerate(parts):
             if active_attack is None:
                 apply(weights, part)
-            elif server:
-                active_attack.serve(apply, weights, part, self.t, f"{exchange}/{k}")
-            else:
-                active_attack.mix(apply, weights, part, self.t, f"{exchange}/{k}")
+                continue
+            attacked = active_attack.serve if server else active_attack.mix
+            everyone = self._all_rows(part)  # attackers may know the models of all nodes
+            attacked(apply, weights, everyone, self.t, f"{exchange}/{k}")
+            if everyone is not part:
+                part.copy_(self._own_rows(everyone))
+
+    def _all_rows(self, values: Tensor) -> Tensor:
+        return values if self.run_state.ranks is None else self.run_state.ranks.all_rows(values)
+
+    def _own_rows(self, values: Tensor) -> Tensor:
+        return values if self.run_state.ranks is None else self.run_state.ranks.own_rows(values)
+
+    def _average_by_server(self, weights: MixingMatrix, values: Tensor) -> None:
+        if self._is_split(values):
+            assert self.run_state.ranks is not None
+            average_by_server(weights, values, self.run_state.ranks)
+        else:
+            _average_by_server(weights, values)
 
     def _next_exchange(self, phase: str, *, server: bool = False) -> str:
         """Return the name of the next exchange, which seeds the attackers' random numbers."""
@@ -100,6 +126,9 @@ class RoundExchanges:
         self.used = self.used or weights
         active_attack = self.run_state.active_attack
         exchange = self._next_exchange(phase)
+        if self._is_split(values):
+            self._aggregate_own(phase, weights, values, rule, f"{exchange}/0")
+            return
         forged = (
             None
             if active_attack is None
@@ -110,8 +139,32 @@ class RoundExchanges:
             rows[i] = aggregated(phase, rule, values[i], received, row_weights)
         values.copy_(rows)
 
+    def _aggregate_own(
+        self, phase: str, weights: MixingMatrix, values: Tensor, rule: AggregationRule, seed: str
+    ) -> None:
+        """Aggregate the rows of this rank, given those that they receive from other ranks."""
+        run_state = self.run_state
+        ranks, attack = run_state.ranks, run_state.active_attack
+        assert ranks is not None
+        assert run_state.halo is not None
+        own = ranks.nodes.tolist()
+        if attack is not None:
+            everyone = ranks.all_rows(values)
+            forged = attack.forged(everyone, weights, self.t, seed)
+            received = ReceivedRows(weights, everyone, attack, forged, only=own)
+        else:
+            halo = run_state.halo(weights)
+            stacked = torch.cat([values, halo.fetch(ranks, values)])
+            place = {node: k for k, node in enumerate([*own, *halo.nodes.tolist()])}
+            received = ReceivedRows(weights, stacked, only=own, place=place)
+        rows = torch.empty_like(values)
+        for k, (_, some, row_weights) in enumerate(received):
+            rows[k] = aggregated(phase, rule, values[k], some, row_weights)
+        values.copy_(rows)
+
     def published(self, phase: str, values: Tensor) -> Tensor:
         """Return the values (n, d) that nodes publish: those of their next exchange."""
+        values = self._all_rows(values)
         if self.run_state.active_attack is None:
             return values
         call = self.calls.get(phase, 0) + 1

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import Rule, State, check_key
+from topofl.algorithms.contract.schedules import rate_at
+from topofl.engine.distributed.shard import losses_of_all, own_part
 from topofl.engine.dry_run.checked import check_participants
 from topofl.engine.mixer import Mixer
 from topofl.engine.population import Population
@@ -66,18 +68,54 @@ class RoundTraining:
 
         `gradient_mixer` returns the mixer of gradients for a weight rule and a number of steps.
         """
-        all_counts = training.counts(self.run_state.learner.batches.sizes)
+        all_counts = training.counts(self.run_state.sizes)
         counts = self._participating(all_counts, participants)
         if not counts.any():
             return counts
+        self.calls[phase] = self.calls.get(phase, 0) + 1
+        mixer = (
+            None
+            if training.gradient is None
+            else gradient_mixer(training.gradient, int(counts.max()))
+        )
+        ranks = self.run_state.ranks
+        if ranks is None:
+            self._train_rows(phase, models, training, state, all_counts, counts, mixer)
+        else:
+            with own_part(ranks, models, state) as (own_models, own_state):
+                self._train_rows(
+                    phase, own_models, training, own_state, ranks.own_rows(all_counts),
+                    ranks.own_rows(counts), mixer,
+                )  # fmt: skip
+        taken = self._steps_taken(counts)
+        self.steps += int(taken.sum()) // training.per_step
+        return taken
+
+    def _train_rows(
+        self,
+        phase: str,
+        models: Population,
+        training: Training,
+        state: State,
+        all_counts: np.ndarray,
+        counts: np.ndarray,
+        mixer: Mixer | None,
+    ) -> None:
+        """Take local steps with the models in the rows that this process holds."""
+        if not counts.any():  # the nodes of other ranks take steps
+            losses = models.flat.new_zeros(len(models.flat), 1)
+            self._record_losses(
+                losses, self._frozen(losses.device), counts, rate_at(
+                    training.descend.lr, self.t, 0, models.flat.dtype
+                ), predicts=self.run_state.models in (models, models.copy_of),
+            )  # fmt: skip
+            return
         learner, steps = self.run_state.learner, int(counts.max())
         batches = self._minibatches(phase, training, all_counts, steps)
         update = self._local_update(models, training, state)
-        bad = self.run_state.monitor.frozen(models.flat.device)
+        bad = self._frozen(models.flat.device)
         options: dict[str, Any] = {
-            "mix_gradients": None
-            if training.gradient is None
-            else gradient_mixer(training.gradient, steps),
+            "mix_gradients": mixer,
             "statistics": self.statistics if self.losses is None else None,
         }
         if (counts == steps).all() or learner.plan.chunk == 1:
@@ -93,11 +131,13 @@ class RoundTraining:
             )
         else:
             losses = self._train_compactly(update, batches, counts, bad, options)
-        predicts = models is self.run_state.models
+        predicts = self.run_state.models in (models, models.copy_of)
         self._record_losses(losses, bad, counts, update.step(0).lr, predicts=predicts)
-        taken = self._steps_taken(counts)
-        self.steps += int(taken.sum()) // training.per_step
-        return taken
+
+    def _frozen(self, device: torch.device) -> Tensor:
+        """Return a mask of the rows whose nodes no longer train."""
+        frozen = self.run_state.monitor.frozen(device)
+        return frozen if self.run_state.ranks is None else self.run_state.ranks.own_rows(frozen)
 
     def _participating(self, counts: np.ndarray, participants: np.ndarray | None) -> np.ndarray:
         """Return each node's number of steps, 0 for nodes that do not take part."""
@@ -109,11 +149,13 @@ class RoundTraining:
         self, phase: str, training: Training, all_counts: np.ndarray, steps: int
     ) -> list[Batch]:
         """Return the minibatches of a call of :meth:`train`; further calls draw other ones."""
-        self.calls[phase] = call = self.calls.get(phase, 0) + 1
+        call = self.calls[phase]
         key = phase if call == 1 else f"{phase}/{call}"
         first = self.t * all_counts * training.minibatches
-        draw = self.run_state.learner.batches.at
-        return [draw(first + k, training.sizes, key) for k in range(steps * training.minibatches)]
+        draw, sizes = self.run_state.learner.batches.at, training.sizes
+        if self.run_state.ranks is not None and isinstance(sizes, np.ndarray):
+            sizes = self.run_state.ranks.own_rows(sizes)
+        return [draw(first + k, sizes, key) for k in range(steps * training.minibatches)]
 
     def _local_update(self, models: Population, training: Training, state: State) -> LocalUpdate:
         pushed = self.run_state.trace.pushed
@@ -121,9 +163,11 @@ class RoundTraining:
         own = {  # without the models themselves, which a phase may store in its state
             name: x for name, x in state.items() if x.data_ptr() != models.flat.data_ptr()
         }
+        ranks = self.run_state.ranks
         return LocalUpdate(
-            models, training, own, self.t, models.push_sum_weights if weighted else None, weighted
-        )
+            models, training, own, self.t, models.push_sum_weights if weighted else None, weighted,
+            nodes=None if ranks is None else ranks.nodes.tolist(),
+        )  # fmt: skip
 
     def _train_compactly(
         self,
@@ -146,7 +190,7 @@ class RoundTraining:
                 for name, x in update.own.items()
             },
             push_sum_weights=None if push_sum_weights is None else push_sum_weights[rows],
-            nodes=nodes.tolist(),
+            nodes=[update.nodes[row] if update.nodes else row for row in nodes.tolist()],
         )
         small_batches = [batch.of(nodes) for batch in batches]
         small_losses, found = local_steps(
@@ -167,13 +211,20 @@ class RoundTraining:
     ) -> None:
         """Record diverged nodes, and the losses of the last phase that trains predicting models."""
         taken = torch.from_numpy(counts).to(losses.device)
-        idle = self.run_state.monitor.frozen(losses.device) | (
-            taken == 0
-        )  # their losses do not count
+        idle = self._frozen(losses.device) | (taken == 0)  # their losses do not count
         if predicts or self.losses is None:
             means = losses.sum(1) / taken.clamp(min=1)
             self.losses = means.masked_fill(idle, torch.nan)
             self.lr = lr
+        self._note_diverged(losses, bad, lr)
+
+    def _note_diverged(self, losses: Tensor, bad: Tensor, lr: float) -> None:
+        """Record diverged nodes of all ranks."""
+        ranks = self.run_state.ranks
+        if ranks is not None:
+            if not ranks.any(bool(bad.any())):
+                return
+            losses, bad = losses_of_all(ranks, losses), ranks.all_rows(bad)
         self.diverged += self.run_state.monitor.note(losses, bad, self.t, lr)
 
     def _steps_taken(self, counts: np.ndarray) -> np.ndarray:
@@ -185,21 +236,23 @@ class RoundTraining:
 
     def gradients(self, phase: str, models: Population, batch_size: int, key: str) -> Tensor:
         """Return all nodes' gradients (n, d) on a minibatch each, without a step."""
-        learner = self.run_state.learner
+        learner, ranks = self.run_state.learner, self.run_state.ranks
         name = f"{phase}/{key}" if check_key(key) else phase
         batch = learner.batches.at(self.t, batch_size, name)
-        losses, gradients = all_gradients(learner, self.parallel_map, models, batch, key)
+        rows = models if ranks is None else models.like(ranks.own_rows(models.flat))
+        losses, gradients = all_gradients(learner, self.parallel_map, rows, batch, key)
         self.steps += models.n
-        if models is self.run_state.models:
+        if self.run_state.models in (models, models.copy_of):
             self._record_gradient_losses(phase, losses)
+        if ranks is not None and ranks.holds_all(models.flat):
+            return ranks.all_rows(gradients)
         return gradients
 
     def _record_gradient_losses(self, phase: str, losses: Tensor) -> None:
         """Record losses at gradient evaluations by phase; they count without local steps."""
         self.gradient_losses.setdefault(phase, []).append(losses)
         if self.losses is None:
-            bad = ~torch.isfinite(losses)
-            self.diverged += self.run_state.monitor.note(losses[:, None], bad, self.t, float("nan"))
+            self._note_diverged(losses[:, None], ~torch.isfinite(losses), float("nan"))
 
     @property
     def node_losses(self) -> Tensor | None:
@@ -207,6 +260,8 @@ class RoundTraining:
 
         Of several phases that evaluated gradients the last counts.
         """
-        if self.losses is not None or not self.gradient_losses:
-            return self.losses
-        return torch.stack(list(self.gradient_losses.values())[-1]).mean(0)
+        losses = self.losses
+        if losses is None and self.gradient_losses:
+            losses = torch.stack(list(self.gradient_losses.values())[-1]).mean(0)
+        ranks = self.run_state.ranks
+        return losses if ranks is None or losses is None else ranks.all_rows(losses)

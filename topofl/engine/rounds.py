@@ -1,6 +1,6 @@
 """The round that phases see: training, mixing, aggregation and messages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import TypeVar, cast
 
@@ -10,10 +10,10 @@ from torch import Tensor
 from topofl._support.check import shown
 from topofl._support.seeding import stream
 from topofl.algorithms.contract.local import Training
-from topofl.algorithms.contract.round import Models, Rule, State, Trial
+from topofl.algorithms.contract.round import Models, Rows, Rule, State, Trial
 from topofl.engine.dry_run.checked import AggregationRule, check_noted, state_of_phase
 from topofl.engine.dry_run.round import EXCHANGES
-from topofl.engine.evaluate.cross_evaluation import cross_evaluate
+from topofl.engine.evaluate.cross_evaluation import check_trials, cross_evaluate
 from topofl.engine.mixer import Mixer
 from topofl.engine.population import Population
 from topofl.engine.round_exchanges import RoundExchanges
@@ -47,6 +47,8 @@ class EngineRound:
         States of all phases.
     only
         (n,) nodes that may train; None: all.
+    sharded
+        For each phase, the names of the tensors in its state that have the rows of this rank.
     """
 
     run_state: RunState
@@ -56,7 +58,9 @@ class EngineRound:
     phase: str = ""
     states: Mapping[str, State] = field(default_factory=dict)
     only: InitVar[np.ndarray | None] = None
+    sharded: Mapping[str, Collection[str]] = field(default_factory=dict)
     noted: dict[str, float | Tensor] = field(default_factory=dict, init=False)
+    gathered: dict[str, State] | None = field(default=None, init=False)
     graph: Topology = field(init=False)
     training: RoundTraining = field(init=False)
     exchanges: RoundExchanges = field(init=False)
@@ -97,7 +101,15 @@ class EngineRound:
 
     def state(self, owner: str) -> State:
         """See :meth:`topofl.algorithms.Round.state`."""
-        return state_of_phase(self.states, owner, self.phase)
+        found = state_of_phase(self.states, owner, self.phase)
+        if self.gathered is None or self.run_state.ranks is None:
+            return found
+        if owner not in self.gathered:
+            ranks, names = self.run_state.ranks, self.sharded.get(owner, ())
+            self.gathered[owner] = {
+                key: ranks.all_rows(x) if key in names else x for key, x in found.items()
+            }
+        return self.gathered[owner]
 
     @property
     def weights(self) -> MixingMatrix:
@@ -115,7 +127,7 @@ class EngineRound:
     @property
     def sizes(self) -> np.ndarray:
         """See :attr:`topofl.algorithms.Round.sizes`."""
-        return self.run_state.learner.batches.sizes
+        return self.run_state.sizes
 
     def rng(self, purpose: str) -> np.random.Generator:
         """See :meth:`topofl.algorithms.Round.rng`."""
@@ -141,9 +153,14 @@ class EngineRound:
 
     def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
         """See :meth:`topofl.algorithms.Round.cross_evaluate`."""
-        return cross_evaluate(
-            self.run_state, self.parallel_map, trials, self.run_state.examples_of_nodes[on]
-        )
+        indices, ranks = self.run_state.examples_of_nodes[on], self.run_state.ranks
+        if ranks is None:
+            return cross_evaluate(self.run_state, self.parallel_map, trials, indices)
+        check_trials(trials, indices)
+        own = {i: trial for i, trial in trials.items() if ranks.owner[i] == ranks.rank}
+        found = cross_evaluate(self.run_state, self.parallel_map, own, indices) if own else {}
+        merged = {i: result for part in ranks.objects(found) for i, result in part.items()}
+        return {i: merged[i] for i in trials}
 
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
         """See :meth:`topofl.algorithms.Round.gradients`."""
@@ -185,6 +202,35 @@ class EngineRound:
     def published(self, values: Tensor) -> Tensor:
         """See :meth:`topofl.algorithms.Round.published`."""
         return self.exchanges.published(self.phase, values)
+
+    def all_rows(self, values: Tensor) -> Tensor:
+        """See :meth:`topofl.algorithms.Round.all_rows`."""
+        return values if self.run_state.ranks is None else self.run_state.ranks.all_rows(values)
+
+    def own_rows(self, values: Rows) -> Rows:
+        """See :meth:`topofl.algorithms.Round.own_rows`."""
+        if self.run_state.ranks is None or self.gathered is not None:
+            return values
+        return self.run_state.ranks.own_rows(values)
+
+    def on_all_models(
+        self, function: Callable[[Models, State], State], models: Models, state: State
+    ) -> State:
+        """See :meth:`topofl.algorithms.Round.on_all_models`."""
+        ranks, everyone = self.run_state.ranks, models.of_all_nodes()
+        if ranks is None or everyone is models:
+            return function(models, state)
+        self.gathered = {}
+        try:
+            state = function(everyone, state)
+            for owner, whole in self.gathered.items():
+                for key in self.sharded.get(owner, ()):
+                    self.states[owner][key].copy_(ranks.own_rows(whole[key]))
+        finally:
+            self.gathered = None
+        models.flat.copy_(ranks.own_rows(everyone.flat))
+        models.push_sum_weights.copy_(ranks.own_rows(everyone.push_sum_weights))
+        return state
 
     def send(
         self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False

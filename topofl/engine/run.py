@@ -3,21 +3,17 @@
 import math
 import os
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from topofl._support.ambient import in_plain_torch
-from topofl._support.callers import in_notebook
 from topofl._support.check import check_int, check_switch, shown
-from topofl._support.machine import emulates_bf16
-from topofl._support.text import printable
-from topofl.algorithms.contract.phase import Algorithm
+from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import Rule, State
 from topofl.attacks import Attack
 from topofl.callbacks import Callback, Event
@@ -29,29 +25,35 @@ from topofl.engine.active_run import (
     plan_of_checkpoint,
     trained_models,
 )
+from topofl.engine.distributed.failure import naming_checkpoints
+from topofl.engine.distributed.measured import traffic_of_round
+from topofl.engine.distributed.ranks import Ranks
+from topofl.engine.distributed.start import IdleRank, Joined, joined_ranks
 from topofl.engine.dry_run.checked import checked_state
 from topofl.engine.evaluate.scores import Scores
-from topofl.engine.evaluation_stages import (
-    EvaluationContext,
-    EvaluationStage,
-    scores_of_stages,
-)
+from topofl.engine.evaluation_columns import evaluation_columns
+from topofl.engine.evaluation_stages import EvaluationContext, EvaluationStage
+from topofl.engine.notices import progress_bar, warn_of_emulation
 from topofl.engine.options import Compute, Evaluation, Saving
 from topofl.engine.rounds import EngineRound
-from topofl.engine.setup import resolve
+from topofl.engine.setup import Setup, resolve
 from topofl.engine.shorthands import as_saving
 from topofl.engine.state import RunState
-from topofl.engine.store.checkpoint import checkpoint_to_resume, reserved_folder, resuming
+from topofl.engine.store.checkpoint import (
+    Checkpoint,
+    checkpoint_to_resume,
+    newest_round,
+    reserved_folder,
+    resuming,
+)
 from topofl.engine.store.interrupt import stop_between_rounds
 from topofl.engine.store.lock import Lock
 from topofl.engine.store.schedule import CheckpointSchedule
 from topofl.engine.suggestions import suggesting_options
 from topofl.engine.train.divergence import Diverged, DivergenceError
 from topofl.engine.train.diversity import GradientStatistics
-from topofl.engine.train.plan import Backend
 from topofl.engine.train.workers import ParallelMap
 from topofl.history import History, evaluation_record
-from topofl.metrics import consensus_distance
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
 
@@ -195,18 +197,55 @@ def run(
     )
     # absolute, since callbacks may change the working directory
     folder = None if saving.folder is None else Path(saving.folder).absolute()
-    with reserved_folder(folder) as lock:
+    options = (rounds, saving, folder, callbacks, progress)
+    if not setup.compute.distributed:
+        return _run_part(setup, None, *options)
+    compute = setup.compute
+    with (
+        naming_checkpoints(folder, newest_round),
+        joined_ranks(setup.graphs, setup.device, compute.rank_timeout, compute.placement) as joined,
+    ):
+        if isinstance(joined, IdleRank):
+            return joined.history()
+        history = _run_part(setup, joined, *options)
+        joined.end(replace(history, models=None) if joined.ranks.is_first else None)
+        return history
+
+
+def _run_part(
+    setup: Setup,
+    joined: Joined | None,
+    rounds: int,
+    saving: Saving,
+    folder: Path | None,
+    callbacks: Sequence[Callback],
+    progress: bool | str,
+) -> History:
+    """Run this process's part of a run: all of it, or in a distributed run that of its rank."""
+    ranks = None if joined is None else joined.ranks
+    if ranks is not None and not ranks.is_first:
+        callbacks, progress = (), False
+    with reserved_folder(folder if ranks is None or ranks.is_first else None) as lock:
         with resuming():
-            found = None if folder is None else checkpoint_to_resume(folder, saving.resume)
+            found = None if folder is None else _checkpoint(folder, saving.resume, ranks)
             plan = None if found is None else plan_of_checkpoint(found, setup.compute)
         backend = setup.backend(plan)
-        _warn_of_emulation(backend)
-        active = ActiveRun.build(setup, rounds, backend)
+        warn_of_emulation(backend)
+        active = ActiveRun.build(setup, rounds, backend, joined)
         marker = {} if folder is None else checkpoint_marker(active, folder)
         with resuming():
             start = 0 if found is None else active.resume(found, marker)
         resumed = found is not None
         return _execute(active, saving, folder, marker, lock, start, resumed, callbacks, progress)
+
+
+def _checkpoint(folder: Path, resume: bool, ranks: Ranks | None) -> Checkpoint | None:
+    """Return the checkpoint to resume from, which rank 0 chooses for all ranks."""
+    if ranks is None:
+        return checkpoint_to_resume(folder, resume)
+    found = checkpoint_to_resume(folder, resume) if ranks.is_first else None
+    place = ranks.of_first(None if found is None else (found.path, dict(found.marker)))
+    return None if place is None else Checkpoint(*place)
 
 
 def _execute(
@@ -229,15 +268,16 @@ def _execute(
             callback(event)
 
     began = time.perf_counter()
-    with run_state.threads() as parallel_map, stop_between_rounds(folder is not None) as request:
+    stops = stop_between_rounds(folder is not None, patient=run_state.ranks is not None)
+    with run_state.threads() as parallel_map, stops as request:
         checkpoints = CheckpointSchedule(
             folder, active.rounds, saving.every, active.size, active.state, marker, emit, request,
-            saved=start if resumed else None, lock=lock, final=saving.final,
+            saved=start if resumed else None, lock=lock, final=saving.final, ranks=run_state.ranks,
         )  # fmt: skip
         emit(Event("start", start, meta | {"resumed_at": start}, run_state.models))
         if not resumed:
             _evaluate_start(active, parallel_map, checkpoints, emit)
-        bar = _progress(start, active.rounds, progress, active.title)
+        bar = progress_bar(start, active.rounds, progress, active.title)
         _run_rounds(active, parallel_map, checkpoints, emit, bar)
     seconds = time.perf_counter() - began
     values = {"seconds": seconds, "rounds": active.rounds}
@@ -258,7 +298,7 @@ def _evaluate_start(
 ) -> None:
     """Evaluate the models before the first round."""
     began = time.perf_counter()
-    scores = _evaluate(active, active.context(parallel_map, 0), {}, math.nan)
+    scores = evaluation_columns(active, active.context(parallel_map, 0), {}, math.nan)
     recorded = active.recorder.add_evaluation({"round": 0} | scores)
     seconds = time.perf_counter() - began
     values = evaluation_record(recorded) | {"seconds": seconds}
@@ -297,29 +337,38 @@ def _round(
     run_state = active.run_state
     evaluated = active.evaluated(t + 1)
     statistics = GradientStatistics() if evaluated else None
-    current = EngineRound(run_state, parallel_map, t, statistics=statistics, states=active.states)
+    current = EngineRound(
+        run_state, parallel_map, t, statistics=statistics, states=active.states,
+        sharded=active.sharded,
+    )  # fmt: skip
+    if run_state.ranks is not None:
+        run_state.ranks.begin_round(t)
     training, exchanges = current.training, current.exchanges
     context = active.context(parallel_map, t + 1)
     stages_before_exchange = {
         name: stage for name, stage in active.stages.items() if evaluated and stage.before_exchange
     }
     scores_before_exchange = _apply_phases(
-        active.algorithm, current, active.states, context, stages_before_exchange
+        active.phases, current, active.states, context, stages_before_exchange
     )
+    push_sum_weights = run_state.models.push_sum_weights
     totals: dict[str, float] = {"steps": training.steps, **exchanges.ledger.totals(exchanges.used)}
     if run_state.trace.pushes:
-        totals |= {"smallest_push_weight": float(run_state.models.push_sum_weights.min())}
+        totals |= {"smallest_push_weight": float(current.all_rows(push_sum_weights).min())}
     totals |= current.numbers
-    columns = active.recorder.add_round(
-        training.node_losses, run_state.models.n, totals, exchanges.used
-    )
+    losses = training.node_losses
+    if run_state.ranks is not None:
+        totals |= traffic_of_round(run_state.ranks, exchanges.used)
+    columns = active.recorder.add_round(losses, run_state.models.n, totals, exchanges.used)
     if not evaluated:
         return training.diverged, columns, None
+    if training.statistics and run_state.ranks is not None:
+        training.statistics.add_ranks(run_state.ranks)
     diversity = training.statistics.diversity if training.statistics else math.nan
     training.statistics = statistics = None  # frees its memory before the evaluation
     began = time.perf_counter()
     context = replace(context, graph=current.graph, lr=training.lr)
-    scores = _evaluate(active, context, scores_before_exchange, diversity)
+    scores = evaluation_columns(active, context, scores_before_exchange, diversity)
     recorded = evaluation_record(active.recorder.add_evaluation({"round": t + 1} | scores))
     return training.diverged, columns, recorded | {"seconds": time.perf_counter() - began}
 
@@ -332,19 +381,8 @@ def _emit_divergence(
         emit(Event("divergence", done, values, run_state.models))
 
 
-def _warn_of_emulation(compute: Backend) -> None:
-    """Warn if the device has no bfloat16 products and must emulate them."""
-    if compute.low is not None and emulates_bf16(compute.device):
-        needs = " (AMX or AVX-512 BF16)" if compute.device.type == "cpu" else ""
-        text = (
-            f"`precision` 'bf16' is emulated on {compute.device}, "
-            f"which has no bfloat16 products{needs}: leave it out"
-        )
-        warnings.warn(text, RuntimeWarning, stacklevel=5)
-
-
 def _apply_phases(
-    algorithm: Algorithm,
+    phases: Mapping[str, Phase],
     current: EngineRound,
     states: dict[str, State],
     context: EvaluationContext,
@@ -353,7 +391,7 @@ def _apply_phases(
     """Apply the phases of a round; return the scores of stages right before an exchange."""
     run_state = context.run_state
     scores_before_exchange = {}
-    for name, phase in algorithm.phases.items():
+    for name, phase in phases.items():
         if name == run_state.trace.exchange:
             scores_before_exchange = {
                 key: stage.scores(context) for key, stage in stages_before_exchange.items()
@@ -363,40 +401,3 @@ def _apply_phases(
             name, "apply", phase.apply(run_state.models, states[name], current)
         )
     return scores_before_exchange
-
-
-def _evaluate(
-    active: ActiveRun,
-    context: EvaluationContext,
-    scores_before_exchange: Mapping[str, Mapping[str, Scores]],
-    diversity: float,
-) -> dict[str, Any]:
-    """Return the columns of an evaluation; `scores_before_exchange` are from within the round."""
-    run_state = context.run_state
-    columns: dict[str, Any] = dict(
-        scores_of_stages(active.stages, context, active.rounds, scores_before_exchange)
-    )
-    columns |= {
-        "consensus_distance": consensus_distance(_shared_columns(run_state)),
-        "gradient_diversity": diversity,
-    }
-    if run_state.trace.pushes:
-        columns |= {"push_weight": run_state.models.push_sum_weights.clone()}
-    return columns
-
-
-def _shared_columns(run_state: RunState) -> Tensor:
-    """Return the shared columns of the honest nodes' models; all columns if none are shared."""
-    flat, active_attack = run_state.models.flat, run_state.active_attack
-    flat = flat if active_attack is None else flat[active_attack.honest]
-    parts = [flat[:, part] for part in run_state.trace.share]
-    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-
-
-def _progress(start: int, rounds: int, progress: bool | str, title: str) -> Iterator[int]:
-    from tqdm.auto import tqdm
-
-    quiet = False if in_notebook() else None  # None: silent unless on a terminal
-    disable = quiet if progress == "auto" else not progress
-    bar = {"desc": printable(title), "disable": disable, "leave": False, "unit": "round"}
-    return iter(tqdm(range(start, rounds), initial=start, total=rounds, **bar))

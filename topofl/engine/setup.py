@@ -24,6 +24,7 @@ from topofl.engine.checks.evaluation import (
 )
 from topofl.engine.checks.graphs import check_graphs, check_topology
 from topofl.engine.checks.model import check_batched, check_output
+from topofl.engine.distributed.start import local_device
 from topofl.engine.dry_run.play import DRY_ROUNDS, DryRunInputs, complete_graph, trace_first_rounds
 from topofl.engine.dry_run.round import WeightRules
 from topofl.engine.dry_run.trace import Trace
@@ -163,6 +164,7 @@ def resolve(
     attack = check_attackers(attackers, algorithm, clients.n)
 
     device = torch.device(compute.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = local_device(device) if compute.distributed else device
     module, sample = _checked_model(model, clients, _backend(compute, device), task)
     attacking = () if attack is None else attack.nodes
     sets = evaluation_sets(clients, evaluation, seed, device, attacking)

@@ -2,20 +2,25 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from topofl.algorithms.contract.round import Rule
 from topofl.data import Partition
 from topofl.engine.attackers import ActiveAttack
+from topofl.engine.distributed.exchange import Halo, halo_of, rank_mixer
+from topofl.engine.distributed.ranks import Ranks
+from topofl.engine.distributed.shard import Shard, shard_of
 from topofl.engine.dry_run.round import WeightRules
 from topofl.engine.dry_run.trace import Trace
-from topofl.engine.evaluate.scores import EvaluationPlan, evaluation_plan
-from topofl.engine.memory.facts import memory_facts
-from topofl.engine.memory.footprint import check_memory, fits_into
+from topofl.engine.evaluate.scores import Evaluated, EvaluationPlan, evaluation_plan
+from topofl.engine.memory.facts import MemoryFacts, memory_facts
+from topofl.engine.memory.footprint import check_memory, first_nodes, fits_into
 from topofl.engine.memory.system import free_memory
 from topofl.engine.mixer import Mixer, mixer
 from topofl.engine.population import Population, initial_population
@@ -54,10 +59,15 @@ class RunState:
     examples_of_nodes: Mapping[str, Sequence[np.ndarray]]
     mixer: Callable[[MixingMatrix], Mixer]
     active_attack: ActiveAttack | None
+    sizes: np.ndarray
+    sets: Mapping[str, Evaluated]
+    ranks: Ranks | None = None
+    mixes_ranks: Callable[[MixingMatrix], Callable[[Tensor], None]] | None = None
+    halo: Callable[[MixingMatrix], Halo] | None = None
 
     @classmethod
-    def build(cls, setup: Setup, compute: Backend) -> "RunState":
-        """Return the state before round 0, on the device.
+    def build(cls, setup: Setup, compute: Backend, ranks: Ranks | None = None) -> "RunState":
+        """Return the state before round 0, on the device; with `ranks`, that of their nodes.
 
         Raises
         ------
@@ -68,8 +78,9 @@ class RunState:
         order = image_order(module, setup.sample, compute.channels_last)
         targets = clients.dataset.learned(compute.dtype)[:2].to(compute.device)
         how_evaluated = evaluation_plan(module, setup.sample, setup.task, targets)
-        choose = _plan_chooser(setup, compute, order, how_evaluated)
-        examples = Examples.of(clients.dataset, compute.device, compute.dtype, clients.augment)
+        shard = shard_of(clients, setup.sets, ranks)
+        choose = _plan_chooser(setup, compute, order, how_evaluated, ranks, shard)
+        examples = Examples.of(shard.dataset, compute.device, compute.dtype, clients.augment)
         models = initial_population(
             module,
             clients.n,
@@ -78,10 +89,11 @@ class RunState:
             device=compute.device,
             dtype=compute.dtype,
             graph=graphs if isinstance(graphs, Topology) else None,
+            ranks=ranks,
         )
         learner = new_learner(
-            module, order, models, examples, clients, setup.seed, compute,
-            int(setup.trace.batch_sizes().max()), choose, setup.task,
+            module, order, models, examples, shard, setup.seed, compute,
+            int(setup.trace.batch_sizes().max()), choose, setup.task, ranks,
         )  # fmt: skip
         attack = setup.attack
         cached_mixers = 1 if setup.trace.chooses else max(64, graphs.period or 0)
@@ -99,9 +111,12 @@ class RunState:
             trace=setup.trace,
             rules=setup.rules,
             resolve=setup.rules.resolve,
-            examples_of_nodes={"train": clients.train, "val": clients.val},
+            examples_of_nodes=shard.examples_of_nodes,
             mixer=lru_cache(maxsize=cached_mixers)(_mixer_for(models)),
             active_attack=attack and ActiveAttack(attack, clients.n, setup.seed, compute.device),
+            sizes=np.array([len(own) for own in clients.train]),
+            sets=shard.sets,
+            **_exchanges_of(ranks, cached_mixers, compute.dtype),
         )
 
     @contextmanager
@@ -126,10 +141,26 @@ class RunState:
         return check_pulls(self.resolve(rule or self.rules.pull, graph))
 
 
+def _exchanges_of(ranks: Ranks | None, known: int, dtype: torch.dtype) -> dict[str, Any]:
+    """Return the ranks with their cached mixers and halos; empty without ranks."""
+    if ranks is None:
+        return {}
+    return {
+        "ranks": ranks,
+        "mixes_ranks": lru_cache(maxsize=known)(lambda weights: rank_mixer(weights, ranks, dtype)),
+        "halo": lru_cache(maxsize=known)(lambda weights: halo_of(weights, ranks)),
+    }
+
+
 def _plan_chooser(
-    setup: Setup, compute: Backend, order: Order, how_evaluated: EvaluationPlan
+    setup: Setup,
+    compute: Backend,
+    order: Order,
+    how_evaluated: EvaluationPlan,
+    ranks: Ranks | None,
+    shard: Shard,
 ) -> Callable[[TimingTrial], Plan]:
-    """Return the function that chooses a plan by timing trials.
+    """Return the function that chooses a plan by timing trials, on rank 0 for all ranks.
 
     Raises ``ValueError`` if the run does not fit into memory.
     """
@@ -147,10 +178,33 @@ def _plan_chooser(
         setup.graphs,
         setup.task,
     )
+    if ranks is not None:
+        facts = _facts_of_rank(facts, len(shard.members), len(shard.dataset.inputs), setup.clients)
     free = free_memory(compute.device)
     check_memory(facts, compute, free)
     linear = is_linear(module)
-    return lambda trial: choose_plan(compute, linear, facts.sizes, trial, fits_into(facts, free))
+
+    def choose(trial: TimingTrial) -> Plan:
+        return choose_plan(compute, linear, facts.sizes, trial, fits_into(facts, free))
+
+    if ranks is None:
+        return choose
+    # all ranks use the executor that rank 0 timed
+    unknown = Plan("", 0, 0, 0)
+    return lambda trial: ranks.of_first(choose(trial) if ranks.is_first else unknown)
+
+
+def _facts_of_rank(facts: MemoryFacts, k: int, examples: int, clients: Partition) -> MemoryFacts:
+    """Return the memory facts of a rank with k nodes, which holds some of the examples."""
+    own = first_nodes(facts, k)
+    share = examples / len(clients.dataset.inputs)
+    return replace(
+        own,
+        fine_tuning=facts.fine_tuning * k // facts.n,
+        history=facts.history,
+        data=int(facts.data * share),
+        held=0,
+    )
 
 
 def new_learner(
@@ -158,16 +212,18 @@ def new_learner(
     order: Order,
     models: Population,
     examples: Examples,
-    clients: Partition,
+    shard: Shard,
     seed: int,
     compute: Backend,
     batch_size: int,
     choose: Callable[[TimingTrial], Plan],
     task: Task,
+    ranks: Ranks | None = None,
 ) -> Learner:
     """Return the learner of a run, with a plan chosen by trials on its largest minibatches."""
-    batches = Batches(clients.train, seed, examples.augment)
-    targets = clients.dataset.learned(compute.dtype).to(compute.device)
+    nodes = None if ranks is None else ranks.nodes
+    batches = Batches(shard.members, seed, examples.augment, nodes)
+    targets = shard.dataset.learned(compute.dtype).to(compute.device)
 
     def learner(plan: Plan) -> Learner:
         return Learner(

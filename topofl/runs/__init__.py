@@ -1,5 +1,6 @@
 """Stored runs: one folder each, found by a hash of all that determines their results; sweeps."""
 
+from topofl.runs.best import Best
 from topofl.runs.clusters import dask_executor, ray_executor, slurm_executor
 from topofl.runs.curves import curves_of
 from topofl.runs.dry import planned
@@ -10,6 +11,7 @@ from topofl.runs.stored import RunStore, StoredRun
 from topofl.runs.sweep import Sweep, SweepInterrupted, sweep
 
 __all__ = [
+    "Best",
     "Failure",
     "RunStore",
     "StoredRun",

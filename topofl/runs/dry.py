@@ -31,8 +31,9 @@ def planned(
 ) -> Table:
     """Return one row per point of a sweep: runs, those to do, their time and memory.
 
-    Each point with runs to do is probed by a few rounds. Times are of single processes; those of
-    the title are divided by those of the `jobs` processes that fit into memory.
+    Each point with runs to do is probed by some rounds; a point that fails in them, for example
+    since it diverges, has n/a with the reason. Times are of single processes; those of the title
+    are divided by those of the `jobs` processes that fit into memory.
 
     Parameters
     ----------
@@ -80,15 +81,35 @@ def _table(
     rows: list[tuple[Any, ...]] = []
     for group in groups:
         todo = [point for point in group if not store.has(point.key)]
-        seconds, megabytes = cost(Run(todo[0].job.tables)) if todo else (0.0, 0.0)
+        minutes, megabytes = _cost(todo, cost)
         values = [_text(group[0].values.get(key, "none")) for key in keys]
-        rows.append((*values, len(group), len(todo), len(todo) * seconds / 60, megabytes))
-    totals = [sum(row[len(keys) + k] for row in rows) for k in range(3)]
-    peak = max((row[-1] for row in rows), default=0.0)
+        rows.append((*values, len(group), len(todo), minutes, megabytes))
+    known = [row for row in rows if not isinstance(row[-1], NotApplicable)]
+    totals = [sum(row[len(keys) + k] for row in rows) for k in range(2)]
+    minutes = sum(row[-2] for row in known)
+    peak = max((row[-1] for row in known), default=0.0)
     names = ["all", *(NotApplicable("of all points") for _ in keys[1:])]
-    rows.append((*names, *totals, peak))
+    rows.append((*names, *totals, minutes, peak))
     columns = (*keys, "runs", "to do", "minutes", "MiB per process")
-    return Table(columns, tuple(rows), title=_title(totals[2], peak, jobs))
+    title = _title(minutes, peak, jobs)
+    if failed := len(groups) - len(known):
+        title += f"; {failed} of {len(groups)} points failed in their probes and are left out"
+    return Table(columns, tuple(rows), title=title)
+
+
+def _cost(
+    todo: Sequence[Point], cost: Callable[[Run], tuple[float, float]]
+) -> tuple[float | NotApplicable, float | NotApplicable]:
+    """Return the minutes of a point's runs and their MiB, or why the first of them failed."""
+    if not todo:
+        return 0.0, 0.0
+    try:
+        seconds, megabytes = cost(Run(todo[0].job.tables))
+    except Exception as error:  # as in a sweep, one run that fails does not stop the others
+        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        what = NotApplicable(f"failed in its probe: {text}")
+        return what, what
+    return len(todo) * seconds / 60, megabytes
 
 
 def _text(value: Any) -> str:

@@ -69,19 +69,27 @@ class Processes:
     _futures: dict[int, Future[Any]] = field(default_factory=dict)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]:
-        """Start a call in an idle process; there must be one."""
+        """Start a call in an idle process; there must be one.
+
+        Raises
+        ------
+        RuntimeError
+            If the process ended before it was ready.
+        """
         slots = range(self.jobs)
         slot = next(k for k in slots if k not in self._futures or self._futures[k].done())
+        self._check_started(slot)
         try:
             self._futures[slot] = self._pool(slot).submit(fn, *args)
         except BrokenProcessPool:  # its process was killed
             self._pools.pop(slot)[0].shutdown(wait=False)
+            self._check_started(slot)
             self._futures[slot] = self._pool(slot).submit(fn, *args)
         return self._futures[slot]
 
     def __enter__(self) -> "Processes":
-        """Start all processes, which then get ready while the runs are planned."""
-        for slot in range(self.jobs):
+        """Start processes, which then get ready while the runs are planned."""
+        for slot in range(min(self.jobs, os.cpu_count() or 1)):  # the others start when used
             self._pool(slot)
         return self
 
@@ -96,6 +104,19 @@ class Processes:
             pool = ProcessPoolExecutor(1, get_context(METHOD), _start_process, (threads,))
             self._pools[slot] = pool, pool.submit(os.getpid)
         return self._pools[slot][0]
+
+    def _check_started(self, slot: int) -> None:
+        """Raise if a process ends while it starts, which is no failure of a run."""
+        self._pool(slot)
+        try:
+            self._pools[slot][1].result()
+        except BrokenProcessPool as error:
+            raise RuntimeError(
+                "a process of `jobs` ended while it started, before any run; if a script starts "
+                'the sweep, put the call below `if __name__ == "__main__":`, since each process '
+                "imports the script (its RuntimeError about bootstrapping is shown above), or use "
+                "jobs=1"
+            ) from error
 
     def keep(self, jobs: int) -> None:
         """End all but so many processes, which must be idle."""

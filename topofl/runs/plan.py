@@ -78,6 +78,8 @@ def prepare(
     """
     values, numbers = grid_points(grid), seed_list(seeds)
     cache = DatasetCache()
+    if numbers is not None:
+        _check_seeds(values, ["seed"] if callable(base) else [f"{name}.seed" for name in vary])
     if callable(base):
         return _collected(
             [(dict(one), seed) for one in values for seed in numbers or [None]],
@@ -144,6 +146,16 @@ def _check_vary(vary: Sequence[str]) -> None:
         raise ValueError(f"`vary` must be a list of {', '.join(VARIED)}, got {shown(vary)}")
     for name in vary:
         check_choice("vary", name, VARIED)
+
+
+def _check_seeds(points: Sequence[Values], replaced: Sequence[str]) -> None:
+    """Raise if points have a seed that `seeds` would replace."""
+    given = next((key for point in points for key in point if key in replaced), None)
+    if given is not None:
+        raise ValueError(
+            f"`grid` must be without {given!r} where `seeds` are given, which would replace it; "
+            "give either, for example the list of seeds as `seeds`"
+        )
 
 
 def _points_of_tables(

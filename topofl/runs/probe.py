@@ -1,43 +1,62 @@
-"""Estimated time and memory of a run, measured in a few of its rounds."""
+"""Estimated time and memory of a run, measured in some of its rounds."""
 
 import time
+from contextlib import suppress
 from dataclasses import replace
+from statistics import median
+from typing import NamedTuple
 
 from topofl import config
+from topofl.callbacks import Callback, Event
+from topofl.engine.options import Evaluation
 from topofl.runs.cost import peak_memory_megabytes, reset_peak_memory
 from topofl.runs.run import Run
 
 __all__ = ["probe"]
 
-PROBED_ROUNDS = 2
-"""Rounds of a probe's short runs; its long run has three times as many."""
+PROBED_SECONDS = 0.5
+"""A probe goes on until its rounds took this long, so that fluctuations average out."""
 
+PROBED_ROUNDS = 20
+"""Largest number of rounds that a probe times."""
+
+EVERY = 3
+"""Rounds between evaluations of a probe; rounds without one are timed."""
 
 PROBED_EXAMPLES = 300
 """Largest number of test examples in a probe's evaluations."""
 
 
-def probe(run: Run) -> tuple[float, float]:
-    """Return the estimated seconds of a run and its peak memory in MiB, from a few rounds.
+class Timed(NamedTuple):
+    """Seconds of a probe's parts: all that happens once, a round, an evaluation, fine-tuning."""
 
-    The times of a round and of an evaluation are differences between probes of different lengths,
-    so that one-time costs are counted once.
+    once: float
+    round: float
+    evaluation: float
+    fine_tuning: float
+
+
+class _Enough(Exception):
+    """Ends the rounds of a probe, which is no error."""
+
+
+def probe(run: Run) -> tuple[float, float]:
+    """Return the estimated seconds of a run and its peak memory in MiB, from some rounds.
+
+    The first round warms up and counts once. The others are timed apart from evaluations, and
+    their median counts.
     """
     reset_peak_memory()
     start = time.perf_counter()
     experiment = config.build(run.tables)
     prepared = time.perf_counter() - start
-    # Both of these probes have two evaluations, before the first and after the last round.
-    short = _seconds(experiment, PROBED_ROUNDS, every=PROBED_ROUNDS)
-    long = _seconds(experiment, 3 * PROBED_ROUNDS, every=3 * PROBED_ROUNDS)
-    evaluated = _seconds(experiment, PROBED_ROUNDS, every=1)
-    per_round = max(long - short, 0.0) / (2 * PROBED_ROUNDS)
-    per_evaluation = max(evaluated - short, 0.0) / (PROBED_ROUNDS - 1)  # of the probe's examples
-    once = max(short - PROBED_ROUNDS * per_round - 2 * per_evaluation, 0.0)
-    rounds = experiment.options["rounds"]
-    evaluations = 1 + -(-rounds // experiment.options["evaluation"].every)
-    seconds = prepared + once + rounds * per_round
-    seconds += evaluations * per_evaluation / _share(experiment)
+    timed = _timed(experiment)
+    rounds, evaluation = (experiment.options[name] for name in ("rounds", "evaluation"))
+    evaluations = 1 + -(-rounds // evaluation.every)
+    tuned = -(-rounds // (evaluation.fine_tune_every or rounds))
+    seconds = prepared + timed.once + rounds * timed.round + tuned * timed.fine_tuning
+    evaluations += tuned if timed.fine_tuning else 0  # tuned models are evaluated, too
+    seconds += evaluations * timed.evaluation / _share(experiment)
     return seconds, peak_memory_megabytes()
 
 
@@ -55,13 +74,60 @@ def _examples(experiment: config.Experiment) -> int | None:
     return min(evaluation.examples or len(experiment.clients.dataset.test), PROBED_EXAMPLES)
 
 
-def _seconds(experiment: config.Experiment, rounds: int, every: int) -> float:
-    evaluation = experiment.options["evaluation"]
-    fine_tune_every = None if evaluation.fine_tune_every is None else every
-    evaluation = replace(
-        evaluation, every=every, examples=_examples(experiment), fine_tune_every=fine_tune_every
+def _timed(experiment: config.Experiment) -> Timed:
+    """Train until enough rounds are timed, and once more for a round if models are fine-tuned."""
+    began = time.perf_counter()
+    once: list[float] = []
+    rounds: list[float] = []
+    evaluations: list[float] = []
+
+    def note(event: Event) -> None:
+        if event.kind == "start":
+            once.append(time.perf_counter() - began)
+        elif event.kind == "evaluation" and event.round > 0:  # equal models are evaluated once
+            evaluations.append(event.values["seconds"])
+        elif event.kind == "round" and event.round % EVERY:  # evaluated rounds measure gradients
+            rounds.append(event.values["seconds"])
+        enough = sum(rounds[1:]) >= PROBED_SECONDS or len(rounds) > PROBED_ROUNDS
+        if enough and evaluations:
+            raise _Enough
+
+    longest = min(experiment.options["rounds"], EVERY * PROBED_ROUNDS)
+    evaluation = replace(_evaluation(experiment), every=EVERY, fine_tune=False)
+    with suppress(_Enough):
+        _run(experiment, max(longest, 2 * EVERY), evaluation, note)
+    per_round, per_evaluation = median(rounds[1:]), median(evaluations)
+    return Timed(
+        once[0] + max(rounds[0] - per_round, 0.0),
+        per_round,
+        per_evaluation,
+        _fine_tuning(experiment, per_evaluation),
     )
+
+
+def _fine_tuning(experiment: config.Experiment, per_evaluation: float) -> float:
+    """Return the seconds of fine-tuning all models once, 0 without fine-tuning."""
+    own = experiment.options["evaluation"].fine_tune
+    if own is False or (own is None and experiment.algorithm.fine_tune is None):
+        return 0.0
+    seconds = [0.0]
+
+    def note(event: Event) -> None:
+        if event.kind == "evaluation":
+            seconds.append(event.values["seconds"])
+
+    _run(experiment, 1, _evaluation(experiment), note)
+    return max(seconds[-1] - 2 * per_evaluation, 0.0)  # before and after fine-tuning
+
+
+def _evaluation(experiment: config.Experiment) -> Evaluation:
+    """Return the evaluations of a run on the examples of a probe, fine-tuned at its end."""
+    evaluation = experiment.options["evaluation"]
+    return replace(evaluation, every=1, examples=_examples(experiment), fine_tune_every=None)
+
+
+def _run(
+    experiment: config.Experiment, rounds: int, evaluation: Evaluation, note: Callback
+) -> None:
     options = {**experiment.options, "rounds": rounds, "evaluation": evaluation}
-    start = time.perf_counter()
-    replace(experiment, options=options).run(progress=False)
-    return time.perf_counter() - start
+    replace(experiment, options=options).run(progress=False, callbacks=[note])

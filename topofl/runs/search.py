@@ -58,7 +58,7 @@ def search(
     Returns
     -------
     Sweep
-        Points, runs and failures of all trials.
+        Points, runs and failures of all trials; its method ``best`` returns the best point.
 
     Raises
     ------
@@ -105,6 +105,7 @@ def search(
         tuple(point for one in found for point in one.points),
         tuple({run.key: run for one in found for run in one.runs}.values()),
         tuple({failure.key: failure for one in found for failure in one.failures}.values()),
+        sum(one.trained for one in found),
     )
 
 

@@ -13,6 +13,7 @@ from topofl._support.check import check_int, check_path, check_switch
 from topofl._support.forking import prepare_fork
 from topofl._support.table import NotApplicable, Table
 from topofl.engine.memory.system import free_memory, resident
+from topofl.runs.best import Best, best_of
 from topofl.runs.datasets import cache_of_process
 from topofl.runs.execute import Processes, Stopped, as_executor, execute
 from topofl.runs.live import Live
@@ -69,6 +70,8 @@ class Sweep:
         Those that are finished, in the order of the points.
     failures
         Those that failed, in the order of the points.
+    trained
+        Number of runs that were performed by this call; the others were in the store.
 
     Examples
     --------
@@ -83,6 +86,7 @@ class Sweep:
     points: tuple[Point, ...]
     runs: tuple[StoredRun, ...]
     failures: tuple[Failure, ...]
+    trained: int = 0
 
     @cached_property
     def table(self) -> Table:
@@ -105,6 +109,32 @@ class Sweep:
         seed = ["seed"] if any(point.seed is not None for point in self.points) else []
         statistics = [f"{name}{end}" for name in scores for end in ("", " worst tenth")]
         return Table((*keys, *seed, "round", *statistics, "MB sent"), rows)
+
+    def best(self, score: str = "accuracy", *, low_is_good: bool | None = None) -> Best:
+        """Return the point with the best final score, the mean over its seeds.
+
+        Parameters
+        ----------
+        score
+            A score of the runs.
+        low_is_good
+            Whether low values of the score are better; None: as the runs say.
+
+        Raises
+        ------
+        ValueError
+            If no point has finished runs for all seeds, or the runs have no such score.
+
+        Examples
+        --------
+        >>> import tempfile, topofl
+        >>> base = {"data": {"name": "digits", "n": 4}, "topology": "ring", "run": {"rounds": 2}}
+        >>> base |= {"algorithm": "dsgd,lr=0.1"}
+        >>> grid = {"algorithm.lr": [1e-6, 0.1]}
+        >>> topofl.sweep(base, grid, seeds=2, store=tempfile.mkdtemp()).best().values
+        {'algorithm.lr': 0.1}
+        """
+        return best_of(self.points, self.runs, score, low_is_good)
 
     def __repr__(self) -> str:
         return (
@@ -264,16 +294,16 @@ def perform_points(
         )
     keys = [point.key for point in points]
     remove_abandoned(store.root, keys, [key for key in keys if store.has(key)])
-    return collected(points, store)
+    return collected(points, store, len(todo))
 
 
-def collected(points: Sequence[Point], store: RunStore) -> Sweep:
+def collected(points: Sequence[Point], store: RunStore, trained: int = 0) -> Sweep:
     """Return the sweep of these points with what the store has of them now."""
     found = [store.find(point.key) for point in points]
     failed = {failure.key: failure for failure in store.failures()} if None in found else {}
     failures = [failed[point.key] for point in points if point.key in failed]
     runs = tuple(run for run in found if run is not None)
-    return Sweep(tuple(points), runs, tuple(failures))
+    return Sweep(tuple(points), runs, tuple(failures), trained)
 
 
 def _fitting(points: Sequence[Point], jobs: int) -> int:

@@ -73,5 +73,5 @@ def rounded(value: float, error: float, half: float | None = None) -> str:
 
 def _fixed(number: float, decimals: int) -> str:
     """Return a number with this many decimals, never as minus zero."""
-    text = f"{round(number, decimals):,.{max(0, decimals)}f}"
+    text = f"{round(float(number), decimals):,.{max(0, decimals)}f}"
     return text.removeprefix("-") if not text.strip("-0.,") else text

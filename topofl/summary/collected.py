@@ -81,9 +81,22 @@ class Collected:
         """Settings that are averaged over and vary: seeds, and those in `over`."""
         return [name for name in self.settings.varying if is_seed(name) or name in self.over]
 
-    def name_of(self, group: int) -> str:
-        """Return a group's values as text."""
-        return ", ".join(str(value) for value in self.groups[group]) or "all runs"
+    def name_of(self, group: int, *, without: int = -1) -> str:
+        """Return a group's values as text, numbers with the names of their settings.
+
+        Parameters
+        ----------
+        group
+            Number of the group.
+        without
+            Position in `by` of a setting to leave out.
+        """
+        texts = [
+            value if isinstance(value, str) else f"{label}={value}"
+            for k, (label, value) in enumerate(zip(self.labels, self.groups[group], strict=True))
+            if k != without
+        ]
+        return ", ".join(texts) or "all runs"
 
 
 def collect(

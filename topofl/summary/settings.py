@@ -48,7 +48,7 @@ class Settings:
         names = dict.fromkeys(name for row in rows for name in row if not _is_incidental(name))
         codes, levels = {}, {}
         for name in names:
-            codes[name], levels[name] = _encoded([row.get(name, MISSING) for row in rows])
+            codes[name], levels[name] = _encoded(_values(rows, name))
         return cls(codes, levels)
 
     @property
@@ -185,6 +185,14 @@ def levels_text(values: Sequence[Any], limit: int = 4) -> str:
 
 def _is_incidental(name: str) -> bool:
     return name in INCIDENTAL or name.startswith("saving.")
+
+
+def _values(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
+    """Return a setting of all runs; None is no setting where files of some runs leave it out."""
+    values = [row.get(name, MISSING) for row in rows]
+    if MISSING in values:
+        return [MISSING if value is None else value for value in values]
+    return values
 
 
 def _encoded(values: list[Any]) -> tuple[np.ndarray, list[Any]]:

@@ -263,7 +263,7 @@ class Topology:
             whose class names are then in the legend: each node is a pie chart of its labels, or
             above 200 nodes has the color of its most frequent label.
         labels
-            Text at the nodes: True for :attr:`nodes` or the node numbers, else one text per node.
+            Text at the nodes: True for ``nodes`` or the node numbers, else one text per node.
         positions
             (n, 2) positions of the nodes that replace the layout.
 

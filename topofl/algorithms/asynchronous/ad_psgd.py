@@ -5,7 +5,7 @@ import numpy as np
 from topofl._support.check import check_int
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.needs import needing, undirected
-from topofl.algorithms.contract.phase import Algorithm, Phase, chain
+from topofl.algorithms.contract.phase import Algorithm, Phase, chain, on_all_models
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate, rate_at
 from topofl.algorithms.contract.terms import descend
@@ -124,7 +124,8 @@ def ad_psgd(lr: Rate, *, batch_size: int = 128, clock: AnyClock = None) -> Algor
         return state
 
     return chain(
-        "ad_psgd", events=Phase(init, apply, training.settings | {"clock": times.settings})
+        "ad_psgd",
+        events=on_all_models(Phase(init, apply, training.settings | {"clock": times.settings})),
     )
 
 

@@ -6,7 +6,7 @@ import torch
 from topofl._support.check import check_int, check_switch
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.needs import needing, undirected
-from topofl.algorithms.contract.phase import Algorithm, Phase, chain
+from topofl.algorithms.contract.phase import Algorithm, Phase, chain, on_all_models
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.contract.terms import descend
@@ -148,7 +148,7 @@ def random_walks(
         return state
 
     settings = training.settings | {"walks": walks, "merge": merge, "clock": times.settings}
-    return chain("random_walks", events=Phase(init, apply, settings))
+    return chain("random_walks", events=on_all_models(Phase(init, apply, settings)))
 
 
 MOVES, WAITS, WORKS = 0, 1, 2

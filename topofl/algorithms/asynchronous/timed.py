@@ -73,7 +73,7 @@ def timed(algorithm: Algorithm, clock: AnyClock = None) -> Algorithm:
         _check_pooled(algorithm.name, times)
 
     def init(models: Models) -> State:
-        times.check(len(models.flat))
+        times.check(models.n)
         return zero_times(seconds=(1,))
 
     def record(models: Models, state: State, round: Round) -> State:

@@ -100,7 +100,7 @@ def _corrected(training: Training) -> Phase:
         start = models.flat.clone()
         steps = round.train(models, training, state)
         rates = [training.descend.lr(round.t, k) for k in range(int(steps.max()))]
-        state["length"].copy_(torch.from_numpy(np.cumsum([0.0, *rates])[steps]))
+        state["length"].copy_(torch.from_numpy(np.cumsum([0.0, *rates])[round.own_rows(steps)]))
         length = state["length"][:, None]
         state["direction"].copy_(torch.where(length > 0, start.sub_(models.flat).div_(length), 0))
         return state

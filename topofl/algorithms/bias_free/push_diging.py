@@ -82,6 +82,6 @@ def _exchange(models: Models, state: State, round: Round) -> State:
     flat.mul_(models.push_sum_weights[:, None].to(flat.dtype))
     round.mix(weights, flat, scalars=tracked.shape[1] + 1)
     round.mix(weights, tracked, counted=False)
-    models.push_sum_weights.copy_(pushed_weights(weights, models.push_sum_weights))
+    models.push_sum_weights.copy_(pushed_weights(weights, models.push_sum_weights, round))
     flat.div_(models.push_sum_weights[:, None].to(flat.dtype))
     return state

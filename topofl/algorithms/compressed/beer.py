@@ -14,6 +14,7 @@ from topofl.algorithms.exchanges.compressed_exchange import (
     check_compressor,
     check_consensus_step,
     check_messages,
+    compressed,
     disagreement,
     message_bytes,
 )
@@ -110,7 +111,9 @@ def _exchange(compressor: Compressor, gamma: float) -> Phase:
         models.flat.add_(disagreement(round, state["models"]), alpha=gamma)
         for name, values in (("models", models.flat), ("tracked", tracked)):
             state[name].add_(
-                compressor.apply(values - state[name], round.rng(f"compression/{name}"))
+                compressed(
+                    compressor, models, values - state[name], round.rng(f"compression/{name}")
+                )
             )
         tracked.add_(disagreement(round, state["tracked"]), alpha=gamma)
         round.send(round.weights, 2 * message_bytes(compressor, models.flat))

@@ -19,6 +19,7 @@ from topofl.algorithms.exchanges.compressed_exchange import (
     check_compressor,
     check_consensus_step,
     check_messages,
+    compressed,
     disagreement,
     message_bytes,
 )
@@ -143,7 +144,8 @@ def _exchange(compressor: Compressor, gamma: float | None) -> Phase:
     def apply(models: Models, state: State, round: Round) -> State:
         estimate = state["estimate"]
         delta = compressor.contraction(models.flat.shape[1])
-        estimate.add_(compressor.apply(models.flat - estimate, round.rng("compression")))
+        rng = round.rng("compression")
+        estimate.add_(compressed(compressor, models, models.flat - estimate, rng))
         round.send(round.weights, message_bytes(compressor, models.flat))
         step = proven(round.weights, delta) if gamma is None else gamma
         models.flat.add_(disagreement(round, estimate), alpha=step)

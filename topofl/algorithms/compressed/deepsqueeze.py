@@ -15,6 +15,7 @@ from topofl.algorithms.exchanges.compressed_exchange import (
     check_compressor,
     check_consensus_step,
     check_messages,
+    compressed,
     disagreement,
     message_bytes,
 )
@@ -106,7 +107,7 @@ def _exchange(compressor: Compressor, gamma: float) -> Phase:
 
     def apply(models: Models, state: State, round: Round) -> State:
         error = state["error"].add_(models.flat)
-        sent = compressor.apply(error, round.rng("compression"))
+        sent = compressed(compressor, models, error, round.rng("compression"))
         error.sub_(sent)
         models.flat.add_(disagreement(round, sent), alpha=gamma)
         round.send(round.weights, message_bytes(compressor, models.flat))

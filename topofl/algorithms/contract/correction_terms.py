@@ -50,12 +50,13 @@ def proximal(strength: float | Sequence[float], *, kept: str | None = None) -> T
         held = anchors(models) if kept else {}
         if not isinstance(strengths, tuple):
             return held
-        if len(strengths) != len(models.flat):
+        if len(strengths) != models.n:
             raise ValueError(
-                f"`strength` must be one number or one per node, n={len(models.flat)}, got "
+                f"`strength` must be one number or one per node, n={models.n}, got "
                 f"{len(strengths)} numbers"
             )
-        return held | {of_nodes: models.flat.new_tensor(strengths)}
+        own = [strengths[node] for node in models.nodes]
+        return held | {of_nodes: models.flat.new_tensor(own)}
 
     def begin(models: Models) -> State:
         # one buffer for all steps, since allocating large ones takes time

@@ -17,6 +17,7 @@ __all__ = [
     "Phase",
     "chain",
     "check_fine_tune",
+    "on_all_models",
     "on_kept_models",
     "sharing",
 ]
@@ -255,6 +256,41 @@ def sharing(owner: str, phase: Phase) -> Phase:
         return state
 
     return Phase(lambda models: {}, apply, dict(phase.settings) | {"of": owner})
+
+
+def on_all_models(phase: Phase) -> Phase:
+    """Return a phase that has the models of all nodes also if a run is distributed.
+
+    For phases that combine the models of different nodes in another way than by the methods of a
+    round. In a distributed run, every process gathers the models of all nodes, computes the phase
+    for all of them, and takes those of its own nodes, which costs memory and time; the state holds
+    all nodes in every process. Phases that users define run in this way by themselves. In other
+    runs, the phase is unchanged.
+
+    Parameters
+    ----------
+    phase
+        The phase.
+
+    Examples
+    --------
+    >>> def average(models, state, round):
+    ...     models.flat.copy_(models.flat.mean(0, keepdim=True).expand_as(models.flat))
+    ...     return state
+    >>> on_all_models(Phase(lambda models: {}, average, {"weights": "equal"})).settings
+    {'weights': 'equal'}
+    """
+
+    def init(models: Models) -> State:
+        return phase.init(models.of_all_nodes())
+
+    def apply(models: Models, state: State, round: Round) -> State:
+        def on_all(everyone: Models, own: State) -> State:
+            return phase.apply(everyone, own, round)
+
+        return round.on_all_models(on_all, models, state)
+
+    return phase._replace(init=init, apply=apply)
 
 
 def on_kept_models(owner: str, phase: Phase, kept: str = "anchor") -> Phase:

@@ -15,7 +15,7 @@ from topofl.topology import Topology
 if TYPE_CHECKING:
     from topofl.algorithms.contract.local import Training
 
-__all__ = ["Models", "Round", "Rule", "State", "Trial", "check_key", "no_state"]
+__all__ = ["Models", "Round", "Rows", "Rule", "State", "Trial", "check_key", "no_state"]
 
 State = dict[str, Tensor]
 """The state that a phase carries to the next round: tensors by name.
@@ -30,6 +30,8 @@ Rule = Callable[[Topology], MixingMatrix]
 
 T = TypeVar("T")
 
+Rows = TypeVar("Rows", Tensor, np.ndarray)
+
 Trial = Generator[Tensor, Tensor, T]
 """The evaluation of models on one node's examples, as a generator.
 
@@ -40,6 +42,10 @@ its result.
 
 class Models(Protocol):
     """The models of all nodes, which phases change in place.
+
+    In a distributed run, a phase of this library sees the models of the nodes of its process only:
+    `flat` has a row for each of `nodes`. What such a phase needs of other nodes, it gets from the
+    methods of :class:`Round`.
 
     Examples
     --------
@@ -75,6 +81,16 @@ class Models(Protocol):
         ...
 
     @property
+    def n(self) -> int:
+        """Number of nodes of the run."""
+        ...
+
+    @property
+    def nodes(self) -> np.ndarray:
+        """(k,) nodes whose models are the rows of `flat`: all, unless the run is distributed."""
+        ...
+
+    @property
     def push_sum_weights(self) -> Tensor:
         """(n,) float64: push-sum weights, 1 unless an exchange has changed them in place."""
         ...
@@ -107,6 +123,10 @@ class Models(Protocol):
 
     def like(self, flat: Tensor) -> "Models":
         """Return models that share memory with `flat`, (n, d), with push-sum weights 1."""
+        ...
+
+    def of_all_nodes(self) -> "Models":
+        """Return the models of all nodes: these, or in a distributed run a gathered copy."""
         ...
 
 
@@ -349,7 +369,34 @@ class Round(Protocol):
     def published(self, values: Tensor) -> Tensor:
         """Return (n, d) values as other nodes receive them: rows of attackers are forged.
 
-        For phases in which nodes inspect the models of others before they choose their peers.
+        For phases in which nodes inspect the models of others before they choose their peers. The
+        result has the rows of all nodes, also in a distributed run.
+        """
+        ...
+
+    def all_rows(self, values: Tensor) -> Tensor:
+        """Return the rows of all nodes, (n, ...), of values that have a row per node.
+
+        These are the values themselves, unless the run is distributed: then the rows are gathered
+        from all processes.
+        """
+        ...
+
+    def own_rows(self, values: Rows) -> Rows:
+        """Return the rows of ``models.nodes`` of a tensor or array (n, ...), as in :meth:`train`.
+
+        These are the values themselves, unless the run is distributed.
+        """
+        ...
+
+    def on_all_models(
+        self, function: Callable[[Models, State], State], models: Models, state: State
+    ) -> State:
+        """Call ``function(models, state)`` with the models of all nodes, and return its state.
+
+        In a distributed run the models are gathered from all processes, which all compute the
+        same; then each process takes the rows of its nodes. See
+        :func:`topofl.algorithms.on_all_models`.
         """
         ...
 

@@ -7,6 +7,7 @@ from torch import Tensor
 from topofl._support.check import check_choice, check_int, check_nonnegative, check_positive
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
+from topofl.algorithms.contract.random_rows import normal_rows
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate, as_schedule, decayed, described
 from topofl.algorithms.contract.terms import Step, Term, descend
@@ -165,9 +166,9 @@ def _private_steps(training: Training, scale: float, size: int, steps: int) -> P
     def apply(models: Models, state: State, round: Round) -> State:
         # at most the records that are left in the pass
         records = np.minimum(size, round.sizes - round.t * size % round.sizes)
-        state["records"].copy_(torch.from_numpy(records)[:, None])
+        state["records"].copy_(torch.from_numpy(round.own_rows(records))[:, None])
         for k in range(steps):
-            _add_noise(state["noise"].zero_(), round, f"noise/{k}", scale)
+            _add_noise(state["noise"].zero_(), models, round.rng(f"noise/{k}"), scale)
             round.train(models, training, state)
         return state
 
@@ -181,16 +182,12 @@ def _private_update(training: Training, limit: float, scale: float) -> Phase:
         start = models.flat.clone()
         round.train(models, training, state)
         _clipped(models.flat.sub_(start), limit).add_(start)
-        _add_noise(models.flat, round, "noise", scale)
+        _add_noise(models.flat, models, round.rng("noise"), scale)
         return state
 
     return Phase(training.init, apply)
 
 
-def _add_noise(values: Tensor, round: Round, purpose: str, scale: float) -> None:
+def _add_noise(values: Tensor, models: Models, rng: np.random.Generator, scale: float) -> None:
     """Add Gaussian noise, drawn on the CPU node by node and copied to the device at once."""
-    drawn = torch.empty_like(values, device="meta" if values.is_meta else "cpu")
-    rng = round.rng(purpose)
-    for row in () if values.is_meta else drawn:
-        row.copy_(torch.from_numpy(rng.standard_normal(len(row))))
-    values.add_(drawn.to(values.device), alpha=scale)
+    values.add_(normal_rows(values, models, rng), alpha=scale)

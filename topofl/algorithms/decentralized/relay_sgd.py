@@ -11,7 +11,7 @@ from torch import Tensor
 
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.needs import needing, static, strongly_connected, undirected
-from topofl.algorithms.contract.phase import Algorithm, Phase, chain
+from topofl.algorithms.contract.phase import Algorithm, Phase, chain, on_all_models
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
 from topofl.mixing import MixingMatrix
@@ -81,7 +81,9 @@ def relay_sgd(
     """
     local = sgd(lr, batch_size=batch_size, momentum=momentum, steps=local_steps)
     return chain(
-        "relay_sgd", local=local, exchange=Phase(_unsent, _relay, {"along": "a spanning tree"})
+        "relay_sgd",
+        local=local,
+        exchange=on_all_models(Phase(_unsent, _relay, {"along": "a spanning tree"})),
     )
 
 

@@ -114,11 +114,12 @@ def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
             models.flat[:, part].mul_(_as_column(push_sum_weights, models))
         kept = (models.flat.clone(), push_sum_weights.clone()) if delay else None
         round.mix(weights, models.flat, columns, scalars=1)
-        pushed = pushed_weights(weights, push_sum_weights)
+        pushed = pushed_weights(weights, push_sum_weights, round)
         if kept is None:
             push_sum_weights.copy_(pushed)
         else:
-            own = torch.from_numpy(weights.weights.diagonal()).to(push_sum_weights.device)
+            kept_shares = round.own_rows(torch.from_numpy(weights.weights.diagonal()))
+            own = kept_shares.to(push_sum_weights.device)
             slot = f"{round.t % delay}"
             _delay(models.flat, kept[0].mul_(_as_column(own, models)), state[f"sent_{slot}"])
             _delay(push_sum_weights.copy_(pushed), kept[1].mul_(own), state[f"sent_mass_{slot}"])
@@ -130,13 +131,13 @@ def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
     return Phase(init, apply, settings)
 
 
-def pushed_weights(weights: MixingMatrix, push_sum_weights: Tensor) -> Tensor:
+def pushed_weights(weights: MixingMatrix, push_sum_weights: Tensor, round: Round) -> Tensor:
     """Return the push-sum weights after an exchange, summed in the same order on every device."""
     if push_sum_weights.is_meta:
         return torch.empty_like(push_sum_weights)
-    return torch.from_numpy(weights.weights @ push_sum_weights.cpu().numpy()).to(
-        push_sum_weights.device
-    )
+    before = round.all_rows(push_sum_weights).cpu().numpy()
+    after = round.own_rows(torch.from_numpy(weights.weights @ before))
+    return after.to(push_sum_weights.device)
 
 
 def _as_column(values: Tensor, models: Models) -> Tensor:

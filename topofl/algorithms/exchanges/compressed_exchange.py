@@ -18,7 +18,7 @@ from topofl.algorithms.contract.checked import (
     explaining_meta_errors,
     named_errors,
 )
-from topofl.algorithms.contract.round import Round
+from topofl.algorithms.contract.round import Models, Round
 from topofl.algorithms.exchanges.compressors import (
     BLOCK,
     Compressor,
@@ -34,6 +34,7 @@ __all__ = [
     "check_compressor",
     "check_consensus_step",
     "check_messages",
+    "compressed",
     "disagreement",
     "message_bytes",
 ]
@@ -179,6 +180,26 @@ def check_messages(compressor: Compressor, values: Tensor) -> None:
             f"||x||^2, got {delta:.6g}, but for random x the mean of ||Q(x) - x||^2 / ||x||^2 is "
             f"{float(errors.mean()):.3g}; declare a smaller delta, or scale Q(x) down"
         )
+
+
+def compressed(
+    compressor: Compressor, models: Models, values: Tensor, rng: np.random.Generator
+) -> Tensor:
+    """Return compressed values (k, d) of ``models.nodes``, with the draws of a run of all nodes.
+
+    A compressor draws for all rows at once. Where a process holds some of them, it draws for the
+    others too, whose rows are 0 here; compressors that draw nothing get the own rows only.
+    """
+    if len(values) == models.n:
+        return compressor.apply(values, rng)
+    before = rng.bit_generator.state
+    made = compressor.apply(values, rng)
+    if repr(rng.bit_generator.state) == repr(before):
+        return made
+    rng.bit_generator.state = before
+    rows = torch.from_numpy(models.nodes).to(values.device)
+    everyone = values.new_zeros(models.n, values.shape[1]).index_copy_(0, rows, values)
+    return compressor.apply(everyone, rng)[rows]
 
 
 def disagreement(round: Round, values: Tensor) -> Tensor:

@@ -87,7 +87,7 @@ def under_masks(phase: Phase, dense_ratio: float, different: bool) -> Phase:
 
     def apply(models: Models, state: State, round: Round) -> State:
         if round.t == 0 and not models.flat.is_meta:
-            _draw_masks(state[MASK], _layers(models, dense_ratio), round, different)
+            _draw_masks(state[MASK], models, _layers(models, dense_ratio), round, different)
             models.flat.mul_(state[MASK])
         return phase.apply(models, state, round)
 
@@ -97,14 +97,16 @@ def under_masks(phase: Phase, dense_ratio: float, different: bool) -> Phase:
     )
 
 
-def _draw_masks(mask: Tensor, layers: Sequence[_Layer], round: Round, different: bool) -> None:
+def _draw_masks(
+    mask: Tensor, models: Models, layers: Sequence[_Layer], round: Round, different: bool
+) -> None:
     """Draw random masks in place: one for all nodes, or, if `different`, one per node."""
-    for node in range(len(mask)) if different else [None]:
+    for row, node in enumerate(models.nodes.tolist() if different else [None]):
         rng = round.rng("masks" if node is None else f"masks/{node}")
         ones = np.zeros(mask.shape[1], dtype=bool)
         for layer in layers:
             ones[layer.columns][rng.permutation(layer.size)[: layer.kept]] = True
-        mask[slice(None) if node is None else node] = torch.from_numpy(ones).to(mask.device)
+        mask[slice(None) if node is None else row] = torch.from_numpy(ones).to(mask.device)
 
 
 def prune_and_average(
@@ -147,7 +149,7 @@ def _scores(models: Models, round: Round, regrow: str, batch_size: int) -> Score
         return lambda rows, layer: gradients[rows, layer.columns]
 
     def drawn(rows: slice, layer: _Layer) -> Tensor:
-        nodes = range(rows.start, rows.stop)
+        nodes = models.nodes[rows].tolist()
         draws = [round.rng(f"regrow/{node}/{layer.name}").random(layer.size) for node in nodes]
         return torch.from_numpy(np.stack(draws)).to(models.flat.device)
 
@@ -192,7 +194,7 @@ def _average(flat: Tensor, mask: Tensor, weights: MixingMatrix, round: Round) ->
     """Average each parameter over the nodes that have it in their masks; 0 outside of a mask."""
     n, d = flat.shape
     width = max(1, BLOCK // n)
-    own = torch.from_numpy(weights.weights.diagonal()).to(flat)[:, None]
+    own = round.own_rows(torch.from_numpy(weights.weights.diagonal())).to(flat)[:, None]
     for start in range(0, d, width):
         part = slice(start, min(start + width, d))
         outside = ~mask[:, part]

@@ -129,9 +129,9 @@ def average_over_peers(policy: Policy, share: Part = everything) -> Phase:
     def init(models: Models) -> State:
         models.columns(share)  # raises before any work
         return (
-            _init_on_meta(policy.init, models)
+            _init_on_meta(policy.init, models.of_all_nodes())
             if models.flat.is_meta
-            else _check_state(policy.init(models))
+            else _check_state(policy.init(models.of_all_nodes()))
         )
 
     def apply(models: Models, state: State, round: Round) -> State:

@@ -91,7 +91,7 @@ def similar_peers_with_pull(
         weights = from_weights(simplex_projection(wanted, allowed), name="similar")
         if pull:
             directions = round.state("local")[PULL_DIRECTIONS]
-            _scale_to_length(models.flat, pull, out=directions)
+            _scale_to_length(round.own_rows(models.flat), pull, out=directions)
             round.mix(weights, directions, counted=False)
         return Choice(weights, server=2 if pull else 1)
 

@@ -102,7 +102,7 @@ def _counting(training: Training, momentum: float, participants: Participation) 
     def apply(models: Models, state: State, round: Round) -> State:
         steps = round.train(models, training, state, participants=participants(round))
         moved = (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
-        state["moved"].copy_(torch.from_numpy(moved)[:, None])
+        state["moved"].copy_(torch.from_numpy(round.own_rows(moved))[:, None])
         return state
 
     return Phase(

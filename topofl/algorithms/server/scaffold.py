@@ -92,7 +92,7 @@ def _corrected(training: Training, participants: Participation) -> Phase:
         start = models.flat.clone()
         steps = round.train(models, training, state, participants=participants(round))
         rates = [training.descend.lr(round.t, k) for k in range(int(steps.max()))]
-        total = torch.from_numpy(np.cumsum([0.0, *rates])[steps]).to(start)[:, None]
+        total = torch.from_numpy(np.cumsum([0.0, *rates])[round.own_rows(steps)]).to(start)[:, None]
         controls = start.sub_(models.flat).div_(total).sub_(state["correction"])
         state["control"].copy_(torch.where(total > 0, controls, state["control"]))
         return state

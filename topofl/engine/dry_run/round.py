@@ -15,7 +15,7 @@ from topofl._support.seeding import stream
 from topofl.algorithms.contract.checked import NO_BRANCHES, WHY_PLAYED, explaining_meta_errors
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.needs import need_error, static
-from topofl.algorithms.contract.round import Models, Rule, State, Trial, check_key
+from topofl.algorithms.contract.round import Models, Rows, Rule, State, Trial, check_key
 from topofl.algorithms.contract.schedules import rate_at
 from topofl.attacks import Attack
 from topofl.engine.dry_run.checked import (
@@ -302,6 +302,20 @@ class DryRound:
         """See :meth:`topofl.algorithms.Round.published`."""
         self._note_call("published")
         return values if self.attack is None or self.attack.to_each else torch.empty_like(values)
+
+    def all_rows(self, values: Tensor) -> Tensor:
+        """See :meth:`topofl.algorithms.Round.all_rows`."""
+        return values
+
+    def own_rows(self, values: Rows) -> Rows:
+        """See :meth:`topofl.algorithms.Round.own_rows`."""
+        return values
+
+    def on_all_models(
+        self, function: Callable[[Models, State], State], models: Models, state: State
+    ) -> State:
+        """See :meth:`topofl.algorithms.Round.on_all_models`."""
+        return function(models, state)
 
     def send(
         self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False

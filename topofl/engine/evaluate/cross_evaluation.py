@@ -17,7 +17,7 @@ from topofl.engine.train.learner import Learner
 from topofl.engine.train.workers import ParallelMap
 from topofl.tasks import Task
 
-__all__ = ["cross_evaluate"]
+__all__ = ["check_trials", "cross_evaluate"]
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ def cross_evaluate(
     indices_of
         Indices of each node's examples.
     """
-    _check_trials(trials, indices_of)
+    check_trials(trials, indices_of)
     plan, nodes, linear = run_state.learner.plan, list(trials), is_linear(run_state.module)
     if run_state.learner.targets.device.type != "cpu":
         return _answer_all(run_state, trials, indices_of)
@@ -115,7 +115,7 @@ def cross_evaluate(
     return {i: found[i] for i in nodes for found in results if i in found}
 
 
-def _check_trials(trials: Mapping[int, Any], indices_of: Sequence[np.ndarray]) -> None:
+def check_trials(trials: Mapping[int, Any], indices_of: Sequence[np.ndarray]) -> None:
     """Raise unless trials are generators of existing nodes with examples."""
     for i, trial in trials.items():
         if i not in range(len(indices_of)):

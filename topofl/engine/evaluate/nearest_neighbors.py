@@ -82,7 +82,7 @@ def neighbor_scores(
             for i in own
         ]  # fmt: skip
 
-    shape = (models.n, len(sets), len(scorer.scores))
+    shape = (len(models.flat), len(sets), len(scorer.scores))
     found = torch.full(shape, torch.nan, dtype=torch.float64, device=labels.device)
     means_of_nodes = (means for share in parallel_map(work, range(workers)) for means in share)
     for i, means in zip(nodes, means_of_nodes, strict=True):

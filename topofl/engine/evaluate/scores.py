@@ -229,7 +229,8 @@ def evaluate(
     divisors = [counts.clamp(max=1) if score.whole else counts for score in scorer.scores.values()]
     means = (sums[:, :1] if equal else sums) / torch.stack(divisors)  # 0 / 0 is NaN: no score
     return {
-        name: _spread(values, nodes, models.n) for name, values in scorer.finished(means).items()
+        name: _spread(values, nodes, len(models.flat))
+        for name, values in scorer.finished(means).items()
     }
 
 

@@ -64,8 +64,10 @@ class StopRequest:
 
 
 @contextmanager
-def stop_between_rounds(enabled: bool) -> Iterator[StopRequest]:
+def stop_between_rounds(enabled: bool, patient: bool = False) -> Iterator[StopRequest]:
     """Turn the first SIGINT or SIGTERM into a request; the second one interrupts at once.
+
+    With `patient`, further ones are ignored, since torchrun sends several for one Ctrl-C.
 
     This works only in the main thread, as Python requires, and leaves ignored signals alone (as
     under ``nohup``).
@@ -74,7 +76,7 @@ def stop_between_rounds(enabled: bool) -> Iterator[StopRequest]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         del number, frame
-        if request.made:
+        if request.made and not patient:
             raise KeyboardInterrupt
         request.made = True
         if sys.stderr is not None and sys.stderr.isatty():

@@ -10,6 +10,7 @@ from typing import Any
 
 from topofl._support.text import printable
 from topofl.callbacks import Event
+from topofl.engine.distributed.ranks import Ranks
 from topofl.engine.store.checkpoint import newest_round
 from topofl.engine.store.interrupt import Interrupted, StopRequest
 from topofl.engine.store.lock import Lock
@@ -59,6 +60,8 @@ class CheckpointSchedule:
         when a checkpoint is due.
     final
         Whether one is written after the last round.
+    ranks
+        The ranks of a distributed run: rank 0 decides and writes, and all ranks return their state.
     """
 
     folder: Path | None
@@ -72,6 +75,7 @@ class CheckpointSchedule:
     saved: int | None = None
     lock: Lock | None = None
     final: bool = True
+    ranks: Ranks | None = None
     _since: float = field(init=False)
     _cost: float = field(init=False)
 
@@ -91,8 +95,11 @@ class CheckpointSchedule:
         try:
             yield
         except Exception:
-            self._write_if_due(done)
+            if self.ranks is None:  # an error of one rank is not known to the others
+                self._write_if_due(done)
             raise
+        if self.ranks is not None and self.folder is not None:
+            self.request.made = self.ranks.any(self.request.made)
         written = self._write_if_due(done)
         if written is not None:
             self.emit(written)
@@ -117,13 +124,20 @@ class CheckpointSchedule:
         )
 
     def _write_if_due(self, done: int) -> Event | None:
-        if self.folder is None or not self._is_due(done):
+        if self.folder is None:
+            return None
+        writes = self.ranks is None or self.ranks.is_first
+        due = self._is_due(done) if writes else False
+        if not (due if self.ranks is None else self.ranks.of_first(due)):
             return None
         start = clock()
+        state = self.state()
+        if not writes:
+            return None
         try:
             if self.lock is not None:
                 self.lock.hold()
-            path, size = save(self.folder, done, self.state(), self.marker)
+            path, size = save(self.folder, done, state, self.marker)
         except OSError as error:
             self._since = clock()
             saved = newest_round(self.folder)

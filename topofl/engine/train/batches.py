@@ -63,12 +63,19 @@ class Batches:
         The run's seed.
     augment
         Augmentation of images; None: none.
+    nodes
+        The node of each vector in `members`; None: 0, 1, and so on.
     """
 
     def __init__(
-        self, members: Sequence[np.ndarray], seed: int, augment: Augmentation | None = None
+        self,
+        members: Sequence[np.ndarray],
+        seed: int,
+        augment: Augmentation | None = None,
+        nodes: np.ndarray | None = None,
     ) -> None:
         self.sizes = np.array([len(own) for own in members])
+        self._nodes = (np.arange(len(members)) if nodes is None else nodes).astype(np.uint64)
         self._members = np.zeros((len(members), self.sizes.max()), dtype=np.int64)
         for row, own in zip(self._members, members, strict=True):
             row[: len(own)] = own
@@ -103,9 +110,7 @@ class Batches:
 
     def _keys(self, purpose: str, times: np.ndarray, width: int) -> np.ndarray:
         """Return random keys (n, width) of all nodes, each at its epoch or step."""
-        rows = (times.astype(np.uint64) << np.uint64(32)) | np.arange(
-            len(self.sizes), dtype=np.uint64
-        )
+        rows = (times.astype(np.uint64) << np.uint64(32)) | self._nodes
         return random_keys(torch_seed(self._seed, purpose), rows, np.arange(width))
 
     def _order(self, phase: str, epochs: np.ndarray) -> np.ndarray:

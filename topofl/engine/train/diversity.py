@@ -1,15 +1,29 @@
 """Gradient diversity: how much the nodes' gradients differ."""
 
 from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 __all__ = ["NUMBERS", "GradientStatistics"]
 
+T = TypeVar("T")
 
 NUMBERS = 2**18
 """Numbers that are converted to float64 at a time on CPU."""
+
+
+class Summing(Protocol):
+    """The ranks of a distributed run, which sum tensors."""
+
+    def objects(self, own: T) -> list[T]:
+        """Return the objects of all ranks."""
+        ...
+
+    def sum_(self, values: Tensor) -> Tensor:
+        """Add the values of all ranks, in place."""
+        ...
 
 
 class GradientStatistics:
@@ -48,6 +62,21 @@ class GradientStatistics:
         self._squares = self._squares + other._squares
         for total, more in zip(self._sums, other._sums, strict=True):
             total.add_(more)
+
+    def add_ranks(self, ranks: Summing) -> None:
+        """Add the observations of the other ranks of a distributed run."""
+        shapes = next(
+            filter(None, ranks.objects([(s.shape, str(s.device)) for s in self._sums])), None
+        )
+        if shapes is None:
+            return
+        if self._squares is None:
+            self._sums = [
+                torch.zeros(shape, dtype=torch.float64, device=device) for shape, device in shapes
+            ]
+            self._squares = torch.zeros((), dtype=torch.float64, device=self._sums[0].device)
+        self._squares = ranks.sum_(self._squares.clone())
+        self._sums = [ranks.sum_(total.contiguous()) for total in self._sums]
 
     @property
     def diversity(self) -> float:

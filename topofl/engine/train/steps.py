@@ -63,7 +63,7 @@ class TrainingJob(NamedTuple):
     @property
     def n(self) -> int:
         """Number of nodes."""
-        return self.update.models.n
+        return len(self.update.models.flat)
 
     def idle(self, rows: slice, k: int) -> Tensor | None:
         """Return a mask of the nodes in `rows` that do not take step k; None if all take it."""
@@ -162,8 +162,8 @@ def local_steps(
 def _train_separately(learner: Learner, parallel_map: ParallelMap, job: TrainingJob) -> Tensor:
     """Take all steps of a chunk before those of the next, and return the losses (n, steps)."""
     models = job.update.models
-    losses = models.flat.new_zeros(models.n, len(job.steps))
-    sums = models.flat.sum(1) if job.counts is not None else models.flat.new_empty(models.n)
+    losses = models.flat.new_zeros(job.n, len(job.steps))
+    sums = models.flat.sum(1) if job.counts is not None else models.flat.new_empty(job.n)
 
     def train(worker: Worker, rows: slice, observed: GradientStatistics) -> None:
         chunk = job.update.chunk(rows, worker.buffers)
@@ -255,8 +255,8 @@ def _train_with_mixed_gradients(
     models = job.update.models
     flat = models.flat
     exchange = gradient_exchange(learner, flat, mixer)
-    sums = flat.new_empty(models.n)
-    losses = flat.new_empty(models.n, len(job.steps))
+    sums = flat.new_empty(job.n)
+    losses = flat.new_empty(job.n, len(job.steps))
     chunks: dict[int, Chunk] = {}
 
     def contain(k: int, rows: slice, gradients: Tensor) -> None:
@@ -304,7 +304,7 @@ def all_gradients(
     buffer = f"gradients of {key}" if key else "gradients"
     flat = learner.buffers.take(buffer, tuple(models.flat.shape), models.flat.dtype)
     views = models.layout.views(flat)
-    losses = models.flat.new_empty(models.n)
+    losses = models.flat.new_empty(len(models.flat))
 
     def work(worker: Worker, rows: slice, observed: GradientStatistics) -> None:
         del observed
@@ -312,7 +312,7 @@ def all_gradients(
         for view, g in zip(views, gradients, strict=True):
             view[rows].copy_(g)
 
-    for_each_chunk(learner, parallel_map, chunks_of(models.n, learner.plan.chunk), work)
+    for_each_chunk(learner, parallel_map, chunks_of(len(models.flat), learner.plan.chunk), work)
     return losses, flat
 
 

@@ -97,7 +97,7 @@ class LocalUpdate:
 
     def chunk(self, rows: slice, buffers: Buffers) -> Chunk:
         """Return some nodes with their state, ready for the first step of the round."""
-        flat, n = self.models.flat, self.models.n
+        flat, n = self.models.flat, len(self.models.flat)
         own = {name: x[rows] if x.dim() and len(x) == n else x for name, x in self.own.items()}
         if self.training.begins:
             own = merged_states([own, self.training.begin(self.models.like(flat[rows]))])
@@ -215,7 +215,7 @@ class LocalUpdate:
         """Raise ``ValueError`` if a term turned finite gradients into NaN or infinity in step 0."""
         if not self.first_directions:
             return
-        nodes = range(self.models.n) if self.nodes is None else self.nodes
+        nodes = range(len(self.models.flat)) if self.nodes is None else self.nodes
         found = [(node, name) for name, rows, bad in self.first_directions for node in nodes[rows]]
         flags = torch.cat([bad for _, _, bad in self.first_directions]).tolist()
         if failed := [entry for entry, bad in zip(found, flags, strict=True) if bad]:

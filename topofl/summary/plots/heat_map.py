@@ -71,11 +71,13 @@ def plot_heat_map(
     found = statistic_of(final, collected.group_of, len(collected.groups))
     rows, columns = (_levels(collected, place) for place in (0, 1))
     values = np.full((len(rows), len(columns)), np.nan)
+    spreads = found.error[found.error > 0]
+    error = float(np.median(spreads)) if len(spreads) else np.nan  # one number of digits for all
     texts: dict[tuple[int, int], str] = {}
     for k, (row, column) in enumerate(collected.groups):
         place = rows.index(row), columns.index(column)
         values[place] = found.mean[k]
-        texts[place] = rounded(float(found.mean[k]), float(found.error[k]))
+        texts[place] = rounded(float(found.mean[k]), error)
     names = [wrapped(str(row), 28, 2) for row in rows], [wrapped(str(one), 16) for one in columns]
     ax, figure = _new_axes(texts, *names) if ax is None else checked_axes(ax)
     _draw(ax, values, texts)

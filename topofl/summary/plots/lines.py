@@ -94,7 +94,8 @@ def draw_lines(
     ends = [_draw_panel(a, p, lines, order) for a, p in zip(axes, panels, strict=False)]
     for unused in axes[len(panels) :]:
         unused.set_visible(False)
-    _set_axes(axes[: len(panels)], lines, xlabel, ylabel, alone=ax is not None)
+    ends_of_score = (0.0, 1.0) if collected.score.startswith("accuracy") else (-np.inf, np.inf)
+    _set_axes(axes[: len(panels)], lines, (xlabel, ylabel), ends_of_score, alone=ax is not None)
     if named:
         label_lines(axes[: len(panels)], ends)
     return figure  # pyright: ignore[reportReturnType]
@@ -136,13 +137,20 @@ def _draw_panel(
 
 
 def _set_axes(
-    axes: "Sequence[Axes]", lines: Sequence[Line], xlabel: str, ylabel: str, *, alone: bool
+    axes: "Sequence[Axes]",
+    lines: Sequence[Line],
+    names: tuple[str, str],
+    ends_of_score: tuple[float, float],
+    *,
+    alone: bool,
 ) -> None:
-    """Set limits and the labels of axes, those of panels once for all."""
+    """Set limits, not far beyond the ends of a score, and labels, those of panels once for all."""
+    xlabel, ylabel = names
     stacked = np.concatenate([np.concatenate([a.mean, a.low, a.high]) for a in lines])
     finite = stacked[np.isfinite(stacked)]
     x = np.concatenate([line.x for line in lines])
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+    low, high = np.clip([low, high], *ends_of_score)  # bands of few runs go far beyond
     margin = 0.04 * (high - low) or 0.05 * abs(high) or 0.05
     left, right = float(x.min()), float(x.max())
     for ax in axes:

@@ -1,7 +1,6 @@
 """Panels of plots with many groups: a setting per panel, or a group per panel."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from topofl.summary.collected import Collected
@@ -59,14 +58,10 @@ def _split(collected: Collected, place: int) -> list[Panel]:
         Panel(
             f"{collected.labels[place]} = {value}",
             tuple(numbers),
-            tuple(_without(collected.groups[k], place) for k in numbers),
+            tuple(collected.name_of(k, without=place) for k in numbers),
         )
         for value, numbers in members.items()
     ]
-
-
-def _without(group: Sequence[object], place: int) -> str:
-    return ", ".join(str(value) for k, value in enumerate(group) if k != place)
 
 
 def grid_of(count: int, most: int) -> tuple[int, int]:

@@ -1,0 +1,131 @@
+"""A rank that ends or hangs ends the run in a limited time; commands run on several ranks."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import topofl
+from tests import problems
+from tests.engine.distributed.failing import CONFIG, TIMEOUT
+from tests.engine.distributed.processes import LOCAL, ROOT, free_port
+from topofl import algorithms, topologies
+
+LIMIT = TIMEOUT + 9 + 20
+"""Seconds in which the other ranks end: the timeout, reports, and the time of a slow machine."""
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+
+
+@pytest.fixture(scope="module")
+def found():
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.engine.distributed.failing"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        cwd=ROOT,
+        env=os.environ | LOCAL,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "how"),
+    [
+        ("SIGKILL", 1, "rank 1 of 3 ended in round 4"),
+        ("SIGSTOP", 1, f"rank 1 of 3 did not respond within {TIMEOUT} seconds in round 4"),
+        ("SIGKILL", 0, "rank 0 of 3 ended in round 4"),
+        ("SIGSTOP", 0, f"rank 0 of 3 did not respond within {TIMEOUT} seconds in round 4"),
+    ],
+)
+def test_a_failed_rank_ends_the_run_which_can_be_continued(found, name, rank, how):
+    failure = found[f"{name} of rank {rank}"]
+    assert failure["codes"] == [3, 3]
+    assert failure["seconds"] < LIMIT
+    assert f"missing ({rank},): {how}; FOLDER has one of round 3" in failure["output"]
+    if rank:  # otherwise the store by which ranks agree on who reports has ended, too
+        assert failure["output"].count("missing") == 1
+    assert failure["saved"] == 3
+    assert failure["apart"] < 1e-10
+
+
+def test_an_error_of_one_rank_is_not_reported_by_the_others(found):
+    failure = found["error of rank 2"]
+    assert failure["codes"] == [3, 3]
+    assert failure["seconds"] < LIMIT
+    assert failure["output"] == ""
+    assert failure["apart"] < 1e-10
+
+
+def test_commands_train_on_all_ranks_and_print_once(found):
+    commands = found["commands"]
+    for name in ("run", "skip", "resume", "one rank"):
+        assert set(commands[name]["codes"]) == {0}, commands[name]["output"]
+    assert commands["run"]["output"].count("saved in") == 1
+    assert commands["skip"]["output"].count("is finished; nothing was done") == 1
+    losses = {name: np.array(loss) for name, loss in commands["loss"].items()}
+    np.testing.assert_allclose(losses["one rank"], losses["one"], rtol=1e-5)
+    np.testing.assert_allclose(losses["several"][:3], losses["one"], rtol=1e-5)
+    assert commands["rounds"] == {"one": 4, "several": 8, "one rank": 4}
+    assert commands["ranks"]["several"] == {
+        "size": 2, "nodes": [3, 3], "placement": "consecutive nodes",
+    }  # fmt: skip
+    assert commands["ranks"]["one"] is None
+    cut = np.array(commands["traffic"]["cut_edges"])
+    np.testing.assert_array_equal(cut, [4] * 4 + [6] * 2 + [np.nan, 4])  # round 7 was not divided
+
+
+def test_errors_of_commands_are_printed_once(found):
+    commands = found["commands"]
+    assert commands["run again"]["codes"][0] == 2
+    assert commands["run again"]["output"].count("topofl: error") == 1
+    assert commands["wrong"]["codes"][0] == 2
+    assert commands["wrong"]["output"].count("topofl: error") == 1
+
+
+def test_rows_travel_once_to_a_rank(found):
+    """On a ring of 6 nodes, each of 2 ranks sends 2 rows to the other, and each of 3 ranks 2."""
+    row = 650 * 4
+    sent = np.array(found["commands"]["traffic"]["rank_bytes"])[:6]
+    rows = np.array([4 * row] * 4 + [6 * row] * 2)
+    assert (sent >= rows).all()
+    assert (sent <= 1.2 * rows).all()
+    assert all(seconds > 0 for seconds in found["commands"]["traffic"]["exchange_seconds"][:6])
+
+
+def test_without_torchrun_a_run_is_refused(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(ValueError, match="`distributed` must be False unless torchrun starts"):
+        topofl.run(
+            algorithms.dsgd(0.1),
+            model=problems.linear(),
+            clients=problems.equal_clients(),
+            topology=topologies.ring(6),
+            rounds=1,
+            seed=0,
+            compute=topofl.Compute(distributed=True),
+        )
+
+
+def test_torchrun_starts_the_ranks(tmp_path):
+    (tmp_path / "ring.toml").write_text(CONFIG)
+    command = ["-m", "torch.distributed.run", "--nproc-per-node", 2, "--master-addr", "127.0.0.1"]
+    command += ["--master-port", free_port(), "-m", "topofl", "run", tmp_path / "ring.toml"]
+    done = subprocess.run(
+        [sys.executable, *map(str, command), "--out", str(tmp_path / "ring")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+        cwd=ROOT,
+        env=os.environ | LOCAL,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("saved in") == 1
+    assert topofl.History.load(tmp_path / "ring").meta["ranks"]["nodes"] == [3, 3]

@@ -1,0 +1,87 @@
+"""Nodes are placed such that few edges are between ranks."""
+
+import numpy as np
+import pytest
+
+import topofl
+from topofl import Compute, data, topologies
+from topofl.engine.distributed.placement import cut_edges, place
+
+
+def clique_graph(n=40):
+    clients = data.shards(data.digits(), n=n, per_node=2, seed=0)
+    return topologies.dcliques(clients.label_counts, clique_size=10, inter="ring", steps=10, seed=0)
+
+
+def relabeled(graph, seed=0):
+    order = np.random.default_rng(seed).permutation(graph.n)
+    return topofl.Topology(graph.adjacency[order][:, order])
+
+
+GRAPHS = [
+    topologies.ring(7),
+    topologies.star(5),
+    topologies.torus(36),
+    topologies.fully_connected(6),
+    topologies.directed_ring(5) if hasattr(topologies, "directed_ring") else topologies.ring(5),
+    topofl.as_topology([(0, 1), (2, 3), (4, 5)]),
+    topologies.one_peer_exponential(8),
+    clique_graph(),
+]
+
+
+@pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.name)
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_every_rank_has_nodes_and_the_first_rank_the_first(graph, size):
+    owner, method = place(graph, size)
+    counts = np.bincount(owner, minlength=size)
+    assert len(counts) == size
+    assert counts.min() >= 1
+    assert owner[0] == 0
+    if method in ("consecutive nodes", "spectral bisection"):
+        assert counts.max() - counts.min() <= 1 + (size > 2)
+    np.testing.assert_array_equal(place(graph, size)[0], owner)
+
+
+@pytest.mark.parametrize("n", [20, 100])
+def test_a_ring_in_random_order_is_cut_into_arcs(n):
+    graph = relabeled(topologies.ring(n))
+    owner, method = place(graph, 4)
+    assert method == "spectral bisection"
+    assert cut_edges(graph.adjacency, owner) == 8  # both directions of 4 edges, the fewest
+
+
+def test_cliques_stay_whole():
+    graph = clique_graph()
+    owner, _ = place(graph, 2)
+    assert all(len(set(owner[list(group)])) == 1 for group in graph.groups)
+    consecutive = np.repeat([0, 1], 20)
+    assert cut_edges(graph.adjacency, owner) < cut_edges(graph.adjacency, consecutive) / 5
+
+
+def test_a_given_placement_is_used():
+    owner, method = place(topologies.ring(4), 2, [1, 0, 1, 0])
+    assert (owner.tolist(), method) == ([1, 0, 1, 0], "given")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([0, 1], "the rank of each of the n=4 nodes, got shape"),
+        ([0, 0, 0, 0], "to all ranks 0 to 1 and to no others, got ranks"),
+        ([0, 1, 2, 0], "to all ranks 0 to 1 and to no others, got ranks"),
+    ],
+)
+def test_wrong_placements_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        place(topologies.ring(4), 2, given)
+
+
+def test_wrong_options_are_refused():
+    with pytest.raises(ValueError, match="`placement` must be None unless the run is distributed"):
+        Compute(placement=[0, 1])
+    with pytest.raises(ValueError, match="`placement` must be at least 0"):
+        Compute(distributed=True, placement=[0, -1])
+    with pytest.raises(ValueError, match="`rank_timeout` must be"):
+        Compute(rank_timeout=0)
+    assert Compute(distributed=True, placement=[0, 1]).placement == (0, 1)

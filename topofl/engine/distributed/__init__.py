@@ -1,0 +1,1 @@
+"""Runs over several processes: ranks, placement of nodes, exchanges between ranks, and failures."""

@@ -1,0 +1,54 @@
+"""The columns of an evaluation: scores, consensus distance and push-sum weights."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from topofl.engine.active_run import ActiveRun
+from topofl.engine.distributed.measured import distance_of_ranks
+from topofl.engine.evaluate.scores import Scores
+from topofl.engine.evaluation_stages import EvaluationContext, scores_of_stages
+from topofl.engine.state import RunState
+from topofl.metrics import consensus_distance
+
+__all__ = ["evaluation_columns"]
+
+
+def evaluation_columns(
+    active: ActiveRun,
+    context: EvaluationContext,
+    scores_before_exchange: Mapping[str, Mapping[str, Scores]],
+    diversity: float,
+) -> dict[str, Any]:
+    """Return the columns of an evaluation; `scores_before_exchange` are from within the round."""
+    run_state = context.run_state
+    columns: dict[str, Any] = dict(
+        scores_of_stages(active.stages, context, active.rounds, scores_before_exchange)
+    )
+    columns |= {
+        "consensus_distance": _consensus_distance(run_state),
+        "gradient_diversity": diversity,
+    }
+    if run_state.trace.pushes:
+        weights, ranks = run_state.models.push_sum_weights, run_state.ranks
+        columns |= {"push_weight": weights.clone() if ranks is None else ranks.all_rows(weights)}
+    return columns
+
+
+def _consensus_distance(run_state: RunState) -> float:
+    """Return the consensus distance of the honest nodes' shared columns."""
+    shared, ranks = _shared_columns(run_state), run_state.ranks
+    return consensus_distance(shared) if ranks is None else distance_of_ranks(shared, ranks)
+
+
+def _shared_columns(run_state: RunState) -> Tensor:
+    """Return the shared columns of the honest nodes' models; all columns if none are shared."""
+    flat, active_attack = run_state.models.flat, run_state.active_attack
+    if active_attack is not None and run_state.ranks is not None:
+        flat = flat[run_state.ranks.own_rows(~active_attack.is_attacker)]
+    elif active_attack is not None:
+        flat = flat[active_attack.honest]
+    parts = [flat[:, part] for part in run_state.trace.share]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
