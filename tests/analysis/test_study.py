@@ -4,6 +4,7 @@ import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,7 +95,8 @@ def test_predictors_of_a_static_graph_are_those_of_metrics():
 
 def test_perfect_predictors_have_minus_one_whatever_their_sign():
     accuracy = np.linspace(0.1, 0.9, 12)
-    cell = table("2 shards", accuracy, **{"spectral gap": accuracy, "H_10": -accuracy})
+    given: dict[str, Any] = {"spectral gap": accuracy, "H_10": -accuracy}
+    cell = table("2 shards", accuracy, **given)
     for name in ("spectral gap", "H_10"):
         assert value(tables.correlation(name, "learning phase"), cell) == pytest.approx(-1)
         assert value(tables.correlation(name, "final", tau=True), cell) == pytest.approx(-1)
@@ -277,7 +279,8 @@ def test_results_of_configurations_have_folders_of_their_own(small):
 def test_the_finding_names_the_best_predictor_and_the_spectral_gap():
     outcome = np.arange(9.0)
     gap = np.array([1.0, 0, 2, 3, 4, 5, 6, 7, 8])
-    cell = table("mine", outcome, H_1=-outcome, **{"spectral gap": gap})
+    given: dict[str, Any] = {"H_1": -outcome, "spectral gap": gap}
+    cell = table("mine", outcome, **given)
     said = sentences.finding([cell])
     assert said is not None
     assert said.startswith("H_1 predicts mean accuracy in the learning phase best")
