@@ -148,7 +148,10 @@ REFUSED = {
             lambda: topologies.dcliques(np.array([[1, 0]] * 5 + [[0, 0]]), clique_size=3, seed=0),
             "`label_counts` must give every node at least one example, but node 5 has none",
         ),
-        "no labels": (lambda: data.from_arrays(np.eye(3), [None] * 3), "`y` must be integers"),
+        "no labels": (
+            lambda: data.from_arrays(np.eye(3), [None] * 3),
+            "`y` must have a value for every example",
+        ),
     },
     "disconnected random graph": {
         "in a run": (

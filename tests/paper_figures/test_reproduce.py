@@ -19,6 +19,7 @@ from paper_figures.kit.setting import MARKERS, Setting, available, make_setting
 from paper_figures.kit.training import plan
 from paper_figures.kit.training.store import Store
 from paper_figures.papers import PAPERS, figures_named
+from topofl.runs import execute as execution
 from topofl.runs.run import Run
 
 probe_module = import_module("topofl.runs.probe")
@@ -83,7 +84,7 @@ def test_nothing_is_done_twice_and_the_files_stay_the_same(whole, monkeypatch):
         for p in (out / "smoke").iterdir()
         if p.suffix in (".png", ".json", ".pdf")
     }
-    monkeypatch.setattr(Store, "perform", lambda *_: pytest.fail("a run was done again"))
+    monkeypatch.setattr(execution, "perform", lambda *_: pytest.fail("a run was done again"))
     names = ("dcliques-fig01", "dcliques-fig17")
     for name in names:
         (again,) = reproduce(name, scale="smoke", out=out, progress=False)

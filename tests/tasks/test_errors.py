@@ -305,7 +305,7 @@ DATA = {
     "floats as classes": (
         lambda: data.from_torch([(torch.ones(2), 0.5)]),
         TypeError,
-        "must give integer labels, got 0.5 .*targets=True",
+        "must give integers or texts as labels, got 0.5 .*targets=True",
     ),
     "flipped": (
         lambda: data.flip_labels(clients_of(CASES["regression"][2]), 1),

@@ -15,6 +15,7 @@ from paper_figures.kit.training import plan
 from paper_figures.kit.training.earlier_report import load_earlier_report
 from paper_figures.kit.training.store import Store
 from paper_figures.papers import figures_named
+from topofl.runs import execute as execution
 from topofl.runs.run import Run
 
 FIGURE, FOREIGN = "dcliques-fig09", "pfeddst-fig03"
@@ -35,9 +36,9 @@ def earlier(tmp_path_factory):
 @pytest.fixture
 def performed(monkeypatch):
     """Return the list of the runs that are done from now on."""
-    done, perform = [], Store.perform
+    done, perform = [], execution.perform
     monkeypatch.setattr(
-        Store, "perform", lambda store, run: done.append(run) or perform(store, run)
+        execution, "perform", lambda job, root: done.append(job) or perform(job, root)
     )
     return done
 
