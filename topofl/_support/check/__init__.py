@@ -37,6 +37,7 @@ from topofl._support.words import (
     check_switch,
     check_takes,
     did_you_mean,
+    plain_text,
     shown,
 )
 
@@ -71,5 +72,6 @@ __all__ = [
     "check_unmasked",
     "did_you_mean",
     "is_symmetric",
+    "plain_text",
     "shown",
 ]

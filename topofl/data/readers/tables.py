@@ -11,6 +11,7 @@ import numpy as np
 
 from topofl._support.check import check_path, shown
 from topofl._support.files import check_regular
+from topofl._support.text import is_number
 from topofl.data._labels import is_missing
 from topofl.data.dataset import Dataset
 from topofl.data.readers._reader import reader
@@ -253,7 +254,7 @@ def _read(key: str, value: Any, delimiter: str, codec: str) -> Any:
 
 def _check_names(key: str, path: Path, names: list[str], delimiter: str) -> None:
     """Raise ``ValueError`` unless the first line names columns, each once."""
-    if all(_is_number(name) for name in names):
+    if all(is_number(name) for name in names):
         raise ValueError(
             f"`{key}` must begin with a line of column names, got {shown(names)} in {path}; add one"
         )
@@ -270,11 +271,3 @@ def _check_names(key: str, path: Path, names: list[str], delimiter: str) -> None
             f"`{key}` must have fields separated by {delimiter!r}, got the first line {names[0]!r} "
             f"in {path}; pass delimiter={others[0]!r}"
         )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
