@@ -133,7 +133,8 @@ def lognormal(mean: float | np.ndarray | list[Any], sigma: float) -> Times:
     def factor(rng: np.random.Generator, count: int) -> np.ndarray:
         return np.exp(sigma * rng.standard_normal(count) - sigma**2 / 2)
 
-    return Times(mean, factor, "lognormal", {"sigma": sigma})  # pyright: ignore[reportArgumentType]
+    drawn = factor if sigma else _constant_factor
+    return Times(mean, drawn, "lognormal", {"sigma": sigma})  # pyright: ignore[reportArgumentType]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
