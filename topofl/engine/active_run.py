@@ -285,6 +285,7 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
         "settings": setup.algorithm.settings,
         "topology": setup.graphs.name,
         **({"groups": list(map(list, groups))} if groups else {}),
+        **({"server": True} if run_state.trace.uses_server else {}),
         "clients": setup.clients.name,
         "augment": None if augment is None else augment.name,
         "n": setup.clients.n,

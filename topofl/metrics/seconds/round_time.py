@@ -19,25 +19,22 @@ from topofl.metrics.seconds.hardware import AnyHardware, Hardware, as_hardware
 from topofl.metrics.seconds.recorded import is_history, run_label
 from topofl.metrics.seconds.timing import Rounds, timing_of
 from topofl.mixing import MixingMatrix, MixingSequence
-from topofl.topology import TopologyError, graph_of
+from topofl.topology import graph_of
 
 __all__ = ["RoundTime", "round_time"]
 
 
 def _of_entry(entry: Entry) -> "RoundTime":
     """Return the times of a row of the table, of its run or else of its matrices."""
-    try:
-        if entry.history is not None:
-            return round_time(entry.history, hardware=entry.hardware, seed=entry.seed)
-        return round_time(
-            entry.rounds,
-            hardware=entry.hardware,
-            n_parameters=entry.n_parameters,
-            rounds=None if entry.rounds.period else entry.horizon,
-            seed=entry.seed,
-        )
-    except ValueError as error:  # such as a run whose links are not recorded
-        raise TopologyError(str(error)) from error
+    if entry.history is not None:
+        return round_time(entry.history, hardware=entry.hardware, seed=entry.seed)
+    return round_time(
+        entry.rounds,
+        hardware=entry.hardware,
+        n_parameters=entry.n_parameters,
+        rounds=None if entry.rounds.period else entry.horizon,
+        seed=entry.seed,
+    )
 
 
 COLUMNS = (
@@ -199,8 +196,10 @@ def round_time(
     ------
     ValueError, TypeError
         If an argument is out of range or of another kind, missing, or recorded by the History; if
-        a table of the hardware does not fit the number of nodes; or if a History does not tell
-        along which links its messages went.
+        a table of the hardware does not fit the number of nodes.
+    TopologyError
+        If a History does not tell along which links its messages went, or is not synchronous; or if
+        the hardware has tables in which a server has no row.
 
     References
     ----------
