@@ -143,6 +143,21 @@ def test_simulated_rounds_agree_with_exact_ones(waiting):
         assert exact < seconds(topofl.as_topology(graphs), hardware) - 0.1
 
 
+@pytest.mark.parametrize("random", [False, True])
+def test_number_of_simulated_rounds(random):
+    matrices = [mixing.metropolis_hastings(topologies.ring(6)), mixing.from_weights(np.eye(6))]
+    ending = mixing.MixingSequence(6, lambda t: matrices[t % 2], "ending", length=8)
+    hardware = Hardware(compute=clocks.exponential(C) if random else C, latency=ALPHA)
+    found = {
+        rounds: round_time(ending, hardware=hardware, n_parameters=1, rounds=rounds, seed=0)
+        for rounds in (None, 1, 5)
+    }
+    assert [len(one.per_round) for one in found.values()] == [8, 1, 5]
+    assert [one.messages for one in found.values()] == pytest.approx([6.0, 12.0, 7.2])
+    with pytest.raises(ValueError, match="`rounds` must be between 1 and the length=8, got 9"):
+        round_time(ending, hardware=hardware, n_parameters=1, rounds=9, seed=0)
+
+
 @pytest.mark.parametrize("waiting", ["all", "neighbors"])
 def test_recorded_rounds_of_fixed_graph_are_those_of_the_graph(waiting):
     history = run(algorithms.dsgd(lr=0.1, local_steps=2), topology=topologies.ring(8), rounds=40)

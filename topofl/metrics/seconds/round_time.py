@@ -180,8 +180,8 @@ def round_time(
     server
         Whether all nodes send to a server and receive from it, whatever the edges. A History knows.
     rounds
-        Number of rounds to simulate of sequences without a period and of random times (default
-        100).
+        Number of rounds to simulate of sequences without a period and of random times (default:
+        all of a sequence with an end, else 100).
     seed
         Seed of random times, if the expectation has no formula: needed if nodes wait for neighbors,
         with a placement, with a History, and for distributions of your own.
