@@ -104,6 +104,16 @@ def test_placement_on_machines(copies):
     assert seconds(topologies.fully_connected(6), alone) == pytest.approx(3 * C)
 
 
+@pytest.mark.parametrize(
+    ("compute", "expected"),
+    # Of three equal nodes on two processors, one moves: 0 0 1 and 1 2 2 in half seconds.
+    [([1.0, 1.0, 1.0], 1.5), ([1.0, 1.0, 3.0], 3.0), ([2.0, 1.0, 2.0], 2.5)],
+)
+def test_nodes_move_between_processors(compute, expected):
+    hardware = Hardware(compute=compute, placement=[0, 0, 0], processors=2)
+    assert seconds(topologies.ring(3), hardware) == expected
+
+
 def test_one_node_per_machine_is_no_placement():
     rng = np.random.default_rng(0)
     graph = topologies.erdos_renyi(12, p=0.4, seed=1)

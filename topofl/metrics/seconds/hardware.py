@@ -57,7 +57,9 @@ class Hardware:
         (n,) the machine of each node, from 0; None: every node is a machine of its own. Nodes of a
         machine share its link and its processors, and exchange models with each other in no time.
     processors
-        Number of nodes that a machine trains at a time, which is at least 1.
+        Number of processors of each machine, at least 1. Each trains one node at a time, and nodes
+        may move between them, so that a machine trains for as long as all its nodes would on
+        average over its processors, or as its slowest node, if that is longer.
     copies
         ``"node"``: a model crosses the link once for every node that receives it. ``"machine"``:
         once for every other machine on which a node receives it.
@@ -76,7 +78,8 @@ class Hardware:
     Latency, overhead and gap per byte are those of LogGP (Alexandrov, Ionescu, Schauser and
     Scheiman, 1995). That concurrent messages share a machine's link, up and down, is equation 3 of
     Marfoq, Xu, Neglia and Vidal, "Throughput-optimal topology design for cross-silo federated
-    learning" (2020).
+    learning" (2020). Training on several processors takes as long as the preemptive schedule of
+    McNaughton, "Scheduling with deadlines and loss functions" (1959).
 
     Examples
     --------

@@ -43,7 +43,10 @@ class Stage(NamedTuple):
 
 
 def machine_seconds(hardware: Hardware, nodes: np.ndarray) -> np.ndarray:
-    """Return the seconds (U,) in which machines train, from those of their nodes, (n,)."""
+    """Return the seconds (U,) in which machines train, from those of their nodes, (n,).
+
+    Nodes may move between processors: the shortest preemptive schedule (McNaughton 1959).
+    """
     if hardware.placement is None:
         return nodes
     total = np.zeros(hardware.machines or 1)
