@@ -175,8 +175,8 @@ def round_time(
     waiting
         ``"all"``: after each exchange, all nodes wait until the slowest node has its messages, so
         rounds end for all nodes at once. ``"neighbors"``: a node begins its next exchange or round
-        as soon as it has the messages of its own in-neighbors, so delays travel along the graph; the seconds per round are the cycle time of
-        this max-plus linear system.
+        as soon as it has the messages of its own in-neighbors, so delays travel along the graph;
+        the seconds per round are the cycle time of this max-plus linear system.
     server
         Whether all nodes send to a server and receive from it, whatever the edges. A History knows.
     rounds

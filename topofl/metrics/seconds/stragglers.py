@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_ndtr, ndtri
 
 from topofl.clocks import Times
 
@@ -101,6 +100,8 @@ def _quantile(times: Times, tail: np.ndarray) -> np.ndarray:
     """Return what a factor exceeds with probability `tail`."""
     if times.name == "exponential":
         return -np.log(tail)
+    from scipy.special import ndtri  # takes long to import
+
     sigma = float(times.settings["sigma"])
     return np.exp(-sigma * ndtri(tail) - sigma**2 / 2)
 
@@ -114,6 +115,8 @@ def _log_cdf(times: Times, x: np.ndarray, mean: float, delay: float) -> np.ndarr
         if times.name == "exponential":
             logs = np.log(-np.expm1(-np.maximum(factor, 0)))
         else:
+            from scipy.special import log_ndtr
+
             sigma = float(times.settings["sigma"])
             logs = log_ndtr((np.log(np.maximum(factor, 0)) + sigma**2 / 2) / sigma)
     return np.maximum(logs, LEAST)
