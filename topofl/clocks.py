@@ -180,7 +180,8 @@ class Clock:
 
     def __post_init__(self) -> None:
         for name in ("compute", "delay"):
-            object.__setattr__(self, name, as_times(f"clock.{name}", getattr(self, name)))
+            times = as_times(f"clock.{name}", getattr(self, name), of_steps=name == "compute")
+            object.__setattr__(self, name, times)
         if self.bandwidth is not None:
             bandwidth = check_positive("clock.bandwidth", self.bandwidth)
             object.__setattr__(self, "bandwidth", bandwidth)
@@ -207,14 +208,16 @@ class Clock:
 
     def steps(self, rng: np.random.Generator, nodes: Any) -> np.ndarray:
         """Return the seconds that one local step takes at each of `nodes`."""
-        return _draw("clock.compute", self.compute, rng, len(nodes), np.asarray(nodes))
+        factors = drawn_factors("clock.compute", self.compute, rng, len(nodes), of_steps=True)
+        return _scaled(factors, self.compute, np.asarray(nodes))
 
     def messages(
         self, rng: np.random.Generator, senders: Any, receivers: Any, nbytes: Any
     ) -> np.ndarray:
         """Return the seconds that each message takes; `nbytes` is one number or one per message."""
         places = (np.asarray(senders), np.asarray(receivers))
-        seconds = _draw("clock.delay", self.delay, rng, len(senders), *places)
+        factors = drawn_factors("clock.delay", self.delay, rng, len(senders), of_steps=False)
+        seconds = _scaled(factors, self.delay, *places)
         return seconds if self.bandwidth is None else seconds + np.asarray(nbytes) / self.bandwidth
 
 
@@ -266,17 +269,15 @@ TRIAL_DRAWS = (1, 16)
 """Numbers of factors that a new clock draws, to find errors before a run begins."""
 
 
-def _draw(
-    argument: str, times: Any, rng: np.random.Generator, count: int, *places: np.ndarray
-) -> np.ndarray:
-    """Return random seconds, or raise ``ValueError`` if a drawn factor is invalid."""
-    factors = drawn_factors(argument, times, rng, count)
+def _scaled(factors: np.ndarray, times: Any, *places: np.ndarray) -> np.ndarray:
+    """Return factors times the mean seconds of these nodes or links."""
     return factors * (times.mean[places] if times.mean.ndim else float(times.mean))
 
 
-def drawn_factors(argument: str, times: Times, rng: np.random.Generator, count: int) -> np.ndarray:
-    """Return `count` drawn and checked factors of times that are the named argument."""
-    positive = argument.endswith("compute")
+def drawn_factors(
+    argument: str, times: Any, rng: np.random.Generator, count: int, *, of_steps: bool
+) -> np.ndarray:
+    """Return `count` drawn and checked factors of times of the named argument, of steps or not."""
     argument = f"`factor` of `{argument}`"
     try:
         made = times.factor(rng, count)
@@ -295,9 +296,9 @@ def drawn_factors(argument: str, times: Times, rng: np.random.Generator, count: 
             f"{argument} must return an array of `count` numbers, shape ({count},), got {got}; "
             "draw them as in rng.exponential(size=count)"
         )
-    bad = ~np.isfinite(factors) | (factors <= 0 if positive else factors < 0)
+    bad = ~np.isfinite(factors) | (factors <= 0 if of_steps else factors < 0)
     if bad.any():
-        bound = "above 0, since a step takes time" if positive else "of at least 0"
+        bound = "above 0, since a step takes time" if of_steps else "of at least 0"
         remedy = "bound the draws, for example with np.maximum"
         if times.name == "lognormal":
             remedy = "lower `sigma`"
@@ -307,24 +308,19 @@ def drawn_factors(argument: str, times: Times, rng: np.random.Generator, count: 
     return factors
 
 
-def as_times(argument: str, value: Any) -> Times:
-    """Return an argument as :class:`Times`, checked with trial draws.
-
-    The name of the argument says whose seconds they are: those of steps if it ends in "compute",
-    else those of messages.
-    """
-    positive = argument.endswith("compute")
+def as_times(argument: str, value: Any, *, of_steps: bool) -> Times:
+    """Return an argument as :class:`Times`, of steps or of messages, checked with trial draws."""
     if isinstance(value, str):
         value = _from_text(argument, value)
     mean = _table(argument, value.mean if isinstance(value, Times) else value)
-    ndim = 1 if positive else 2
+    ndim = 1 if of_steps else 2
     if mean.ndim not in (0, ndim) or len(set(mean.shape)) > 1:
         table = "one per node, shape (n,)" if ndim == 1 else "one per link, shape (n, n)"
         raise ValueError(f"`{argument}` must be one number or {table}, got shape {mean.shape}")
-    _check_seconds(argument, mean, positive=positive)
+    _check_seconds(argument, mean, positive=of_steps)
     times = replace(value, mean=mean) if isinstance(value, Times) else Times(mean)  # pyright: ignore[reportArgumentType]
     for count in TRIAL_DRAWS:
-        drawn_factors(argument, times, np.random.default_rng(0), count)
+        drawn_factors(argument, times, np.random.default_rng(0), count, of_steps=of_steps)
     return times
 
 

@@ -105,7 +105,7 @@ class Hardware:
     server_bandwidth: float | None = None
 
     def __post_init__(self) -> None:
-        compute = None if self.compute is None else as_times("compute", self.compute)
+        compute = None if self.compute is None else as_times("compute", self.compute, of_steps=True)
         found: dict[str, Any] = {
             "compute": compute,
             "latency": _table("latency", self.latency, ndim=2, positive=False),

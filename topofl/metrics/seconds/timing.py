@@ -165,7 +165,7 @@ def _compute(
     """Return the seconds (U,) in which machines train, drawn if there is a generator."""
     nodes = _means(hardware, steps)
     if rng is not None:
-        nodes = nodes * drawn_factors("compute", hardware.compute, rng, len(nodes))  # pyright: ignore[reportArgumentType]
+        nodes = nodes * drawn_factors("compute", hardware.compute, rng, len(nodes), of_steps=True)
     machines = machine_seconds(hardware, nodes)
     server = len(stages[0].arcs.starts) - len(machines)  # a server trains for no time
     return np.pad(machines, (0, server))
