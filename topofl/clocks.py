@@ -2,19 +2,19 @@
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from topofl._support.calls import evaluate_call
+from topofl._support.calls import as_instance, evaluate_call
 from topofl._support.check import (
     as_array,
+    as_table,
+    check_amounts,
     check_nonnegative,
-    check_number,
     check_positive,
     check_takes,
-    did_you_mean,
     shown,
 )
 
@@ -68,13 +68,13 @@ class Times:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        mean = _table("mean", self.mean)
+        mean = as_table("mean", self.mean)
         if mean.ndim > 2 or len(set(mean.shape)) > 1:
             raise ValueError(
                 "`mean` must be one number, or a table with one number per node, shape (n,), or "
                 f"per link, shape (n, n), got shape {mean.shape}"
             )
-        _check_seconds("mean", mean, positive=mean.ndim == 1)
+        _check_seconds("mean", mean, of_steps=mean.ndim == 1)
         object.__setattr__(self, "mean", mean)
         if not callable(self.factor):
             raise TypeError(
@@ -240,29 +240,12 @@ def as_clock(clock: AnyClock) -> Clock:
     >>> as_clock("Clock(compute=exponential(2.0), delay=0.1)").settings
     {'compute': 'exponential(2)', 'delay': '0.1'}
     """
-    if clock is None:
-        return Clock()
-    if isinstance(clock, str):
-        functions = _DISTRIBUTIONS | {"Clock": Clock}
-        clock = evaluate_call(
-            "clock", clock, functions, "Clock(compute=exponential(1.0), delay=0.1)"
-        )
-    if isinstance(clock, Mapping):
-        names = [one.name for one in fields(Clock)]
-        if unknown := [key for key in clock if key not in names]:
-            raise ValueError(
-                f"`clock` must only have the keys {', '.join(names)}, got {shown(unknown[0])}"
-                f"{did_you_mean(unknown[0], names)}"
-            )
-        return Clock(**clock)
-    if not isinstance(clock, Clock):
-        raise TypeError(
-            f"`clock` must be a Clock such as Clock(compute=1.0, delay=0.1), got {shown(clock)}"
-        )
-    return clock
+    functions = DISTRIBUTIONS | {"Clock": Clock}
+    example = "Clock(compute=exponential(1.0), delay=0.1)"
+    return as_instance("clock", {} if clock is None else clock, Clock, functions, example)
 
 
-_DISTRIBUTIONS = {"exponential": exponential, "lognormal": lognormal}
+DISTRIBUTIONS = {"exponential": exponential, "lognormal": lognormal}
 """Functions that text can call."""
 
 TRIAL_DRAWS = (1, 16)
@@ -312,12 +295,12 @@ def as_times(argument: str, value: Any, *, of_steps: bool) -> Times:
     """Return an argument as :class:`Times`, of steps or of messages, checked with trial draws."""
     if isinstance(value, str):
         value = _from_text(argument, value)
-    mean = _table(argument, value.mean if isinstance(value, Times) else value)
+    mean = as_table(argument, value.mean if isinstance(value, Times) else value)
     ndim = 1 if of_steps else 2
     if mean.ndim not in (0, ndim) or len(set(mean.shape)) > 1:
         table = "one per node, shape (n,)" if ndim == 1 else "one per link, shape (n, n)"
         raise ValueError(f"`{argument}` must be one number or {table}, got shape {mean.shape}")
-    _check_seconds(argument, mean, positive=of_steps)
+    _check_seconds(argument, mean, of_steps=of_steps)
     times = replace(value, mean=mean) if isinstance(value, Times) else Times(mean)  # pyright: ignore[reportArgumentType]
     for count in TRIAL_DRAWS:
         drawn_factors(argument, times, np.random.default_rng(0), count, of_steps=of_steps)
@@ -332,30 +315,10 @@ def _from_text(argument: str, text: str) -> Any:
         literal = None
     if isinstance(literal, int | float | list):
         return literal
-    return evaluate_call(argument, text, _DISTRIBUTIONS, "1.0 or exponential(1.0)")
+    return evaluate_call(argument, text, DISTRIBUTIONS, "1.0 or exponential(1.0)")
 
 
-def _check_seconds(argument: str, seconds: np.ndarray, *, positive: bool) -> None:
-    """Raise ``ValueError`` unless seconds are finite, and above 0 or at least 0."""
-    bad = np.argwhere(~np.isfinite(seconds) | (seconds <= 0 if positive else seconds < 0))
-    if len(bad) == 0:
-        return
-    place = tuple(int(i) for i in bad[0])
-    where = {0: "", 1: f" for node {place[0] if place else ''}", 2: f" at {place}"}[seconds.ndim]
-    bound = "above 0" if positive else "of at least 0"
-    remedy = "; remove nodes that never compute" if positive else ""
-    raise ValueError(
-        f"`{argument}` must be finite seconds {bound}, got {seconds[place]:g}{where}{remedy}"
-    )
-
-
-def _table(argument: str, value: Any) -> np.ndarray:
-    """Return a number or table as a read-only array, or raise an error that names the argument."""
-    if isinstance(value, str) or not hasattr(value, "__len__"):
-        if not isinstance(value, float):
-            value = check_number(argument, value)
-        array = np.array(value, dtype=np.float64)
-    else:
-        array = as_array(argument, value, np.float64).copy()
-    array.setflags(write=False)
-    return array
+def _check_seconds(argument: str, seconds: np.ndarray, *, of_steps: bool) -> None:
+    """Raise ``ValueError`` unless seconds are finite, and above 0 or, of messages, at least 0."""
+    remedy = "remove nodes that never compute" if of_steps else ""
+    check_amounts(argument, seconds, positive=of_steps, remedy=remedy)

@@ -6,19 +6,19 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from topofl._support.calls import evaluate_call
+from topofl._support.calls import as_instance
 from topofl._support.check import (
     NODES_LIMIT,
     as_array,
+    as_table,
+    check_amounts,
     check_choice,
     check_indices,
     check_int,
     check_nonnegative,
     check_positive,
-    did_you_mean,
-    shown,
 )
-from topofl.clocks import Times, as_times, exponential, lognormal
+from topofl.clocks import DISTRIBUTIONS, Times, as_times
 from topofl.metrics.seconds.regions import azure_latency
 
 __all__ = ["AnyHardware", "Hardware", "as_hardware"]
@@ -187,34 +187,9 @@ def as_hardware(hardware: AnyHardware) -> Hardware:
     >>> as_hardware("Hardware(compute=lognormal(0.1, sigma=0.5), latency=azure_latency())")
     Hardware(compute=lognormal(0.1, sigma=0.5), latency=table(10, 10))
     """
-    if isinstance(hardware, str):
-        hardware = evaluate_call("hardware", hardware, _FUNCTIONS, _EXAMPLE)
-    if isinstance(hardware, Mapping):
-        names = [one.name for one in fields(Hardware)]
-        if unknown := [key for key in hardware if key not in names]:
-            raise ValueError(
-                f"`hardware` must only have the keys {', '.join(names)}, got {shown(unknown[0])}"
-                f"{did_you_mean(unknown[0], names)}"
-            )
-        if "compute" not in hardware:
-            raise ValueError(
-                "`hardware` must have the key compute, the seconds per local step, got none; "
-                "for example {'compute': 0.1}"
-            )
-        return Hardware(**hardware)
-    if not isinstance(hardware, Hardware):
-        raise TypeError(f"`hardware` must be a Hardware such as {_EXAMPLE}, got {shown(hardware)}")
-    return hardware
-
-
-_EXAMPLE = "Hardware(compute=0.1, latency=0.01, bandwidth=1e6)"
-_FUNCTIONS = {
-    "Hardware": Hardware,
-    "exponential": exponential,
-    "lognormal": lognormal,
-    "azure_latency": azure_latency,
-}
-"""Functions that text can call."""
+    functions = DISTRIBUTIONS | {"Hardware": Hardware, "azure_latency": azure_latency}
+    example = "Hardware(compute=0.1, latency=0.01, bandwidth=1e6)"
+    return as_instance("hardware", hardware, Hardware, functions, example)
 
 
 def _or_number(value: Any) -> Any:
@@ -225,21 +200,22 @@ def _table(name: str, value: Any, *, ndim: int, positive: bool) -> Any:
     """Return a number, a read-only table of `ndim` dimensions, or None, after checks."""
     if value is None and positive:
         return None
-    number = check_positive if positive else check_nonnegative
-    if isinstance(value, str) or not hasattr(value, "__len__"):
-        return number(name, value)
-    table = as_array(name, value, np.float64).copy()
+    table = as_table(name, value)
     if table.ndim == 0:
-        return number(name, float(table))
+        return (check_positive if positive else check_nonnegative)(name, float(table))
     if table.ndim != ndim or len(set(table.shape)) > 1 or not table.size:
         shape = "one per machine, shape (m,)" if ndim == 1 else "one per pair, shape (m, m)"
         raise ValueError(f"`{name}` must be one number or {shape}, got shape {table.shape}")
-    off = ~np.eye(len(table), dtype=bool) if ndim == 2 else np.ones(len(table), dtype=bool)
-    bad = off & (~np.isfinite(table) | (table <= 0 if positive else table < 0))
-    if bad.any():
-        bound = "above 0" if positive else "of at least 0"
-        raise ValueError(f"`{name}` must be finite numbers {bound}, got {table[bad][0]:g}")
-    table.setflags(write=False)
+    unlimited = "give a large number where nothing limits messages"
+    check_amounts(
+        name,
+        table,
+        positive=positive,
+        what="numbers",
+        place="machine",
+        has_diagonal=False,
+        remedy=unlimited if positive else "give 0 where no messages travel",
+    )
     return table
 
 
