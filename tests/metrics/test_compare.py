@@ -48,6 +48,18 @@ def test_rounds_of_a_sequence_are_not_made_for_their_groups():
     assert made == [*range(50)] * 2  # the graphs, and their matrices
 
 
+@pytest.mark.parametrize(
+    ("name", "need"),
+    [
+        ("neighborhood heterogeneity", "label counts; pass `label_counts=`"),
+        ("seconds per round", "hardware; pass `hardware=`"),
+    ],
+)
+def test_columns_that_need_more_say_what_to_pass(name, need):
+    with pytest.raises(ValueError, match=f"but '{name}' needs {need}"):
+        compare([RING], about="paths", metrics=name)
+
+
 def test_columns_of_a_ring():
     found = row(compare([RING]))
     slem_of_ring = pytest.approx(2 / 3)  # (1 + 2 cos(2 pi / 6)) / 3
