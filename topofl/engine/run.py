@@ -4,6 +4,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -264,8 +265,9 @@ def _execute(
     meta = metadata(active)
 
     def emit(event: Event) -> None:
-        for callback in callbacks:
-            callback(event)
+        with nullcontext() if run_state.ranks is None else run_state.ranks.alone():
+            for callback in callbacks:
+                callback(event)
 
     began = time.perf_counter()
     stops = stop_between_rounds(folder is not None, patient=run_state.ranks is not None)
