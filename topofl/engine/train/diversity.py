@@ -1,7 +1,7 @@
 """Gradient diversity: how much the nodes' gradients differ."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -74,9 +74,8 @@ class GradientStatistics:
         if shapes is None:
             return
         if self._squares is None:
-            like: dict[str, Any] = {"dtype": torch.float64, "device": ranks.device}
-            self._sums = [torch.zeros(shape, **like) for shape in shapes]
-            self._squares = torch.zeros((), **like)
+            self._squares = torch.zeros((), dtype=torch.float64, device=ranks.device)
+            self._sums = [self._squares.new_zeros(shape) for shape in shapes]
         self._squares = ranks.sum_(self._squares.clone())
         self._sums = [ranks.sum_(total.contiguous()) for total in self._sums]
 
