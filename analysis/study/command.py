@@ -26,7 +26,10 @@ from ..program import as_installed
 from .cells import Source, about, cells, scenarios_of
 from .records import Records
 from .report import Outputs, write_report
-from .run import compute, status, tuning_runs
+from .run import compute, rates_said, status, tuning_runs
+from .sentences import finding
+from .statistics import FEWEST
+from .tables import cell_tables
 
 __all__ = ["main", "study"]
 
@@ -54,15 +57,14 @@ def study(options: argparse.Namespace) -> None:
     if options.minutes < 0:
         raise ValueError(f"`--minutes` must be at least 0, got {options.minutes:g}")
     source, scenarios = _chosen(options)
-    if options.out is None:
-        own = () if source.config is None else (source.config.stem,)
-        options.out = Path("out", "study", *own)
+    _note_few_graphs(scenarios, source)
     if options.dry_run:
         _print_plan(scenarios, source, options)
         return
     show = partial(print, flush=True, file=sys.stderr if options.json else sys.stdout)
     end = time.monotonic() + 60 * options.minutes
-    records = Records(options.out, partial(about, source))
+    folder = _folder(options.out, source)
+    records = Records(folder, partial(about, source))
     show(status(scenarios, records, source))
     try:
         compute(
@@ -75,14 +77,43 @@ def study(options: argparse.Namespace) -> None:
     except KeyboardInterrupt:
         print("interrupted; the same command continues", file=sys.stderr)
     show(status(scenarios, records, source))
-    outputs = Outputs(options.out, options.html, options.graphs)
+    outputs = Outputs(folder, options.html, options.graphs)
     paths = write_report(records, scenarios, source, outputs)
+    for line in _results(records, scenarios, source) if paths else ():
+        show(line)
     for path in paths:
         show(f"written: {path}")
     if options.json:
         print(json.dumps([{"written": str(path)} for path in paths], indent=2))
     if not paths:
         show("no cell is complete, so there is nothing to report; the same command continues")
+
+
+def _folder(chosen: Path | None, source: Source) -> Path:
+    """Return the folder of results; configurations have folders of their own."""
+    if chosen is not None:
+        return chosen
+    ours = Path("out", "study")
+    return ours if source.config is None else ours / source.config.stem
+
+
+def _note_few_graphs(scenarios: Sequence[str], source: Source) -> None:
+    """Say before training that there will be no correlations."""
+    for name in scenarios:
+        graphs = len(source.scenario(name).graphs)
+        if graphs < FEWEST:
+            print(
+                f"note: {name} has {graphs} graphs; a correlation needs at least {FEWEST}, so none "
+                "is computed",
+                file=sys.stderr,
+            )
+
+
+def _results(records: Records, scenarios: Sequence[str], source: Source) -> list[str]:
+    """Return the learning rates, and what predicts the learning phase."""
+    lines = [line for name in scenarios for line in rates_said(source.scenario(name), records)]
+    found = finding(cell_tables(records, scenarios, source))
+    return lines if found is None else [*lines, f"{found}."]
 
 
 def _print_plan(scenarios: Sequence[str], source: Source, options: argparse.Namespace) -> None:
@@ -141,6 +172,6 @@ def _parser() -> argparse.ArgumentParser:
         help="also fit rivals, on graphs that are kept in this folder",
     )
     parser.add_argument(
-        "--out", type=Path, help="folder (default out/study, of CONFIG.toml out/study/CONFIG)"
+        "--out", type=Path, help="folder (default out/study, or out/study/NAME for NAME.toml)"
     )
     return parser

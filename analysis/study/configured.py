@@ -58,7 +58,8 @@ def configured_scenarios(path: Path) -> Mapping[str, Scenario]:
         partitions = ["shards,per_node=1", "dirichlet_per_client,alpha=0.1"]  # default: of [data]
         algorithms = ["dsgd,batch_size=8", "dsgt,batch_size=8"]  # default: [algorithm]
         seeds = [0, 1, 2]
-        rates = [0.05, 0.1, 0.2]  # the best on one graph is used; default: [algorithm]
+        rates = [0.05, 0.1, 0.2]  # of which the best on one graph is used; default: lr of
+                                  # the entry of algorithms, or of [algorithm]
 
     Raises
     ------
@@ -104,17 +105,12 @@ def _scenarios(contents: Mapping[str, Any], name: str) -> Mapping[str, Scenario]
         methods=methods,
         seeds=tuple(study.get("seeds", [0, 1, 2])),
         graphs=_graphs(study.get("graphs")),
-        rates=tuple(study.get("rates", _rates(tables))),
+        rates=tuple(study.get("rates", RATES)),
+        chosen_rates={} if "rates" in study else _chosen_rates(tables, methods),
         settings=json.dumps(tables, sort_keys=True, default=str),
     )
     _build_all(scenario, own_graphs="graphs" in study)
     return {scenario.name: scenario}
-
-
-def _rates(tables: Mapping[str, Any]) -> Sequence[float]:
-    """Return the learning rate of ``[algorithm]``, or those of our study if it has none."""
-    lr = tables["algorithm"].get("lr")
-    return [lr] if _is_rate(lr) else RATES
 
 
 def _often_evaluated(tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,9 +165,26 @@ def _build_all(scenario: Scenario, *, own_graphs: bool) -> None:
         )
     clients = [scenario.clients(partition, scenario.seeds[0]) for partition in scenario.partitions]
     for method in scenario.methods:
-        scenario.method(method, scenario.rates[0])
+        scenario.method(method, scenario.rates_of(method)[0])
     for graph in scenario.graphs.values() if own_graphs else ():
         graph.build(clients[0], scenario.seeds[0])
+
+
+def _chosen_rates(tables: Mapping[str, Any], methods: Sequence[str]) -> dict[str, float]:
+    """Return the learning rates that the file gives, by method; those without one are tuned."""
+    found = {}
+    for method in methods:
+        own = {} if method == AS_CONFIGURED else parse_spec(method).arguments
+        lr = own.get("lr", tables["algorithm"].get("lr"))
+        if lr is None:
+            continue
+        if not _is_rate(lr):
+            raise ValueError(
+                f"`lr` must be a positive number without `rates` in [study], got {lr!r}; give "
+                "`rates`, of which the best is used"
+            )
+        found[method] = float(lr)
+    return found
 
 
 def _batch_size(tables: Mapping[str, Any], methods: Sequence[str]) -> int:

@@ -17,6 +17,7 @@ from .hypotheses import hypotheses
 from .page import write_page
 from .records import Records
 from .rivals import held_out_table
+from .run import rates_said
 from .statistics import FEWEST, CellTable
 from .tables import SKEWED, cell_tables, correlation_table, correlations, groups
 
@@ -75,11 +76,14 @@ def write_report(
     runs = write_runs(tables, outputs.folder / "runs.csv.gz")
     parts = ["# What predicts convergence: results", "", _summary(tables), ""]
     verdicts = hypotheses(tables) if source.config is None else None
+    if source.config is not None:
+        said = [line for name in scenarios for line in rates_said(source.scenario(name), records)]
+        parts += [*(f"- {line}" for line in said), ""]
     if verdicts is not None:
         parts += [PLAN, ""]
         parts += ["## Hypotheses", "", verdicts.to_markdown(), ""]
         parts += ["## Deviations from the plan", "", DEVIATIONS, ""]
-    parts += _tables(tables)
+    parts += [] if _too_few(tables) else _tables(tables)
     if outputs.graphs is not None:
         rivals = held_out_table(tables, runs, outputs.graphs, source.root)
         parts += (

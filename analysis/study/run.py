@@ -17,7 +17,15 @@ from .predictors import predictors_of
 from .records import Records, train
 from .scenarios import Scenario
 
-__all__ = ["compute", "predicted_cell", "rate_of", "runs", "status", "tuning_runs"]
+__all__ = [
+    "compute",
+    "predicted_cell",
+    "rate_of",
+    "rates_said",
+    "runs",
+    "status",
+    "tuning_runs",
+]
 
 More = Callable[[], bool]
 Runs = list[tuple[Cell, float]]
@@ -27,12 +35,13 @@ WITHOUT_TUNING = {"Clique Averaging": ("digits 60", "D-SGD")}
 
 
 def tuning_runs(scenario: Scenario) -> Runs:
-    """Return the runs that choose learning rates."""
+    """Return the runs that choose learning rates, where there is a choice."""
     return [
         (_tuned(Cell(scenario.name, partition, method, TUNING_SEED, TUNING_GRAPH)), lr)
         for partition in scenario.partitions
         for method in scenario.methods
-        for lr in scenario.rates
+        for lr in scenario.rates_of(method)
+        if len(scenario.rates_of(method)) > 1
     ]
 
 
@@ -45,14 +54,41 @@ def _tuned(cell: Cell) -> Cell:
 def rate_of(scenario: Scenario, cell: Cell, records: Records) -> float | None:
     """Return the learning rate of a cell: the one with the highest mean accuracy when tuned.
 
-    None if not all rates were tried.
+    None if not all rates were tried. If there is only one, it is not tried.
     """
-    found = [records.outcomes(_tuned(cell), lr) for lr in scenario.rates]
+    rates = scenario.rates_of(cell.method)
+    if len(rates) == 1:
+        return rates[0]
+    found = [records.outcomes(_tuned(cell), lr) for lr in rates]
     curves = [one.get("curve", [-1.0]) for one in found if one is not None]
     if len(curves) < len(found):
         return None
     means = [sum(curve) / len(curve) for curve in curves]
-    return scenario.rates[means.index(max(means))]
+    return rates[means.index(max(means))]
+
+
+def rates_said(scenario: Scenario, records: Records) -> list[str]:
+    """Return a sentence on the learning rates of each method, with a warning if one is extreme."""
+    lines = []
+    for method in scenario.methods:
+        rates = scenario.rates_of(method)
+        cells_of = {p: Cell(scenario.name, p, method, TUNING_SEED, "") for p in scenario.partitions}
+        found = {p: rate_of(scenario, cell, records) for p, cell in cells_of.items()}
+        start = f"{scenario.name}, {method}: learning rate"
+        if len(rates) == 1:
+            lines.append(f"{start} {rates[0]:g}, as given.")
+            continue
+        chosen = [f"{_placed(lr, rates)} for {p}" for p, lr in found.items() if lr is not None]
+        tried = ", ".join(f"{rate:g}" for rate in sorted(rates))
+        if chosen:
+            lines.append(f"{start} {'; '.join(chosen)}. Tried: {tried}.")
+    return lines
+
+
+def _placed(lr: float, rates: Sequence[float]) -> str:
+    """Return a rate, and whether a better one may lie beyond those that were tried."""
+    ends = {min(rates): "smallest", max(rates): "largest"}
+    return f"{lr:g} (the {ends[lr]} tried)" if lr in ends else f"{lr:g}"
 
 
 def runs(scenario: Scenario, records: Records) -> Runs:

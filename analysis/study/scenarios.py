@@ -74,6 +74,8 @@ class Scenario:
         Graphs by name.
     rates
         Learning rates that are tried.
+    chosen_rates
+        Learning rates by method that are used without trying others.
     settings
         Text that differs if runs of other settings must not be mixed with those of this scenario.
     """
@@ -91,7 +93,12 @@ class Scenario:
     seeds: tuple[int, ...] = (0, 1, 2)
     graphs: Mapping[str, StudyGraph] = field(default_factory=lambda: GRAPHS)
     rates: tuple[float, ...] = RATES
+    chosen_rates: Mapping[str, float] = field(default_factory=dict)
     settings: str = ""
+
+    def rates_of(self, method: str) -> tuple[float, ...]:
+        """Return the learning rates that are tried for a method; the only one is used as it is."""
+        return (self.chosen_rates[method],) if method in self.chosen_rates else self.rates
 
 
 def _digits(root: Path | None, enlarge: int = 1) -> data.Dataset:

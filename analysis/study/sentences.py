@@ -6,9 +6,9 @@ import numpy as np
 
 from .predictors import PREDICTORS
 from .statistics import DRAWS, CellTable, Statistic, median_over_cells, partial_spearman, spearman
-from .tables import SKEWED
+from .tables import SKEWED, correlation
 
-__all__ = ["Sentence", "sentences"]
+__all__ = ["Sentence", "finding", "sentences"]
 
 Sentence = tuple[str, str]
 """A sentence, and the cells behind it."""
@@ -31,6 +31,31 @@ def sentences(tables: Sequence[CellTable], *, draws: int = DRAWS) -> list[Senten
     draws in parentheses.
     """
     return [*_of_dsgd(tables, draws), *_of_others(tables, draws), *_of_graphs(tables)]
+
+
+def finding(tables: Sequence[CellTable]) -> str | None:
+    """Return what predicts the learning phase best, and how well the spectral gap does.
+
+    The cells are those of the first table of the report. None: too few graphs for a correlation.
+    """
+    skewed = [t for t in tables if t.method == "D-SGD" and t.partition in SKEWED] or list(tables)
+    # Oriented correlations are -1 for a perfect predictor.
+    medians = {name: _median(skewed, correlation(name, EARLY)) for name in PREDICTORS}
+    known = {name: value for name, value in medians.items() if np.isfinite(value)}
+    if not known:
+        return None
+    best = min(known, key=lambda name: known[name])
+
+    def said(name: str) -> str:
+        return f"{_median(skewed, _raw(name, EARLY, (name,))):+.3f}"
+
+    cells = f"{len(skewed)} cell{'' if len(skewed) == 1 else 's'}"
+    gap = f", that of the spectral gap {said('spectral gap')}" if "spectral gap" in known else ""
+    first = f"{best} predicts {SAID[EARLY]} best: its"
+    if known[best] >= 0:
+        first = f"no predictor has the expected sign for {SAID[EARLY]}; of {best}, the"
+    rest = "" if best == "spectral gap" else gap
+    return f"{first} rank correlation (median over {cells}) is {said(best)}{rest}"
 
 
 def _of_dsgd(tables: Sequence[CellTable], draws: int) -> Iterator[Sentence]:

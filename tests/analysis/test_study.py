@@ -4,13 +4,14 @@ import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import kendalltau, spearmanr
 
-from analysis.study import command, hypotheses, rivals, run, statistics, tables
+from analysis.study import command, hypotheses, rivals, run, sentences, statistics, tables
 from analysis.study import records as stored
 from analysis.study.cells import Cell, Source, about, arguments
 from analysis.study.configured import configured_scenarios
@@ -94,7 +95,8 @@ def test_predictors_of_a_static_graph_are_those_of_metrics():
 
 def test_perfect_predictors_have_minus_one_whatever_their_sign():
     accuracy = np.linspace(0.1, 0.9, 12)
-    cell = table("2 shards", accuracy, **{"spectral gap": accuracy, "H_10": -accuracy})
+    given: dict[str, Any] = {"spectral gap": accuracy, "H_10": -accuracy}
+    cell = table("2 shards", accuracy, **given)
     for name in ("spectral gap", "H_10"):
         assert value(tables.correlation(name, "learning phase"), cell) == pytest.approx(-1)
         assert value(tables.correlation(name, "final", tau=True), cell) == pytest.approx(-1)
@@ -230,6 +232,63 @@ def test_a_configured_study_gives_the_same_results_in_one_and_two_processes(smal
     assert text == (tmp_path / "report.md").read_text()
     assert "random_regular" not in text  # nothing was left out
     assert "a correlation needs at least 8 graphs, here are 3." in text
+
+
+def test_correlations_that_are_not_computed_are_announced_and_have_no_tables(small, capsys):
+    config, out = small
+    note = "note: small has 3 graphs; a correlation needs at least 8, so none is computed"
+    for words in (["--dry-run"], ["--out", str(out)]):
+        assert command.main([str(config), *words]) == 0
+        assert note in capsys.readouterr().err
+    assert "| predictor |" not in (out / "report.md").read_text()
+
+
+def test_learning_rates_are_said_and_extremes_named(small, capsys):
+    config, out = small
+    assert command.main([str(config), "--out", str(out)]) == 0
+    (line,) = (one for one in capsys.readouterr().out.splitlines() if "learning rate" in one)
+    scenario, records = configured_scenarios(config)["small"], records_of(config, out)
+    for partition in scenario.partitions:
+        lr = run.rate_of(scenario, Cell("small", partition, "as configured", 100, ""), records)
+        end = "smallest" if lr == 0.1 else "largest"
+        assert f"{lr:g} (the {end} tried) for {partition}" in line
+    assert line.endswith("Tried: 0.1, 0.2.")
+    assert f"- {line}" in (out / "report.md").read_text().splitlines()[:8]
+    assert run._placed(0.2, (0.5, 0.1, 0.2)) == "0.2"
+
+
+def test_without_rates_the_learning_rate_of_the_file_is_used_and_not_tuned(tmp_path):
+    config = tmp_path / "small.toml"
+    without = CONFIG.replace("rates = [0.1, 0.2]\n", "").replace("lr = 0.1", "lr = 0.3")
+    config.write_text(without)
+    scenario = configured_scenarios(config)["small"]
+    assert run.tuning_runs(scenario) == []
+    assert {lr for _, lr in run.runs(scenario, records_of(config, tmp_path))} == {0.3}
+    config.write_text(without + 'algorithms = ["dsgd,batch_size=8,lr=0.7", "dsgt,batch_size=8"]\n')
+    scenario = configured_scenarios(config)["small"]
+    assert [scenario.rates_of(method) for method in scenario.methods] == [(0.7,), (0.3,)]
+
+
+def test_results_of_configurations_have_folders_of_their_own(small):
+    source = Source(config=small[0])
+    assert command._folder(None, source) == Path("out/study/small")
+    assert command._folder(None, Source()) == Path("out/study")
+    assert command._folder(Path("x"), source) == Path("x")
+
+
+def test_the_finding_names_the_best_predictor_and_the_spectral_gap():
+    outcome = np.arange(9.0)
+    gap = np.array([1.0, 0, 2, 3, 4, 5, 6, 7, 8])
+    given: dict[str, Any] = {"H_1": -outcome, "spectral gap": gap}
+    cell = table("mine", outcome, **given)
+    said = sentences.finding([cell])
+    assert said is not None
+    assert said.startswith("H_1 predicts mean accuracy in the learning phase best")
+    assert "(median over 1 cell) is -1.000, that of the spectral gap +0.983" in said
+    (wrong,) = [sentences.finding([table("mine", outcome, H_1=outcome)])]
+    assert wrong is not None
+    assert wrong.startswith("no predictor has the expected sign for mean accuracy")
+    assert sentences.finding([table("mine", outcome[:7], H_1=-outcome[:7])]) is None
 
 
 def test_finished_runs_are_found_and_not_repeated(small, tmp_path, monkeypatch, capsys):
@@ -564,9 +623,3 @@ def test_numbers_after_a_line_that_was_cut_off_are_kept(tmp_path):
     again = Records(tmp_path, described)
     assert [again.prediction(cell) for cell in cells] == [{"n": 0}, {"n": 1}, {"n": 2}]
     assert file.read_text().count("\n") == 4
-
-
-def test_the_configured_rate_is_used_where_no_rates_are_tried(tmp_path):
-    config = tmp_path / "small.toml"
-    config.write_text(CONFIG.replace("rates = [0.1, 0.2]\n", "").replace("lr = 0.1", "lr = 0.3"))
-    assert configured_scenarios(config)["small"].rates == (0.3,)

@@ -2,12 +2,14 @@
 
 import csv
 import json
+from typing import Any
 
 import pytest
 
 from tests.cli.commands import fails
-from topofl import data, topologies
+from topofl import TopologySequence, data, topologies
 from topofl.cli import main
+from topofl.toolkit import build_topology, parse_spec
 
 WORDS = ["recommend", "--data", "digits", "--n", "12", "--max-degree", "3", "--static"]
 
@@ -30,7 +32,23 @@ def test_it_prints_reasons_and_warnings(capsys):
     printed = capsys.readouterr().out
     assert "candidates within max_degree=3" in printed
     assert "1. topologies." in printed
+    assert 'In a configuration file: topology = "' in printed
+    assert "no model given" not in printed  # MB are those of logistic regression
     assert "Warning: the predicted rounds are fitted to a number of nodes" in printed
+
+
+def test_specs_build_the_same_graphs():
+    clients = data.shards(data.digits(), n=12, per_node=2, seed=0)
+    found = topologies.recommend(clients, max_degree=4, directed=True)
+    assert any("(" in one.spec for one in found.candidates)  # matchings of a base graph
+    for one in found.candidates:
+        name, arguments = parse_spec(one.spec)
+        built = build_topology(name, arguments, clients.label_counts).value
+        changing = isinstance(built, TopologySequence)
+        assert changing == isinstance(one.topology, TopologySequence)
+        for t in range(3 if changing else 1):
+            pair: list[Any] = [g.at(t) if changing else g for g in (built, one.topology)]
+            assert (pair[0].adjacency != pair[1].adjacency).nnz == 0, one.spec
 
 
 def test_markdown_and_picture(capsys, tmp_path):
@@ -83,6 +101,7 @@ def test_the_format_of_a_picture_is_checked_before_anything_is_computed(capsys, 
     ("words", "text"),
     [
         (["--data", "digits", "--max-degree", "2"], "`--n` must be given"),
+        (["--data", "digitz", "--n", "12", "--max-degree", "2"], "did you mean 'digits'?"),
         (["--max-degree", "2"], "exactly one of CONFIG.toml and `--data` must be given, got nei"),
         (["--data", "digits", "--n", "12"], "one of the arguments --max-degree"),
         ([*WORDS[1:], "--max-bytes", "5"], "not allowed with argument"),

@@ -125,7 +125,10 @@ def test_spectral_with_data(capsys):
         ),
         (["dcliques", "--data", "digits"], "got none"),
         (["ring:5", "--data", "digits", "--per-node", "0"], "`per_node` must be at least 1, got 0"),
-        (["ring:5", "--data", "no/such/folder"], "`root` must hold the four files"),
+        (
+            ["ring:5", "--data", "no/such/folder"],
+            "`--data` must be 'digits' or a folder with MNIST",
+        ),
         (["ring:5", "--csv", "no/such/folder/x.csv"], "No such file or directory"),
     ],
 )

@@ -5,6 +5,7 @@ import enum
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
+import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
@@ -179,6 +180,31 @@ class Named(TensorDataset):
     classes = ["cat", "dog"]  # noqa: RUF012 - as in torchvision
 
 
+def test_readers_check_a_dataset_once_and_keep_its_names(monkeypatch):
+    checked, check = [], data.Dataset.__post_init__
+    monkeypatch.setattr(
+        data.Dataset, "__post_init__", lambda self: checked.append(1) or check(self)
+    )
+    frame = pd.DataFrame({"a": np.arange(8.0), "kind": ["dog", "cat"] * 4})
+    read = [
+        data.from_dataframe(frame, label="kind"),
+        data.from_dataframe(
+            frame.assign(kind=[0, 1] * 4), label="kind", class_names=["cat", "dog"]
+        ),
+        data.from_torch(Named(torch.zeros(8, 2), torch.arange(8) % 2)),
+    ]
+    assert [dataset.class_names for dataset in read] == [("cat", "dog")] * 3
+    assert len(checked) == 3
+
+
+def test_a_torch_dataset_names_classes_that_only_held_out_examples_have():
+    held = Named(torch.zeros(2, 2), torch.tensor([0, 1]))
+    dataset = data.from_torch(TensorDataset(torch.zeros(4, 2), torch.zeros(4).long()), test=held)
+    assert (dataset.n_classes, dataset.class_names) == (2, None)
+    first = Named(torch.zeros(4, 2), torch.zeros(4).long())
+    assert data.from_torch(first, test=held).class_names == ("cat", "dog")
+
+
 def test_torch_datasets_have_texts_numpy_integers_or_the_names_of_torchvision():
     class Items(list):
         pass
@@ -218,13 +244,42 @@ def test_plots_and_messages_name_the_classes():
         data.pathological(rare, 4, classes_per_node=2, seed=0)
 
 
-def test_nodes_are_the_owners_of_a_graph_in_its_order():
-    dataset = data.from_arrays(X, [0, 1] * 4, owners=["a", "a", "b", "b", "c", "c", "c", "c"])
-    graph = topofl.as_topology(topologies.path(2).to_networkx(), name="p")
-    assert graph.nodes == ()
+LETTERS = ["a", "a", "b", "b", "c", "c", "c", "c"]
+
+
+def test_owners_become_nodes_in_the_given_order():
+    dataset = data.from_arrays(X, [0, 1] * 4, owners=LETTERS)
     clients = data.natural(dataset, owners=["c", "a"], min_size=2, seed=0)
     assert [own.tolist() for own in clients.train] == [[4, 5, 6, 7], [0, 1]]
     assert clients.name == "natural(arrays, n=2, owners given, min_size=2)"
+
+
+def test_nodes_are_the_owners_of_a_graph_in_its_order():
+    dataset = data.from_arrays(X, [0, 1] * 4, owners=LETTERS)
+    graph = topofl.as_topology(nx.Graph([("c", "a"), ("a", "b")]))
+    clients = data.natural(dataset, owners=graph.nodes, min_size=2, seed=0)
+    assert [own.tolist() for own in clients.train] == [[4, 5, 6, 7], [0, 1], [2, 3]]
+
+
+def test_nodes_of_a_numbered_graph_are_the_owners_in_sorted_order():
+    graph = topofl.as_topology(topologies.path(2).to_networkx(), name="p")
+    assert graph.nodes == ()
+    dataset = data.from_arrays(X, [0, 1] * 4, owners=[1, 1, 0, 0] * 2)
+    with pytest.raises(ValueError, match="got none; leave `owners` out; labels 0"):
+        data.natural(dataset, owners=graph.nodes, min_size=1, seed=0)
+    clients = data.natural(dataset, min_size=1, seed=0)
+    assert [own.tolist() for own in clients.train] == [[2, 3, 6, 7], [0, 1, 4, 5]]
+
+
+def test_names_alike_are_sought_for_an_unknown_owner_only(monkeypatch):
+    dataset = data.from_arrays(X, [0, 1] * 4, owners=[f"id{k}" for k in range(8)])
+    sought = []
+    monkeypatch.setattr("difflib.get_close_matches", lambda word, *_, **__: sought.append(word))
+    data.natural(dataset, owners=dataset.owner_names, min_size=1, seed=0)
+    assert sought == []
+    with pytest.raises(ValueError, match="got 'id8'; they are"):
+        data.natural(dataset, owners=["id0", "id8"], min_size=1, seed=0)
+    assert sought == ["id8"]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +296,7 @@ def test_nodes_are_the_owners_of_a_graph_in_its_order():
     ],
 )
 def test_natural_refuses_owners(arguments, match):
-    dataset = data.from_arrays(X, [0, 1] * 4, owners=["a", "a", "b", "b", "c", "c", "c", "c"])
+    dataset = data.from_arrays(X, [0, 1] * 4, owners=LETTERS)
     with pytest.raises(ValueError, match=match):
         data.natural(dataset, seed=0, **{"min_size": 1, **arguments})
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from topofl._support.check import shown
 from topofl._support.suffixes import is_graph_file
+from topofl._support.text import split_at_commas
 
 __all__ = ["NONE", "Spec", "named", "parse_spec", "parse_value", "table_of"]
 
@@ -100,19 +101,9 @@ def parse_value(text: str) -> Any:
 
 def _split(text: str) -> list[str]:
     """Return the parts between commas outside of brackets and parentheses."""
-    parts = [""]
-    closing: list[str] = []
-    for letter in text:
-        if letter == "," and not closing:
-            parts.append("")
-            continue
-        parts[-1] += letter
-        if letter in "[(":
-            closing.append("])"["[(".index(letter)])
-        elif closing and letter == closing[-1]:
-            closing.pop()
-    if closing:
-        raise ValueError(f"{text!r} must close its brackets, {closing[-1]!r} is missing")
+    parts, missing = split_at_commas(text, {"[": "]", "(": ")"})
+    if missing:
+        raise ValueError(f"{text!r} must close its brackets, {missing!r} is missing")
     return parts
 
 

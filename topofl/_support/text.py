@@ -2,8 +2,9 @@
 
 import re
 import unicodedata
+from collections.abc import Mapping
 
-__all__ = ["plain_cell", "printable"]
+__all__ = ["is_number", "plain_cell", "printable", "split_at_commas"]
 
 _SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
@@ -11,6 +12,21 @@ _BIDI_CONTROLS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 """Start of text that spreadsheets interpret as a formula, including full-width characters."""
+
+
+def is_number(text: str) -> bool:
+    """Return whether text is a number, as :class:`float` reads it.
+
+    Examples
+    --------
+    >>> is_number("1e-3"), is_number("nan"), is_number("ring")
+    (True, True, False)
+    """
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def printable(text: str) -> str:
@@ -59,3 +75,39 @@ def plain_cell(text: str) -> str:
     except ValueError:
         return f"'{text}"
     return text
+
+
+def split_at_commas(text: str, brackets: Mapping[str, str]) -> tuple[list[str], str]:
+    """Return the parts between commas outside of brackets, and the closing bracket that is missing.
+
+    Parameters
+    ----------
+    text
+        The text.
+    brackets
+        Closing brackets by opening ones.
+
+    Returns
+    -------
+    parts
+        Texts, with their spaces.
+    missing
+        The bracket that would have to come next; empty if none is open.
+
+    Examples
+    --------
+    >>> split_at_commas("ring, [1, 2]", {"[": "]"}), split_at_commas("[1", {"[": "]"})[1]
+    ((['ring', ' [1, 2]'], ''), ']')
+    """
+    parts = [""]
+    closing: list[str] = []
+    for letter in text:
+        if letter == "," and not closing:
+            parts.append("")
+            continue
+        parts[-1] += letter
+        if letter in brackets:
+            closing.append(brackets[letter])
+        elif closing and letter == closing[-1]:
+            closing.pop()
+    return parts, closing[-1] if closing else ""

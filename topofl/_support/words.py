@@ -16,6 +16,7 @@ __all__ = [
     "check_switch",
     "check_takes",
     "did_you_mean",
+    "plain_text",
     "shown",
 ]
 
@@ -109,6 +110,17 @@ def shown(value: object, length: int = 100) -> str:
     except Exception:  # raised by foreign classes, or for huge integers inside a container
         return f"something of type {type(value).__name__}"
     return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def plain_text(value: object) -> str:
+    """Return text as it is, and any other value as :func:`shown`, for tables and labels.
+
+    Examples
+    --------
+    >>> plain_text("ring"), plain_text([1, 2])
+    ('ring', '[1, 2]')
+    """
+    return value if isinstance(value, str) else shown(value)
 
 
 def check_sequence(name: str, value: Any, of: str = "") -> list[Any]:

@@ -1,5 +1,6 @@
 """Calls of generators, which are carried out and shown as the line of Python that repeats them."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +42,15 @@ class Call:
         return f"topologies.{self.function.__name__}({', '.join(words)})"
 
     @property
+    def spec(self) -> str:
+        """The text that stands for it in configuration files and on the command line."""
+        names = list(inspect.signature(self.function).parameters)[int(self.of_clients) :]
+        given = {**dict(zip(names, self.arguments, strict=False)), **self.options}
+        given.pop("n", None)  # the number of clients
+        words = [f"{key}={_word(value)}" for key, value in given.items()]
+        return ",".join([self.function.__name__, *words])
+
+    @property
     def label(self) -> str:
         """The line of Python without what all candidates share: the module, data and seed."""
         words = [
@@ -54,3 +64,8 @@ class Call:
         given = [clients] if self.of_clients else []
         given += [v.build(clients) if isinstance(v, Call) else v for v in self.arguments]
         return self.function(*given, **self.options)
+
+
+def _word(value: Any) -> str:
+    """Return a value in a spec; the base graph is in parentheses."""
+    return f"({value.spec})" if isinstance(value, Call) else str(value)

@@ -297,4 +297,5 @@ def _candidate(
         bytes=None if message_size is None else sent.messages * message_size,
         reason=reason(heterogeneity, noise, yardstick),
         code=call.code,
+        spec=call.spec,
     )

@@ -52,6 +52,8 @@ class Candidate:
         What the deviation consists of, in a sentence.
     code
         The line of Python that builds the graph, where `clients` is what was given.
+    spec
+        The text that stands for the graph in a configuration file and on the command line.
 
     Examples
     --------
@@ -77,6 +79,7 @@ class Candidate:
     bytes: float | None
     reason: str
     code: str
+    spec: str
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -137,7 +140,9 @@ class Recommendation:
         """Return the table, reason and code of the first candidates, and warnings."""
         lines = [str(self._table(explained=False)), ""]
         for place, candidate in enumerate(self.candidates[:EXPLAINED], start=1):
-            lines += [f"{place}. {candidate.code}", f"   {candidate.reason}"]
+            lines.append(f"{place}. {candidate.code}")
+            lines.append(f'   In a configuration file: topology = "{candidate.spec}"')
+            lines.append(f"   {candidate.reason}")
         notes = [f"Columns: {self._about_columns()}.", *self._notes()]
         return "\n".join([*lines, "", *(textwrap.fill(note, 120) for note in notes)])
 
@@ -191,7 +196,7 @@ class Recommendation:
         columns = [
             *("graph", "rounds / complete", "deviation", f"H_{self.hops}", f"N_{self.hops}"),
             *("degree", "messages", "MB", "busiest node"),
-            *(("reason", "code") if explained else ()),
+            *(("reason", "code", "spec") if explained else ()),
         ]
         rows = tuple(
             (
@@ -206,7 +211,7 @@ class Recommendation:
                 if candidate.bytes is None
                 else candidate.bytes / 1e6,
                 candidate.busiest,
-                *((candidate.reason, candidate.code) if explained else ()),
+                *((candidate.reason, candidate.code, candidate.spec) if explained else ()),
             )
             for candidate in self.candidates
         )

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from topofl import data
+from topofl._support.words import did_you_mean
 from topofl.data import Partition
 
 __all__ = ["shards_of"]
@@ -11,7 +12,16 @@ __all__ = ["shards_of"]
 
 def shards_of(options: argparse.Namespace, n: int) -> Partition:
     """Return the n clients of ``--data`` (digits, or a folder with MNIST) and ``--per-node``."""
-    dataset = (
-        data.digits() if options.data == "digits" else data.mnist(Path(options.data).expanduser())
-    )
-    return data.shards(dataset, n, options.per_node, seed=options.seed)
+    return data.shards(_dataset(options.data), n, options.per_node, seed=options.seed)
+
+
+def _dataset(name: str) -> data.Dataset:
+    if name == "digits":
+        return data.digits()
+    folder = Path(name).expanduser()
+    if not folder.exists():
+        raise ValueError(
+            f"`--data` must be 'digits' or a folder with MNIST, got {name}, which does not exist"
+            f"{did_you_mean(name, ['digits'])}"
+        )
+    return data.mnist(folder)

@@ -2,9 +2,9 @@
 
 import argparse
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
+from topofl._support.optional import imported
 from topofl.cli.declared import declarations
 from topofl.cli.parser import make_parser
 from topofl.cli.shared_options import path_argument
@@ -30,7 +30,7 @@ _topofl_specs() {{
 
 def completion(options: argparse.Namespace) -> None:
     """Print the script of a shell. It is static: completing a word starts no Python."""
-    shtab: Any = _shtab()
+    shtab = imported("shtab", "completion", "`topofl completion`")
     parser = make_parser()
     for action in _actions(parser):
         if action.dest == "specs":
@@ -42,17 +42,6 @@ def completion(options: argparse.Namespace) -> None:
         names = " ".join(declarations("topology"))
     preamble = {shell: text.format(names=names) for shell, text in _SPECS.items()}
     print(shtab.complete(parser, shell=options.shell, preamble=preamble))
-
-
-def _shtab() -> ModuleType:
-    try:
-        import shtab
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "`topofl completion` needs shtab, which is not installed; install it with pip install "
-            "'topofl[completion]'"
-        ) from error
-    return shtab
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[Any]:

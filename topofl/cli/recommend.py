@@ -66,9 +66,8 @@ def _experiment(options: argparse.Namespace) -> _Experiment:
         raise ValueError(f"exactly one of CONFIG.toml and `--data` must be given, got {got}")
     if options.config is None:
         clients, model = _shards(options)
-        # Without a batch size of the user's, noise is not measured and a model only has a size.
-        sized = None if options.max_bytes is None and options.batch_size is None else model
-        return _Experiment(clients, sized, options.lr, options.rounds, options.batch_size)
+        # Without a batch size of the user's, noise is not measured and the model only has a size.
+        return _Experiment(clients, model, options.lr, options.rounds, options.batch_size)
     configured = config.load(options.config)
     table = configured.tables["algorithm"]
     lr, batch_size = table.get("lr"), table.get("batch_size")

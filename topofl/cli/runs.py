@@ -5,14 +5,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from topofl._spec import parse_value, table_of
-from topofl._support.check import did_you_mean, shown
+from topofl._support.check import did_you_mean, plain_text, shown
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import printable
 from topofl.cli.as_json import print_rows
 from topofl.cli.notes import print_notes, runs_text
 from topofl.cli.output import print_table
 from topofl.runs import Failure, RunStore, StoredRun
-from topofl.runs.stored import runs_of_folders
+from topofl.runs.stored import ABOUT, runs_of_folders
 from topofl.summary.settings import Settings, is_seed, levels_text
 
 __all__ = ["runs"]
@@ -38,12 +38,8 @@ def runs(options: argparse.Namespace) -> None:
                 "`--remove` must be given with --where or --failed, which say what to remove; to "
                 f"remove all runs, remove the folder {options.store}"
             )
-        for entry in found:
-            store.remove(entry.key)
         among = sum(isinstance(entry, kind) for entry in every)
-        print_notes([f"removed {len(found)} of {runs_text(among)}"])
-        if options.json:
-            print_rows({"removed": entry.key} for entry in found)
+        _remove(store, [entry.key for entry in found], among, options)
         return
     if options.failed and options.traceback:
         if options.json:
@@ -54,9 +50,7 @@ def runs(options: argparse.Namespace) -> None:
                 print(f"{entry.key}: {printable(entry.error)}\n{entry.traceback}")
         return
     columns = _columns(matching, settings, options.columns)
-    if (
-        store.root / "store.json"
-    ).exists():  # folders of topofl run are in the order of their names
+    if (store.root / ABOUT).exists():  # otherwise folders are in the order of their names
         order = sorted(_columns(matching, settings, None), key=is_seed)  # seeds come last
         found.sort(key=lambda entry: [_place(settings[entry.key].get(name)) for name in order])
     print_table(_table(found, settings, columns), options)
@@ -70,9 +64,15 @@ def _remove_by_key(store: RunStore, starts: Sequence[str], options: argparse.Nam
         _entries(store, options)  # raises
     every = store.keys()
     found = [key for key in every if all(start and key.startswith(start) for start in starts)]
-    for key in found:
+    _remove(store, found, len(every), options)
+
+
+def _remove(store: RunStore, keys: Sequence[str], among: int, options: argparse.Namespace) -> None:
+    for key in keys:
         store.remove(key)
-    print_notes([f"removed {len(found)} of {runs_text(len(every))}"])
+    print_notes([f"removed {len(keys)} of {runs_text(among)}"])
+    if options.json:
+        print_rows({"removed": key} for key in keys)
 
 
 def _traceback_row(failure: Failure) -> dict[str, Any]:
@@ -139,16 +139,12 @@ def _meets(own: Mapping[str, Any], wanted: Wanted) -> bool:
 def _existing(wanted: Wanted, own: Collection[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a note about each setting that has a wanted value in no run."""
     for name, values in wanted.items():
-        known = sorted({_shown(one[name]) for one in own if name in one})
+        known = sorted({plain_text(one[name]) for one in own if name in one})
         if known and not any(_meets(one, {name: values}) for one in own):
             yield (
                 f"no run has {name}={values[-1]}, its values are {levels_text(known)}"
                 f"{did_you_mean(str(values[-1]), known)}"
             )
-
-
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else shown(value)
 
 
 def _place(value: Any) -> tuple[bool, bool, float, str]:

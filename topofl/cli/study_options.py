@@ -33,7 +33,8 @@ at least 8 graphs, and several evaluations in the first half of the rounds:
   partitions = ["shards,per_node=1", "dirichlet_per_client,alpha=0.1"]  # default: of [data]
   algorithms = ["dsgd,batch_size=8", "dsgt,batch_size=8"]               # default: [algorithm]
   seeds = [0, 1, 2]
-  rates = [0.05, 0.1, 0.2]    # the best on a random 4-regular graph is used (default: lr)
+  rates = [0.05, 0.1, 0.2]    # the best on a random 4-regular graph is used for all graphs;
+                              # default: lr of the entry of algorithms, or of [algorithm]
 
 Finished runs are kept and not repeated: the same command continues an interrupted study. They are
 stored in the folder runs of --out, which topofl runs lists, with the tracebacks of those that
@@ -55,7 +56,7 @@ def add_study(verbs: Any) -> None:
     verb.add_argument(
         "--data", type=path_argument, metavar="DIR", help="folder of data of our study"
     )
-    help_out = "folder of results (default: out/study, of CONFIG.toml out/study/CONFIG)"
+    help_out = "folder of results (default: out/study, or out/study/NAME for NAME.toml)"
     verb.add_argument("--out", type=path_argument, metavar="DIR", help=help_out)
     verb.add_argument(
         "--html", type=path_argument, metavar="FILE", help="also write an interactive page"

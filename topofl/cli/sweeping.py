@@ -9,6 +9,7 @@ from typing import Any
 from topofl import config
 from topofl._spec import parse_value
 from topofl._support.check import shown
+from topofl._support.optional import imported
 from topofl.cli.notes import print_notes, runs_text
 from topofl.cli.output import print_table
 from topofl.runs.clusters import dask_executor, ray_executor, slurm_executor
@@ -124,13 +125,7 @@ def _execution(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _ray(address: str) -> Any:
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "`--ray` needs Ray, which is not installed; install it with pip install 'topofl[ray]'"
-        ) from error
-    ray.init(address=address)
+    imported("ray", "ray", "`--ray`", name="Ray").init(address=address)
     return ray_executor()
 
 

@@ -1,6 +1,7 @@
 """Class numbers and names from labels of any kind: text, dates, tuples, integers."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from numbers import Integral, Number
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from topofl._support.check import as_array, check_labels, check_sequence, did_you_mean, shown
 
-__all__ = ["Numbered", "as_classes", "as_names", "as_owners", "is_missing", "rows_of"]
+__all__ = ["Numbered", "as_classes", "as_names", "as_owners", "is_missing", "repeated", "rows_of"]
 
 
 class Numbered(NamedTuple):
@@ -102,9 +103,8 @@ def as_names(name: str, names: Any, size: int | None = None) -> tuple[str, ...]:
         raise TypeError(
             f"`{name}` must be texts, got {shown(odd[0])} ({kind}); convert them by str"
         )
-    if len(set(found)) < len(found):
-        twice = next(item for item in found if found.count(item) > 1)
-        raise ValueError(f"`{name}` must differ, got {twice!r} {found.count(twice)} times")
+    if twice := repeated(found):
+        raise ValueError(f"`{name}` must differ, got {twice[0]!r} {twice[1]} times")
     if not found or size not in (None, len(found)):
         raise ValueError(
             f"`{name}` must have {'one name or more' if size is None else f'{size} names'}, got "
@@ -121,6 +121,17 @@ def is_missing(value: Any) -> bool:
         return bool(value != value)
     except (TypeError, ValueError, RuntimeError):  # arrays, which are compared entry by entry
         return False
+
+
+def repeated(items: Iterable[Hashable]) -> tuple[Any, int] | None:
+    """Return the first item that occurs more than once, and how often, or None.
+
+    Examples
+    --------
+    >>> repeated(["dog", "cat", "cat"]), repeated(["dog", "cat"])
+    (('cat', 2), None)
+    """
+    return next((pair for pair in Counter(items).items() if pair[1] > 1), None)
 
 
 def rows_of(places: Sequence[int] | np.ndarray, what: str = "row") -> str:

@@ -18,7 +18,7 @@ from topofl.data._labels import Numbered, as_classes, as_names, as_owners, rows_
 from topofl.data._split import apportion, sample_split
 from topofl.data.dataset import Dataset
 
-__all__ = ["as_targets", "check_trained", "from_arrays"]
+__all__ = ["as_dataset", "as_targets", "check_trained", "from_arrays"]
 
 
 def from_arrays(
@@ -100,6 +100,41 @@ def from_arrays(
     >>> from_arrays(np.eye(8), targets=np.linspace(0.0, 1.0, 8), test=0.25, name="toy")
     Dataset('toy', inputs=(8, 8), targets=(8,), n_classes=1, train=6, val=0, test=2)
     """
+    return as_dataset(
+        x,
+        y,
+        targets=targets,
+        n_classes=n_classes,
+        class_names=class_names,
+        owners=owners,
+        test=test,
+        val=val,
+        name=name,
+        seed=seed,
+        mean=mean,
+        std=std,
+    )
+
+
+def as_dataset(
+    x: Any,
+    y: Any,
+    *,
+    targets: Any = None,
+    n_classes: int | None = None,
+    class_names: Sequence[str] | None = None,
+    spare_names: tuple[str, ...] | None = None,
+    owners: Any = None,
+    test: Any = None,
+    val: Any = None,
+    seed: int | np.random.Generator = 0,
+    **settings: Any,
+) -> Dataset:
+    """Return the dataset of :func:`from_arrays`.
+
+    Classes without names have the `spare_names` if there is one for each, and may then occur in
+    held-out examples only.
+    """
     n_classes = None if n_classes is None else check_int("n_classes", n_classes, minimum=1)
     known = None if class_names is None else as_names("class_names", class_names, n_classes)
     parts = [_as_part(("x", "y", "targets"), x, y, targets, known)]
@@ -116,20 +151,18 @@ def from_arrays(
     labels = np.concatenate([part.labels for part in parts])
     learned = [part.targets for part in parts if part.targets is not None]
     names = parts[0].names
+    size = len(names) if names else int(labels.max()) + 1 if n_classes is None else n_classes
     dataset = Dataset(
         torch.cat([part.inputs for part in parts]) if len(parts) > 1 else parts[0].inputs,
         torch.from_numpy(labels),
-        len(names) if names else int(labels.max()) + 1 if n_classes is None else n_classes,
-        name,
-        train,
-        places["val"],
-        places["test"],
-        mean=mean,
-        std=std,
+        size,
+        train=train,
+        **places,
         targets=torch.cat(learned) if learned else None,
-        class_names=names,
+        class_names=names or (spare_names if len(spare_names or ()) == size else None),
         owners=None if whose is None else whose.numbers,
         owner_names=None if whose is None else whose.names,
+        **settings,
     )
     if names:
         check_trained("y", dataset)

@@ -2,7 +2,6 @@
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -14,7 +13,7 @@ from topofl._support.check import (
     check_switch,
     shown,
 )
-from topofl.data.arrays import as_targets, from_arrays
+from topofl.data.arrays import as_dataset, as_targets
 from topofl.data.dataset import Dataset
 
 __all__ = ["from_torch"]
@@ -79,18 +78,26 @@ def from_torch(
     }
     name = type(dataset).__name__ if name is None else name
     known = {"n_classes": n_classes, "class_names": class_names, "owners": owners}
-    found = from_arrays(
-        x, y, targets=learned, name=name, seed=seed, mean=mean, std=std, **known, **held
+    return as_dataset(
+        x,
+        y,
+        targets=learned,
+        spare_names=None if targets else _names(dataset),
+        name=name,
+        seed=seed,
+        mean=mean,
+        std=std,
+        **known,
+        **held,
     )
+
+
+def _names(dataset: Any) -> tuple[str, ...] | None:
+    """Return the attribute ``classes`` of a torch dataset if it has different texts, or None."""
     names = getattr(dataset, "classes", None)
-    return replace(found, class_names=tuple(names or ())) if _names_all(names, found) else found
-
-
-def _names_all(names: Any, dataset: Dataset) -> bool:
-    """Return whether the attribute ``classes`` of a torch dataset has a text for each class."""
-    is_texts = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
-    fits = is_texts and len(set(names)) == len(names) == dataset.n_classes
-    return fits and dataset.class_names is None and dataset.targets is None
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        return None
+    return tuple(names) if len(set(names)) == len(names) else None
 
 
 def _collect(name: str, dataset: Any, targets: bool) -> tuple[Tensor, Any, Tensor | None]:

@@ -2,6 +2,8 @@
 
 import re
 
+from topofl._support.text import split_at_commas
+
 __all__ = ["title_of"]
 
 _SPELLED = {
@@ -58,13 +60,7 @@ def _graph(name: str) -> str:
 
 
 def _arguments(text: str) -> list[str]:
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "([{") - (character in ")]}")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
+    parts, _ = split_at_commas(text, {"(": ")", "[": "]", "{": "}"})
     return [_argument(part.strip()) for part in parts if part.strip()]
 
 

@@ -2,15 +2,15 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from topofl._support.check import check_choice, shown
+from topofl._support.check import did_you_mean, plain_text, shown
 from topofl.runs.plan import Point
 from topofl.runs.stored import StoredRun
 
-__all__ = ["Best", "best_of"]
+__all__ = ["Best", "best_of", "final_of", "is_low_good"]
 
 
 @dataclass(frozen=True)
@@ -62,30 +62,45 @@ def best_of(
         group[point.key] = point
     found: list[Best] = []
     for group in groups.values():
-        finals = [_final(by_key[key], score) if key in by_key else math.nan for key in group]
-        if all(map(math.isfinite, finals)):
-            values = next(iter(group.values())).values
-            found.append(Best(values, score, sum(finals) / len(finals), len(finals)))
+        value = final_of(group, by_key, score)
+        if not math.isnan(value):
+            found.append(Best(next(iter(group.values())).values, score, value, len(group)))
     if not found:
         raise ValueError(
             "`best` needs a point whose runs are all finished with finite scores, got none; see "
             "`failures`"
         )
     if low_is_good is None:
-        low_is_good = any(
-            run.curves.get("low_is_good", {}).get(score, False) for run in by_key.values()
-        )
+        low_is_good = is_low_good(by_key.values(), score)
     return (min if low_is_good else max)(found, key=lambda one: one.value)
+
+
+def final_of(keys: Collection[str], runs: Mapping[str, StoredRun], score: str) -> float:
+    """Return the mean over runs of the final mean score; NaN unless all are finished and finite."""
+    finals = [_final(runs[key], score) for key in keys if key in runs]
+    if len(finals) < len(keys) or not all(map(math.isfinite, finals)):
+        return math.nan
+    return sum(finals) / len(finals)
+
+
+def is_low_good(runs: Iterable[StoredRun], score: str) -> bool:
+    """Return whether runs say that low values of a score are good."""
+    return any(run.curves.get("low_is_good", {}).get(score, False) for run in runs)
 
 
 def _final(run: StoredRun, score: str) -> float:
     """Return the final mean of a score over nodes, NaN if it is not finite."""
     scores = run.curves["scores"]
-    last = scores[check_choice("score", score, list(scores))]["mean"][-1]
+    if score not in scores:
+        raise ValueError(
+            f"`score` must be one of {', '.join(scores)}, got {shown(score)}"
+            f"{did_you_mean(score, scores)}"
+        )
+    last = scores[score]["mean"][-1]
     return math.nan if last is None else last
 
 
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    return value if isinstance(value, str) else shown(value)
+    return plain_text(value)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from topofl._support.check import shown
+from topofl._support.optional import imported
 
 __all__ = ["RayExecutor", "dask_executor", "ray_executor", "slurm_executor"]
 
@@ -23,7 +24,7 @@ class RayExecutor:
 
     def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
         """Start a call, and return its future."""
-        ray = _imported("ray", "ray")
+        ray = _package("ray", "ray")
         return ray.remote(fn).options(**self.options).remote(*args).future()
 
 
@@ -47,7 +48,7 @@ def ray_executor(**options: Any) -> RayExecutor:
     >>> RayExecutor({"num_cpus": 2}).options  # as ray_executor(num_cpus=2) returns after ray.init()
     {'num_cpus': 2}
     """
-    if not _imported("ray", "ray").is_initialized():
+    if not _package("ray", "ray").is_initialized():
         raise ValueError("`ray_executor` must be called after ray.init(), which connects to Ray")
     return RayExecutor({"num_cpus": 1, **options})
 
@@ -73,7 +74,7 @@ def dask_executor(address: str) -> Any:
     """
     if "://" not in address:
         raise ValueError(f"`address` must be such as tcp://host:8786, got {shown(address)}")
-    return _imported("distributed", "dask").Client(address, timeout=10).get_executor()
+    return _package("distributed", "dask").Client(address, timeout=10).get_executor()
 
 
 def slurm_executor(folder: str, *, cluster: str | None = None, **parameters: Any) -> Any:
@@ -100,7 +101,7 @@ def slurm_executor(folder: str, *, cluster: str | None = None, **parameters: Any
     --------
     >>> slurm_executor("logs", cluster="local", timeout_min=60)  # doctest: +SKIP
     """
-    submitit = _imported("submitit", "slurm")
+    submitit = _package("submitit", "slurm")
     try:
         executor = submitit.AutoExecutor(folder=folder, cluster=cluster or "slurm")
     except RuntimeError as error:  # as submitit raises it
@@ -115,14 +116,6 @@ def slurm_executor(folder: str, *, cluster: str | None = None, **parameters: Any
     return executor
 
 
-def _imported(name: str, extra: str) -> Any:
-    """Return a module, or raise with the extra of topofl that installs it."""
-    from importlib import import_module
-
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"`executor` needs the package {name}, which is not installed; install it with pip "
-            f"install 'topofl[{extra}]'"
-        ) from error
+def _package(name: str, extra: str) -> Any:
+    """Return a module of a cluster, or raise with the extra of topofl that installs it."""
+    return imported(name, extra, "`executor`", name=f"the package {name}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from topofl._support.check import check_int, check_path, shown
+from topofl._support.check import check_int, check_path, plain_text
 from topofl._support.table import NotApplicable, Table
 from topofl.engine.memory.system import free_memory
 from topofl.runs.plan import Base, Point, one_per_key, prepare, shard_of
@@ -82,7 +82,7 @@ def _table(
     for group in groups:
         todo = [point for point in group if not store.has(point.key)]
         minutes, megabytes = _cost(todo, cost)
-        values = [_text(group[0].values.get(key, "none")) for key in keys]
+        values = [plain_text(group[0].values.get(key, "none")) for key in keys]
         rows.append((*values, len(group), len(todo), minutes, megabytes))
     known = [row for row in rows if not isinstance(row[-1], NotApplicable)]
     totals = [sum(row[len(keys) + k] for row in rows) for k in range(2)]
@@ -110,10 +110,6 @@ def _cost(
         what = NotApplicable(f"failed in its probe: {text}")
         return what, what
     return len(todo) * seconds / 60, megabytes
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else shown(value)
 
 
 def _title(minutes: float, peak: float, jobs: int) -> str:

@@ -89,7 +89,7 @@ class Processes:
 
     def __enter__(self) -> "Processes":
         """Start processes, which then get ready while the runs are planned."""
-        for slot in range(min(self.jobs, os.cpu_count() or 1)):  # the others start when used
+        for slot in range(min(self.jobs, available_cores())):  # the others start when used
             self._pool(slot)
         return self
 

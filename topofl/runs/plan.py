@@ -14,7 +14,7 @@ from torch import cuda
 import topofl
 from topofl import config
 from topofl._spec import check_keys, parameters
-from topofl._support.check import check_choice, check_int, check_path, shown
+from topofl._support.check import check_choice, check_int, check_path, plain_text, shown
 from topofl._support.text import printable
 from topofl.data import Partition
 from topofl.engine.setup import resolve
@@ -23,7 +23,7 @@ from topofl.runs.points import VARIED, Values, assigned, grid_points, seed_list,
 from topofl.runs.run import hash_of
 from topofl.runs.work import Job, settings_of_call
 
-__all__ = ["Base", "Point", "check_picklable", "one_per_key", "prepare", "shard_of"]
+__all__ = ["Base", "Point", "check_picklable", "label_of", "one_per_key", "prepare", "shard_of"]
 
 Base = Mapping[str, Any] | str | os.PathLike[str] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Configuration tables, the path of a TOML file, or a function of the point."""
@@ -104,7 +104,7 @@ def _collected(
             points += make(values, seed)
         except Exception as error:  # also those of a user's function
             what = str(error) if isinstance(error, ValueError | TypeError) else repr(error)
-            errors.setdefault(what, []).append(_label(values, seed))
+            errors.setdefault(what, []).append(label_of(values, seed))
     if not errors:
         return points
     failed = sum(map(len, errors.values()))
@@ -120,13 +120,11 @@ def _collected(
     )
 
 
-def _label(values: Values, seed: int | None) -> str:
+def label_of(values: Mapping[str, Any], seed: int | None) -> str:
+    """Return the settings of a run as one line of text, for messages."""
     named = {**values, **({} if seed is None else {"seed": seed})}
-    return printable(", ".join(f"{key}={_short(value)}" for key, value in named.items())) or "base"
-
-
-def _short(value: Any) -> str:
-    return value if isinstance(value, str) else shown(value)
+    text = ", ".join(f"{key}={plain_text(value)}" for key, value in named.items())
+    return printable(text) or "base"
 
 
 def _tables_of(base: Any) -> Mapping[str, Any]:

@@ -1,12 +1,14 @@
 """Search for good settings by Optuna, whose trials are points of sweeps."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from topofl._support.check import check_int, shown
+from topofl._support.check import check_int
+from topofl._support.optional import imported
+from topofl.runs.best import final_of, is_low_good
 from topofl.runs.plan import Base
 from topofl.runs.points import VARIED, Range, check_space
 from topofl.runs.sweep import STORE, Sweep, sweep
@@ -81,7 +83,13 @@ def search(
     >>> len(search(base, space, trials=2, store=tempfile.mkdtemp()).runs)  # doctest: +SKIP
     2
     """
-    optuna = _optuna()
+    optuna = imported(
+        "optuna",
+        "optuna",
+        "`search`",
+        name="Optuna",
+        instead=", or draw points by topofl.runs.random_points",
+    )
     lists = check_space("space", space)
     trials = check_int("trials", trials, minimum=1)
     batch = check_int("batch", batch, minimum=1)
@@ -95,25 +103,21 @@ def search(
         asked = [study.ask() for _ in range(min(batch, trials - start))]
         points = [{key: _suggest(trial, key, lists[key]) for key in lists} for trial in asked]
         found.append(sweep(base, points, **options))
-        for trial, point in zip(asked, points, strict=True):
-            value = _value(found[-1], point, score)
-            if value is None:
+        runs = {run.key: run for run in found[-1].runs}
+        for trial, values in zip(asked, points, strict=True):
+            keys = {point.key for point in found[-1].points if point.values == values}
+            value = final_of(keys, runs, score)
+            if math.isnan(value):
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)
             else:
-                study.tell(trial, -value if _is_low(low_is_good, found[-1], score) else value)
+                is_low = is_low_good(runs.values(), score) if low_is_good is None else low_is_good
+                study.tell(trial, -value if is_low else value)
     return Sweep(
         tuple(point for one in found for point in one.points),
         tuple({run.key: run for one in found for run in one.runs}.values()),
         tuple({failure.key: failure for one in found for failure in one.failures}.values()),
         sum(one.trained for one in found),
     )
-
-
-def _is_low(low_is_good: bool | None, found: Sweep, score: str) -> bool:
-    """Return whether low values of a score are better: as told, or as a finished run says."""
-    if low_is_good is not None:
-        return low_is_good
-    return bool(found.runs[0].curves.get("low_is_good", {}).get(score, False))
 
 
 def _suggest(trial: Any, key: str, values: Any) -> Any:
@@ -123,27 +127,3 @@ def _suggest(trial: Any, key: str, values: Any) -> Any:
     if values.whole:
         return trial.suggest_int(key, int(values.low), int(values.high))
     return trial.suggest_float(key, values.low, values.high, log=values.log)
-
-
-def _value(found: Sweep, values: Mapping[str, Any], score: str) -> float | None:
-    """Return the mean final score of a point over its seeds; None if a run failed."""
-    keys = {point.key for point in found.points if point.values == values}
-    runs = [run for run in found.runs if run.key in keys]
-    for run in runs:
-        if score not in run.curves["scores"]:
-            known = ", ".join(run.curves["scores"])
-            raise ValueError(f"`score` must be one of {known}, got {shown(score)}")
-    finals = [run.curves["scores"][score]["mean"][-1] for run in runs]
-    if len(finals) < len(keys) or not finals or None in finals:
-        return None
-    return sum(finals) / len(finals)
-
-
-def _optuna() -> Any:
-    try:
-        return import_module("optuna")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "`search` needs Optuna, which is not installed; install it with pip install "
-            "'topofl[optuna]', or draw points by topofl.runs.random_points"
-        ) from error

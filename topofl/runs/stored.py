@@ -27,12 +27,14 @@ from topofl.runs.records import (
     write_file,
 )
 
-__all__ = ["FORMAT", "RunStore", "StoredRun", "runs_of_folders"]
+__all__ = ["ABOUT", "FORMAT", "RunStore", "StoredRun", "runs_of_folders"]
 
 FORMAT = 1
 """Version of the layout of a store."""
 
-_ABOUT = "store.json"
+ABOUT = "store.json"
+"""The file of a store with the version of its layout."""
+
 _FAILED = "failed"
 
 
@@ -280,14 +282,14 @@ class RunStore:
             If the folder cannot be written to.
         """
         self.check()
-        about = self.root / _ABOUT
+        about = self.root / ABOUT
         if not about.exists():
             self.root.mkdir(parents=True, exist_ok=True)
             replace_file(about, json.dumps({"format": FORMAT}) + "\n")
 
     def check(self) -> None:
         """Raise ``ValueError`` unless the folder is missing, empty, or a store of this version."""
-        about = self.root / _ABOUT
+        about = self.root / ABOUT
         if about.is_file():
             version = (read_record(about) or {"format": FORMAT}).get("format")
             if version != FORMAT:
@@ -329,7 +331,7 @@ def runs_of_folders(root: Path) -> tuple[StoredRun, ...]:
 
     A folder with a store has none. Damaged records are left out, with warnings.
     """
-    if (root / _ABOUT).exists() or not root.is_dir():
+    if (root / ABOUT).exists() or not root.is_dir():
         return ()
     folders = [root / name for name in sorted(os.listdir(root))]
     if all(_is_key(folder.name) for folder in folders):  # a store of an earlier version

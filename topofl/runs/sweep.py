@@ -10,14 +10,21 @@ from typing import Any
 
 from topofl._support.callers import warn_caller
 from topofl._support.check import check_int, check_path, check_switch
-from topofl._support.forking import prepare_fork
 from topofl._support.table import NotApplicable, Table
 from topofl.engine.memory.system import free_memory, resident
 from topofl.runs.best import Best, best_of
 from topofl.runs.datasets import cache_of_process
 from topofl.runs.execute import Processes, Stopped, as_executor, execute
 from topofl.runs.live import Live
-from topofl.runs.plan import Base, Point, check_picklable, one_per_key, prepare, shard_of
+from topofl.runs.plan import (
+    Base,
+    Point,
+    check_picklable,
+    label_of,
+    one_per_key,
+    prepare,
+    shard_of,
+)
 from topofl.runs.points import VARIED
 from topofl.runs.private import remove_abandoned
 from topofl.runs.records import Failure
@@ -248,7 +255,6 @@ def sweep(
     check_switch("retry_failed", retry_failed, auto=False)
     if executor is None and processes > 1:
         check_picklable(base)
-        prepare_fork()
     runs = RunStore(check_path("store", store))
     runs.check()
     submits = as_executor(executor, processes)
@@ -282,7 +288,7 @@ def perform_points(
         limit = _fitting(todo, executor.jobs)
         executor.keep(limit)
     live = Live(store.root, len(todo), progress)
-    live.labels.update({point.key: _label(point) for point in todo})
+    live.labels.update({point.key: label_of(point.values, point.seed) for point in todo})
     with _continuable(points, store), live:
         execute(
             [point.job for point in todo],
@@ -314,10 +320,12 @@ def _fitting(points: Sequence[Point], jobs: int) -> int:
     ValueError
         If not even one does.
     """
+    if not points:
+        return jobs
     most = jobs
     for device in sorted({"cpu", *(point.device for point in points)}):
         needs = sorted((p.memory or 0 for p in points if p.device == device), reverse=True)
-        most = min(most, _fitting_on(device, needs, jobs) if points else jobs)
+        most = min(most, _fitting_on(device, needs, jobs))
     return most
 
 
@@ -340,11 +348,6 @@ def _fitting_on(device: str, needs: Sequence[int], jobs: int) -> int:
             f"{free >> 20} MiB of free {where.removeprefix('the ')}"
         )
     return fitting
-
-
-def _label(point: Point) -> str:
-    values = {**point.values, **({} if point.seed is None else {"seed": point.seed})}
-    return ", ".join(f"{key}={value}" for key, value in values.items())
 
 
 @contextmanager

@@ -26,6 +26,13 @@ function ticks(values, floor) {
   return [0, ...all].filter((tick) => tick <= top && tick >= Math.min(...values, top));
 }
 
+// Ends of a symmetric logarithmic scale with room on both sides; Vega's own padding is far too wide near 0.
+function ends(values, floor) {
+  const [low, high] = [Math.min(...values), Math.max(...values)].map((value) => Math.log1p(value / floor));
+  const room = 0.03 * (high - low || 1);
+  return [low - room, high + room].map((end) => floor * Math.sign(end) * Math.expm1(Math.abs(end)));
+}
+
 // A logarithmic axis where values span more than a factor of 30, else a linear one.
 function axis(field, title, values, small) {
   const top = Math.max(...values);
@@ -36,7 +43,7 @@ function axis(field, title, values, small) {
   const grid = small ? { tickCount: 3, labelFontSize: 10, grid: false } : { tickCount: 6 };
   return {
     field, type: "quantitative", title: small ? null : title,
-    scale: wide ? { type: "symlog", constant: floor, zero: false, padding } : { zero: false, nice: true, padding },
+    scale: wide ? { type: "symlog", constant: floor, zero: false, nice: false, domain: ends(values, floor) } : { zero: false, nice: true, padding },
     axis: wide
       ? { ...grid, values: ticks(values, floor), format: "~g", labelOverlap: true }
       : { ...grid, format: top >= 1e5 ? "~s" : "~g", labelOverlap: true },

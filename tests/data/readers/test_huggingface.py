@@ -168,6 +168,23 @@ def test_splits(both):
             data.from_huggingface(splits(train=train, test=held), **arguments)
 
 
+def test_every_column_is_read_once(monkeypatch):
+    read, cells_of = [], Rows.__getitem__
+    monkeypatch.setattr(
+        Rows, "__getitem__", lambda self, column: read.append(column) or cells_of(self, column)
+    )
+    train, held = ({"a": [1.0, 2.0], "label": [0, 1]} for _ in range(2))
+    data.from_huggingface(Splits(train=stand_in(train), test=stand_in(held)))
+    assert sorted(read) == ["a", "a", "label", "label"]
+
+
+def test_hidden_labels_of_held_out_examples_are_refused(both):
+    rows, splits = both
+    train, held = ({"a": [1.0, 2.0], "y": labels} for labels in ([0, 1], [-1, -1]))
+    with pytest.raises(ValueError, match="`test` must have labels, got -1 in column 'y'"):
+        data.from_huggingface(splits(train=rows(train), test=rows(held)), label="y")
+
+
 @pytest.mark.parametrize(
     ("columns", "match"),
     [

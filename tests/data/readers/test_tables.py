@@ -183,7 +183,11 @@ CASES = {
         "`path` must begin with a line of column names, got .*; add one",
     ),
     "no name": ("a,,k\n1,2,x\n", {}, "the name of column 1 .* is empty"),
-    "same names": ("a,a,k\n1,2,x\n", {}, "`path` must have columns of different names, got 'a' 2"),
+    "same names": (
+        "a,a,k\n1,2,x\n",
+        {},
+        "`path` must have columns of different names, got 'a' 2 times in .*pets.csv; rename",
+    ),
     "wide": (CSV + "1,2,x,4\n", {}, "as many fields in every line .* line 6, saw 4"),
     "all wide": ("a,k\n1,x,3\n2,y,4\n", {}, "as many fields in every line"),
     "open quote": ('a,k\n1,"x\n', {}, "as many fields in every line .* EOF inside string"),
@@ -231,6 +235,16 @@ def test_csv_refuses(csv, case):
     content, arguments, match = CASES[case]
     with pytest.raises((ValueError, TypeError, FileNotFoundError), match=match):
         csv(content, **arguments)
+
+
+def test_names_of_columns_are_compared_once_per_table(csv, monkeypatch):
+    compared = []
+    monkeypatch.setattr(
+        "topofl.data.readers._table.repeated", lambda names: compared.append(list(names))
+    )
+    csv()
+    data.from_dataframe(frame(), label="k", test=frame(), features="a")
+    assert compared == [["a", "b", "k"], ["a", "k"], ["a", "k"]]
 
 
 @pytest.mark.parametrize(

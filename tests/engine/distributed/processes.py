@@ -5,17 +5,8 @@ import signal
 import socket
 import sys
 import time
-from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
-
-LOCAL = {
-    "OMP_NUM_THREADS": "1",
-    "PYTHONPATH": str(ROOT),
-    "CUDA_VISIBLE_DEVICES": "",
-    "GLOO_SOCKET_IFNAME": "lo",
-}
-"""Variables of processes that compute on one thread and listen on the loopback interface."""
+from tests.new_process import LOCAL
 
 
 def free_port():

@@ -1,9 +1,6 @@
 """A rank that ends or hangs ends the run in a limited time; commands run on several ranks."""
 
-import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -11,7 +8,8 @@ import pytest
 import topofl
 from tests import problems
 from tests.engine.distributed.failing import CONFIG, TIMEOUT
-from tests.engine.distributed.processes import LOCAL, ROOT, free_port
+from tests.engine.distributed.processes import free_port
+from tests.new_process import output_of, results_of
 from topofl import algorithms, topologies
 
 LIMIT = TIMEOUT + 9 + 20
@@ -22,17 +20,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 @pytest.fixture(scope="module")
 def found():
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.engine.distributed.failing"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        cwd=ROOT,
-        env=os.environ | LOCAL,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return results_of("tests.engine.distributed.failing", timeout=600)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +49,22 @@ def test_an_error_of_one_rank_is_not_reported_by_the_others(found):
     assert failure["seconds"] < LIMIT
     assert failure["output"] == ""
     assert failure["apart"] < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("k", "error"),
+    [
+        (0, "ZeroDivisionError: of a callback"),
+        (1, "RuntimeError: the models of all nodes must not be gathered in a callback"),
+    ],
+)
+def test_an_error_of_a_callback_is_raised_after_the_checkpoint_of_its_round(found, k, error):
+    """The ranks also start at different times, apart by more than the timeout of exchanges."""
+    failure = found["callbacks"][k]
+    assert failure["codes"] == [3, 3]
+    assert f"rank 0: {error}" in failure["output"]
+    assert "rank 1: RankError: a callback of rank 0 raised an error; FOLDER" in failure["output"]
+    assert failure["saved"] == [3]
 
 
 def test_commands_train_on_all_ranks_and_print_once(found):
@@ -117,15 +121,6 @@ def test_torchrun_starts_the_ranks(tmp_path):
     (tmp_path / "ring.toml").write_text(CONFIG)
     command = ["-m", "torch.distributed.run", "--nproc-per-node", 2, "--master-addr", "127.0.0.1"]
     command += ["--master-port", free_port(), "-m", "topofl", "run", tmp_path / "ring.toml"]
-    done = subprocess.run(
-        [sys.executable, *map(str, command), "--out", str(tmp_path / "ring")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-        cwd=ROOT,
-        env=os.environ | LOCAL,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("saved in") == 1
+    printed = output_of(*command, "--out", tmp_path / "ring", timeout=200)
+    assert printed.count("saved in") == 1
     assert topofl.History.load(tmp_path / "ring").meta["ranks"]["nodes"] == [3, 3]

@@ -1,15 +1,12 @@
 """Two and three ranks give the results of one process, and continue each other's checkpoints."""
 
-import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from tests.engine.distributed import cases, same_results
-from tests.engine.distributed.processes import LOCAL, ROOT
+from tests.new_process import results_of
 from topofl import algorithms
 from topofl._support.seeding import stream
 from topofl.engine.train.batches import Batches
@@ -17,17 +14,7 @@ from topofl.engine.train.batches import Batches
 
 @pytest.fixture(scope="module")
 def verdicts():
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.engine.distributed.same_results"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=1000,
-        cwd=ROOT,
-        env=os.environ | LOCAL,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return results_of("tests.engine.distributed.same_results", timeout=1000)
 
 
 def test_all_algorithms_are_cases():

@@ -3,9 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +13,10 @@ from tests import problems
 from tests.engine import killed
 from tests.engine.store.helpers import dsgd_arguments
 from tests.engine.train.test_divergence import clients_with_extremes
+from tests.new_process import results_of
 from topofl.engine.rounds import EngineRound
 from topofl.engine.store import schedule
 from topofl.engine.store.checkpoint import rounds_in
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -30,17 +26,7 @@ def whole():
 
 @pytest.fixture(scope="module")
 def verdicts():
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.engine.killed"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env=os.environ
-        | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return results_of("tests.engine.killed", timeout=None)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

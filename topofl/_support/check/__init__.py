@@ -38,6 +38,7 @@ from topofl._support.words import (
     check_switch,
     check_takes,
     did_you_mean,
+    plain_text,
     shown,
 )
 
@@ -74,5 +75,6 @@ __all__ = [
     "check_unmasked",
     "did_you_mean",
     "is_symmetric",
+    "plain_text",
     "shown",
 ]

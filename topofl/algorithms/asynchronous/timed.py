@@ -83,7 +83,9 @@ def timed(algorithm: Algorithm, clock: AnyClock = None) -> Algorithm:
         return state
 
     phases = {name: _measured(name, phase, times) for name, phase in algorithm.phases.items()}
-    return replace(algorithm, phases=phases | {"clock": Phase(init, record, times.settings)})
+    return replace(
+        algorithm, phases=phases | {"clock": Phase(init, record, times.settings, rowwise=True)}
+    )
 
 
 def _check_pooled(name: str, clock: Clock) -> None:

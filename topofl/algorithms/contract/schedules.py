@@ -9,6 +9,7 @@ import torch
 
 from topofl._support.calls import evaluate_call
 from topofl._support.check import check_int, check_nonnegative, check_positive, check_takes, shown
+from topofl._support.text import is_number
 
 __all__ = [
     "Rate",
@@ -169,7 +170,7 @@ def as_schedule(name: str, lr: Rate) -> Schedule:
     ('cosine(0.5, rounds=300)', 0.5, 0.25)
     """
     if isinstance(lr, str):
-        if _is_number(lr):
+        if is_number(lr):
             raise TypeError(
                 f"`{name}` must be a number or a schedule, got {shown(lr)}; remove the quotes"
             )
@@ -181,14 +182,6 @@ def as_schedule(name: str, lr: Rate) -> Schedule:
         return _Constant(check_positive(name, lr))
     check_takes(f"`{name}`", lr, "round", "step")
     return lr
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def rate_at(lr: Schedule, round: int, step: int, dtype: torch.dtype, phase: str = "") -> float:

@@ -7,6 +7,7 @@ import numpy as np
 
 from topofl._support.check import check_int, check_sequence, did_you_mean, shown
 from topofl._support.seeding import stream
+from topofl.data._labels import repeated
 from topofl.data.dataset import Dataset
 from topofl.data.partition import Partition, check_dataset
 
@@ -42,7 +43,8 @@ def natural(
     owners
         The owners that become nodes, in this order: names of ``dataset.owner_names``, or numbers if
         owners have no names. With the labels of a graph, ``topology.nodes``, every owner is its
-        node of the graph. None: all, in sorted order, or `n` of them.
+        node of the graph; these are ``()`` for a graph with labels 0..n-1, whose order is sorted.
+        None: all, in sorted order, or `n` of them.
 
     Returns
     -------
@@ -57,8 +59,8 @@ def natural(
         If `dataset` is not a Dataset, or a number is not an integer.
     ValueError
         If the dataset has no `owners`, or fewer than `n` owners have `min_size` training examples
-        (the message says how many do); if one of the given `owners` has fewer, is unknown, or
-        occurs twice.
+        (the message says how many do); if the given `owners` are empty, or one of them has fewer,
+        is unknown, or occurs twice.
 
     See Also
     --------
@@ -137,19 +139,24 @@ def _given(
     given = [str(owner) for owner in check_sequence("owners", owners, "names of owners")]
     least = check_int("min_size", min_size, minimum=1)
     n = None if n is None else check_int("n", n, minimum=1)
-    if not given or n not in (None, len(given)):
+    if not given:  # as the nodes of a graph without labels of its own
         raise ValueError(
-            f"`owners` must be at least one, and as many as `n` if it is given, got {len(given)} "
-            f"and n={n}; leave `n` out"
+            "`owners` must be at least one owner, got none; leave `owners` out; labels 0..n-1 keep "
+            "the sorted order"
         )
+    if n not in (None, len(given)):
+        raise ValueError(
+            f"`owners` must be as many as `n` if it is given, got {len(given)} and n={n}; leave "
+            "`n` out"
+        )
+    if twice := repeated(given):
+        raise ValueError(f"`owners` must differ, got {twice[0]!r} twice; name every owner once")
     for owner in given:
-        hint = did_you_mean(owner, names) or f"; they are {shown(list(names))}"
         if owner not in place:
+            hint = did_you_mean(owner, names) or f"; they are {shown(list(names))}"
             raise ValueError(
                 f"`owners` must be owners of examples in {dataset.name}, got {owner!r}{hint}"
             )
-        if given.count(owner) > 1:
-            raise ValueError(f"`owners` must differ, got {owner!r} twice; name every owner once")
         if sizes[place[owner]] < least:
             raise ValueError(
                 f"`owners` must have min_size={min_size} training examples each, {owner!r} has "

@@ -1,18 +1,18 @@
 """Datasets from the columns of a table: a CSV file, a data frame, a Hugging Face dataset."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from topofl._support.check import check_sequence, did_you_mean, shown
-from topofl.data._labels import as_classes, as_names, is_missing, rows_of
-from topofl.data.arrays import check_trained, from_arrays
+from topofl.data._labels import as_classes, as_names, is_missing, repeated, rows_of
+from topofl.data.arrays import as_dataset, check_trained
 from topofl.data.dataset import Dataset
 from topofl.data.readers._cells import as_examples, as_numbers, is_array, present
 
-__all__ = ["Roles", "Table", "dataset_of", "held_out"]
+__all__ = ["Roles", "Table", "check_columns", "dataset_of", "held_out"]
 
 _SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -35,7 +35,7 @@ class Table:
     argument
         Name of the argument that the table comes from, for error messages.
     columns
-        Names of the columns.
+        Names of the columns, which differ; see :func:`check_columns`.
     size
         Number of rows.
     read
@@ -51,12 +51,6 @@ class Table:
     remedy: str
 
     def __post_init__(self) -> None:
-        twice = [column for column in self.columns if self.columns.count(column) > 1]
-        if twice:
-            raise ValueError(
-                f"`{self.argument}` must have columns of different names, got {twice[0]!r} "
-                f"{twice.count(twice[0])} times; rename them"
-            )
         if not self.size or not self.columns:
             raise ValueError(f"`{self.argument}` must have at least one row, got none")
 
@@ -77,6 +71,15 @@ class Table:
             raise ValueError(
                 f"`{role}` must be a column of `{self.argument}`, got {shown(column)}{hint}"
             )
+
+
+def check_columns(argument: str, columns: Iterable[Any], place: str = "") -> None:
+    """Raise ``ValueError`` if two columns have the same name; `place` says where they are."""
+    if twice := repeated(columns):
+        raise ValueError(
+            f"`{argument}` must have columns of different names, got {twice[0]!r} {twice[1]} times"
+            f"{place}; rename them"
+        )
 
 
 @dataclass(frozen=True)
@@ -178,16 +181,16 @@ def dataset_of(
     labels = None
     if roles.label is not None:
         labels, names = _classes(every, roles.label, names)
-    found = from_arrays(
+    found = as_dataset(
         _features(every, roles.features),
         labels,
         targets=None if roles.target is None else _targets(every, roles.target),
         n_classes=None if names is None else len(names),
+        spare_names=names,
         owners=None if roles.owner is None else _cells(every, roles.owner),
         **(dict(fractions) | masks),
         **settings,
     )
-    found = replace(found, class_names=names)
     check_trained("label", found)
     return found
 

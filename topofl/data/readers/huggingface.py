@@ -9,7 +9,7 @@ import numpy as np
 from topofl._support.check import check_path, did_you_mean, shown
 from topofl.data.dataset import Dataset
 from topofl.data.readers._reader import reader
-from topofl.data.readers._table import Roles, Table, dataset_of, held_out
+from topofl.data.readers._table import Roles, Table, check_columns, dataset_of, held_out
 
 __all__ = ["from_huggingface"]
 
@@ -109,18 +109,17 @@ def from_huggingface(
     splits: dict[str, Any] = _splits(dataset, train)
     chosen = {key: _chosen(key, value, splits) for key, value in (("test", test), ("val", val))}
     source = _split_of("train", train, splits)
-    table = _table("dataset", source)
+    classes = "label" if label is None and target is None else label
+    table = _table("dataset", source, classes)
     tables, fractions = held_out(
-        table, chosen, lambda key, value: _table(key, _split_of(key, value, splits))
+        table, chosen, lambda key, value: _table(key, _split_of(key, value, splits), classes)
     )
-    if label is None and target is None and "label" in table.columns:
-        label = "label"
+    if label is None and classes in table.columns:
+        label = classes
     if label is not None:
         table.check_has("label", label)
         if class_names is None:
             class_names = getattr(source.features[label], "names", None)
-        for own in tables.values():
-            _check_labeled(own, label)
     return dataset_of(
         tables,
         Roles(label, target, features, owner, split),
@@ -183,8 +182,11 @@ def _split_of(key: str, name: Any, splits: Mapping[str, Any]) -> Any:
     return splits[name]
 
 
-def _table(argument: str, dataset: Any) -> Table:
-    """Return a Hugging Face dataset as a table; arrays keep their dtype, and images are decoded."""
+def _table(argument: str, dataset: Any, label: str | None) -> Table:
+    """Return a Hugging Face dataset as a table; arrays keep their dtype, and images are decoded.
+
+    The column `label` is checked as it is read.
+    """
     wanted = ("column_names", "features", "with_format", "num_rows")
     lacking = [key for key in wanted if getattr(dataset, key, None) is None]
     if lacking:
@@ -198,17 +200,22 @@ def _table(argument: str, dataset: Any) -> Table:
             f"`{argument}` must be a Dataset or DatasetDict of the package datasets, got "
             f"{type(dataset).__name__}; {remedy}"
         )
+    check_columns(argument, dataset.column_names)
     plain, numeric = dataset.with_format(None), dataset.with_format("numpy")
 
     def read(column: str) -> Sequence[Any]:
-        first = next(iter(plain[column]), None)
+        cells = plain[column]
+        first = next(iter(cells), None)
         if isinstance(first, dict) and {"bytes", "path"} <= set(first):
             raise TypeError(
                 f"`{argument}` must have decoded images in column {column!r}, got files; pass "
                 f"dataset.cast_column({column!r}, datasets.Image())"
             )
         if not isinstance(first, list):
-            return list(plain[column])
+            cells = list(cells)
+            if column == label:
+                _check_labeled(argument, column, cells)
+            return cells
         # The format "numpy" turns all integers into int64, pixels too.
         is_bytes = _dtype(dataset.features[column]) == "uint8"
         return [np.asarray(cell, np.uint8 if is_bytes else None) for cell in numeric[column]]
@@ -223,11 +230,10 @@ def _dtype(feature: Any) -> Any:
     return getattr(feature, "dtype", None)
 
 
-def _check_labeled(table: Table, label: str) -> None:
+def _check_labeled(argument: str, label: str, cells: Sequence[Any]) -> None:
     """Raise ``ValueError`` if labels are -1, which stands for hidden labels on the Hub."""
-    cells = table.read(label) if label in table.columns else []
     if any(cell == -1 for cell in cells if isinstance(cell, int)):
         raise ValueError(
-            f"`{table.argument}` must have labels, got -1 in column {label!r}, which means that "
+            f"`{argument}` must have labels, got -1 in column {label!r}, which means that "
             "they are hidden; use another split, or a fraction such as test=0.2"
         )

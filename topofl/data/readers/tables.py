@@ -11,10 +11,11 @@ import numpy as np
 
 from topofl._support.check import check_path, shown
 from topofl._support.files import check_regular
+from topofl._support.text import is_number
 from topofl.data._labels import is_missing
 from topofl.data.dataset import Dataset
 from topofl.data.readers._reader import reader
-from topofl.data.readers._table import Roles, Table, dataset_of, held_out
+from topofl.data.readers._table import Roles, Table, check_columns, dataset_of, held_out
 
 __all__ = ["from_csv", "from_dataframe"]
 
@@ -100,7 +101,7 @@ def from_dataframe(
     >>> data.natural(ages, min_size=1, seed=0).sizes.tolist(), ages.owner_names
     ([2, 2], ('north', 'south'))
     """
-    tables, fractions = held_out(_of_frame("frame", frame), {"test": test, "val": val}, _of_frame)
+    tables, fractions = held_out(_given("frame", frame), {"test": test, "val": val}, _given)
     roles = Roles(label, target, features, owner, split)
     return dataset_of(tables, roles, fractions, class_names=class_names, name=name, seed=seed)
 
@@ -176,13 +177,19 @@ def from_csv(
     return dataset_of(tables, roles, fractions, class_names=class_names, name=name, seed=seed)
 
 
-def _of_frame(argument: str, frame: Any) -> Table:
-    """Return a data frame as a table."""
+def _given(argument: str, frame: Any) -> Table:
+    """Return a data frame of the caller as a table, or raise."""
     if not all(hasattr(frame, key) for key in ("columns", "__getitem__", "__len__")):
         raise TypeError(
             f"`{argument}` must be a data frame, got {shown(frame)} ({type(frame).__name__}); use "
             "data.from_arrays for arrays, or data.from_csv for a file"
         )
+    check_columns(argument, frame.columns)
+    return _of_frame(argument, frame)
+
+
+def _of_frame(argument: str, frame: Any) -> Table:
+    """Return a data frame with different columns as a table."""
 
     def read(column: Any) -> np.ndarray:
         values = frame[column].to_numpy()
@@ -247,7 +254,7 @@ def _read(key: str, value: Any, delimiter: str, codec: str) -> Any:
 
 def _check_names(key: str, path: Path, names: list[str], delimiter: str) -> None:
     """Raise ``ValueError`` unless the first line names columns, each once."""
-    if all(_is_number(name) for name in names):
+    if all(is_number(name) for name in names):
         raise ValueError(
             f"`{key}` must begin with a line of column names, got {shown(names)} in {path}; add one"
         )
@@ -257,23 +264,10 @@ def _check_names(key: str, path: Path, names: list[str], delimiter: str) -> None
             f"`{key}` must name every column in its first line, the name of column {empty[0]} "
             f"(counted from 0) is empty in {path}; name it, or remove the column"
         )
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ValueError(
-            f"`{key}` must have columns of different names, got {twice[0]!r} {len(twice)} times in "
-            f"{path}; rename them"
-        )
+    check_columns(key, names, f" in {path}")
     others = [other for other in ";\t|," if other != delimiter and other in names[0]]
     if len(names) == 1 and others:
         raise ValueError(
             f"`{key}` must have fields separated by {delimiter!r}, got the first line {names[0]!r} "
             f"in {path}; pass delimiter={others[0]!r}"
         )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
