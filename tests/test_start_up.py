@@ -69,6 +69,10 @@ def test_all_names_are_loaded_without_packages_of_single_functions(loaded_by):
     assert not found & HEAVY
 
 
+def test_metrics_are_loaded_without_special_functions(loaded_with_torch):
+    assert "scipy.special" not in loaded_with_torch("import topofl.metrics")
+
+
 def test_the_counts_see_what_is_loaded(loaded_with_torch):
     assert "networkx" in loaded_with_torch("import topofl\ntopofl.topologies.karate_club()")
 
