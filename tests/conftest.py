@@ -1,5 +1,6 @@
 """Settings shared by all tests."""
 
+import gc
 import os
 import signal
 
@@ -36,6 +37,17 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let tests interrupt themselves in background jobs, for which shells ignore interrupts."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection() -> None:
+    """Collect no garbage while tests are collected, since hardly any arises."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Exempt all modules and tests from garbage collection, which took a quarter of the time."""
+    gc.freeze()
+    gc.enable()
 
 
 def data_root() -> Path:
