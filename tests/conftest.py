@@ -66,12 +66,20 @@ def seeded() -> None:
 
 
 @pytest.fixture(scope="session")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Browser"]:
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Browser"]:
     """Return Chromium, which takes seconds to start."""
     from tests import browser  # not on all systems
 
     with browser.opened(tmp_path_factory.mktemp("profile")) as tab:
         yield tab
+
+
+@pytest.fixture
+def started(chromium: "Browser") -> "Browser":
+    """Return Chromium as if it had just started: on paper, for one, a page has no slider."""
+    chromium.call("Emulation.setEmulatedMedia", media="", features=[])
+    chromium.call("Emulation.clearDeviceMetricsOverride")
+    return chromium
 
 
 @pytest.fixture(scope="session")
