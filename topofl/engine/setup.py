@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -218,6 +219,7 @@ def _backend(compute: Compute, device: torch.device, plan: Plan | None = None) -
     return Backend(
         compute.executor, compute.chunk, compute.precision, compute.channels_last,
         compute.compile, device, compute.dtype, plan,
+        None if compute.scratch is None else Path(compute.scratch),
     )  # fmt: skip
 
 

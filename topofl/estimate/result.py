@@ -44,7 +44,8 @@ class Estimate:
         The plan of the estimate: executor, nodes per call (1 for the looped executor), and threads
         that process chunks in parallel.
     parameters
-        Memory of all models.
+        Memory of all models; with models in a file (``Compute(scratch=...)``), of the part of it
+        that is in memory.
     state
         Memory of the algorithm's state, such as momentum.
     fine_tuning
