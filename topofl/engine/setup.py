@@ -163,6 +163,11 @@ def resolve(
     check_voters(algorithm, task)
     given = check_topology(algorithm, topology, clients.n)
     attack = check_attackers(attackers, algorithm, clients.n)
+    if attack is not None and compute.scratch is not None:
+        raise ValueError(
+            "`compute.scratch` must be None with attackers, who have all models in memory, got "
+            f"{shown(str(compute.scratch))}; leave it out"
+        )
 
     device = torch.device(compute.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     device = local_device(device) if compute.distributed else device

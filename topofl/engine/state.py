@@ -22,7 +22,7 @@ from topofl.engine.dry_run.trace import Trace
 from topofl.engine.evaluate.scores import Evaluated, EvaluationPlan, evaluation_plan
 from topofl.engine.memory.facts import MemoryFacts, memory_facts
 from topofl.engine.memory.footprint import check_memory, first_nodes, fits_into
-from topofl.engine.memory.mapped import MappedFiles, by_copies
+from topofl.engine.memory.mapped import MappedFiles
 from topofl.engine.memory.system import free_memory
 from topofl.engine.mixer import Mixer, mixer
 from topofl.engine.population import Population, initial_population
@@ -66,6 +66,7 @@ class RunState:
     ranks: Ranks | None = None
     mixes_ranks: Callable[[MixingMatrix], Callable[[Tensor], None]] | None = None
     halo: Callable[[MixingMatrix], Halo] | None = None
+    files: MappedFiles | None = None
 
     @classmethod
     def build(
@@ -127,6 +128,7 @@ class RunState:
             active_attack=attack and ActiveAttack(attack, clients.n, setup.seed, compute.device),
             sizes=np.array([len(own) for own in clients.train]),
             sets=shard.sets,
+            files=files,
             **_exchanges_of(ranks, cached_mixers, compute.dtype),
         )
 
@@ -288,6 +290,6 @@ def _explaining_compile_errors(compiled: bool) -> Iterator[None]:
 def _mixer_for(models: Population, files: MappedFiles | None) -> Callable[[MixingMatrix], Mixer]:
     def mixer_of(weights: MixingMatrix) -> Mixer:
         found = mixer(weights, models.flat.device, models.flat.dtype)
-        return found if files is None else found._replace(apply=by_copies(found.apply))
+        return found if files is None else found._replace(apply=files.by_copies(found.apply))
 
     return mixer_of

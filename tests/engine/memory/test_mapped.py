@@ -13,9 +13,10 @@ from tests import problems
 from tests.engine.distributed.cases import plain
 from tests.engine.distributed.same_results import differences
 from tests.engine.memory.test_footprint import FACTS, LOOPED
+from topofl import attacks
 from topofl.engine.memory import mapped
 from topofl.engine.memory.footprint import memory
-from topofl.engine.memory.mapped import MappedFiles, by_copies, mapped_files
+from topofl.engine.memory.mapped import MappedFiles, mapped_files
 from topofl.engine.memory.system import resident_of_files
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
@@ -75,12 +76,13 @@ def test_without_a_folder_there_are_no_files():
         assert files is None
 
 
-def test_copies_are_mixed_like_the_values_themselves(monkeypatch):
+def test_copies_are_mixed_like_the_values_themselves(tmp_path, monkeypatch):
     monkeypatch.setattr(mapped, "COPIED", 20)  # 4 columns at a time
     values = torch.arange(150.0).view(5, 30)
     weights = torch.arange(25.0).view(5, 5)
     wanted, view = weights @ values, values.clone()
-    by_copies(lambda block: block.copy_(weights @ block))(view[:, 3:20])
+    mix = MappedFiles(tmp_path, 0).by_copies(lambda block: block.copy_(weights @ block))
+    mix(view[:, 3:20])
     assert torch.equal(view[:, 3:20], wanted[:, 3:20])
     assert torch.equal(view[:, :3], values[:, :3])
 
@@ -91,7 +93,7 @@ def test_a_full_disk_is_refused_before_work(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match=r"`compute.scratch` must have space for the models, 80 byt"):
-        MappedFiles(tmp_path).new((2, 10), torch.float32)
+        MappedFiles(tmp_path, 0).new((2, 10), torch.float32)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +106,11 @@ def test_a_full_disk_is_refused_before_work(tmp_path, monkeypatch):
 def test_wrong_folders_are_refused(changes, error):
     with pytest.raises(ValueError, match=error):
         topofl.Compute(device="cpu", **changes)
+
+
+def test_attackers_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"`compute\.scratch` must be None with attackers"):
+        trained("dsgd", tmp_path, attackers=attacks.sign_flip(nodes=[1]))
 
 
 def test_models_on_a_disk_take_a_limited_part_of_memory():

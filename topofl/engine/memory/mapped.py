@@ -15,16 +15,19 @@ from torch import Tensor
 
 from topofl.engine.memory.system import resident_of_files
 
-__all__ = ["LARGEST", "MappedFiles", "by_copies", "mapped_files"]
+__all__ = ["LARGEST", "MappedFiles", "mapped_files"]
 
-KEPT = 2**30
+KEPT = 2**29
 """Bytes of files that the process holds in memory before it releases them."""
 
-COPIED = 2**24
+COPIED = 2**25
 """Numbers that are copied from a file at a time, to be mixed."""
 
-LARGEST = KEPT + 2**29
-"""Bytes of memory that models in a file take: what is kept and what comes until it is released."""
+LARGEST = 2**31
+"""Bytes of memory that models in a file take at most: parts of the file, and copies of them.
+
+Measured with 10,000 GN-LeNets by analysis/larger_than_memory.py.
+"""
 
 LOOK = 0.02
 """Seconds between two looks at how much of the files is in memory."""
@@ -41,9 +44,12 @@ class MappedFiles:
     ----------
     folder
         Folder on the disk that holds the files.
+    most
+        Bytes of files, also of other ones such as libraries, that the process keeps in memory.
     """
 
     folder: Path
+    most: int
     maps: list[mmap.mmap] = field(default_factory=list, init=False)
 
     def new(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -74,6 +80,30 @@ class MappedFiles:
         for mapped in self.maps:
             mapped.madvise(mmap.MADV_DONTNEED)
 
+    def release_much(self) -> None:
+        """Release the files if much of them is in memory."""
+        if (resident_of_files() or 0) > self.most:
+            self.release()
+
+    def blocks(self, values: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield blocks of columns of values (n, k) in a file, and copies of them in memory.
+
+        Rows are far apart in a file: each block of few columns would read pages of all rows again.
+        """
+        for block in values.split(max(1, COPIED // max(1, len(values))), dim=1):
+            self.release_much()
+            yield block, block.clone(memory_format=torch.contiguous_format)
+
+    def by_copies(self, mix: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
+        """Return a function that mixes copies of blocks of columns, and writes them back."""
+
+        def mix_copies(values: Tensor) -> None:
+            for block, copied in self.blocks(values):
+                mix(copied)
+                block.copy_(copied)
+
+        return mix_copies
+
 
 @contextmanager
 def mapped_files(folder: Path | None) -> Iterator[MappedFiles | None]:
@@ -87,13 +117,11 @@ def mapped_files(folder: Path | None) -> Iterator[MappedFiles | None]:
     if folder is None:
         yield None
         return
-    files, over = MappedFiles(folder), Event()
-    most = (resident_of_files() or 0) + KEPT
+    files, over = MappedFiles(folder, (resident_of_files() or 0) + KEPT), Event()
 
     def watch() -> None:
         while not over.wait(LOOK):
-            if (resident_of_files() or 0) > most:
-                files.release()
+            files.release_much()
 
     thread = Thread(target=watch, name="topofl-scratch", daemon=True)
     thread.start()
@@ -103,19 +131,3 @@ def mapped_files(folder: Path | None) -> Iterator[MappedFiles | None]:
         over.set()
         thread.join()
         files.release()
-
-
-def by_copies(mix: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
-    """Return a function that mixes copies of blocks of columns, and writes them back.
-
-    Rows of a file are far apart in memory: a block of few columns would read all its pages, and the
-    next block again.
-    """
-
-    def mix_copies(values: Tensor) -> None:
-        for block in values.split(max(1, COPIED // max(1, len(values))), dim=1):
-            copied = block.contiguous()
-            mix(copied)
-            block.copy_(copied)
-
-    return mix_copies
