@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from topofl._drawing.charts.style import FONT, checked_axes, wrapped
 from topofl._support.check import shown
 from topofl.summary.cells import rounded
 from topofl.summary.collected import Collected, collect, sort_key
-from topofl.summary.plots.style import FONT, checked_axes, wrapped
 from topofl.summary.statistics import statistic_of
 
 if TYPE_CHECKING:

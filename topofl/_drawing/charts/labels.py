@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topofl.summary.plots.style import FONT, MUTED
+from topofl._drawing.charts.style import FONT, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -186,7 +186,7 @@ def label_points(
     points
         Coordinates of the points; earlier ones have the first choice of places.
     labels
-        Their labels.
+        Their labels; empty ones are not written.
     """
     from matplotlib.patheffects import withStroke
 
@@ -197,6 +197,8 @@ def label_points(
     taken = [(x - size, y - size, x + size, y + size) for x, y in places]
     texts = []
     for label, (x, y) in zip(labels, places, strict=True):
+        if not label:
+            continue
         text = ax.text(0, 0, label, fontsize=FONT, va="center", ha="center", parse_math=False)
         text.set_in_layout(False)
         text.set_path_effects([withStroke(linewidth=HALO, foreground="white")])

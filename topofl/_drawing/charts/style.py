@@ -1,18 +1,35 @@
-"""Colors, line styles, wrapped labels, and the figures that plots are drawn in."""
+"""The style of all charts: colors, line styles, sizes, wrapped labels, and new figures."""
 
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from topofl._drawing.picture import PALETTE
-from topofl._support.check import shown
+from topofl._drawing.axes import new_axes
+from topofl._drawing.picture import PALETTE, PLAIN
 from topofl._support.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLORS", "FONT", "MUTED", "checked_axes", "new_figure", "set_font", "style", "wrapped"]
+__all__ = [
+    "COLORS",
+    "COLUMN",
+    "FONT",
+    "INK",
+    "MEASURED",
+    "MUTED",
+    "RULE",
+    "THEORY",
+    "WIDE",
+    "checked_axes",
+    "legend_above",
+    "new_figure",
+    "own_axes",
+    "set_font",
+    "style",
+    "wrapped",
+]
 
 COLORS = tuple(PALETTE[k] for k in (2, 1, 4, 0, 6, 7, 8, 5))
 """Colors of topofl's pictures that are safe for color-blind readers and dark enough for lines."""
@@ -23,8 +40,17 @@ LINES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)))
 MUTED = "#C8C8C8"
 """Color of context: the other groups of a panel, and lines from labels to what they name."""
 
+INK, RULE = "#1a1b1c", "#dadbdc"
+"""Colors of text and of grids in reports."""
+
+MEASURED, THEORY = PLAIN.lower(), "#b84a00"
+"""Colors of measured and of predicted values, also the color of what has no groups."""
+
 FONT = 8.0
-"""Size of labels in points."""
+"""Size of labels in points, which is readable in a paper without scaling."""
+
+COLUMN, WIDE = 3.5, 5.5
+"""Widths in inches of a column of a two-column paper, and of a page with one column."""
 
 
 def style(position: int) -> dict[str, Any]:
@@ -72,16 +98,24 @@ def set_font(ax: "Axes") -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
+def own_axes(width: float, height: float) -> "Axes":
+    """Return the axes of a new figure of pyplot, which notebooks show."""
+    ax = new_axes(None, (width, height))
+    set_font(ax)
+    return ax
+
+
+def legend_above(ax: "Axes") -> None:
+    """Add a legend above axes without a title, where it covers no data."""
+    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
+    ax.legend(fontsize=FONT, frameon=False, **place)
+
+
 def checked_axes(ax: Any) -> "tuple[Axes, Figure]":
     """Return the axes and its figure, or raise ``TypeError`` if it is no Axes."""
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    if not isinstance(ax, Axes):
-        raise TypeError(
-            "`ax` must be the Axes to draw on, such as matplotlib.pyplot.subplots()[1], or None, "
-            f"got {shown(ax)}"
-        )
+    ax = new_axes(ax)
     figure = ax.get_figure()
     while not isinstance(figure, Figure):  # axes of a subfigure
         figure = figure.figure  # pyright: ignore[reportOptionalMemberAccess]
