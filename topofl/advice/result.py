@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from topofl._drawing import new_axes
+from topofl._drawing.charts.style import MEASURED
 from topofl._support.table import NotApplicable, Spread, Table
 from topofl.topology import Topology, TopologySequence
 
@@ -165,7 +166,7 @@ class Recommendation:
         centers = np.array([c.deviation for c in shown] if not known else [s.mean for s in known])
         ends = np.array([[s.mean - s.low, s.high - s.mean] for s in known]).T if known else None
         ends = None if ends is None else np.maximum(ends, 0)
-        ax.errorbar(centers, places, xerr=ends, fmt="o", color="#0072B2", capsize=3)
+        ax.errorbar(centers, places, xerr=ends, fmt="o", color=MEASURED, capsize=3)
         ax.set_yticks(places, [candidate.name for candidate in shown])
         ax.invert_yaxis()
         ax.set_xscale("log")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from topofl._drawing import new_axes
+from topofl._drawing.charts.style import MEASURED
 from topofl._support.check import check_indices, check_switch
 from topofl.data._assignment import (
     check_disjoint,
@@ -192,7 +193,7 @@ class Partition:
         ax = new_axes(ax, figsize=(8, 3))
         node, label = np.nonzero(self.label_counts)
         count = self.label_counts[node, label]
-        ax.scatter(node, label, s=120 * count / count.max(), color="#0072B2", linewidths=0)
+        ax.scatter(node, label, s=120 * count / count.max(), color=MEASURED, linewidths=0)
         ax.set(
             xlabel="node",
             ylabel="class",

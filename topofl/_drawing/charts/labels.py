@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topofl._drawing.charts.style import FONT, MUTED
+from topofl._drawing.charts.style import FONT, MUTED, text_color
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,7 +114,9 @@ def label_lines(
     figure = axes[0].figure
     texts = [
         [
-            ax.text(x, y, label, color=color, fontsize=FONT, va="center", parse_math=False)
+            ax.text(
+                x, y, label, color=text_color(color), fontsize=FONT, va="center", parse_math=False
+            )
             for label, x, y, color in row
         ]
         for ax, row in zip(axes, ends, strict=False)

@@ -1,8 +1,11 @@
 """The style of all charts: colors, line styles, sizes, wrapped labels, and new figures."""
 
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from topofl._drawing.axes import new_axes
 from topofl._drawing.picture import PALETTE, PLAIN
@@ -24,10 +27,12 @@ __all__ = [
     "WIDE",
     "checked_axes",
     "legend_above",
+    "luminance",
     "new_figure",
     "own_axes",
     "set_font",
     "style",
+    "text_color",
     "wrapped",
 ]
 
@@ -49,6 +54,9 @@ MEASURED, THEORY = PLAIN.lower(), "#b84a00"
 FONT = 8.0
 """Size of labels in points, which is readable in a paper without scaling."""
 
+BREAKS = re.compile(r"(?=\()|[_,/]")
+"""Where a word that is too long is divided: before a bracket, and after these characters."""
+
 COLUMN, WIDE = 3.5, 5.5
 """Widths in inches of a column of a two-column paper, and of a page with one column."""
 
@@ -64,6 +72,26 @@ def style(position: int) -> dict[str, Any]:
     return {"color": COLORS[position % len(COLORS)], "linestyle": LINES[position % len(LINES)]}
 
 
+def text_color(color: str) -> str:
+    """Return a color, darkened until text in it can be read on white (contrast 4.5 of WCAG 2.1).
+
+    Examples
+    --------
+    >>> text_color("#332288"), text_color("#88CCEE")
+    ('#332288', '#517a8e')
+    """
+    channels = np.array([int(color[k : k + 2], 16) for k in (1, 3, 5)]) / 255
+    while 1.05 / (luminance(channels) + 0.05) < 4.5:
+        channels *= 0.95
+    return "#" + "".join(f"{round(255 * value):02x}" for value in channels.tolist())
+
+
+def luminance(channels: np.ndarray) -> float:
+    """Return the relative luminance of red, green and blue in [0, 1], as WCAG 2.1 defines it."""
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
 def wrapped(text: str, width: int, lines: int = 3) -> str:
     r"""Return a label on several lines, shortened if these do not suffice.
 
@@ -71,11 +99,26 @@ def wrapped(text: str, width: int, lines: int = 3) -> str:
     --------
     >>> wrapped("dcliques, clique_size=10, inter=ring", 16)
     'dcliques,\nclique_size=10,\ninter=ring'
+    >>> wrapped("fully_connected(n=60)", 18)
+    'fully_connected\n(n=60)'
     """
-    found = textwrap.wrap(printable(text), width, break_on_hyphens=False) or [""]
+    words = [part for word in printable(text).split() for part in _parts_of(word, width)]
+    found = textwrap.wrap(" ".join(words), width, break_on_hyphens=False) or [""]
     if len(found) > lines:
         found = [*found[: lines - 1], f"{found[lines - 1][: width - 3].rstrip()}..."]
     return "\n".join(found)
+
+
+def _parts_of(word: str, width: int) -> list[str]:
+    """Return a word in parts of at most a width if it can be divided at punctuation."""
+    parts = []
+    while len(word) > width:
+        ends = [found.end() for found in BREAKS.finditer(word) if 0 < found.end() <= width]
+        if not ends:
+            break
+        parts.append(word[: ends[-1]])
+        word = word[ends[-1] :]
+    return [*parts, word]
 
 
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> "Sequence[Axes]":

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing.charts.style import FONT, checked_axes, wrapped
+from topofl._drawing.charts.style import FONT, checked_axes, luminance, wrapped
 from topofl._support.check import shown
 from topofl.summary.cells import rounded
 from topofl.summary.collected import Collected, collect, sort_key
@@ -125,7 +125,5 @@ def _draw(ax: "Axes", values: np.ndarray, texts: Mapping[tuple[int, int], str]) 
 
 def _readable_on(color: Any) -> str:
     """Return black or white, whichever has the higher contrast to a color by the rule of WCAG."""
-    channels = np.asarray(color[:3], dtype=float)
-    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-    luminance = float(linear @ [0.2126, 0.7152, 0.0722])
-    return "black" if (luminance + 0.05) ** 2 > 1.05 * 0.05 else "white"
+    brightness = luminance(np.asarray(color[:3], dtype=float))
+    return "black" if (brightness + 0.05) ** 2 > 1.05 * 0.05 else "white"
