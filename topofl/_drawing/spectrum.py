@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from topofl._drawing.axes import new_axes, set_title
-from topofl._drawing.charts.style import INK, MEASURED, THEORY
+from topofl._drawing.charts.style import INK, MEASURED, THEORY, WIDE, own_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +17,7 @@ def draw_spectrum(
     eigenvalues: np.ndarray, slem: float, name: str, ax: "Axes | None" = None
 ) -> "Axes":
     """Plot eigenvalues, as a histogram if real; see :meth:`topofl.MixingMatrix.plot_spectrum`."""
-    ax = new_axes(ax)
+    ax = own_axes(WIDE, 3.8) if ax is None else new_axes(ax)
     if np.isrealobj(eigenvalues):
         _draw_real(eigenvalues, slem, ax)
     else:

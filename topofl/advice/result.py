@@ -2,12 +2,14 @@
 
 import textwrap
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from topofl._drawing import new_axes
 from topofl._drawing.charts.style import MEASURED
+from topofl._support.notebook import paragraph
 from topofl._support.table import NotApplicable, Spread, Table
 from topofl.topology import Topology, TopologySequence
 
@@ -150,8 +152,15 @@ class Recommendation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        # Tables escape their cells, and notes hold numbers and names of this package only.
-        return self.table._repr_html_() + "".join(f"<p>{note}</p>" for note in self._notes())
+        items = "".join(
+            f"<li><code>{escape(candidate.code)}</code><br>In a configuration file: "
+            f"<code>topology = &quot;{escape(candidate.spec)}&quot;</code>"
+            f"<br>{escape(candidate.reason)}</li>"
+            for candidate in self.candidates[:EXPLAINED]
+        )
+        notes = (f"Columns: {self._about_columns()}.", *self._notes())
+        table = self._table(explained=False)._repr_html_()
+        return f"{table}<ol>{items}</ol>{''.join(map(paragraph, notes))}"
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the predicted rounds of the first candidates with intervals, and return the axes.

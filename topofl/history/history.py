@@ -109,6 +109,9 @@ class History:
     def __repr__(self) -> str:
         return summary(self)
 
+    def _repr_html_(self) -> str:
+        return plots.history_as_html(self)
+
     @property
     def n_rounds(self) -> int:
         """Number of rounds run."""

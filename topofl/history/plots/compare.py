@@ -176,7 +176,7 @@ def _pareto(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
     costs = np.array([one.x[-1] for one in series], dtype=float)
     means = np.array([over_nodes(one.per_node[-1:])["mean"][0] for one in series])
     members = front_of(costs, means, series[0].low_is_good)
-    note = "(one run each, last mean over nodes; filled: Pareto front)"
+    note = "(last mean over nodes; filled: Pareto front)"
     labels = f"{AXIS_LABELS[options.x]}\n{note}", series[0].column.replace("_", " ")
     names = [wrapped(one.name, 22) for one in series]
     return draw_front(Front(costs, means, names, members), ax, labels)

@@ -33,10 +33,11 @@ def draw_nodes(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
         context = [np.column_stack([one.x, y]) for y in one.per_node.T]
         title = one.name if len(series) > 1 else ""
         panels.append(Panel(title, groups, labels, context, tuple(range(len(groups)))))
-    nodes = f"gray: all nodes; colors: mean, and the {options.worst} worst nodes at the end"
-    if options.worst < 2:
-        nodes = "gray: all nodes; colors: mean" + " and the worst node at the end" * options.worst
-    labels = f"{AXIS_LABELS[options.x]}\n({nodes})", series[0].column.replace("_", " ")
+    more = f" and {options.worst} worst" if options.worst else ""
+    labels = (
+        f"{AXIS_LABELS[options.x]}\n(gray: all nodes; color: mean{more})",
+        series[0].column.replace("_", " "),
+    )
     is_accuracy = series[0].column.startswith("accuracy")
     return draw_panels(panels, lines, ax, labels, is_accuracy=is_accuracy)
 
@@ -47,7 +48,7 @@ def draw_ranks(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
     for one in series:
         x, table = ranked_curves([one.at(None)], low_is_good=one.low_is_good)
         lines.append(_without_band(x, table[0]))
-    note = f"(points: the {options.worst} worst nodes)" if len(series) == 1 else "(last evaluation)"
+    note = f"(points: {options.worst} worst)" if len(series) == 1 else "(last evaluation)"
     labels = f"nodes from the worst to the best, %\n{note}", series[0].column.replace("_", " ")
     is_accuracy = series[0].column.startswith("accuracy")
     names = [one.name for one in series] if len(series) > 1 else [""]

@@ -48,8 +48,8 @@ class Options:
     def band_note(self) -> str:
         """What line and band are, for the label of an axis."""
         low, high = (f"{100 * q:g} %" for q in self.quantiles)
-        band = "lowest to highest node" if self.quantiles == (0, 1) else f"{low} to {high} of nodes"
-        return f"(line: mean over nodes; band: {band})"
+        band = "lowest to highest" if self.quantiles == (0, 1) else f"{low} to {high}"
+        return f"(mean over nodes; band: {band})"
 
 
 def check_options(kind: Any, **given: Any) -> Options:
@@ -68,7 +68,7 @@ def check_options(kind: Any, **given: Any) -> Options:
                 f"`{name}` must be left out for kind={kind!r}, got {shown(value)}; it is for "
                 f"kind={others}"
             )
-    x, at, quantiles, worst = (given[name] for name in ("x", "at", "quantiles", "worst"))
+    x, at, quantiles, worst = (given.get(name) for name in ("x", "at", "quantiles", "worst"))
     if x is None:
         x = "megabytes" if kind == "pareto" else "rounds"
     check_choice("x", x, [*AXIS_LABELS, *([RANK] if kind == "nodes" else [])])

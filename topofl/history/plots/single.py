@@ -90,7 +90,7 @@ def _pareto(series: Series, options: Options, ax: "Axes | None") -> "Axes":
         few = members[np.linspace(0, len(members) - 1, LABELED).round().astype(int)]
     names = [f"round {t}" if k in few else "" for k, t in enumerate(series.rounds.tolist())]
     ax = own_axes(WIDE, 3.8) if ax is None else ax
-    note = "(evaluations of one run, mean over nodes; filled: Pareto front)"
+    note = "(evaluations; filled: Pareto front)"
     labels = f"{AXIS_LABELS[options.x]}\n{note}", series.column.replace("_", " ")
     draw_front(Front(series.x.astype(float), means, names, members), ax, labels)
     return ax

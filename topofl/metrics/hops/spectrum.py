@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.linalg
 
+from topofl._drawing.axes import set_title
 from topofl._drawing.charts.style import MEASURED, WIDE, checked_axes, own_axes
 from topofl._linalg import spectral
 from topofl.metrics._rounds import WeightRule, as_mixing
@@ -86,8 +87,8 @@ class HeterogeneitySpectrum:
             xlim=(edges[0], edges[-1]),
             xlabel="eigenvalue" if is_real else "modulus of the eigenvalue",
             ylabel="energy of the labels",
-            title=self.name,
         )
+        set_title(ax, self.name)
         return ax
 
 
