@@ -1,6 +1,6 @@
 """One-line summaries of a history: its run, attack, and final score."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ __all__ = ["attack_label", "run_name", "summary", "with_attack"]
 
 def summary(history: "History") -> str:
     """Return the text of ``repr(history)``: run, rounds, nodes, final score and attack."""
-    rows = history.evaluations.get(history.primary, ())
+    rows: Any = history.evaluations.get(history.primary, ())
     values = rows[-1] if len(rows) else np.full(history.node_loss.shape[-1], np.nan)
     mean = float(over_nodes(values)["mean"])
     sampled = history.meta.get("evaluation", {})

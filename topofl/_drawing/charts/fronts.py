@@ -117,6 +117,6 @@ def _draw(ax: "Axes", front: Front, labels: tuple[str, str]) -> bool:
     ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())  # lines to labels must not change them
     ax.set_xlabel(labels[0], fontsize=FONT + 1)
     ax.set_ylabel(labels[1], fontsize=FONT + 1, parse_math=False)
-    order = [*members.tolist(), *(k for k in known.tolist() if k not in members)]
+    order: list[int] = [*members.tolist(), *(k for k in known.tolist() if k not in members)]
     points = [(float(costs[k]), float(scores[k])) for k in order]
     return not points or label_points(ax, points, [front.names[k] for k in order]) is not None

@@ -1,8 +1,10 @@
 """The style of all charts: colors, line styles, sizes, wrapped labels, and new figures."""
 
+import io
 import re
 import textwrap
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +28,7 @@ __all__ = [
     "THEORY",
     "WIDE",
     "checked_axes",
+    "empty_figure",
     "legend_above",
     "luminance",
     "new_figure",
@@ -121,14 +124,28 @@ def _parts_of(word: str, width: int) -> list[str]:
     return [*parts, word]
 
 
-def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> "Sequence[Axes]":
-    """Return the axes of a new figure that pyplot does not know, row by row.
+def empty_figure(width: float, height: float) -> "Figure":
+    """Return a figure that pyplot does not know but notebooks show.
 
     So no figure stays open, and threads can draw concurrently.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
+    # IPython knows how to show a Figure only after pyplot has drawn one.
+    setattr(figure, "_repr_png_", partial(_png, figure))  # noqa: B010
+    return figure
+
+
+def _png(figure: "Figure") -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png")
+    return stream.getvalue()
+
+
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> "Sequence[Axes]":
+    """Return the axes of a new figure from :func:`empty_figure`, row by row."""
+    figure = empty_figure(width, height)
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for ax in grid.flat:
         set_font(ax)

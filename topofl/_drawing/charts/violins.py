@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing.charts.style import FONT, WIDE, checked_axes, set_font, wrapped
+from topofl._drawing.charts.style import FONT, WIDE, checked_axes, empty_figure, set_font, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,10 +80,8 @@ def draw_violins(
 
 def _columns(columns: int, rows: int) -> "list[Axes]":
     """Return axes next to each other, each with labels of its own."""
-    from matplotlib.figure import Figure
-
     width = WIDE if columns == 1 else 4.6 * columns
-    figure = Figure(figsize=(width, 0.36 * rows + 1.0), layout="constrained")
+    figure = empty_figure(width, 0.36 * rows + 1.0)
     axes = list(figure.subplots(1, columns, sharex=True, squeeze=False)[0])
     for ax in axes:
         set_font(ax)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing.charts.style import FONT, checked_axes, luminance, wrapped
+from topofl._drawing.charts.style import FONT, checked_axes, empty_figure, luminance, wrapped
 from topofl._support.check import shown
 from topofl.summary.cells import rounded
 from topofl.summary.collected import Collected, collect, sort_key
@@ -100,14 +100,12 @@ def _new_axes(
     texts: Mapping[tuple[int, int], str], rows: list[str], columns: list[str]
 ) -> "tuple[Axes, Figure]":
     """Return axes in which no number and no label meets its neighbor."""
-    from matplotlib.figure import Figure
-
     lines = [line for name in columns for line in name.split("\n")]
     widest = max(map(len, [*lines, *texts.values()]))
     labels = max(len(line) for name in rows for line in name.split("\n"))
     width = max(0.55, CHARACTER * widest + 0.12)
     size = (width * len(columns) + CHARACTER * labels + 1.0, 0.34 * len(rows) + 1.5)
-    figure = Figure(figsize=(max(3.2, size[0]), size[1]), layout="constrained")
+    figure = empty_figure(max(3.2, size[0]), size[1])
     return figure.subplots(), figure
 
 
