@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from topofl._drawing.charts.labels import label_points
-from topofl._drawing.charts.style import COLORS, FONT, MUTED, WIDE, checked_axes, new_figure
+from topofl._drawing.charts.style import (
+    COLORS,
+    FONT,
+    MUTED,
+    WIDE,
+    checked_axes,
+    new_figure,
+    set_font,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,6 +97,7 @@ def draw_front(front: Front, ax: Any, labels: tuple[str, str]) -> "Figure":
             figure = own.figure
         else:
             own, figure = checked_axes(ax)
+            set_font(own)
         if _draw(own, front, labels):
             return figure  # pyright: ignore[reportReturnType]
     raise ValueError(

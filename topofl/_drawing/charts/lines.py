@@ -14,6 +14,7 @@ from topofl._drawing.charts.style import (
     WIDE,
     checked_axes,
     new_figure,
+    set_font,
     style,
     wrapped,
 )
@@ -85,6 +86,7 @@ def draw_panels(
         figure = axes[0].figure
     else:
         ax, figure = checked_axes(ax)
+        set_font(ax)
         axes = [ax]
         if len(panels) > 1:
             several = "several groups" if panels[0].context else f"more than {LINES_LIMIT} groups"

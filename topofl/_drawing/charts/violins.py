@@ -61,6 +61,7 @@ def draw_violins(
         figure = axes[0].figure
     else:
         ax, figure = checked_axes(ax)
+        set_font(ax)
         axes = [ax]
         if columns > 1:
             raise ValueError(

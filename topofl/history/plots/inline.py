@@ -27,7 +27,6 @@ def history_as_html(history: "History") -> str:
 
     figure = Figure(figsize=(COLUMN, HEIGHT), dpi=80, layout="constrained")
     ax = plot(history, None, "band", figure.subplots(), "curve")
-    ax.spines[["top", "right"]].set_visible(False)
     stream = io.BytesIO()
     figure.savefig(stream, format="png", metadata={"Software": None})
     about = f"{ax.get_ylabel()} by {ax.get_xlabel()}".replace("\n", " ")

@@ -7,7 +7,7 @@ import numpy as np
 from topofl._drawing import new_axes
 from topofl._drawing.charts.fronts import Front, draw_front, front_of
 from topofl._drawing.charts.lines import draw_line
-from topofl._drawing.charts.style import COLORS, FONT, WIDE, own_axes
+from topofl._drawing.charts.style import COLORS, FONT, WIDE, own_axes, set_font
 from topofl._drawing.charts.violins import ROWS_LIMIT, draw_violins
 from topofl.history.plots.nodes import draw_nodes, draw_ranks
 from topofl.history.plots.options import AXIS_LABELS, RANK, Options, check_options
@@ -50,6 +50,7 @@ def _band(series: Series, options: Options, ax: "Axes | None") -> "Axes":
     """Draw the mean and a band over nodes, in a style that no line of the axes has yet."""
     line = series.line(options.quantiles)
     ax = own_axes(WIDE, 3.4) if ax is None else ax
+    set_font(ax)
     draw_line(ax, line, len(ax.lines), series.name)
     note = f"\n{options.band_note}" if series.values.ndim > 1 else ""
     ax.set_xlabel(f"{AXIS_LABELS[options.x]}{note}", fontsize=FONT + 1)
