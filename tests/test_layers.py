@@ -182,7 +182,13 @@ ROOMS = {
         "suggestions shorthands",
         *("train", "dry_run", "evaluate", "checks", "distributed", "setup", "memory", "state"),
         *("round_training round_exchanges", "rounds"),
-        *("store evaluation_stages notices", "active_run", "evaluation_columns", "run"),
+        *(
+            "store evaluation_stages notices",
+            "active_run",
+            "evaluation_columns",
+            "run_rounds",
+            "run",
+        ),
     ],
     "algorithms": [
         "contract",

@@ -63,6 +63,10 @@ def test_all_names_are_loaded_without_packages_of_single_functions():
     assert not found & HEAVY
 
 
+def test_metrics_are_loaded_without_special_functions():
+    assert "scipy.special" not in loaded_by("import topofl.metrics")
+
+
 def test_the_counts_see_what_is_loaded():
     assert "networkx" in loaded_by("import topofl\ntopofl.topologies.karate_club()")
 

@@ -1,5 +1,6 @@
 """Mixing matrices of a run, stored by their distinct rows, which are few for servers."""
 
+import hashlib
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import scipy.sparse as sparse
 from topofl._support.check import TOLERANCE, check_entries, check_format
 from topofl.mixing import MixingMatrix
 
-__all__ = ["Kept", "Matrices", "Packed", "bytes_of", "kept", "kept_of"]
+__all__ = ["Kept", "Matrices", "Packed", "bytes_of", "digest_of", "kept", "kept_of"]
 
 PACKED_FROM = 2**13
 """Bytes from which a matrix with one distinct row, such as a server's, is packed.
@@ -64,6 +65,16 @@ def bytes_of(matrix: Kept) -> int:
     if isinstance(matrix, Packed):
         parts.append(matrix.row_of)
     return sum(part.nbytes for part in parts)
+
+
+def digest_of(matrix: Kept) -> bytes:
+    """Return a hash of the values and the name of a matrix."""
+    csr = matrix.weights
+    digest = hashlib.sha256(matrix.name.encode())
+    row_of = [matrix.row_of] if isinstance(matrix, Packed) else []
+    for array in (csr.data, csr.indices.astype(np.int64), csr.indptr.astype(np.int64), *row_of):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
 
 
 def kept(matrix: MixingMatrix) -> Kept:

@@ -2,19 +2,19 @@
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from topofl._support.calls import evaluate_call
+from topofl._support.calls import as_instance, evaluate_call
 from topofl._support.check import (
     as_array,
+    as_table,
+    check_amounts,
     check_nonnegative,
-    check_number,
     check_positive,
     check_takes,
-    did_you_mean,
     shown,
 )
 
@@ -68,13 +68,13 @@ class Times:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        mean = _table("mean", self.mean)
+        mean = as_table("mean", self.mean)
         if mean.ndim > 2 or len(set(mean.shape)) > 1:
             raise ValueError(
                 "`mean` must be one number, or a table with one number per node, shape (n,), or "
                 f"per link, shape (n, n), got shape {mean.shape}"
             )
-        _check_seconds("mean", mean, positive=mean.ndim == 1)
+        _check_seconds("mean", mean, of_steps=mean.ndim == 1)
         object.__setattr__(self, "mean", mean)
         if not callable(self.factor):
             raise TypeError(
@@ -133,7 +133,8 @@ def lognormal(mean: float | np.ndarray | list[Any], sigma: float) -> Times:
     def factor(rng: np.random.Generator, count: int) -> np.ndarray:
         return np.exp(sigma * rng.standard_normal(count) - sigma**2 / 2)
 
-    return Times(mean, factor, "lognormal", {"sigma": sigma})  # pyright: ignore[reportArgumentType]
+    drawn = factor if sigma else _constant_factor
+    return Times(mean, drawn, "lognormal", {"sigma": sigma})  # pyright: ignore[reportArgumentType]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -179,7 +180,8 @@ class Clock:
 
     def __post_init__(self) -> None:
         for name in ("compute", "delay"):
-            object.__setattr__(self, name, as_times(f"clock.{name}", getattr(self, name)))
+            times = as_times(f"clock.{name}", getattr(self, name), of_steps=name == "compute")
+            object.__setattr__(self, name, times)
         if self.bandwidth is not None:
             bandwidth = check_positive("clock.bandwidth", self.bandwidth)
             object.__setattr__(self, "bandwidth", bandwidth)
@@ -206,14 +208,16 @@ class Clock:
 
     def steps(self, rng: np.random.Generator, nodes: Any) -> np.ndarray:
         """Return the seconds that one local step takes at each of `nodes`."""
-        return _draw("clock.compute", self.compute, rng, len(nodes), np.asarray(nodes))
+        factors = drawn_factors("clock.compute", self.compute, rng, len(nodes), of_steps=True)
+        return _scaled(factors, self.compute, np.asarray(nodes))
 
     def messages(
         self, rng: np.random.Generator, senders: Any, receivers: Any, nbytes: Any
     ) -> np.ndarray:
         """Return the seconds that each message takes; `nbytes` is one number or one per message."""
         places = (np.asarray(senders), np.asarray(receivers))
-        seconds = _draw("clock.delay", self.delay, rng, len(senders), *places)
+        factors = drawn_factors("clock.delay", self.delay, rng, len(senders), of_steps=False)
+        seconds = _scaled(factors, self.delay, *places)
         return seconds if self.bandwidth is None else seconds + np.asarray(nbytes) / self.bandwidth
 
 
@@ -236,46 +240,27 @@ def as_clock(clock: AnyClock) -> Clock:
     >>> as_clock("Clock(compute=exponential(2.0), delay=0.1)").settings
     {'compute': 'exponential(2)', 'delay': '0.1'}
     """
-    if clock is None:
-        return Clock()
-    if isinstance(clock, str):
-        functions = _DISTRIBUTIONS | {"Clock": Clock}
-        clock = evaluate_call(
-            "clock", clock, functions, "Clock(compute=exponential(1.0), delay=0.1)"
-        )
-    if isinstance(clock, Mapping):
-        names = [one.name for one in fields(Clock)]
-        if unknown := [key for key in clock if key not in names]:
-            raise ValueError(
-                f"`clock` must only have the keys {', '.join(names)}, got {shown(unknown[0])}"
-                f"{did_you_mean(unknown[0], names)}"
-            )
-        return Clock(**clock)
-    if not isinstance(clock, Clock):
-        raise TypeError(
-            f"`clock` must be a Clock such as Clock(compute=1.0, delay=0.1), got {shown(clock)}"
-        )
-    return clock
+    functions = DISTRIBUTIONS | {"Clock": Clock}
+    example = "Clock(compute=exponential(1.0), delay=0.1)"
+    return as_instance("clock", {} if clock is None else clock, Clock, functions, example)
 
 
-_DISTRIBUTIONS = {"exponential": exponential, "lognormal": lognormal}
+DISTRIBUTIONS = {"exponential": exponential, "lognormal": lognormal}
 """Functions that text can call."""
 
 TRIAL_DRAWS = (1, 16)
 """Numbers of factors that a new clock draws, to find errors before a run begins."""
 
 
-def _draw(
-    argument: str, times: Any, rng: np.random.Generator, count: int, *places: np.ndarray
-) -> np.ndarray:
-    """Return random seconds, or raise ``ValueError`` if a drawn factor is invalid."""
-    factors = drawn_factors(argument, times, rng, count)
+def _scaled(factors: np.ndarray, times: Any, *places: np.ndarray) -> np.ndarray:
+    """Return factors times the mean seconds of these nodes or links."""
     return factors * (times.mean[places] if times.mean.ndim else float(times.mean))
 
 
-def drawn_factors(argument: str, times: Times, rng: np.random.Generator, count: int) -> np.ndarray:
-    """Return `count` drawn and checked factors of times that are the named argument."""
-    positive = argument.endswith("compute")
+def drawn_factors(
+    argument: str, times: Any, rng: np.random.Generator, count: int, *, of_steps: bool
+) -> np.ndarray:
+    """Return `count` drawn and checked factors of times of the named argument, of steps or not."""
     argument = f"`factor` of `{argument}`"
     try:
         made = times.factor(rng, count)
@@ -294,9 +279,9 @@ def drawn_factors(argument: str, times: Times, rng: np.random.Generator, count: 
             f"{argument} must return an array of `count` numbers, shape ({count},), got {got}; "
             "draw them as in rng.exponential(size=count)"
         )
-    bad = ~np.isfinite(factors) | (factors <= 0 if positive else factors < 0)
+    bad = ~np.isfinite(factors) | (factors <= 0 if of_steps else factors < 0)
     if bad.any():
-        bound = "above 0, since a step takes time" if positive else "of at least 0"
+        bound = "above 0, since a step takes time" if of_steps else "of at least 0"
         remedy = "bound the draws, for example with np.maximum"
         if times.name == "lognormal":
             remedy = "lower `sigma`"
@@ -306,24 +291,19 @@ def drawn_factors(argument: str, times: Times, rng: np.random.Generator, count: 
     return factors
 
 
-def as_times(argument: str, value: Any) -> Times:
-    """Return an argument as :class:`Times`, checked with trial draws.
-
-    The name of the argument says whose seconds they are: those of steps if it ends in "compute",
-    else those of messages.
-    """
-    positive = argument.endswith("compute")
+def as_times(argument: str, value: Any, *, of_steps: bool) -> Times:
+    """Return an argument as :class:`Times`, of steps or of messages, checked with trial draws."""
     if isinstance(value, str):
         value = _from_text(argument, value)
-    mean = _table(argument, value.mean if isinstance(value, Times) else value)
-    ndim = 1 if positive else 2
+    mean = as_table(argument, value.mean if isinstance(value, Times) else value)
+    ndim = 1 if of_steps else 2
     if mean.ndim not in (0, ndim) or len(set(mean.shape)) > 1:
         table = "one per node, shape (n,)" if ndim == 1 else "one per link, shape (n, n)"
         raise ValueError(f"`{argument}` must be one number or {table}, got shape {mean.shape}")
-    _check_seconds(argument, mean, positive=positive)
+    _check_seconds(argument, mean, of_steps=of_steps)
     times = replace(value, mean=mean) if isinstance(value, Times) else Times(mean)  # pyright: ignore[reportArgumentType]
     for count in TRIAL_DRAWS:
-        drawn_factors(argument, times, np.random.default_rng(0), count)
+        drawn_factors(argument, times, np.random.default_rng(0), count, of_steps=of_steps)
     return times
 
 
@@ -335,30 +315,10 @@ def _from_text(argument: str, text: str) -> Any:
         literal = None
     if isinstance(literal, int | float | list):
         return literal
-    return evaluate_call(argument, text, _DISTRIBUTIONS, "1.0 or exponential(1.0)")
+    return evaluate_call(argument, text, DISTRIBUTIONS, "1.0 or exponential(1.0)")
 
 
-def _check_seconds(argument: str, seconds: np.ndarray, *, positive: bool) -> None:
-    """Raise ``ValueError`` unless seconds are finite, and above 0 or at least 0."""
-    bad = np.argwhere(~np.isfinite(seconds) | (seconds <= 0 if positive else seconds < 0))
-    if len(bad) == 0:
-        return
-    place = tuple(int(i) for i in bad[0])
-    where = {0: "", 1: f" for node {place[0] if place else ''}", 2: f" at {place}"}[seconds.ndim]
-    bound = "above 0" if positive else "of at least 0"
-    remedy = "; remove nodes that never compute" if positive else ""
-    raise ValueError(
-        f"`{argument}` must be finite seconds {bound}, got {seconds[place]:g}{where}{remedy}"
-    )
-
-
-def _table(argument: str, value: Any) -> np.ndarray:
-    """Return a number or table as a read-only array, or raise an error that names the argument."""
-    if isinstance(value, str) or not hasattr(value, "__len__"):
-        if not isinstance(value, float):
-            value = check_number(argument, value)
-        array = np.array(value, dtype=np.float64)
-    else:
-        array = as_array(argument, value, np.float64).copy()
-    array.setflags(write=False)
-    return array
+def _check_seconds(argument: str, seconds: np.ndarray, *, of_steps: bool) -> None:
+    """Raise ``ValueError`` unless seconds are finite, and above 0 or, of messages, at least 0."""
+    remedy = "remove nodes that never compute" if of_steps else ""
+    check_amounts(argument, seconds, positive=of_steps, remedy=remedy)

@@ -22,7 +22,7 @@ __all__ = [
 
 SEED = 0
 DESIGNED_NODES = 1000
-"""Most nodes for which a topology is designed: the search takes 20 seconds there, and grows."""
+"""Most nodes for which a topology is designed, since the search takes long above."""
 
 COMPLETE_NODES = 5000
 """Most nodes of a complete graph, which has 25 million links."""

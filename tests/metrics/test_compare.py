@@ -36,6 +36,30 @@ def row(table: Table, k: int = 0) -> dict:
     return dict(zip(table.columns, table.rows[k], strict=True))
 
 
+def test_rounds_of_a_sequence_are_not_made_for_their_groups():
+    made = []
+
+    def at(t):
+        made.append(t)
+        return GROUPED
+
+    table = compare([TopologySequence(6, at, "sequence", period=50)], about="structure")
+    assert table.column("nodes") == (6,)
+    assert made == [*range(50)] * 2  # the graphs, and their matrices
+
+
+@pytest.mark.parametrize(
+    ("name", "need"),
+    [
+        ("neighborhood heterogeneity", "label counts; pass `label_counts=`"),
+        ("seconds per round", "hardware; pass `hardware=`"),
+    ],
+)
+def test_columns_that_need_more_say_what_to_pass(name, need):
+    with pytest.raises(ValueError, match=f"but '{name}' needs {need}"):
+        compare([RING], about="paths", metrics=name)
+
+
 def test_columns_of_a_ring():
     found = row(compare([RING]))
     slem_of_ring = pytest.approx(2 / 3)  # (1 + 2 cos(2 pi / 6)) / 3

@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 from topofl import models
-from topofl.engine.population import check_model
+from topofl.engine.checks.model import check_model
 from topofl.engine.train.forward import image_order
 
 EVERY = [getattr(models, name) for name in models.__all__ if name != "with_group_norm"]

@@ -76,35 +76,59 @@ def maximum_cycle_mean(arcs: Arcs, weights: np.ndarray) -> CycleMean:
     >>> maximum_cycle_mean(two, np.array([1.0, 3.0, 2.0]))
     CycleMean(value=2.5, arcs=array([1, 2]))
     """
-    heads = arcs.heads
+    inside, arcs, component = _within_components(arcs)
+    heads, weights = arcs.heads, weights[inside]
     eps = float(np.abs(weights).max()) * max(1e-12, 1e-15 * len(arcs.starts))
-    graph = sparse.csr_array(
-        (np.ones(len(heads), np.int8), (arcs.tails, heads)), shape=(len(arcs.starts),) * 2
-    )
     policy = heaviest(arcs, heads, weights)
     for _ in range(MOST_ITERATIONS):
         rate, value, cycle = _evaluated(arcs.tails[policy], weights[policy])
-        best = int(np.argmax(rate))
-        slower = rate < rate[best] - eps
-        if slower.any() and len(found := _tree(graph, arcs, heads, best, slower)):
+        best = np.lexsort((-rate, component))
+        best = best[np.diff(component[best], prepend=-1) > 0]  # the first node of each component
+        slower = rate < rate[best][component] - eps
+        if slower.any():
+            found = _trees(arcs, heads, best, slower)
             policy[heads[found]] = found
             continue
-        equal = rate[arcs.tails] >= rate[heads] - eps
-        gains = np.where(equal, weights - rate[heads] + value[arcs.tails], -np.inf)
+        gains = weights - rate[heads] + value[arcs.tails]
         improved = heaviest(arcs, heads, gains)
         better = gains[improved] > gains[policy] + eps
         if not better.any():
-            critical = cycle == cycle[cycle >= 0][np.argmax(rate[cycle >= 0])]
-            return CycleMean(float(rate[best]), policy[critical])
+            top = int(np.argmax(np.where(cycle >= 0, rate, -np.inf)))
+            critical = cycle == cycle[top]
+            return CycleMean(float(rate[top]), inside[policy[critical]])
         policy = np.where(better, improved, policy)
     raise NoConvergence(f"the policy still changes after {MOST_ITERATIONS:,} iterations")
 
 
-def _tree(
-    graph: sparse.csr_array, arcs: Arcs, heads: np.ndarray, root: int, wanted: np.ndarray
-) -> np.ndarray:
-    """Return the arcs of a breadth-first tree from `root` into the `wanted` nodes it reaches."""
-    before = breadth_first_order(graph, root, directed=True, return_predecessors=True)[1]
+def _within_components(arcs: Arcs) -> tuple[np.ndarray, Arcs, np.ndarray]:
+    """Return the arcs within strongly connected components, which all cycles consist of.
+
+    Values of nodes with different rates cannot be compared. Within a strongly connected component
+    all nodes can have the same rate.
+
+    Returns
+    -------
+    tuple
+        Positions of these arcs; the arcs between the nodes on cycles, numbered anew; and the
+        component of each of these nodes.
+    """
+    heads, n = arcs.heads, len(arcs.starts)
+    graph = sparse.csr_array((np.ones(len(heads), np.int8), (arcs.tails, heads)), shape=(n, n))
+    labels = connected_components(graph, directed=True, connection="strong")[1]
+    inside = np.flatnonzero(labels[arcs.tails] == labels[heads])
+    nodes, starts = np.unique(heads[inside], return_index=True)
+    tails = np.searchsorted(nodes, arcs.tails[inside])
+    component = np.unique(labels[nodes], return_inverse=True)[1]
+    return inside, Arcs(tails, starts), component
+
+
+def _trees(arcs: Arcs, heads: np.ndarray, roots: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return the arcs of breadth-first trees from `roots` into the `wanted` nodes."""
+    n = len(arcs.starts)
+    tails = np.concatenate([arcs.tails, np.full(len(roots), n)])  # node n comes before all roots
+    to = np.concatenate([heads, roots])
+    graph = sparse.csr_array((np.ones(len(to), np.int8), (tails, to)), shape=(n + 1, n + 1))
+    before = breadth_first_order(graph, n, directed=True, return_predecessors=True)[1]
     hits = np.flatnonzero(wanted[heads] & (arcs.tails == before[heads]))
     return hits[np.diff(heads[hits], prepend=-1) > 0]  # parallel arcs count once
 

@@ -3,12 +3,15 @@
 import ast
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar
 
-from topofl._support.check import shown
+from topofl._support.check import did_you_mean, shown
 from topofl._support.plugins import error_context, load_function
 
-__all__ = ["evaluate_call"]
+__all__ = ["as_instance", "evaluate_call"]
+
+T = TypeVar("T")
 
 _USER_FUNCTION = re.compile(r"\s*([\w.]+\s*:\s*[\w.]+)\s*(\(.*)?", re.DOTALL)
 """``module:function``, with or without arguments."""
@@ -77,6 +80,66 @@ got 'largest([range(stop=3), -1])'
         raise ValueError(
             f"`{argument}` must be such as {example}, got {shown(text)}: {error}"
         ) from error
+
+
+def as_instance(
+    argument: str,
+    value: Any,
+    kind: type[T],
+    functions: Mapping[str, Callable[..., Any]],
+    example: str,
+) -> T:
+    """Return an instance of a dataclass from itself, a dictionary of its arguments, or text.
+
+    Parameters
+    ----------
+    argument, functions, example
+        As in :func:`evaluate_call`.
+    value
+        The instance, dictionary or text.
+    kind
+        The dataclass.
+
+    Raises
+    ------
+    ValueError
+        If a dictionary has unknown keys or lacks a required one; as :func:`evaluate_call` for text.
+    TypeError
+        If the value is neither.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Point:
+    ...     x: float
+    >>> as_instance("p", {"x": 2}, Point, {"Point": Point}, "Point(1)")
+    Point(x=2)
+    >>> as_instance("p", "Point(3)", Point, {"Point": Point}, "Point(1)")
+    Point(x=3)
+    """
+    if isinstance(value, str):
+        value = evaluate_call(argument, value, functions, example)
+    if isinstance(value, Mapping):
+        known: Any = fields(kind)  # pyright: ignore[reportArgumentType]
+        names = [one.name for one in known]
+        if unknown := [key for key in value if key not in names]:
+            raise ValueError(
+                f"`{argument}` must only have the keys {', '.join(names)}, got "
+                f"{shown(unknown[0])}{did_you_mean(unknown[0], names)}"
+            )
+        for one in known:
+            if one.name not in value and one.default is one.default_factory is MISSING:
+                raise ValueError(
+                    f"`{argument}` must have the key {one.name}, got none; for example the "
+                    f"arguments of {example}"
+                )
+        return kind(**value)
+    if not isinstance(value, kind):
+        raise TypeError(
+            f"`{argument}` must be a {kind.__name__} such as {example}, got {shown(value)}"
+        )
+    return value
 
 
 class _RepeatedKeyword(Exception):

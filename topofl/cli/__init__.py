@@ -11,6 +11,7 @@ from typing import Any
 
 from topofl._support.plugins import current_folder
 from topofl._support.text import printable
+from topofl._support.torchrun import process_number
 from topofl.cli.failure import CommandFailed
 from topofl.cli.notes import print_notes
 from topofl.cli.parser import make_parser
@@ -85,7 +86,7 @@ def _is_failed_run(error: Exception) -> bool:
 
 def _speaks(error: BaseException) -> bool:
     """Return whether this process prints an error; of several that torchrun started, one does."""
-    if "RANK" not in os.environ:
+    if process_number() is None:
         return True
     from topofl.cli.ranks import speaks
 

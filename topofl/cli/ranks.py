@@ -1,7 +1,6 @@
 """Commands that torchrun starts in several processes: rank 0 decides, and the others follow."""
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from topofl import config
+from topofl._support.torchrun import process_count, process_number
 
 __all__ = ["announced", "check_alone", "on_ranks", "speaks", "started"]
 
@@ -23,8 +23,6 @@ LONGEST_WAIT = 10.0
 
 def on_ranks(experiment: config.Experiment) -> config.Experiment:
     """Return an experiment whose nodes are shared by the processes that torchrun started."""
-    from topofl.engine.distributed.start import process_number
-
     if process_number() is None:
         return experiment
     compute = replace(experiment.options["compute"], distributed=True)
@@ -33,10 +31,10 @@ def on_ranks(experiment: config.Experiment) -> config.Experiment:
 
 def check_alone(option: str) -> None:
     """Raise ``ValueError`` if several processes were started for a command that is for one."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if process_count() > 1:
         raise ValueError(
             f"`{option}` must be given without torchrun, which started "
-            f"{os.environ['WORLD_SIZE']} processes; use --out, or start one process"
+            f"{process_count()} processes; use --out, or start one process"
         )
 
 
@@ -49,7 +47,7 @@ def started(load: Callable[[], config.Experiment]) -> Iterator[bool]:
     load
         Returns the experiment, for the ranks that follow.
     """
-    from topofl.engine.distributed.start import joined_store, process_number
+    from topofl.engine.distributed.start import joined_store
 
     rank = process_number()
     if rank is None:
@@ -70,7 +68,7 @@ def started(load: Callable[[], config.Experiment]) -> Iterator[bool]:
 
 def announced(folder: Path, resume: bool) -> None:
     """Let the other ranks begin to train, with the folder of checkpoints."""
-    from topofl.engine.distributed.start import joined_store, process_number
+    from topofl.engine.distributed.start import joined_store
 
     if process_number() is not None:
         decided = {"folder": str(folder.absolute()), "resume": resume}
@@ -94,7 +92,7 @@ def _follow(store: Any, load: Callable[[], config.Experiment]) -> None:
 
 def _wait_for_readers(store: Any) -> None:
     """Wait until the other ranks know the decision, since the store may end with this process."""
-    others, until = int(os.environ["WORLD_SIZE"]) - 1, time.monotonic() + LONGEST_WAIT
+    others, until = process_count() - 1, time.monotonic() + LONGEST_WAIT
     while store.add("topofl/readers", 0) < others and time.monotonic() < until:
         time.sleep(PATIENCE / 10)
 
@@ -102,7 +100,7 @@ def _wait_for_readers(store: Any) -> None:
 def speaks(error: BaseException) -> bool:
     """Return whether this process prints an error: of several ranks, the first that has one."""
     from topofl.engine import RankError
-    from topofl.engine.distributed.start import joined_store, process_number
+    from topofl.engine.distributed.start import joined_store
 
     if isinstance(error, RankError):
         return error.reporter

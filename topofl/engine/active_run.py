@@ -16,9 +16,8 @@ from topofl._columns import ScoreColumn, as_json
 from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import State
 from topofl.engine.distributed.ranks import Ranks
-from topofl.engine.distributed.shard import sharded_names
+from topofl.engine.distributed.shard import divided, sharded_names
 from topofl.engine.distributed.start import Joined
-from topofl.engine.distributed.unknown import with_all_models
 from topofl.engine.dry_run.checked import initial_state
 from topofl.engine.evaluation_stages import (
     EvaluationContext,
@@ -61,13 +60,13 @@ class ActiveRun:
         cls, setup: Setup, rounds: int, backend: Backend, joined: Joined | None = None
     ) -> "ActiveRun":
         """Return a run before its first round; of several ranks, the part of this one."""
-        stages = stages_of(setup)
         ranks = None if joined is None else joined.ranks
+        algorithm = setup.algorithm if ranks is None else divided(setup.algorithm)
+        stages = stages_of(setup, algorithm)
         # memory of checks and of the choice of an executor is given back
         with returning_freed_memory(setup.device.type == "cpu"):
             run_state = RunState.build(setup, backend, ranks)
-        phases = setup.algorithm.phases if ranks is None else with_all_models(setup.algorithm)
-        models = run_state.models
+        phases, models = algorithm.phases, run_state.models
         states = {name: initial_state(name, phase, models) for name, phase in phases.items()}
         sharded = (
             {}
@@ -285,6 +284,7 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
         "settings": setup.algorithm.settings,
         "topology": setup.graphs.name,
         **({"groups": list(map(list, groups))} if groups else {}),
+        **({"server": True} if run_state.trace.uses_server else {}),
         "clients": setup.clients.name,
         "augment": None if augment is None else augment.name,
         "n": setup.clients.n,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from topofl._columns import ScoreColumn, columns_of, name_of
-from topofl.algorithms.contract.phase import Neighbors, Phase
+from topofl.algorithms.contract.phase import Algorithm, Neighbors, Phase
 from topofl.algorithms.contract.round import State
 from topofl.engine.evaluate.custom import check_returned_models, versions_of
 from topofl.engine.evaluate.nearest_neighbors import neighbor_scores
@@ -110,15 +110,22 @@ class EvaluationStage:
     action: str = "evaluated"
 
 
-def stages_of(setup: Setup) -> dict[str, EvaluationStage]:
+def stages_of(setup: Setup, algorithm: Algorithm) -> dict[str, EvaluationStage]:
     """Return the stages of a run's evaluations, by name.
+
+    Parameters
+    ----------
+    setup
+        The setup of the run.
+    algorithm
+        Its algorithm, or in a distributed run the phases that a rank applies.
 
     Raises
     ------
     ValueError
         If a column of a user-defined stage would have the name of another column.
     """
-    algorithm, evaluation = setup.algorithm, setup.evaluation
+    evaluation = setup.evaluation
     stages = {"": EvaluationStage(_at_end_of_round)}
     if evaluation.before_exchange:
         stages["before_exchange"] = EvaluationStage(_before_exchange, before_exchange=True)

@@ -1,6 +1,5 @@
 """Recorder of a run: its rounds, evaluations and mixing matrices."""
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -9,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._matrices import Kept, Matrices, Packed, bytes_of, kept, kept_of
+from topofl._matrices import Kept, Matrices, Packed, bytes_of, digest_of, kept, kept_of
 from topofl.history import History
 from topofl.mixing import MixingMatrix
 from topofl.trained import Trained
@@ -111,7 +110,7 @@ class Recorder:
 
     def _index_of_stored(self, matrix: Kept) -> int:
         """Return the index of a matrix in stored form among the distinct ones."""
-        index = self._index_of.setdefault(_digest(matrix), len(self._matrices))
+        index = self._index_of.setdefault(digest_of(matrix), len(self._matrices))
         if index == len(self._matrices):
             self._matrices.append(matrix)
         return index
@@ -220,7 +219,7 @@ def bytes_kept(used: Iterable[MixingMatrix | None], period: int, ahead: int, rou
     seen = set[bytes]()
     for matrix in used:
         stored = None if matrix is None else kept(matrix)
-        digest = b"" if stored is None else _digest(stored)
+        digest = b"" if stored is None else digest_of(stored)
         added = 0 if stored is None or digest in seen else bytes_of(stored)
         sizes.append(sizes[-1] + added)
         seen.add(digest)
@@ -305,16 +304,6 @@ def _matrices_in(state: Mapping[str, Any], n: int) -> Iterator[Kept]:
         )
         for part, size in lengths.items():
             done[part] += size
-
-
-def _digest(matrix: Kept) -> bytes:
-    """Return a hash of the values and the name of a matrix."""
-    csr = matrix.weights
-    digest = hashlib.sha256(matrix.name.encode())
-    row_of = [matrix.row_of] if isinstance(matrix, Packed) else []
-    for array in (csr.data, csr.indices.astype(np.int64), csr.indptr.astype(np.int64), *row_of):
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.digest()
 
 
 def _on_host(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Runs: :func:`run` and the only loop over rounds."""
+"""Runs: :func:`run`, from arguments to a history."""
 
-import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from torch import nn
 
 from topofl._support.ambient import in_plain_torch
 from topofl._support.check import check_int, check_switch, shown
-from topofl.algorithms.contract.phase import Algorithm, Phase
-from topofl.algorithms.contract.round import Rule, State
+from topofl.algorithms.contract.phase import Algorithm
+from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
 from topofl.callbacks import Callback, Event
 from topofl.data import Partition
@@ -26,19 +26,13 @@ from topofl.engine.active_run import (
     trained_models,
 )
 from topofl.engine.distributed.failure import naming_checkpoints
-from topofl.engine.distributed.measured import traffic_of_round
 from topofl.engine.distributed.ranks import Ranks
 from topofl.engine.distributed.start import IdleRank, Joined, joined_ranks
-from topofl.engine.dry_run.checked import checked_state
-from topofl.engine.evaluate.scores import Scores
-from topofl.engine.evaluation_columns import evaluation_columns
-from topofl.engine.evaluation_stages import EvaluationContext, EvaluationStage
 from topofl.engine.notices import progress_bar, warn_of_emulation
 from topofl.engine.options import Compute, Evaluation, Saving
-from topofl.engine.rounds import EngineRound
+from topofl.engine.run_rounds import evaluate_start, run_rounds
 from topofl.engine.setup import Setup, resolve
 from topofl.engine.shorthands import as_saving
-from topofl.engine.state import RunState
 from topofl.engine.store.checkpoint import (
     Checkpoint,
     checkpoint_to_resume,
@@ -50,10 +44,7 @@ from topofl.engine.store.interrupt import stop_between_rounds
 from topofl.engine.store.lock import Lock
 from topofl.engine.store.schedule import CheckpointSchedule
 from topofl.engine.suggestions import suggesting_options
-from topofl.engine.train.divergence import Diverged, DivergenceError
-from topofl.engine.train.diversity import GradientStatistics
-from topofl.engine.train.workers import ParallelMap
-from topofl.history import History, evaluation_record
+from topofl.history import History
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
 
@@ -264,8 +255,9 @@ def _execute(
     meta = metadata(active)
 
     def emit(event: Event) -> None:
-        for callback in callbacks:
-            callback(event)
+        with nullcontext() if run_state.ranks is None else run_state.ranks.alone():
+            for callback in callbacks:
+                callback(event)
 
     began = time.perf_counter()
     stops = stop_between_rounds(folder is not None, patient=run_state.ranks is not None)
@@ -276,9 +268,9 @@ def _execute(
         )  # fmt: skip
         emit(Event("start", start, meta | {"resumed_at": start}, run_state.models))
         if not resumed:
-            _evaluate_start(active, parallel_map, checkpoints, emit)
+            evaluate_start(active, parallel_map, checkpoints, emit)
         bar = progress_bar(start, active.rounds, progress, active.title)
-        _run_rounds(active, parallel_map, checkpoints, emit, bar)
+        run_rounds(active, parallel_map, checkpoints, emit, bar)
     seconds = time.perf_counter() - began
     values = {"seconds": seconds, "rounds": active.rounds}
     emit(Event("end", active.rounds, values, run_state.models))
@@ -291,113 +283,3 @@ def _check_callbacks(callbacks: object) -> None:
         raise TypeError(
             f"`callbacks` must be a list of functions that take an Event, got {shown(callbacks)}"
         )
-
-
-def _evaluate_start(
-    active: ActiveRun, parallel_map: ParallelMap, checkpoints: CheckpointSchedule, emit: Callback
-) -> None:
-    """Evaluate the models before the first round."""
-    began = time.perf_counter()
-    scores = evaluation_columns(active, active.context(parallel_map, 0), {}, math.nan)
-    recorded = active.recorder.add_evaluation({"round": 0} | scores)
-    seconds = time.perf_counter() - began
-    values = evaluation_record(recorded) | {"seconds": seconds}
-    with checkpoints.after_round(0):
-        emit(Event("evaluation", 0, values, active.run_state.models))
-
-
-def _run_rounds(
-    active: ActiveRun,
-    parallel_map: ParallelMap,
-    checkpoints: CheckpointSchedule,
-    emit: Callback,
-    rounds: Iterator[int],
-) -> None:
-    """Run the remaining rounds."""
-    run_state = active.run_state
-    for t in rounds:
-        began = time.perf_counter()
-        try:
-            diverged, columns, scores = _round(active, parallel_map, t)
-        except DivergenceError as error:
-            _emit_divergence(error.found, t + 1, run_state, emit)
-            raise
-        with checkpoints.after_round(t + 1):
-            _emit_divergence(diverged, t + 1, run_state, emit)
-            values = columns | {"seconds": time.perf_counter() - began}
-            emit(Event("round", t + 1, values, run_state.models))
-            if scores is not None:
-                emit(Event("evaluation", t + 1, scores, run_state.models))
-
-
-def _round(
-    active: ActiveRun, parallel_map: ParallelMap, t: int
-) -> tuple[Sequence[Diverged], dict[str, float], dict[str, float] | None]:
-    """Run and record a round; return diverged nodes, its columns, and those of any evaluation."""
-    run_state = active.run_state
-    evaluated = active.evaluated(t + 1)
-    statistics = GradientStatistics() if evaluated else None
-    current = EngineRound(
-        run_state, parallel_map, t, statistics=statistics, states=active.states,
-        sharded=active.sharded,
-    )  # fmt: skip
-    if run_state.ranks is not None:
-        run_state.ranks.begin_round(t)
-    training, exchanges = current.training, current.exchanges
-    context = active.context(parallel_map, t + 1)
-    stages_before_exchange = {
-        name: stage for name, stage in active.stages.items() if evaluated and stage.before_exchange
-    }
-    scores_before_exchange = _apply_phases(
-        active.phases, current, active.states, context, stages_before_exchange
-    )
-    push_sum_weights = run_state.models.push_sum_weights
-    totals: dict[str, float] = {"steps": training.steps, **exchanges.ledger.totals(exchanges.used)}
-    if run_state.trace.pushes:
-        totals |= {"smallest_push_weight": float(current.all_rows(push_sum_weights).min())}
-    totals |= current.numbers
-    losses = training.node_losses
-    if run_state.ranks is not None:
-        totals |= traffic_of_round(run_state.ranks, exchanges.used)
-    columns = active.recorder.add_round(losses, run_state.models.n, totals, exchanges.used)
-    if not evaluated:
-        return training.diverged, columns, None
-    if training.statistics and run_state.ranks is not None:
-        training.statistics.add_ranks(run_state.ranks)
-    diversity = training.statistics.diversity if training.statistics else math.nan
-    training.statistics = statistics = None  # frees its memory before the evaluation
-    began = time.perf_counter()
-    context = replace(context, graph=current.graph, lr=training.lr)
-    scores = evaluation_columns(active, context, scores_before_exchange, diversity)
-    recorded = evaluation_record(active.recorder.add_evaluation({"round": t + 1} | scores))
-    return training.diverged, columns, recorded | {"seconds": time.perf_counter() - began}
-
-
-def _emit_divergence(
-    found: Sequence[Diverged], done: int, run_state: RunState, emit: Callback
-) -> None:
-    for node, _, lr in found:
-        values = {"node": node, "lr": lr, "policy": run_state.monitor.policy}
-        emit(Event("divergence", done, values, run_state.models))
-
-
-def _apply_phases(
-    phases: Mapping[str, Phase],
-    current: EngineRound,
-    states: dict[str, State],
-    context: EvaluationContext,
-    stages_before_exchange: Mapping[str, EvaluationStage],
-) -> dict[str, Mapping[str, Scores]]:
-    """Apply the phases of a round; return the scores of stages right before an exchange."""
-    run_state = context.run_state
-    scores_before_exchange = {}
-    for name, phase in phases.items():
-        if name == run_state.trace.exchange:
-            scores_before_exchange = {
-                key: stage.scores(context) for key, stage in stages_before_exchange.items()
-            }
-        current.phase = name
-        states[name] = checked_state(
-            name, "apply", phase.apply(run_state.models, states[name], current)
-        )
-    return scores_before_exchange

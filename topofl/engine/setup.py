@@ -23,7 +23,7 @@ from topofl.engine.checks.evaluation import (
     with_fine_tuning,
 )
 from topofl.engine.checks.graphs import check_graphs, check_topology
-from topofl.engine.checks.model import check_batched, check_output
+from topofl.engine.checks.model import check_batched, check_model, check_output
 from topofl.engine.distributed.start import local_device
 from topofl.engine.dry_run.play import DRY_ROUNDS, DryRunInputs, complete_graph, trace_first_rounds
 from topofl.engine.dry_run.round import WeightRules
@@ -31,7 +31,7 @@ from topofl.engine.dry_run.trace import Trace
 from topofl.engine.evaluate.scores import Evaluated
 from topofl.engine.evaluate.task import as_task, check_task, check_voters
 from topofl.engine.options import Compute, Evaluation
-from topofl.engine.population import Layout, check_model
+from topofl.engine.population import Layout
 from topofl.engine.shorthands import as_compute, as_evaluation
 from topofl.engine.train.plan import Backend, Plan
 from topofl.mixing import MixingMatrix, metropolis_or_uniform, own_weights, uniform, warning_once

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from topofl._support.torchrun import processes_on_machine
 from topofl.algorithms.contract.round import Rule
 from topofl.data import Partition
 from topofl.engine.attackers import ActiveAttack
@@ -181,6 +182,8 @@ def _plan_chooser(
     if ranks is not None:
         facts = _facts_of_rank(facts, len(shard.members), len(shard.dataset.inputs), setup.clients)
     free = free_memory(compute.device)
+    if free is not None and compute.device.type == "cpu":
+        free //= processes_on_machine()  # which start together
     check_memory(facts, compute, free)
     linear = is_linear(module)
 

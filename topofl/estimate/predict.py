@@ -206,7 +206,7 @@ def _bytes_of_history(setup: Setup, period: int) -> int:
     if rounds is None:
         return 0
     n = setup.clients.n
-    columns = columns_in(stages_of(setup), setup.sets, setup.task)
+    columns = columns_in(stages_of(setup, setup.algorithm), setup.sets, setup.task)
     scores = len(columns) + setup.trace.pushes
     evaluations = 1 + -(-rounds // setup.evaluation.every)
     # losses of nodes, columns of rounds, and the index of the mixing matrix

@@ -87,6 +87,7 @@ def _check_meta(path: Path, meta: dict[str, Any]) -> list[str]:
         "diverged": list,
         "evaluation": dict,
         "attackers": dict,
+        "server": bool,
     }
     for key, kind in types.items():
         if not isinstance(meta.get(key, kind()), kind):

@@ -95,6 +95,7 @@ def chosen_columns(
             raise TypeError(f"`metrics` must hold functions or their names, got {shown(metric)}")
         if isinstance(metric, str):
             name = metric
+            _check_needs(name, ours)
             with error_context("`metrics`:"):
                 resolved = resolve_name("metric", metric, ours)
         else:
@@ -110,6 +111,21 @@ def chosen_columns(
             resolved if isinstance(resolved, MetricColumn) else _custom_column(name, resolved)
         )
     return found
+
+
+def _check_needs(name: str, ours: Mapping[str, MetricColumn]) -> None:
+    """Raise ``ValueError`` for a column that is not shown for lack of an argument."""
+    needs = next((column.needs for column in all_columns() if column.name == name), ())
+    if name not in ours and needs:
+        need, argument = next((need, _NEEDED[need]) for need in needs if need in _NEEDED)
+        raise ValueError(
+            f"`metrics` must be columns that can be computed, but {name!r} needs {need.name}; pass "
+            f"`{argument}=`"
+        )
+
+
+_NEEDED = {LABELS: "label_counts", HARDWARE: "hardware"}
+"""Arguments of ``compare`` without which columns are not shown."""
 
 
 def _custom_column(name: str, function: Callable[..., Any]) -> MetricColumn:

@@ -227,11 +227,11 @@ def _unmet_without_groups(entry: Entry) -> str:
 
 
 def _unmet_without_labels(entry: Entry) -> str:
-    return "needs label counts" if entry.label_counts is None else ""
+    return "needs label counts: pass `label_counts=`" if entry.label_counts is None else ""
 
 
 def _unmet_without_hardware(entry: Entry) -> str:
-    return "needs hardware" if entry.hardware is None else ""
+    return "needs hardware: pass `hardware=`" if entry.hardware is None else ""
 
 
 ONE_MATRIX = Requirement("a static graph", _unmet_if_changing)

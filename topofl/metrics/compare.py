@@ -188,13 +188,12 @@ def _entry(
     graph: Any, name: str | None, weights: WeightRule | None, horizon: int, seed: int
 ) -> Entry:
     of_run = recorded_costs(graph)
-    history = None if of_run is None else graph
-    groups = node_groups(graph)
-    graph = recorded_matrices(graph)
+    given, graph = graph, recorded_matrices(graph)
     if isinstance(graph, MixingMatrix | MixingSequence) or is_list_of_matrices(graph):
         rounds = as_rounds(graph)
         times = range(rounds.period or min(SAMPLED_ROUNDS, rounds.length or SAMPLED_ROUNDS))
         matrices = [rounds.at(t) for t in times]
+        groups = node_groups(given)
         supports = [replace(matrix.support(), groups=groups) for matrix in matrices]
         horizon = min(horizon, rounds.length or horizon)
         return Entry(
@@ -206,7 +205,7 @@ def _entry(
             horizon,
             seed,
             run_costs=of_run,
-            history=history,
+            history=None if of_run is None else given,
         )
     source = graph_of("graphs", graph)
     rounds = as_rounds(source, weights)

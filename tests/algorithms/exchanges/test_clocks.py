@@ -214,6 +214,15 @@ def test_bad_draws_are_named_before_the_run(made, name):
         algorithms.ad_psgd(0.1, clock={name: clocks.Times(1.0, factor)})
 
 
+@pytest.mark.parametrize("name", ["compute", "seconds"])
+def test_any_argument_can_have_times_of_steps(name):
+    assert clocks.as_times(name, 0.0, of_steps=False).mean == 0
+    with pytest.raises(ValueError, match=f"`{name}` must be finite seconds above 0, got 0"):
+        clocks.as_times(name, 0.0, of_steps=True)
+    with pytest.raises(ValueError, match=rf"`{name}` must be one number or one per link"):
+        clocks.as_times(name, [1.0, 2.0], of_steps=False)
+
+
 def test_steps_must_take_time_and_messages_need_not():
     halting = clocks.Times(1.0, lambda rng, count: np.where(rng.random(count) < 0.5, 2.0, 0.0))
     with pytest.raises(

@@ -1,6 +1,7 @@
 """Runs that must give the same results on any number of ranks."""
 
 from functools import partial
+from itertools import combinations
 
 import torch
 
@@ -45,6 +46,17 @@ def users_phase():
     phase = algorithms.Phase(lambda models: {"moved": models.flat[0].clone()}, mean_of_all)
     local = algorithms.sgd(0.1, batch_size=4, momentum=0.9)
     return algorithms.chain("user's", local=local, exchange=phase, gossip=algorithms.gossip())
+
+
+def noisy_phase():
+    """Return a phase that draws the noise of all nodes at once."""
+
+    def add_noise(models, state, round):
+        noise = round.rng("noise").standard_normal(models.flat.shape)
+        models.flat.add_(torch.from_numpy(noise), alpha=0.01)
+        return state
+
+    return algorithms.Phase(lambda models: {}, add_noise)
 
 
 def users_policy():
@@ -116,6 +128,11 @@ MORE = {
     ),
     "user's phase": lambda: plain("dsgd", algorithm=users_phase()),
     "user's policy": lambda: plain("dsgd", algorithm=users_policy()),
+    "path": lambda: plain("dsgd", topology=topofl.as_topology([(k, k + 1) for k in range(5)])),
+    "a group is on one rank": lambda: plain(
+        "dsgd", topology=topofl.as_topology([*combinations(range(4), 2), (4, 5)])
+    ),
+    "user's fine-tuning": lambda: plain("dsgd", fine_tune=noisy_phase()),
     "user's rule": lambda: plain("dsgd", algorithm=of_rule()),
     "own tests and user's stage": lambda: plain(
         "dsgd", clients=tested_clients(), on=("own_test", "test"), also={"ensemble": ensemble},

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from contextlib import redirect_stdout
@@ -142,10 +143,51 @@ def commands(root):
     return found
 
 
+def train_with_callback(rank, folder, callback):
+    """Train on one rank with a callback, after a pause of rank 1 that is longer than the timeout.
+
+    The process has no other threads afterwards, in which it could end.
+    """
+    import topofl
+    from tests import problems
+
+    warnings.simplefilter("ignore")
+    how = problems.options(**arguments(), distributed=True, rank_timeout=2)
+    if rank == 1:
+        time.sleep(3)
+    try:
+        topofl.run(**how, saving=topofl.Saving(folder, every=3), callbacks=[callback])
+    except (ArithmeticError, RuntimeError) as error:
+        print(f"rank {rank}: {type(error).__name__}: {error}", flush=True)
+        return threading.active_count() + 2
+    return 0
+
+
+def fail_after_three(event):
+    if event.kind == "round" and event.round == 3:
+        raise ZeroDivisionError("of a callback")
+
+
+def gather(event):
+    if event.kind == "round" and event.round == 3:
+        event.models.of_all_nodes()
+
+
+def callback(root, function):
+    """Return what happens if a callback raises an error: exit codes, output, checkpoints."""
+    from topofl.engine.store.checkpoint import rounds_in
+
+    folder, place = root / function.__name__, root / f"{function.__name__}.txt"
+    codes = forked(2, lambda rank: train_with_callback(rank, folder, function), 60, output=place)
+    output = place.read_text().replace(str(folder), "FOLDER")
+    return {"codes": codes, "output": output, "saved": rounds_in(folder)}
+
+
 def main():
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         found = {f"{name} of rank {rank}": failure(root, name, rank) for name, rank in FAILURES}
+        found["callbacks"] = [callback(root, one) for one in (fail_after_three, gather)]
         found["commands"] = commands(root)
     json.dump(found, sys.stdout)
 

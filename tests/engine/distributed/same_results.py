@@ -118,9 +118,17 @@ def continued_alone(case, reference, folder):
         return [traceback.format_exc()]
 
 
+def exchange_in_small_blocks():
+    """Let ranks exchange, gather and sum models in several blocks of columns."""
+    from topofl.engine.distributed import exchange, measured, ranks
+
+    exchange.SENT, measured.NUMBERS, ranks.BLOCK = 2**10, 2**9, 2**11
+
+
 def main(*names):
     from tests.engine.distributed.cases import CASES
 
+    exchange_in_small_blocks()
     references = {case: run(case) for case in names or CASES}
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)

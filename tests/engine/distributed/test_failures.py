@@ -51,6 +51,22 @@ def test_an_error_of_one_rank_is_not_reported_by_the_others(found):
     assert failure["apart"] < 1e-10
 
 
+@pytest.mark.parametrize(
+    ("k", "error"),
+    [
+        (0, "ZeroDivisionError: of a callback"),
+        (1, "RuntimeError: the models of all nodes must not be gathered in a callback"),
+    ],
+)
+def test_an_error_of_a_callback_is_raised_after_the_checkpoint_of_its_round(found, k, error):
+    """The ranks also start at different times, apart by more than the timeout of exchanges."""
+    failure = found["callbacks"][k]
+    assert failure["codes"] == [3, 3]
+    assert f"rank 0: {error}" in failure["output"]
+    assert "rank 1: RankError: a callback of rank 0 raised an error; FOLDER" in failure["output"]
+    assert failure["saved"] == [3]
+
+
 def test_commands_train_on_all_ranks_and_print_once(found):
     commands = found["commands"]
     for name in ("run", "skip", "resume", "one rank"):

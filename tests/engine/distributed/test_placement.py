@@ -1,5 +1,6 @@
 """Nodes are placed such that few edges are between ranks."""
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -23,7 +24,7 @@ GRAPHS = [
     topologies.star(5),
     topologies.torus(36),
     topologies.fully_connected(6),
-    topologies.directed_ring(5) if hasattr(topologies, "directed_ring") else topologies.ring(5),
+    topofl.as_topology(nx.cycle_graph(5, create_using=nx.DiGraph)),
     topofl.as_topology([(0, 1), (2, 3), (4, 5)]),
     topologies.one_peer_exponential(8),
     clique_graph(),

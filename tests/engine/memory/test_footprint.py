@@ -333,6 +333,19 @@ def refused(monkeypatch, free, **options):
     return str(caught.value)
 
 
+def test_processes_of_one_machine_share_its_memory(monkeypatch):
+    """What is free is enough for one process, and not for a thousand of them."""
+    clients, free = problems.equal_clients(), 10**8
+    monkeypatch.setattr(state, "free_memory", lambda device: free)
+    topofl.run(
+        algorithms.dsgd(0.1, batch_size=4), model=problems.convolutional(), clients=clients,
+        topology=problems.cliques(clients), rounds=1, seed=0,
+    )  # fmt: skip
+    for name, value in {"RANK": 0, "WORLD_SIZE": 1000, "LOCAL_WORLD_SIZE": 1000}.items():
+        monkeypatch.setenv(name, str(value))
+    refused(monkeypatch, free)
+
+
 def test_runs_are_refused_before_anything_is_made(monkeypatch):
     clients = problems.equal_clients()
     options = {

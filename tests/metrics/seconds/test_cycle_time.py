@@ -40,6 +40,14 @@ def by_karp(matrix):
     return np.nanmax(np.nanmin(np.where(np.isneginf(longest[n]), np.nan, ratios), axis=0))
 
 
+def by_karp_per_component(matrix):
+    """Return the largest of Karp's values over strongly connected components with a cycle."""
+    graph = nx.from_numpy_array(~np.isnan(matrix), create_using=nx.DiGraph)
+    parts = [sorted(part) for part in nx.strongly_connected_components(graph)]
+    parts = [matrix[np.ix_(part, part)] for part in parts]
+    return max(by_karp(part) for part in parts if not np.isnan(part).all())
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_small_graphs_by_enumeration(seed):
     rng = np.random.default_rng(seed)
@@ -62,6 +70,43 @@ def test_larger_graphs_by_karp(seed):
     around = np.arange(n)
     matrix[around, (around + 1) % n] = 0.2  # strongly connected, as Karp's algorithm needs
     assert maximum_cycle_mean(*arcs_of(matrix)).value == pytest.approx(by_karp(matrix), rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_graphs_that_are_not_strongly_connected_by_karp_per_component(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(50):
+        n = int(rng.integers(20, 40))
+        compute, latency = rng.uniform(1, 10, n), rng.exponential(10, (n, n))
+        arcs = rng.random((n, n)) < 1.3 / n
+        matrix = np.where(arcs, compute[:, None] + latency, np.nan)
+        np.fill_diagonal(matrix, compute)
+        found = maximum_cycle_mean(*arcs_of(matrix))
+        assert found.value == pytest.approx(by_karp_per_component(matrix), rel=1e-12)
+
+
+def test_cycle_time_of_a_graph_with_several_components_by_hand():
+    # Nodes 4 and 5 wait for each other: (1 + 5 + 10 + 5) / 2 seconds per round.
+    arcs = {(0, 1): 5, (0, 5): 50, (3, 2): 0, (4, 1): 50, (4, 5): 5, (5, 4): 5}
+    latency = np.zeros((6, 6))
+    latency[tuple(np.transpose(list(arcs)))] = list(arcs.values())
+    graph = topofl.as_topology(nx.DiGraph(sorted(arcs)))
+    hardware = Hardware(compute=[1.0, 10.0, 10.0, 1.0, 10.0, 1.0], latency=latency)
+    found = round_time(graph, hardware=hardware, n_parameters=1, waiting="neighbors")
+    assert (found.seconds, found.compute, found.latency) == (10.5, 5.5, 5.0)
+
+
+def test_long_paths_of_components_converge():
+    # A path on which node after node is slower than the one before, but none as slow as the first.
+    n = 3000
+    path = nx.DiGraph([(k, k + 1) for k in range(n - 1)])
+    path.add_node(n)
+    compute = np.array([5.0, *np.linspace(1, 4, n - 1), 10.0])
+    graph = topofl.as_topology(path)
+    found = round_time(
+        graph, hardware=Hardware(compute=compute), n_parameters=1, waiting="neighbors"
+    )
+    assert found.seconds == 10.0
 
 
 @pytest.mark.parametrize(

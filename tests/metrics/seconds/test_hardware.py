@@ -30,6 +30,14 @@ def test_text_dictionaries_and_objects_are_equal():
         ({"compute": 1, "latency": -1}, "`latency` must be"),
         ({"compute": 1, "latency": [1.0, 2.0]}, r"`latency` must be one number or one per pair"),
         ({"compute": 1, "latency": [[0, 1], [np.nan, 0]]}, "`latency` must be finite numbers"),
+        (
+            {"compute": 1, "latency": [[0, 1], [-2, 0]]},
+            r"at least 0, got -2 at \(1, 0\); give 0 where no messages travel",
+        ),
+        (
+            {"compute": 1, "bandwidth": [5.0, 0.0]},
+            "above 0, got 0 for machine 1; give a large number where nothing limits messages",
+        ),
         ({"compute": 1, "bandwidth": 0}, "`bandwidth` must be"),
         ({"compute": 1, "bandwidth": np.eye(2)}, "`bandwidth` must be one number or one per mach"),
         ({"compute": 1, "path_bandwidth": np.eye(2)}, "`path_bandwidth` must be finite numbers ab"),

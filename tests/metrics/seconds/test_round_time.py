@@ -104,6 +104,16 @@ def test_placement_on_machines(copies):
     assert seconds(topologies.fully_connected(6), alone) == pytest.approx(3 * C)
 
 
+@pytest.mark.parametrize(
+    ("compute", "expected"),
+    # Of three equal nodes on two processors, one moves: 0 0 1 and 1 2 2 in half seconds.
+    [([1.0, 1.0, 1.0], 1.5), ([1.0, 1.0, 3.0], 3.0), ([2.0, 1.0, 2.0], 2.5)],
+)
+def test_nodes_move_between_processors(compute, expected):
+    hardware = Hardware(compute=compute, placement=[0, 0, 0], processors=2)
+    assert seconds(topologies.ring(3), hardware) == expected
+
+
 def test_one_node_per_machine_is_no_placement():
     rng = np.random.default_rng(0)
     graph = topologies.erdos_renyi(12, p=0.4, seed=1)
@@ -141,6 +151,21 @@ def test_simulated_rounds_agree_with_exact_ones(waiting):
     assert long == pytest.approx(exact, abs=60 / 3000)
     if waiting == "neighbors":
         assert exact < seconds(topofl.as_topology(graphs), hardware) - 0.1
+
+
+@pytest.mark.parametrize("random", [False, True])
+def test_number_of_simulated_rounds(random):
+    matrices = [mixing.metropolis_hastings(topologies.ring(6)), mixing.from_weights(np.eye(6))]
+    ending = mixing.MixingSequence(6, lambda t: matrices[t % 2], "ending", length=8)
+    hardware = Hardware(compute=clocks.exponential(C) if random else C, latency=ALPHA)
+    found = {
+        rounds: round_time(ending, hardware=hardware, n_parameters=1, rounds=rounds, seed=0)
+        for rounds in (None, 1, 5)
+    }
+    assert [len(one.per_round) for one in found.values()] == [8, 1, 5]
+    assert [one.messages for one in found.values()] == pytest.approx([6.0, 12.0, 7.2])
+    with pytest.raises(ValueError, match="`rounds` must be between 1 and the length=8, got 9"):
+        round_time(ending, hardware=hardware, n_parameters=1, rounds=9, seed=0)
 
 
 @pytest.mark.parametrize("waiting", ["all", "neighbors"])

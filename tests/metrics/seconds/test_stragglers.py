@@ -1,11 +1,14 @@
 """Random times: expected maxima against closed forms and Monte Carlo."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
 from topofl import clocks, topologies
 from topofl.metrics import Hardware, round_time
+from topofl.metrics.seconds.stragglers import expected_slowest
 
 
 def simulated(factors, graph, hardware, means):
@@ -89,3 +92,80 @@ def test_random_times_of_several_nodes_per_machine():
     ).per_round
     # E max of two Gamma(2, 1) variables is 2 + 3/4.
     assert sample.mean() == pytest.approx(2.75, abs=4 * sample.std() / np.sqrt(20_000))
+
+
+def unequal(kind, case):
+    """Return times, means and delays, the first machine being fast behind a slow link."""
+    n, fast, delay = {"many": (1000, 0.05, 8.0), "few": (20, 0.02, 3.0), "two": (2, 0.01, 5.0)}[
+        case
+    ]
+    rng = np.random.default_rng(5)
+    means, delays = np.linspace(0.5, 1.5, n), rng.uniform(0, 0.5, n)
+    means[0], delays[0] = fast, delay
+    make = clocks.exponential if kind == "exponential" else lambda x: clocks.lognormal(x, sigma=0.5)
+    return make(means), means, delays
+
+
+@pytest.mark.parametrize("kind", ["exponential", "lognormal"])
+@pytest.mark.parametrize("case", ["many", "few", "two"])
+def test_probabilities_against_monte_carlo(kind, case):
+    times, means, delays = unequal(kind, case)
+    found = expected_slowest(times, means, delays)
+    rng = np.random.default_rng(0)
+    draws = 20_000
+    ends = np.stack([means * times.factor(rng, len(means)) + delays for _ in range(draws)])
+    slowest = ends.argmax(axis=1)
+    shares = np.bincount(slowest, minlength=len(means)) / draws
+    error = np.sqrt(found.probabilities * (1 - found.probabilities) / draws)
+    assert (np.abs(shares - found.probabilities) <= 5 * error + 1 / draws).all()
+    waited = delays[slowest]
+    assert found.probabilities @ delays == pytest.approx(
+        waited.mean(), abs=4 * waited.std() / np.sqrt(draws)
+    )
+    assert found.seconds == pytest.approx(
+        ends.max(axis=1).mean(), abs=4 * ends.max(axis=1).std() / np.sqrt(draws)
+    )
+
+
+def test_probabilities_of_two_machines():
+    # P(a E < d + b E') = 1 - exp(-d / a) a / (a + b) with exponential E and E' of mean 1.
+    a, b, d = 1.5, 0.01, 5.0
+    found = expected_slowest(clocks.exponential(1.0), np.array([a, b]), np.array([0.0, d]))
+    other = np.exp(-d / a) * a / (a + b)
+    assert found.probabilities == pytest.approx([other, 1 - other], abs=1e-6)
+    assert found.probabilities.sum() == pytest.approx(1, abs=1e-12)
+
+
+def test_a_fast_node_behind_a_slow_link_is_not_always_the_slowest():
+    n = 1000
+    means, latency = np.linspace(0.5, 1.5, n), np.zeros((n, n))
+    means[0], latency[0] = 0.05, 8.0
+    hardware = Hardware(compute=clocks.exponential(means), latency=latency)
+    found = round_time(topologies.ring(n), hardware=hardware, n_parameters=1)
+    draws = means * np.random.default_rng(0).exponential(size=(10_000, n))
+    draws[:, 0] += 8.0
+    waited = 8.0 * (draws.argmax(axis=1) == 0)
+    assert found.latency == pytest.approx(waited.mean(), abs=4 * waited.std() / np.sqrt(10_000))
+    assert found.bound == "compute"
+
+
+@pytest.mark.parametrize("server", [False, True])
+@pytest.mark.parametrize("waiting", ["all", "neighbors"])
+def test_no_steps_take_no_time(waiting, server):
+    options = {"n_parameters": 25, "waiting": waiting, "server": server, "steps": 0}
+    links: dict[str, Any] = {"latency": 0.1, "bandwidth": 1000.0}
+    fixed = round_time(topologies.ring(4), hardware=Hardware(compute=1.0, **links), **options)
+    drawn = Hardware(compute=clocks.exponential(1.0), **links)
+    seed = 0 if waiting == "neighbors" else None
+    found = round_time(topologies.ring(4), hardware=drawn, seed=seed, **options)
+    parts = (found.seconds, found.compute, found.latency, found.transfer)
+    assert parts == pytest.approx((fixed.seconds, 0.0, fixed.latency, fixed.transfer))
+
+
+@pytest.mark.parametrize("waiting", ["all", "neighbors"])
+def test_lognormal_times_without_variance_are_fixed(waiting):
+    hardware = Hardware(compute=clocks.lognormal(1.0, sigma=0.0), latency=0.1)
+    assert not hardware.is_random
+    found = round_time(topologies.ring(4), hardware=hardware, n_parameters=1, waiting=waiting)
+    assert (found.seconds, found.compute, found.latency) == pytest.approx((1.1, 1.0, 0.1))
+    assert repr(hardware) == "Hardware(compute=lognormal(1, sigma=0.0), latency=0.1)"

@@ -30,6 +30,7 @@ from topofl._support.check.numbers import (
     check_positive,
     check_probability,
 )
+from topofl._support.check.tables import as_table, check_amounts
 from topofl._support.words import (
     check_choice,
     check_path,
@@ -48,6 +49,8 @@ __all__ = [
     "TOLERANCE",
     "as_array",
     "as_csr",
+    "as_table",
+    "check_amounts",
     "check_choice",
     "check_edges",
     "check_entries",

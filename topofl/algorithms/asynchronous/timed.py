@@ -27,7 +27,9 @@ def timed(algorithm: Algorithm, clock: AnyClock = None) -> Algorithm:
     Nodes wait for each other: local training takes as long as at the slowest node, and the exchange
     after it as long as its slowest message; with a server, messages to it come before messages from
     it. If gradients are averaged in each step, nodes wait in each step. The models are those of the
-    method itself. Evaluating received models on local examples takes no time.
+    method itself. Evaluating received models on local examples takes no time. Steps are those that
+    a history counts: with SAM both gradients of a minibatch, and with ``dp_dsgd`` those of all its
+    records, are one step.
 
     Parameters
     ----------
@@ -81,7 +83,9 @@ def timed(algorithm: Algorithm, clock: AnyClock = None) -> Algorithm:
         return state
 
     phases = {name: _measured(name, phase, times) for name, phase in algorithm.phases.items()}
-    return replace(algorithm, phases=phases | {"clock": Phase(init, record, times.settings)})
+    return replace(
+        algorithm, phases=phases | {"clock": Phase(init, record, times.settings, rowwise=True)}
+    )
 
 
 def _check_pooled(name: str, clock: Clock) -> None:
@@ -135,7 +139,7 @@ class _Watched:
         """Train, and add the time of the slowest node, per step if gradients are averaged."""
         counts = self.round.train(models, training, state, participants=participants)
         rng = self._rng
-        nodes = np.repeat(np.arange(len(counts)), counts)
+        nodes = np.repeat(np.arange(len(counts)), counts // training.per_step)
         taken = self.clock.steps(rng, nodes)
         if training.gradient is None:
             self.seconds += float(np.bincount(nodes, taken, minlength=1).max())

@@ -92,7 +92,9 @@ def d2(lr: Rate, *, lazy: bool = True, batch_size: int = 128) -> Algorithm:
     """
     lazy = bool(check_switch("lazy", lazy, auto=False))
     steps = descend(lr=lr)
-    exchange = Phase(_start, _exchange(steps.lr, lazy), {"weights": "round", "lazy": lazy})
+    exchange = Phase(
+        _start, _exchange(steps.lr, lazy), {"weights": "round", "lazy": lazy}, rowwise=True
+    )
     return chain("d2", local=train(steps, batch_size=batch_size), exchange=exchange)
 
 

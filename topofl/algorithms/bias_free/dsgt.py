@@ -60,7 +60,9 @@ def dsgt(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     """
     local = train(descend(tracking(), lr=lr), batch_size=batch_size)
     return chain(
-        "dsgt", local=local, exchange=Phase(lambda models: {}, _exchange, {"weights": "round"})
+        "dsgt",
+        local=local,
+        exchange=Phase(lambda models: {}, _exchange, {"weights": "round"}, rowwise=True),
     )
 
 

@@ -85,7 +85,7 @@ def extra(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     True
     """
     steps = descend(lr=lr)
-    exchange = Phase(_start, _exchange(steps.lr), {"weights": "round"})
+    exchange = Phase(_start, _exchange(steps.lr), {"weights": "round"}, rowwise=True)
     return chain("extra", local=train(steps, batch_size=batch_size), exchange=exchange)
 
 

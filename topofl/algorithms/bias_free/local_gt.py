@@ -105,7 +105,7 @@ def _corrected(training: Training) -> Phase:
         state["direction"].copy_(torch.where(length > 0, start.sub_(models.flat).div_(length), 0))
         return state
 
-    return Phase(init, apply, training.settings)
+    return Phase(init, apply, training.settings, rowwise=True)
 
 
 def _exchange(global_lr: float) -> Phase:
@@ -121,4 +121,6 @@ def _exchange(global_lr: float) -> Phase:
         correct.add_(direction)
         return state
 
-    return Phase(lambda models: {}, apply, {"weights": "round", "global_lr": global_lr})
+    return Phase(
+        lambda models: {}, apply, {"weights": "round", "global_lr": global_lr}, rowwise=True
+    )

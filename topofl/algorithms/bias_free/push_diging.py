@@ -70,7 +70,7 @@ def push_diging(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     return chain(
         "push_diging",
         local=local,
-        exchange=Phase(lambda models: {}, _exchange, {"weights": "push"}),
+        exchange=Phase(lambda models: {}, _exchange, {"weights": "push"}, rowwise=True),
     )
 
 

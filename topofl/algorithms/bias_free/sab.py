@@ -72,7 +72,7 @@ def sab(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     return chain(
         "sab",
         local=local,
-        exchange=Phase(_start, _exchange, {"weights": "round", "tracked": "push"}),
+        exchange=Phase(_start, _exchange, {"weights": "round", "tracked": "push"}, rowwise=True),
     )
 
 

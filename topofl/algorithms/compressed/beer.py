@@ -119,4 +119,4 @@ def _exchange(compressor: Compressor, gamma: float) -> Phase:
         round.send(round.weights, 2 * message_bytes(compressor, models.flat))
         return state
 
-    return Phase(init, apply, {"compressor": str(compressor), "gamma": gamma})
+    return Phase(init, apply, {"compressor": str(compressor), "gamma": gamma}, rowwise=True)

@@ -152,7 +152,10 @@ def _exchange(compressor: Compressor, gamma: float | None) -> Phase:
         return state
 
     return Phase(
-        init, apply, {"compressor": str(compressor), "gamma": "proven" if gamma is None else gamma}
+        init,
+        apply,
+        {"compressor": str(compressor), "gamma": "proven" if gamma is None else gamma},
+        rowwise=True,
     )
 
 

@@ -223,7 +223,7 @@ def train(
     settings = training.settings
     if participants is not None:
         settings |= {"participation": participation_name(participants)}
-    return Phase(training.init, apply, settings)
+    return Phase(training.init, apply, settings, rowwise=True)
 
 
 def _check_point(at: Any) -> GradientPoint | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from topofl._support.check import shown
+from topofl._support.check import check_switch, shown
 from topofl._support.table import Table
 from topofl._support.text import printable
 from topofl.algorithms.contract.needs import Need
@@ -42,6 +42,11 @@ class Phase(NamedTuple):
         ``apply(models, state, round) -> state``; changes the models in place.
     settings
         Its arguments, saved with results and not read by the engine.
+    rowwise
+        Whether both functions may be given the rows of some nodes: they compute each row from that
+        row, and take everything else from the methods of the round. In a distributed run, such a
+        phase has the rows of each process, and other phases have the models of all nodes, as if
+        wrapped by :func:`on_all_models`. Other runs do not read it.
 
     Examples
     --------
@@ -57,6 +62,7 @@ class Phase(NamedTuple):
     init: Callable[[Models], State]
     apply: Callable[[Models, State, Round], State]
     settings: Mapping[str, Any] = MappingProxyType({})
+    rowwise: bool = False
 
 
 @dataclass(frozen=True)
@@ -170,6 +176,7 @@ def _check_phase(key: str, phase: object) -> None:
         raise TypeError(
             f"`settings` of the phase {key!r} must be a dictionary, got {shown(phase.settings)}"
         )
+    check_switch(f"rowwise` of the phase `{key}", phase.rowwise, auto=False)
 
 
 def check_fine_tune(phase: object) -> Phase:
@@ -261,7 +268,8 @@ def sharing(owner: str, phase: Phase) -> Phase:
         phase.apply(models, round.state(owner), round)
         return state
 
-    return Phase(lambda models: {}, apply, dict(phase.settings) | {"of": owner})
+    settings = dict(phase.settings) | {"of": owner}
+    return Phase(lambda models: {}, apply, settings, rowwise=phase.rowwise)
 
 
 def on_all_models(phase: Phase) -> Phase:
@@ -270,8 +278,8 @@ def on_all_models(phase: Phase) -> Phase:
     For phases that combine the models of different nodes in another way than by the methods of a
     round. In a distributed run, every process gathers the models of all nodes, computes the phase
     for all of them, and takes those of its own nodes, which costs memory and time; the state holds
-    all nodes in every process. Phases that users define run in this way by themselves. In other
-    runs, the phase is unchanged.
+    all nodes in every process. Phases that do not declare ``rowwise=True`` run in this way by
+    themselves. In other runs, the phase is unchanged.
 
     Parameters
     ----------
@@ -296,7 +304,7 @@ def on_all_models(phase: Phase) -> Phase:
 
         return round.on_all_models(on_all, models, state)
 
-    return phase._replace(init=init, apply=apply)
+    return phase._replace(init=init, apply=apply, rowwise=True)
 
 
 def on_kept_models(owner: str, phase: Phase, kept: str = "anchor") -> Phase:

@@ -118,7 +118,7 @@ def dadam(
         term = adamw(beta1, beta2, decay=decay, eps=eps) if decay else adam(beta1, beta2, eps=eps)
     steps = check_int("local_steps", local_steps, minimum=1)
     local = train(descend(term, lr=lr), batch_size=batch_size, steps=steps)
-    both = Phase(lambda models: {}, _exchange, {"weights": "round"})
+    both = Phase(lambda models: {}, _exchange, {"weights": "round"}, rowwise=True)
     return chain("dadam", local=local, exchange=both if track else gossip())
 
 

@@ -102,4 +102,6 @@ def _gossips(times: int) -> Phase:
             round.mix(round.weights, models.flat)
         return state
 
-    return Phase(lambda models: {}, apply, {"weights": "round", "gossip_steps": times})
+    return Phase(
+        lambda models: {}, apply, {"weights": "round", "gossip_steps": times}, rowwise=True
+    )

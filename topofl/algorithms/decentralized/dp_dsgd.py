@@ -172,7 +172,7 @@ def _private_steps(training: Training, scale: float, size: int, steps: int) -> P
             round.train(models, training, state)
         return state
 
-    return Phase(training.init, apply)
+    return Phase(training.init, apply, rowwise=True)
 
 
 def _private_update(training: Training, limit: float, scale: float) -> Phase:
@@ -185,7 +185,7 @@ def _private_update(training: Training, limit: float, scale: float) -> Phase:
         _add_noise(models.flat, models, round.rng("noise"), scale)
         return state
 
-    return Phase(training.init, apply)
+    return Phase(training.init, apply, rowwise=True)
 
 
 def _add_noise(values: Tensor, models: Models, rng: np.random.Generator, scale: float) -> None:

@@ -123,7 +123,7 @@ def _remembering(training: Training) -> Phase:
         round.train(models, training, state)
         return state
 
-    return Phase(init, apply, training.settings)
+    return Phase(init, apply, training.settings, rowwise=True)
 
 
 def _following(descent: Descend, kept: float) -> Phase:
@@ -137,4 +137,4 @@ def _following(descent: Descend, kept: float) -> Phase:
             local["momentum"].mul_(kept).add_(moved, alpha=(1 - kept) / rate)
         return state
 
-    return Phase(lambda models: {}, apply, {"global_momentum": kept})
+    return Phase(lambda models: {}, apply, {"global_momentum": kept}, rowwise=True)

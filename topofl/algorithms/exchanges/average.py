@@ -51,7 +51,7 @@ def gossip(share: Part = everything) -> Phase:
         round.mix(round.weights, models.flat, models.columns(share))
         return state
 
-    return Phase(init, apply, {"weights": "round"} | share_setting(share))
+    return Phase(init, apply, {"weights": "round"} | share_setting(share), rowwise=True)
 
 
 def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
@@ -128,7 +128,7 @@ def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
         return state
 
     settings = {"weights": "push"} | share_setting(share) | ({"delay": delay} if delay else {})
-    return Phase(init, apply, settings)
+    return Phase(init, apply, settings, rowwise=True)
 
 
 def pushed_weights(weights: MixingMatrix, push_sum_weights: Tensor, round: Round) -> Tensor:
@@ -206,7 +206,7 @@ def server_average(
     settings = {"weights": "data" if weighted else "equal"} | share_setting(share)
     if participants is not None:
         settings |= {"participation": participation_name(participants)}
-    return Phase(init, apply, settings)
+    return Phase(init, apply, settings, rowwise=True)
 
 
 def server_weights(sizes: bytes, chosen: bytes | None) -> MixingMatrix:

@@ -109,7 +109,7 @@ def greedy_peers(
     settings = {"weights": "greedy", "budget": budget, "every": every, "keep": keep}
     settings |= {"streamed": streamed, "count_self": count_self}
     settings |= {"passive": idle} if idle else {}
-    return Policy(choose, init, settings)
+    return Policy(choose, init, settings, rowwise=True)
 
 
 def _check_nodes(name: str, nodes: Any) -> list[int]:
@@ -153,7 +153,7 @@ def random_peers(budget: int) -> Policy:
                 chosen[k, rng.permutation(row.nonzero()[:, 0].numpy())[:budget].tolist()] = True
         return Choice(average_of_chosen(chosen & reachable, round.sizes))
 
-    return Policy(choose, init, {"weights": "random", "budget": budget})
+    return Policy(choose, init, {"weights": "random", "budget": budget}, rowwise=True)
 
 
 class _WeightedSum(NamedTuple):

@@ -135,7 +135,7 @@ def prune_and_average(
         "regrow": regrow,
         "batch_size": batch_size,
     }
-    return sharing("local", Phase(lambda models: {}, apply, settings))
+    return sharing("local", Phase(lambda models: {}, apply, settings, rowwise=True))
 
 
 Scores = Callable[[slice, _Layer], Tensor]

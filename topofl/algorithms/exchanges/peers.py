@@ -73,6 +73,9 @@ class Policy(NamedTuple):
         ``init(models)`` -> the state: tensors by name that last from round to round.
     settings
         Its arguments, saved with results.
+    rowwise
+        Whether `choose` reads the states of other phases by the methods of the round alone, as
+        :class:`topofl.algorithms.Phase` explains; its models are those of all nodes in any case.
 
     Examples
     --------
@@ -86,6 +89,7 @@ class Policy(NamedTuple):
     choose: Callable[[Models, State, Round], Choice]
     init: Callable[[Models], State] = no_state
     settings: Mapping[str, Any] = MappingProxyType({})
+    rowwise: bool = False
 
 
 def average_over_peers(policy: Policy, share: Part = everything) -> Phase:
@@ -152,9 +156,8 @@ def average_over_peers(policy: Policy, share: Part = everything) -> Phase:
             round.send(matrix.check_on(round.peers), nbytes)
         return state
 
-    return Phase(
-        init, apply, dict(policy.settings) | ({} if share.is_everything else {"share": str(share)})
-    )
+    settings = dict(policy.settings) | ({} if share.is_everything else {"share": str(share)})
+    return Phase(init, apply, settings, rowwise=policy.rowwise)
 
 
 def _check_policy(policy: Any) -> Policy:

@@ -67,7 +67,7 @@ def aggregate(rule: Aggregation, /, **settings: object) -> Phase:
         round.aggregate(round.weights, models.flat, named)
         return state
 
-    return Phase(lambda models: {}, apply, {"weights": "round"} | settings)
+    return Phase(lambda models: {}, apply, {"weights": "round"} | settings, rowwise=True)
 
 
 def dsgd_steps(lr: Rate, batch_size: int, momentum: float, local_steps: int) -> Phase:

@@ -136,7 +136,9 @@ def scored_peers(
         return Choice(average_of_chosen(chosen), extra_messages=[heads])
 
     settings = {"weights": "scored", "k": most, "threshold": least} | score.keywords
-    return Policy(choose, init, settings | {"loss_refresh": loss_refresh, "head": str(personal)})
+    return Policy(
+        choose, init, settings | {"loss_refresh": loss_refresh, "head": str(personal)}, rowwise=True
+    )
 
 
 def _score_function(
@@ -287,7 +289,9 @@ def refresh_losses(owner: str, loss_refresh: str = "selected") -> Phase:
         round.send(peers.from_candidates, itemsize)
         return state
 
-    return sharing(owner, Phase(lambda models: {}, apply, {"loss_refresh": loss_refresh}))
+    return sharing(
+        owner, Phase(lambda models: {}, apply, {"loss_refresh": loss_refresh}, rowwise=True)
+    )
 
 
 class _Candidates(NamedTuple):

@@ -97,7 +97,7 @@ def similar_peers_with_pull(
 
     settings = {} if compare.is_everything else {"compare": str(compare)}
     settings = {"weights": "similar", "strength": strength, "threshold": threshold} | settings
-    return Policy(choose, init, settings)
+    return Policy(choose, init, settings, rowwise=True)
 
 
 def _cosines(flat: Tensor, start: Tensor, columns: Sequence[slice]) -> np.ndarray:

@@ -89,7 +89,10 @@ def apfl(
         local=_of_personal(local),
         server=on_kept_models("local", server_average(participants=participants), "common"),
         mixture=sharing(
-            "local", Phase(lambda models: {}, lambda models, state, round: _mix(models, state))
+            "local",
+            Phase(
+                lambda models: {}, lambda models, state, round: _mix(models, state), rowwise=True
+            ),
         ),
     )
 

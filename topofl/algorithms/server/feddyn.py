@@ -95,4 +95,4 @@ def _server(alpha: float, participants: Participation) -> Phase:
         models.flat.copy_(x.copy_(models.flat[:1] - h / alpha).expand_as(models.flat))
         return state
 
-    return Phase(init, apply, {"alpha": alpha, **average.settings})
+    return Phase(init, apply, {"alpha": alpha, **average.settings}, rowwise=True)

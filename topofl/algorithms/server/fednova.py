@@ -106,7 +106,10 @@ def _counting(training: Training, momentum: float, participants: Participation) 
         return state
 
     return Phase(
-        init, apply, training.settings | {"participation": participation_name(participants)}
+        init,
+        apply,
+        training.settings | {"participation": participation_name(participants)},
+        rowwise=True,
     )
 
 
@@ -136,4 +139,5 @@ def _server(participants: Participation) -> Phase:
         lambda models: {"server": models.start},
         apply,
         {"weights": "data", "participation": participation_name(participants)},
+        rowwise=True,
     )

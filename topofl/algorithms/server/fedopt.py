@@ -241,4 +241,4 @@ def _server(
         models.flat.copy_(state["server"].expand_as(models.flat))
         return state
 
-    return Phase(init, apply, {"server_lr": lr, **settings, **average.settings})
+    return Phase(init, apply, {"server_lr": lr, **settings, **average.settings}, rowwise=True)

@@ -98,7 +98,10 @@ def _corrected(training: Training, participants: Participation) -> Phase:
         return state
 
     return Phase(
-        init, apply, training.settings | {"participation": participation_name(participants)}
+        init,
+        apply,
+        training.settings | {"participation": participation_name(participants)},
+        rowwise=True,
     )
 
 
@@ -120,4 +123,5 @@ def _server(participants: Participation) -> Phase:
         lambda models: {},
         apply,
         {"weights": "equal", "participation": participation_name(participants)},
+        rowwise=True,
     )

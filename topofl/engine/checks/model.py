@@ -1,5 +1,6 @@
-"""Checks of models: outputs, use of parameters, buffers, randomness and batched execution."""
+"""Checks of models: parts, outputs, use of parameters, buffers, randomness, batched execution."""
 
+import copy
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,7 +10,113 @@ from torch import Tensor, nn
 from topofl._support.seeding import NoGeneratorError, seeded_torch
 from topofl.engine.train.forward import is_linear, stacked_forward
 
-__all__ = ["check_batched", "check_output"]
+__all__ = ["check_batched", "check_model", "check_output"]
+
+
+def check_model(model: object) -> nn.Module:
+    """Return a copy of `model`, or raise if the engine cannot train it.
+
+    Raises
+    ------
+    TypeError
+        If it is not an ``nn.Module``, or cannot be copied.
+    ValueError
+        If it has no parameters, or parameters that are frozen, uninitialized, complex or of several
+        dtypes; if it has layers with running statistics or dropout, or wraps another model.
+
+    Examples
+    --------
+    >>> check_model(nn.Linear(2, 3))
+    Linear(in_features=2, out_features=3, bias=True)
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            "`model` must be an nn.Module such as models.logistic_regression(), got "
+            f"{type(model).__name__}"
+        )
+    for name, module in model.named_modules():
+        if reason := _reason_against(module):
+            raise ValueError(
+                f"`model` must not contain {type(module).__name__} (layer {name!r}): it {reason}"
+            )
+    _check_parameters(dict(model.named_parameters()))
+    try:
+        return copy.deepcopy(model)
+    except (TypeError, RuntimeError) as error:  # for example, a generator or a lock in the model
+        raise TypeError(
+            f"`model` must be a module that copy.deepcopy can copy, got {model!r:.50}: {error}"
+        ) from error
+
+
+def _check_parameters(parameters: dict[str, nn.Parameter]) -> None:
+    if not parameters:
+        raise ValueError("`model` must have parameters to train, got none")
+    for name, p in parameters.items():
+        if nn.parameter.is_lazy(p) or p.is_meta:
+            raise ValueError(
+                f"`model` must have values in all its parameters, {name!r} has none yet; apply a "
+                "lazy model to an example first, or move a model off the meta device by to_empty"
+            )
+        if p.is_complex():
+            raise ValueError(
+                f"`model` must have real parameters, {name!r} is of {p.dtype}; store its real and "
+                "imaginary parts as two parameters"
+            )
+        if not p.requires_grad:
+            raise ValueError(
+                f"`model` must train all its parameters, {name!r} has requires_grad=False; make it "
+                "a buffer"
+            )
+    if len({p.dtype for p in parameters.values()}) > 1:
+        kinds = ", ".join(sorted({str(p.dtype) for p in parameters.values()}))
+        raise ValueError(
+            f"`model` must have parameters of one dtype, got {kinds}; convert it, e.g. "
+            "model.float()"
+        )
+
+
+def _reason_against(module: nn.Module) -> str:
+    """Return why the engine cannot train a layer, or an empty string."""
+    if _draws_numbers(module):
+        return (
+            "draws random numbers of its own, so runs could not be repeated; "
+            "set its dropout to 0, or remove it"
+        )
+    if isinstance(module, nn.modules.batchnorm._BatchNorm) and not module.track_running_stats:
+        return (
+            "normalizes each example by the others in its minibatch; "
+            "use models.with_group_norm(model)"
+        )
+    if isinstance(module, nn.modules.batchnorm._BatchNorm) or getattr(
+        module, "track_running_stats", False
+    ):
+        return (
+            "keeps running statistics, neither averaged nor personal; "
+            "use models.with_group_norm(model)"
+        )
+    if isinstance(
+        module, torch.jit.ScriptModule | nn.DataParallel | nn.parallel.DistributedDataParallel
+    ):
+        return "wraps another model; pass that one instead"
+    computed = [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, Tensor) and value.grad_fn is not None
+    ]
+    if computed:
+        return (
+            f"holds a computed tensor ({computed[0]!r}); "
+            "use torch.nn.utils.parametrizations, not torch.nn.utils"
+        )
+    return ""
+
+
+def _draws_numbers(module: nn.Module) -> bool:
+    if isinstance(module, nn.RReLU):
+        return module.lower < module.upper
+    if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
+        return module.dropout > 0
+    return isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
 
 
 def check_output(module: nn.Module, inputs: Tensor, n_classes: int | None) -> None:

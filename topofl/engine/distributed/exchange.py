@@ -1,6 +1,5 @@
 """Exchanges between ranks: rows that a mixing matrix needs, and reductions for means."""
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from topofl._matrices import digest_of
 from topofl.engine.distributed.ranks import Ranks
 from topofl.engine.mixer import (
     COLUMNS,
@@ -42,16 +42,14 @@ class Halo:
         For each sending rank, the number of its rows.
     nodes
         (h,) nodes of the received rows, in the order in which they are received.
+    width
+        Number of columns that are exchanged at a time, the same on all ranks.
     """
 
     outgoing: Sequence[tuple[int, Tensor]]
     incoming: Sequence[tuple[int, int]]
     nodes: np.ndarray
-
-    def block_width(self) -> int:
-        """Return how many columns are exchanged at a time."""
-        rows = len(self.nodes) + sum(len(rows) for _, rows in self.outgoing)
-        return max(1, SENT // max(1, rows))
+    width: int
 
     def begin(self, ranks: Ranks, values: Tensor) -> tuple[Tensor, Sequence[Any]]:
         """Begin to exchange rows of values (k, c); return the received ones and the requests.
@@ -83,31 +81,31 @@ def halo_of(weights: MixingMatrix, ranks: Ranks) -> Halo:
         If ranks have different matrices, for example from random numbers of their own.
     """
     _check_same_on_all_ranks(weights, ranks)
+    rank, n = ranks.rank, ranks.n
     entries = weights.weights.tocoo()
-    reader, holder = ranks.owner[entries.row], ranks.owner[entries.col]
-    crosses = (reader != holder) & (entries.data != 0)
-    received = np.unique(entries.col[crosses & (reader == ranks.rank)])
+    crosses = (ranks.owner[entries.row] != ranks.owner[entries.col]) & (entries.data != 0)
+    pairs = np.unique(ranks.owner[entries.row[crosses]] * n + entries.col[crosses])
+    reader, nodes = np.divmod(pairs, n)  # each pair is a row that travels
+    holder = ranks.owner[nodes]
+    received = nodes[reader == rank]
     received = received[np.lexsort((received, ranks.owner[received]))]
-    incoming = [(peer, int(count)) for peer, count in enumerate(_counts(ranks, received)) if count]
-    outgoing = []
-    for peer in range(ranks.size):
-        nodes = np.unique(entries.col[crosses & (holder == ranks.rank) & (reader == peer)])
-        if len(nodes):
-            rows = torch.from_numpy(ranks.row_of[nodes]).to(ranks.device)
-            outgoing.append((peer, rows))
-    return Halo(outgoing, incoming, received)
-
-
-def _counts(ranks: Ranks, nodes: np.ndarray) -> np.ndarray:
-    return np.bincount(ranks.owner[nodes], minlength=ranks.size)
+    counts = np.bincount(ranks.owner[received], minlength=ranks.size)
+    sent = [nodes[(holder == rank) & (reader == peer)] for peer in range(ranks.size)]
+    most = max(np.bincount(np.append(reader, holder), minlength=1))
+    return Halo(
+        [
+            (peer, torch.from_numpy(ranks.row_of[rows]).to(ranks.device))
+            for peer, rows in enumerate(sent)
+            if len(rows)
+        ],
+        [(peer, int(count)) for peer, count in enumerate(counts) if count],
+        received,
+        max(1, SENT // max(1, int(most))),
+    )
 
 
 def _check_same_on_all_ranks(weights: MixingMatrix, ranks: Ranks) -> None:
-    matrix = weights.weights
-    digest = hashlib.sha256()
-    for part in (matrix.data, matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)):
-        digest.update(np.ascontiguousarray(part).data)
-    found = ranks.numbers([int.from_bytes(digest.digest()[:6], "big")])
+    found = ranks.numbers([int.from_bytes(digest_of(weights)[:6], "big")])
     if (found != found[0]).any():
         raise RuntimeError(
             f"ranks have different mixing matrices {weights.name!r}: a weight rule, a policy or a "
@@ -123,14 +121,14 @@ def rank_mixer(weights: MixingMatrix, ranks: Ranks, dtype: torch.dtype) -> Calla
     """
     labels = component_means(weights)
     halo = halo_of(weights, ranks)
-    if labels is not None and not (len(halo.nodes) == 0 and not halo.outgoing):
-        return _mean_of_groups(labels, ranks, dtype)
+    if labels is not None and (cut := _cut_groups(labels, ranks)):
+        return _mean_of_groups(labels, cut, ranks, dtype)
     own = weights.weights[ranks.nodes]
     local = product_with(own[:, ranks.nodes], ranks.device, dtype)
     remote = product_with(own[:, halo.nodes], ranks.device, dtype)
 
     def mix(values: Tensor) -> None:
-        for block in values.split(halo.block_width(), dim=1):
+        for block in values.split(halo.width, dim=1):
             received, requests = halo.begin(ranks, block)
             for some in _cached_blocks(block):
                 some.copy_(local(some))
@@ -176,14 +174,22 @@ def _bags(matrix: sparse.csr_array) -> Product:
     )
 
 
+def _cut_groups(labels: np.ndarray, ranks: Ranks) -> list[int]:
+    """Return the groups with nodes on several ranks, the same on all ranks."""
+    pairs = np.unique(np.stack([labels, ranks.owner]), axis=1)
+    return np.flatnonzero(np.bincount(pairs[0]) > 1).tolist()
+
+
 def _mean_of_groups(
-    labels: np.ndarray, ranks: Ranks, dtype: torch.dtype
+    labels: np.ndarray, cut: Sequence[int], ranks: Ranks, dtype: torch.dtype
 ) -> Callable[[Tensor], None]:
-    """Return the function that replaces rows by the means of their groups, by a reduction."""
+    """Return the function that replaces rows by the means of their groups.
+
+    Sums of the groups in `cut`, which have nodes on several ranks, are reduced.
+    """
     share = 1 / torch.from_numpy(np.bincount(labels)).to(ranks.device, dtype)[:, None]
     own = labels[ranks.nodes]
     groups = torch.from_numpy(own).to(ranks.device, torch.int64)
-    cut = [k for k in range(len(share)) if len(set(ranks.owner[labels == k])) > 1]
     reduced = torch.tensor(cut, dtype=torch.int64, device=ranks.device)
 
     def mean(values: Tensor) -> None:

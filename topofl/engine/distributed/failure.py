@@ -1,7 +1,6 @@
 """Failures of ranks: processes that ended, or do not respond."""
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -9,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, TypeVar
+
+from topofl._support.torchrun import torchrun_holds_store
 
 __all__ = [
     "Link",
@@ -82,19 +83,21 @@ def failed_rank(link: Link, rank: int, done: int, error: Exception) -> RankError
     All ranks that are alive enter their numbers into the store; the first one that notices the
     failure waits a few seconds for the others, and reports those that are missing.
     """
-    what = str(error).partition("\n")[0].lower()
-    slow = "timed out" in what or "timeout" in what
+    what = str(error).partition("\n")[0]
+    slow = "timed out" in what.lower() or "timeout" in what.lower()
     how = f"did not respond within {link.timeout:g} seconds" if slow else "ended"
     how = f"of {link.size} {how} in round {done + 1}"
     reported = _within(3 * REPORTING, lambda: _report(link, rank, how))
-    if reported is not None:
-        return reported
-    # the process that holds the store has failed, and ranks cannot agree on the first
-    if link.knows.is_set():
-        return RankError(f"another rank {how}", reporter=False)
-    if rank and not _held_by_torchrun():
-        return RankError(f"rank 0 {how}", (0,))
-    return RankError(f"another rank {how}")
+    if reported is None:
+        # the process that holds the store has failed, and ranks cannot agree on the first
+        if link.knows.is_set():
+            return RankError(f"another rank {how}", reporter=False)
+        if rank and not torchrun_holds_store():
+            return RankError(f"rank 0 {how}", (0,))
+        reported = RankError(f"another rank {how}")
+    if reported.reporter and not reported.missing:  # all ranks are alive, or nobody knows
+        return RankError(f"{reported}: {what}")
+    return reported
 
 
 def _report(link: Link, rank: int, how: str) -> RankError:
@@ -117,14 +120,9 @@ def _report(link: Link, rank: int, how: str) -> RankError:
     missing = tuple(sorted(set(range(link.size)) - present))
     if first:
         store.set("report", json.dumps(missing))
-        if rank == 0 and not _held_by_torchrun():  # the store ends with this process
+        if rank == 0 and not torchrun_holds_store():  # the store ends with this process
             time.sleep(2 * ANSWERING)
     return RankError(f"{_named(missing)} {how}", missing, reporter=first)
-
-
-def _held_by_torchrun() -> bool:
-    """Whether the store is in the process of torchrun, and not in that of rank 0."""
-    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def _within(seconds: float, function: Callable[[], T]) -> T | None:
@@ -160,11 +158,14 @@ def answering(link: Link, rank: int) -> Iterator[None]:
                     link.knows.set()
                     return
 
-    Thread(target=answer, daemon=True).start()
+    thread = Thread(target=answer, daemon=True)
+    thread.start()
     try:
         yield
     finally:
         over.set()
+        # Python ends the process by std::terminate if it exits while a thread returns from a store
+        thread.join(REPORTING)
 
 
 @contextmanager

@@ -17,11 +17,11 @@ NUMBERS = 2**20
 def distance_of_ranks(models: Tensor, ranks: Ranks) -> float:
     """Return the consensus distance of models (k, d) on each rank; see ``consensus_distance``."""
     counts = ranks.numbers([len(models)])
-    n = int(counts.sum())
+    n, most = int(counts.sum()), int(counts.max())
     first = models[:1].double() if len(models) else models.new_zeros(1, models.shape[1]).double()
     origin = ranks.of_first(first.cpu()).to(models.device)
     squares = torch.zeros((), dtype=torch.float64, device=models.device)
-    width = max(1, NUMBERS // max(1, len(models)))
+    width = max(1, NUMBERS // max(1, most))  # the same on all ranks, which sum each block
     for start in range(0, models.shape[1], width):
         part = slice(start, start + width)
         apart = models[:, part].double() - origin[:, part]

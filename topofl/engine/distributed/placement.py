@@ -7,6 +7,8 @@ import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import eigsh
 
+from topofl._support.vectors import laplacian, start_vector
+from topofl.metrics._rounds import node_groups
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["cut_edges", "place"]
@@ -55,7 +57,7 @@ def place(
     edges = _symmetric_edges(graphs)
     candidates = {"consecutive nodes": _cut_in_order(np.arange(n), np.ones(n), size)}
     candidates["spectral bisection"] = _bisected(edges, np.ones(n), size)
-    groups = graphs.groups if isinstance(graphs, Topology) else ()
+    groups = node_groups(graphs)
     if len(groups) >= size and sum(map(len, groups)) == n:
         candidates["groups"] = _by_groups(edges, groups, size)
     cuts = {name: cut_edges(edges, owner) for name, owner in candidates.items()}
@@ -149,14 +151,12 @@ def _spectral_order(edges: sparse.csr_array) -> np.ndarray:
     n = edges.shape[0]
     if n < 3:
         return np.arange(n)
-    laplacian = sparse.csgraph.laplacian(edges.astype(float))
+    matrix = laplacian(edges.astype(float))
     if n <= DENSE:
-        fiedler = np.linalg.eigh(laplacian.toarray())[1][:, 1]
+        fiedler = np.linalg.eigh(matrix.toarray())[1][:, 1]
     else:
-        start = np.cos(np.arange(n) + 1.0)  # not orthogonal to the vector, and always the same
-        shifted = laplacian + 1e-6 * sparse.eye_array(n)
         try:
-            fiedler = eigsh(shifted.tocsc(), k=2, sigma=0, v0=start)[1][:, 1]
+            fiedler = eigsh(matrix.tocsc(), k=2, sigma=-1e-6, v0=start_vector(n))[1][:, 1]
         except RuntimeError:  # the iteration did not converge
             return np.arange(n)
     return np.lexsort((np.arange(n), np.round(fiedler, 9)))

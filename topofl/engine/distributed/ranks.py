@@ -1,7 +1,8 @@
 """The ranks of a distributed run: which nodes each process holds, and collective operations."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -37,11 +38,14 @@ class Traffic:
         Seconds in exchanges with other ranks, without local work that overlaps them.
     round
         Number of completed rounds, for error messages.
+    alone
+        Whether other ranks do not communicate now, as during callbacks.
     """
 
     bytes: int = 0
     seconds: float = 0.0
     round: int = 0
+    alone: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,8 +231,23 @@ class Ranks:
         """Count what is sent from round t on."""
         self.traffic.bytes, self.traffic.seconds, self.traffic.round = 0, 0.0, t
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let communication raise ``RuntimeError``, since rank 0 alone executes the block."""
+        self.traffic.alone = True
+        try:
+            yield
+        finally:
+            self.traffic.alone = False
+
     def call(self, function: Callable[[], T]) -> T:
         """Call a function that communicates; raise ``RankError`` if another rank fails."""
+        if self.traffic.alone:
+            raise RuntimeError(
+                "the models of all nodes must not be gathered in a callback, which rank 0 alone "
+                "calls; use its own rows, those of `event.models.nodes`, or a stage of the "
+                "evaluation, Evaluation(also=...)"
+            )
         began = time.perf_counter()
         try:
             return function()

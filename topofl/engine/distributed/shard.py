@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from topofl.algorithms.contract.phase import Phase
+from topofl.algorithms.contract.phase import Algorithm, Phase, on_all_models
 from topofl.algorithms.contract.round import State
 from topofl.data import Dataset, Partition
 from topofl.engine.distributed.ranks import Ranks
@@ -16,7 +16,7 @@ from topofl.engine.evaluate.scores import Evaluated
 from topofl.engine.population import Layout, Population
 from topofl.topology import Topology
 
-__all__ = ["Shard", "losses_of_all", "own_part", "shard_of", "sharded_names"]
+__all__ = ["Shard", "divided", "losses_of_all", "own_part", "shard_of", "sharded_names"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +95,17 @@ def _subset(dataset: Dataset, kept: np.ndarray) -> Dataset:
         np.arange(len(kept)), none, none, mean=dataset.mean, std=dataset.std,
         targets=None if dataset.targets is None else some(dataset.targets),
     )  # fmt: skip
+
+
+def divided(algorithm: Algorithm) -> Algorithm:
+    """Return an algorithm whose phases can be given the rows of a rank."""
+    phases = {name: _divided(phase) for name, phase in algorithm.phases.items()}
+    tuned = None if algorithm.fine_tune is None else _divided(algorithm.fine_tune)
+    return replace(algorithm, phases=phases, fine_tune=tuned)
+
+
+def _divided(phase: Phase) -> Phase:
+    return phase if phase.rowwise else on_all_models(phase)
 
 
 @dataclass(frozen=True, eq=False)

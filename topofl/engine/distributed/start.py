@@ -4,7 +4,7 @@ import atexit
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
+from topofl._support.torchrun import local_process_number, process_count
 from topofl.engine.distributed.failure import (
     Link,
     RankError,
@@ -24,7 +25,7 @@ from topofl.engine.distributed.placement import place
 from topofl.engine.distributed.ranks import Ranks
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["IdleRank", "Joined", "joined_ranks", "joined_store", "local_device", "process_number"]
+__all__ = ["IdleRank", "Joined", "joined_ranks", "joined_store", "local_device"]
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Environment variables that torchrun sets."""
@@ -56,12 +57,12 @@ class IdleRank:
                 if self.link.store.check(["error"]) or self.link.store.check(["reports"]):
                     raise RankError("the other ranks failed", reporter=False)
                 time.sleep(0.1)
+            box = [None]
+            dist.broadcast_object_list(box, src=0)
+        except RankError:
+            raise
         except RuntimeError as error:
-            if isinstance(error, RankError):
-                raise
             raise RankError("the other ranks ended", reporter=False) from error
-        box = [None]
-        dist.broadcast_object_list(box, src=0)
         return box[0]
 
 
@@ -101,23 +102,11 @@ class Joined:
         }
 
 
-def process_number() -> int | None:
-    """Return the number of this process if it was started by torchrun, and otherwise None.
-
-    Examples
-    --------
-    >>> process_number() is None
-    True
-    """
-    rank = os.environ.get("RANK")
-    return int(rank) if rank is not None and "WORLD_SIZE" in os.environ else None
-
-
 def local_device(device: torch.device) -> torch.device:
     """Return the device of this process: of several GPUs, the one of its number on the machine."""
     if device.type != "cuda" or device.index is not None:
         return device
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("cuda", local_process_number())
 
 
 @contextmanager
@@ -148,7 +137,7 @@ def joined_ranks(
     RankError
         If another process fails.
     """
-    _initialize(device, timeout)
+    _initialize(device)
     rank, processes = dist.get_rank(), dist.get_world_size()
     number = next(_RUNS)
     store = PrefixStore(f"topofl/{number}", _store_of_all())
@@ -167,8 +156,10 @@ def joined_ranks(
     except BaseException as error:
         report_own_error(link, rank, error)
         raise
-    if rank < size:
-        dist.destroy_process_group(group)
+    finally:
+        if rank < size:
+            with suppress(RuntimeError):  # of a group whose other ranks have ended
+                dist.destroy_process_group(group)
 
 
 def joined_store() -> Any:
@@ -178,9 +169,11 @@ def joined_store() -> Any:
     ------
     ValueError
         If the process was not started by torchrun.
+    RankError
+        If not all processes start.
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    _initialize(local_device(device), FIRST_TIMEOUT)
+    own = local_device(torch.device("cuda"))
+    _initialize(own if (own.index or 0) < torch.cuda.device_count() else torch.device("cpu"))
     return _store_of_all()
 
 
@@ -189,7 +182,7 @@ def _store_of_all() -> Any:
     return everyone.get_group_store()
 
 
-def _initialize(device: torch.device, timeout: float) -> None:
+def _initialize(device: torch.device) -> None:
     """Initialize the process group of all processes, unless it is."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -202,7 +195,11 @@ def _initialize(device: torch.device, timeout: float) -> None:
             "torchrun --nproc-per-node 2 script.py"
         )
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    try:
+        dist.init_process_group(backend, timeout=timedelta(seconds=FIRST_TIMEOUT))
+    except dist.DistError as error:
+        what = str(error).partition("\n")[0]
+        raise RankError(f"the {process_count()} processes did not start: {what}") from error
     atexit.register(_destroy)
 
 

@@ -64,9 +64,14 @@ class Trace:
         return self._uses("peers")
 
     @property
+    def uses_server(self) -> bool:
+        """Whether nodes send anything to a server."""
+        return self._uses("server")
+
+    @property
     def is_served(self) -> bool:
         """Whether nodes communicate through a server only."""
-        return self._uses("server") and not self.needs_topology and not self.chooses
+        return self.uses_server and not self.needs_topology and not self.chooses
 
     @cached_property
     def pushes(self) -> bool:

@@ -49,7 +49,7 @@ def fingerprint(setup: Setup, run_state: RunState) -> dict[str, Any]:
         **{
             f"{name}.{key}": code
             for name, phase in algorithm.phases.items()
-            for key, code in _digest_code(*phase).items()
+            for key, code in _digest_code(phase.init, phase.apply, phase.settings).items()
         },
         **{
             f"{phase}.steps": _describe_steps(some[0].training)

@@ -10,6 +10,7 @@ from typing import Any
 
 from topofl._support.text import printable
 from topofl.callbacks import Event
+from topofl.engine.distributed.failure import RankError
 from topofl.engine.distributed.ranks import Ranks
 from topofl.engine.store.checkpoint import newest_round
 from topofl.engine.store.interrupt import Interrupted, StopRequest
@@ -95,18 +96,35 @@ class CheckpointSchedule:
         try:
             yield
         except Exception:
-            if self.ranks is None:  # an error of one rank is not known to the others
-                self._write_if_due(done)
+            self._agree(failed=True)
+            self._write_if_due(done)
             raise
-        if self.ranks is not None and self.folder is not None:
-            self.request.made = self.ranks.any(self.request.made)
+        if self._agree(failed=False):
+            self._write_if_due(done)
+            raise RankError("a callback of rank 0 raised an error", reporter=False)
         written = self._write_if_due(done)
         if written is not None:
             self.emit(written)
         if self.request.made and self.folder is not None:
-            stopped = Interrupted(done, self.rounds, self.folder, newest_round(self.folder))
+            stopped = Interrupted(done, self.rounds, self.folder, self._newest_round())
             self.emit(Event("interrupt", done, {"message": str(stopped)}))
             raise stopped
+
+    def _agree(self, failed: bool) -> bool:
+        """Return whether a rank failed in this round; all stop if one is requested to stop."""
+        if self.ranks is None or self.folder is None:
+            return False
+        flags = self.ranks.numbers([float(self.request.made), float(failed)])
+        self.request.made = bool(flags[:, 0].any())
+        return bool(flags[:, 1].any())
+
+    def _newest_round(self) -> int | None:
+        """Return the round of the newest checkpoint, which rank 0 has written."""
+        if self.folder is None or (self.ranks is not None and not self.ranks.is_first):
+            newest = None
+        else:
+            newest = newest_round(self.folder)
+        return newest if self.ranks is None else self.ranks.of_first(newest)
 
     def _is_due(self, done: int) -> bool:
         if self.folder is None:

@@ -17,6 +17,11 @@ NUMBERS = 2**18
 class Summing(Protocol):
     """The ranks of a distributed run, which sum tensors."""
 
+    @property
+    def device(self) -> torch.device:
+        """Device of this rank."""
+        ...
+
     def objects(self, own: T) -> list[T]:
         """Return the objects of all ranks."""
         ...
@@ -65,16 +70,12 @@ class GradientStatistics:
 
     def add_ranks(self, ranks: Summing) -> None:
         """Add the observations of the other ranks of a distributed run."""
-        shapes = next(
-            filter(None, ranks.objects([(s.shape, str(s.device)) for s in self._sums])), None
-        )
+        shapes = next(filter(None, ranks.objects([s.shape for s in self._sums])), None)
         if shapes is None:
             return
         if self._squares is None:
-            self._sums = [
-                torch.zeros(shape, dtype=torch.float64, device=device) for shape, device in shapes
-            ]
-            self._squares = torch.zeros((), dtype=torch.float64, device=self._sums[0].device)
+            self._squares = torch.zeros((), dtype=torch.float64, device=ranks.device)
+            self._sums = [self._squares.new_zeros(shape) for shape in shapes]
         self._squares = ranks.sum_(self._squares.clone())
         self._sums = [ranks.sum_(total.contiguous()) for total in self._sums]
 

@@ -6,19 +6,19 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from topofl._support.calls import evaluate_call
+from topofl._support.calls import as_instance
 from topofl._support.check import (
     NODES_LIMIT,
     as_array,
+    as_table,
+    check_amounts,
     check_choice,
     check_indices,
     check_int,
     check_nonnegative,
     check_positive,
-    did_you_mean,
-    shown,
 )
-from topofl.clocks import Times, as_times, exponential, lognormal
+from topofl.clocks import DISTRIBUTIONS, Times, as_times
 from topofl.metrics.seconds.regions import azure_latency
 
 __all__ = ["AnyHardware", "Hardware", "as_hardware"]
@@ -57,7 +57,9 @@ class Hardware:
         (n,) the machine of each node, from 0; None: every node is a machine of its own. Nodes of a
         machine share its link and its processors, and exchange models with each other in no time.
     processors
-        Number of nodes that a machine trains at a time, which is at least 1.
+        Number of processors of each machine, at least 1. Each trains one node at a time, and nodes
+        may move between them, so that a machine trains for as long as all its nodes would on
+        average over its processors, or as its slowest node, if that is longer.
     copies
         ``"node"``: a model crosses the link once for every node that receives it. ``"machine"``:
         once for every other machine on which a node receives it.
@@ -76,7 +78,8 @@ class Hardware:
     Latency, overhead and gap per byte are those of LogGP (Alexandrov, Ionescu, Schauser and
     Scheiman, 1995). That concurrent messages share a machine's link, up and down, is equation 3 of
     Marfoq, Xu, Neglia and Vidal, "Throughput-optimal topology design for cross-silo federated
-    learning" (2020).
+    learning" (2020). Training on several processors takes as long as the preemptive schedule of
+    McNaughton, "Scheduling with deadlines and loss functions" (1959).
 
     Examples
     --------
@@ -102,7 +105,7 @@ class Hardware:
     server_bandwidth: float | None = None
 
     def __post_init__(self) -> None:
-        compute = None if self.compute is None else as_times("compute", self.compute)
+        compute = None if self.compute is None else as_times("compute", self.compute, of_steps=True)
         found: dict[str, Any] = {
             "compute": compute,
             "latency": _table("latency", self.latency, ndim=2, positive=False),
@@ -184,34 +187,9 @@ def as_hardware(hardware: AnyHardware) -> Hardware:
     >>> as_hardware("Hardware(compute=lognormal(0.1, sigma=0.5), latency=azure_latency())")
     Hardware(compute=lognormal(0.1, sigma=0.5), latency=table(10, 10))
     """
-    if isinstance(hardware, str):
-        hardware = evaluate_call("hardware", hardware, _FUNCTIONS, _EXAMPLE)
-    if isinstance(hardware, Mapping):
-        names = [one.name for one in fields(Hardware)]
-        if unknown := [key for key in hardware if key not in names]:
-            raise ValueError(
-                f"`hardware` must only have the keys {', '.join(names)}, got {shown(unknown[0])}"
-                f"{did_you_mean(unknown[0], names)}"
-            )
-        if "compute" not in hardware:
-            raise ValueError(
-                "`hardware` must have the key compute, the seconds per local step, got none; "
-                "for example {'compute': 0.1}"
-            )
-        return Hardware(**hardware)
-    if not isinstance(hardware, Hardware):
-        raise TypeError(f"`hardware` must be a Hardware such as {_EXAMPLE}, got {shown(hardware)}")
-    return hardware
-
-
-_EXAMPLE = "Hardware(compute=0.1, latency=0.01, bandwidth=1e6)"
-_FUNCTIONS = {
-    "Hardware": Hardware,
-    "exponential": exponential,
-    "lognormal": lognormal,
-    "azure_latency": azure_latency,
-}
-"""Functions that text can call."""
+    functions = DISTRIBUTIONS | {"Hardware": Hardware, "azure_latency": azure_latency}
+    example = "Hardware(compute=0.1, latency=0.01, bandwidth=1e6)"
+    return as_instance("hardware", hardware, Hardware, functions, example)
 
 
 def _or_number(value: Any) -> Any:
@@ -222,21 +200,22 @@ def _table(name: str, value: Any, *, ndim: int, positive: bool) -> Any:
     """Return a number, a read-only table of `ndim` dimensions, or None, after checks."""
     if value is None and positive:
         return None
-    number = check_positive if positive else check_nonnegative
-    if isinstance(value, str) or not hasattr(value, "__len__"):
-        return number(name, value)
-    table = as_array(name, value, np.float64).copy()
+    table = as_table(name, value)
     if table.ndim == 0:
-        return number(name, float(table))
+        return (check_positive if positive else check_nonnegative)(name, float(table))
     if table.ndim != ndim or len(set(table.shape)) > 1 or not table.size:
         shape = "one per machine, shape (m,)" if ndim == 1 else "one per pair, shape (m, m)"
         raise ValueError(f"`{name}` must be one number or {shape}, got shape {table.shape}")
-    off = ~np.eye(len(table), dtype=bool) if ndim == 2 else np.ones(len(table), dtype=bool)
-    bad = off & (~np.isfinite(table) | (table <= 0 if positive else table < 0))
-    if bad.any():
-        bound = "above 0" if positive else "of at least 0"
-        raise ValueError(f"`{name}` must be finite numbers {bound}, got {table[bad][0]:g}")
-    table.setflags(write=False)
+    unlimited = "give a large number where nothing limits messages"
+    check_amounts(
+        name,
+        table,
+        positive=positive,
+        what="numbers",
+        place="machine",
+        has_diagonal=False,
+        remedy=unlimited if positive else "give 0 where no messages travel",
+    )
     return table
 
 

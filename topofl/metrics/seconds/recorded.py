@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl.mixing import MixingMatrix
+from topofl.topology import TopologyError
 
 __all__ = [
     "Recorded",
@@ -58,35 +59,43 @@ def recorded_messages(history: Any, t: int) -> Recorded:
 
     Raises
     ------
-    ValueError
-        If the run is asynchronous, or messages went along other links than those of the round's
-        mixing matrix, which a History does not record.
+    TopologyError
+        If messages went along other links than those of the round's mixing matrix, which a History
+        does not record.
     """
     n = history.node_loss.shape[1]
     messages, nbytes = int(history.rounds["messages"][t]), float(history.rounds["bytes"][t])
     if messages == 0:
         return Recorded(sparse.csr_array((n, n)), False, 1, 0.0)
     matrix: MixingMatrix = history.mixing(t)
-    size = nbytes / messages
-    to_server = 2 * len(np.unique(matrix.weights.indices))
-    relayed = int(history.rounds["busiest_messages"][t]) == messages
-    if relayed and messages % to_server == 0 and _has_equal_rows(matrix):
-        return Recorded(matrix.weights, True, messages // to_server, size)
-    if matrix.n_messages == 0 or messages % matrix.n_messages:
-        raise ValueError(
+    server = _has_server(history)
+    if server:  # it sends and receives every message
+        per_exchange = busiest = 2 * len(np.unique(matrix.weights.indices))
+    else:
+        per_exchange = matrix.n_messages
+        busiest = int((matrix.in_messages + matrix.out_messages).max())
+    exchanges = messages // max(per_exchange, 1)
+    expected = (exchanges * per_exchange, exchanges * busiest)
+    if expected != (messages, int(history.rounds["busiest_messages"][t])):
+        raise TopologyError(
             f"`x` must have recorded the links of its messages, got {messages} messages in round "
-            f"{t} over {matrix.n_messages} links of its mixing matrix, so some went along other "
-            "links; run algorithms.timed(algorithm, clock) for its seconds"
+            f"{t} over {per_exchange} links of its {'server' if server else 'mixing matrix'}, so "
+            "some went along other links; run algorithms.timed(algorithm, clock) for its seconds"
         )
-    return Recorded(matrix.weights, False, messages // matrix.n_messages, size)
+    return Recorded(matrix.weights, server, exchanges, nbytes / messages)
+
+
+def _has_server(history: Any) -> bool:
+    """Return whether nodes send to a server; older runs have recorded it in the graph's name."""
+    return bool(history.meta.get("server", history.meta.get("topology") == "a server"))
 
 
 def check_synchronous(history: Any) -> None:
-    """Raise ``ValueError`` if a run has a clock of its own."""
+    """Raise ``TopologyError`` if a run has a clock of its own."""
     of_this_function = "hardware" in history.meta
     of_timed = "clock" in history.meta.get("settings", {})
     if "simulated_seconds" in history.rounds and not (of_this_function or of_timed):
-        raise ValueError(
+        raise TopologyError(
             f"`x` must be a synchronous run, got one of {history.meta.get('algorithm')}, which has "
             "simulated seconds of its own; set its `clock` instead"
         )
@@ -98,12 +107,3 @@ def recorded_steps(history: Any, t: int) -> np.ndarray:
     if not trained.any():
         trained[:] = True
     return trained * (float(history.rounds["steps"][t]) / trained.sum())
-
-
-def _has_equal_rows(matrix: MixingMatrix) -> bool:
-    weights = matrix.weights
-    width = weights.nnz // matrix.n
-    if not (np.diff(weights.indptr) == width).all():
-        return False
-    columns, values = weights.indices.reshape(-1, width), weights.data.reshape(-1, width)
-    return bool((columns == columns[0]).all() and (values == values[0]).all())

@@ -19,25 +19,22 @@ from topofl.metrics.seconds.hardware import AnyHardware, Hardware, as_hardware
 from topofl.metrics.seconds.recorded import is_history, run_label
 from topofl.metrics.seconds.timing import Rounds, timing_of
 from topofl.mixing import MixingMatrix, MixingSequence
-from topofl.topology import TopologyError, graph_of
+from topofl.topology import graph_of
 
 __all__ = ["RoundTime", "round_time"]
 
 
 def _of_entry(entry: Entry) -> "RoundTime":
     """Return the times of a row of the table, of its run or else of its matrices."""
-    try:
-        if entry.history is not None:
-            return round_time(entry.history, hardware=entry.hardware, seed=entry.seed)
-        return round_time(
-            entry.rounds,
-            hardware=entry.hardware,
-            n_parameters=entry.n_parameters,
-            rounds=None if entry.rounds.period else entry.horizon,
-            seed=entry.seed,
-        )
-    except ValueError as error:  # such as a run whose links are not recorded
-        raise TopologyError(str(error)) from error
+    if entry.history is not None:
+        return round_time(entry.history, hardware=entry.hardware, seed=entry.seed)
+    return round_time(
+        entry.rounds,
+        hardware=entry.hardware,
+        n_parameters=entry.n_parameters,
+        rounds=None if entry.rounds.period else entry.horizon,
+        seed=entry.seed,
+    )
 
 
 COLUMNS = (
@@ -183,15 +180,15 @@ def round_time(
         Exchanges per round, one after the other, at most 1,000 (default 1). A History has its
         messages.
     waiting
-        ``"all"``: a round ends, for all nodes, when the slowest node has its messages.
-        ``"neighbors"``: a node begins its next round as soon as it has the messages of its own
-        in-neighbors, so delays travel along the graph; the seconds per round are the cycle time of
-        this max-plus linear system.
+        ``"all"``: after each exchange, all nodes wait until the slowest node has its messages, so
+        rounds end for all nodes at once. ``"neighbors"``: a node begins its next exchange or round
+        as soon as it has the messages of its own in-neighbors, so delays travel along the graph;
+        the seconds per round are the cycle time of this max-plus linear system.
     server
         Whether all nodes send to a server and receive from it, whatever the edges. A History knows.
     rounds
-        Number of rounds to simulate of sequences without a period and of random times (default
-        100).
+        Number of rounds to simulate of sequences without a period and of random times (default:
+        all of a sequence with an end, else 100).
     seed
         Seed of random times, if the expectation has no formula: needed if nodes wait for neighbors,
         with a placement, with a History, and for distributions of your own.
@@ -206,8 +203,10 @@ def round_time(
     ------
     ValueError, TypeError
         If an argument is out of range or of another kind, missing, or recorded by the History; if
-        a table of the hardware does not fit the number of nodes; or if a History does not tell
-        along which links its messages went.
+        a table of the hardware does not fit the number of nodes.
+    TopologyError
+        If a History does not tell along which links its messages went, or is not synchronous; or if
+        the hardware has tables in which a server has no row.
 
     References
     ----------

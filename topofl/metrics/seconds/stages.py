@@ -7,6 +7,7 @@ import scipy.sparse as sparse
 
 from topofl._linalg.cycle_mean import Arcs
 from topofl.metrics.seconds.hardware import Hardware
+from topofl.topology import TopologyError
 
 __all__ = ["Sent", "Stage", "machine_seconds", "server_stages", "stages_of"]
 
@@ -42,7 +43,10 @@ class Stage(NamedTuple):
 
 
 def machine_seconds(hardware: Hardware, nodes: np.ndarray) -> np.ndarray:
-    """Return the seconds (U,) in which machines train, from those of their nodes, (n,)."""
+    """Return the seconds (U,) in which machines train, from those of their nodes, (n,).
+
+    Nodes may move between processors: the shortest preemptive schedule (McNaughton 1959).
+    """
     if hardware.placement is None:
         return nodes
     total = np.zeros(hardware.machines or 1)
@@ -93,7 +97,7 @@ def server_stages(
 
     Raises
     ------
-    ValueError
+    TopologyError
         If `hardware` has tables of pairs of machines, in which a server has no row, or tables of
         bandwidths and no bandwidth of the server.
     """
@@ -120,13 +124,14 @@ def server_stages(
 def _check_server(hardware: Hardware) -> None:
     for name in ("latency", "path_bandwidth"):
         if np.ndim(getattr(hardware, name)):
-            raise ValueError(
+            raise TopologyError(
                 f"`{name}` must be one number with a server, which has no row, got a table; give "
                 "one number, or a star graph whose center is a node"
             )
     if np.ndim(hardware.bandwidth) and hardware.server_bandwidth is None:
-        raise ValueError(
-            "`server_bandwidth` must be given with a server and a table of bandwidths, got None"
+        raise TopologyError(
+            "`server_bandwidth` must be given with a server and a table of bandwidths, got None; "
+            "for example server_bandwidth=1e9"
         )
 
 

@@ -3,11 +3,13 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_ndtr, ndtri
 
 from topofl.clocks import Times
 
 __all__ = ["Slowest", "expected_slowest", "has_closed_form"]
+
+LEAST = -700.0
+"""Logarithm of the smallest probability, in place of that of 0."""
 
 POINTS = 20_000
 """Number of points at which the distribution of the maximum is evaluated."""
@@ -56,17 +58,31 @@ def expected_slowest(times: Times, means: np.ndarray, delays: np.ndarray) -> Slo
     mean, delay = pairs.T
     x = _points(times, mean, delay, len(means))
     log_g = np.zeros(len(x))
-    shares = np.zeros(len(mean))
     for one, count in enumerate(counts):
         log_g += count * _log_cdf(times, x, mean[one], delay[one])
     g = np.exp(log_g)
-    seconds = float(x[0] + np.trapezoid(1 - g, x))
-    middle = (g[1:] + g[:-1]) / 2
-    for one, count in enumerate(counts):
-        log_f = np.maximum(_log_cdf(times, x, mean[one], delay[one]), -700.0)
-        shares[one] = count * float((np.diff(log_f) * middle).sum())
-    shares /= shares.sum()
-    return Slowest(seconds, (shares / counts)[group.reshape(-1)])
+    fixed = (mean == 0) & (delay == x[0])  # these are done at the first point
+    shares = np.where(fixed, g[0] / max(1, counts[fixed].sum()), 0.0)
+    for one in range(len(mean)):
+        shares[one] += _share(_log_cdf(times, x, mean[one], delay[one]), log_g)
+    return Slowest(float(x[0] + np.trapezoid(1 - g, x)), shares[group.reshape(-1)])
+
+
+def _share(log_f: np.ndarray, log_g: np.ndarray) -> float:
+    """Return the probability that one machine is the slowest, and done after the first point.
+
+    Between two points, ``g = prod_u F_u`` grows by ``g sum_u d log F_u``, and the term of a machine
+    is the probability that it is the slowest. We divide the growth in these proportions, which
+    therefore sum to 1.
+
+    Parameters
+    ----------
+    log_f, log_g
+        (P,) logarithms of the distribution functions of its time and of the maximum.
+    """
+    steps, of_all = np.diff(log_f), np.diff(log_g)
+    parts = np.divide(steps, of_all, out=np.zeros_like(steps), where=of_all > 0)
+    return float((np.diff(np.exp(log_g)) * parts).sum())
 
 
 def _points(times: Times, mean: np.ndarray, delay: np.ndarray, n: int) -> np.ndarray:
@@ -84,6 +100,8 @@ def _quantile(times: Times, tail: np.ndarray) -> np.ndarray:
     """Return what a factor exceeds with probability `tail`."""
     if times.name == "exponential":
         return -np.log(tail)
+    from scipy.special import ndtri  # takes long to import
+
     sigma = float(times.settings["sigma"])
     return np.exp(-sigma * ndtri(tail) - sigma**2 / 2)
 
@@ -91,13 +109,14 @@ def _quantile(times: Times, tail: np.ndarray) -> np.ndarray:
 def _log_cdf(times: Times, x: np.ndarray, mean: float, delay: float) -> np.ndarray:
     """Return the logarithm of the probability that ``mean * factor + delay`` is at most x."""
     if mean == 0:
-        return np.where(x >= delay, 0.0, -np.inf)
+        return np.where(x >= delay, 0.0, LEAST)
     factor = (x - delay) / mean
     with np.errstate(divide="ignore", invalid="ignore"):
         if times.name == "exponential":
-            return np.where(factor > 0, np.log(-np.expm1(-np.maximum(factor, 0))), -np.inf)
-        sigma = float(times.settings["sigma"])
-        if sigma == 0:
-            return np.where(factor >= 1, 0.0, -np.inf)
-        z = (np.log(np.maximum(factor, 0)) + sigma**2 / 2) / sigma
-        return np.where(factor > 0, log_ndtr(z), -np.inf)
+            logs = np.log(-np.expm1(-np.maximum(factor, 0)))
+        else:
+            from scipy.special import log_ndtr
+
+            sigma = float(times.settings["sigma"])
+            logs = log_ndtr((np.log(np.maximum(factor, 0)) + sigma**2 / 2) / sigma)
+    return np.maximum(logs, LEAST)

@@ -133,12 +133,14 @@ def timing_of(
         if seed is None:
             raise ValueError("`seed` must be given if times are drawn at random, got None")
         rng = np.random.default_rng(check_int("seed", seed, minimum=0))
-    count = rounds or min(ROUNDS, source.length or ROUNDS)
-    return _simulated(source, hardware, barrier, source.length if _ends(source) else count, rng)
+    return _simulated(source, hardware, barrier, _count(source, rounds), rng)
 
 
-def _ends(source: Rounds) -> bool:
-    return source.period is None and source.length is not None
+def _count(source: Rounds, rounds: int | None) -> int:
+    """Return the number of rounds to simulate: by default all, if there is an end."""
+    if rounds is None:
+        return ROUNDS if source.length is None else source.length
+    return check_int("rounds", rounds, minimum=1, maximum=source.length, maximum_name="the length")
 
 
 def _refuse_rounds(rounds: int | None, reason: str) -> None:
@@ -163,7 +165,7 @@ def _compute(
     """Return the seconds (U,) in which machines train, drawn if there is a generator."""
     nodes = _means(hardware, steps)
     if rng is not None:
-        nodes = nodes * drawn_factors("compute", hardware.compute, rng, len(nodes))  # pyright: ignore[reportArgumentType]
+        nodes = nodes * drawn_factors("compute", hardware.compute, rng, len(nodes), of_steps=True)
     machines = machine_seconds(hardware, nodes)
     server = len(stages[0].arcs.starts) - len(machines)  # a server trains for no time
     return np.pad(machines, (0, server))
@@ -231,11 +233,10 @@ def _simulated(
     source: Rounds,
     hardware: Hardware,
     barrier: bool,
-    count: int | None,
+    count: int,
     rng: np.random.Generator | None,
 ) -> Timing:
     """Return the times of `count` simulated rounds."""
-    assert count is not None
     clocks: Parts | None = None
     ends, sent = [0.0], np.zeros(3)
     for t in range(count):
