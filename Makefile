@@ -17,8 +17,9 @@ PAGES := README.md CONTRIBUTING.md CHANGELOG.md $(wildcard docs/*.md docs/*/*.md
 demo: install
 	$(BIN)/python -m analysis.convergence_study --out "$(OUT)" $(if $(DATA),--data "$(DATA)")
 
+# Tests start many processes that import topofl: without compiled files each compiles it anew.
 test: install
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 check: install
 	$(BIN)/ruff format --check .

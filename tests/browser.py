@@ -56,6 +56,14 @@ CONTRAST = """
 """
 """Returns the luminance of the page background, and texts with a contrast below 4.5."""
 
+PAINTED = """
+new Promise((painted) => new PerformanceObserver((seen) => {
+  if (seen.getEntriesByName("first-contentful-paint").length)
+    requestAnimationFrame(() => requestAnimationFrame(() => painted()));
+}).observe({ type: "paint", buffered: true }))
+"""
+"""Is fulfilled when the page has been shown; Chromium drops key presses before that."""
+
 # Chromium reads commands from descriptor 3 and writes answers to 4.
 _LAUNCH = (
     "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); "
@@ -101,7 +109,7 @@ class Browser:
         return message
 
     def visit(self, path: Path, fragment: str = "") -> None:
-        """Load a file anew and wait until its scripts have run."""
+        """Load a file anew and wait until its scripts have run and it has been painted."""
         for url in (
             "about:blank",
             path.as_uri() + fragment,
@@ -110,6 +118,7 @@ class Browser:
             self.call("Page.navigate", url=url)
             while not any(event["method"] == "Page.loadEventFired" for event in self.events):
                 self._receive()
+        self.call("Runtime.evaluate", expression=PAINTED, awaitPromise=True)
 
     def run(self, script: str) -> Any:
         """Return the value of a JavaScript expression."""

@@ -4,7 +4,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 
@@ -35,3 +38,46 @@ def output_of(*words, timeout):
 def results_of(module, timeout):
     """Return the JSON that a module prints."""
     return json.loads(output_of("-m", module, timeout=timeout))
+
+
+_FORKS = """
+import json, os, sys
+{imports}
+answers = os.fdopen(int(sys.argv[1]), "w")
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        names = {{"__name__": "__main__"}}
+        exec(json.loads(line), names)
+        answers.write(json.dumps([names.get("result"), list(sys.modules)]) + "\\n")
+        answers.flush()
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        answers.write("null\\n")
+        answers.flush()
+"""
+
+
+@contextmanager
+def forks(imports: str = "") -> Iterator[Callable[[str], tuple[Any, set[str]]]]:
+    """Yield a function that runs code in a fork of one new process, which has done the imports.
+
+    It returns what the code binds to `result`, and the names of the modules that are loaded then.
+    """
+    ours, theirs = os.pipe()
+    words = [sys.executable, "-c", _FORKS.format(imports=imports), str(theirs)]
+    process = subprocess.Popen(
+        words, pass_fds=[theirs], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    os.close(theirs)
+    with process, open(ours) as answers:
+
+        def run(code: str) -> tuple[Any, set[str]]:
+            process.stdin.write(json.dumps(code) + "\n")
+            process.stdin.flush()
+            answer = json.loads(answers.readline())
+            assert answer is not None, f"the traceback is above, of:\n{code}"
+            return answer[0], set(answer[1])
+
+        yield run
+        process.stdin.close()

@@ -1,16 +1,14 @@
 """What ``import topofl`` and short commands load, counted in new processes; nothing is timed."""
 
 import copy
-import json
 import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Sequence
 
 import pytest
 
 import topofl
+from tests.new_process import forks
 
 HEAVY = {
     *("torch_geometric", "sklearn", "pandas", "matplotlib", "networkx", "sympy", "PIL"),
@@ -36,13 +34,21 @@ COMMANDS = {
 }
 
 
-def loaded_by(code: str) -> set[str]:
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+
+
+@pytest.fixture(scope="module")
+def loaded_by():
     """Return the names of the modules that are loaded after running code in a new process."""
-    show = "\nimport sys\nprint('\\n' + ' '.join(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", code + show], capture_output=True, text=True, check=True
-    )
-    return set(done.stdout.splitlines()[-1].split())
+    with forks() as run:
+        yield lambda code: run(code)[1]
+
+
+@pytest.fixture(scope="module")
+def loaded_with_torch():
+    """Return the same for a process that has loaded torch, which takes longer than all else."""
+    with forks("import torch") as run:
+        yield lambda code: run(code)[1]
 
 
 def command(words: Sequence[str]) -> str:
@@ -51,32 +57,32 @@ def command(words: Sequence[str]) -> str:
     return f"from topofl.cli import main\n{main}"
 
 
-def test_import_loads_no_package_but_itself():
+def test_import_loads_no_package_but_itself(loaded_by):
     found = loaded_by("import topofl\nassert callable(topofl.__dir__)\ndir(topofl)")
     assert "topofl" in found
     assert not found & (HEAVY | NUMERICAL)
 
 
-def test_all_names_are_loaded_without_packages_of_single_functions():
+def test_all_names_are_loaded_without_packages_of_single_functions(loaded_by):
     found = loaded_by("from topofl import *\nassert run and topologies.ring(5) and Topology")
     assert found >= NUMERICAL
     assert not found & HEAVY
 
 
-def test_metrics_are_loaded_without_special_functions():
-    assert "scipy.special" not in loaded_by("import topofl.metrics")
+def test_metrics_are_loaded_without_special_functions(loaded_with_torch):
+    assert "scipy.special" not in loaded_with_torch("import topofl.metrics")
 
 
-def test_the_counts_see_what_is_loaded():
-    assert "networkx" in loaded_by("import topofl\ntopofl.topologies.karate_club()")
+def test_the_counts_see_what_is_loaded(loaded_with_torch):
+    assert "networkx" in loaded_with_torch("import topofl\ntopofl.topologies.karate_club()")
 
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-def test_short_commands_do_not_load_torch(words):
+def test_short_commands_do_not_load_torch(loaded_by, words):
     assert not loaded_by(command(words)) & (HEAVY | NUMERICAL)
 
 
-def test_requirements_load_torch():
+def test_requirements_load_torch(loaded_by):
     assert "torch" in loaded_by(command(["list", "algorithm", "--needs"]))
 
 
@@ -87,18 +93,18 @@ MODULES = [
 ]
 
 
-def test_every_module_can_be_imported_first():
+def test_every_module_can_be_imported_first(loaded_with_torch):
     """Lazy names do not fix an order of imports, so a cycle would show in some order only."""
     alone = "\n".join(
         [
-            "import sys, importlib, torch",
+            "import sys, importlib",
             f"for name in {MODULES}:",
             "    importlib.import_module(f'topofl.{name}')",
             "    for key in [key for key in sys.modules if key.split('.')[0] == 'topofl']:",
             "        del sys.modules[key]",
         ]
     )
-    loaded_by(alone)
+    loaded_with_torch(alone)
 
 
 def test_star_import_binds_all_names():
@@ -108,15 +114,15 @@ def test_star_import_binds_all_names():
     assert all(names[name] is getattr(topofl, name) for name in topofl.__all__)
 
 
-def test_names_are_listed_before_they_are_loaded():
+def test_names_are_listed_before_they_are_loaded(loaded_by):
     code = "import topofl\nassert set(topofl.__all__) <= set(dir(topofl))\n"
     assert not loaded_by(code) & NUMERICAL
     assert set(topofl.__all__) <= set(dir(topofl))
 
 
-def test_modules_that_were_attributes_still_are():
+def test_modules_that_were_attributes_still_are(loaded_with_torch):
     code = "import topofl\nprint(topofl.engine, topofl.topology, topofl.trained.__name__)"
-    assert {"topofl.engine", "topofl.trained"} <= loaded_by(code)
+    assert {"topofl.engine", "topofl.trained"} <= loaded_with_torch(code)
 
 
 def test_unknown_names_are_attribute_errors():
@@ -129,7 +135,7 @@ def test_unknown_names_are_attribute_errors():
     "first",
     ["", "import topofl.estimate", "from topofl.estimate import Estimate", "import topofl.config"],
 )
-def test_estimate_is_the_function_in_any_order(first):
+def test_estimate_is_the_function_in_any_order(loaded_with_torch, first):
     """The package ``topofl.estimate`` has the name of its function."""
     check = """
 import topofl
@@ -138,24 +144,27 @@ import topofl.estimate as again
 from topofl.estimate import Estimate, estimate
 assert estimate is again is topofl.estimate
 """
-    loaded_by(first + check)
+    loaded_with_torch(first + check)
 
 
-def test_results_can_be_pickled_before_their_module_is_loaded(tmp_path):
+def test_results_can_be_pickled_before_their_module_is_loaded(loaded_with_torch, tmp_path):
     graph = topofl.topologies.ring(5)
     path = tmp_path / "graph.pkl"
     path.write_bytes(pickle.dumps([graph, topofl.Compute()]))
     code = f"import pickle\ngraph, _ = pickle.load(open({str(path)!r}, 'rb'))\nassert graph.n == 5"
-    assert "topofl.engine" in loaded_by(code)
+    assert "topofl.engine" in loaded_with_torch(code)
     assert copy.deepcopy(topofl.Compute()) == topofl.Compute()
 
 
-SIDE_EFFECTS = """
-import json, locale, logging, os, pkgutil, random, signal, sys, warnings
+OTHERS = """
+import locale, logging, os, pkgutil, random, signal, sys, tempfile, warnings
 import matplotlib, numpy, torch
 import networkx, pandas, PIL, scipy, sklearn, torch_geometric, tqdm.auto
 import matplotlib.figure, sklearn.datasets, sklearn.linear_model, torch_geometric.data  # as topofl
+"""
+"""Imports of other packages, whose side effects do not count."""
 
+SIDE_EFFECTS = """
 def state():
     return {
         "torch threads": [torch.get_num_threads(), torch.get_num_interop_threads()],
@@ -188,29 +197,44 @@ def import_all():
             __import__(module.name)
     return sum(name.startswith("topofl.") for name in sys.modules)
 
-before = state()
-count = {imported}
-after = state()
-print(json.dumps([count, [key for key in before if before[key] != after[key]]]))
+terminal = os.dup(2)
+with tempfile.TemporaryFile() as said:
+    os.dup2(said.fileno(), 2)
+    try:
+        before = state()
+        count = {imported}
+        after = state()
+    finally:
+        os.dup2(terminal, 2)
+    said.seek(0)
+    result = [
+        count, [key for key in before if before[key] != after[key]], said.read().decode()
+    ]
 """
-"""A program that prints which settings of the process an import changes."""
+"""A program that finds which settings of the process an import changes, and what it says."""
 
 
-def changed_by(imported):
+@pytest.fixture(scope="module")
+def changed_by():
     """Return the number of modules that are imported, and the settings that this changes."""
-    code = SIDE_EFFECTS.replace("{imported}", imported)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    return json.loads(done.stdout)
+    with forks(OTHERS) as run:
+
+        def changed_by(imported):
+            code = OTHERS + SIDE_EFFECTS.replace("{imported}", imported)
+            count, changed, said = run(code)[0]
+            assert said == ""
+            return count, changed
+
+        yield changed_by
 
 
-def test_importing_every_module_changes_nothing_else():
+def test_importing_every_module_changes_nothing_else(changed_by):
     count, changed = changed_by("import_all()")
     assert count > 200
     assert changed == []
 
 
-def test_changes_would_be_seen():
+def test_changes_would_be_seen(changed_by):
     changes = {
         "torch threads": "torch.set_num_threads(torch.get_num_threads() + 1)",
         "torch random state": "torch.manual_seed(5)",

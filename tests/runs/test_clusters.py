@@ -12,14 +12,25 @@ from typing import Any
 import pytest
 
 from tests.runs.conftest import BASE
-from topofl.runs import dask_executor, ray_executor, search, slurm_executor, sweep
+from topofl.runs import Sweep, dask_executor, ray_executor, search, slurm_executor, sweep
 from topofl.runs.points import log_uniform
 from topofl.runs.private import RUNNING
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-LONG = {**BASE, "run": {"rounds": 1500}}
-"""Runs of a second or more, so that a worker can be killed during one."""
+LONG = {
+    "base": {**BASE, "run": {"rounds": 800}},
+    "grid": {"topology": ["ring", "star"], "algorithm.lr": [0.1, 0.5]},
+    "seeds": 1,
+    "progress": False,
+}
+"""Runs of half a second or more, so that a worker can be killed during one."""
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """Return the same sweep in this process."""
+    return sweep(**LONG, store=tmp_path_factory.mktemp("alone"))
 
 
 @contextmanager
@@ -48,11 +59,10 @@ def killing_one(store: Path, limit: float = 240.0) -> Iterator[list[int]]:
         thread.join()
 
 
-def check(store: Path, executor: Any, *, retried: bool) -> None:
+def check(store: Path, executor: Any, alone: Sweep, *, retried: bool) -> None:
     """Sweep while a worker is killed; compare with the same sweep in this process."""
-    grid = {"topology": ["ring", "star"], "algorithm.lr": [0.1, 0.5]}
     with killing_one(store) as killed:
-        first = sweep(LONG, grid, seeds=1, store=store, executor=executor, progress=False)
+        first = sweep(**LONG, store=store, executor=executor)
     assert killed
     assert killed[0] != os.getpid()
     if retried:  # the cluster repeats the run elsewhere
@@ -60,15 +70,12 @@ def check(store: Path, executor: Any, *, retried: bool) -> None:
     else:  # the killed process cost its own run only
         assert (len(first.runs), len(first.failures)) == (3, 1)
         assert "was killed" in first.failures[0].error
-    again = sweep(
-        LONG, grid, seeds=1, store=store, executor=executor, retry_failed=True, progress=False
-    )
-    alone = sweep(LONG, grid, seeds=1, store=store.with_name("alone"), progress=False)
+    again = sweep(**LONG, store=store, executor=executor, retry_failed=True)
     assert str(again.table) == str(alone.table)
     assert again.failures == ()
 
 
-def test_dask(tmp_path):
+def test_dask(tmp_path, alone):
     distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(
@@ -76,7 +83,7 @@ def test_dask(tmp_path):
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        check(tmp_path / "store", client, retried=True)
+        check(tmp_path / "store", client, alone, retried=True)
         found = sweep(
             BASE,
             store=tmp_path / "by-address",
@@ -86,7 +93,7 @@ def test_dask(tmp_path):
         assert len(found.runs) == 1
 
 
-def test_ray(tmp_path):
+def test_ray(tmp_path, alone):
     ray = pytest.importorskip("ray")
     ray.init(
         num_cpus=2,
@@ -96,15 +103,15 @@ def test_ray(tmp_path):
         log_to_driver=False,
     )
     try:
-        check(tmp_path / "store", ray_executor(), retried=True)
+        check(tmp_path / "store", ray_executor(), alone, retried=True)
     finally:
         ray.shutdown()
 
 
-def test_submitit(tmp_path):
+def test_submitit(tmp_path, alone):
     pytest.importorskip("submitit")
     executor = slurm_executor(str(tmp_path / "logs"), cluster="local", timeout_min=5)
-    check(tmp_path / "store", executor, retried=False)
+    check(tmp_path / "store", executor, alone, retried=False)
     with pytest.raises(ValueError, match=r"submitit: .*timeout_mn"):
         slurm_executor(str(tmp_path / "logs"), cluster="local", timeout_mn=5)
 

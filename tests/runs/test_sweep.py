@@ -109,24 +109,35 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     assert str(found.table) == str(whole.table)
 
 
+STOPPED = {"base": {**BASE, "run": {"rounds": 300}}, "grid": {"algorithm.lr": [0.1, 0.2, 0.3]}}
 SCRIPT = """
-import sys
-from pathlib import Path
+import sys, time
 sys.path.insert(0, {root!r})
-from topofl.runs import sweep
+from topofl.runs import sweep, work
+
+report = work.Reporter.__call__
+
+def slowly(reporter, event):  # runs of six seconds or more: both are stopped halfway
+    report(reporter, event)
+    time.sleep(0.02)
+
+work.Reporter.__call__ = slowly
 if __name__ == "__main__":
-    base = {base!r}
-    sweep(base, {{"algorithm.lr": [0.1, 0.2, 0.3]}}, store={store!r}, jobs=2, progress=False)
+    sweep(**{stopped!r}, store={store!r}, jobs=2, progress=False)
 """
+
+
+@pytest.fixture(scope="module")
+def never_stopped(tmp_path_factory):
+    return sweep(**STOPPED, store=tmp_path_factory.mktemp("never-stopped"), progress=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_stopped_sweep_goes_on_and_leaves_no_processes(tmp_path, how):
-    base = {**BASE, "run": {"rounds": 4000}}
+def test_a_stopped_sweep_goes_on_and_leaves_no_processes(tmp_path, never_stopped, how):
     store = tmp_path / "store"
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT.format(root=os.getcwd(), base=base, store=str(store)))
+    script.write_text(SCRIPT.format(root=os.getcwd(), stopped=STOPPED, store=str(store)))
     process = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 200
     while time.monotonic() < deadline and len(_owners(store)) < 2:
@@ -141,10 +152,9 @@ def test_a_stopped_sweep_goes_on_and_leaves_no_processes(tmp_path, how):
     while time.monotonic() < deadline and any(map(_lives, workers)):
         time.sleep(0.05)
     assert not any(map(_lives, workers))
-    grid = {"algorithm.lr": [0.1, 0.2, 0.3]}
-    found = sweep(base, grid, store=store, progress=False)
-    whole = sweep(base, grid, store=tmp_path / "whole", progress=False)
-    assert str(found.table) == str(whole.table)
+    assert len(RunStore(store).runs()) < 3
+    found = sweep(**STOPPED, store=store, progress=False)
+    assert str(found.table) == str(never_stopped.table)
     assert list((store / RUNNING).iterdir()) == []
 
 

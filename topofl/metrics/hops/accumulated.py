@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import scipy.linalg
@@ -116,7 +117,9 @@ def left_by_hop(
     """
     starts = _starts(source, hops, rounds)
     last = starts[-1] + hops
-    pushed = _is_pushed([source.at(t) for t in range(min(last, source.period or last))], source)
+    matrices = [source.at(t) for t in range(min(last, source.period or last))]
+    source = replace(source, generate=matrices.__getitem__)  # every start needs most of them again
+    pushed = _is_pushed(matrices, source)
     rounding = _rounding(values)
     total = np.zeros(hops)
     means = pushed or around == MEAN
