@@ -129,6 +129,7 @@ def _values() -> dict[str, Any]:
             for key, value in row.required.items()
         },
         **{"dispfl.rounds": 3},
+        "compare_histories.histories": {"ring": _history(0.5), "star": _history(0.4)},
         "summarize.runs": {"ring": [_history(0.5), _history(0.6)], "star": _history(0.4)},
         **{"run.progress": False, "dcliques.n": 8, "clique_size": 4, "degree": 2},
         **{"batch_size": 4, "hardware": {"compute": 0.1, "latency": 0.2}, "compute": 0.1},

@@ -69,6 +69,9 @@ PLOTS = {
         RING
     ).plot_spectrum(ax),
     "plot_contraction": lambda ax, history: metrics.plot_contraction(RING, rounds=3, seed=0, ax=ax),
+    "HeterogeneitySpectrum.plot": lambda ax, history: metrics.heterogeneity_spectrum(
+        RING, np.eye(RING.n, dtype=int)
+    ).plot(ax),
     "Partition.plot": lambda ax, history: problems.equal_clients().plot(ax),
     "History.plot": lambda ax, history: history.plot(ax=ax),
 }

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         run,
     )
     from topofl.estimate import estimate
-    from topofl.history import History
+    from topofl.history import History, compare_histories
     from topofl.mixing import MixingMatrix
     from topofl.runs import sweep
     from topofl.summary import summarize
@@ -74,6 +74,7 @@ __all__ = [
     "as_topology",
     "attacks",
     "clocks",
+    "compare_histories",
     "data",
     "estimate",
     "from_edges",
@@ -98,7 +99,7 @@ _NAMES = {
     "topofl._support.table": "NotApplicable Spread Table",
     "topofl.engine": "Compute DivergenceError Evaluation Interrupted RankError Saving run",
     "topofl.estimate": "estimate",
-    "topofl.history": "History",
+    "topofl.history": "History compare_histories",
     "topofl.mixing": "MixingMatrix",
     "topofl.runs": "sweep",
     "topofl.summary": "summarize",

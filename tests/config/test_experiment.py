@@ -112,6 +112,7 @@ def test_all_defaults_are_filled_in():
             "distributed": False,
             "placement": None,
             "rank_timeout": 600.0,
+            "scratch": None,
         },
         "saving": {"every": "auto", "models": True},
     }

@@ -11,6 +11,7 @@ from scipy import stats
 
 import topofl
 from tests.summary.samples import ROUNDS, runs_of, stored
+from topofl._drawing.charts.labels import spread
 from topofl.summary import (
     plot_bands,
     plot_clients,
@@ -19,7 +20,6 @@ from topofl.summary import (
     plot_violins,
 )
 from topofl.summary.plots import KINDS
-from topofl.summary.plots.labels import spread
 
 NAMES = ["ring", "torus", "exponential", "dcliques", "complete", "random_regular"]
 LONG = [f"small_world(n=100, k={k}, p=0.25)" for k in range(24)]

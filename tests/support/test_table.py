@@ -102,6 +102,14 @@ def test_html_is_escaped():
     assert "caption" not in Table(("c",), ())._repr_html_()
 
 
+def test_html_of_wide_tables_is_transposed_as_text_is():
+    names = tuple(f"a column with a long name, {k}" for k in range(8))
+    wide = Table(("graph", *names), (("ring", *range(8)), ("star", *range(8))))
+    assert str(wide).startswith("graph ")
+    assert str(wide).splitlines()[0].split() == ["graph", "ring", "star"]
+    assert wide._repr_html_().startswith("<table><tr><th>graph</th><th>ring</th><th>star</th>")
+
+
 def test_pandas_keeps_numbers_and_splits_spreads():
     frame = TABLE.to_pandas()
     assert list(frame.columns) == [

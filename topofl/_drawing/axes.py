@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from topofl._drawing.cells import block_maxima
 from topofl._drawing.graphs import Graph, GraphSequence
 from topofl._drawing.picture import (
     ARROWS_LIMIT,
@@ -324,8 +325,7 @@ def _draw_cells(
 ) -> str:
     """Draw an n x n matrix as an image, in blocks if n is large; return a remark on the blocks."""
     cells = min(n, CELLS)
-    image = np.zeros((cells, cells))
-    np.maximum.at(image, (rows * cells // n, columns * cells // n), values)
+    image = block_maxima(rows, columns, values, (n, n), CELLS)
     corners = (-0.5, n - 0.5, n - 0.5, -0.5)
     ax.imshow(
         image,

@@ -132,11 +132,15 @@ class Table:
 
     def __str__(self) -> str:
         """Return aligned text; tables wider than 160 characters are transposed if that helps."""
-        upright = self.upright()
-        if len(self.columns) < 3 or _width(upright) <= LINE_LIMIT:
-            return upright
-        turned = self.transposed().upright()
-        return turned if _width(turned) < _width(upright) else upright
+        return self._as_printed().upright()
+
+    def _as_printed(self) -> "Table":
+        """Return the table, or its transpose if that has shorter lines and the table is wide."""
+        width = _width(self.upright())
+        if len(self.columns) < 3 or width <= LINE_LIMIT:
+            return self
+        turned = self.transposed()
+        return turned if _width(turned.upright()) < width else self
 
     def upright(self) -> str:
         """Return aligned text with one line per row, however long."""
@@ -176,7 +180,7 @@ class Table:
         return "\n".join([*rows, *(rf"\par {note.translate(_LATEX_ESCAPES)}" for note in notes)])
 
     def _repr_html_(self) -> str:
-        lines, notes, _ = self._render()
+        lines, notes, _ = self._as_printed()._render()
         inner = f"<caption>{html.escape(printable(self.title))}</caption>" if self.title else ""
         for k, line in enumerate(lines):
             tag = "td" if k else "th"

@@ -2,11 +2,14 @@
 
 import textwrap
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from topofl._drawing import new_axes
+from topofl._drawing.charts.style import MEASURED
+from topofl._support.notebook import paragraph
 from topofl._support.table import NotApplicable, Spread, Table
 from topofl.topology import Topology, TopologySequence
 
@@ -149,8 +152,15 @@ class Recommendation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        # Tables escape their cells, and notes hold numbers and names of this package only.
-        return self.table._repr_html_() + "".join(f"<p>{note}</p>" for note in self._notes())
+        items = "".join(
+            f"<li><code>{escape(candidate.code)}</code><br>In a configuration file: "
+            f"<code>topology = &quot;{escape(candidate.spec)}&quot;</code>"
+            f"<br>{escape(candidate.reason)}</li>"
+            for candidate in self.candidates[:EXPLAINED]
+        )
+        notes = (f"Columns: {self._about_columns()}.", *self._notes())
+        table = self._table(explained=False)._repr_html_()
+        return f"{table}<ol>{items}</ol>{''.join(map(paragraph, notes))}"
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the predicted rounds of the first candidates with intervals, and return the axes.
@@ -165,7 +175,7 @@ class Recommendation:
         centers = np.array([c.deviation for c in shown] if not known else [s.mean for s in known])
         ends = np.array([[s.mean - s.low, s.high - s.mean] for s in known]).T if known else None
         ends = None if ends is None else np.maximum(ends, 0)
-        ax.errorbar(centers, places, xerr=ends, fmt="o", color="#0072B2", capsize=3)
+        ax.errorbar(centers, places, xerr=ends, fmt="o", color=MEASURED, capsize=3)
         ax.set_yticks(places, [candidate.name for candidate in shown])
         ax.invert_yaxis()
         ax.set_xscale("log")

@@ -10,7 +10,7 @@ from topofl._support.table import NotApplicable, Spread, Table
 from topofl.cli.folders import load_finished
 from topofl.cli.notes import print_notes
 from topofl.cli.output import print_table
-from topofl.history import SECONDS, History, over_nodes
+from topofl.history import SECONDS, History, compare_histories, over_nodes
 
 __all__ = ["check_column", "compare", "table_of_runs"]
 
@@ -181,13 +181,5 @@ def _scores(history: History, target: float, column: str) -> tuple[Any, Any, Any
 
 
 def _plot(histories: Mapping[str, History], path: Path, column: str, x: str) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(layout="constrained")
-    ax = figure.subplots()
-    for name, history in histories.items():
-        if column in history.evaluations:
-            with at(f"{name}:"):
-                history.plot(column, x=x, ax=ax, label=name)
-    figure.legend(loc="outside lower center")
-    figure.savefig(path)
+    scored = {name: one for name, one in histories.items() if column in one.evaluations}
+    compare_histories(scored, column, x=x).savefig(path)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topofl._drawing import new_axes
+from topofl._drawing import matrix_as_html, new_axes
+from topofl._drawing.charts.style import MEASURED
 from topofl._support.check import check_indices, check_switch
+from topofl._support.notebook import as_html
 from topofl.data._assignment import (
     check_disjoint,
     check_index_arrays,
@@ -128,6 +130,13 @@ class Partition:
         shared += f", augment={self.augment.name}" if self.augment is not None else ""
         return f"Partition({self.name!r}, n={self.n}, train={_span(self.sizes)}{held}{shared})"
 
+    def _repr_html_(self) -> str:
+        node, label = np.nonzero(self.label_counts)
+        about = f"training examples of {self.name}: classes as rows, nodes as columns"
+        shape = (self.n_classes, self.n)
+        counts = self.label_counts[node, label]
+        return as_html(repr(self), matrix_as_html(label, node, counts, shape, about))
+
     @property
     def n(self) -> int:
         """Number of nodes."""
@@ -192,7 +201,7 @@ class Partition:
         ax = new_axes(ax, figsize=(8, 3))
         node, label = np.nonzero(self.label_counts)
         count = self.label_counts[node, label]
-        ax.scatter(node, label, s=120 * count / count.max(), color="#0072B2", linewidths=0)
+        ax.scatter(node, label, s=120 * count / count.max(), color=MEASURED, linewidths=0)
         ax.set(
             xlabel="node",
             ylabel="class",

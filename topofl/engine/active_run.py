@@ -25,6 +25,7 @@ from topofl.engine.evaluation_stages import (
     columns_in,
     stages_of,
 )
+from topofl.engine.memory.mapped import MappedFiles
 from topofl.engine.memory.system import returning_freed_memory
 from topofl.engine.options import Compute
 from topofl.engine.recorder import Recorder
@@ -57,15 +58,23 @@ class ActiveRun:
 
     @classmethod
     def build(
-        cls, setup: Setup, rounds: int, backend: Backend, joined: Joined | None = None
+        cls,
+        setup: Setup,
+        rounds: int,
+        backend: Backend,
+        joined: Joined | None = None,
+        files: MappedFiles | None = None,
     ) -> "ActiveRun":
-        """Return a run before its first round; of several ranks, the part of this one."""
+        """Return a run before its first round; of several ranks, the part of this one.
+
+        With `files`, the models are in one of them.
+        """
         ranks = None if joined is None else joined.ranks
         algorithm = setup.algorithm if ranks is None else divided(setup.algorithm)
         stages = stages_of(setup, algorithm)
         # memory of checks and of the choice of an executor is given back
         with returning_freed_memory(setup.device.type == "cpu"):
-            run_state = RunState.build(setup, backend, ranks)
+            run_state = RunState.build(setup, backend, ranks, files)
         phases, models = algorithm.phases, run_state.models
         states = {name: initial_state(name, phase, models) for name, phase in phases.items()}
         sharded = (

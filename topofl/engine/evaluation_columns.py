@@ -1,5 +1,6 @@
 """The columns of an evaluation: scores, consensus distance and push-sum weights."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,7 +40,12 @@ def evaluation_columns(
 
 def _consensus_distance(run_state: RunState) -> float:
     """Return the consensus distance of the honest nodes' shared columns."""
-    shared, ranks = _shared_columns(run_state), run_state.ranks
+    files, ranks = run_state.files, run_state.ranks
+    if files is not None:
+        parts = [run_state.models.flat[:, part] for part in run_state.trace.share]
+        copies = (copied for part in parts for _, copied in files.blocks(part))
+        return math.hypot(*map(consensus_distance, copies))
+    shared = _shared_columns(run_state)
     return consensus_distance(shared) if ranks is None else distance_of_ranks(shared, ranks)
 
 

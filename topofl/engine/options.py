@@ -1,8 +1,10 @@
 """Options of a run: evaluations, computation, and checkpoints."""
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -209,6 +211,11 @@ class Compute:
     rank_timeout
         Seconds after which a process that does not respond has failed, which ends the run. It must
         be longer than the slowest process computes for a round and an evaluation.
+    scratch
+        Folder on a disk for a file that holds the models of all nodes, for runs whose models do not
+        fit into memory; Linux and CPU only. Parts of the file are in memory while they are used.
+        The file has no name, and is gone when the history is, or the process. The states of
+        phases, such as momentum, stay in memory. None: the models are in memory.
 
     Raises
     ------
@@ -234,6 +241,7 @@ class Compute:
     distributed: bool = False
     placement: Sequence[int] | None = None
     rank_timeout: float = 600.0
+    scratch: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         check_device(self.device)
@@ -254,6 +262,8 @@ class Compute:
         check_positive("rank_timeout", self.rank_timeout)
         if self.placement is not None:
             object.__setattr__(self, "placement", _check_placement(self))
+        if self.scratch is not None:
+            object.__setattr__(self, "scratch", _check_scratch(self))
 
     def _check_dtype(self) -> None:
         if self.precision == "bf16" and self.dtype != torch.float32:
@@ -281,6 +291,21 @@ def _check_placement(compute: Compute) -> tuple[int, ...]:
             "distributed=False; set distributed=True and start the run by torchrun"
         )
     return tuple(check_int("placement", rank, minimum=0) for rank in ranks)
+
+
+def _check_scratch(compute: Compute) -> Path:
+    """Return the folder for models on a disk; raise unless the run can use it."""
+    folder = check_path("scratch", compute.scratch).absolute()
+    if not folder.is_dir():
+        raise ValueError(f"`scratch` must be a folder, got {shown(str(folder))}; create it")
+    device = torch.device(compute.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device.type != "cpu" or compute.distributed or not sys.platform.startswith("linux"):
+        raise ValueError(
+            "`scratch` must be None unless one process of Linux trains on a CPU, got "
+            f"{shown(str(folder))} with device={str(device)!r}, "
+            f"distributed={compute.distributed} on {sys.platform}; leave it out"
+        )
+    return folder
 
 
 def check_device(device: Any) -> None:

@@ -3,7 +3,7 @@
 import copy
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
@@ -199,6 +199,7 @@ def initial_population(
     dtype: torch.dtype,
     graph: Topology | None = None,
     ranks: NodesOfRank | None = None,
+    new: Callable[[Sequence[int], torch.dtype], Tensor] | None = None,
 ) -> Population:
     """Return n models at the start of a run, or those of a rank's nodes.
 
@@ -213,6 +214,8 @@ def initial_population(
         The graph of the run; None if there is none, or it changes between rounds.
     ranks
         The nodes of this process in a distributed run; None: all nodes.
+    new
+        Returns a tensor of a shape and dtype for the models; None: one in memory.
 
     Raises
     ------
@@ -228,7 +231,10 @@ def initial_population(
         if init == "given"
         else _drawn_models(model, nodes if init == "independent" else range(1), seed)
     )
-    flat = torch.empty((len(nodes), layout.d), dtype=dtype, device=device)
+    if new is None:
+        flat = torch.empty((len(nodes), layout.d), dtype=dtype, device=device)
+    else:
+        flat = new((len(nodes), layout.d), dtype)
     count = 0
     for count, row in enumerate(rows, start=1):
         flat[count - 1] = _check_finite(layout, row.to(device=device, dtype=dtype))

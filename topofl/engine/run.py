@@ -28,6 +28,7 @@ from topofl.engine.active_run import (
 from topofl.engine.distributed.failure import naming_checkpoints
 from topofl.engine.distributed.ranks import Ranks
 from topofl.engine.distributed.start import IdleRank, Joined, joined_ranks
+from topofl.engine.memory.mapped import mapped_files
 from topofl.engine.notices import progress_bar, warn_of_emulation
 from topofl.engine.options import Compute, Evaluation, Saving
 from topofl.engine.run_rounds import evaluate_start, run_rounds
@@ -216,13 +217,14 @@ def _run_part(
     ranks = None if joined is None else joined.ranks
     if ranks is not None and not ranks.is_first:
         callbacks, progress = (), False
-    with reserved_folder(folder if ranks is None or ranks.is_first else None) as lock:
+    reserved = reserved_folder(folder if ranks is None or ranks.is_first else None)
+    with reserved as lock, mapped_files(setup.backend().scratch) as files:
         with resuming():
             found = None if folder is None else _checkpoint(folder, saving.resume, ranks)
             plan = None if found is None else plan_of_checkpoint(found, setup.compute)
         backend = setup.backend(plan)
         warn_of_emulation(backend)
-        active = ActiveRun.build(setup, rounds, backend, joined)
+        active = ActiveRun.build(setup, rounds, backend, joined, files)
         marker = {} if folder is None else checkpoint_marker(active, folder)
         with resuming():
             start = 0 if found is None else active.resume(found, marker)

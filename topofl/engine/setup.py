@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -162,6 +163,11 @@ def resolve(
     check_voters(algorithm, task)
     given = check_topology(algorithm, topology, clients.n)
     attack = check_attackers(attackers, algorithm, clients.n)
+    if attack is not None and compute.scratch is not None:
+        raise ValueError(
+            "`compute.scratch` must be None with attackers, who have all models in memory, got "
+            f"{shown(str(compute.scratch))}; leave it out"
+        )
 
     device = torch.device(compute.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     device = local_device(device) if compute.distributed else device
@@ -218,6 +224,7 @@ def _backend(compute: Compute, device: torch.device, plan: Plan | None = None) -
     return Backend(
         compute.executor, compute.chunk, compute.precision, compute.channels_last,
         compute.compile, device, compute.dtype, plan,
+        None if compute.scratch is None else Path(compute.scratch),
     )  # fmt: skip
 
 

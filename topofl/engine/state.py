@@ -22,6 +22,7 @@ from topofl.engine.dry_run.trace import Trace
 from topofl.engine.evaluate.scores import Evaluated, EvaluationPlan, evaluation_plan
 from topofl.engine.memory.facts import MemoryFacts, memory_facts
 from topofl.engine.memory.footprint import check_memory, first_nodes, fits_into
+from topofl.engine.memory.mapped import MappedFiles
 from topofl.engine.memory.system import free_memory
 from topofl.engine.mixer import Mixer, mixer
 from topofl.engine.population import Population, initial_population
@@ -65,10 +66,19 @@ class RunState:
     ranks: Ranks | None = None
     mixes_ranks: Callable[[MixingMatrix], Callable[[Tensor], None]] | None = None
     halo: Callable[[MixingMatrix], Halo] | None = None
+    files: MappedFiles | None = None
 
     @classmethod
-    def build(cls, setup: Setup, compute: Backend, ranks: Ranks | None = None) -> "RunState":
+    def build(
+        cls,
+        setup: Setup,
+        compute: Backend,
+        ranks: Ranks | None = None,
+        files: MappedFiles | None = None,
+    ) -> "RunState":
         """Return the state before round 0, on the device; with `ranks`, that of their nodes.
+
+        With `files`, the models are in one of them.
 
         Raises
         ------
@@ -91,6 +101,7 @@ class RunState:
             dtype=compute.dtype,
             graph=graphs if isinstance(graphs, Topology) else None,
             ranks=ranks,
+            new=None if files is None else files.new,
         )
         learner = new_learner(
             module, order, models, examples, shard, setup.seed, compute,
@@ -113,10 +124,11 @@ class RunState:
             rules=setup.rules,
             resolve=setup.rules.resolve,
             examples_of_nodes=shard.examples_of_nodes,
-            mixer=lru_cache(maxsize=cached_mixers)(_mixer_for(models)),
+            mixer=lru_cache(maxsize=cached_mixers)(_mixer_for(models, files)),
             active_attack=attack and ActiveAttack(attack, clients.n, setup.seed, compute.device),
             sizes=np.array([len(own) for own in clients.train]),
             sets=shard.sets,
+            files=files,
             **_exchanges_of(ranks, cached_mixers, compute.dtype),
         )
 
@@ -275,5 +287,9 @@ def _explaining_compile_errors(compiled: bool) -> Iterator[None]:
         ) from error
 
 
-def _mixer_for(models: Population) -> Callable[[MixingMatrix], Mixer]:
-    return lambda weights: mixer(weights, models.flat.device, models.flat.dtype)
+def _mixer_for(models: Population, files: MappedFiles | None) -> Callable[[MixingMatrix], Mixer]:
+    def mixer_of(weights: MixingMatrix) -> Mixer:
+        found = mixer(weights, models.flat.device, models.flat.dtype)
+        return found if files is None else found._replace(apply=files.by_copies(found.apply))
+
+    return mixer_of

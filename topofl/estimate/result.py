@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from topofl._support.notebook import paragraph
 from topofl._support.table import Table
 from topofl.engine.memory.footprint import in_gib, peak
 
@@ -44,7 +45,8 @@ class Estimate:
         The plan of the estimate: executor, nodes per call (1 for the looped executor), and threads
         that process chunks in parallel.
     parameters
-        Memory of all models.
+        Memory of all models; with models in a file (``Compute(scratch=...)``), of the part of it
+        that is in memory.
     state
         Memory of the algorithm's state, such as momentum.
     fine_tuning
@@ -168,6 +170,16 @@ class Estimate:
 
     def __str__(self) -> str:
         """Return the estimate as tables of memory, messages and times."""
+        return "\n\n".join(map(str, self._blocks()))
+
+    def _repr_html_(self) -> str:
+        return "".join(
+            block._repr_html_() if isinstance(block, Table) else paragraph(block)
+            for block in self._blocks()
+        )
+
+    def _blocks(self) -> list[Table | str]:
+        """Return the tables and sentences of the estimate."""
         title = f"{self.name}: n={self.n:,} models of d={self.d:,} parameters, "
         title += f"{self.executor}, chunk={self.chunk}"
         title += f", workers={self.workers}" if self.workers > 1 else ""
@@ -183,10 +195,10 @@ class Estimate:
             ),
             ("busiest node, in and out", self.busiest_messages, self.busiest_bytes / _MIB),
         )
-        blocks = [
-            str(Table(("memory", "MiB"), tuple(sizes), title)),
+        blocks: list[Table | str] = [
+            Table(("memory", "MiB"), tuple(sizes), title),
             self._free_text(),
-            str(Table(("per round", "messages", "MiB"), sent)),
+            Table(("per round", "messages", "MiB"), sent),
         ]
         if self.drawn is not None:
             blocks.append(self._drawn_text(*self.drawn))
@@ -195,8 +207,8 @@ class Estimate:
                 ("per round", self.seconds_per_round),
                 ("per evaluation", self.seconds_per_evaluation),
             )
-            blocks.append(str(Table(("by a probe", "seconds"), times)))
-        return "\n\n".join(blocks)
+            blocks.append(Table(("by a probe", "seconds"), times))
+        return blocks
 
     def _free_text(self) -> str:
         if self.free is None:

@@ -3,6 +3,7 @@
 from topofl.history.columns import SECONDS
 from topofl.history.history import History
 from topofl.history.places import FILES, MODELS, OURS, check_replaceable, saved_in
+from topofl.history.plots.compare import compare_histories
 from topofl.history.statistics import Personal, evaluation_record, over_nodes
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "History",
     "Personal",
     "check_replaceable",
+    "compare_histories",
     "evaluation_record",
     "over_nodes",
     "saved_in",

@@ -12,7 +12,7 @@ import numpy as np
 from topofl._columns import ScoreColumn, from_json
 from topofl._support.check import check_int
 from topofl._support.table import NotApplicable
-from topofl.history import plots, reading, scores, targets, writing
+from topofl.history import frames, plots, reading, scores, targets, writing
 from topofl.history.columns import SECONDS, column_name, columns_by_name, lookup, scores_in
 from topofl.history.statistics import Personal
 from topofl.history.summary import attack_label, run_name, summary, with_attack
@@ -109,6 +109,9 @@ class History:
 
     def __repr__(self) -> str:
         return summary(self)
+
+    def _repr_html_(self) -> str:
+        return plots.history_as_html(self)
 
     @property
     def n_rounds(self) -> int:
@@ -466,39 +469,82 @@ class History:
             ``"round"``: one row per round with statistics over nodes, NaN where the round was not
             evaluated. ``"node"``: one row per evaluation and node.
         """
-        return plots.dataframe(self, per)
+        return frames.dataframe(self, per)
 
     def plot(
         self,
         column: str | None = None,
         *,
-        x: str = "rounds",
+        kind: str = "band",
+        x: str | None = None,
+        at: int | Sequence[int] | None = None,
+        quantiles: tuple[float, float] | None = None,
+        worst: int | None = None,
         ax: "Axes | None" = None,
         label: str | None = None,
     ) -> "Axes":
-        """Plot a column against rounds or costs: the mean over nodes, and a band from min to max.
+        """Plot a column over rounds or costs, or over the nodes.
+
+        See :func:`topofl.compare_histories` for several histories in one figure.
 
         Parameters
         ----------
         column
-            Any column of `evaluations` or `rounds`; None: the task's primary score.
+            Any column of `evaluations` or `rounds`; None: the task's primary score. Kinds other
+            than ``"band"`` need one value per node.
+        kind
+            ``"band"``
+                The mean over nodes and a band between `quantiles`. Several histories may be drawn
+                on one `ax`, each in a style of its own.
+            ``"violin"``
+                The distribution over nodes after the last evaluation, or one per round of `at`.
+            ``"nodes"``
+                A line per node, with the worst ones in color.
+            ``"pareto"``
+                The mean score of each evaluation against its cost; evaluations with a score that no
+                cheaper one reaches are filled.
         x
             ``"rounds"``; ``"steps"``: local steps, mean over nodes; ``"megabytes"`` (10^6 bytes)
             sent by all nodes so far (for scores before an exchange, without that exchange); or, on
-            a simulated clock, ``"seconds"``: simulated seconds.
+            a simulated clock, ``"seconds"``: simulated seconds. For ``kind="nodes"`` also
+            ``"rank"``: the last scores, sorted from the worst to the best node. None: megabytes for
+            ``kind="pareto"``, else rounds.
+        at
+            Evaluated round or rounds of violins; None: the last evaluation.
+        quantiles
+            Ends of the band as quantiles over nodes; None: (0.1, 0.9). (0, 1) is the range from the
+            lowest to the highest node. Between nodes, quantiles are interpolated linearly.
+        worst
+            Number of nodes with the worst last scores that ``kind="nodes"`` highlights; None: 3.
         ax
             The axes to draw on; None: a new figure.
         label
-            Legend entry; default is algorithm and topology.
+            Name of the run; default is algorithm and topology.
 
         Raises
         ------
         ValueError
-            If `x` is none of these, or was not recorded, with how to record it.
+            If `kind` or `x` is none of these, `x` was not recorded, with how to record it, an
+            option belongs to another kind, a round in `at` or the column was not evaluated, or `ax`
+            is too small for the labels.
+        TypeError
+            If an argument has the wrong type.
         KeyError
             If there is no such column, with the nearest name.
+
+        Examples
+        --------
+        >>> import topofl
+        >>> from topofl import algorithms, data, models, topologies
+        >>> clients = data.shards(data.digits(), n=6, per_node=2, seed=0)
+        >>> history = topofl.run(algorithms.dsgd(lr=0.5), model=models.logistic_regression(64),
+        ...                      clients=clients, topology=topologies.ring(6), rounds=4, seed=0)
+        >>> ax = history.plot(kind="nodes", worst=1)
+        >>> [text.get_text() for text in ax.texts] == ["mean", f"node {history.last().argmin()}"]
+        True
         """
-        return plots.plot(self, column, x, ax, label)
+        own = {"x": x, "at": at, "quantiles": quantiles, "worst": worst}
+        return plots.plot(self, column, kind, ax, label, **own)
 
     def save(
         self, path: str | os.PathLike[str], *, overwrite: bool = False, models: bool = False

@@ -1,6 +1,8 @@
 """One-line summaries of a history: its run, attack, and final score."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from topofl._support.text import printable
 from topofl.history.statistics import over_nodes
@@ -13,14 +15,15 @@ __all__ = ["attack_label", "run_name", "summary", "with_attack"]
 
 def summary(history: "History") -> str:
     """Return the text of ``repr(history)``: run, rounds, nodes, final score and attack."""
-    values = history.evaluations[history.primary][-1]
+    rows: Any = history.evaluations.get(history.primary, ())
+    values = rows[-1] if len(rows) else np.full(history.node_loss.shape[-1], np.nan)
     mean = float(over_nodes(values)["mean"])
     sampled = history.meta.get("evaluation", {})
     sizes = [
         f"{sampled[what]} {what}" for what in ("nodes", "examples") if sampled.get(what) is not None
     ]
     text = f"{run_name(history)}: {history.n_rounds} rounds, n={len(values)}, "
-    text += f"final {history.primary} {mean:.4f}"
+    text += f"final {history.primary} {mean:.4f}" if len(rows) else "not evaluated"
     text += f" of a sample of {' and '.join(sizes)}" if sizes else ""
     text = with_attack(history, text)
     if history.n_rounds and "simulated_seconds" in history.rounds:

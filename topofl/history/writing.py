@@ -13,8 +13,8 @@ from topofl._columns import as_json
 from topofl._matrices import Matrices, Packed, kept
 from topofl._support.check import check_path, check_switch
 from topofl._support.files import make_staging_folder, replace_folder, sync_file, sync_folder
+from topofl.history.frames import records
 from topofl.history.places import MODELS, OURS, check_replaceable, resolved
-from topofl.history.plots import records
 
 if TYPE_CHECKING:
     from topofl.history.history import History

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topofl._drawing import new_axes
+from topofl._drawing.charts.style import WIDE, checked_axes, legend_above, own_axes, style
 from topofl._support.check import check_int
 from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
 from topofl.metrics.averaging.spectral import contraction_factors, slem
@@ -64,20 +64,22 @@ def plot_contraction(
     rounds = check_int("rounds", rounds, minimum=1)
     distances = np.cumprod([1.0, *islice(contraction_factors(source, seed), rounds)])
     rate, label = _predicted(x, weights)
-    ax = new_axes(ax)
-    (line,) = ax.plot(np.arange(len(distances)), distances, label=f"{source.name}: measured")
+    ax = own_axes(WIDE, 3.8) if ax is None else checked_axes(ax)[0]
+    drawn = sum(str(line.get_label()).endswith(": measured") for line in ax.lines)
+    color = style(drawn)["color"]  # another one for each graph
+    ax.plot(np.arange(len(distances)), distances, label=f"{source.name}: measured", color=color)
     if len(distances) <= rounds:
         ax.plot(
             len(distances) - 1,
             distances[-1],
             "x",
-            color=line.get_color(),
+            color=color,
             label="then exact averaging",
         )
     t = np.arange(rounds + 1 if rate > 0 else 1)
-    ax.plot(t, rate**t, "--", color=line.get_color(), alpha=0.7, label=label)
+    ax.plot(t, rate**t, "--", color=color, alpha=0.7, label=label)
     ax.set(xlabel="round", ylabel="consensus distance, relative to the start", yscale="log")
-    ax.legend(fontsize=8)
+    legend_above(ax)
     return ax
 
 

@@ -12,6 +12,7 @@ import torch
 from topofl import _drawing
 from topofl._linalg import spectral
 from topofl._support.check import TOLERANCE, as_csr, is_symmetric
+from topofl._support.notebook import as_html
 from topofl.mixing.export import as_pyg, as_tensor
 from topofl.mixing.fit import check_on_edges, explain_sums
 from topofl.topology import Topology, TopologyError, as_labels
@@ -74,6 +75,14 @@ class MixingMatrix:
     def __repr__(self) -> str:
         kind, messages = self.stochasticity, self.n_messages
         return f"MixingMatrix({self.name!r}, n={self.n}, {kind}, messages={messages})"
+
+    def _repr_html_(self) -> str:
+        entries = self.weights.tocoo()
+        rows, columns = entries.coords
+        about = f"weights of {self.name}: receivers as rows, senders as columns"
+        shape = (self.n, self.n)
+        picture = _drawing.matrix_as_html(rows, columns, entries.data, shape, about)
+        return as_html(repr(self), picture)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Through the constructor, since pickling and deep copies would make the arrays writable.

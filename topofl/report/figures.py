@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from topofl.report.svg import INK, MEASURED, THEORY, styled
+from topofl._drawing.charts.style import INK, MEASURED, THEORY
+from topofl.report.svg import styled
 
 __all__ = [
     "ROUNDING_FLOOR",

@@ -13,10 +13,9 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from PIL import Image
 
-__all__ = ["INK", "MEASURED", "RULE", "THEORY", "inline", "styled"]
+from topofl._drawing.charts.style import INK, MEASURED, RULE, THEORY
 
-INK, RULE, MEASURED, THEORY = "#1a1b1c", "#dadbdc", "#0072b2", "#b84a00"
-"""Colors of text, grid, measured and predicted values; the page replaces them in dark mode."""
+__all__ = ["inline", "styled"]
 
 SVG_LIMIT = 350_000
 """Largest SVG, in characters; larger figures are embedded as PNG images."""
@@ -30,6 +29,8 @@ _VARIABLES = {
     MEASURED: "var(--measured)",
     THEORY: "var(--theory)",
 }
+"""What the page replaces colors by, for its dark mode."""
+
 _REFERENCE = re.compile(r"(?:(?<=url\(#)|(?<=^#))[\w.-]+")
 _FONT_FAMILY = re.compile(r"font-family:[^;]*(;\s*|$)")
 _DIGITS = re.compile(r"(\.\d\d)\d+")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from topofl._support.check import check_choice
+from topofl._support.notebook import paragraph
 from topofl._support.table import LINE_LIMIT, NotApplicable, Table, as_text
 from topofl._support.text import printable
 from topofl.summary.cells import Cell, rounded
@@ -193,17 +194,21 @@ class Summary:
         for row, pair in zip(rows, pairs, strict=True):
             row += [pair.n, pair.verdict]
 
-    def __str__(self) -> str:
+    def _as_printed(self) -> list[Table]:
+        """Return the table, or its parts, which are printed one below the other, if it is wide."""
         parts = self._parts()
         whole = _joined(parts, len(self.runs.labels))
-        # Parts of a wide table are printed one below the other.
-        text = "\n\n".join(map(str, parts)) if _is_wide(whole) else str(whole)
+        return parts if _is_wide(whole) else [whole]
+
+    def __str__(self) -> str:
+        text = "\n\n".join(map(str, self._as_printed()))
         return "\n".join([text, *(f"note: {note}" for note in self.notes)])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return self.table._repr_html_()
+        tables = "".join(part._repr_html_() for part in self._as_printed())
+        return tables + "".join(paragraph(f"note: {note}") for note in self.notes)
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return a DataFrame in full precision, one row per group.

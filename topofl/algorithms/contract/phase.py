@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from topofl._support.check import check_switch, shown
+from topofl._support.table import Table
 from topofl._support.text import printable
 from topofl.algorithms.contract.needs import Need
 from topofl.algorithms.contract.parts import Part
@@ -143,6 +144,11 @@ class Algorithm:
         """The additional evaluations of the models by name."""
         parts = {"fine_tune": self.fine_tune, "neighbors": self.neighbors}
         return {name: part for name, part in parts.items() if part is not None}
+
+    def _repr_html_(self) -> str:
+        parts = {**self.phases, **self._evaluated}
+        rows = tuple((name, _listed(part)) for name, part in parts.items())
+        return Table(("phase", "settings"), rows, self.name)._repr_html_()
 
     def __repr__(self) -> str:
         phases = [f"{name}({_listed(phase)})" for name, phase in self.phases.items()]

@@ -99,6 +99,8 @@ class MemoryFacts:
         As in :class:`Sizes`.
     history
         Size of the record of all rounds; 0 if their number is unknown.
+    on_disk
+        Whether the models are in a file, of which at most a part is in memory.
     """
 
     n: int
@@ -125,6 +127,7 @@ class MemoryFacts:
     returned: bool
     steps: tuple[tuple[int, ...], ...] = ()
     history: int = 0
+    on_disk: bool = False
 
     @property
     def sizes(self) -> Sizes:
@@ -223,6 +226,7 @@ def memory_facts(
         torch=d * dtype.itemsize + _bytes_of_torch(module),
         returned=not is_linear(module),
         steps=_steps_by_phase(trace),
+        on_disk=compute.scratch is not None,
         held=bytes_held(clients, stored, targets) if compute.device.type == "cpu" else 0,
     )
 

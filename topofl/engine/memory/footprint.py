@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from topofl.engine.memory.facts import MemoryFacts
+from topofl.engine.memory.mapped import LARGEST
 from topofl.engine.train.diversity import NUMBERS
 from topofl.engine.train.gradient_exchange import gradients_in_memory
 from topofl.engine.train.plan import Backend, Fits, Plan, least_plans, most_nodes
@@ -29,7 +30,7 @@ def memory(facts: MemoryFacts, plan: Plan) -> dict[str, int]:
     model = facts.d * facts.itemsize
     step = facts.looped if looped else facts.batched
     return {
-        "parameters": facts.n * model,
+        "parameters": min(facts.n * model, LARGEST) if facts.on_disk else facts.n * model,
         "state": facts.state,
         "fine_tuning": facts.fine_tuning,
         "gradients": (together + _mixed_gradients(facts, plan) + facts.all_gradients) * model,
@@ -145,7 +146,8 @@ def remedy(facts: MemoryFacts, free: int) -> str:
 
 
 _ADVICE = {
-    "parameters": "use fewer nodes or a smaller model",
+    "parameters": "use fewer nodes or a smaller model, or keep the models on a disk by "
+    "Compute(device='cpu', scratch=folder)",
     "state": "use no momentum, or fewer nodes",
     "fine_tuning": "turn it off with fine_tune=False, or use fewer nodes",
     "gradients": "use an algorithm that does not mix gradients, or fewer nodes",

@@ -13,7 +13,14 @@ from typing import Any
 
 import torch
 
-__all__ = ["free_memory", "give_back", "resident", "returning_freed_memory", "watched_growth"]
+__all__ = [
+    "free_memory",
+    "give_back",
+    "resident",
+    "resident_of_files",
+    "returning_freed_memory",
+    "watched_growth",
+]
 
 
 def free_memory(device: torch.device | str, root: Path = Path("/")) -> int | None:
@@ -156,6 +163,12 @@ def resident(root: Path = Path("/")) -> int | None:
     """Return the resident memory of this process in bytes; None if it is unknown."""
     lines = _lines(root / "proc/self/statm")
     return int(lines[0].split()[1]) * os.sysconf("SC_PAGE_SIZE") if lines else None
+
+
+def resident_of_files(root: Path = Path("/")) -> int | None:
+    """Return the resident memory of this process that files back; None if it is unknown."""
+    lines = _lines(root / "proc/self/statm")
+    return int(lines[0].split()[2]) * os.sysconf("SC_PAGE_SIZE") if lines else None
 
 
 @cache

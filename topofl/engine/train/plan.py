@@ -4,6 +4,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -41,7 +42,8 @@ SHORT_SECONDS, MOST_REPEATS = 0.06, 10
 class Backend:
     """A :class:`topofl.Compute` with its device resolved; it only affects rounding.
 
-    `plan` is the plan of the run that is resumed; None: one is chosen.
+    `plan` is the plan of the run that is resumed; None: one is chosen. `scratch` is the folder of
+    models on a disk; None: they are in memory.
     """
 
     executor: str
@@ -52,6 +54,7 @@ class Backend:
     device: torch.device
     dtype: torch.dtype
     plan: "Plan | None" = None
+    scratch: Path | None = None
 
     @property
     def low(self) -> torch.dtype | None:

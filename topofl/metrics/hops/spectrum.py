@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.linalg
 
+from topofl._drawing.axes import set_title
+from topofl._drawing.charts.style import MEASURED, WIDE, checked_axes, own_axes
 from topofl._linalg import spectral
 from topofl.metrics._rounds import WeightRule, as_mixing
 from topofl.metrics.hops.accumulated import check_discount, check_hops, geometric
@@ -75,20 +77,18 @@ class HeterogeneitySpectrum:
 
         Energy near 0 is averaged away by one exchange; energy near 1 or -1 stays for many rounds.
         """
-        from matplotlib import pyplot as plt
-
-        ax = plt.subplots(layout="constrained")[1] if ax is None else ax
+        ax = own_axes(WIDE, 3.4) if ax is None else checked_axes(ax)[0]
         is_real = not np.iscomplexobj(self.eigenvalues)
         x = self.eigenvalues if is_real else np.abs(self.eigenvalues)
         edges = np.linspace(-1.0 if (x < -1e-9).any() else 0.0, 1.0, BARS + 1)
         heights, _ = np.histogram(np.clip(x, edges[0], edges[-1]), edges, weights=self.energies)
-        ax.bar(edges[:-1], heights, np.diff(edges), align="edge", color="#0072B2")
+        ax.bar(edges[:-1], heights, np.diff(edges), align="edge", color=MEASURED)
         ax.set(
             xlim=(edges[0], edges[-1]),
             xlabel="eigenvalue" if is_real else "modulus of the eigenvalue",
             ylabel="energy of the labels",
-            title=self.name,
         )
+        set_title(ax, self.name)
         return ax
 
 

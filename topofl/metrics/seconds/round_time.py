@@ -111,7 +111,10 @@ class RoundTime:
         return self.seconds
 
     def __str__(self) -> str:
-        return str(Table(("part", "seconds"), tuple(self._parts.items()), self._title))
+        return str(self._table)
+
+    def _repr_html_(self) -> str:
+        return self._table._repr_html_()
 
     @property
     def seconds(self) -> float:
@@ -128,6 +131,10 @@ class RoundTime:
     def elapsed(self) -> np.ndarray:
         """(R,) seconds from the start to the end of each round."""
         return np.cumsum(self.per_round)
+
+    @property
+    def _table(self) -> Table:
+        return Table(("part", "seconds"), tuple(self._parts.items()), self._title)
 
     @property
     def _parts(self) -> dict[str, float]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from topofl._support.check import check_choice
+from topofl.history.plots import AXIS_LABELS
 from topofl.summary.collected import Collected, collect
 from topofl.summary.plots.lines import Line, draw_lines, line_of
 from topofl.summary.verdicts import CONFIDENCE, t_quantile
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["AXES", "BANDS", "check_cost", "plot_bands"]
 
 AXES = {
-    "rounds": ("round", 1.0, "round"),
-    "megabytes": ("bytes", 1e6, "megabytes sent by all nodes"),
-    "seconds": ("seconds", 1.0, "simulated seconds"),
+    "rounds": ("round", 1.0, AXIS_LABELS["rounds"]),
+    "megabytes": ("bytes", 1e6, AXIS_LABELS["megabytes"]),
+    "seconds": ("seconds", 1.0, AXIS_LABELS["seconds"]),
 }
 """Column of the curves, its unit, and the label of the axis."""
 

@@ -6,30 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from topofl._drawing.charts.ranks import ranked_curves
+from topofl._drawing.charts.style import COLORS
+from topofl._drawing.charts.violins import draw_violins
 from topofl._support.check import check_choice
 from topofl.summary.collected import Collected, collect
 from topofl.summary.plots.bands import BANDS
 from topofl.summary.plots.lines import draw_lines, line_of
-from topofl.summary.plots.style import (
-    COLORS,
-    FONT,
-    checked_axes,
-    new_figure,
-    wrapped,
-)
 from topofl.summary.verdicts import CONFIDENCE, t_quantile
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["plot_clients", "plot_violins"]
-
-ROWS_LIMIT = 24
-"""Most violins below each other."""
-
-GRID = 101
-"""Positions of a sorted curve if runs have different numbers of clients."""
 
 
 def plot_clients(
@@ -75,19 +64,10 @@ def plot_clients(
     collected = collect(runs, by, score=score, over=over)
     lines = []
     for scores in _final_scores(collected):
-        ranked = [np.sort(row)[:: -1 if collected.low_is_good else 1] for row in scores]
-        if len({len(row) for row in ranked}) == 1:
-            x, table = _middles(len(ranked[0])), np.stack(ranked)
-        else:
-            x = np.linspace(0, 1, GRID)
-            table = np.stack([np.interp(x, _middles(len(row)), row) for row in ranked])
-        lines.append(line_of(100 * x, table, partial(t_quantile, CONFIDENCE), band))
+        x, table = ranked_curves(scores, low_is_good=collected.low_is_good)
+        lines.append(line_of(x, table, partial(t_quantile, CONFIDENCE), band))
     note = f"clients from the worst to the best, %\n(mean over runs; {BANDS[band]})"
     return draw_lines(collected, lines, ax, note, collected.score.replace("_", " "))
-
-
-def _middles(n: int) -> np.ndarray:
-    return (np.arange(n) + 0.5) / n
 
 
 def _final_scores(collected: Collected) -> list[list[np.ndarray]]:
@@ -151,46 +131,14 @@ def plot_violins(
     """
     collected = collect(runs, by, score=score, over=over)
     scores = [np.concatenate(rows) for rows in _final_scores(collected)]
-    names = [wrapped(collected.name_of(k), 30, 2) for k in range(len(scores))]
-    columns = -(-len(scores) // ROWS_LIMIT)
-    rows = -(-len(scores) // columns)
-    if ax is None:
-        axes = [new_figure(5.6, 0.36 * rows + 1.0)[0]] if columns == 1 else _columns(columns, rows)
-        figure = axes[0].figure
-    else:
-        ax, figure = checked_axes(ax)
-        axes = [ax]
-        if columns > 1:
-            raise ValueError(
-                f"`ax` must be None for more than {ROWS_LIMIT} groups, which are drawn in columns, "
-                f"got Axes for {len(scores)} groups"
-            )
-    colors = _colors(collected)
-    for column, own in enumerate(axes):
-        part = range(column * rows, min(len(scores), (column + 1) * rows))
-        for y, k in enumerate(part):
-            _draw_violin(own, scores[k], y, colors[k], collected.low_is_good)
-        own.set_yticks(range(len(part)), [names[k] for k in part], parse_math=False)
-        own.set_ylim(rows - 0.5, -0.5)
-    axes[-1].set_xlabel(
-        f"{collected.score.replace('_', ' ')} of clients\n(line: median; point: worst tenth)",
-        fontsize=FONT + 1,
-        parse_math=False,
+    return draw_violins(
+        [collected.name_of(k) for k in range(len(scores))],
+        scores,
+        _colors(collected),
+        ax,
+        f"{collected.score.replace('_', ' ')} of clients",
+        low_is_good=collected.low_is_good,
     )
-    return figure  # pyright: ignore[reportReturnType]
-
-
-def _columns(columns: int, rows: int) -> "list[Axes]":
-    """Return axes next to each other, each with labels of its own."""
-    from matplotlib.figure import Figure
-
-    from topofl.summary.plots.style import set_font
-
-    figure = Figure(figsize=(4.6 * columns, 0.36 * rows + 1.0), layout="constrained")
-    axes = list(figure.subplots(1, columns, sharex=True))
-    for ax in axes:
-        set_font(ax)
-    return axes
 
 
 def _colors(collected: Collected) -> list[str]:
@@ -199,28 +147,3 @@ def _colors(collected: Collected) -> list[str]:
     if len(firsts) > len(COLORS):
         return [COLORS[0]] * len(collected.groups)
     return [COLORS[firsts.index(group[:1])] for group in collected.groups]
-
-
-def _draw_violin(ax: "Axes", values: np.ndarray, y: int, color: str, low_is_good: bool) -> None:
-    """Draw a density around a height, with median and worst tenth."""
-    x, density = _density(values)
-    ax.fill_between(x, y - 0.42 * density, y + 0.42 * density, color=color, alpha=0.35, lw=0)
-    ranked = np.sort(values)[:: -1 if low_is_good else 1]
-    ax.plot([np.median(values)] * 2, [y - 0.3, y + 0.3], color=color, linewidth=1.6)
-    worst = float(ranked[: max(1, len(ranked) // 10)].mean())
-    ax.plot([values.min(), values.max()], [y, y], color=color, linewidth=0.6)
-    ax.plot([worst], [y], "o", color=color, markersize=3.5)
-
-
-def _density(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return positions, and the kernel density there with a maximum of 1."""
-    std = float(values.std(ddof=1)) if len(values) > 1 else 0.0
-    if std <= 1e-12 * max(1.0, float(np.abs(values).max())):
-        return np.full(2, values.mean()), np.ones(2)
-    width = std * len(values) ** -0.2
-    x = np.linspace(values.min(), values.max(), 128)
-    bins = np.linspace(values.min(), values.max(), 513)
-    counts = np.histogram(values, bins)[0]
-    middles = (bins[1:] + bins[:-1]) / 2
-    density = np.exp(-0.5 * ((x[:, None] - middles) / width) ** 2) @ counts
-    return x, density / density.max()

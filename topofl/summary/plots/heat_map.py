@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from topofl._drawing.charts.style import FONT, checked_axes, empty_figure, luminance, wrapped
 from topofl._support.check import shown
 from topofl.summary.cells import rounded
 from topofl.summary.collected import Collected, collect, sort_key
-from topofl.summary.plots.style import FONT, checked_axes, wrapped
 from topofl.summary.statistics import statistic_of
 
 if TYPE_CHECKING:
@@ -100,14 +100,12 @@ def _new_axes(
     texts: Mapping[tuple[int, int], str], rows: list[str], columns: list[str]
 ) -> "tuple[Axes, Figure]":
     """Return axes in which no number and no label meets its neighbor."""
-    from matplotlib.figure import Figure
-
     lines = [line for name in columns for line in name.split("\n")]
     widest = max(map(len, [*lines, *texts.values()]))
     labels = max(len(line) for name in rows for line in name.split("\n"))
     width = max(0.55, CHARACTER * widest + 0.12)
     size = (width * len(columns) + CHARACTER * labels + 1.0, 0.34 * len(rows) + 1.5)
-    figure = Figure(figsize=(max(3.2, size[0]), size[1]), layout="constrained")
+    figure = empty_figure(max(3.2, size[0]), size[1])
     return figure.subplots(), figure
 
 
@@ -125,7 +123,5 @@ def _draw(ax: "Axes", values: np.ndarray, texts: Mapping[tuple[int, int], str]) 
 
 def _readable_on(color: Any) -> str:
     """Return black or white, whichever has the higher contrast to a color by the rule of WCAG."""
-    channels = np.asarray(color[:3], dtype=float)
-    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-    luminance = float(linear @ [0.2126, 0.7152, 0.0722])
-    return "black" if (luminance + 0.05) ** 2 > 1.05 * 0.05 else "white"
+    brightness = luminance(np.asarray(color[:3], dtype=float))
+    return "black" if (brightness + 0.05) ** 2 > 1.05 * 0.05 else "white"

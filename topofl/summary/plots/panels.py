@@ -1,33 +1,9 @@
 """Panels of plots with many groups: a setting per panel, or a group per panel."""
 
-import math
-from dataclasses import dataclass
-
+from topofl._drawing.charts.panels import LINES_LIMIT, Panel, panels_of_names
 from topofl.summary.collected import Collected
 
-__all__ = ["LINES_LIMIT", "Panel", "grid_of", "panels_of"]
-
-LINES_LIMIT = 8
-"""Most groups that one panel tells apart by color."""
-
-
-@dataclass(frozen=True)
-class Panel:
-    """What is drawn in one of several axes.
-
-    Parameters
-    ----------
-    title
-        Line above it; empty for none.
-    groups
-        Numbers of the groups that it shows.
-    labels
-        Names of these groups within the panel; empty if the title names the only one.
-    """
-
-    title: str
-    groups: tuple[int, ...]
-    labels: tuple[str, ...]
+__all__ = ["panels_of"]
 
 
 def panels_of(collected: Collected) -> list[Panel]:
@@ -35,18 +11,14 @@ def panels_of(collected: Collected) -> list[Panel]:
 
     The setting is the one that gives the fewest panels of at most 8 groups each.
     """
-    numbers = tuple(range(len(collected.groups)))
-    if len(numbers) <= LINES_LIMIT:
-        return [Panel("", numbers, tuple(map(collected.name_of, numbers)))]
+    names = [collected.name_of(k) for k in range(len(collected.groups))]
+    if len(names) <= LINES_LIMIT or len(collected.by) < 2:
+        return panels_of_names(names)
     splits = [_split(collected, place) for place in range(len(collected.by))]
     small = [
-        panels
-        for panels in splits
-        if len(collected.by) > 1 and max(len(panel.groups) for panel in panels) <= LINES_LIMIT
+        panels for panels in splits if max(len(panel.groups) for panel in panels) <= LINES_LIMIT
     ]
-    if small:
-        return min(small, key=len)
-    return [Panel(collected.name_of(k), (k,), ()) for k in numbers]
+    return min(small, key=len) if small else panels_of_names(names)
 
 
 def _split(collected: Collected, place: int) -> list[Panel]:
@@ -62,16 +34,3 @@ def _split(collected: Collected, place: int) -> list[Panel]:
         )
         for value, numbers in members.items()
     ]
-
-
-def grid_of(count: int, most: int) -> tuple[int, int]:
-    """Return rows and columns of a grid with `count` panels and at most `most` columns.
-
-    Examples
-    --------
-    >>> grid_of(24, 6), grid_of(4, 3), grid_of(1, 6)
-    ((4, 6), (2, 2), (1, 1))
-    """
-    columns = min(most, math.ceil(math.sqrt(1.4 * count)))
-    rows = math.ceil(count / columns)
-    return rows, math.ceil(count / rows)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topofl.summary.plots.style import FONT, MUTED
+from topofl._drawing.charts.style import FONT, MUTED, text_color
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,7 +114,9 @@ def label_lines(
     figure = axes[0].figure
     texts = [
         [
-            ax.text(x, y, label, color=color, fontsize=FONT, va="center", parse_math=False)
+            ax.text(
+                x, y, label, color=text_color(color), fontsize=FONT, va="center", parse_math=False
+            )
             for label, x, y, color in row
         ]
         for ax, row in zip(axes, ends, strict=False)
@@ -186,7 +188,7 @@ def label_points(
     points
         Coordinates of the points; earlier ones have the first choice of places.
     labels
-        Their labels.
+        Their labels; empty ones are not written.
     """
     from matplotlib.patheffects import withStroke
 
@@ -197,6 +199,8 @@ def label_points(
     taken = [(x - size, y - size, x + size, y + size) for x, y in places]
     texts = []
     for label, (x, y) in zip(labels, places, strict=True):
+        if not label:
+            continue
         text = ax.text(0, 0, label, fontsize=FONT, va="center", ha="center", parse_math=False)
         text.set_in_layout(False)
         text.set_path_effects([withStroke(linewidth=HALO, foreground="white")])

@@ -1,0 +1,70 @@
+"""Runs on several processes are measured, and compared with predictions."""
+
+import json
+
+import pytest
+
+from analysis.ranks import (
+    CASES,
+    RankCase,
+    Way,
+    clients_of,
+    graph_of,
+    output_of,
+    placement_of,
+    predicted,
+    table,
+    train,
+    ways,
+)
+
+CASE = RankCase("D-Cliques of 10", "gn_lenet", 20, 2)
+MODEL = 85_354 * 4
+
+
+def test_cliques_stay_on_one_rank():
+    graph = graph_of(CASE, clients_of(CASE))
+    owner = placement_of(graph, 2)
+    assert sorted(owner) == [0] * 10 + [1] * 10
+    assert all(len({owner[node] for node in group}) == 1 for group in graph.groups)
+
+
+def test_predictions_are_steps_and_messages():
+    """On a ring, each rank trains its nodes, and sends two rows and receives two."""
+    case = RankCase("ring", "gn_lenet", 6, 2)
+    messages = (1e-4, 1e-4 + 2**22 / 1e8)  # 100 MB/s
+    alone = predicted(case, Way(1, 1), 0.01, messages, cores=2)
+    assert alone == pytest.approx(0.06)
+    two = predicted(case, Way(2, 1), 0.01, messages, cores=2)
+    assert two == pytest.approx(0.03 + 1e-4 + 2 * MODEL / 1e8)
+    three = predicted(case, Way(3, 1), 0.01, messages, cores=2)
+    assert three == pytest.approx(1.5 * 0.02 + 1e-4 + 2 * MODEL / 1e8)
+
+
+def test_ways_use_all_cores_by_threads_or_ranks():
+    assert ways(4) == [Way(1, 1), Way(1, 4), Way(2, 1), Way(3, 1)]
+    assert ways(1) == [Way(1, 1), Way(2, 1)]
+
+
+def test_a_run_gives_the_seconds_of_rounds_without_evaluation():
+    found = train(CASES["smoke"][0], 3, distributed=False)
+    assert len(found["seconds"]) == 2
+    assert all(seconds > 0 for seconds in found["seconds"])
+    assert (found["bytes"], found["nodes"]) == (0.0, [6])
+
+
+def test_messages_between_two_processes_are_timed():
+    short, long = output_of(Way(2, 1), "--link")
+    assert 0 < short < long
+
+
+def test_tables_have_ratios_where_there_are_predictions():
+    row = {"case": {"topology": "ring"}, "seconds": 2.0, "bytes": 2**21}
+    rows = [
+        row | {"way": {"ranks": 1, "threads": 2}, "predicted": None},
+        row | {"way": {"ranks": 2, "threads": 1}, "predicted": 3.0},
+    ]
+    assert table(json.loads(json.dumps(rows))).rows == (
+        ("ring", "1 rank of 2 threads", 2.0, 2.0, "-", "-"),
+        ("ring", "2 ranks of 1 thread", 2.0, 2.0, 3.0, 1.5),
+    )

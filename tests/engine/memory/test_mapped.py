@@ -1,0 +1,120 @@
+"""Models in a file: the same results, in less memory, and clear refusals."""
+
+import errno
+import os
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+import topofl
+from tests import problems
+from tests.engine.distributed.cases import plain
+from tests.engine.distributed.same_results import differences
+from tests.engine.memory.test_footprint import FACTS, LOOPED
+from topofl import attacks
+from topofl.engine.memory import mapped
+from topofl.engine.memory.footprint import memory
+from topofl.engine.memory.mapped import MappedFiles, mapped_files
+from topofl.engine.memory.system import resident_of_files
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
+
+METHODS = ("dsgd", "dsgt", "fedavg", "osgp", "dpfl", "clique_averaging")
+
+
+def trained(name, scratch, **changes):
+    return topofl.run(**problems.options(**plain(name, scratch=scratch, device="cpu") | changes))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_results_are_the_same(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(mapped, "COPIED", 2**10)
+    monkeypatch.setattr(mapped, "KEPT", 0)
+    wanted, found = (trained(name, scratch) for scratch in (None, tmp_path))
+    assert differences(found, wanted, 1e-12) == []
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_run_continues_with_models_elsewhere(tmp_path):
+    runs, scratch = tmp_path / "runs", tmp_path / "scratch"
+    scratch.mkdir()
+    wanted = trained("dsgd", None, rounds=4)
+    trained("dsgd", scratch, rounds=2, saving=runs)
+    found = trained("dsgd", None, rounds=4, saving=topofl.Saving(runs, resume=True))
+    assert differences(found, wanted, 1e-12) == []
+
+
+def test_released_files_leave_memory_and_keep_their_values(tmp_path):
+    with mapped_files(tmp_path) as files:
+        assert files is not None
+        values = files.new((1000, 10_000), torch.float32)
+        before = resident_of_files()
+        assert not values.any()
+        values.copy_(torch.arange(1000)[:, None].expand(1000, 10_000))
+        assert resident_of_files() - before > 3.9e7
+        files.release()
+        assert resident_of_files() - before < 1e7
+        assert torch.equal(values[:, -1], torch.arange(1000.0))
+
+
+def test_much_of_a_file_is_released_by_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(mapped, "KEPT", 2**24)
+    monkeypatch.setattr(mapped, "LOOK", 0.001)
+    before, most = resident_of_files(), 0
+    with mapped_files(tmp_path) as files:
+        values = files.new((4000, 25_000), torch.float32)  # 400 MB
+        for row in values:
+            row.fill_(1.0)
+            most = max(most, resident_of_files() - before)
+    assert most < 2e8
+
+
+def test_without_a_folder_there_are_no_files():
+    with mapped_files(None) as files:
+        assert files is None
+
+
+def test_copies_are_mixed_like_the_values_themselves(tmp_path, monkeypatch):
+    monkeypatch.setattr(mapped, "COPIED", 20)  # 4 columns at a time
+    values = torch.arange(150.0).view(5, 30)
+    weights = torch.arange(25.0).view(5, 5)
+    wanted, view = weights @ values, values.clone()
+    mix = MappedFiles(tmp_path, 0).by_copies(lambda block: block.copy_(weights @ block))
+    mix(view[:, 3:20])
+    assert torch.equal(view[:, 3:20], wanted[:, 3:20])
+    assert torch.equal(view[:, :3], values[:, :3])
+
+
+def test_a_full_disk_is_refused_before_work(tmp_path, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match=r"`compute.scratch` must have space for the models, 80 byt"):
+        MappedFiles(tmp_path, 0).new((2, 10), torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"scratch": "no such folder"}, "`scratch` must be a folder, got '.*no such folder'"),
+        ({"scratch": ".", "distributed": True}, "`scratch` must be None unless one process"),
+    ],
+)
+def test_wrong_folders_are_refused(changes, error):
+    with pytest.raises(ValueError, match=error):
+        topofl.Compute(device="cpu", **changes)
+
+
+def test_attackers_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"`compute\.scratch` must be None with attackers"):
+        trained("dsgd", tmp_path, attackers=attacks.sign_flip(nodes=[1]))
+
+
+def test_models_on_a_disk_take_a_limited_part_of_memory():
+
+    large = replace(FACTS, n=10**6, d=10**5)
+    assert memory(large, LOOPED)["parameters"] == 4 * 10**11
+    assert memory(replace(large, on_disk=True), LOOPED)["parameters"] == mapped.LARGEST

@@ -1,0 +1,1 @@
+"""Parts of all charts: style, labels, lines with bands, violins, and Pareto fronts."""

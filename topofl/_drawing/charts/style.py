@@ -1,0 +1,182 @@
+"""The style of all charts: colors, line styles, sizes, wrapped labels, and new figures."""
+
+import io
+import re
+import textwrap
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from topofl._drawing.axes import new_axes
+from topofl._drawing.picture import PALETTE, PLAIN
+from topofl._support.text import printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "COLORS",
+    "COLUMN",
+    "FONT",
+    "INK",
+    "MEASURED",
+    "MUTED",
+    "RULE",
+    "THEORY",
+    "WIDE",
+    "checked_axes",
+    "empty_figure",
+    "legend_above",
+    "luminance",
+    "new_figure",
+    "own_axes",
+    "set_font",
+    "style",
+    "text_color",
+    "wrapped",
+]
+
+COLORS = tuple(PALETTE[k] for k in (2, 1, 4, 0, 6, 7, 8, 5))
+"""Colors of topofl's pictures that are safe for color-blind readers and dark enough for lines."""
+
+LINES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)))
+"""Line styles, so that lines differ in print without colors."""
+
+MUTED = "#C8C8C8"
+"""Color of context: the other groups of a panel, and lines from labels to what they name."""
+
+INK, RULE = "#1a1b1c", "#dadbdc"
+"""Colors of text and of grids in reports."""
+
+MEASURED, THEORY = PLAIN.lower(), "#b84a00"
+"""Colors of measured and of predicted values, also the color of what has no groups."""
+
+FONT = 8.0
+"""Size of labels in points, which is readable in a paper without scaling."""
+
+BREAKS = re.compile(r"(?=\()|[_,/]")
+"""Where a word that is too long is divided: before a bracket, and after these characters."""
+
+COLUMN, WIDE = 3.5, 5.5
+"""Widths in inches of a column of a two-column paper, and of a page with one column."""
+
+
+def style(position: int) -> dict[str, Any]:
+    """Return color and line style of the group at a position of a panel.
+
+    Examples
+    --------
+    >>> style(0)["color"] == style(8)["color"], style(0) == style(1)
+    (True, False)
+    """
+    return {"color": COLORS[position % len(COLORS)], "linestyle": LINES[position % len(LINES)]}
+
+
+def text_color(color: str) -> str:
+    """Return a color, darkened until text in it can be read on white (contrast 4.5 of WCAG 2.1).
+
+    Examples
+    --------
+    >>> text_color("#332288"), text_color("#88CCEE")
+    ('#332288', '#517a8e')
+    """
+    channels = np.array([int(color[k : k + 2], 16) for k in (1, 3, 5)]) / 255
+    while 1.05 / (luminance(channels) + 0.05) < 4.5:
+        channels *= 0.95
+    return "#" + "".join(f"{round(255 * value):02x}" for value in channels.tolist())
+
+
+def luminance(channels: np.ndarray) -> float:
+    """Return the relative luminance of red, green and blue in [0, 1], as WCAG 2.1 defines it."""
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def wrapped(text: str, width: int, lines: int = 3) -> str:
+    r"""Return a label on several lines, shortened if these do not suffice.
+
+    Examples
+    --------
+    >>> wrapped("dcliques, clique_size=10, inter=ring", 16)
+    'dcliques,\nclique_size=10,\ninter=ring'
+    >>> wrapped("fully_connected(n=60)", 18)
+    'fully_connected\n(n=60)'
+    """
+    words = [part for word in printable(text).split() for part in _parts_of(word, width)]
+    found = textwrap.wrap(" ".join(words), width, break_on_hyphens=False) or [""]
+    if len(found) > lines:
+        found = [*found[: lines - 1], f"{found[lines - 1][: width - 3].rstrip()}..."]
+    return "\n".join(found)
+
+
+def _parts_of(word: str, width: int) -> list[str]:
+    """Return a word in parts of at most a width if it can be divided at punctuation."""
+    parts = []
+    while len(word) > width:
+        ends = [found.end() for found in BREAKS.finditer(word) if 0 < found.end() <= width]
+        if not ends:
+            break
+        parts.append(word[: ends[-1]])
+        word = word[ends[-1] :]
+    return [*parts, word]
+
+
+def empty_figure(width: float, height: float) -> "Figure":
+    """Return a figure that pyplot does not know but notebooks show.
+
+    So no figure stays open, and threads can draw concurrently.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    # IPython knows how to show a Figure only after pyplot has drawn one.
+    setattr(figure, "_repr_png_", partial(_png, figure))  # noqa: B010
+    return figure
+
+
+def _png(figure: "Figure") -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png")
+    return stream.getvalue()
+
+
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> "Sequence[Axes]":
+    """Return the axes of a new figure from :func:`empty_figure`, row by row."""
+    figure = empty_figure(width, height)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for ax in grid.flat:
+        set_font(ax)
+    return list(grid.flat)
+
+
+def set_font(ax: "Axes") -> None:
+    """Set the sizes of ticks, and remove the lines above and to the right of the axes."""
+    ax.tick_params(labelsize=FONT)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def own_axes(width: float, height: float) -> "Axes":
+    """Return the axes of a new figure of pyplot, which notebooks show."""
+    ax = new_axes(None, (width, height))
+    set_font(ax)
+    return ax
+
+
+def legend_above(ax: "Axes") -> None:
+    """Add a legend above axes without a title, where it covers no data."""
+    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
+    ax.legend(fontsize=FONT, frameon=False, **place)
+
+
+def checked_axes(ax: Any) -> "tuple[Axes, Figure]":
+    """Return the axes and its figure, or raise ``TypeError`` if it is no Axes."""
+    from matplotlib.figure import Figure
+
+    ax = new_axes(ax)
+    figure = ax.get_figure()
+    while not isinstance(figure, Figure):  # axes of a subfigure
+        figure = figure.figure  # pyright: ignore[reportOptionalMemberAccess]
+    return ax, figure

@@ -1,0 +1,133 @@
+"""Models in a file that is mapped into memory, for runs whose models do not fit there."""
+
+import mmap
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from threading import Event, Thread
+
+import torch
+from torch import Tensor
+
+from topofl.engine.memory.system import resident_of_files
+
+__all__ = ["LARGEST", "MappedFiles", "mapped_files"]
+
+KEPT = 2**29
+"""Bytes of files that the process holds in memory before it releases them."""
+
+COPIED = 2**25
+"""Numbers that are copied from a file at a time, to be mixed."""
+
+LARGEST = 2**31
+"""Bytes of memory that models in a file take at most: parts of the file, and copies of them.
+
+Measured with 10,000 GN-LeNets by analysis/larger_than_memory.py.
+"""
+
+LOOK = 0.02
+"""Seconds between two looks at how much of the files is in memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class MappedFiles:
+    """Files in a folder that are mapped into memory.
+
+    The system reads parts of them when they are used, writes changed parts, and removes them from
+    memory when it needs space. The files have no name, and end with their tensors or the process.
+
+    Parameters
+    ----------
+    folder
+        Folder on the disk that holds the files.
+    most
+        Bytes of files, also of other ones such as libraries, that the process keeps in memory.
+    """
+
+    folder: Path
+    most: int
+    maps: list[mmap.mmap] = field(default_factory=list, init=False)
+
+    def new(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return a tensor of zeros in a new file.
+
+        Raises
+        ------
+        OSError
+            If the folder cannot be written to, or its disk has too little space.
+        """
+        nbytes = prod(shape) * dtype.itemsize
+        try:
+            with tempfile.TemporaryFile(dir=self.folder) as file:
+                os.posix_fallocate(file.fileno(), 0, nbytes)  # a full disk would end the process
+                mapped = mmap.mmap(file.fileno(), nbytes)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"`compute.scratch` must have space for the models, {nbytes} bytes: "
+                f"{error.strerror}; free some, or use a folder on another disk",
+                str(self.folder),
+            ) from error
+        self.maps.append(mapped)
+        return torch.frombuffer(mapped, dtype=dtype).view(*shape)
+
+    def release(self) -> None:
+        """Remove the files from the memory of this process; the system may keep them cached."""
+        for mapped in self.maps:
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+    def release_much(self) -> None:
+        """Release the files if much of them is in memory."""
+        if (resident_of_files() or 0) > self.most:
+            self.release()
+
+    def blocks(self, values: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield blocks of columns of values (n, k) in a file, and copies of them in memory.
+
+        Rows are far apart in a file: each block of few columns would read pages of all rows again.
+        """
+        for block in values.split(max(1, COPIED // max(1, len(values))), dim=1):
+            self.release_much()
+            yield block, block.clone(memory_format=torch.contiguous_format)
+
+    def by_copies(self, mix: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
+        """Return a function that mixes copies of blocks of columns, and writes them back."""
+
+        def mix_copies(values: Tensor) -> None:
+            for block, copied in self.blocks(values):
+                mix(copied)
+                block.copy_(copied)
+
+        return mix_copies
+
+
+@contextmanager
+def mapped_files(folder: Path | None) -> Iterator[MappedFiles | None]:
+    """Yield files in a folder, and release them whenever much of them is in memory.
+
+    Parameters
+    ----------
+    folder
+        The folder; None: yield None.
+    """
+    if folder is None:
+        yield None
+        return
+    files, over = MappedFiles(folder, (resident_of_files() or 0) + KEPT), Event()
+
+    def watch() -> None:
+        while not over.wait(LOOK):
+            files.release_much()
+
+    thread = Thread(target=watch, name="topofl-scratch", daemon=True)
+    thread.start()
+    try:
+        yield files
+    finally:
+        over.set()
+        thread.join()
+        files.release()

@@ -1,0 +1,182 @@
+"""Plots of several histories in comparison."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from topofl._drawing.charts.fronts import Front, draw_front, front_of
+from topofl._drawing.charts.lines import draw_panels
+from topofl._drawing.charts.panels import panels_of_names
+from topofl._drawing.charts.style import COLORS, wrapped
+from topofl._drawing.charts.violins import draw_violins
+from topofl._support.check import shown
+from topofl.history.history import History
+from topofl.history.plots.nodes import draw_nodes, draw_ranks
+from topofl.history.plots.options import AXIS_LABELS, RANK, Options, check_options
+from topofl.history.plots.series import Series, series_of
+from topofl.history.statistics import over_nodes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["compare_histories"]
+
+
+def compare_histories(
+    histories: Mapping[str, History] | Sequence[History],
+    column: str | None = None,
+    *,
+    kind: str = "band",
+    x: str | None = None,
+    at: int | Sequence[int] | None = None,
+    quantiles: tuple[float, float] | None = None,
+    worst: int | None = None,
+    ax: "Axes | None" = None,
+) -> "Figure":
+    r"""Draw several histories in one figure, with labels instead of a legend.
+
+    Each history is one run, and bands, violins and lines are over its nodes. For means and
+    intervals over seeds, see :func:`topofl.summarize` and the plots of :mod:`topofl.summary`.
+
+    Parameters
+    ----------
+    histories
+        Histories by name; or a sequence of them, named after what differs among algorithm,
+        topology and seed.
+    column
+        A score that all histories have; None: the primary score of the first one.
+    kind
+        ``"band"``
+            The mean over nodes and a band between `quantiles`. Up to 8 histories share one axes;
+            more are drawn in a panel each, with the means of the others in gray.
+        ``"violin"``
+            The distribution over nodes, after the last evaluation or at given rounds.
+        ``"nodes"``
+            One panel per history with a line per node; or, for ``x="rank"``, the last scores from
+            the worst to the best node.
+        ``"pareto"``
+            The last mean score against the cost of the run, with the Pareto front.
+    x, at, quantiles, worst
+        As in :meth:`topofl.History.plot`.
+    ax
+        The axes to draw on, if there is a single panel; None: a new figure, as large as its labels
+        need, that pyplot does not know.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, to show or to save.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError
+        As :meth:`topofl.History.plot`, with the name of the history; if there is no history; if
+        `ax` is given for several panels, or too small for the labels.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import algorithms, data, models, topologies
+    >>> clients = data.shards(data.digits(), n=6, per_node=2, seed=0)
+    >>> runs = {
+    ...     graph.name: topofl.run(
+    ...         algorithms.dsgd(lr=0.5), model=models.logistic_regression(64), clients=clients,
+    ...         topology=graph, rounds=4, evaluation=1, seed=0)
+    ...     for graph in (topologies.ring(6), topologies.fully_connected(6))
+    ... }
+    >>> figure = topofl.compare_histories(runs)
+    >>> [text.get_text() for text in figure.axes[0].texts]
+    ['ring(n=6)', 'fully_connected\n(n=6)']
+    """
+    options = check_options(kind, x=x, at=at, quantiles=quantiles, worst=worst)
+    named = _named(histories)
+    column = next(iter(named.values())).primary if column is None else column
+    series = [_series(history, column, options.x, name) for name, history in named.items()]
+    if kind == "band":
+        lines = [one.line(options.quantiles) for one in series]
+        note = f"\n{options.band_note}" if series[0].values.ndim > 1 else ""
+        labels = f"{AXIS_LABELS[options.x]}{note}", column.replace("_", " ")
+        is_accuracy = column.startswith("accuracy")
+        return draw_panels(panels_of_names(list(named)), lines, ax, labels, is_accuracy=is_accuracy)
+    if kind == "violin":
+        return _violins(series, options, ax)
+    if kind == "nodes":
+        return (draw_ranks if options.x == RANK else draw_nodes)(series, options, ax)
+    return _pareto(series, options, ax)
+
+
+def _named(histories: Any) -> dict[str, History]:
+    """Return histories by name, or raise ``TypeError`` or ``ValueError``."""
+    wanted = "a dictionary of histories by name, or a list of them"
+    if isinstance(histories, History | str | bytes) or not isinstance(histories, Iterable):
+        remedy = "; take history.plot() for a single one" * isinstance(histories, History)
+        raise TypeError(f"`histories` must be {wanted}, got {shown(histories)}{remedy}")
+    items = list(histories.values() if isinstance(histories, Mapping) else histories)
+    if not items:
+        raise ValueError(f"`histories` must be {wanted}, got none")
+    for item in items:
+        if not isinstance(item, History):
+            raise TypeError(
+                f"`histories` must be {wanted}, got an item {shown(item)}; take the `history` of a "
+                "stored run"
+            )
+    names = [str(name) for name in histories] if isinstance(histories, Mapping) else _names(items)
+    return dict(zip(names, items, strict=True))
+
+
+def _names(histories: Sequence[History]) -> list[str]:
+    """Return distinct names from what differs among algorithm, topology, attack and seed."""
+    rows = [
+        [str(h.meta.get("algorithm")), str(h.meta.get("topology")), h.attack] for h in histories
+    ]
+    kept = [k for k in range(3) if len({row[k] for row in rows}) > 1] or [0, 1]
+    names = [", ".join(row[k] for k in kept if row[k]) for row in rows]
+    seeds = [h.meta.get("seed") for h in histories]
+    count = Counter(names)
+    names = [
+        f"{name}, seed {seed}" if count[name] > 1 and seed is not None else name
+        for name, seed in zip(names, seeds, strict=True)
+    ]
+    count, seen = Counter(names), Counter()
+    for k, name in enumerate(names):
+        seen[name] += 1
+        names[k] = f"{name} ({seen[name]})" if count[name] > 1 else name
+    return names
+
+
+def _series(history: History, column: str, x: str, name: str) -> Series:
+    """Return the column of a history; errors begin with its name."""
+    try:
+        return series_of(history, column, x, name)
+    except (KeyError, ValueError) as error:
+        raise type(error)(f"{name}: {error.args[0]}") from error
+
+
+def _violins(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
+    """Draw a violin over nodes for each history and round."""
+    rows = [(one, place, k) for k, one in enumerate(series) for place in options.at or (None,)]
+    single = options.at is None or len(options.at) == 1
+    return draw_violins(
+        [one.name if single else f"{one.name}, round {place}" for one, place, _ in rows],
+        [one.at(place) for one, place, _ in rows],
+        [COLORS[0] if len(series) > len(COLORS) else COLORS[k] for *_, k in rows],
+        ax,
+        f"{series[0].column.replace('_', ' ')} of nodes",
+        low_is_good=series[0].low_is_good,
+    )
+
+
+def _pareto(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
+    """Draw last mean scores against the costs of runs."""
+    for one in series:
+        one.at(None)
+    costs = np.array([one.x[-1] for one in series], dtype=float)
+    means = np.array([over_nodes(one.per_node[-1:])["mean"][0] for one in series])
+    members = front_of(costs, means, series[0].low_is_good)
+    note = "(last mean over nodes; filled: Pareto front)"
+    labels = f"{AXIS_LABELS[options.x]}\n{note}", series[0].column.replace("_", " ")
+    names = [wrapped(one.name, 22) for one in series]
+    return draw_front(Front(costs, means, names, members), ax, labels)

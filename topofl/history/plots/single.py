@@ -1,0 +1,97 @@
+"""Plots of one history."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from topofl._drawing import new_axes
+from topofl._drawing.charts.fronts import Front, draw_front, front_of
+from topofl._drawing.charts.lines import draw_line
+from topofl._drawing.charts.style import COLORS, FONT, WIDE, own_axes, set_font
+from topofl._drawing.charts.violins import ROWS_LIMIT, draw_violins
+from topofl.history.plots.nodes import draw_nodes, draw_ranks
+from topofl.history.plots.options import AXIS_LABELS, RANK, Options, check_options
+from topofl.history.plots.series import Series, series_of
+from topofl.history.statistics import over_nodes
+from topofl.history.summary import with_attack
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from topofl.history.history import History
+
+__all__ = ["plot"]
+
+LABELED = 8
+"""Most points of a Pareto front that are labeled with their rounds."""
+
+
+def plot(
+    history: "History",
+    column: str | None,
+    kind: str,
+    ax: "Axes | None",
+    label: str | None,
+    **given: Any,
+) -> "Axes":
+    """See :meth:`topofl.History.plot`."""
+    options = check_options(kind, **given)
+    column = history.primary if column is None else column
+    run = f"{history.meta.get('algorithm')}, {history.meta.get('topology')}"
+    series = series_of(history, column, options.x, label or with_attack(history, run))
+    if ax is not None:
+        ax = new_axes(ax)
+    return {"band": _band, "violin": _violins, "nodes": _nodes, "pareto": _pareto}[kind](
+        series, options, ax
+    )
+
+
+def _band(series: Series, options: Options, ax: "Axes | None") -> "Axes":
+    """Draw the mean and a band over nodes, in a style that no line of the axes has yet."""
+    line = series.line(options.quantiles)
+    ax = own_axes(WIDE, 3.4) if ax is None else ax
+    set_font(ax)
+    draw_line(ax, line, len(ax.lines), series.name)
+    note = f"\n{options.band_note}" if series.values.ndim > 1 else ""
+    ax.set_xlabel(f"{AXIS_LABELS[options.x]}{note}", fontsize=FONT + 1)
+    ax.set_ylabel(series.column.replace("_", " "), fontsize=FONT + 1, parse_math=False)
+    return ax
+
+
+def _violins(series: Series, options: Options, ax: "Axes | None") -> "Axes":
+    """Draw a violin over nodes for each round."""
+    rounds = options.at or (None,)
+    if len(rounds) > ROWS_LIMIT:
+        raise ValueError(f"`at` must have at most {ROWS_LIMIT} rounds, got {len(rounds)}")
+    scores = [series.at(one) for one in rounds]
+    names = [series.name] if options.at is None else [f"round {one}" for one in rounds]
+    ax = own_axes(WIDE, 0.36 * len(scores) + 1.0) if ax is None else ax
+    xlabel = f"{series.column.replace('_', ' ')} of nodes"
+    colors = [COLORS[0]] * len(scores)
+    draw_violins(names, scores, colors, ax, xlabel, low_is_good=series.low_is_good)
+    return ax
+
+
+def _nodes(series: Series, options: Options, ax: "Axes | None") -> "Axes":
+    """Draw a line per node over rounds or costs, or a point per node in the order of scores."""
+    series.per_node  # noqa: B018 - before a figure is made
+    if options.x == RANK:
+        series.at(None)
+    ax = own_axes(WIDE, 3.4) if ax is None else ax
+    (draw_ranks if options.x == RANK else draw_nodes)([series], options, ax)
+    return ax
+
+
+def _pareto(series: Series, options: Options, ax: "Axes | None") -> "Axes":
+    """Draw the mean score of each evaluation against its cost, and the Pareto front."""
+    means = over_nodes(series.per_node)["mean"]
+    members = front_of(series.x.astype(float), means, series.low_is_good)
+    few = members
+    if len(members) > LABELED:
+        few = members[np.linspace(0, len(members) - 1, LABELED).round().astype(int)]
+    names = [f"round {t}" if k in few else "" for k, t in enumerate(series.rounds.tolist())]
+    ax = own_axes(WIDE, 3.8) if ax is None else ax
+    note = "(evaluations; filled: Pareto front)"
+    labels = f"{AXIS_LABELS[options.x]}\n{note}", series.column.replace("_", " ")
+    draw_front(Front(series.x.astype(float), means, names, members), ax, labels)
+    return ax
