@@ -28,7 +28,7 @@ __all__ = ["Line", "draw_line", "draw_panels"]
 WRAP = 18
 """Characters in a line of a label."""
 
-FEW = 0.08
+CHARACTER = 0.08
 """Width of a character of a label in inches."""
 
 
@@ -119,7 +119,7 @@ def _axes_for(panels: Sequence[Panel]) -> "Sequence[Axes]":
     highest = max(line_height([wrapped(text, WRAP) for text in panel.labels]) for panel in panels)
     if len(panels) == 1:
         return new_figure(WIDE, max(3.4, highest + 0.2) + 0.95)
-    height, width = max(1.9 if longest <= 8 else 2.6, highest + 0.2), 2.56 + FEW * longest
+    height, width = max(1.9 if longest <= 8 else 2.6, highest + 0.2), 2.56 + CHARACTER * longest
     return new_figure(width * columns + 0.6, (height + 0.35) * rows + 0.6, rows, columns)
 
 

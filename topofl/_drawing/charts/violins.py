@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["ROWS_LIMIT", "draw_violins"]
 
 ROWS_LIMIT = 24
-"""Most violins below each other."""
+"""Largest number of violins in a column."""
 
 
 def draw_violins(
