@@ -141,6 +141,9 @@ def test_errors_name_the_history():
         topofl.compare_histories(both, "accuracy_knn")
     with pytest.raises(ValueError, match="b: `x` must be a recorded cost, got 'seconds'"):
         topofl.compare_histories({"b": RUN}, x="seconds")
+    for options in ({"kind": "nodes"}, {"kind": "nodes", "x": "rank"}, {"kind": "violin"}):
+        with pytest.raises(ValueError, match="got 'consensus_distance' of b with one for all"):
+            topofl.compare_histories({"b": RUN}, "consensus_distance", **options)
     nothing = scored(accuracy=[[np.nan]])
     for kind in ("violin", "pareto"):
         with pytest.raises(ValueError, match="'accuracy' of b has none in round 0"):

@@ -50,7 +50,7 @@ class Series:
         if self.values.ndim == 1:
             raise ValueError(
                 "`column` must have one value per node, such as a score, got "
-                f"{self.column!r} with one for all nodes; take kind='band'"
+                f"{self.column!r} of {self.name} with one for all nodes; take kind='band'"
             )
         return self.values
 
