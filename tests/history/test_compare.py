@@ -128,6 +128,7 @@ RUN = scored(accuracy=[[0.1], [0.5]])
         ("runs", TypeError, "`histories` must be a dictionary"),
         ([RUN, 3], TypeError, "got an item 3"),
         (3, TypeError, "`histories` must be a dictionary"),
+        ({1: RUN, "1": RUN}, ValueError, "`histories` must have names that differ, got '1' 2 times"),
     ],
 )
 def test_what_is_no_history_is_refused(histories, error, message):

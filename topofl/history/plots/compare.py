@@ -74,7 +74,7 @@ def compare_histories(
     ------
     KeyError, ValueError, TypeError
         As :meth:`topofl.History.plot`, with the name of the history; if there is no history; if
-        `ax` is given for several panels, or too small for the labels.
+        names are equal as text; if `ax` is given for several panels, or too small for the labels.
 
     Examples
     --------
@@ -124,6 +124,11 @@ def _named(histories: Any) -> dict[str, History]:
                 "stored run"
             )
     names = [str(name) for name in histories] if isinstance(histories, Mapping) else _names(items)
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:  # such as 1 and "1", of which a dictionary would keep one
+        raise ValueError(
+            f"`histories` must have names that differ, got {shown(name)} {count} times; rename one"
+        )
     return dict(zip(names, items, strict=True))
 
 
