@@ -116,6 +116,20 @@ def test_a_column_of_a_paper_has_room_for_labels():
     assert_readable(figure)
 
 
+@pytest.mark.parametrize(
+    ("kind", "x", "message"),
+    [
+        ("band", None, r"`ax` must be at least [\d.]+ inches wide for its labels, got 0\."),
+        ("nodes", "rank", r"`ax` must be at least [\d.]+ inches wide for its labels, got 0\."),
+        ("pareto", None, "`ax` must have room for 4 labels, got Axes that are too small"),
+    ],
+)
+def test_axes_that_are_too_small_for_labels_are_refused(kind, x, message):
+    ax = Figure(figsize=(1, 1), layout="constrained").subplots()
+    with pytest.raises(ValueError, match=message):
+        topofl.compare_histories(runs_of(4), kind=kind, x=x, ax=ax)
+
+
 RUN = scored(accuracy=[[0.1], [0.5]])
 
 
@@ -128,7 +142,11 @@ RUN = scored(accuracy=[[0.1], [0.5]])
         ("runs", TypeError, "`histories` must be a dictionary"),
         ([RUN, 3], TypeError, "got an item 3"),
         (3, TypeError, "`histories` must be a dictionary"),
-        ({1: RUN, "1": RUN}, ValueError, "`histories` must have names that differ, got '1' 2 times"),
+        (
+            {1: RUN, "1": RUN},
+            ValueError,
+            "`histories` must have names that differ, got '1' 2 times",
+        ),
     ],
 )
 def test_what_is_no_history_is_refused(histories, error, message):

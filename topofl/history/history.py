@@ -526,7 +526,7 @@ class History:
         ValueError
             If `kind` or `x` is none of these, `x` was not recorded, with how to record it, an
             option belongs to another kind, a round in `at` or the column was not evaluated, or `ax`
-            is too small for the labels.
+            is too small for the labels (those of violins are not checked).
         TypeError
             If an argument has the wrong type.
         KeyError

@@ -74,7 +74,8 @@ def compare_histories(
     ------
     KeyError, ValueError, TypeError
         As :meth:`topofl.History.plot`, with the name of the history; if there is no history; if
-        names are equal as text; if `ax` is given for several panels, or too small for the labels.
+        names are equal as text; if `ax` is given for several panels, or too small for the labels
+        (those of violins are not checked).
 
     Examples
     --------
