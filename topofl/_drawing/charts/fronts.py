@@ -124,7 +124,7 @@ def _draw(ax: "Axes", front: Front, labels: tuple[str, str]) -> bool:
         ax.set_xscale("log")
     ax.margins(0.12, 0.08)
     ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())  # lines to labels must not change them
-    ax.set_xlabel(labels[0], fontsize=FONT + 1)
+    ax.set_xlabel(labels[0], fontsize=FONT + 1, parse_math=False)
     ax.set_ylabel(labels[1], fontsize=FONT + 1, parse_math=False)
     order: list[int] = [*members.tolist(), *(k for k in known.tolist() if k not in members)]
     points = [(float(costs[k]), float(scores[k])) for k in order]

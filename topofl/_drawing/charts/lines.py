@@ -168,8 +168,8 @@ def _set_axes(
         ax.set_xlim(left, right if right > left else left + 1)
         ax.locator_params(axis="x", nbins=5)
     if alone or len(axes) == 1:
-        axes[0].set_xlabel(xlabel, fontsize=FONT + 1)
+        axes[0].set_xlabel(xlabel, fontsize=FONT + 1, parse_math=False)
         axes[0].set_ylabel(ylabel, fontsize=FONT + 1, parse_math=False)
     else:
-        axes[0].figure.supxlabel(xlabel, fontsize=FONT + 1)  # pyright: ignore[reportAttributeAccessIssue]
+        axes[0].figure.supxlabel(xlabel, fontsize=FONT + 1, parse_math=False)  # pyright: ignore[reportAttributeAccessIssue]
         axes[0].figure.supylabel(ylabel, fontsize=FONT + 1, parse_math=False)  # pyright: ignore[reportAttributeAccessIssue]

@@ -11,10 +11,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["ROWS_LIMIT", "draw_violins"]
+__all__ = ["ROWS_LIMIT", "draw_violins", "height_of"]
 
 ROWS_LIMIT = 24
 """Largest number of violins in a column."""
+
+LINE = 0.16
+"""Height of a line of the label of an axis in inches."""
 
 
 def draw_violins(
@@ -57,7 +60,7 @@ def draw_violins(
     columns = -(-len(scores) // ROWS_LIMIT)
     rows = -(-len(scores) // columns)
     if ax is None:
-        axes = _columns(columns, rows)
+        axes = _columns(columns, height_of(rows, xlabel))
         figure = axes[0].figure
     else:
         ax, figure = checked_axes(ax)
@@ -79,10 +82,15 @@ def draw_violins(
     return figure  # pyright: ignore[reportReturnType]
 
 
-def _columns(columns: int, rows: int) -> "list[Axes]":
+def height_of(rows: int, xlabel: str) -> float:
+    """Return the height of a figure in inches with some violins in a column."""
+    return 0.36 * rows + 1.0 + LINE * xlabel.count("\n")
+
+
+def _columns(columns: int, height: float) -> "list[Axes]":
     """Return axes next to each other, each with labels of its own."""
     width = WIDE if columns == 1 else 4.6 * columns
-    figure = empty_figure(width, 0.36 * rows + 1.0)
+    figure = empty_figure(width, height)
     axes = list(figure.subplots(1, columns, sharex=True, squeeze=False)[0])
     for ax in axes:
         set_font(ax)

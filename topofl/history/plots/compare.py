@@ -14,6 +14,7 @@ from topofl._drawing.charts.violins import draw_violins
 from topofl._support.check import shown
 from topofl.history.history import History
 from topofl.history.plots.nodes import draw_nodes, draw_ranks
+from topofl.history.plots.notes import note_on, note_on_nodes
 from topofl.history.plots.options import AXIS_LABELS, RANK, Options, check_options
 from topofl.history.plots.series import Series, series_of
 from topofl.history.statistics import over_nodes
@@ -163,14 +164,15 @@ def _series(history: History, column: str, x: str, name: str) -> Series:
 
 def _violins(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
     """Draw a violin over nodes for each history and round."""
-    rows = [(one, place, k) for k, one in enumerate(series) for place in options.at or (None,)]
-    single = options.at is None or len(options.at) == 1
+    places = options.at or (None,)
+    rows = [(one, place, k) for k, one in enumerate(series) for place in places]
+    single = len(places) == 1
     return draw_violins(
         [one.name if single else f"{one.name}, round {place}" for one, place, _ in rows],
         [one.at(place) for one, place, _ in rows],
         [COLORS[0] if len(series) > len(COLORS) else COLORS[k] for *_, k in rows],
         ax,
-        f"{series[0].column.replace('_', ' ')} of nodes",
+        f"{series[0].column.replace('_', ' ')} of nodes{note_on_nodes(series, places)}",
         low_is_good=series[0].low_is_good,
     )
 
@@ -183,6 +185,7 @@ def _pareto(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
     means = np.array([over_nodes(one.per_node[-1:])["mean"][0] for one in series])
     members = front_of(costs, means, series[0].low_is_good)
     note = "(last mean over nodes; filled: Pareto front)"
+    note += note_on([series[k].name for k in np.flatnonzero(~np.isfinite(means))])
     labels = f"{AXIS_LABELS[options.x]}\n{note}", series[0].column.replace("_", " ")
     names = [wrapped(one.name, 22) for one in series]
     return draw_front(Front(costs, means, names, members), ax, labels)

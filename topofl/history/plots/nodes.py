@@ -10,6 +10,7 @@ from topofl._drawing.charts.lines import Line, draw_panels
 from topofl._drawing.charts.panels import Panel, panels_of_names
 from topofl._drawing.charts.ranks import ranked_curves
 from topofl._drawing.charts.style import COLORS
+from topofl.history.plots.notes import note_on_nodes
 from topofl.history.plots.options import AXIS_LABELS, Options
 from topofl.history.plots.series import Series
 from topofl.history.statistics import over_nodes
@@ -48,8 +49,12 @@ def draw_ranks(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
     for one in series:
         x, table = ranked_curves([one.at(None)], low_is_good=one.low_is_good)
         lines.append(_without_band(x, table[0]))
-    note = f"(points: {options.worst} worst)" if len(series) == 1 else "(last evaluation)"
-    labels = f"nodes from the worst to the best, %\n{note}", series[0].column.replace("_", " ")
+    points = min(options.worst, len(lines[0].x))
+    note = "\n(last evaluation)"
+    if len(series) == 1:
+        note = f"\n(points: {points} worst)" if points else ""
+    xlabel = f"nodes from the worst to the best, %{note}{note_on_nodes(series)}"
+    labels = xlabel, series[0].column.replace("_", " ")
     is_accuracy = series[0].column.startswith("accuracy")
     names = [one.name for one in series] if len(series) > 1 else [""]
     figure = draw_panels(panels_of_names(names), lines, ax, labels, is_accuracy=is_accuracy)
@@ -61,7 +66,7 @@ def draw_ranks(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
 def _name_worst(ax: Any, series: Series, line: Line, count: int) -> None:
     """Mark the worst nodes on their sorted curve, with their numbers."""
     last = series.per_node[-1]
-    nodes = [node for node in series.worst(count) if np.isfinite(last[node])]
+    nodes = [node for node in series.worst(len(last)) if np.isfinite(last[node])][:count]
     points = [(float(line.x[k]), float(last[node])) for k, node in enumerate(nodes)]
     for x, y in points:
         ax.plot(x, y, "o", color=COLORS[1], markersize=4)

@@ -66,6 +66,24 @@ class Series:
                     low[k], high[k] = np.quantile(known, quantiles)
         return Line(self.x, over_nodes(self.values)["mean"], low, high)
 
+    def scores(self, round_: int | None) -> np.ndarray:
+        """Return the scores of all nodes in a round, (n,), the last one for None.
+
+        Raises
+        ------
+        ValueError
+            If the round was not evaluated.
+        """
+        if round_ is None:
+            return self.per_node[-1]
+        if round_ not in self.rounds:
+            listed = ", ".join(map(str, self.rounds[:8].tolist()))
+            more = f", ..., {self.rounds[-1]}" if len(self.rounds) > 8 else ""
+            raise ValueError(
+                f"`at` must be an evaluated round of {self.name}, {listed}{more}, got {round_}"
+            )
+        return self.per_node[int(np.flatnonzero(self.rounds == round_)[0])]
+
     def at(self, round_: int | None) -> np.ndarray:
         """Return the finite scores of nodes in a round, the last one for None.
 
@@ -74,21 +92,12 @@ class Series:
         ValueError
             If the round was not evaluated, or no node has a finite score in it.
         """
-        if round_ is None:
-            position = -1
-        elif round_ in self.rounds:
-            position = int(np.flatnonzero(self.rounds == round_)[0])
-        else:
-            listed = ", ".join(map(str, self.rounds[:8].tolist()))
-            more = f", ..., {self.rounds[-1]}" if len(self.rounds) > 8 else ""
-            raise ValueError(
-                f"`at` must be an evaluated round of {self.name}, {listed}{more}, got {round_}"
-            )
-        values = self.per_node[position]
+        values = self.scores(round_)
         if not np.isfinite(values).any():
+            drawn = self.rounds[-1] if round_ is None else round_
             raise ValueError(
                 f"`column` must have a finite value for some node, {self.column!r} of {self.name} "
-                f"has none in round {self.rounds[position]}; leave it out, or take another round"
+                f"has none in round {drawn}; leave it out, or take another round"
             )
         return values[np.isfinite(values)]
 

@@ -8,8 +8,9 @@ from topofl._drawing import new_axes
 from topofl._drawing.charts.fronts import Front, draw_front, front_of
 from topofl._drawing.charts.lines import draw_line
 from topofl._drawing.charts.style import COLORS, FONT, WIDE, own_axes, set_font
-from topofl._drawing.charts.violins import ROWS_LIMIT, draw_violins
+from topofl._drawing.charts.violins import ROWS_LIMIT, draw_violins, height_of
 from topofl.history.plots.nodes import draw_nodes, draw_ranks
+from topofl.history.plots.notes import note_on, note_on_nodes
 from topofl.history.plots.options import AXIS_LABELS, RANK, Options, check_options
 from topofl.history.plots.series import Series, series_of
 from topofl.history.statistics import over_nodes
@@ -65,8 +66,8 @@ def _violins(series: Series, options: Options, ax: "Axes | None") -> "Axes":
         raise ValueError(f"`at` must have at most {ROWS_LIMIT} rounds, got {len(rounds)}")
     scores = [series.at(one) for one in rounds]
     names = [series.name] if options.at is None else [f"round {one}" for one in rounds]
-    ax = own_axes(WIDE, 0.36 * len(scores) + 1.0) if ax is None else ax
-    xlabel = f"{series.column.replace('_', ' ')} of nodes"
+    xlabel = f"{series.column.replace('_', ' ')} of nodes{note_on_nodes([series], rounds)}"
+    ax = own_axes(WIDE, height_of(len(scores), xlabel)) if ax is None else ax
     colors = [COLORS[0]] * len(scores)
     draw_violins(names, scores, colors, ax, xlabel, low_is_good=series.low_is_good)
     return ax
@@ -92,6 +93,8 @@ def _pareto(series: Series, options: Options, ax: "Axes | None") -> "Axes":
     names = [f"round {t}" if k in few else "" for k, t in enumerate(series.rounds.tolist())]
     ax = own_axes(WIDE, 3.8) if ax is None else ax
     note = "(evaluations; filled: Pareto front)"
+    if missing := int((~np.isfinite(means)).sum()):
+        note += note_on([f"{missing} of {len(means)} evaluations"])
     labels = f"{AXIS_LABELS[options.x]}\n{note}", series.column.replace("_", " ")
     draw_front(Front(series.x.astype(float), means, names, members), ax, labels)
     return ax

@@ -1,0 +1,74 @@
+"""Plots say which nodes, runs and rounds they leave out, such as those of diverged runs."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import topofl
+from tests.history.helpers import scored
+from tests.summary.test_plots import assert_readable
+
+INF, NAN = np.inf, np.nan
+WHOLE = scored(loss=[[2.0] * 8, [1.0] * 8])
+DIVERGED = scored(loss=[[2.0] * 8, [INF, INF, INF, INF, NAN, 0.5, 0.75, 0.25]])
+STOPPED = scored(loss_before_exchange=[[2.0, 3.0], [1.0, 1.5], [NAN, NAN], [NAN, NAN]])
+NEVER = scored(loss_before_exchange=[[NAN, NAN], [NAN, NAN]])
+EARLY = "loss_before_exchange"
+
+
+@pytest.fixture
+def ax():
+    return Figure(figsize=(5, 3.5), layout="constrained").subplots()
+
+
+def said(figure):
+    """Return the label of the horizontal axis in one line."""
+    return figure.axes[0].get_xlabel().replace("\n", " ")
+
+
+def test_sorted_nodes_count_those_that_are_not_finite(ax):
+    DIVERGED.plot("loss", kind="nodes", x="rank", worst=2, ax=ax)
+    assert ax.lines[0].get_ydata().tolist() == [0.75, 0.5, 0.25]
+    assert [text.get_text() for text in ax.texts] == ["node 6", "node 5"]
+    assert said(ax.figure).endswith("(points: 2 worst) (not drawn, since not finite: 5 of 8 nodes)")
+
+
+def test_only_points_that_are_drawn_are_counted(ax):
+    DIVERGED.plot("loss", kind="nodes", x="rank", worst=4, ax=ax)
+    assert "(points: 3 worst)" in said(ax.figure)
+    none = Figure(figsize=(5, 3.5)).subplots()
+    DIVERGED.plot("loss", kind="nodes", x="rank", worst=0, ax=none)
+    assert "points" not in said(none.figure)
+
+
+@pytest.mark.parametrize(("kind", "x"), [("nodes", "rank"), ("violin", None)])
+def test_comparisons_name_the_runs_with_nodes_that_are_not_finite(kind, x):
+    runs = {"whole": WHOLE, "diverged": DIVERGED}
+    figure = topofl.compare_histories(runs, "loss", kind=kind, x=x)
+    assert "(not drawn, since not finite: 5 of 8 nodes of diverged)" in said(figure)
+    assert_readable(figure)
+    whole = topofl.compare_histories({"whole": WHOLE, "more": WHOLE}, "loss", kind=kind, x=x)
+    assert "not drawn" not in said(whole)
+
+
+def test_violins_count_nodes_in_each_round(ax):
+    DIVERGED.plot("loss", kind="violin", at=[0, 1], ax=ax)
+    assert "(not drawn, since not finite: 5 of 8 nodes in round 1)" in said(ax.figure)
+
+
+def test_fronts_name_what_has_no_finite_mean(ax):
+    runs = {"ok": WHOLE, "$_diverged_$": DIVERGED}
+    figure = topofl.compare_histories(runs, "loss", kind="pareto")
+    assert [text.get_text() for text in figure.axes[0].texts] == ["ok"]
+    assert said(figure).endswith("(not drawn, since not finite: $_diverged_$)")
+    assert_readable(figure)
+    DIVERGED.plot("loss", kind="pareto", ax=ax)
+    assert said(ax.figure).endswith("(not drawn, since not finite: 1 of 2 evaluations)")
+
+
+def test_long_lists_of_runs_are_counted():
+    runs = {f"run {k}": DIVERGED for k in range(12)}
+    figure = topofl.compare_histories(runs, "loss", kind="violin")
+    assert "nodes of run 2 and 9 more)" in said(figure)
+    assert "run 3" not in said(figure)
+    assert_readable(figure)

@@ -1,0 +1,57 @@
+"""Notes below plots on what they leave out, such as the nodes of diverged runs."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from topofl._drawing.charts.style import wrapped
+from topofl.history.plots.series import Series
+
+__all__ = ["note_on", "note_on_nodes"]
+
+LISTED = 3
+"""Largest number of runs that a note lists."""
+
+WIDTH = 56
+"""Characters in a line of a note, which fits below axes of 3.5 inches."""
+
+NOT_FINITE = "not drawn, since not finite"
+"""What is said of nodes, runs and evaluations whose scores are NaN or infinite."""
+
+
+def note_on_nodes(series: Sequence[Series], rounds: Sequence[int | None] = (None,)) -> str:
+    """Return lines for the label of an axis that count nodes without a finite score in a round.
+
+    Parameters
+    ----------
+    series
+        The runs.
+    rounds
+        Rounds whose scores are drawn; None is the last one.
+    """
+    left_out = []
+    for one in series:
+        for round_ in rounds:
+            scores = one.scores(round_)
+            of = f" of {one.name}" * (len(series) > 1) + f" in round {round_}" * (len(rounds) > 1)
+            if count := int((~np.isfinite(scores)).sum()):
+                left_out.append(f"{count} of {len(scores)} nodes{of}")
+    return note_on(left_out)
+
+
+def note_on(items: Sequence[str], what: str = NOT_FINITE) -> str:
+    r"""Return lines for the label of an axis that list some items; empty without any.
+
+    Examples
+    --------
+    >>> note_on(["1 of 8 nodes"]), note_on([])
+    ('\n(not drawn, since not finite: 1 of 8 nodes)', '')
+    """
+    if not items:
+        return ""
+    rows = [f"({what}: {items[0]})"]
+    if len(items) > 1:
+        more = [f"and {len(items) - LISTED} more"] * (len(items) > LISTED)
+        rows = [f"({what}:", *items[:LISTED], *more]
+        rows[-1] += ")"
+    return "".join(f"\n{wrapped(row, WIDTH, 2)}" for row in rows)
