@@ -72,3 +72,36 @@ def test_long_lists_of_runs_are_counted():
     assert "nodes of run 2 and 9 more)" in said(figure)
     assert "run 3" not in said(figure)
     assert_readable(figure)
+
+
+@pytest.mark.parametrize("options", [{"kind": "violin"}, {"kind": "nodes", "x": "rank"}])
+def test_last_scores_of_an_earlier_round_have_its_number(options, ax):
+    STOPPED.plot(EARLY, **options, ax=ax)
+    assert "(last scores: round 1 of 3)" in said(ax.figure)
+    for column, run in ((EARLY, scored(**{EARLY: [[2.0, 3.0], [1.0, 1.5]]})), ("loss", WHOLE)):
+        whole = Figure(figsize=(5, 3.5)).subplots()
+        run.plot(column, **options, ax=whole)
+        assert "last scores:" not in said(whole.figure)
+
+
+@pytest.mark.parametrize(("kind", "x"), [("violin", None), ("nodes", "rank"), ("pareto", None)])
+def test_comparisons_name_the_runs_whose_last_scores_are_earlier(kind, x):
+    whole = scored(**{EARLY: [[2.0, 3.0]] * 3 + [[1.0, 1.5]]})
+    figure = topofl.compare_histories({"whole": whole, "stopped": STOPPED}, EARLY, kind=kind, x=x)
+    assert "(last scores: stopped, round 1 of 3)" in said(figure)
+    assert_readable(figure)
+
+
+def test_given_rounds_need_no_note(ax):
+    STOPPED.plot(EARLY, kind="violin", at=1, ax=ax)
+    assert "last scores:" not in said(ax.figure)
+    with pytest.raises(ValueError, match=f"`at` must be .* with scores in '{EARLY}', 0, 1, got 2"):
+        STOPPED.plot(EARLY, kind="violin", at=2, ax=ax)
+
+
+@pytest.mark.parametrize(
+    "options", [{"kind": "violin"}, {"kind": "nodes", "x": "rank"}, {"kind": "pareto"}]
+)
+def test_columns_without_any_score_are_refused(options):
+    with pytest.raises(ValueError, match=f"finite value .*'{EARLY}' of never has none in round 1"):
+        topofl.compare_histories({"never": NEVER, "other": STOPPED}, EARLY, **options)

@@ -14,7 +14,7 @@ from topofl._drawing.charts.violins import draw_violins
 from topofl._support.check import shown
 from topofl.history.history import History
 from topofl.history.plots.nodes import draw_nodes, draw_ranks
-from topofl.history.plots.notes import note_on, note_on_nodes
+from topofl.history.plots.notes import note_on, note_on_last, note_on_nodes
 from topofl.history.plots.options import AXIS_LABELS, RANK, Options, check_options
 from topofl.history.plots.series import Series, series_of
 from topofl.history.statistics import over_nodes
@@ -186,6 +186,7 @@ def _pareto(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
     members = front_of(costs, means, series[0].low_is_good)
     note = "(last mean over nodes; filled: Pareto front)"
     note += note_on([series[k].name for k in np.flatnonzero(~np.isfinite(means))])
+    note += note_on_last(series)
     labels = f"{AXIS_LABELS[options.x]}\n{note}", series[0].column.replace("_", " ")
     names = [wrapped(one.name, 22) for one in series]
     return draw_front(Front(costs, means, names, members), ax, labels)

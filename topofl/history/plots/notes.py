@@ -7,7 +7,7 @@ import numpy as np
 from topofl._drawing.charts.style import wrapped
 from topofl.history.plots.series import Series
 
-__all__ = ["note_on", "note_on_nodes"]
+__all__ = ["note_on", "note_on_last", "note_on_nodes"]
 
 LISTED = 3
 """Largest number of runs that a note lists."""
@@ -20,7 +20,9 @@ NOT_FINITE = "not drawn, since not finite"
 
 
 def note_on_nodes(series: Sequence[Series], rounds: Sequence[int | None] = (None,)) -> str:
-    """Return lines for the label of an axis that count nodes without a finite score in a round.
+    """Return lines for the label of an axis on what the drawn scores of nodes lack.
+
+    They count the nodes without a finite score, and have those of :func:`note_on_last`.
 
     Parameters
     ----------
@@ -36,7 +38,17 @@ def note_on_nodes(series: Sequence[Series], rounds: Sequence[int | None] = (None
             of = f" of {one.name}" * (len(series) > 1) + f" in round {round_}" * (len(rounds) > 1)
             if count := int((~np.isfinite(scores)).sum()):
                 left_out.append(f"{count} of {len(scores)} nodes{of}")
-    return note_on(left_out)
+    return note_on(left_out) + (note_on_last(series) if None in rounds else "")
+
+
+def note_on_last(series: Sequence[Series]) -> str:
+    """Return lines that say which last scores are not of the run's last evaluation."""
+    early = []
+    for one in series:
+        if one.rounds[-1] != one.final:
+            name = f"{one.name}, " * (len(series) > 1)
+            early.append(f"{name}round {one.rounds[-1]} of {one.final}")
+    return note_on(early, "last scores")
 
 
 def note_on(items: Sequence[str], what: str = NOT_FINITE) -> str:

@@ -35,6 +35,8 @@ class Series:
         (E, n) values per node, or (E,).
     low_is_good
         Whether lower values are better.
+    final
+        The last evaluated round of the run, which may be later than those of `rounds`.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Series:
     x: np.ndarray
     values: np.ndarray
     low_is_good: bool
+    final: int
 
     @property
     def per_node(self) -> np.ndarray:
@@ -80,7 +83,8 @@ class Series:
             listed = ", ".join(map(str, self.rounds[:8].tolist()))
             more = f", ..., {self.rounds[-1]}" if len(self.rounds) > 8 else ""
             raise ValueError(
-                f"`at` must be an evaluated round of {self.name}, {listed}{more}, got {round_}"
+                f"`at` must be an evaluated round of {self.name} with scores in {self.column!r}, "
+                f"{listed}{more}, got {round_}"
             )
         return self.per_node[int(np.flatnonzero(self.rounds == round_)[0])]
 
@@ -129,11 +133,13 @@ def series_of(history: "History", column: str, x: str, name: str) -> Series:
                 f"`column` must have been evaluated, {run_name(history)} has no evaluations; run "
                 "it with topofl.run(evaluation=1), or take a column of rounds such as 'train_loss'"
             )
+    final = int(rounds.max(initial=0))
     if column in history.columns and history.columns[column].stage:
         evaluated = ~np.isnan(values).all(1)  # NaN would interrupt the line
-        rounds, values = rounds[evaluated], values[evaluated]
+        if evaluated.any():
+            rounds, values = rounds[evaluated], values[evaluated]
     places = rounds
     if x in COSTS:
         unit = {"steps": history.node_loss.shape[1], "megabytes": 1e6}.get(x, 1)
         places = elapsed(history, x, rounds, column) / unit
-    return Series(name, column, rounds, places, values, history.low_is_good(column))
+    return Series(name, column, rounds, places, values, history.low_is_good(column), final)
