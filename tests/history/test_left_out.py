@@ -105,3 +105,15 @@ def test_given_rounds_need_no_note(ax):
 def test_columns_without_any_score_are_refused(options):
     with pytest.raises(ValueError, match=f"finite value .*'{EARLY}' of never has none in round 1"):
         topofl.compare_histories({"never": NEVER, "other": STOPPED}, EARLY, **options)
+
+
+@pytest.mark.parametrize("kind", ["band", "nodes"])
+@pytest.mark.parametrize("column", [EARLY, "loss"])
+def test_a_run_without_any_score_has_a_label_and_no_line(kind, column):
+    never = scored(**{column: [[NAN, NAN], [NAN, NAN]]})
+    scores = scored(**{column: [[2.0, 3.0], [1.0, 1.5]]})
+    for runs in ({"never": never, "other": scores}, {"other": scores, "never": never}):
+        figure = topofl.compare_histories(runs, column, kind=kind)
+        labels = {text.get_text() for ax in figure.axes for text in ax.texts}
+        assert labels == ({"never", "other"} if kind == "band" else {"mean", "node 0", "node 1"})
+        assert_readable(figure)

@@ -112,15 +112,17 @@ def label_lines(
         If the axes of the caller are too small for the labels.
     """
     figure = axes[0].figure
-    texts = [
-        [
-            ax.text(
-                x, y, label, color=text_color(color), fontsize=FONT, va="center", parse_math=False
-            )
-            for label, x, y, color in row
-        ]
-        for ax, row in zip(axes, ends, strict=False)
-    ]
+    how = {"fontsize": FONT, "va": "center", "parse_math": False}
+    texts = []
+    for ax, row in zip(axes, ends, strict=False):
+        low = ax.get_ylim()[0]  # for a line without values: a text at NaN has no size
+        heights = [y if np.isfinite(y) else low for _, _, y, _ in row]
+        texts.append(
+            [
+                ax.text(x, height, label, color=text_color(color), **how)
+                for (label, x, _, color), height in zip(row, heights, strict=True)
+            ]
+        )
     for text in (text for row in texts for text in row):
         text.set_in_layout(False)  # room for it is made inside of the axes
     figure.draw_without_rendering()  # pyright: ignore[reportAttributeAccessIssue]

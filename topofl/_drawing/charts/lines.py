@@ -94,7 +94,7 @@ def draw_panels(
                 f"`ax` must be None for {several}, which are drawn in panels, got Axes for "
                 f"{len(panels)} panels"
             )
-    named = len(panels[0].labels) > 1 or len(panels[0].groups) > 1
+    named = any(len(panel.labels) > 1 or len(panel.groups) > 1 for panel in panels)
     order = {name: k for k, name in enumerate(dict.fromkeys(n for p in panels for n in p.labels))}
     ends = [_draw_panel(a, p, lines, order) for a, p in zip(axes, panels, strict=False)]
     for unused in axes[len(panels) :]:
