@@ -185,7 +185,7 @@ def _pareto(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
     means = np.array([over_nodes(one.per_node[-1:])["mean"][0] for one in series])
     members = front_of(costs, means, series[0].low_is_good)
     note = "(last mean over nodes; filled: Pareto front)"
-    note += note_on([series[k].name for k in np.flatnonzero(~np.isfinite(means))])
+    note += note_on([series[k].name for k in np.flatnonzero(~np.isfinite(means)).tolist()])
     note += note_on_last(series)
     labels = f"{AXIS_LABELS[options.x]}\n{note}", series[0].column.replace("_", " ")
     names = [wrapped(one.name, 22) for one in series]
