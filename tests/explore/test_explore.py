@@ -1,6 +1,7 @@
 """The explorer without its page: choices, numbers, pictures, and code that does the same."""
 
 import inspect
+from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -39,6 +40,14 @@ def test_parameters_are_arguments_with_values_in_order(choice):
             assert list(parameter.values) == sorted(set(parameter.values))
     assert set(choice.options({}, 7)) <= set(known)
     assert choice.options({}, 7).get("seed", 7) == 7
+
+
+@pytest.mark.parametrize("choice", choices.PARTITIONS, ids=lambda c: c.title)
+@pytest.mark.parametrize("end", [0, -1])
+def test_all_settings_of_data_have_a_partition(choice, end):
+    n = choices.NODES[-1]
+    values = {one.name: one.values[end] for one in choice.parameters}
+    assert setup.Nodes(n, choice, values).clients().label_counts.sum(axis=1).min() > 0
 
 
 @pytest.mark.parametrize("choice", choices.PARTITIONS, ids=lambda c: c.title)
@@ -145,3 +154,21 @@ def test_the_notebook_wires_them():
     assert list(found["graphs"]) == ["A: exponential", "B: D-Cliques"]
     assert found["program"] == code.code_of(setup.Nodes(), found["calls"], setup.Training())
     assert (found["clients"].label_counts == setup.Nodes().clients().label_counts).all()
+
+
+def test_the_notebook_says_why_there_is_no_graph():
+    pytest.importorskip("marimo", reason="needs marimo")
+    from topofl.explore.app import app
+
+    odd = {"n_of": SimpleNamespace(value=15), "seed_of": SimpleNamespace(value=0)}
+    odd["partition_of"] = SimpleNamespace(value=choices.PARTITIONS[-1])
+    odd["a_values"] = SimpleNamespace(value={"k": 5}, values=lambda: [])
+    chosen = {"a_of": SimpleNamespace(value=REGULAR), "b_of": SimpleNamespace(value=D_CLIQUES)}
+    shown, found = app.run(defs=odd | chosen | {"topologies": {}})
+    assert list(found["graphs"]) == ["B: D-Cliques"]
+    assert "A: random regular: `n` * `k` must be even, got n=15" in "".join(map(as_html, shown))
+
+
+def as_html(output):
+    """Return the HTML of an output of a cell."""
+    return str(getattr(output, "text", ""))

@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.request
 
+import matplotlib as mpl
 import pytest
 
 from tests import browser
@@ -65,7 +66,12 @@ def wait_for(tab, script):
 def process(tmp_path):
     """Start the server in a process that is ended with the test."""
     words = [sys.executable, "-m", "topofl", "explore", "--no-browser"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as started:
+    (tmp_path / "work").mkdir()
+    own = {f"XDG_{kind}_HOME": str(tmp_path / "home") for kind in ("CACHE", "CONFIG", "STATE")}
+    environment = os.environ | own | {"MPLCONFIGDIR": mpl.get_cachedir()}  # its fonts are known
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, cwd=tmp_path / "work", env=environment
+    ) as started:
         try:
             yield started
         finally:
@@ -107,4 +113,4 @@ def test_the_page(process, tmp_path):
         assert tab.named("Runtime.exceptionThrown") == []
         process.send_signal(signal.SIGINT)  # while the page is open
         assert process.wait(LIMIT) == 0
-    assert os.listdir(tmp_path) == ["profile"]  # it writes nothing
+    assert os.listdir(tmp_path / "work") == []

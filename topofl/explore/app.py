@@ -112,13 +112,9 @@ def _(a_of, a_values, b_of, b_values, mo):
 
 
 @app.cell
-def _(mo, n_of, partition_of, partition_values, seed_of, setup):
+def _(n_of, partition_of, partition_values, seed_of, setup):
     nodes = setup.Nodes(n_of.value, partition_of.value, partition_values.value, seed_of.value)
-    try:
-        clients, refused = nodes.clients(), ""
-    except ValueError as error:
-        clients, refused = None, str(error)
-    mo.stop(clients is None, mo.callout(mo.plain_text(refused), kind="danger"))
+    clients = nodes.clients()
     return clients, nodes
 
 

@@ -39,7 +39,7 @@ class Nodes:
         return {"n": self.n} | self.partition.options(self.values, self.seed)
 
     def clients(self) -> Partition:
-        """Return the partition, or raise ``ValueError`` if there is none with these values."""
+        """Return the partition."""
         return self.partition.function(data.digits(), **self.options)
 
     @property
