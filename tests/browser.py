@@ -56,14 +56,6 @@ CONTRAST = """
 """
 """Returns the luminance of the page background, and texts with a contrast below 4.5."""
 
-PAINTED = """
-new Promise((painted) => new PerformanceObserver((seen) => {
-  if (seen.getEntriesByName("first-contentful-paint").length)
-    requestAnimationFrame(() => requestAnimationFrame(() => painted()));
-}).observe({ type: "paint", buffered: true }))
-"""
-"""Is fulfilled when the page has been shown; Chromium drops key presses before that."""
-
 # Chromium reads commands from descriptor 3 and writes answers to 4.
 _LAUNCH = (
     "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); "
@@ -109,7 +101,7 @@ class Browser:
         return message
 
     def visit(self, page: Path | str, fragment: str = "") -> None:
-        """Load a file or address anew; wait until its scripts have run and it has been painted."""
+        """Load a file or an address anew and wait until its scripts have run."""
         address = page if isinstance(page, str) else page.as_uri()
         for url in (
             "about:blank",
@@ -119,7 +111,6 @@ class Browser:
             self.call("Page.navigate", url=url)
             while not any(event["method"] == "Page.loadEventFired" for event in self.events):
                 self._receive()
-        self.call("Runtime.evaluate", expression=PAINTED, awaitPromise=True)
 
     def run(self, script: str) -> Any:
         """Return the value of a JavaScript expression."""
