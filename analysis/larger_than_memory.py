@@ -8,7 +8,6 @@ and the bytes of the models. ``--preset smoke`` takes small cases. Linux only.
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ import torch
 import topofl
 from topofl import Table, algorithms, data, models, topologies
 
+from .benchmark.steps.memory import process_bytes
 from .program import as_installed
 
 __all__ = ["CASES", "DiskCase", "Measured", "main", "measure", "table", "train"]
@@ -103,7 +103,7 @@ def train(case: DiskCase, scratch: str | None) -> Measured:
         callbacks=[note],
         progress=False,
     )
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = process_bytes("VmHWM")
     size = 4 * case.n * history.meta["parameters"]
     return Measured(seconds[0], peak, size, float(history["train_loss"][0]))
 
@@ -118,7 +118,7 @@ def measure(
             for place in (str(scratch), None):
                 words = [json.dumps(asdict(case)), json.dumps(place)]
                 done = subprocess.run(
-                    [sys.executable, "-m", "analysis.larger_than_memory", "--case", *words],
+                    [sys.executable, "-m", __spec__.name, "--case", *words],
                     check=True,
                     stdout=subprocess.PIPE,
                     text=True,

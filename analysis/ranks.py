@@ -31,13 +31,14 @@ import torch.distributed as dist
 
 import topofl
 from topofl import Table, algorithms, data, metrics, models, topologies
+from topofl.engine.distributed.placement import place
 
 from .program import as_installed
 
 __all__ = ["CASES", "RankCase", "Way", "link", "main", "measure", "predicted", "table", "train"]
 
-ROUNDS = {"full": 8, "smoke": 3}
-"""Rounds of a run by preset; the first is not timed."""
+ROUNDS = {"full": 7, "smoke": 2}
+"""Rounds that are timed, by preset."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,11 @@ def graph_of(case: RankCase, clients: data.Partition) -> topofl.Topology:
 
 
 def train(case: RankCase, rounds: int, distributed: bool) -> dict[str, Any]:
-    """Return the seconds of all rounds but the first, the traffic and the loss of one run."""
+    """Return the seconds of rounds, the traffic and the loss of one run.
+
+    There are two more rounds than that: the first one, which warms up, and the last one, which has
+    an evaluation, are not timed.
+    """
     seconds: list[float] = []
 
     def note(event: topofl.callbacks.Event) -> None:
@@ -117,9 +122,9 @@ def train(case: RankCase, rounds: int, distributed: bool) -> dict[str, Any]:
         model=getattr(models, case.model)(),
         clients=clients,
         topology=graph_of(case, clients),
-        rounds=rounds + 1,
+        rounds=rounds + 2,
         seed=0,
-        evaluation=topofl.Evaluation(every=rounds + 1, nodes=1),
+        evaluation=topofl.Evaluation(every=rounds + 2, nodes=1),
         compute=topofl.Compute(device="cpu", executor="looped", distributed=distributed),
         callbacks=[note],
         progress=False,
@@ -127,7 +132,7 @@ def train(case: RankCase, rounds: int, distributed: bool) -> dict[str, Any]:
     sent = history.rounds.get("rank_bytes")
     ranks = history.meta.get("ranks")
     return {
-        "seconds": seconds[1:rounds],  # the last round has an evaluation
+        "seconds": seconds[1:-1],
         "bytes": 0.0 if sent is None else float(np.median(sent)),
         "nodes": [case.n] if ranks is None else ranks["nodes"],
         "loss": float(history["train_loss"][-1]),
@@ -178,19 +183,10 @@ def predicted(
         compute=step * max(1.0, way.ranks / cores),
         latency=short,
         bandwidth=4 * 2**20 / (long - short),
-        placement=placement_of(graph, way.ranks),
+        placement=place(graph, way.ranks)[0],
         copies="machine",
     )
     return metrics.round_time(graph, hardware=hardware, model=model).seconds
-
-
-def placement_of(graph: topofl.Topology, ranks: int) -> list[int]:
-    """Return the rank of each node if consecutive nodes, or whole cliques, are on a rank."""
-    order = [node for group in graph.groups for node in group] or list(range(graph.n))
-    owner = [0] * graph.n
-    for place, node in enumerate(order):
-        owner[node] = place * ranks // graph.n
-    return owner
 
 
 def free_port() -> int:

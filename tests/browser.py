@@ -100,11 +100,12 @@ class Browser:
             self.events.append(message)
         return message
 
-    def visit(self, path: Path, fragment: str = "") -> None:
-        """Load a file anew and wait until its scripts have run."""
+    def visit(self, page: Path | str, fragment: str = "") -> None:
+        """Load a file or an address anew and wait until its scripts have run."""
+        address = page if isinstance(page, str) else page.as_uri()
         for url in (
             "about:blank",
-            path.as_uri() + fragment,
+            address + fragment,
         ):  # by way of nothing, since a new fragment loads nothing
             self.events.clear()
             self.call("Page.navigate", url=url)

@@ -197,7 +197,11 @@ ROOMS = {
         "asynchronous bias_free byzantine_robust compressed decentralized learned_graphs "
         "references server",
     ],
-    "advice": ["budget calls calibration prediction reasons result", "candidates", "recommend"],
+    "advice": [
+        "budget calls calibration prediction reasons result",
+        "arguments candidates",
+        "predict recommend",
+    ],
     "data": [
         *(
             "_pixels _split _labels",
@@ -219,6 +223,7 @@ ROOMS = {
         "cells",
         *("curves statistics", "collected", "targets pairs", "plots", "tables", "summarize"),
     ],
+    "explore": ["choices", "setup", "compared pictures", "code", "app serve"],
     "runs": [
         *("curves run cost records", "private datasets probe recorded", "stored", "work points"),
         *("plan execute", "best live", "sweep", "search dry clusters"),

@@ -27,7 +27,8 @@ def kinds(notebook):
 
 
 def test_there_are_notebooks():
-    assert [path.stem for path in NOTEBOOKS] == ["explore-your-graph"]
+    wanted = ["explore-your-graph", "regenerate-a-figure", "train-and-compare"]
+    assert [path.stem for path in NOTEBOOKS] == wanted
 
 
 @each_notebook

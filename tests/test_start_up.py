@@ -12,7 +12,7 @@ from tests.new_process import forks
 
 HEAVY = {
     *("torch_geometric", "sklearn", "pandas", "matplotlib", "networkx", "sympy", "PIL"),
-    *("torchvision", "scipy.stats", "scipy.signal"),
+    *("torchvision", "scipy.stats", "scipy.signal", "marimo", "uvicorn"),
 }
 """Packages that are loaded by the functions that need them."""
 
@@ -21,6 +21,7 @@ NUMERICAL = {"torch", "numpy", "scipy"}
 COMMANDS = {
     "help": ["--help"],
     "help of a command": ["run", "--help"],
+    "help of the explorer": ["explore", "--help"],
     "version": ["--version"],
     "list": ["list"],
     "list of a kind": ["list", "topology"],
@@ -88,7 +89,7 @@ def test_requirements_load_torch(loaded_by):
 
 MODULES = [
     *("advice", "algorithms", "attacks", "callbacks", "clocks", "config", "data", "engine"),
-    *("estimate", "history", "metrics", "mixing", "models", "privacy", "report", "runs"),
+    *("estimate", "explore", "history", "metrics", "mixing", "models", "privacy", "report", "runs"),
     *("summary", "tasks", "toolkit", "topologies", "topology", "trained"),
 ]
 
@@ -160,6 +161,9 @@ OTHERS = """
 import locale, logging, os, pkgutil, random, signal, sys, tempfile, warnings
 import matplotlib, numpy, torch
 import networkx, pandas, PIL, scipy, sklearn, torch_geometric, tqdm.auto
+import contextlib
+with contextlib.suppress(ModuleNotFoundError):  # of an extra
+    import marimo
 import matplotlib.figure, sklearn.datasets, sklearn.linear_model, torch_geometric.data  # as topofl
 """
 """Imports of other packages, whose side effects do not count."""
@@ -193,7 +197,8 @@ def state():
 def import_all():
     import topofl
     for module in pkgutil.walk_packages(topofl.__path__, "topofl."):
-        if not module.name.endswith("__main__"):
+        needs_marimo = module.name == "topofl.explore.app" and "marimo" not in sys.modules
+        if not module.name.endswith("__main__") and not needs_marimo:
             __import__(module.name)
     return sum(name.startswith("topofl.") for name in sys.modules)
 

@@ -9,7 +9,7 @@ from topofl.cli import main
 from topofl.cli.as_json import print_rows
 from topofl.cli.parser import make_parser
 
-WITHOUT_RESULTS = {"new", "completion"}
+WITHOUT_RESULTS = {"new", "completion", "explore"}
 
 STUDY = """
 data = { name = "digits", n = 8, seed = 0 }

@@ -57,7 +57,7 @@ def processes_on_machine() -> int:
 
 
 def torchrun_holds_store() -> bool:
-    """Return whether the store of the processes is in that of torchrun, not in the first of them.
+    """Return whether torchrun holds the key-value store, and not the process of rank 0.
 
     Examples
     --------

@@ -7,7 +7,8 @@ import numpy as np
 from torch import nn
 
 from topofl import topologies
-from topofl._support.check import check_int, check_positive, check_switch, shown
+from topofl._support.check import check_int, check_switch
+from topofl.advice.arguments import check_clients, check_horizon
 from topofl.advice.budget import Budget, bytes_of_model, check_budget
 from topofl.advice.calibration import Curve, Setting, stored
 from topofl.advice.calls import Call
@@ -15,7 +16,6 @@ from topofl.advice.candidates import DESIGN_LIMIT, candidates
 from topofl.advice.prediction import (
     Traffic,
     accumulated,
-    horizon,
     noise_of,
     traffic,
 )
@@ -23,10 +23,8 @@ from topofl.advice.reasons import Yardstick, reason
 from topofl.advice.result import Candidate, Recommendation
 from topofl.data import Partition
 from topofl.metrics.data_fit.labels import label_spread
-from topofl.metrics.hops.accumulated import check_hops
 from topofl.metrics.hops.deviation import check_model
 from topofl.mixing import metropolis_or_uniform
-from topofl.topologies._common import check_nonempty_label_counts
 from topofl.topology import Topology, TopologyError, TopologySequence
 
 __all__ = ["recommend"]
@@ -130,7 +128,7 @@ def recommend(
     >>> ring.code, ring.degree
     ('topologies.ring(12)', 2)
     """
-    counts = _label_counts(clients)
+    counts = check_clients(clients)
     n = len(counts)
     if model is not None:
         check_model(model)
@@ -141,7 +139,8 @@ def recommend(
         "static": bool(check_switch("static", static, auto=False)),
     }
     budget = check_budget(n, max_degree, max_messages, max_bytes, model=model, **options)
-    yardstick, curve = _measures(clients, counts, _hops(hops, lr, rounds), model, batch, seed)
+    horizon = check_horizon(hops, lr, rounds)
+    yardstick, curve = _measures(clients, counts, horizon, model, batch, seed)
     data = clients if isinstance(clients, Partition) else counts
     size = None if model is None else bytes_of_model(model)
     found = [
@@ -212,34 +211,6 @@ def _warnings(
             )
     if setting.n > DESIGN_LIMIT:
         yield f"designed graphs were left out above {DESIGN_LIMIT} nodes; see designed"
-
-
-def _label_counts(clients: Any) -> np.ndarray:
-    """Return the label counts (n, classes) of at least two nodes, or raise."""
-    if isinstance(clients, Partition) and clients.dataset.targets is not None:
-        raise TypeError(
-            "`clients` must have class labels, got data with targets; compare graphs for them by "
-            'metrics.predicted_deviation(graph, clients, model=..., by="gradients")'
-        )
-    if not isinstance(clients, Partition) and not hasattr(clients, "__len__"):
-        raise TypeError(
-            f"`clients` must be a Partition or (n, classes) label counts, got {shown(clients)}"
-        )
-    counts = check_nonempty_label_counts(clients)
-    if len(counts) < 2:
-        raise ValueError("`clients` must have at least 2 nodes, got 1, which needs no graph")
-    return counts
-
-
-def _hops(hops: Any, lr: Any, rounds: Any) -> int:
-    rate = None if lr is None else check_positive("lr", lr)
-    last = None if rounds is None else check_int("rounds", rounds, minimum=1)
-    if hops is None:
-        return horizon(rate, last, stored().hops)
-    found = check_hops(hops)
-    if isinstance(found, str):
-        raise ValueError("`hops` must be a number, got 'inf'; the predictions are for 10 or 20")
-    return found
 
 
 def _admitted(

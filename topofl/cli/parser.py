@@ -10,7 +10,7 @@ from topofl.cli.compare_options import add_compare
 from topofl.cli.declared import KINDS_OF_NAMES
 from topofl.cli.parsing import Parser
 from topofl.cli.run_options import add_resume, add_run
-from topofl.cli.setup_options import add_completion, add_doctor, add_new
+from topofl.cli.setup_options import add_completion, add_doctor, add_explore, add_new
 from topofl.cli.shared_options import (
     EXIT_CODES,
     add_json_option,
@@ -40,6 +40,7 @@ def make_parser() -> argparse.ArgumentParser:
         _add_list,
         _add_spectral,
         _add_recommend,
+        add_explore,
         add_run,
         add_resume,
         add_sweep,

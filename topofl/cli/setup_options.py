@@ -1,11 +1,11 @@
-"""Options of ``topofl new``, ``topofl doctor`` and ``topofl completion``."""
+"""Options of ``topofl new``, ``doctor``, ``completion`` and ``explore``."""
 
 from pathlib import Path
 from typing import Any
 
 from topofl.cli.shared_options import add_json_option, add_verb, path_argument
 
-__all__ = ["add_completion", "add_doctor", "add_new"]
+__all__ = ["add_completion", "add_doctor", "add_explore", "add_new"]
 
 SHELLS = ("bash", "zsh")
 """Shells with a completion script that is tested."""
@@ -22,6 +22,11 @@ _ABOUT_DOCTOR = """
 The checks: versions of Python, topofl and the packages it needs; devices; datasets in --data, or in
 $TOPOFL_DATA, or in data/ and ../shared/data; whether runs can be saved; and two seconds of training
 on embedded data, compared with numpy. If something is wrong, the exit code is 1."""
+
+_ABOUT_EXPLORE = """
+
+The page shows both graphs, label energy in their spectra, costs and predicted rounds, trains on
+both, and has the Python code that does the same. It is served on 127.0.0.1 only, until Ctrl-C."""
 
 
 def add_new(verbs: Any) -> None:
@@ -79,3 +84,17 @@ def add_completion(verbs: Any) -> None:
     command = "topofl.cli.completion:completion"
     verb = add_verb(verbs, "completion", command, text, examples, _ABOUT_COMPLETION)
     verb.add_argument("shell", choices=SHELLS, help="the shell that reads the script")
+
+
+def add_explore(verbs: Any) -> None:
+    """Add the command ``topofl explore``."""
+    examples = """
+        topofl explore
+        topofl explore --port 8700 --no-browser
+    """
+    text = "compare two topologies in a browser, with widgets (extra: explore)"
+    verb = add_verb(verbs, "explore", "topofl.cli.explore:explore", text, examples, _ABOUT_EXPLORE)
+    help_port = "port on 127.0.0.1 (default: a free one)"
+    verb.add_argument("--port", type=int, default=0, metavar="P", help=help_port)
+    help_browser = "only print the address; do not open a browser"
+    verb.add_argument("--no-browser", action="store_true", help=help_browser)

@@ -102,6 +102,7 @@ class EngineRound:
     def state(self, owner: str) -> State:
         """See :meth:`topofl.algorithms.Round.state`."""
         found = state_of_phase(self.states, owner, self.phase)
+        self._check_rows(owner)
         if self.gathered is None or self.run_state.ranks is None:
             return found
         if owner not in self.gathered:
@@ -110,6 +111,17 @@ class EngineRound:
                 key: ranks.all_rows(x) if key in names else x for key, x in found.items()
             }
         return self.gathered[owner]
+
+    def _check_rows(self, owner: str) -> None:
+        """Raise ``ValueError`` if a phase with the rows of a rank reads a state of all nodes."""
+        if self.run_state.ranks is None or self.gathered is not None:
+            return
+        if not self.run_state.trace.algorithm.phases[owner].rowwise:
+            raise ValueError(
+                f"the phase {self.phase!r} with rowwise=True must not read the state of the phase "
+                f"{owner!r} without it, which has the rows of all nodes; declare it for both, or "
+                "for neither"
+            )
 
     @property
     def weights(self) -> MixingMatrix:

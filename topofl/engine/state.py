@@ -290,6 +290,10 @@ def _explaining_compile_errors(compiled: bool) -> Iterator[None]:
 def _mixer_for(models: Population, files: MappedFiles | None) -> Callable[[MixingMatrix], Mixer]:
     def mixer_of(weights: MixingMatrix) -> Mixer:
         found = mixer(weights, models.flat.device, models.flat.dtype)
-        return found if files is None else found._replace(apply=files.by_copies(found.apply))
+        return (
+            found
+            if files is None
+            else found._replace(apply=files.by_copies(found.apply), by_columns=False)
+        )
 
     return mixer_of

@@ -128,6 +128,10 @@ def _file_named(text: str) -> Path | None:
     return path if path.is_file() else None
 
 
+_WHERE = ("device", "scratch", "distributed", "placement", "rank_timeout")
+"""Options of a Compute that say where a run is computed."""
+
+
 def determining(tables: Tables) -> dict[str, dict[str, Any]]:
     """Return the settings on which the results of a run depend, apart from rounding.
 
@@ -137,7 +141,7 @@ def determining(tables: Tables) -> dict[str, dict[str, Any]]:
     {'data': {'name': 'mnist'}}
     """
     kept = {name: dict(table) for name, table in tables.items() if name != "saving"}
-    compute = {name: value for name, value in kept.pop("compute", {}).items() if name != "device"}
+    compute = {k: value for k, value in kept.pop("compute", {}).items() if k not in _WHERE}
     kept |= {"compute": compute} if compute else {}
     kept.get("run", {}).pop("progress", None)
     for key in ("root", "cache"):

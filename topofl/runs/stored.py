@@ -300,7 +300,7 @@ class RunStore:
             return
         if self.root.exists() and not self.root.is_dir():
             raise ValueError(f"{self.root} must be a folder, got a file; name another path")
-        others = list(_others(self.root))
+        others = [name for name in _others(self.root) if name != ABOUT]  # another process made it
         if others:
             raise ValueError(
                 f"{self.root} must be a store of runs or an empty folder, it holds {others[0]}; "

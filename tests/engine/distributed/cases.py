@@ -90,6 +90,11 @@ def changing():
     return topofl.as_topology(lambda t: topologies.random_regular(6, 3, seed=t))
 
 
+def unequal_groups():
+    """Return groups of four and of two nodes, which two ranks hold."""
+    return topofl.as_topology([*combinations(range(4), 2), (4, 5)])
+
+
 def tested_clients():
     return data.iid(problems.dataset(), 6, seed=0, test_fraction=0.3)
 
@@ -129,9 +134,8 @@ MORE = {
     "user's phase": lambda: plain("dsgd", algorithm=users_phase()),
     "user's policy": lambda: plain("dsgd", algorithm=users_policy()),
     "path": lambda: plain("dsgd", topology=topofl.as_topology([(k, k + 1) for k in range(5)])),
-    "a group is on one rank": lambda: plain(
-        "dsgd", topology=topofl.as_topology([*combinations(range(4), 2), (4, 5)])
-    ),
+    "a group is on one rank": lambda: plain("dsgd", topology=unequal_groups()),
+    "masks on unequal ranks": lambda: plain("dispfl", topology=unequal_groups()),
     "user's fine-tuning": lambda: plain("dsgd", fine_tune=noisy_phase()),
     "user's rule": lambda: plain("dsgd", algorithm=of_rule()),
     "own tests and user's stage": lambda: plain(

@@ -157,7 +157,7 @@ def train_with_callback(rank, folder, callback):
         time.sleep(3)
     try:
         topofl.run(**how, saving=topofl.Saving(folder, every=3), callbacks=[callback])
-    except (ArithmeticError, RuntimeError) as error:
+    except (ArithmeticError, RuntimeError, KeyboardInterrupt) as error:
         print(f"rank {rank}: {type(error).__name__}: {error}", flush=True)
         return threading.active_count() + 2
     return 0
@@ -168,9 +168,27 @@ def fail_after_three(event):
         raise ZeroDivisionError("of a callback")
 
 
+def stop_while_writing(event):
+    """Send SIGTERM to rank 0 when the ranks have agreed to go on, and a checkpoint is written."""
+    if event.kind == "checkpoint" and event.round == 3:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 def gather(event):
     if event.kind == "round" and event.round == 3:
         event.models.of_all_nodes()
+
+
+def reading_phases():
+    """Return an algorithm in which a phase of some rows reads a state of all rows."""
+    from topofl import algorithms
+
+    def unchanged(models, state, round):
+        return state
+
+    all_rows = algorithms.Phase(lambda models: {"own": models.flat.clone()}, unchanged)
+    some_rows = algorithms.Phase(lambda models: {}, unchanged, rowwise=True)
+    return algorithms.chain("mixed", local=all_rows, after=algorithms.sharing("local", some_rows))
 
 
 def callback(root, function):
@@ -183,11 +201,33 @@ def callback(root, function):
     return {"codes": codes, "output": output, "saved": rounds_in(folder)}
 
 
+def reading(root):
+    """Return what two ranks print about an algorithm that works on one."""
+
+    def train(rank):
+        import topofl
+        from tests import problems
+
+        warnings.simplefilter("ignore")
+        how = arguments() | {"algorithm": reading_phases(), "rounds": 1}
+        topofl.run(**problems.options(**how))
+        try:
+            topofl.run(**problems.options(**how, distributed=True, rank_timeout=20))
+        except ValueError as error:
+            print(f"rank {rank}: {error}", flush=True)
+
+    forked(2, train, 60, output=root / "reading.txt")
+    return (root / "reading.txt").read_text()
+
+
 def main():
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         found = {f"{name} of rank {rank}": failure(root, name, rank) for name, rank in FAILURES}
-        found["callbacks"] = [callback(root, one) for one in (fail_after_three, gather)]
+        found["callbacks"] = [
+            callback(root, one) for one in (fail_after_three, gather, stop_while_writing)
+        ]
+        found["reading"] = reading(root)
         found["commands"] = commands(root)
     json.dump(found, sys.stdout)
 

@@ -120,9 +120,10 @@ def continued_alone(case, reference, folder):
 
 def exchange_in_small_blocks():
     """Let ranks exchange, gather and sum models in several blocks of columns."""
+    from topofl.algorithms.exchanges import masks
     from topofl.engine.distributed import exchange, measured, ranks
 
-    exchange.SENT, measured.NUMBERS, ranks.BLOCK = 2**10, 2**9, 2**11
+    exchange.SENT, measured.NUMBERS, ranks.BLOCK, masks.BLOCK = 2**10, 2**9, 2**11, 2**9
 
 
 def main(*names):

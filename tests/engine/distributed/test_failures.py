@@ -67,6 +67,20 @@ def test_an_error_of_a_callback_is_raised_after_the_checkpoint_of_its_round(foun
     assert failure["saved"] == [3]
 
 
+def test_a_signal_while_a_checkpoint_is_written_stops_all_ranks_after_the_next_round(found):
+    failure = found["callbacks"][2]
+    assert failure["codes"] == [3, 3]
+    for rank in range(2):
+        assert f"rank {rank}: Interrupted: interrupted after round 4 of 6" in failure["output"]
+    assert failure["saved"] == [3, 4]
+
+
+def test_states_of_all_rows_are_refused_to_phases_of_some_rows(found):
+    for rank in range(2):
+        text = f"rank {rank}: the phase 'after' with rowwise=True must not read the state of the"
+        assert text in found["reading"]
+
+
 def test_commands_train_on_all_ranks_and_print_once(found):
     commands = found["commands"]
     for name in ("run", "skip", "resume", "one rank"):

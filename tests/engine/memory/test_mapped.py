@@ -4,6 +4,7 @@ import errno
 import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from topofl import attacks
 from topofl.engine.memory import mapped
 from topofl.engine.memory.footprint import memory
 from topofl.engine.memory.mapped import MappedFiles, mapped_files
-from topofl.engine.memory.system import resident_of_files
+from topofl.engine.memory.system import is_in_memory, resident_of_files
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 
@@ -30,7 +31,7 @@ def trained(name, scratch, **changes):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_results_are_the_same(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(mapped, "COPIED", 2**10)
+    monkeypatch.setattr(mapped, "COPIED", 2**12)
     monkeypatch.setattr(mapped, "KEPT", 0)
     wanted, found = (trained(name, scratch) for scratch in (None, tmp_path))
     assert differences(found, wanted, 1e-12) == []
@@ -77,7 +78,7 @@ def test_without_a_folder_there_are_no_files():
 
 
 def test_copies_are_mixed_like_the_values_themselves(tmp_path, monkeypatch):
-    monkeypatch.setattr(mapped, "COPIED", 20)  # 4 columns at a time
+    monkeypatch.setattr(mapped, "COPIED", 80)  # 4 columns at a time
     values = torch.arange(150.0).view(5, 30)
     weights = torch.arange(25.0).view(5, 5)
     wanted, view = weights @ values, values.clone()
@@ -94,6 +95,22 @@ def test_a_full_disk_is_refused_before_work(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match=r"`compute.scratch` must have space for the models, 80 byt"):
         MappedFiles(tmp_path, 0).new((2, 10), torch.float32)
+
+
+def test_a_folder_without_files_is_refused():
+    with pytest.raises(OSError, match=r"`compute.scratch` must be a folder in which files can be"):
+        MappedFiles(Path("/proc"), 0).new((2, 10), torch.float32)
+
+
+def test_folders_in_memory_are_known(tmp_path):
+    mounts = tmp_path / "proc/self/mountinfo"
+    mounts.parent.mkdir(parents=True)
+    disk, memory = "23 1 8:1 / {} rw - ext4 /dev/sda1 rw\n", "24 23 0:21 / {} rw - tmpfs tmpfs rw\n"
+    mounts.write_text(disk.format("/") + memory.format(tmp_path) + disk.format(tmp_path / "proc"))
+    assert is_in_memory(tmp_path, tmp_path)
+    assert is_in_memory(tmp_path / "below" / "it", tmp_path)
+    assert not is_in_memory(tmp_path / "proc" / "self", tmp_path)
+    assert not is_in_memory(Path("/elsewhere"), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -43,10 +43,11 @@ class Phase(NamedTuple):
     settings
         Its arguments, saved with results and not read by the engine.
     rowwise
-        Whether both functions may be given the rows of some nodes: they compute each row from that
-        row, and take everything else from the methods of the round. In a distributed run, such a
-        phase has the rows of each process, and other phases have the models of all nodes, as if
-        wrapped by :func:`on_all_models`. Other runs do not read it.
+        Whether `init` and `apply` work on the rows of some of the nodes: each row of the result
+        depends on the same row of models and state, on what methods of the round return, and on
+        states of phases that are rowwise, too. In a distributed run, such a phase has the rows of
+        its process, and other phases have the models of all nodes, as if wrapped by
+        :func:`on_all_models`. Other runs do not read it.
 
     Examples
     --------

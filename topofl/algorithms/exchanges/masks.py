@@ -192,8 +192,8 @@ def _smallest(keys: Tensor, among: Tensor, count: int) -> Tensor:
 
 def _average(flat: Tensor, mask: Tensor, weights: MixingMatrix, round: Round) -> None:
     """Average each parameter over the nodes that have it in their masks; 0 outside of a mask."""
-    n, d = flat.shape
-    width = max(1, BLOCK // n)
+    d = flat.shape[1]
+    width = max(1, BLOCK // round.n)  # the same in all processes of a run
     own = round.own_rows(torch.from_numpy(weights.weights.diagonal())).to(flat)[:, None]
     for start in range(0, d, width):
         part = slice(start, min(start + width, d))

@@ -74,8 +74,8 @@ class Policy(NamedTuple):
     settings
         Its arguments, saved with results.
     rowwise
-        Whether `choose` reads the states of other phases by the methods of the round alone, as
-        :class:`topofl.algorithms.Phase` explains; its models are those of all nodes in any case.
+        Whether `choose` can do with the rows of one process in ``round.state(...)``, for example by
+        ``round.all_rows``, in a distributed run; `models` has all nodes in any case.
 
     Examples
     --------

@@ -95,7 +95,7 @@ def failed_rank(link: Link, rank: int, done: int, error: Exception) -> RankError
         if rank and not torchrun_holds_store():
             return RankError(f"rank 0 {how}", (0,))
         reported = RankError(f"another rank {how}")
-    if reported.reporter and not reported.missing:  # all ranks are alive, or nobody knows
+    if reported.reporter and not reported.missing:  # no rank is missing, or it is unknown which
         return RankError(f"{reported}: {what}")
     return reported
 

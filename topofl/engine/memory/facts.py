@@ -21,6 +21,7 @@ from topofl.engine.memory.parts import (
     example_size,
     numbers_of_mixing,
 )
+from topofl.engine.memory.system import is_in_memory
 from topofl.engine.mixer import (
     component_means,
     sums_by_group,
@@ -226,7 +227,7 @@ def memory_facts(
         torch=d * dtype.itemsize + _bytes_of_torch(module),
         returned=not is_linear(module),
         steps=_steps_by_phase(trace),
-        on_disk=compute.scratch is not None,
+        on_disk=compute.scratch is not None and not is_in_memory(compute.scratch),
         held=bytes_held(clients, stored, targets) if compute.device.type == "cpu" else 0,
     )
 

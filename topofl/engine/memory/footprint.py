@@ -142,12 +142,16 @@ def remedy(facts: MemoryFacts, free: int) -> str:
     return (
         f"{name} alone take {in_gib(parts[name])} with either executor: "
         f"{_ADVICE.get(name, _ADVICE['parameters'])}"
+        + _DISK
+        * (name == "parameters" and not facts.on_disk)
     )
 
 
+_DISK = ", or keep the models on a disk by Compute(device='cpu', scratch=folder)"
+
+
 _ADVICE = {
-    "parameters": "use fewer nodes or a smaller model, or keep the models on a disk by "
-    "Compute(device='cpu', scratch=folder)",
+    "parameters": "use fewer nodes or a smaller model",
     "state": "use no momentum, or fewer nodes",
     "fine_tuning": "turn it off with fine_tune=False, or use fewer nodes",
     "gradients": "use an algorithm that does not mix gradients, or fewer nodes",

@@ -1,5 +1,6 @@
 """Models in a file that is mapped into memory, for runs whose models do not fit there."""
 
+import errno
 import mmap
 import os
 import tempfile
@@ -20,8 +21,8 @@ __all__ = ["LARGEST", "MappedFiles", "mapped_files"]
 KEPT = 2**29
 """Bytes of files that the process holds in memory before it releases them."""
 
-COPIED = 2**25
-"""Numbers that are copied from a file at a time, to be mixed."""
+COPIED = 2**27
+"""Bytes that are copied from a file at a time."""
 
 LARGEST = 2**31
 """Bytes of memory that models in a file take at most: parts of the file, and copies of them.
@@ -66,12 +67,12 @@ class MappedFiles:
                 os.posix_fallocate(file.fileno(), 0, nbytes)  # a full disk would end the process
                 mapped = mmap.mmap(file.fileno(), nbytes)
         except OSError as error:
-            raise OSError(
-                error.errno,
-                f"`compute.scratch` must have space for the models, {nbytes} bytes: "
-                f"{error.strerror}; free some, or use a folder on another disk",
-                str(self.folder),
-            ) from error
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                need = f"have space for the models, {nbytes} bytes"
+            else:
+                need = "be a folder in which files can be created"
+            text = f"`compute.scratch` must {need}: {error.strerror}; use a folder on another disk"
+            raise OSError(error.errno, text, str(self.folder)) from error
         self.maps.append(mapped)
         return torch.frombuffer(mapped, dtype=dtype).view(*shape)
 
@@ -90,12 +91,16 @@ class MappedFiles:
 
         Rows are far apart in a file: each block of few columns would read pages of all rows again.
         """
-        for block in values.split(max(1, COPIED // max(1, len(values))), dim=1):
+        row = max(1, len(values) * values.element_size())
+        for block in values.split(max(1, COPIED // row), dim=1):
             self.release_much()
             yield block, block.clone(memory_format=torch.contiguous_format)
 
     def by_copies(self, mix: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
-        """Return a function that mixes copies of blocks of columns, and writes them back."""
+        """Return a function that mixes copies of blocks of columns, and writes them back.
+
+        Several threads would need a copy each, and read several parts of all rows at once.
+        """
 
         def mix_copies(values: Tensor) -> None:
             for block, copied in self.blocks(values):

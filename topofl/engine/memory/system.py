@@ -16,6 +16,7 @@ import torch
 __all__ = [
     "free_memory",
     "give_back",
+    "is_in_memory",
     "resident",
     "resident_of_files",
     "returning_freed_memory",
@@ -169,6 +170,17 @@ def resident_of_files(root: Path = Path("/")) -> int | None:
     """Return the resident memory of this process that files back; None if it is unknown."""
     lines = _lines(root / "proc/self/statm")
     return int(lines[0].split()[2]) * os.sysconf("SC_PAGE_SIZE") if lines else None
+
+
+def is_in_memory(folder: Path, root: Path = Path("/")) -> bool:
+    """Return whether the files of a folder are in memory, as in file systems of type tmpfs."""
+    kinds = {}
+    for line in _lines(root / "proc/self/mountinfo"):
+        before, _, after = line.partition(" - ")
+        kinds[Path(before.split()[4])] = after.split()[0]
+    place = folder.resolve()
+    nearest = next((kinds[one] for one in (place, *place.parents) if one in kinds), "")
+    return nearest in ("tmpfs", "ramfs")
 
 
 @cache

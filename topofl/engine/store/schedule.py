@@ -77,6 +77,7 @@ class CheckpointSchedule:
     lock: Lock | None = None
     final: bool = True
     ranks: Ranks | None = None
+    _agreed: bool = field(default=False, init=False)
     _since: float = field(init=False)
     _cost: float = field(init=False)
 
@@ -105,17 +106,25 @@ class CheckpointSchedule:
         written = self._write_if_due(done)
         if written is not None:
             self.emit(written)
-        if self.request.made and self.folder is not None:
+        if self._stops and self.folder is not None:
             stopped = Interrupted(done, self.rounds, self.folder, self._newest_round())
             self.emit(Event("interrupt", done, {"message": str(stopped)}))
             raise stopped
+
+    @property
+    def _stops(self) -> bool:
+        """Whether the run stops after this round; of several ranks, all or none.
+
+        A signal that reaches a rank after the ranks have agreed counts in the next round.
+        """
+        return self.request.made if self.ranks is None else self._agreed
 
     def _agree(self, failed: bool) -> bool:
         """Return whether a rank failed in this round; all stop if one is requested to stop."""
         if self.ranks is None or self.folder is None:
             return False
         flags = self.ranks.numbers([float(self.request.made), float(failed)])
-        self.request.made = bool(flags[:, 0].any())
+        self._agreed = bool(flags[:, 0].any())
         return bool(flags[:, 1].any())
 
     def _newest_round(self) -> int | None:
@@ -129,9 +138,9 @@ class CheckpointSchedule:
     def _is_due(self, done: int) -> bool:
         if self.folder is None:
             return False
-        if done == self.rounds and not (self.final or self.request.made):
+        if done == self.rounds and not (self.final or self._stops):
             return False
-        if self.request.made or done == self.rounds:
+        if self._stops or done == self.rounds:
             return self.saved != done or newest_round(self.folder) != done
         if self.saved == done:
             return False

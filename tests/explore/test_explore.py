@@ -1,0 +1,174 @@
+"""The explorer without its page: choices, numbers, pictures, and code that does the same."""
+
+import inspect
+from types import SimpleNamespace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from topofl import data, metrics, models, topologies
+from topofl.advice import predict_rounds
+from topofl.explore import choices, code, compared, pictures, setup
+
+NODES = setup.Nodes(n=20, seed=3)
+TRAINING = setup.Training(rounds=20, lr=0.1, batch_size=8, seed=3)
+D_CLIQUES = choices.titled(choices.TOPOLOGIES)["D-Cliques"]
+REGULAR = choices.titled(choices.TOPOLOGIES)["random regular"]
+CALLS = setup.candidates(
+    {"A": (REGULAR, {"k": 3}), "B": (D_CLIQUES, {"clique_size": 5, "inter": "fractal"})}, 20, 3
+)
+
+
+@pytest.fixture(scope="module")
+def clients():
+    return NODES.clients()
+
+
+@pytest.fixture(scope="module")
+def graphs(clients):
+    return setup.graphs_of(CALLS, clients)[0]
+
+
+@pytest.mark.parametrize("choice", choices.PARTITIONS + choices.TOPOLOGIES, ids=lambda c: c.title)
+def test_parameters_are_arguments_with_values_in_order(choice):
+    known = inspect.signature(choice.function).parameters
+    for parameter in choice.parameters:
+        assert parameter.name in known
+        assert parameter.default in parameter.values
+        if not isinstance(parameter.default, str):
+            assert list(parameter.values) == sorted(set(parameter.values))
+    assert set(choice.options({}, 7)) <= set(known)
+    assert choice.options({}, 7).get("seed", 7) == 7
+
+
+@pytest.mark.parametrize("choice", choices.PARTITIONS, ids=lambda c: c.title)
+@pytest.mark.parametrize("end", [0, -1])
+def test_all_settings_of_data_have_a_partition(choice, end):
+    n = choices.NODES[-1]
+    values = {one.name: one.values[end] for one in choice.parameters}
+    assert setup.Nodes(n, choice, values).clients().label_counts.sum(axis=1).min() > 0
+
+
+@pytest.mark.parametrize("choice", choices.PARTITIONS, ids=lambda c: c.title)
+def test_code_of_data_makes_the_same_clients(choice):
+    nodes = setup.Nodes(20, choice, {}, 1)
+    again = eval(nodes.code, {"data": data})
+    assert (again.label_counts == nodes.clients().label_counts).all()
+
+
+@pytest.mark.parametrize("choice", choices.TOPOLOGIES, ids=lambda c: c.title)
+def test_code_of_graphs_makes_the_same_graphs_with_known_predictions(choice, clients):
+    calls = setup.candidates({"A": (choice, {})}, 20, 2)
+    graphs, reasons = setup.graphs_of(calls, clients)
+    assert reasons == {}
+    ((name, graph),) = graphs.items()
+    again = eval(calls[name].code, {"topologies": topologies, "clients": clients})
+    assert (again.adjacency != graph.adjacency).nnz == 0
+    assert predict_rounds(graph, clients).hops == compared.HOPS
+    assert metrics.heterogeneity_spectrum(graph, clients).is_exact
+
+
+def test_the_program_does_the_same(clients, graphs, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    program = code.code_of(NODES, CALLS, TRAINING)
+    made = {"__name__": "program"}
+    exec(compile(program, "program", "exec"), made)
+    plt.close("all")
+    assert (made["clients"].label_counts == clients.label_counts).all()
+    assert list(made["graphs"]) == list(graphs) == ["A: random regular", "B: D-Cliques"]
+    shown = compared.numbers(graphs, clients, TRAINING)
+    for column, title in compared.MEASURES.items():
+        (row,) = (row for row in shown.rows if row[0] == title)
+        assert made["table"].column(column) == row[1:], column
+    out = capsys.readouterr().out
+    for name, graph in graphs.items():
+        predicted = predict_rounds(graph, clients, lr=0.1, batch_size=8, hops=compared.HOPS)
+        assert f"{name} {predicted.rounds} times the rounds" in out
+        history = TRAINING.history(graph, clients)
+        assert (made["histories"][name]["accuracy"] == history["accuracy"]).all()
+        assert len(history["round"]) == 21
+    assert (tmp_path / "accuracy.png").stat().st_size > 1000
+
+
+def test_numbers_are_those_of_the_graphs(clients, graphs):
+    table = compared.numbers(graphs, clients, TRAINING)
+    assert table.columns == ("", *graphs)
+    rows = {row[0].split(",")[0]: row[1:] for row in table.rows}
+    for k, graph in enumerate(graphs.values()):
+        sent = graph.adjacency.nnz
+        assert rows["edges"][k] == sent / 2
+        assert rows["largest degree"][k] == graph.adjacency.sum(axis=0).max()
+        assert rows["messages of all nodes per round"][k] == sent
+        assert rows["MB of all nodes per round"][k] == pytest.approx(sent * 4 * 650 / 1e6)
+        spectrum = metrics.heterogeneity_spectrum(graph, clients)
+        assert rows["H_10"][k] == pytest.approx(spectrum.heterogeneity(10))
+        assert rows["N_10"][k] == pytest.approx(metrics.accumulated_noise(graph, 10))
+        assert rows["predicted rounds"][k].low <= rows["predicted rounds"][k].mean
+    model = models.logistic_regression(setup.INPUTS)
+    assert sum(p.numel() for p in model.parameters()) == setup.N_PARAMETERS
+
+
+def test_warnings_are_shown_once(clients, graphs):
+    found = compared.warnings_of(graphs, clients, TRAINING)
+    assert sum("number of nodes" in text for text in found) == 1
+    assert not any("learning rate" in text for text in found)
+
+
+def test_a_graph_that_there_is_not_leaves_the_other(clients):
+    calls = setup.candidates({"A": (REGULAR, {"k": 3}), "B": (D_CLIQUES, {})}, 15, 0)
+    few = setup.Nodes(15).clients()
+    graphs, reasons = setup.graphs_of(calls, few)
+    assert list(graphs) == ["B: D-Cliques"]
+    assert "odd" in reasons["A: random regular"] or "even" in reasons["A: random regular"]
+    assert len(compared.numbers(graphs, few, TRAINING).columns) == 2
+    assert pictures.spectra(graphs, few).png
+
+
+def test_pictures_have_descriptions(clients, graphs):
+    histories = {name: TRAINING.history(graph, clients) for name, graph in graphs.items()}
+    mean = histories["A: random regular"].last("accuracy").mean()
+    shown = {
+        "A: random regular has 30 edges": pictures.drawings(graphs, clients),
+        "eigenvalues, weighted by energy: A: random regular 0.": pictures.spectra(graphs, clients),
+        f"after the last one: A: random regular {mean:.3f}": pictures.curves(histories),
+    }
+    for text, picture in shown.items():
+        assert picture.png.startswith(b"\x89PNG")
+        assert text in picture.text
+        assert 300 < picture.width < 1200
+
+
+def test_equal_data_have_no_energy():
+    nodes = data.from_arrays(np.zeros((40, 4)), np.tile([0, 1], 20))
+    equal = data.iid(nodes, 4, seed=0)
+    shown = pictures.spectra({"A": topologies.fully_connected(4)}, equal)
+    assert "A 0.00" in shown.text
+
+
+def test_the_notebook_wires_them():
+    pytest.importorskip("marimo", reason="needs marimo")
+    from topofl.explore.app import app
+
+    _, found = app.run()
+    assert list(found["graphs"]) == ["A: exponential", "B: D-Cliques"]
+    assert found["program"] == code.code_of(setup.Nodes(), found["calls"], setup.Training())
+    assert (found["clients"].label_counts == setup.Nodes().clients().label_counts).all()
+
+
+def test_the_notebook_says_why_there_is_no_graph():
+    pytest.importorskip("marimo", reason="needs marimo")
+    from topofl.explore.app import app
+
+    odd = {"n_of": SimpleNamespace(value=15), "seed_of": SimpleNamespace(value=0)}
+    odd["partition_of"] = SimpleNamespace(value=choices.PARTITIONS[-1])
+    odd["a_values"] = SimpleNamespace(value={"k": 5}, values=lambda: [])
+    chosen = {"a_of": SimpleNamespace(value=REGULAR), "b_of": SimpleNamespace(value=D_CLIQUES)}
+    shown, found = app.run(defs=odd | chosen | {"topologies": {}})
+    assert list(found["graphs"]) == ["B: D-Cliques"]
+    assert "A: random regular: `n` * `k` must be even, got n=15" in "".join(map(as_html, shown))
+
+
+def as_html(output):
+    """Return the HTML of an output of a cell."""
+    return str(getattr(output, "text", ""))

@@ -1,0 +1,223 @@
+"""The explorer as a marimo notebook: widgets, and calls of the functions that do the work."""
+
+import marimo
+
+app = marimo.App(width="medium", app_title="topofl explore")
+
+
+@app.cell
+def _():
+    import marimo as mo
+
+    from topofl.explore import choices, code, compared, pictures, setup
+
+    def widget(parameter):
+        """Return a slider for numbers, and a list for texts."""
+        if isinstance(parameter.default, str):
+            return mo.ui.dropdown(parameter.values, value=parameter.default, label=parameter.title)
+        return mo.ui.slider(
+            steps=parameter.values,
+            value=parameter.default,
+            label=parameter.title,
+            show_value=True,
+            debounce=True,
+        )
+
+    def widgets(choice):
+        """Return the widgets of the parameters of a choice."""
+        return mo.ui.dictionary({one.name: widget(one) for one in choice.parameters})
+
+    def shown(picture):
+        """Return a picture with its description."""
+        return mo.image(
+            picture.png, alt=picture.text, width=picture.width, style={"max-width": "100%"}
+        )
+
+    return choices, code, compared, mo, pictures, setup, shown, widget, widgets
+
+
+@app.cell
+def _(mo):
+    mo.md("""
+    # Two topologies on the same data
+
+    Choose data and two graphs. Numbers and pictures show what can be known before training; then
+    train on both.
+    """)
+    return
+
+
+@app.cell
+def _(choices, mo, widget):
+    n_of = widget(choices.Parameter("n", "nodes", choices.NODES, 30))
+    seed_of = widget(choices.Parameter("seed", "seed", choices.SEEDS, 0))
+    partition_of = mo.ui.dropdown(
+        choices.titled(choices.PARTITIONS),
+        value=choices.PARTITIONS[0].title,
+        label="handwritten digits, divided by",
+    )
+    return n_of, partition_of, seed_of
+
+
+@app.cell
+def _(partition_of, widgets):
+    partition_values = widgets(partition_of.value)
+    return (partition_values,)
+
+
+@app.cell
+def _(mo, n_of, partition_of, partition_values, seed_of):
+    mo.vstack(
+        [
+            mo.md("## Data"),
+            mo.hstack([partition_of, *partition_values.values()], justify="start", wrap=True),
+            mo.hstack([n_of, seed_of], justify="start", wrap=True),
+        ]
+    )
+    return
+
+
+@app.cell
+def _(choices, mo):
+    topologies = choices.titled(choices.TOPOLOGIES)
+    a_of = mo.ui.dropdown(topologies, value="exponential", label="A")
+    b_of = mo.ui.dropdown(topologies, value="D-Cliques", label="B")
+    return a_of, b_of
+
+
+@app.cell
+def _(a_of, widgets):
+    a_values = widgets(a_of.value)
+    return (a_values,)
+
+
+@app.cell
+def _(b_of, widgets):
+    b_values = widgets(b_of.value)
+    return (b_values,)
+
+
+@app.cell
+def _(a_of, a_values, b_of, b_values, mo):
+    mo.vstack(
+        [
+            mo.md("## Topologies"),
+            mo.hstack(
+                [mo.vstack([a_of, *a_values.values()]), mo.vstack([b_of, *b_values.values()])],
+                widths="equal",
+            ),
+        ]
+    )
+    return
+
+
+@app.cell
+def _(n_of, partition_of, partition_values, seed_of, setup):
+    nodes = setup.Nodes(n_of.value, partition_of.value, partition_values.value, seed_of.value)
+    clients = nodes.clients()
+    return clients, nodes
+
+
+@app.cell
+def _(a_of, a_values, b_of, b_values, clients, mo, nodes, setup):
+    chosen = {"A": (a_of.value, a_values.value), "B": (b_of.value, b_values.value)}
+    calls = setup.candidates(chosen, nodes.n, nodes.seed)
+    with mo.status.spinner("Building the graphs"):
+        graphs, reasons = setup.graphs_of(calls, clients)
+    mo.vstack(
+        [
+            mo.callout(mo.plain_text(f"{name}: {reason}"), kind="danger")
+            for name, reason in reasons.items()
+        ]
+    )
+    return calls, graphs
+
+
+@app.cell
+def _(clients, graphs, mo, pictures, shown):
+    mo.stop(not graphs)
+    mo.vstack([mo.md("## The graphs"), shown(pictures.drawings(graphs, clients))])
+    return
+
+
+@app.cell
+def _(clients, compared, graphs, mo, training):
+    mo.stop(not graphs)
+    mo.vstack(
+        [
+            mo.md("## Before training"),
+            mo.Html(compared.numbers(graphs, clients, training)._repr_html_()),
+            mo.md(
+                "For all rows but the spectral gap, less is better. Predicted rounds have an "
+                "interval, and are fitted to D-SGD with logistic regression."
+            ),
+            *(
+                mo.callout(mo.plain_text(text), kind="warn")
+                for text in compared.warnings_of(graphs, clients, training)
+            ),
+        ]
+    )
+    return
+
+
+@app.cell
+def _(clients, graphs, mo, pictures, shown):
+    mo.stop(not graphs)
+    mo.vstack(
+        [
+            mo.md("""
+    ## Where the labels lie in the spectrum
+
+    Energy near 0 is averaged away by one exchange; energy near 1 or -1 stays for many rounds.
+    """),
+            shown(pictures.spectra(graphs, clients)),
+        ]
+    )
+    return
+
+
+@app.cell
+def _(choices, mo, widget):
+    rounds_of = widget(choices.Parameter("rounds", "rounds", choices.ROUNDS, 60))
+    lr_of = widget(choices.Parameter("lr", "learning rate", choices.RATES, 0.5))
+    batch_of = widget(choices.Parameter("batch_size", "minibatch", choices.BATCHES, 8))
+    train = mo.ui.run_button(label="Train on both")
+    mo.vstack(
+        [
+            mo.md("## Training"),
+            mo.hstack([rounds_of, lr_of, batch_of, train], justify="start", wrap=True),
+        ]
+    )
+    return batch_of, lr_of, rounds_of, train
+
+
+@app.cell
+def _(batch_of, lr_of, rounds_of, seed_of, setup):
+    training = setup.Training(rounds_of.value, lr_of.value, batch_of.value, seed_of.value)
+    return (training,)
+
+
+@app.cell
+def _(clients, graphs, mo, pictures, shown, train, training):
+    mo.stop(not graphs or not train.value, mo.md("Not trained yet with these settings."))
+    histories = {}
+    for _name, _graph in mo.status.progress_bar(graphs.items(), title="Training"):
+        histories[_name] = training.history(_graph, clients)
+    shown(pictures.curves(histories))
+    return
+
+
+@app.cell
+def _(calls, code, mo, nodes, training):
+    program = code.code_of(nodes, calls, training)
+    mo.vstack(
+        [
+            mo.md(f"## The same in Python\n\n```python\n{program}```"),
+            mo.download(program, filename="explored.py", label="Download"),
+        ]
+    )
+    return
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,59 @@
+"""The numbers that the explorer shows of its candidates."""
+
+from collections.abc import Mapping, Sequence
+
+from topofl import metrics
+from topofl._support.table import Table
+from topofl.advice.predict import predict_rounds
+from topofl.data import Partition
+from topofl.explore.setup import N_PARAMETERS, Training
+from topofl.topology import Topology
+
+__all__ = ["HOPS", "MEASURES", "numbers", "warnings_of"]
+
+HOPS = 10
+"""K of H_K and N_K, which the columns of ``metrics.compare`` have, too."""
+
+MEASURES = {
+    "edges": "edges",
+    "max degree": "largest degree",
+    "messages per round": "messages of all nodes per round",
+    "MB per round": "MB of all nodes per round",
+    "spectral gap": "spectral gap",
+    "accumulated heterogeneity": "H_10, label heterogeneity over ten exchanges",
+    "accumulated noise": "N_10, gradient noise over ten exchanges",
+}
+"""Columns of :func:`topofl.metrics.compare`, and what the explorer calls them."""
+
+PREDICTED = "predicted rounds, relative to the complete graph"
+
+
+def numbers(graphs: Mapping[str, Topology], clients: Partition, training: Training) -> Table:
+    """Return a table with a column per graph and a row per measure."""
+    found = metrics.compare(
+        graphs,
+        label_counts=clients,
+        n_parameters=N_PARAMETERS,
+        about=[],
+        metrics=list(MEASURES),
+    )
+    rows = [(title, *found.column(column)) for column, title in MEASURES.items()]
+    rounds = [one.rounds for one in _predictions(graphs, clients, training)]
+    return Table(("", *graphs), (*rows, (PREDICTED, *rounds)))
+
+
+def warnings_of(
+    graphs: Mapping[str, Topology], clients: Partition, training: Training
+) -> tuple[str, ...]:
+    """Return in what predicted rounds are outside of what they are fitted to, each once."""
+    found = [text for one in _predictions(graphs, clients, training) for text in one.warnings]
+    return tuple(dict.fromkeys(found))
+
+
+def _predictions(
+    graphs: Mapping[str, Topology], clients: Partition, training: Training
+) -> Sequence:
+    return [
+        predict_rounds(graph, clients, lr=training.lr, batch_size=training.batch_size, hops=HOPS)
+        for graph in graphs.values()
+    ]
