@@ -6,10 +6,11 @@ one thread, one process with as many threads as there are cores, and 2 and 3 ran
 started by torchrun with gloo on the loopback interface. It prints the median seconds of a round,
 the bytes that ranks sent, and the ratio of the predicted to the measured seconds.
 
-The prediction uses what is measured beforehand: seconds per step of one node on one thread
-(``metrics.step_seconds``), and latency and bandwidth of messages between two processes; from them,
-``metrics.round_time`` computes seconds. If there are more ranks than cores, steps take longer in
-proportion. Times are of use on a quiet machine only; ``--preset smoke`` takes a small case.
+``metrics.round_time`` predicts seconds from latency and bandwidth of messages between two
+processes, measured beforehand, and from seconds per step: those of a node alone
+(``metrics.step_seconds``), and those of the run of one rank. If there are more ranks than cores,
+steps take longer in proportion. Times are of use on a quiet machine only; ``--preset smoke`` takes
+a small case.
 """
 
 import argparse
@@ -226,14 +227,13 @@ def measure(preset: str, turns: int, cores: int) -> list[dict[str, Any]]:
             for way, found in runs.items():
                 found.append(output_of(way, "--train", text, "--preset", preset))
         for way, found in runs.items():
-            one_thread = way.threads == 1
             rows.append({
                 "case": asdict(case),
                 "way": asdict(way),
+                "cores": cores,
                 "seconds": median(s for one in found for s in one["seconds"]),
                 "bytes": found[0]["bytes"],
                 "loss": found[0]["loss"],
-                "predicted": predicted(case, way, step, messages, cores) if one_thread else None,
                 "step": step,
                 "messages": messages,
             })  # fmt: skip
@@ -241,21 +241,41 @@ def measure(preset: str, turns: int, cores: int) -> list[dict[str, Any]]:
     return rows
 
 
+def ratios(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[float | str]:
+    """Return predicted seconds over measured ones, by each of two seconds per step.
+
+    The first are those of a node alone, the second those of the run of one rank of one thread.
+    """
+    case, way = RankCase(**row["case"]), Way(**row["way"])
+    if way.threads > 1:
+        return ["-", "-"]
+    alone = next(
+        other["seconds"]
+        for other in rows
+        if (other["case"], other["way"]) == (row["case"], asdict(Way(1, 1)))
+    )
+    found: list[float | str] = [
+        predicted(case, way, step, row["messages"], row["cores"]) / row["seconds"]
+        for step in (row["step"], alone / case.n)
+    ]
+    return found if way.ranks > 1 else [found[0], "-"]
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the measured and predicted seconds of a round."""
+    """Return the measured seconds of a round, and the ratios of predicted to measured seconds."""
     cells = [
         (
             row["case"]["topology"],
             str(Way(**row["way"])),
             row["seconds"],
             row["bytes"] / 2**20,
-            row["predicted"],
-            None if row["predicted"] is None else row["predicted"] / row["seconds"],
+            *ratios(row, rows),
         )
         for row in rows
     ]
-    columns = ("topology", "processes", "s per round", "MiB sent", "predicted s", "ratio")
-    return Table(columns, tuple(tuple("-" if x is None else x for x in row) for row in cells))
+    steps = ("by steps of a node alone", "by steps of one rank")
+    columns = ("topology", "processes", "s per round", "MiB sent", *steps)
+    return Table(columns, tuple(cells))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

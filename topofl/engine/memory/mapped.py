@@ -24,6 +24,12 @@ KEPT = 2**29
 COPIED = 2**27
 """Bytes that are copied from a file at a time."""
 
+ROWS = 2**11
+"""Rows of which parts are read before the file may be released: 256 MiB of the file at most.
+
+Linux maps 64 KiB around a page that is read.
+"""
+
 LARGEST = 2**31
 """Bytes of memory that models in a file take at most: parts of the file, and copies of them.
 
@@ -93,8 +99,11 @@ class MappedFiles:
         """
         row = max(1, len(values) * values.element_size())
         for block in values.split(max(1, COPIED // row), dim=1):
-            self.release_much()
-            yield block, block.clone(memory_format=torch.contiguous_format)
+            copied = block.new_empty(block.shape)
+            for some, part in zip(copied.split(ROWS), block.split(ROWS), strict=True):
+                self.release_much()
+                some.copy_(part)
+            yield block, copied
 
     def by_copies(self, mix: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
         """Return a function that mixes copies of blocks of columns, and writes them back.
