@@ -38,6 +38,12 @@ def test_bands_are_quantiles_over_nodes(ax, quantiles):
     assert f"band: {said[quantiles]})" in ax.get_xlabel()
 
 
+def test_rounds_are_whole_numbers(ax):
+    RUN.plot(ax=ax)
+    ax.figure.draw_without_rendering()
+    assert all(tick == int(tick) for tick in ax.get_xticks())
+
+
 def test_nodes_without_a_score_are_left_out(ax):
     holes = SCORES.copy()
     holes[2, :5] = np.nan

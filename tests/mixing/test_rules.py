@@ -165,6 +165,14 @@ def test_own_weights_are_those_of_the_edges_and_the_default_of_graphs_that_came_
         mixing.own_weights(Topology(2 * edges))
 
 
+def test_edges_without_weights_are_named_as_such() -> None:
+    graph = nx.Graph([("a", "b"), ("b", "c")], w=0.3)
+    with pytest.raises(
+        ValueError, match="all weights are 1, as of edges without weights: networkx"
+    ):
+        as_topology(graph, own_weights=True)
+
+
 def test_metropolis_or_uniform_follows_direction() -> None:
     assert mixing.metropolis_or_uniform(topologies.star(4)).name == "metropolis_hastings(star(n=4))"
     assert mixing.metropolis_or_uniform(directed_path()).name == "uniform(path, direction='pull')"

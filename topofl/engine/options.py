@@ -297,7 +297,8 @@ def _check_scratch(compute: Compute) -> Path:
     """Return the folder for models on a disk; raise unless the run can use it."""
     folder = check_path("scratch", compute.scratch).absolute()
     if not folder.is_dir():
-        raise ValueError(f"`scratch` must be a folder, got {shown(str(folder))}; create it")
+        remedy = "name its folder" if folder.exists() else "create it"
+        raise ValueError(f"`scratch` must be a folder, got {shown(str(folder))}; {remedy}")
     device = torch.device(compute.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if device.type != "cpu" or compute.distributed or not sys.platform.startswith("linux"):
         raise ValueError(

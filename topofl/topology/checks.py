@@ -90,7 +90,12 @@ def check_received_shares(adjacency: sparse.csr_array) -> None:
     if received.max() > 1 + TOLERANCE:
         node = int(received.argmax())
         reverse = ""
-        if adjacency.sum(axis=1).max() <= 1 + TOLERANCE:
+        if (adjacency.data == 1).all():
+            reverse = (
+                "; all weights are 1, as of edges without weights: networkx stores them as the "
+                "attribute 'weight', PyTorch Geometric as edge_weight"
+            )
+        elif adjacency.sum(axis=1).max() <= 1 + TOLERANCE:
             reverse = (
                 "; the weights out of each node sum to at most 1, so if the edge (u, v) is the "
                 "weight that u gives to v, reverse it: graph.reverse() of networkx, matrix.T"

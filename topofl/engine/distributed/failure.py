@@ -187,7 +187,7 @@ def naming_checkpoints(folder: Path | None, newest: Callable[[Path], int | None]
             saved = newest(folder)
             how = (
                 f"{folder} has {'no checkpoint' if saved is None else f'one of round {saved}'}, "
-                f"start all ranks again with Saving({str(folder)!r}, resume=True)"
+                f"continue on any number of ranks with Saving({str(folder)!r}, resume=True)"
             )
         raise RankError(f"{error}; {how}", error.missing, error.reporter) from error
 

@@ -50,9 +50,13 @@ def plot(
 def _band(series: Series, options: Options, ax: "Axes | None") -> "Axes":
     """Draw the mean and a band over nodes, in a style that no line of the axes has yet."""
     line = series.line(options.quantiles)
+    from matplotlib.ticker import MaxNLocator
+
     ax = own_axes(WIDE, 3.4) if ax is None else ax
     set_font(ax)
     draw_line(ax, line, len(ax.lines), series.name)
+    if options.x == "rounds":
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     note = f"\n{options.band_note}" if series.values.ndim > 1 else ""
     ax.set_xlabel(f"{AXIS_LABELS[options.x]}{note}", fontsize=FONT + 1)
     ax.set_ylabel(series.column.replace("_", " "), fontsize=FONT + 1, parse_math=False)
