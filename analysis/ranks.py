@@ -298,7 +298,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(text)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "ranks.md").write_text(text + "\n")
+        (options.out / "ranks.md").write_text(f"# Runs on several ranks\n\n{text}\n")
         (options.out / "ranks.json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
