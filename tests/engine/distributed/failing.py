@@ -152,9 +152,9 @@ def train_with_callback(rank, folder, callback):
     from tests import problems
 
     warnings.simplefilter("ignore")
-    how = problems.options(**arguments(), distributed=True, rank_timeout=2)
+    how = problems.options(**arguments(), distributed=True, rank_timeout=TIMEOUT)
     if rank == 1:
-        time.sleep(3)
+        time.sleep(TIMEOUT + 1)
     try:
         topofl.run(**how, saving=topofl.Saving(folder, every=3), callbacks=[callback])
     except (ArithmeticError, RuntimeError, KeyboardInterrupt) as error:
