@@ -69,6 +69,10 @@ def test_code_of_graphs_makes_the_same_graphs_with_known_predictions(choice, cli
     assert metrics.heterogeneity_spectrum(graph, clients).is_exact
 
 
+def predicted_of(graphs, clients):
+    return compared.predictions(graphs, clients, TRAINING)
+
+
 def test_the_program_does_the_same(clients, graphs, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     program = code.code_of(NODES, CALLS, TRAINING)
@@ -77,7 +81,7 @@ def test_the_program_does_the_same(clients, graphs, tmp_path, monkeypatch, capsy
     plt.close("all")
     assert (made["clients"].label_counts == clients.label_counts).all()
     assert list(made["graphs"]) == list(graphs) == ["A: random regular", "B: D-Cliques"]
-    shown = compared.numbers(graphs, clients, TRAINING)
+    shown = compared.numbers(graphs, clients, predicted_of(graphs, clients))
     for column, title in compared.MEASURES.items():
         (row,) = (row for row in shown.rows if row[0] == title)
         assert made["table"].column(column) == row[1:], column
@@ -92,7 +96,7 @@ def test_the_program_does_the_same(clients, graphs, tmp_path, monkeypatch, capsy
 
 
 def test_numbers_are_those_of_the_graphs(clients, graphs):
-    table = compared.numbers(graphs, clients, TRAINING)
+    table = compared.numbers(graphs, clients, predicted_of(graphs, clients))
     assert table.columns == ("", *graphs)
     rows = {row[0].split(",")[0]: row[1:] for row in table.rows}
     for k, graph in enumerate(graphs.values()):
@@ -110,7 +114,7 @@ def test_numbers_are_those_of_the_graphs(clients, graphs):
 
 
 def test_warnings_are_shown_once(clients, graphs):
-    found = compared.warnings_of(graphs, clients, TRAINING)
+    found = compared.warnings_of(predicted_of(graphs, clients))
     assert sum("number of nodes" in text for text in found) == 1
     assert not any("learning rate" in text for text in found)
 
@@ -121,7 +125,7 @@ def test_a_graph_that_there_is_not_leaves_the_other(clients):
     graphs, reasons = setup.graphs_of(calls, few)
     assert list(graphs) == ["B: D-Cliques"]
     assert "odd" in reasons["A: random regular"] or "even" in reasons["A: random regular"]
-    assert len(compared.numbers(graphs, few, TRAINING).columns) == 2
+    assert len(compared.numbers(graphs, few, predicted_of(graphs, few)).columns) == 2
     assert pictures.spectra(graphs, few).png
 
 

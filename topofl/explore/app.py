@@ -143,17 +143,18 @@ def _(clients, graphs, mo, pictures, shown):
 @app.cell
 def _(clients, compared, graphs, mo, training):
     mo.stop(not graphs)
+    predicted = compared.predictions(graphs, clients, training)
     mo.vstack(
         [
             mo.md("## Before training"),
-            mo.Html(compared.numbers(graphs, clients, training)._repr_html_()),
+            mo.Html(compared.numbers(graphs, clients, predicted)._repr_html_()),
             mo.md(
                 "For all rows but the spectral gap, less is better. Predicted rounds have an "
                 "interval, and are fitted to D-SGD with logistic regression."
             ),
             *(
                 mo.callout(mo.plain_text(text), kind="warn")
-                for text in compared.warnings_of(graphs, clients, training)
+                for text in compared.warnings_of(predicted)
             ),
         ]
     )

@@ -1,15 +1,15 @@
 """The numbers that the explorer shows of its candidates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from topofl import metrics
 from topofl._support.table import Table
-from topofl.advice.predict import predict_rounds
+from topofl.advice.predict import Prediction, predict_rounds
 from topofl.data import Partition
 from topofl.explore.setup import N_PARAMETERS, Training
 from topofl.topology import Topology
 
-__all__ = ["HOPS", "MEASURES", "numbers", "warnings_of"]
+__all__ = ["HOPS", "MEASURES", "numbers", "predictions", "warnings_of"]
 
 HOPS = 10
 """K of H_K and N_K, which the columns of ``metrics.compare`` have, too."""
@@ -28,7 +28,17 @@ MEASURES = {
 PREDICTED = "predicted rounds, relative to the complete graph"
 
 
-def numbers(graphs: Mapping[str, Topology], clients: Partition, training: Training) -> Table:
+def predictions(
+    graphs: Mapping[str, Topology], clients: Partition, training: Training
+) -> dict[str, Prediction]:
+    """Return the predicted rounds of each graph."""
+    options = {"lr": training.lr, "batch_size": training.batch_size, "hops": HOPS}
+    return {name: predict_rounds(graph, clients, **options) for name, graph in graphs.items()}
+
+
+def numbers(
+    graphs: Mapping[str, Topology], clients: Partition, predicted: Mapping[str, Prediction]
+) -> Table:
     """Return a table with a column per graph and a row per measure."""
     found = metrics.compare(
         graphs,
@@ -38,22 +48,10 @@ def numbers(graphs: Mapping[str, Topology], clients: Partition, training: Traini
         metrics=list(MEASURES),
     )
     rows = [(title, *found.column(column)) for column, title in MEASURES.items()]
-    rounds = [one.rounds for one in _predictions(graphs, clients, training)]
+    rounds = [predicted[name].rounds for name in graphs]
     return Table(("", *graphs), (*rows, (PREDICTED, *rounds)))
 
 
-def warnings_of(
-    graphs: Mapping[str, Topology], clients: Partition, training: Training
-) -> tuple[str, ...]:
+def warnings_of(predicted: Mapping[str, Prediction]) -> tuple[str, ...]:
     """Return in what predicted rounds are outside of what they are fitted to, each once."""
-    found = [text for one in _predictions(graphs, clients, training) for text in one.warnings]
-    return tuple(dict.fromkeys(found))
-
-
-def _predictions(
-    graphs: Mapping[str, Topology], clients: Partition, training: Training
-) -> Sequence:
-    return [
-        predict_rounds(graph, clients, lr=training.lr, batch_size=training.batch_size, hops=HOPS)
-        for graph in graphs.values()
-    ]
+    return tuple(dict.fromkeys(text for one in predicted.values() for text in one.warnings))
