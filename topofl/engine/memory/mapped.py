@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from threading import Event, Thread
 
 import torch
 from torch import Tensor
 
-from topofl.engine.memory.system import resident_of_files
+from topofl.engine.memory.system import called_repeatedly, resident_of_files
 
 __all__ = ["LARGEST", "MappedFiles", "mapped_files"]
 
@@ -131,17 +130,9 @@ def mapped_files(folder: Path | None) -> Iterator[MappedFiles | None]:
     if folder is None:
         yield None
         return
-    files, over = MappedFiles(folder, (resident_of_files() or 0) + KEPT), Event()
-
-    def watch() -> None:
-        while not over.wait(LOOK):
-            files.release_much()
-
-    thread = Thread(target=watch, name="topofl-scratch", daemon=True)
-    thread.start()
+    files = MappedFiles(folder, (resident_of_files() or 0) + KEPT)
     try:
-        yield files
+        with called_repeatedly(files.release_much, LOOK, "topofl-scratch"):
+            yield files
     finally:
-        over.set()
-        thread.join()
         files.release()

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 __all__ = [
+    "called_repeatedly",
     "free_memory",
     "give_back",
     "is_in_memory",
@@ -137,39 +138,51 @@ def watched_growth(wanted: bool, interval: float = 0.005) -> Iterator[Callable[[
         yield lambda: None
         return
     largest = before
-    done = Event()
 
     def measure() -> None:
         nonlocal largest
         largest = max(largest, resident() or 0)
 
-    def watch() -> None:
-        while not done.wait(interval):
-            measure()
-
     def growth() -> int:
         measure()
         return largest - before
 
-    watcher = Thread(target=watch, name="topofl-memory", daemon=True)
-    watcher.start()
-    try:
+    with called_repeatedly(measure, interval, "topofl-memory"):
         yield growth
+
+
+@contextmanager
+def called_repeatedly(function: Callable[[], None], interval: float, name: str) -> Iterator[None]:
+    """Call a function every `interval` seconds during the block, in a thread of some name."""
+    done = Event()
+
+    def call() -> None:
+        while not done.wait(interval):
+            function()
+
+    thread = Thread(target=call, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
     finally:
         done.set()
-        watcher.join()
+        thread.join()
 
 
 def resident(root: Path = Path("/")) -> int | None:
     """Return the resident memory of this process in bytes; None if it is unknown."""
-    lines = _lines(root / "proc/self/statm")
-    return int(lines[0].split()[1]) * os.sysconf("SC_PAGE_SIZE") if lines else None
+    return _resident(1, root)
 
 
 def resident_of_files(root: Path = Path("/")) -> int | None:
     """Return the resident memory of this process that files back; None if it is unknown."""
+    return _resident(2, root)
+
+
+def _resident(column: int, root: Path) -> int | None:
+    """Return a column of ``/proc/self/statm`` in bytes."""
     lines = _lines(root / "proc/self/statm")
-    return int(lines[0].split()[2]) * os.sysconf("SC_PAGE_SIZE") if lines else None
+    return int(lines[0].split()[column]) * os.sysconf("SC_PAGE_SIZE") if lines else None
 
 
 def is_in_memory(folder: Path, root: Path = Path("/")) -> bool:
