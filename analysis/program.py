@@ -1,6 +1,8 @@
-"""The name under which a study is started: ``python -m analysis.NAME``, or as installed."""
+"""Starting studies: their names, ``python -m analysis.NAME`` or as installed, and free ports."""
 
-__all__ = ["as_installed"]
+import socket
+
+__all__ = ["as_installed", "free_port"]
 
 
 def as_installed(text: str | None) -> str:
@@ -10,3 +12,10 @@ def as_installed(text: str | None) -> str:
     """
     own = (__package__ or "").removesuffix("analysis")
     return (text or "").replace("python -m analysis", f"python -m {own}analysis")
+
+
+def free_port() -> int:
+    """Return a free port of the loopback interface."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -16,7 +16,6 @@ a small case.
 import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -34,7 +33,7 @@ import topofl
 from topofl import Table, algorithms, data, metrics, models, topologies
 from topofl.engine.distributed.placement import place
 
-from .program import as_installed
+from .program import as_installed, free_port
 
 __all__ = ["CASES", "RankCase", "Way", "link", "main", "measure", "predicted", "table", "train"]
 
@@ -188,13 +187,6 @@ def predicted(
         copies="machine",
     )
     return metrics.round_time(graph, hardware=hardware, model=model).seconds
-
-
-def free_port() -> int:
-    """Return a free port of the loopback interface."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def output_of(way: Way, *words: str) -> Any:

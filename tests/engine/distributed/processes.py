@@ -2,18 +2,11 @@
 
 import os
 import signal
-import socket
 import sys
 import time
 
+from analysis.program import free_port
 from tests.new_process import LOCAL
-
-
-def free_port():
-    """Return a port of the loopback interface that nobody uses."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def forked(size, function, limit, *, output=None, without=()):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import topofl
+from analysis.program import free_port
 from tests import problems
 from tests.engine.distributed.failing import CONFIG, TIMEOUT
-from tests.engine.distributed.processes import free_port
 from tests.new_process import output_of, results_of
 from topofl import algorithms, topologies
 
