@@ -40,21 +40,19 @@ def evaluation_columns(
 
 def _consensus_distance(run_state: RunState) -> float:
     """Return the consensus distance of the honest nodes' shared columns."""
-    files, ranks = run_state.files, run_state.ranks
+    parts, files, ranks = _shared_parts(run_state), run_state.files, run_state.ranks
     if files is not None:
-        parts = [run_state.models.flat[:, part] for part in run_state.trace.share]
         copies = (copied for part in parts for _, copied in files.blocks(part))
         return math.hypot(*map(consensus_distance, copies))
-    shared = _shared_columns(run_state)
+    shared = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
     return consensus_distance(shared) if ranks is None else distance_of_ranks(shared, ranks)
 
 
-def _shared_columns(run_state: RunState) -> Tensor:
+def _shared_parts(run_state: RunState) -> list[Tensor]:
     """Return the shared columns of the honest nodes' models; all columns if none are shared."""
     flat, active_attack = run_state.models.flat, run_state.active_attack
     if active_attack is not None and run_state.ranks is not None:
         flat = flat[run_state.ranks.own_rows(~active_attack.is_attacker)]
     elif active_attack is not None:
         flat = flat[active_attack.honest]
-    parts = [flat[:, part] for part in run_state.trace.share]
-    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+    return [flat[:, part] for part in run_state.trace.share]

@@ -1,4 +1,4 @@
-"""Options of a run: evaluations, computation, and checkpoints."""
+"""Options of a run: evaluations, computation, and checkpoints. Long, since all are documented."""
 
 import os
 import sys

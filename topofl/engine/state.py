@@ -92,17 +92,7 @@ class RunState:
         shard = shard_of(clients, setup.sets, ranks)
         choose = _plan_chooser(setup, compute, order, how_evaluated, ranks, shard)
         examples = Examples.of(shard.dataset, compute.device, compute.dtype, clients.augment)
-        models = initial_population(
-            module,
-            clients.n,
-            init=setup.init,
-            seed=setup.seed,
-            device=compute.device,
-            dtype=compute.dtype,
-            graph=graphs if isinstance(graphs, Topology) else None,
-            ranks=ranks,
-            new=None if files is None else files.new,
-        )
+        models = _initial_models(setup, compute, ranks, files)
         learner = new_learner(
             module, order, models, examples, shard, setup.seed, compute,
             int(setup.trace.batch_sizes().max()), choose, setup.task, ranks,
@@ -152,6 +142,23 @@ class RunState:
     def weights(self, graph: Topology, rule: Rule | None = None) -> MixingMatrix:
         """Return the mixing matrix of a graph, by `rule` or by default the run's rule."""
         return check_pulls(self.resolve(rule or self.rules.pull, graph))
+
+
+def _initial_models(
+    setup: Setup, compute: Backend, ranks: Ranks | None, files: MappedFiles | None
+) -> Population:
+    """Return the models at the start of a run; of several ranks, those of the nodes of this one."""
+    return initial_population(
+        setup.module,
+        setup.clients.n,
+        init=setup.init,
+        seed=setup.seed,
+        device=compute.device,
+        dtype=compute.dtype,
+        graph=setup.graphs if isinstance(setup.graphs, Topology) else None,
+        ranks=ranks,
+        new=None if files is None else files.new,
+    )
 
 
 def _exchanges_of(ranks: Ranks | None, known: int, dtype: torch.dtype) -> dict[str, Any]:
