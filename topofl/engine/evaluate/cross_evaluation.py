@@ -12,7 +12,7 @@ from topofl.algorithms.contract.round import Trial
 from topofl.engine.evaluate.scorer import loss_of
 from topofl.engine.evaluate.scores import EXAMPLES, EvaluationPlan, sharing_copy
 from topofl.engine.population import Layout, Population
-from topofl.engine.train.forward import SharedFlat, is_linear, one_forward, stacked_forward
+from topofl.engine.train.forward import is_linear, one_forward, stacked_forward
 from topofl.engine.train.learner import Learner
 from topofl.engine.train.workers import ParallelMap
 from topofl.tasks import Task
@@ -20,6 +20,13 @@ from topofl.tasks import Task
 __all__ = ["check_trials", "cross_evaluate"]
 
 T = TypeVar("T")
+
+
+Parts = Sequence[tuple[Tensor, Tensor]]
+"""Inputs and targets of a node, in batches."""
+
+LossesOf = Callable[[Tensor, Parts], Tensor]
+"""(models (k, d), examples of a node) -> mean losses (k,)."""
 
 
 class _PaddedExamples(NamedTuple):
@@ -95,16 +102,13 @@ def cross_evaluate(
     def work(k: int) -> dict[int, T]:
         del k
         module = sharing_copy(run_state.module)  # torch replaces parameters in it
-        order = run_state.evaluation_plan.order
-        shared = _linear_shared(run_state) if linear else one_forward(module, order)
+        losses_of = _losses_together(run_state) if linear else _losses_in_turn(run_state)
         found: dict[int, T] = {}
         try:
             for group in pending:
                 if size == 1:
                     node = group[0]
-                    found[node] = _answer_one(
-                        run_state, shared, trials[node], indices_of[node], linear
-                    )
+                    found[node] = _answer_one(run_state, losses_of, trials[node], indices_of[node])
                 else:
                     found |= _answer_chunk(
                         run_state, module, {i: trials[i] for i in group}, indices_of
@@ -117,10 +121,36 @@ def cross_evaluate(
     return {i: found[i] for i in nodes for found in results if i in found}
 
 
-def _linear_shared(run_state: EvaluatedRun) -> SharedFlat:
-    """Return the function that applies several linear models at once."""
+def _losses_together(run_state: EvaluatedRun) -> LossesOf:
+    """Return the function that applies all models at once, for linear models."""
     layout, shared = run_state.models.layout, stacked_forward(run_state.module).shared
-    return lambda models: shared(layout.views(models))
+
+    def losses(models: Tensor, parts: Parts) -> Tensor:
+        apply, total = shared(layout.views(models)), torch.zeros((), dtype=torch.float64)
+        for inputs, targets in parts:
+            wanted = targets.expand(len(models), *targets.shape)
+            total = total + loss_of(run_state.task, apply(inputs).transpose(0, 1), wanted).sum(1)
+        return total / sum(len(targets) for _, targets in parts)
+
+    return losses
+
+
+def _losses_in_turn(run_state: EvaluatedRun) -> LossesOf:
+    """Return the function that applies one model after another, with few small operations."""
+    loss = run_state.task.loss
+    applied_to = one_forward(run_state.module, run_state.evaluation_plan.order)
+
+    def losses(models: Tensor, parts: Parts) -> Tensor:
+        found = [models.new_zeros(0, dtype=torch.float64)]
+        for model in models:
+            apply = applied_to(model)
+            found += [
+                loss(apply(inputs), targets).double().sum()[None] for inputs, targets in parts
+            ]
+        sums = torch.cat(found).view(len(models), len(parts)).sum(1)
+        return sums / sum(len(targets) for _, targets in parts)
+
+    return losses
 
 
 def check_trials(trials: Mapping[int, Any], indices_of: Sequence[np.ndarray]) -> None:
@@ -153,52 +183,21 @@ def _check_models(models: Any, d: int) -> Tensor:
 
 @torch.no_grad()
 def _answer_one(
-    run_state: EvaluatedRun,
-    shared: SharedFlat,
-    trial: Trial[T],
-    indices_of: np.ndarray,
-    linear: bool,
+    run_state: EvaluatedRun, losses_of: LossesOf, trial: Trial[T], indices_of: np.ndarray
 ) -> T:
-    """Return the result of one node's trial, whose models are evaluated one after another."""
+    """Return the result of one node's trial."""
     parts = _parts_of_node(
         run_state, torch.tensor(indices_of, device=run_state.learner.targets.device)
     )
     d = run_state.models.layout.d
-
-    def losses(models: Tensor) -> Tensor:
-        return _one_by_one(run_state, shared, _check_models(models, d), parts, linear).cpu()
-
-    return answer_queries(trial, losses)
+    return answer_queries(trial, lambda models: losses_of(_check_models(models, d), parts).cpu())
 
 
-def _parts_of_node(run_state: EvaluatedRun, indices: Tensor) -> list[tuple[Tensor, Tensor]]:
+def _parts_of_node(run_state: EvaluatedRun, indices: Tensor) -> Parts:
     """Return one node's inputs and targets, split into the batches that models are applied to."""
     learner, order = run_state.learner, run_state.evaluation_plan.order
     size = len(indices) if is_linear(run_state.module) else run_state.evaluation_plan.examples
     return [(order(learner.examples(part)), learner.targets[part]) for part in indices.split(size)]
-
-
-def _one_by_one(
-    run_state: EvaluatedRun,
-    shared: SharedFlat,
-    models: Tensor,
-    parts: Sequence[tuple[Tensor, Tensor]],
-    linear: bool,
-) -> Tensor:
-    """Return the mean losses (k,) of models (k, d) on one node's examples."""
-    found = []
-    for some in models.split(len(models) if linear else 1):
-        apply = shared(some)
-        losses = [
-            loss_of(
-                run_state.task,
-                apply(inputs).transpose(0, 1),
-                targets.expand(len(some), *targets.shape),
-            ).sum(1)
-            for inputs, targets in parts
-        ]
-        found.append(losses[0] if len(losses) == 1 else torch.stack(losses).sum(0))
-    return torch.cat(found) / sum(len(targets) for _, targets in parts)
 
 
 @torch.no_grad()
@@ -289,14 +288,9 @@ def _losses_on_device(
     )
     own = dict(zip(nodes, indices.split([len(indices_of[i]) for i in nodes]), strict=True))
     if run_state.learner.plan.executor == "looped" and not is_linear(run_state.module):
-        shared = one_forward(run_state.module, run_state.evaluation_plan.order)
+        losses = _losses_in_turn(run_state)
         return lambda models_of: torch.cat(
-            [
-                _one_by_one(
-                    run_state, shared, models, _parts_of_node(run_state, own[i]), linear=False
-                )
-                for i, models in models_of.items()
-            ]
+            [losses(models, _parts_of_node(run_state, own[i])) for i, models in models_of.items()]
         )
     each, layout = stacked_forward(run_state.module).each, run_state.models.layout
     return lambda models_of: _means(

@@ -12,7 +12,6 @@ __all__ = [
     "Forward",
     "Order",
     "Shared",
-    "SharedFlat",
     "applied",
     "image_order",
     "is_linear",
@@ -26,9 +25,6 @@ Order = Callable[[Tensor], Tensor]
 
 Shared = Callable[[Sequence[Tensor]], Callable[[Tensor], Tensor]]
 """Parameters -> (inputs (batch, ...) -> logits (batch, n, classes))."""
-
-SharedFlat = Callable[[Tensor], Callable[[Tensor], Tensor]]
-"""Models (n, d) -> (inputs (batch, ...) -> logits (batch, n, classes))."""
 
 
 class Forward(NamedTuple):
@@ -97,33 +93,34 @@ def applied(model: nn.Module) -> Callable[[Sequence[Tensor], Tensor], Tensor]:
     return apply
 
 
-def one_forward(model: nn.Module, order: Order) -> SharedFlat:
-    """Return a function that applies models of this structure to inputs, one at a time.
+def one_forward(model: nn.Module, order: Order) -> Callable[[Tensor], Callable[[Tensor], Tensor]]:
+    """Return a function from models (d,) of this structure to (inputs -> outputs).
 
     It computes the same as `shared` of :func:`stacked_forward` for a single model, but faster for
     many small models in succession: each is copied into the parameters of a copy of `model`, of
     which only kernels in another memory format are copied again. Only the most recent function of
     a model may be used.
     """
-    own = copy.deepcopy(model)
+    own = copy.deepcopy(
+        model, {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()}
+    )
     parameters = list(own.parameters())
-    flat = nn.utils.parameters_to_vector(parameters).detach()
+    flat = nn.utils.parameters_to_vector(parameters)
     converted = []
     parts = flat.split([p.numel() for p in parameters])
     for parameter, part in zip(parameters, parts, strict=True):
-        parameter.requires_grad_(False)
         view = part.view(parameter.shape)
         parameter.data = order(view)
         if parameter.data_ptr() != view.data_ptr():
             converted.append((parameter.data, view))
 
-    def shared(models: Tensor) -> Callable[[Tensor], Tensor]:
-        flat.copy_(models[0])
+    def applied_to(values: Tensor) -> Callable[[Tensor], Tensor]:
+        flat.copy_(values)
         for parameter, view in converted:
             parameter.copy_(view)
-        return lambda inputs: own(order(inputs)).unsqueeze(1)
+        return lambda inputs: own(order(inputs))
 
-    return shared
+    return applied_to
 
 
 def image_order(model: nn.Module, inputs: Tensor, channels_last: bool | str = "auto") -> Order:
