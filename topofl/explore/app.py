@@ -9,7 +9,7 @@ app = marimo.App(width="medium", app_title="topofl explore")
 def _():
     import marimo as mo
 
-    from topofl.explore import choices, code, compared, pictures, setup
+    from topofl.explore import choices, code, compared, datasets, pictures, setup
 
     def widget(parameter):
         """Return a slider for numbers, and a list for texts."""
@@ -33,7 +33,7 @@ def _():
             picture.png, alt=picture.text, width=picture.width, style={"max-width": "100%"}
         )
 
-    return choices, code, compared, mo, pictures, setup, shown, widget, widgets
+    return choices, code, compared, datasets, mo, pictures, setup, shown, widget, widgets
 
 
 @app.cell
@@ -48,15 +48,17 @@ def _(mo):
 
 
 @app.cell
-def _(choices, mo, widget):
+def _(choices, datasets, mo, widget):
+    known = datasets.sources()
+    source_of = mo.ui.dropdown(known, value=next(iter(known)), label="dataset")
     n_of = widget(choices.Parameter("n", "nodes", choices.NODES, 30))
     seed_of = widget(choices.Parameter("seed", "seed", choices.SEEDS, 0))
     partition_of = mo.ui.dropdown(
         choices.titled(choices.PARTITIONS),
         value=choices.PARTITIONS[0].title,
-        label="handwritten digits, divided by",
+        label="divided by",
     )
-    return n_of, partition_of, seed_of
+    return known, n_of, partition_of, seed_of, source_of
 
 
 @app.cell
@@ -66,15 +68,29 @@ def _(partition_of, widgets):
 
 
 @app.cell
-def _(mo, n_of, partition_of, partition_values, seed_of):
+def _(known, mo, n_of, partition_of, partition_values, seed_of, source_of):
+    _others = mo.md("`topofl explore --data DIR` also offers the datasets in a folder.")
     mo.vstack(
         [
             mo.md("## Data"),
+            mo.hstack([source_of, *([_others] if len(known) == 1 else [])], justify="start"),
             mo.hstack([partition_of, *partition_values.values()], justify="start", wrap=True),
             mo.hstack([n_of, seed_of], justify="start", wrap=True),
         ]
     )
     return
+
+
+@app.cell
+def _(mo, n_of, partition_of, partition_values, seed_of, setup, source_of):
+    nodes = setup.Nodes(
+        n_of.value, partition_of.value, partition_values.value, seed_of.value, source_of.value
+    )
+    with mo.status.spinner("Reading the data"):
+        clients, _reason = setup.clients_of(nodes)
+    mo.stop(clients is None, mo.callout(mo.plain_text(_reason), kind="danger"))
+    mo.md(f"{nodes.source.note} Models are logistic regression, so that training takes seconds.")
+    return clients, nodes
 
 
 @app.cell
@@ -112,25 +128,19 @@ def _(a_of, a_values, b_of, b_values, mo):
 
 
 @app.cell
-def _(n_of, partition_of, partition_values, seed_of, setup):
-    nodes = setup.Nodes(n_of.value, partition_of.value, partition_values.value, seed_of.value)
-    clients = nodes.clients()
-    return clients, nodes
-
-
-@app.cell
 def _(a_of, a_values, b_of, b_values, clients, mo, nodes, setup):
-    chosen = {"A": (a_of.value, a_values.value), "B": (b_of.value, b_values.value)}
-    calls = setup.candidates(chosen, nodes.n, nodes.seed)
+    chosen = setup.candidates(
+        {"A": (a_of.value, a_values.value), "B": (b_of.value, b_values.value)}, nodes.n, nodes.seed
+    )
     with mo.status.spinner("Building the graphs"):
-        graphs, reasons = setup.graphs_of(calls, clients)
+        graphs, reasons = setup.graphs_of(chosen, clients)
     mo.vstack(
         [
             mo.callout(mo.plain_text(f"{name}: {reason}"), kind="danger")
             for name, reason in reasons.items()
         ]
     )
-    return calls, graphs
+    return chosen, graphs
 
 
 @app.cell
@@ -141,16 +151,18 @@ def _(clients, graphs, mo, pictures, shown):
 
 
 @app.cell
-def _(clients, compared, graphs, mo, training):
+def _(chosen, clients, compared, graphs, mo, training):
     mo.stop(not graphs)
     predicted = compared.predictions(graphs, clients, training)
     mo.vstack(
         [
             mo.md("## Before training"),
-            mo.Html(compared.numbers(graphs, clients, predicted)._repr_html_()),
+            mo.Html(compared.numbers(graphs, chosen, clients, predicted)._repr_html_()),
             mo.md(
-                "For all rows but the spectral gap, less is better. Predicted rounds have an "
-                "interval, and are fitted to D-SGD with logistic regression."
+                "For all numbers but the spectral gap, less is better. Predicted rounds have an "
+                "interval, and are fitted to D-SGD with logistic regression, of which push-sum is "
+                "a case if weights are doubly stochastic. Of graphs that change, numbers are means "
+                "over rounds."
             ),
             *(
                 mo.callout(mo.plain_text(text), kind="warn")
@@ -199,18 +211,18 @@ def _(batch_of, lr_of, rounds_of, seed_of, setup):
 
 
 @app.cell
-def _(clients, graphs, mo, pictures, shown, train, training):
+def _(chosen, clients, graphs, mo, pictures, shown, train, training):
     mo.stop(not graphs or not train.value, mo.md("Not trained yet with these settings."))
     histories = {}
     for _name, _graph in mo.status.progress_bar(graphs.items(), title="Training"):
-        histories[_name] = training.history(_graph, clients)
+        histories[_name] = training.history(_graph, chosen[_name].method, clients)
     shown(pictures.curves(histories))
     return
 
 
 @app.cell
-def _(calls, code, mo, nodes, training):
-    program = code.code_of(nodes, calls, training)
+def _(chosen, code, mo, nodes, training):
+    program = code.code_of(nodes, chosen, training)
     mo.vstack(
         [
             mo.md(f"## The same in Python\n\n```python\n{program}```"),

@@ -1,6 +1,7 @@
 """The pictures of the explorer, as PNG files with descriptions."""
 
 import io
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -8,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from topofl import metrics
+from topofl._support.table import NotApplicable
 from topofl.data import Partition
+from topofl.explore.compared import spectrum_of
+from topofl.explore.setup import Graph
 from topofl.history import History, compare_histories
 from topofl.topology import Topology
 
@@ -30,34 +34,48 @@ class Picture:
     width: int
 
 
-def drawings(graphs: Mapping[str, Topology], clients: Partition) -> Picture:
-    """Return the graphs side by side, with the labels of their nodes as pies."""
+def drawings(graphs: Mapping[str, Graph], clients: Partition) -> Picture:
+    """Return the graphs side by side, with the labels of their nodes as pies.
+
+    Of graphs that change, the first round is drawn.
+    """
+    shown = {_in_round_0(name, graph): graph.at(0) for name, graph in graphs.items()}
 
     def draw(ax: Any, graph: Topology) -> None:
         graph.plot(ax, label_counts=clients)
 
-    figure = _beside(graphs, draw, height=4.2)
-    sizes = (f"{name} has {graph.n_edges} edges" for name, graph in graphs.items())
+    figure = _beside(shown, draw, height=4.2)
+    sizes = (f"{name} has {graph.n_edges} edges" for name, graph in shown.items())
     return _picture(figure, f"The graphs, with the labels of their nodes: {'; '.join(sizes)}.")
 
 
-def spectra(graphs: Mapping[str, Topology], clients: Partition) -> Picture:
+def _in_round_0(name: str, graph: Graph) -> str:
+    return name if isinstance(graph, Topology) else f"{name}, round 0"
+
+
+def spectra(graphs: Mapping[str, Graph], clients: Partition) -> Picture:
     """Return the label energy over the eigenvalues of each graph, with common axes."""
-    found = {name: metrics.heterogeneity_spectrum(graph, clients) for name, graph in graphs.items()}
-
-    def draw(ax: Any, spectrum: metrics.HeterogeneitySpectrum) -> None:
-        spectrum.plot(ax)
-
-    figure = _beside(found, draw, height=3.0)
-    top = max(ax.get_ylim()[1] for ax in figure.axes)
-    for ax in figure.axes:
+    found = {name: spectrum_of(graph, clients) for name, graph in graphs.items()}
+    figure = _beside(found, _draw_spectrum, height=3.0)
+    shown = [ax for ax in figure.axes if ax.axison]
+    top = max((ax.get_ylim()[1] for ax in shown), default=1.0)
+    for ax in shown:
         ax.set(xlim=(-1, 1), ylim=(0, top))
-    means = (f"{name} {_mean(one):.2f}" for name, one in found.items())
+    means = (f"{name} {_mean(one)}" for name, one in found.items())
     return _picture(
         figure,
         "Energy of the labels over the eigenvalues of the mixing matrix; mean modulus of the "
         f"eigenvalues, weighted by energy: {'; '.join(means)}.",
     )
+
+
+def _draw_spectrum(ax: Any, spectrum: metrics.HeterogeneitySpectrum | NotApplicable) -> None:
+    if isinstance(spectrum, metrics.HeterogeneitySpectrum):
+        spectrum.plot(ax)
+        return
+    ax.set_axis_off()
+    text = textwrap.fill(f"n/a: {spectrum.reason}", 50)
+    ax.text(0.5, 0.5, text, ha="center", va="center", transform=ax.transAxes)
 
 
 def curves(histories: Mapping[str, History]) -> Picture:
@@ -67,10 +85,13 @@ def curves(histories: Mapping[str, History]) -> Picture:
     return _picture(compare_histories(histories), text)
 
 
-def _mean(spectrum: metrics.HeterogeneitySpectrum) -> float:
+def _mean(spectrum: metrics.HeterogeneitySpectrum | NotApplicable) -> str:
     """Return the mean modulus of eigenvalues by energy; 0 if there is none, as for equal data."""
+    if isinstance(spectrum, NotApplicable):
+        return f"n/a ({spectrum.reason})"
     total = spectrum.energies.sum()
-    return float(np.abs(spectrum.eigenvalues) @ spectrum.energies / total) if total > 0 else 0.0
+    mean = float(np.abs(spectrum.eigenvalues) @ spectrum.energies / total) if total > 0 else 0.0
+    return f"{mean:.2f}"
 
 
 def _beside(shown: Mapping[str, Any], draw: Callable[[Any, Any], None], height: float) -> "Figure":
