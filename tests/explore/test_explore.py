@@ -181,11 +181,13 @@ def test_numbers_of_directed_and_changing_graphs(clients):
         topologies.circulant(20, (1,), directed=True), clients, hops=10
     )
     assert compared.warnings_of(predicted)
-    shown = pictures.spectra(found, clients).text
-    assert "A: random receivers, changing n/a (the mixing matrix changes" in shown
-    assert "B: directed ring 0." in shown
-    drawn = pictures.drawings(found, clients).text
-    assert "A: random receivers, changing, round 0 has 60 edges; B: directed ring has 20" in drawn
+    changing, ring = (one.text for one in pictures.spectra(found, clients))
+    assert changing.startswith("A: random receivers, changing: energy")
+    assert "weighted by energy: n/a (the mixing matrix changes" in changing
+    assert "weighted by energy: 0." in ring
+    changing, ring = (one.text for one in pictures.drawings(found, clients))
+    assert changing.startswith("A: random receivers, changing, round 0 has 60 edges")
+    assert ring.startswith("B: directed ring has 20 edges")
 
 
 def test_numbers_are_those_of_the_graphs(clients, graphs):
@@ -218,7 +220,7 @@ def test_a_graph_that_there_is_not_leaves_the_other(clients):
     assert list(graphs) == ["B: D-Cliques"]
     assert "odd" in reasons["A: random regular"] or "even" in reasons["A: random regular"]
     assert len(compared.numbers(graphs, calls, few, predicted_of(graphs, few)).columns) == 2
-    assert pictures.spectra(graphs, few).png
+    assert len(pictures.spectra(graphs, few)) == 1
 
 
 def test_pictures_have_descriptions(clients, graphs):
@@ -227,8 +229,8 @@ def test_pictures_have_descriptions(clients, graphs):
     }
     mean = histories["A: random regular"].last("accuracy").mean()
     shown = {
-        "A: random regular has 30 edges": pictures.drawings(graphs, clients),
-        "eigenvalues, weighted by energy: A: random regular 0.": pictures.spectra(graphs, clients),
+        "A: random regular has 30 edges": pictures.drawings(graphs, clients)[0],
+        "eigenvalues, weighted by energy: 0.": pictures.spectra(graphs, clients)[1],
         f"after the last one: A: random regular {mean:.3f}": pictures.curves(histories),
     }
     for text, picture in shown.items():
@@ -240,8 +242,8 @@ def test_pictures_have_descriptions(clients, graphs):
 def test_equal_data_have_no_energy():
     nodes = data.from_arrays(np.zeros((40, 4)), np.tile([0, 1], 20))
     equal = data.iid(nodes, 4, seed=0)
-    shown = pictures.spectra({"A": topologies.fully_connected(4)}, equal)
-    assert "A 0.00" in shown.text
+    (shown,) = pictures.spectra({"A": topologies.fully_connected(4)}, equal)
+    assert "weighted by energy: 0.00" in shown.text
 
 
 def test_the_notebook_wires_them():

@@ -3,27 +3,19 @@
 import numpy as np
 import pytest
 
+from tests.explore.images import FOLDER, write_images
 from topofl.data import READERS
 from topofl.explore import choices, datasets, setup
 
-CLASSES = 10
-PIXELS = 3 * 32 * 32
+CIFAR = "CIFAR-10, 16 x 16 pixels"
 
 
 @pytest.fixture(autouse=True)
 def place(tmp_path, monkeypatch):
-    """Return a folder with 40 training and 10 test images in the layout of CIFAR-10."""
+    """Return a folder with 40 training and 10 test images, and be in the folder above it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TOPOFL_DATA", raising=False)
-    folder = tmp_path / "own" / "cifar-10-batches-bin"
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(0)
-    labels = np.sort(np.arange(40) % CLASSES).reshape(5, 8)  # sorted, as in folders of classes
-    for k, own in enumerate([*labels, np.arange(CLASSES)]):
-        images = rng.integers(0, 256, (len(own), 1 + PIXELS), dtype=np.uint8)
-        images[:, 0] = own
-        name = "test_batch.bin" if k == 5 else f"data_batch_{k + 1}.bin"
-        images.tofile(folder / name)
+    write_images(tmp_path / "own" / FOLDER)
     return tmp_path / "own"
 
 
@@ -36,7 +28,7 @@ def few(monkeypatch):
 def test_digits_need_no_folder(tmp_path):
     assert list(datasets.sources()) == ["handwritten digits"]
     assert datasets.DIGITS.note == "1,497 training examples and 300 test examples."
-    assert list(datasets.sources(tmp_path / "own")) == ["handwritten digits", "CIFAR-10"]
+    assert list(datasets.sources(tmp_path / "own")) == ["handwritten digits", CIFAR]
 
 
 @pytest.mark.parametrize("way", ["variable", "usual place"])
@@ -45,7 +37,7 @@ def test_datasets_are_found_where_doctor_finds_them(place, way, monkeypatch):
         monkeypatch.setenv("TOPOFL_DATA", str(place))
     else:
         place.rename("data")
-    assert list(datasets.sources()) == ["handwritten digits", "CIFAR-10"]
+    assert list(datasets.sources()) == ["handwritten digits", CIFAR]
 
 
 @pytest.mark.parametrize("name", datasets.READERS)
@@ -60,7 +52,7 @@ def test_readers_take_their_options(name, tmp_path):
 def test_code_has_the_same_examples(place, large, request):
     if large:
         request.getfixturevalue("few")
-    source = datasets.sources(place)["CIFAR-10"]
+    source = datasets.sources(place)[CIFAR]
     nodes = setup.Nodes(4, choices.titled(choices.PARTITIONS)["iid"], seed=1, source=source)
     made = {}
     imports = "from dataclasses import replace\nfrom topofl import data\n"
@@ -76,21 +68,21 @@ def test_code_has_the_same_examples(place, large, request):
 
 
 def test_examples_are_spread_over_sorted_classes(place, few):
-    source = datasets.sources(place)["CIFAR-10"]
-    counts = np.bincount(source.dataset.labels[source.dataset.train.copy()], minlength=CLASSES)
+    source = datasets.sources(place)[CIFAR]
+    counts = np.bincount(source.dataset.labels[source.dataset.train.copy()], minlength=10)
     assert counts.min() >= 1
     assert counts.max() <= 2
     assert source.note == (
-        "14 training examples and 10 test examples, evenly spread over 40 and 10: at most 15 and "
-        "20 are used."
+        "14 training examples and 10 test examples, evenly spread over 40 and 10, so that "
+        "training takes seconds."
     )
 
 
 def test_what_cannot_be_read_or_divided_has_a_reason(place):
-    source = datasets.sources(place)["CIFAR-10"]
+    source = datasets.sources(place)[CIFAR]
     assert "41" in setup.clients_of(setup.Nodes(41, choices.PARTITIONS[-1], source=source))[1]
-    (place / "cifar-10-batches-bin" / "test_batch.bin").write_bytes(b"damaged")
-    damaged = datasets.sources(place)["CIFAR-10"]
+    (place / FOLDER / "test_batch.bin").write_bytes(b"damaged")
+    damaged = datasets.sources(place)[CIFAR]
     clients, reason = setup.clients_of(setup.Nodes(4, source=damaged))
     assert clients is None
     assert "test_batch.bin" in reason

@@ -7,6 +7,8 @@ app = marimo.App(width="medium", app_title="topofl explore")
 
 @app.cell
 def _():
+    import html
+
     import marimo as mo
 
     from topofl.explore import choices, code, compared, datasets, pictures, setup
@@ -27,13 +29,31 @@ def _():
         """Return the widgets of the parameters of a choice."""
         return mo.ui.dictionary({one.name: widget(one) for one in choice.parameters})
 
-    def shown(picture):
-        """Return a picture with its description."""
-        return mo.image(
-            picture.png, alt=picture.text, width=picture.width, style={"max-width": "100%"}
-        )
+    def shown(*pictures):
+        """Return pictures with their descriptions, side by side where there is room."""
+        images = [
+            mo.image(one.png, alt=one.text, width=one.width, style={"max-width": "100%"})
+            for one in pictures
+        ]
+        return mo.hstack(images, justify="start", wrap=True)
 
-    return choices, code, compared, datasets, mo, pictures, setup, shown, widget, widgets
+    def said(text, kind):
+        """Return a text in a box, in which it is wrapped."""
+        return mo.callout(mo.Html(f"<div>{html.escape(text)}</div>"), kind=kind)
+
+    return (
+        choices,
+        code,
+        compared,
+        datasets,
+        mo,
+        pictures,
+        said,
+        setup,
+        shown,
+        widget,
+        widgets,
+    )
 
 
 @app.cell
@@ -82,14 +102,14 @@ def _(known, mo, n_of, partition_of, partition_values, seed_of, source_of):
 
 
 @app.cell
-def _(mo, n_of, partition_of, partition_values, seed_of, setup, source_of):
+def _(mo, n_of, partition_of, partition_values, said, seed_of, setup, source_of):
     nodes = setup.Nodes(
         n_of.value, partition_of.value, partition_values.value, seed_of.value, source_of.value
     )
     with mo.status.spinner("Reading the data"):
         clients, _reason = setup.clients_of(nodes)
-    mo.stop(clients is None, mo.callout(mo.plain_text(_reason), kind="danger"))
-    mo.md(f"{nodes.source.note} Models are logistic regression, so that training takes seconds.")
+    mo.stop(clients is None, said(_reason, "danger"))
+    mo.md(nodes.source.note)
     return clients, nodes
 
 
@@ -120,7 +140,9 @@ def _(a_of, a_values, b_of, b_values, mo):
             mo.md("## Topologies"),
             mo.hstack(
                 [mo.vstack([a_of, *a_values.values()]), mo.vstack([b_of, *b_values.values()])],
-                widths="equal",
+                justify="start",
+                wrap=True,
+                gap=3,
             ),
         ]
     )
@@ -128,30 +150,25 @@ def _(a_of, a_values, b_of, b_values, mo):
 
 
 @app.cell
-def _(a_of, a_values, b_of, b_values, clients, mo, nodes, setup):
+def _(a_of, a_values, b_of, b_values, clients, mo, nodes, said, setup):
     chosen = setup.candidates(
         {"A": (a_of.value, a_values.value), "B": (b_of.value, b_values.value)}, nodes.n, nodes.seed
     )
     with mo.status.spinner("Building the graphs"):
         graphs, reasons = setup.graphs_of(chosen, clients)
-    mo.vstack(
-        [
-            mo.callout(mo.plain_text(f"{name}: {reason}"), kind="danger")
-            for name, reason in reasons.items()
-        ]
-    )
+    mo.vstack([said(f"{name}: {reason}", "danger") for name, reason in reasons.items()])
     return chosen, graphs
 
 
 @app.cell
 def _(clients, graphs, mo, pictures, shown):
     mo.stop(not graphs)
-    mo.vstack([mo.md("## The graphs"), shown(pictures.drawings(graphs, clients))])
+    mo.vstack([mo.md("## The graphs"), shown(*pictures.drawings(graphs, clients))])
     return
 
 
 @app.cell
-def _(chosen, clients, compared, graphs, mo, training):
+def _(chosen, clients, compared, graphs, mo, said, training):
     mo.stop(not graphs)
     predicted = compared.predictions(graphs, clients, training)
     mo.vstack(
@@ -160,14 +177,11 @@ def _(chosen, clients, compared, graphs, mo, training):
             mo.Html(compared.numbers(graphs, chosen, clients, predicted)._repr_html_()),
             mo.md(
                 "For all numbers but the spectral gap, less is better. Predicted rounds have an "
-                "interval, and are fitted to D-SGD with logistic regression, of which push-sum is "
-                "a case if weights are doubly stochastic. Of graphs that change, numbers are means "
-                "over rounds."
+                "interval, and are fitted to D-SGD with logistic regression; push-sum is the same "
+                "where weights are doubly stochastic. Numbers of graphs that change are means over "
+                "rounds."
             ),
-            *(
-                mo.callout(mo.plain_text(text), kind="warn")
-                for text in compared.warnings_of(predicted)
-            ),
+            *(said(text, "warn") for text in compared.warnings_of(predicted)),
         ]
     )
     return
@@ -183,7 +197,7 @@ def _(clients, graphs, mo, pictures, shown):
 
     Energy near 0 is averaged away by one exchange; energy near 1 or -1 stays for many rounds.
     """),
-            shown(pictures.spectra(graphs, clients)),
+            shown(*pictures.spectra(graphs, clients)),
         ]
     )
     return
@@ -198,6 +212,7 @@ def _(choices, mo, widget):
     mo.vstack(
         [
             mo.md("## Training"),
+            mo.md("Logistic regression, by the methods in the table."),
             mo.hstack([rounds_of, lr_of, batch_of, train], justify="start", wrap=True),
         ]
     )

@@ -81,7 +81,7 @@ def spectrum_of(graph: Graph, clients: Partition) -> metrics.HeterogeneitySpectr
     try:
         return metrics.heterogeneity_spectrum(graph, clients)
     except TopologyError as error:
-        return NotApplicable(str(error).partition(";")[0])
+        return NotApplicable(str(error).partition(",")[0])  # without the name and Python
 
 
 def warnings_of(predicted: Mapping[str, Prediction | NotApplicable]) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ class Source:
         lines = [f"dataset = data.{self.reader.__name__}({', '.join(words)})"]
         if self._steps:
             kept = [f"{name}=dataset.{name}[::{step}]" for name, step in self._steps.items()]
-            lines += [f"dataset = replace(dataset, {', '.join(kept)})  # fewer train faster"]
+            lines += [f"dataset = replace(dataset, {', '.join(kept)})  # to train fast"]
         return "\n".join(lines)
 
     @property
@@ -85,7 +85,7 @@ class Source:
         if not self._steps:
             return f"{counts}."
         whole = f"{len(self._whole.train):,} and {len(self._whole.test):,}"
-        return f"{counts}, evenly spread over {whole}: at most {TRAIN:,} and {TEST:,} are used."
+        return f"{counts}, evenly spread over {whole}, so that training takes seconds."
 
 
 DIGITS = Source("handwritten digits", data.digits)
@@ -93,9 +93,9 @@ DIGITS = Source("handwritten digits", data.digits)
 READERS: dict[str, tuple[str, Callable[..., Dataset], dict[str, Any]]] = {
     "mnist": ("MNIST", data.mnist, {"val": 0}),
     # Subsets are accepted; smaller images make smaller models.
-    "cifar10": ("CIFAR-10", data.cifar10, {"verify": False, "downscale": 2}),
-    "cifar100": ("CIFAR-100", data.cifar100, {"verify": False, "downscale": 2}),
-    "cinic10": ("CINIC-10", data.cinic10, {"size": 16}),
+    "cifar10": ("CIFAR-10, 16 x 16 pixels", data.cifar10, {"verify": False, "downscale": 2}),
+    "cifar100": ("CIFAR-100, 16 x 16 pixels", data.cifar100, {"verify": False, "downscale": 2}),
+    "cinic10": ("CINIC-10, 16 x 16 pixels", data.cinic10, {"size": 16}),
     "femnist": ("FEMNIST", data.femnist, {}),
 }
 """Title, reader and its options, by the names of datasets that are found."""
