@@ -223,7 +223,7 @@ ROOMS = {
         "cells",
         *("curves statistics", "collected", "targets pairs", "plots", "tables", "summarize"),
     ],
-    "explore": ["choices", "setup", "compared pictures", "code", "app serve"],
+    "explore": ["choices datasets", "setup", "compared", "code pictures", "app serve"],
     "runs": [
         *("curves run cost records", "private datasets probe recorded", "stored", "work points"),
         *("plan execute", "best live", "sweep", "search dry clusters"),

@@ -70,8 +70,16 @@ def wait_for(tab, script):
 @pytest.fixture
 def process(tmp_path):
     """Start the server in a process that is ended with the test."""
-    words = [sys.executable, "-m", "topofl", "explore", "--no-browser", "--data", str(tmp_path)]
-    write_images(tmp_path / FOLDER, per_class=20)
+    words = [
+        sys.executable,
+        "-m",
+        "topofl",
+        "explore",
+        "--no-browser",
+        "--data",
+        str(tmp_path / "own"),
+    ]
+    write_images(tmp_path / "own" / FOLDER, per_class=20)
     (tmp_path / "work").mkdir()
     own = {f"XDG_{kind}_HOME": str(tmp_path / "home") for kind in ("CACHE", "CONFIG", "STATE")}
     environment = os.environ | own | {"MPLCONFIGDIR": mpl.get_cachedir()}  # its fonts are known

@@ -36,7 +36,13 @@ def dataset_folder(root: Path, dataset: str) -> Path | None:
 
 
 def dataset_folders(root: Path) -> dict[str, Path]:
-    """Return the folders of the datasets in or below `root`, by name."""
+    """Return the folders of the datasets in or below `root`, by name.
+
+    Examples
+    --------
+    >>> dataset_folders(Path("nowhere"))
+    {}
+    """
     folders = {name: dataset_folder(root, name) for name in MARKERS}
     return {name: folder for name, folder in folders.items() if folder is not None}
 
