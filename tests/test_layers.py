@@ -225,7 +225,13 @@ ROOMS = {
     ],
     "explore": ["choices datasets", "setup", "compared", "code pictures", "app serve"],
     "runs": [
-        *("curves run cost records", "private datasets probe recorded", "stored", "work points"),
+        *(
+            "shown",
+            "curves run cost records",
+            "private datasets probe recorded",
+            "stored",
+            "work points",
+        ),
         *("plan execute", "best live", "sweep", "search dry clusters"),
     ],
     "topologies": ["_generator _common", "static", "cliques", "changing from_data operations"],

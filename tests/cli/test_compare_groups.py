@@ -124,3 +124,26 @@ def test_mistakes(capsys, six):
 )
 def test_baselines(text, expected):
     assert _baseline(text) == expected
+
+
+def test_columns_are_those_of_all_formats(capsys, six):
+    how = ["compare", *six, "--group-by", "topology", "--columns", "std, accuracy,topology"]
+    assert main([*how, "--csv", "t.csv"]) == 0
+    assert capsys.readouterr().out.split()[:3] == ["std", "accuracy", "topology"]
+    precise = ["accuracy std", "accuracy", "accuracy low", "accuracy high", "topology"]
+    assert pd.read_csv("t.csv").columns.tolist() == precise
+    assert main([*how, "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)[0]) == precise
+    assert main([*how, "--latex"]) == 0
+    assert r"std & accuracy & topology \\" in capsys.readouterr().out
+    assert main([*how, "--markdown"]) == 0
+    assert capsys.readouterr().out.startswith("| std | accuracy | topology |")
+    assert "`--columns` must be one of 'topology', 'runs'" in fails(capsys, 2, *how[:-1], "stdd")
+
+
+def test_columns_of_single_runs(capsys, six):
+    assert main(["compare", *six[:2], "--columns", 'topology,"run"', "--latex"]) == 0
+    assert r"topology & run \\" in capsys.readouterr().out
+    assert "did you mean 'topology'" in fails(
+        capsys, 2, "compare", *six[:2], "--columns", "topolgy"
+    )

@@ -7,10 +7,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.path import Path
 from scipy import stats
 
 import topofl
 from tests.summary.samples import ROUNDS, runs_of, stored
+from topofl._drawing.charts.fronts import LABELED
 from topofl._drawing.charts.labels import spread
 from topofl.summary import (
     plot_bands,
@@ -81,6 +83,20 @@ def assert_readable(figure):
         assert apart, (one.get_text(), other.get_text())
 
 
+def on_the_front(runs, by):
+    """Return the names of groups that no other one dominates, by comparing all pairs."""
+    frame = topofl.summarize(runs, by).to_pandas()
+    costs = {run.settings["topology.name"]: run.curves["bytes"][-1] for run in runs}
+    points = [
+        (-costs[name], score) for name, score in zip(frame[by[0]], frame["accuracy"], strict=True)
+    ]
+    return [
+        ", ".join(f"{name}={value}" if name == "alpha" else value for name, value in row.items())
+        for row, own in zip(frame[by].to_dict("records"), points, strict=True)
+        if not any(a >= own[0] and b >= own[1] and (a, b) != own for a, b in points)
+    ]
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "heat_map"])
 @pytest.mark.parametrize("which", ["two_settings", "one_setting"])
 def test_200_runs_are_readable(kind, which, request):
@@ -93,7 +109,14 @@ def test_200_runs_are_readable(kind, which, request):
     assert not figure.legends
     assert not any(ax.get_legend() for ax in figure.axes)
     texts = " ".join(text.get_text().replace("\n", " ") for text in shown_texts(figure))
-    for name in NAMES if which == "two_settings" else LONG:
+    names = NAMES if which == "two_settings" else LONG
+    if kind == "pareto":
+        names = on_the_front(runs, by)
+        if len(names) > LABELED:
+            names = [names[round(k)] for k in np.linspace(0, len(names) - 1, LABELED)]
+        assert len(names) == (len(NAMES) if which == "two_settings" else LABELED)
+        assert f"({24 - len(names)} of 24 points not labeled)" in texts
+    for name in names:
         assert name in texts
 
 
@@ -136,6 +159,48 @@ def test_bands_are_means_and_t_intervals():
             heights = corners[np.isclose(corners[:, 0], x), 1]
             assert heights.min() == pytest.approx(mean - h, abs=1e-9)
             assert heights.max() == pytest.approx(mean + h, abs=1e-9)
+
+
+def heights_at(band, x):
+    """Return the ends of a band at a position."""
+    corners = band.get_paths()[0].vertices
+    heights = corners[np.isclose(corners[:, 0], x), 1]
+    return heights.min(), heights.max()
+
+
+def said(figure):
+    """Return the label of the horizontal axis in one line."""
+    return figure.axes[0].get_xlabel().replace("\n", " ")
+
+
+def test_bands_of_two_runs_are_ranges():
+    runs = runs_of(topology=["ring", "star"], seeds=3)[:-1]
+    figure = plot_bands(runs, "topology")
+    assert said(figure) == "round (mean over 2 to 3 runs; band: lowest to highest run)"
+    finals = [run.curves["scores"]["accuracy"]["mean"][-1] for run in runs]
+    for band, own in zip(figure.axes[0].collections, (finals[:3], finals[3:]), strict=True):
+        assert heights_at(band, 40) == pytest.approx((min(own), max(own)))
+    mean, half = np.mean(finals[3:]), stats.t.ppf(0.975, 1) * stats.sem(finals[3:])
+    asked = plot_bands(runs, "topology", band="interval")
+    assert heights_at(asked.axes[0].collections[1], 40) == pytest.approx((mean - half, mean + half))
+    assert "band: 95 % interval of the mean" in said(asked)
+    assert said(plot_bands(runs[:1])) == "round (single runs)"
+
+
+def test_bars_and_sorted_clients_of_two_runs_are_ranges():
+    runs = runs_of(seeds=2)
+    finals = [run.curves["scores"]["accuracy"]["mean"][-1] for run in runs]
+    figure = plot_pareto(runs)
+    bar = figure.axes[0].collections[0].get_segments()[0][:, 1]
+    assert bar == pytest.approx([min(finals), max(finals)])
+    assert "(mean over 2 runs; bar: lowest to highest run; filled: Pareto front)" in said(figure)
+    assert "(mean over 2 runs; band: lowest to highest run)" in said(plot_clients(runs))
+    more = plot_pareto(runs_of(seeds=3))
+    assert "(mean over 3 runs; bar: 95 % interval of the mean" in said(more)
+    bars = more.axes[0].collections[0].get_segments()[0][:, 1]
+    finals = [run.curves["scores"]["accuracy"]["mean"][-1] for run in runs_of(seeds=3)]
+    half = stats.t.ppf(0.975, 2) * stats.sem(finals)
+    assert bars == pytest.approx([np.mean(finals) - half, np.mean(finals) + half])
 
 
 def test_bands_can_span_all_runs():
@@ -206,6 +271,34 @@ def test_costs_of_many_magnitudes_are_logarithmic():
     assert plot_pareto(runs, "topology").axes[0].get_xscale() == "log"
 
 
+def crosses(line, box):
+    """Return whether a line in pixels passes through a rectangle that is made a little smaller."""
+    return any(
+        Path([a, b]).intersects_bbox(box.padded(-1), filled=False)
+        for a, b in itertools.pairwise(line)
+    )
+
+
+def test_the_front_does_not_run_through_labels():
+    rng = np.random.default_rng(0)
+    runs = []
+    for k in range(10):
+        cost = 1 + 10 * rng.random()
+        final = 0.3 + 0.4 * (1 - np.exp(-cost / 3)) * rng.uniform(0.7, 1)
+        settings = {"topology.name": f"small_world_{k}", "run.seed": 0}
+        runs.append(stored(settings, float(final), cost=cost))
+    figure = plot_pareto(runs, "topology")
+    ax = figure.axes[0]
+    figure.draw_without_rendering()
+    front = ax.lines[0]
+    assert len(front.get_xdata()) > 3
+    corners = np.repeat(front.get_xydata(), 2, axis=0)
+    steps = ax.transData.transform(np.stack([corners[1:, 0], corners[:-1, 1]], axis=1))
+    assert len(ax.texts) == 10
+    for text in ax.texts:
+        assert not crosses(steps, text.get_window_extent()), text.get_text()
+
+
 def test_heat_map_has_a_number_per_cell():
     runs = runs_of(topology=["ring", "star"], alpha=[10.0, 0.1], seeds=3)[:-3]
     ax = plot_heat_map(runs, by=["topology", "alpha"]).axes[0]
@@ -251,7 +344,7 @@ def test_axes_must_have_room(one_setting):
     flat = Figure(figsize=(8, 1)).subplots()
     with pytest.raises(ValueError, match=r"`ax` must be at least .* inches high"):
         plot_bands(runs_of(topology=LONG[:8]), ax=flat)
-    with pytest.raises(ValueError, match="`ax` must have room for 24 labels"):
+    with pytest.raises(ValueError, match="`ax` must have room for 16 labels"):
         plot_pareto(one_setting, ax=Figure(figsize=(2, 2)).subplots())
 
 
@@ -276,6 +369,28 @@ def test_clients_need_a_score():
     runs[1].history.evaluations["accuracy"][-1] = np.nan
     with pytest.raises(ValueError, match="`runs` must have clients with a final accuracy"):
         plot_violins(runs)
+
+
+@pytest.mark.parametrize("draw", [plot_clients, plot_violins])
+def test_clients_without_a_finite_score_are_counted(draw):
+    runs = runs_of(topology=["ring", "star"], seeds=3)
+    for run, worst in ((runs[0], [np.nan, np.inf]), (runs[1], [np.nan])):
+        run.history.evaluations["accuracy"][-1, : len(worst)] = worst
+    figure = draw(runs, "topology")
+    assert said(figure).count("(not drawn, since not finite: 3 of 30 clients of ring)") == 1
+    assert_readable(figure)
+    assert "not drawn" not in said(draw(runs[3:], "topology"))
+
+
+@pytest.mark.parametrize("draw", [plot_bands, plot_pareto])
+def test_runs_without_a_finite_score_are_counted(draw):
+    runs = runs_of(topology=["ring", "star"], seeds=3)
+    runs[0].curves["scores"]["accuracy"]["mean"][:] = [None] * len(ROUNDS)
+    figure = draw(runs, "topology")
+    assert "(not drawn, since not finite: 1 of 3 runs of ring)" in said(figure)
+    assert "(mean over 2 to 3 runs; ba" in said(figure)
+    assert_readable(figure)
+    assert "not drawn" not in said(draw(runs[3:], "topology"))
 
 
 def test_labels_are_spread_without_overlap():

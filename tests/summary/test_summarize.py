@@ -463,3 +463,26 @@ def test_missing_folders_are_refused(tmp_path):
     (tmp_path / "config.toml").write_text("")
     with pytest.raises(FileNotFoundError, match="has no history; finish it with topofl resume"):
         topofl.summarize(tmp_path)
+
+
+def test_columns_are_selected_for_all_formats(tmp_path):
+    runs = runs_of(topology=["ring", "star"], seeds=3)
+    whole = topofl.summarize(runs, "topology", baseline="ring", target=0.5)
+    frame = whole.to_pandas()
+    chosen = whole.select(["minus ring", "topology", "worst tenth", "rounds to 0.5", "std"])
+    heads = ["minus ring", "topology", "worst tenth", "rounds to 0.5", "std"]
+    assert list(chosen.table.columns) == heads
+    assert chosen.table == whole.table.select(heads)
+    precise = [f"{head}{end}" for head in heads[:1] for end in ("", " low", " high")]
+    precise += ["topology", *(f"worst tenth{end}" for end in ("", " std", " low", " high"))]
+    precise += [*(f"rounds to 0.5{end}" for end in ("", " low", " high")), "accuracy std"]
+    pd.testing.assert_frame_equal(chosen.to_pandas(), frame[precise])
+    chosen.to_csv(tmp_path / "t.csv")
+    assert pd.read_csv(tmp_path / "t.csv").columns.tolist() == precise
+    assert " & ".join(heads) + r" \\" in chosen.to_latex()
+    assert chosen.to_markdown().startswith(f"| {' | '.join(heads)} |")
+    assert str(chosen).split()[:2] == ["minus", "ring"]
+    assert chosen.notes == whole.notes
+    assert chosen.select("runs").to_pandas().columns.tolist() == ["runs"]
+    with pytest.raises(ValueError, match=r"`columns` must be one of .* got 'worst'"):
+        whole.select(["worst"])

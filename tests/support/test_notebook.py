@@ -12,6 +12,8 @@ from PIL import Image
 import topofl
 from topofl import MixingMatrix, algorithms, data, mixing, models, topologies
 from topofl._drawing.cells import CELLS
+from topofl._support.table import as_text
+from topofl.runs.shown import ROWS
 
 CLIENTS = data.shards(data.digits(), n=12, per_node=2, seed=0)
 ESTIMATE = topofl.estimate(
@@ -20,6 +22,13 @@ ESTIMATE = topofl.estimate(
     clients=CLIENTS,
     topology=topologies.ring(12),
 )
+BASE = {"data": {"name": "digits", "n": 4}, "topology": "ring", "run": {"rounds": 1}}
+GRID = {"algorithm": ["dsgd,lr=0.1", "dsgt,lr=0.1"]}
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    return topofl.sweep(BASE, GRID, store=tmp_path_factory.mktemp("store"))
 
 
 def picture_of(html):
@@ -84,6 +93,90 @@ def test_html_has_the_words_of_the_text(value):
     text = [word for word in str(value).split() if set(word) - set("-") and word != "note:"]
     shown = words_of(value._repr_html_())
     assert set(text) - {f"{k}." for k in range(9)} <= set(shown)  # numbers of an ordered list
+
+
+def test_sweeps_show_their_table(sweep):
+    words = words_of(sweep._repr_html_())
+    assert words[:6] == repr(sweep).split()
+    printed = [word for word in str(sweep.table).split() if set(word) - set("-")]
+    assert len(sweep.runs) == 2
+    assert words[6:] == printed
+
+
+def test_long_sweeps_show_their_first_rows(sweep):
+    many = topofl.runs.Sweep(sweep.points[:1] * (ROWS + 5), sweep.runs, ())
+    html = many._repr_html_()
+    assert html.count("<tr>") == 1 + ROWS
+    assert "<p>5 more rows are in the table</p>" in html
+
+
+def test_stored_runs_show_settings_and_final_scores(sweep):
+    for run in sweep.runs:
+        html = run._repr_html_()
+        assert html.startswith(f"<div><pre>StoredRun(&#x27;{run.key}&#x27;)</pre></div>")
+        for name, value in run.settings.items():
+            shown = "none" if value is None else as_text(value)
+            assert f"<tr><td>{name}</td><td>{escape(shown)}</td></tr>" in html
+        for score in ("accuracy", "loss"):
+            final = as_text(run.curves["scores"][score]["mean"][-1])
+            assert f"<td>{final}</td>" in html
+            assert as_text(float(run.history[score][-1].mean())) == final
+
+
+def test_stores_show_their_runs(sweep, tmp_path):
+    store = topofl.runs.RunStore(sweep.runs[0].folder.parent)
+    words = words_of(store._repr_html_())
+    assert words[0].startswith("RunStore(root=")
+    for run in sweep.runs:
+        assert {run.key, run.settings["algorithm.name"]} <= set(words)
+    missing = topofl.runs.RunStore(tmp_path / "<none>")
+    assert "&lt;none&gt;" in missing._repr_html_()
+    assert "<table>" not in missing._repr_html_()
+
+
+def test_stores_count_the_runs_that_they_do_not_show(sweep, tmp_path):
+    store = topofl.runs.RunStore(tmp_path)
+    store.add(sweep.runs[0].key, sweep.runs[0].history, sweep.runs[0].tables)
+    assert "not shown" not in store._repr_html_()
+    store.fail(topofl.runs.Failure("0123456789abcdef", {}, "ValueError: <x>"))
+    assert "<p>not shown or failed: 1 more</p>" in store._repr_html_()
+
+
+def test_failures_show_their_error_and_settings():
+    failure = topofl.runs.Failure("0a", {"algorithm": {"lr": 9.0}}, "ValueError: <x>", "Trace")
+    html = failure._repr_html_()
+    assert "Failure(&#x27;0a&#x27;): ValueError: &lt;x&gt;" in html
+    assert "<td>algorithm.lr</td><td>9</td>" in html
+    assert "Trace" not in html
+
+
+def test_the_best_point_is_shown_as_printed(sweep):
+    best = sweep.best()
+    assert words_of(best._repr_html_()) == ["Best:", *str(best).split()]
+
+
+@pytest.mark.parametrize(
+    ("period", "length", "rounds"), [(2, None, 2), (None, 3, 3), (None, None, 6), (None, 1, 1)]
+)
+def test_sequences_of_matrices_show_their_first_rounds(period, length, rounds):
+    graphs = topologies.ring(4), topologies.star(4)
+    sequence = mixing.MixingSequence(
+        4, lambda t: mixing.uniform(graphs[t % 2]), "<W>", period=period, length=length
+    )
+    html = sequence._repr_html_()
+    assert html.startswith(f"<div><pre>{escape(repr(sequence))}\n")
+    assert [int(t) for t in re.findall(r'title="round (\d+), weights of', html)] == [*range(rounds)]
+    first = re.findall(r"<img[^>]*>", html)[0]
+    expected = mixing.uniform(graphs[0])._repr_html_()
+    np.testing.assert_array_equal(picture_of(first), picture_of(expected))
+
+
+def test_large_matrices_of_sequences_are_not_computed():
+    def generate(t):
+        raise AssertionError(t)
+
+    sequence = mixing.MixingSequence(301, generate)
+    assert words_of(sequence._repr_html_()) == repr(sequence).split()
 
 
 def test_summaries_show_their_notes():

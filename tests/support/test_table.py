@@ -253,3 +253,21 @@ def test_wide_tables_are_transposed_if_that_is_narrower() -> None:
     )
     assert str(many).splitlines()[0].startswith("graph ")
     assert len(str(many).splitlines()) == 32  # turned round it would be wider still
+
+
+def test_columns_are_selected_in_the_order_given():
+    table = Table(("graph", "edges", "gap"), (("ring", 4, 0.5), ("star", 3, 0.25)), "graphs")
+    found = table.select(["gap", "graph"])
+    assert found == Table(("gap", "graph"), ((0.5, "ring"), (0.25, "star")), "graphs")
+    assert table.select("edges").rows == ((4,), (3,))
+    assert Table(("a", "b"), ()).select(["b"]).columns == ("b",)
+    for columns, message in (
+        (["gap", "gapp"], r"`columns` must be one of .* got 'gapp'; did you mean 'gap'"),
+        (["gap", "gap"], "`columns` must have distinct names"),
+        ([], "`columns` must name at least one column"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            table.select(columns)
+    for columns in (3, [3], None):
+        with pytest.raises(TypeError, match="`columns` must be a name of a column or a list"):
+            table.select(columns)

@@ -2,12 +2,13 @@
 
 import html
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from topofl._support.check import check_choice, check_path
+from topofl._support.check import check_choice, check_path, shown
 from topofl._support.text import plain_cell, printable
 
 if TYPE_CHECKING:
@@ -119,6 +120,35 @@ class Table:
         """Return the values of a column, or raise ``ValueError`` for an unknown name."""
         position = self.columns.index(check_choice("name", name, self.columns))
         return tuple(row[position] for row in self.rows)
+
+    def select(self, columns: str | Sequence[str]) -> "Table":
+        """Return the table with some of its columns, in the order given, for all output formats.
+
+        Raises
+        ------
+        ValueError
+            If there is no such column, or one is given twice.
+        TypeError
+            If `columns` is neither a name nor a list of names.
+
+        Examples
+        --------
+        >>> table = Table(("graph", "edges", "gap"), (("ring", 4, 0.5), ("star", 3, 0.25)))
+        >>> print(table.select(["gap", "graph"]))
+         gap  graph
+        ----  -----
+         0.5  ring
+        0.25  star
+        """
+        names = [columns] if isinstance(columns, str) else columns
+        if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+            raise TypeError(
+                f"`columns` must be a name of a column or a list of names, got {shown(columns)}"
+            )
+        if not names:
+            raise ValueError("`columns` must name at least one column, got none")
+        cells = [self.column(check_choice("columns", name, self.columns)) for name in names]
+        return Table(tuple(names), tuple(zip(*cells, strict=True)), self.title)
 
     def transposed(self) -> "Table":
         """Return the transposed table, with the cells of its first column as column names."""

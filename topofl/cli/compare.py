@@ -9,7 +9,7 @@ from topofl._spec import at
 from topofl._support.table import NotApplicable, Spread, Table
 from topofl.cli.folders import load_finished
 from topofl.cli.notes import print_notes
-from topofl.cli.output import print_table
+from topofl.cli.output import print_table, with_columns
 from topofl.history import SECONDS, History, compare_histories, over_nodes
 
 __all__ = ["check_column", "compare", "table_of_runs"]
@@ -36,9 +36,11 @@ def compare(options: argparse.Namespace) -> None:
         histories = {name: _on(options.hardware, name, one) for name, one in histories.items()}
     column = next(iter(histories.values())).primary if options.column is None else options.column
     check_column(histories, column)
+    table = table_of_runs(histories, target, column)
+    table = with_columns(table, options.columns, table.columns)
     if options.plot is not None:
         _plot(histories, options.plot, column, options.x or "rounds")
-    print_table(table_of_runs(histories, target, column), options)
+    print_table(table, options)
 
 
 def _on(hardware: str, name: str, history: History) -> History:

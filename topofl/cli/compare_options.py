@@ -1,6 +1,7 @@
 """Options of ``topofl compare``."""
 
 import argparse
+import csv
 from typing import Any
 
 from topofl.cli.shared_options import add_table_options, add_verb, path_argument
@@ -12,6 +13,7 @@ _EXAMPLES = """
     topofl compare runs/ring runs/dcliques --target 0.85 --plot accuracy.png
     topofl compare runs/* --group-by topology --baseline ring --target 0.8
     topofl compare runs/* --group-by topology,alpha --latex --plot curves.pdf --kind bands
+    topofl compare runs/* --group-by topology --latex --columns topology,accuracy,std
 """
 
 
@@ -35,12 +37,24 @@ def add_compare(verbs: Any) -> None:
         help="seconds per round on this hardware, for --x seconds and for costs, such as "
         "'Hardware(compute=0.1, latency=0.02, bandwidth=1.25e6)'",
     )
+    verb.add_argument(
+        "--columns",
+        type=_names,
+        metavar="NAMES",
+        help="columns of the table in this order, separated by commas, for all formats; names with "
+        "commas in double quotes (default: all)",
+    )
     _add_group_options(verb)
     _add_plot_options(verb)
     form = add_table_options(verb)
     form.add_argument(
         "--latex", action="store_true", help="print a LaTeX tabular for the package booktabs"
     )
+
+
+def _names(text: str) -> list[str]:
+    """Return names that are separated by commas, those with commas in double quotes."""
+    return [name.strip() for row in csv.reader([text], skipinitialspace=True) for name in row]
 
 
 def _add_plot_options(verb: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from topofl._spec.parse import parse_value
 from topofl.cli.folders import unfinished_run
 from topofl.cli.notes import print_notes
-from topofl.cli.output import print_json
+from topofl.cli.output import print_json, with_columns
 from topofl.summary import Summary, summarize
 
 __all__ = ["compare_groups"]
@@ -29,6 +29,7 @@ def compare_groups(options: argparse.Namespace) -> None:
         over=_words(options.over),
         hardware=options.hardware,
     )
+    summary = with_columns(summary, options.columns, summary.table.columns)
     if options.plot is not None:
         _plot(summary, options)
     if options.csv is not None:

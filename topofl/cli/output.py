@@ -1,15 +1,22 @@
 """Tables of commands as text, Markdown, JSON or CSV."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from topofl._support.check import check_choice
 from topofl._support.table import NotApplicable, Spread, Table
 from topofl.cli.as_json import print_rows
 
-__all__ = ["check_picture", "json_rows", "plain_cell", "print_json", "print_table"]
+if TYPE_CHECKING:
+    from topofl.summary import Summary
+
+__all__ = ["check_picture", "json_rows", "plain_cell", "print_json", "print_table", "with_columns"]
+
+Shown = TypeVar("Shown", Table, "Summary")
 
 
 def check_picture(option: str, path: Path) -> None:
@@ -19,6 +26,21 @@ def check_picture(option: str, path: Path) -> None:
     known = FigureCanvasBase.get_supported_filetypes()
     if path.suffix and path.suffix[1:].lower() not in known:
         raise ValueError(f"`{option}` must end in .png, .pdf or .svg, got {path.name}")
+
+
+def with_columns(shown: Shown, columns: Sequence[str] | None, known: Sequence[str]) -> Shown:
+    """Return a table or summary with the columns of ``--columns``, all of them for None.
+
+    Raises
+    ------
+    ValueError
+        If one of them is not known, or given twice.
+    """
+    if columns is None:
+        return shown
+    for name in columns:
+        check_choice("--columns", name, known)
+    return shown.select(columns)
 
 
 def print_table(table: Table, options: argparse.Namespace) -> None:

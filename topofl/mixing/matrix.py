@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from torch_geometric.data import Data
 
-__all__ = ["MixingMatrix", "WeightRule"]
+__all__ = ["MixingMatrix", "WeightRule", "matrix_picture"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,12 +77,7 @@ class MixingMatrix:
         return f"MixingMatrix({self.name!r}, n={self.n}, {kind}, messages={messages})"
 
     def _repr_html_(self) -> str:
-        entries = self.weights.tocoo()
-        rows, columns = entries.coords
-        about = f"weights of {self.name}: receivers as rows, senders as columns"
-        shape = (self.n, self.n)
-        picture = _drawing.matrix_as_html(rows, columns, entries.data, shape, about)
-        return as_html(repr(self), picture)
+        return as_html(repr(self), matrix_picture(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Through the constructor, since pickling and deep copies would make the arrays writable.
@@ -267,3 +262,11 @@ class MixingMatrix:
 
 
 WeightRule: TypeAlias = Callable[[Topology], MixingMatrix]
+
+
+def matrix_picture(matrix: MixingMatrix, when: str = "") -> str:
+    """Return the small picture of a matrix in notebooks; `when` begins its text."""
+    entries = matrix.weights.tocoo()
+    rows, columns = entries.coords
+    about = f"{when}weights of {matrix.name}: receivers as rows, senders as columns"
+    return _drawing.matrix_as_html(rows, columns, entries.data, (matrix.n, matrix.n), about)

@@ -4,10 +4,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from topofl._support.check import check_int, shown
-from topofl.mixing.matrix import MixingMatrix
+from topofl._support.notebook import as_html
+from topofl.mixing.matrix import MixingMatrix, matrix_picture
 from topofl.topology import TopologyError, TopologySequence
 
 __all__ = ["MixingSequence"]
+
+ROUNDS = 6
+"""Most rounds of which notebooks show the matrices, as of a sequence of graphs."""
+
+NODES_LIMIT = 300
+"""Larger matrices are not computed to be shown."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,6 +65,16 @@ class MixingSequence:
     def __repr__(self) -> str:
         end = "" if self.length is None else f", length={self.length}"
         return f"MixingSequence({self.name!r}, n={self.n}, period={self.period}{end})"
+
+    def _repr_html_(self) -> str:
+        """Return the text, and pictures of the first rounds unless matrices are large."""
+        if self.n > NODES_LIMIT:
+            return as_html(repr(self))
+        rounds = min(ROUNDS, self.period or ROUNDS, self.length or ROUNDS)
+        text = f"{self!r}\nrounds 0 to {rounds - 1}:" if rounds > 1 else f"{self!r}\nround 0:"
+        return as_html(
+            text, "\n".join(matrix_picture(self.at(t), f"round {t}, ") for t in range(rounds))
+        )
 
     def at(self, t: int) -> MixingMatrix:
         """Return the matrix of round `t`.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from topofl._support.check import did_you_mean, plain_text, shown
+from topofl._support.notebook import as_html
 from topofl.runs.plan import Point
 from topofl.runs.stored import StoredRun
 
@@ -43,6 +44,9 @@ class Best:
         parts = [f"{key}={_text(value)}" for key, value in self.values.items()]
         seeds = "1 seed" if self.seeds == 1 else f"mean of {self.seeds} seeds"
         return ", ".join([*parts, f"{self.score} {self.value:.3g} ({seeds})"])
+
+    def _repr_html_(self) -> str:
+        return as_html(f"Best: {self}")
 
 
 def best_of(

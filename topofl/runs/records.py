@@ -11,6 +11,8 @@ from typing import Any
 
 from topofl._support.callers import warn_caller
 from topofl._support.files import sync_file
+from topofl._support.notebook import as_html
+from topofl.runs.shown import settings_as_html
 
 __all__ = [
     "RECORD",
@@ -67,6 +69,10 @@ class Failure:
         own = {name: record.get(name, "") for name in ("key", "error", "traceback")}
         note = {name: value for name, value in record.items() if name not in {*own, "tables"}}
         return cls(tables=record.get("tables", {}), note=note, **own)
+
+    def _repr_html_(self) -> str:
+        text = f"Failure({self.key!r}): {' '.join(self.error.split())}"
+        return as_html(text) + settings_as_html(self.settings)
 
 
 def flat_settings(tables: Mapping[str, Any]) -> dict[str, Any]:

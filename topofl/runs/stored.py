@@ -13,6 +13,7 @@ from typing import Any
 from topofl import config
 from topofl._support.check import check_path, shown
 from topofl._support.files import sync_folder
+from topofl._support.notebook import as_html, paragraph
 from topofl.history import History
 from topofl.runs.curves import curves_of
 from topofl.runs.private import staging_folder
@@ -26,6 +27,7 @@ from topofl.runs.records import (
     replace_file,
     write_file,
 )
+from topofl.runs.shown import ROWS, run_as_html, runs_as_html
 
 __all__ = ["ABOUT", "FORMAT", "RunStore", "StoredRun", "runs_of_folders"]
 
@@ -96,6 +98,9 @@ class StoredRun:
     def __repr__(self) -> str:
         return f"StoredRun({self.key!r})"
 
+    def _repr_html_(self) -> str:
+        return run_as_html(repr(self), self.curves, self.settings)
+
 
 @dataclass(frozen=True)
 class RunStore:
@@ -127,6 +132,16 @@ class RunStore:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", check_path("root", self.root))
+
+    def _repr_html_(self) -> str:
+        try:
+            keys = self.keys()
+            runs = [run for key in keys[:ROWS] if (run := self.find(key)) is not None]
+        except (OSError, ValueError) as error:  # no such folder, or one of another version
+            return as_html(repr(self)) + paragraph(str(error))
+        settings = {run.key: run.settings for run in runs}
+        curves = {run.key: run.curves for run in runs}
+        return runs_as_html(repr(self), settings, curves, len(keys) - len(runs))
 
     def folder(self, key: str) -> Path:
         """Return the folder of a run, finished or not.

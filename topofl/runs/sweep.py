@@ -28,6 +28,7 @@ from topofl.runs.plan import (
 from topofl.runs.points import VARIED
 from topofl.runs.private import remove_abandoned
 from topofl.runs.records import Failure
+from topofl.runs.shown import cell_of, finals_of, table_as_html
 from topofl.runs.stored import RunStore, StoredRun
 
 __all__ = ["STORE", "Sweep", "SweepInterrupted", "perform_points", "sweep"]
@@ -107,7 +108,7 @@ class Sweep:
         scores = list(dict.fromkeys(name for run in self.runs for name in run.curves["scores"]))
         rows = tuple(
             (
-                *(_cell(point.values.get(key)) for key in keys),
+                *(cell_of(point.values.get(key)) for key in keys),
                 *([] if point.seed is None else [point.seed]),
                 *_results(by_key.get(point.key), scores),
             )
@@ -148,25 +149,17 @@ class Sweep:
             f"Sweep({len(self.points)} points, {len(self.runs)} runs, {len(self.failures)} failed)"
         )
 
-
-def _cell(value: Any) -> Any:
-    if value is None:
-        return "none"
-    return value if isinstance(value, str | int | float) else str(value)
+    def _repr_html_(self) -> str:
+        return table_as_html(repr(self), self.table)
 
 
 def _results(run: StoredRun | Failure | None, scores: Sequence[str]) -> Iterator[Any]:
     """Yield the cells of a run: last round, scores and megabytes."""
-    if not isinstance(run, StoredRun):
-        why = NotApplicable("not performed" if run is None else f"failed: {run.error}")
-        yield from [why] * (2 + 2 * len(scores))
+    if isinstance(run, StoredRun):
+        yield from finals_of(run.curves, scores, ("mean", "worst_tenth"))
         return
-    yield run.curves["round"][-1]
-    for name in scores:
-        for statistic in ("mean", "worst_tenth"):
-            values = run.curves["scores"].get(name, {}).get(statistic, [None])
-            yield NotApplicable(f"no finite {name}") if values[-1] is None else values[-1]
-    yield run.curves["bytes"][-1] / 1e6
+    why = NotApplicable("not performed" if run is None else f"failed: {run.error}")
+    yield from [why] * (2 + 2 * len(scores))
 
 
 def sweep(

@@ -1,7 +1,7 @@
 """Summary: the statistics of groups of runs, as text, Markdown, LaTeX, CSV, pandas and plots."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,8 @@ class Summary:
         Differences of each group to the baseline; None if none was given.
     baseline
         Name of the baseline; empty for none.
+    columns
+        Columns of the table that are shown; None: all. See :meth:`select`.
 
     Examples
     --------
@@ -66,6 +68,7 @@ class Summary:
     target: Target | None = None
     pairs: Sequence[Pair] | None = None
     baseline: str = ""
+    columns: tuple[str, ...] | None = None
 
     @property
     def by(self) -> tuple[str, ...]:
@@ -104,7 +107,38 @@ class Summary:
     @property
     def table(self) -> Table:
         """The table as printed: means rounded to the digit of their standard error."""
-        return _joined(self._parts(), len(self.runs.labels))
+        table = _joined(self._parts(), len(self.runs.labels))
+        return table if self.columns is None else table.select(self.columns)
+
+    def select(self, columns: str | Sequence[str]) -> "Summary":
+        """Return the summary with some of its columns, in the order given, for all output formats.
+
+        Parameters
+        ----------
+        columns
+            Names of columns as printed. In full precision (CSV, JSON, pandas), ``"accuracy"`` also
+            has its ends of the interval, and ``"std"`` is named ``"accuracy std"``.
+
+        Raises
+        ------
+        ValueError
+            If there is no such column, or one is given twice.
+        TypeError
+            If `columns` is neither a name nor a list of names.
+
+        Examples
+        --------
+        >>> import numpy as np, topofl
+        >>> scores = {"round": np.array([0]), "accuracy": np.array([[0.5, 0.75]])}
+        >>> sent = {"messages": np.zeros(0), "bytes": np.zeros(0)}
+        >>> run = topofl.History({}, sent, scores, np.zeros((0, 2)))
+        >>> topofl.summarize({"ring": run}).select(["worst node", "name"]).table
+        worst node  name
+        ----------  ----
+               0.5  ring
+        """
+        whole = replace(self, columns=None)
+        return replace(self, columns=whole.table.select(columns).columns)
 
     def _parts(self) -> list[Table]:
         """Return tables of scores, of the target and of differences, each with the groups."""
@@ -180,7 +214,18 @@ class Summary:
                 _append_columns(heads, rows, {f"{name}{to}{end}": x for end, x in columns.items()})
         if self.pairs is not None:
             self._add_pair_numbers(heads, rows, self.pairs)
-        return Table(tuple(heads), tuple(map(tuple, rows)))
+        whole = Table(tuple(heads), tuple(map(tuple, rows)))
+        if self.columns is None:
+            return whole
+        return whole.select([head for name in self.columns for head in self._precise(name, heads)])
+
+    def _precise(self, name: str, heads: Sequence[str]) -> list[str]:
+        """Return the columns in full precision of a column as printed."""
+        score = self.runs.score
+        if name == "std":
+            return [f"{score} std"]
+        ends = ("", " low", " high") if name == score else ("", " std", " low", " high")
+        return [f"{name}{end}" for end in ends if f"{name}{end}" in heads]
 
     def _add_pair_numbers(
         self, heads: list[str], rows: list[list[Any]], pairs: Sequence[Pair]
@@ -196,9 +241,8 @@ class Summary:
 
     def _as_printed(self) -> list[Table]:
         """Return the table, or its parts, which are printed one below the other, if it is wide."""
-        parts = self._parts()
-        whole = _joined(parts, len(self.runs.labels))
-        return parts if _is_wide(whole) else [whole]
+        whole = self.table
+        return self._parts() if self.columns is None and _is_wide(whole) else [whole]
 
     def __str__(self) -> str:
         text = "\n\n".join(map(str, self._as_printed()))

@@ -79,7 +79,7 @@ def test_items_that_have_not_started_are_dropped_after_an_exception():
         started.append(i)
         if i == 0:
             raise ArithmeticError
-        go.wait(10)
+        go.wait(0.2)
 
     def attempt():
         with worker_threads(2) as parallel_map:

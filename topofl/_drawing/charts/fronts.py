@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Front", "draw_front", "front_of"]
+__all__ = ["LABELED", "Front", "draw_front", "front_of", "labels_of", "note_on_labels"]
+
+LABELED = 16
+"""Most points that all have labels; of more, only those on the front have one."""
 
 LOG_FROM = 30
 """Ratio of the highest to the lowest cost from which the axis of costs is logarithmic."""
@@ -42,15 +45,15 @@ class Front:
         Labels; points with an empty one have none.
     members
         Numbers of the points on the front, from :func:`front_of`.
-    half
-        Half-widths of intervals of the scores; None for none.
+    spans
+        (2, k) lower and upper ends of intervals of the scores, NaN for none; None: no intervals.
     """
 
     costs: np.ndarray
     scores: np.ndarray
     names: Sequence[str]
     members: np.ndarray
-    half: np.ndarray | None = None
+    spans: np.ndarray | None = None
 
 
 def front_of(costs: np.ndarray, scores: np.ndarray, low_is_good: bool) -> np.ndarray:
@@ -69,6 +72,50 @@ def front_of(costs: np.ndarray, scores: np.ndarray, low_is_good: bool) -> np.nda
             found.append(k)
             last = (costs[k], good[k])
     return np.array(found, dtype=np.int64)
+
+
+def labels_of(
+    names: Sequence[str], members: np.ndarray, known: np.ndarray, *, most: int = LABELED
+) -> list[str]:
+    """Return the names of points that are labeled, and an empty text for the others.
+
+    Parameters
+    ----------
+    names
+        Name of each point.
+    members
+        Numbers of the points on the front.
+    known
+        (k,) whether a point is among those that may be labeled.
+    most
+        Number of points up to which all have labels. Of more, only those on the front do and, if
+        these are more, as many of them, evenly spread.
+
+    Examples
+    --------
+    >>> labels_of("abcde", np.array([0, 2, 4]), np.full(5, True), most=4)
+    ['a', '', 'c', '', 'e']
+    >>> labels_of("abcde", np.array([0, 2, 4]), np.full(5, True), most=2)
+    ['a', '', '', '', 'e']
+    """
+    chosen = np.flatnonzero(known)
+    if len(chosen) > most:
+        chosen = members
+    if len(chosen) > most:
+        chosen = chosen[np.linspace(0, len(chosen) - 1, most).round().astype(int)]
+    return [name if k in chosen else "" for k, name in enumerate(names)]
+
+
+def note_on_labels(labels: Sequence[str], known: np.ndarray) -> str:
+    r"""Return a line for the label of an axis on how many drawn points have no label.
+
+    Examples
+    --------
+    >>> note_on_labels(["a", "", ""], np.array([True, True, False]))
+    '\n(1 of 2 points not labeled)'
+    """
+    without = sum(bool(drawn) and not label for label, drawn in zip(labels, known, strict=True))
+    return f"\n({without} of {int(known.sum())} points not labeled)" if without else ""
 
 
 def draw_front(front: Front, ax: Any, labels: tuple[str, str]) -> "Figure":
@@ -108,14 +155,23 @@ def draw_front(front: Front, ax: Any, labels: tuple[str, str]) -> "Figure":
 
 def _draw(ax: "Axes", front: Front, labels: tuple[str, str]) -> bool:
     """Draw points, front and labels; return whether all labels had room."""
+    from matplotlib.collections import LineCollection
+
     costs, scores, members = front.costs, front.scores, front.members
     known = np.flatnonzero(np.isfinite(costs) & np.isfinite(scores))
     members = members[np.isin(members, known)]
     ax.step(costs[members], scores[members], where="post", color=MUTED, linewidth=1, zorder=1)
-    if front.half is not None:
-        half = np.nan_to_num(front.half)[known]
-        bars = {"fmt": "none", "ecolor": MUTED, "elinewidth": 0.8, "zorder": 1}
-        ax.errorbar(costs[known], scores[known], half, **bars)
+    corners = np.repeat(np.stack([costs, scores], axis=1)[members], 2, axis=0)
+    lines = [np.stack([corners[1:, 0], corners[:-1, 1]], axis=1)]
+    if front.spans is not None:
+        ends = front.spans[:, known]
+        bars = [
+            np.stack([[x, x], span], axis=1) for x, span in zip(costs[known], ends.T, strict=True)
+        ]
+        bars = [bar for bar in bars if np.isfinite(bar).all()]
+        lines += bars
+        ax.add_collection(LineCollection(bars, colors=MUTED, linewidths=0.8, zorder=1))
+        ax.autoscale_view()
     for k in known.tolist():
         fill = COLORS[0] if k in members else "white"
         ax.plot(costs[k], scores[k], "o", mfc=fill, mec=COLORS[0], markersize=5)
@@ -128,4 +184,5 @@ def _draw(ax: "Axes", front: Front, labels: tuple[str, str]) -> bool:
     ax.set_ylabel(labels[1], fontsize=FONT + 1, parse_math=False)
     order: list[int] = [*members.tolist(), *(k for k in known.tolist() if k not in members)]
     points = [(float(costs[k]), float(scores[k])) for k in order]
-    return not points or label_points(ax, points, [front.names[k] for k in order]) is not None
+    names = [front.names[k] for k in order]
+    return not points or label_points(ax, points, names, lines) is not None

@@ -2,36 +2,53 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from topofl._drawing.charts.style import FONT, MUTED, text_color
+from topofl._drawing.charts.places import GAP, Box, free_place, label_text, move_to, sampled
+from topofl._drawing.charts.style import FONT, MUTED, style, text_color
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.text import Text
-    from matplotlib.transforms import Bbox
 
-__all__ = ["label_lines", "label_points", "line_height", "spread"]
-
-GAP = 2.0
-"""Free points between two labels."""
+__all__ = ["End", "label_lines", "label_points", "line_height", "spread"]
 
 END = 8.0
 """Points between the end of a line and its label."""
 
+KEY = 26.0
+"""Points between the horizontal axis and labels that have a piece of their line next to them."""
+
+EARLY = 0.06
+"""Lines that end farther from the right, as a share of the axis, have a label at their own end."""
+
+OWN = 20.0
+"""Largest distance of such a label from the end of its line, in points."""
+
 NEAR = 14.0
 """Labels farther from their point than this, in points, are joined to it by a line."""
 
-RADII = (7, 10, 14, 20, 28, 38, 50, 65, 85, 110, 140)
-"""Distances of a label from its point that are tried, in points."""
 
-ANGLES = (135, 315, 180, 0, 90, 270, 45, 225, 158, 338, 22, 202)
-"""Directions that are tried, in degrees: first above and below a front that rises."""
+class End(NamedTuple):
+    """The last point of a line, its label, and the position of its style.
 
-HALO = 2.0
-"""Width of the white edge that separates a label from lines below it, in points."""
+    Examples
+    --------
+    >>> End("ring", 30.0, 0.8, 0).color
+    '#332288'
+    """
+
+    label: str
+    x: float
+    y: float
+    position: int
+
+    @property
+    def color(self) -> str:
+        """The color of the line."""
+        return style(self.position)["color"]
 
 
 def line_height(labels: Sequence[str]) -> float:
@@ -94,17 +111,18 @@ def _bottom(block: list[float], low: float, high: float) -> float:
     return min(max(block[0] / block[1], low), high - block[2])
 
 
-def label_lines(
-    axes: "Sequence[Axes]", ends: Sequence[Sequence[tuple[str, float, float, str]]]
-) -> None:
-    """Write labels to the right of the ends of lines, in room made on the horizontal axis.
+def label_lines(axes: "Sequence[Axes]", ends: Sequence[Sequence[End]]) -> None:
+    """Write labels to the right of the axes, in room made there, next to the ends of lines.
+
+    Lines that end earlier have their labels at their own ends. If these have no room there, all
+    labels are to the right, with a short piece of their line.
 
     Parameters
     ----------
     axes
         Panels that share their axes, or a single one, with final vertical limits.
     ends
-        Per panel, label, x, y and color of each line.
+        Per panel, the last points of its lines.
 
     Raises
     ------
@@ -112,32 +130,49 @@ def label_lines(
         If the axes of the caller are too small for the labels.
     """
     figure = axes[0].figure
-    how = {"fontsize": FONT, "va": "center", "parse_math": False}
-    texts = []
-    for ax, row in zip(axes, ends, strict=False):
-        low = ax.get_ylim()[0]  # for a line without values: a text at NaN has no size
-        heights = [y if np.isfinite(y) else low for _, _, y, _ in row]
-        texts.append(
-            [
-                ax.text(x, height, label, color=text_color(color), **how)
-                for (label, x, _, color), height in zip(row, heights, strict=True)
-            ]
-        )
-    for text in (text for row in texts for text in row):
-        text.set_in_layout(False)  # room for it is made inside of the axes
+    texts = [_texts(ax, row) for ax, row in zip(axes, ends, strict=False)]
     figure.draw_without_rendering()  # pyright: ignore[reportAttributeAccessIssue]
     point = figure.dpi / 72
-    right = _make_room(axes, texts, point)
-    for ax, row, own in zip(axes, ends, texts, strict=False):
-        _place(ax, row, own, right, point)
+    left, last = axes[0].get_xlim()
+    early = [[end.x < last - EARLY * (last - left) for end in row] for row in ends]
+    gap = KEY if any(map(any, early)) else END
+    per_point = _make_room(axes, texts, point, gap)
+    panels = list(zip(axes, ends, texts, early, strict=False))
+    placed = [
+        _at_own_ends(*panel, last + END * per_point, point) if any(panel[-1]) else True
+        for panel in panels
+    ]
+    for ax, row, own, is_early in panels:
+        if all(placed):
+            late = [k for k, stopped in enumerate(is_early) if not stopped]
+            start = last + END * per_point
+            _column(ax, [row[k] for k in late], [own[k] for k in late], start, point)
+            _join_ends(ax, [row[k] for k in late], [own[k] for k in late], start)
+        else:
+            _column(ax, row, own, last + KEY * per_point, point)
+            _add_pieces(ax, row, own, last + per_point * np.array([8.0, KEY - 3]))
 
 
-def _make_room(axes: "Sequence[Axes]", texts: "Sequence[Sequence[Text]]", point: float) -> float:
-    """Lengthen the horizontal axis for labels; return where these start."""
+def _texts(ax: "Axes", ends: Sequence[End]) -> "list[Text]":
+    """Return the texts of labels, of which the layout knows nothing: room for them is made."""
+    low = ax.get_ylim()[0]  # for a line without values: a text at NaN has no size
+    how = {"fontsize": FONT, "va": "center", "parse_math": False}
+    texts = []
+    for end in ends:
+        y = end.y if np.isfinite(end.y) else low
+        texts.append(ax.text(end.x, y, end.label, color=text_color(end.color), **how))
+        texts[-1].set_in_layout(False)
+    return texts
+
+
+def _make_room(
+    axes: "Sequence[Axes]", texts: "Sequence[Sequence[Text]]", point: float, gap: float
+) -> float:
+    """Lengthen the horizontal axis for labels; return the width of a point in data."""
     left, right = axes[0].get_xlim()
     width = max(text.get_window_extent().width for row in texts for text in row)
     room = axes[0].get_window_extent().width
-    used = width + (END + GAP) * point
+    used = width + (gap + GAP) * point
     if used > 0.7 * room:
         raise ValueError(
             f"`ax` must be at least {used / 0.7 / point / 72:.1f} inches wide for its labels, got "
@@ -149,17 +184,13 @@ def _make_room(axes: "Sequence[Axes]", texts: "Sequence[Sequence[Text]]", point:
         ax.set_xlim(left, right + used * per_pixel)
         ax.set_xticks(ticks)
         ax.spines["bottom"].set_bounds(left, right)
-    return right + END * point * per_pixel
+    return point * per_pixel
 
 
-def _place(
-    ax: "Axes",
-    ends: Sequence[tuple[str, float, float, str]],
-    texts: "Sequence[Text]",
-    right: float,
-    point: float,
+def _column(
+    ax: "Axes", ends: Sequence[End], texts: "Sequence[Text]", start: float, point: float
 ) -> None:
-    """Move the labels of a panel apart, and join them to their lines."""
+    """Move labels to a column, each as near to the height of its line as the others allow."""
     box = ax.get_window_extent()
     heights = np.array([text.get_window_extent().height for text in texts]) + GAP * point
     if heights.sum() > box.height:
@@ -167,19 +198,61 @@ def _place(
             f"`ax` must be at least {heights.sum() / point / 72:.1f} inches high for its labels, "
             f"got {box.height / point / 72:.1f}; leave it out"
         )
-    wanted = ax.transData.transform([(x, y) for _, x, y, _ in ends])[:, 1]
+    wanted = ax.transData.transform([(end.x, end.y) for end in ends] or np.zeros((0, 2)))[:, 1]
     wanted = np.where(np.isfinite(wanted), wanted, box.y0)
-    centers = spread(wanted, heights, box.y0, box.y1)
     to_data = ax.transData.inverted()
-    for (_, x, y, color), text, center in zip(ends, texts, centers, strict=True):
-        height = float(to_data.transform((0, center))[1])
-        text.set_position((right, height))
-        near = x + 0.9 * (right - x)
-        ax.plot([x, near], [y, height], color=color, linewidth=0.6, alpha=0.6)
+    for text, center in zip(texts, spread(wanted, heights, box.y0, box.y1), strict=True):
+        text.set_position((start, float(to_data.transform((0, center))[1])))
+        text.set_horizontalalignment("left")
+
+
+def _join_ends(ax: "Axes", ends: Sequence[End], texts: "Sequence[Text]", start: float) -> None:
+    """Draw lines from the ends of curves to their labels in a column."""
+    for end, text in zip(ends, texts, strict=True):
+        places = [end.x, end.x + 0.9 * (start - end.x)], [end.y, text.get_position()[1]]
+        ax.plot(*places, color=end.color, linewidth=0.6, alpha=0.6)
+
+
+def _add_pieces(
+    ax: "Axes", ends: Sequence[End], texts: "Sequence[Text]", places: np.ndarray
+) -> None:
+    """Draw a short piece of each line next to its label in a column."""
+    for end, text in zip(ends, texts, strict=True):
+        ax.plot(places, [text.get_position()[1]] * 2, linewidth=1.5, **style(end.position))
+
+
+def _at_own_ends(
+    ax: "Axes",
+    ends: Sequence[End],
+    texts: "Sequence[Text]",
+    is_early: Sequence[bool],
+    start: float,
+    point: float,
+) -> bool:
+    """Move the labels of lines that end early to these ends; return whether all had room there.
+
+    They cover no line, and none of the labels of the other lines in their column.
+    """
+    late = [k for k, stopped in enumerate(is_early) if not stopped]
+    _column(ax, [ends[k] for k in late], [texts[k] for k in late], start, point)
+    taken: list[Box] = [texts[k].get_window_extent().extents for k in late]
+    lines = sampled(ax, [line.get_xydata() for line in ax.lines], point)  # pyright: ignore[reportArgumentType]
+    for k in sorted(set(range(len(ends))) - set(late), key=lambda k: -ends[k].x):
+        x, y = ax.transData.transform((ends[k].x, ends[k].y)).tolist()
+        found = free_place((x, y), texts[k], taken, lines, point, farthest=OWN)
+        if found is None or found[1] > 0:
+            return False
+        taken.append(found[0])
+        texts[k].set_horizontalalignment("center")
+        move_to(ax, texts[k], found[0])
+    return True
 
 
 def label_points(
-    ax: "Axes", points: Sequence[tuple[float, float]], labels: Sequence[str]
+    ax: "Axes",
+    points: Sequence[tuple[float, float]],
+    labels: Sequence[str],
+    lines: Sequence[np.ndarray] = (),
 ) -> "list[Text] | None":
     """Write a label near each point, over no other label and no point; None if there is no room.
 
@@ -191,65 +264,40 @@ def label_points(
         Coordinates of the points; earlier ones have the first choice of places.
     labels
         Their labels; empty ones are not written.
+    lines
+        (m, 2) corners of lines that labels avoid if there is room elsewhere.
     """
-    from matplotlib.patheffects import withStroke
-
     ax.figure.draw_without_rendering()  # pyright: ignore[reportAttributeAccessIssue]
     point = ax.figure.dpi / 72
-    box, places = ax.get_window_extent(), ax.transData.transform(points)
-    size = 3.5 * point
-    taken = [(x - size, y - size, x + size, y + size) for x, y in places]
+    places, size = ax.transData.transform(points), 3.5 * point
+    taken: list[Box] = [(x - size, y - size, x + size, y + size) for x, y in places.tolist()]
+    avoided = sampled(ax, lines, point)
     texts = []
-    for label, (x, y) in zip(labels, places, strict=True):
+    for k, (label, place) in enumerate(zip(labels, places.tolist(), strict=True)):
         if not label:
             continue
-        text = ax.text(0, 0, label, fontsize=FONT, va="center", ha="center", parse_math=False)
-        text.set_in_layout(False)
-        text.set_path_effects([withStroke(linewidth=HALO, foreground="white")])
-        texts.append(text)
-        found = _free_place(x, y, text.get_window_extent(), taken, box, point)
+        texts.append(label_text(ax, label))
+        others = np.delete(places, k, axis=0)
+        found = free_place(place, texts[-1], taken, avoided, point, others=others)
         if found is None:
-            for one in texts:
-                one.remove()
+            for text in texts:
+                text.remove()
             return None
-        taken.append(found)
-        center = (found[0] + found[2]) / 2, (found[1] + found[3]) / 2
-        text.set_position(tuple(ax.transData.inverted().transform(center)))
-        _join(ax, (x, y), found, point)
+        taken.append(found[0])
+        move_to(ax, texts[-1], found[0])
+        if (line := _join(ax, place, found[0], point)) is not None:
+            avoided = np.concatenate([avoided, sampled(ax, [line], point)])
     return texts
 
 
-def _free_place(
-    x: float,
-    y: float,
-    extent: "Bbox",
-    taken: Sequence[tuple[float, float, float, float]],
-    box: "Bbox",
-    point: float,
-) -> tuple[float, float, float, float] | None:
-    """Return a free rectangle for a label near a point, in pixels."""
-    width, height = extent.width / 2 + GAP * point / 2, extent.height / 2 + GAP * point / 2
-    for radius in RADII:
-        for angle in ANGLES:
-            dx, dy = math.cos(math.radians(angle)), math.sin(math.radians(angle))
-            cx, cy = x + dx * (radius * point + width), y + dy * (radius * point + height)
-            own = (cx - width, cy - height, cx + width, cy + height)
-            inside = box.x0 <= own[0] and own[2] <= box.x1 and box.y0 <= own[1] and own[3] <= box.y1
-            if inside and not any(_overlap(own, other) for other in taken):
-                return own
-    return None
-
-
-def _overlap(a: Sequence[float], b: Sequence[float]) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
-def _join(ax: "Axes", start: tuple[float, float], label: Sequence[float], point: float) -> None:
-    """Draw a line from a point to a label that is not next to it."""
+def _join(ax: "Axes", start: Sequence[float], label: Box, point: float) -> np.ndarray | None:
+    """Draw a line from a point to a label that is not next to it, and return its ends."""
     nearest = (
         min(max(start[0], label[0]), label[2]),
         min(max(start[1], label[1]), label[3]),
     )
-    if math.dist(start, nearest) > NEAR * point:
-        ends = ax.transData.inverted().transform([start, nearest])
-        ax.plot(*ends.T, color=MUTED, linewidth=0.6, zorder=1)
+    if math.dist(start, nearest) <= NEAR * point:
+        return None
+    ends = ax.transData.inverted().transform([start, nearest])
+    ax.plot(*ends.T, color=MUTED, linewidth=0.6, zorder=1)
+    return ends

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing.charts.labels import label_lines, line_height
+from topofl._drawing.charts.labels import End, label_lines, line_height
 from topofl._drawing.charts.panels import LINES_LIMIT, Panel, grid_of
 from topofl._drawing.charts.style import (
     FONT,
@@ -30,6 +30,9 @@ WRAP = 18
 
 CHARACTER = 0.08
 """Width of a character of a label in inches."""
+
+LINE = 0.16
+"""Height of a line of the label of an axis in inches."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +85,7 @@ def draw_panels(
         If `ax` is given and there are several panels, or it is too small.
     """
     if ax is None:
-        axes = _axes_for(panels)
+        axes = _axes_for(panels, names[0].count("\n"))
         figure = axes[0].figure
     else:
         ax, figure = checked_axes(ax)
@@ -108,25 +111,27 @@ def draw_panels(
     return figure  # pyright: ignore[reportReturnType]
 
 
-def _axes_for(panels: Sequence[Panel]) -> "Sequence[Axes]":
-    """Return axes that are large enough for the titles and labels of panels."""
+def _axes_for(panels: Sequence[Panel], notes: int) -> "Sequence[Axes]":
+    """Return axes that are large enough for titles and labels, and for notes below them."""
+    below = LINE * max(0, notes - 1)
     one_each = not panels[0].labels
     texts = [wrapped(text, WRAP) for panel in panels for text in panel.labels]
     longest = max((len(row) for text in texts for row in text.split("\n")), default=0)
     rows, columns = grid_of(len(panels), 6 if one_each else 3 if longest > 8 else 4)
     if one_each:
-        return new_figure(1.9 * columns + 0.6, 1.75 * rows + 0.6, rows, columns)
+        return new_figure(1.9 * columns + 0.6, 1.75 * rows + 0.6 + below, rows, columns)
     highest = max(line_height([wrapped(text, WRAP) for text in panel.labels]) for panel in panels)
     if len(panels) == 1:
-        return new_figure(WIDE, max(3.4, highest + 0.2) + 0.95)
+        return new_figure(WIDE, max(3.4, highest + 0.2) + 0.95 + below)
     height, width = max(1.9 if longest <= 8 else 2.6, highest + 0.2), 2.56 + CHARACTER * longest
-    return new_figure(width * columns + 0.6, (height + 0.35) * rows + 0.6, rows, columns)
+    size = width * columns + 0.6, (height + 0.35) * rows + 0.6 + below
+    return new_figure(*size, rows, columns)
 
 
 def _draw_panel(
     ax: "Axes", panel: Panel, lines: Sequence[Line], order: dict[str, int]
-) -> list[tuple[str, float, float, str]]:
-    """Draw the lines of a panel; return label, x, y and color of their ends."""
+) -> list[End]:
+    """Draw the lines of a panel; return their ends."""
     from matplotlib.collections import LineCollection
 
     if panel.title:
@@ -143,8 +148,9 @@ def _draw_panel(
         draw_line(ax, line, position, label)
         known = np.flatnonzero(np.isfinite(line.mean))
         last = known[-1] if len(known) else 0
-        color = style(position)["color"]
-        ends.append((wrapped(label, WRAP), line.x[last], line.mean[last], color))
+        ends.append(
+            End(wrapped(label, WRAP), float(line.x[last]), float(line.mean[last]), position)
+        )
     return ends
 
 

@@ -1,6 +1,7 @@
 """DPFL's peer selection: greedy graph construction on validation losses, and a random baseline."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -174,7 +175,11 @@ def _choose_greedily(models: Models, candidates: Tensor, limit: int | None, roun
         round.cross_evaluate({}, "val")
         found = {k: pool[: limits[k]] for k, pool in pools.items()}
     else:
-        trials = {k: _double_greedy(models, k, pool, limits[k], round) for k, pool in pools.items()}
+        sum_of = _sums_of_groups(models.flat, round.sizes)
+        trials = {
+            k: _double_greedy(models, k, pool, limits[k], sum_of, round)
+            for k, pool in pools.items()
+        }
         found = round.cross_evaluate(trials, "val")
     chosen = torch.zeros_like(candidates)
     for k, nodes in found.items():
@@ -182,18 +187,41 @@ def _choose_greedily(models: Models, candidates: Tensor, limit: int | None, roun
     return chosen
 
 
+def _sums_of_groups(flat: Tensor, sizes: np.ndarray) -> Callable[[np.ndarray], _WeightedSum]:
+    """Return the function from nodes to the sum of their models.
+
+    The last sum is kept, since all nodes have the same if each has all others as candidates.
+    """
+
+    @lru_cache(maxsize=1)
+    def sum_of(nodes: tuple[int, ...]) -> _WeightedSum:
+        total = torch.zeros_like(flat[0], dtype=torch.float64)
+        for j in nodes:
+            total.add_(flat[j], alpha=float(sizes[j]))
+        return _WeightedSum(total, float(sizes[list(nodes)].sum()))
+
+    return lambda nodes: sum_of(tuple(np.sort(nodes).tolist()))
+
+
 def _double_greedy(
-    models: Models, k: int, pool: np.ndarray, limit: int, round: Round
+    models: Models,
+    k: int,
+    pool: np.ndarray,
+    limit: int,
+    sum_of: Callable[[np.ndarray], _WeightedSum],
+    round: Round,
 ) -> Trial[list[int]]:
     """Return the peers that node k chooses, by evaluating mean models of groups."""
-    flat = models.flat
-    sizes = round.sizes.astype(float)
+    flat, sizes = models.flat, [float(size) for size in round.sizes]
     order, coins = shuffled(k, pool, round.rng(f"collaboration of {k}"))
 
+    @lru_cache(maxsize=1)  # a candidate is added to one group, then removed from another
+    def model(j: int) -> Tensor:
+        return flat[j].double()
+
     def plus(group: _WeightedSum, j: int, sign: int = 1) -> _WeightedSum:
-        return _WeightedSum(
-            group.total.add(flat[j], alpha=sign * sizes[j]), group.size + sign * sizes[j]
-        )
+        size = sign * sizes[j]
+        return _WeightedSum(group.total.add(model(j), alpha=size), group.size + size)
 
     def minus(group: _WeightedSum, j: int) -> _WeightedSum:
         return plus(group, j, -1)
@@ -202,12 +230,12 @@ def _double_greedy(
         return (-losses.nan_to_num(nan=torch.inf).clamp(max=-WORST)).tolist()
 
     def means(groups: Sequence[_WeightedSum]) -> Tensor:
-        return torch.stack([(group.total / group.size).to(flat.dtype) for group in groups])
+        found = flat.new_empty(len(groups), flat.shape[1])
+        for row, group in zip(found, groups, strict=True):
+            row.copy_(group.total * (1 / group.size))
+        return found
 
-    taken = plus(_WeightedSum(torch.zeros_like(flat[k], dtype=torch.float64), 0.0), k)
-    left = _WeightedSum(taken.total.clone(), taken.size + float(sizes[pool].sum()))
-    for j in pool.tolist():
-        left.total.add_(flat[j], alpha=float(sizes[j]))
+    taken, left = _WeightedSum(model(k) * sizes[k], sizes[k]), sum_of(np.append(pool, k))
     rounding = max(1e-12, 4 * torch.finfo(flat.dtype).eps)
     steps = double_greedy(taken, left, order, coins, limit, plus, minus, rounding)
     return (yield from translate_queries(steps, means, rewards))

@@ -12,7 +12,7 @@ from topofl.algorithms.contract.round import Trial
 from topofl.engine.evaluate.scorer import loss_of
 from topofl.engine.evaluate.scores import EXAMPLES, EvaluationPlan, sharing_copy
 from topofl.engine.population import Layout, Population
-from topofl.engine.train.forward import Shared, is_linear, one_forward, stacked_forward
+from topofl.engine.train.forward import SharedFlat, is_linear, one_forward, stacked_forward
 from topofl.engine.train.learner import Learner
 from topofl.engine.train.workers import ParallelMap
 from topofl.tasks import Task
@@ -96,13 +96,15 @@ def cross_evaluate(
         del k
         module = sharing_copy(run_state.module)  # torch replaces parameters in it
         order = run_state.evaluation_plan.order
-        shared = stacked_forward(module).shared if linear else one_forward(module, order)
+        shared = _linear_shared(run_state) if linear else one_forward(module, order)
         found: dict[int, T] = {}
         try:
             for group in pending:
                 if size == 1:
                     node = group[0]
-                    found[node] = _answer_one(run_state, shared, trials[node], indices_of[node])
+                    found[node] = _answer_one(
+                        run_state, shared, trials[node], indices_of[node], linear
+                    )
                 else:
                     found |= _answer_chunk(
                         run_state, module, {i: trials[i] for i in group}, indices_of
@@ -113,6 +115,12 @@ def cross_evaluate(
 
     results = parallel_map(work, range(plan.workers))
     return {i: found[i] for i in nodes for found in results if i in found}
+
+
+def _linear_shared(run_state: EvaluatedRun) -> SharedFlat:
+    """Return the function that applies several linear models at once."""
+    layout, shared = run_state.models.layout, stacked_forward(run_state.module).shared
+    return lambda models: shared(layout.views(models))
 
 
 def check_trials(trials: Mapping[int, Any], indices_of: Sequence[np.ndarray]) -> None:
@@ -145,16 +153,22 @@ def _check_models(models: Any, d: int) -> Tensor:
 
 @torch.no_grad()
 def _answer_one(
-    run_state: EvaluatedRun, shared: Shared, trial: Trial[T], indices_of: np.ndarray
+    run_state: EvaluatedRun,
+    shared: SharedFlat,
+    trial: Trial[T],
+    indices_of: np.ndarray,
+    linear: bool,
 ) -> T:
     """Return the result of one node's trial, whose models are evaluated one after another."""
     parts = _parts_of_node(
         run_state, torch.tensor(indices_of, device=run_state.learner.targets.device)
     )
     d = run_state.models.layout.d
-    return answer_queries(
-        trial, lambda models: _one_by_one(run_state, shared, _check_models(models, d), parts).cpu()
-    )
+
+    def losses(models: Tensor) -> Tensor:
+        return _one_by_one(run_state, shared, _check_models(models, d), parts, linear).cpu()
+
+    return answer_queries(trial, losses)
 
 
 def _parts_of_node(run_state: EvaluatedRun, indices: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -165,19 +179,26 @@ def _parts_of_node(run_state: EvaluatedRun, indices: Tensor) -> list[tuple[Tenso
 
 
 def _one_by_one(
-    run_state: EvaluatedRun, shared: Shared, models: Tensor, parts: Sequence[tuple[Tensor, Tensor]]
+    run_state: EvaluatedRun,
+    shared: SharedFlat,
+    models: Tensor,
+    parts: Sequence[tuple[Tensor, Tensor]],
+    linear: bool,
 ) -> Tensor:
     """Return the mean losses (k,) of models (k, d) on one node's examples."""
-    layout, linear = run_state.models.layout, is_linear(run_state.module)
-    total = torch.zeros(len(models), dtype=torch.float64, device=models.device)
-    for rows in (
-        [slice(0, len(models))] if linear else [slice(k, k + 1) for k in range(len(models))]
-    ):
-        apply = shared(layout.views(models[rows]))
-        for inputs, targets in parts:
-            wanted = targets.expand(len(total[rows]), *targets.shape)
-            total[rows] += loss_of(run_state.task, apply(inputs).transpose(0, 1), wanted).sum(1)
-    return total / sum(len(targets) for _, targets in parts)
+    found = []
+    for some in models.split(len(models) if linear else 1):
+        apply = shared(some)
+        losses = [
+            loss_of(
+                run_state.task,
+                apply(inputs).transpose(0, 1),
+                targets.expand(len(some), *targets.shape),
+            ).sum(1)
+            for inputs, targets in parts
+        ]
+        found.append(losses[0] if len(losses) == 1 else torch.stack(losses).sum(0))
+    return torch.cat(found) / sum(len(targets) for _, targets in parts)
 
 
 @torch.no_grad()
@@ -271,7 +292,9 @@ def _losses_on_device(
         shared = one_forward(run_state.module, run_state.evaluation_plan.order)
         return lambda models_of: torch.cat(
             [
-                _one_by_one(run_state, shared, models, _parts_of_node(run_state, own[i]))
+                _one_by_one(
+                    run_state, shared, models, _parts_of_node(run_state, own[i]), linear=False
+                )
                 for i, models in models_of.items()
             ]
         )

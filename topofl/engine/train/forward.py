@@ -12,6 +12,7 @@ __all__ = [
     "Forward",
     "Order",
     "Shared",
+    "SharedFlat",
     "applied",
     "image_order",
     "is_linear",
@@ -25,6 +26,9 @@ Order = Callable[[Tensor], Tensor]
 
 Shared = Callable[[Sequence[Tensor]], Callable[[Tensor], Tensor]]
 """Parameters -> (inputs (batch, ...) -> logits (batch, n, classes))."""
+
+SharedFlat = Callable[[Tensor], Callable[[Tensor], Tensor]]
+"""Models (n, d) -> (inputs (batch, ...) -> logits (batch, n, classes))."""
 
 
 class Forward(NamedTuple):
@@ -93,21 +97,30 @@ def applied(model: nn.Module) -> Callable[[Sequence[Tensor], Tensor], Tensor]:
     return apply
 
 
-def one_forward(model: nn.Module, order: Order) -> Shared:
+def one_forward(model: nn.Module, order: Order) -> SharedFlat:
     """Return a function that applies models of this structure to inputs, one at a time.
 
     It computes the same as `shared` of :func:`stacked_forward` for a single model, but faster for
-    many small models in succession: a copy of `model` holds their parameters in turn. Only the most
-    recent function of parameters may be used.
+    many small models in succession: each is copied into the parameters of a copy of `model`, of
+    which only kernels in another memory format are copied again. Only the most recent function of
+    a model may be used.
     """
-    own = copy.deepcopy(
-        model, {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()}
-    )
-    held = list(own.parameters())
+    own = copy.deepcopy(model)
+    parameters = list(own.parameters())
+    flat = nn.utils.parameters_to_vector(parameters).detach()
+    converted = []
+    parts = flat.split([p.numel() for p in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
+        parameter.requires_grad_(False)
+        view = part.view(parameter.shape)
+        parameter.data = order(view)
+        if parameter.data_ptr() != view.data_ptr():
+            converted.append((parameter.data, view))
 
-    def shared(parameters: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
-        for parameter, given in zip(held, parameters, strict=True):
-            parameter.data = order(given[0])
+    def shared(models: Tensor) -> Callable[[Tensor], Tensor]:
+        flat.copy_(models[0])
+        for parameter, view in converted:
+            parameter.copy_(view)
         return lambda inputs: own(order(inputs)).unsqueeze(1)
 
     return shared

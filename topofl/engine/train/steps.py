@@ -30,6 +30,9 @@ from topofl.engine.train.workers import ParallelMap
 
 __all__ = ["all_gradients", "local_steps"]
 
+UPDATED = 2**21
+"""Bytes of models that are updated at a time after gradients were mixed, which stay in cache."""
+
 
 class TrainingJob(NamedTuple):
     """Local steps of a phase, and the nodes that diverge in them.
@@ -258,11 +261,16 @@ def _train_with_mixed_gradients(
     sums = flat.new_empty(job.n)
     losses = flat.new_empty(job.n, len(job.steps))
     chunks: dict[int, Chunk] = {}
+    is_on_cpu, any_bad = flat.device.type == "cpu", False
+    step_size = _nodes_per_update(learner, flat)
 
     def contain(k: int, rows: slice, gradients: Tensor) -> None:
-        job.bad[rows] |= ~(torch.isfinite(losses[rows, k]) & finite_rows(gradients, sums[rows]))
+        if is_on_cpu and not any_bad and bool(torch.isfinite(sums[rows] + losses[rows, k]).all()):
+            return  # as nearly always; each further operation would hold up the other workers
+        bad = job.bad[rows]
+        bad |= ~(torch.isfinite(losses[rows, k]) & finite_rows(gradients, sums[rows]))
         if contained:
-            gradients.masked_fill_(job.bad[rows, None], 0)
+            gradients.masked_fill_(bad[:, None], 0)
 
     def differentiate_step(
         k: int, worker: Worker, rows: slice, observed: GradientStatistics
@@ -285,10 +293,11 @@ def _train_with_mixed_gradients(
         torch.sum(flat[rows], 1, out=sums[rows])
 
     for k in range(len(job.steps)):
+        any_bad = is_on_cpu and bool(job.bad.any())
         exchange.begin()
         _on_chunks_of(learner, parallel_map, job, partial(differentiate_step, k))
         exchange.mix(partial(contain, k))
-        _on_chunks_of(learner, parallel_map, job, partial(take_step, k))
+        _on_chunks_of(learner, parallel_map, job, partial(take_step, k), size=step_size)
         job.bad.logical_or_(~finite_rows(flat, sums))
     return losses
 
@@ -316,11 +325,24 @@ def all_gradients(
     return losses, flat
 
 
+def _nodes_per_update(learner: Learner, flat: Tensor) -> int:
+    """Return how many nodes take a step together after their gradients were mixed."""
+    per_worker = -(-len(flat) // learner.plan.workers)
+    return max(learner.plan.chunk, min(per_worker, UPDATED // flat[0].nbytes))
+
+
 def _on_chunks_of(
-    learner: Learner, parallel_map: ParallelMap, job: TrainingJob, function: Work
+    learner: Learner,
+    parallel_map: ParallelMap,
+    job: TrainingJob,
+    function: Work,
+    size: int | None = None,
 ) -> None:
-    """Call `function` for every chunk with a node that takes a step, and collect statistics."""
-    chunks = chunks_of(job.n, learner.plan.chunk)
+    """Call `function` for every chunk with a node that takes a step, and collect statistics.
+
+    `size` is the number of nodes of a chunk; None: as many as are differentiated together.
+    """
+    chunks = chunks_of(job.n, learner.plan.chunk if size is None else size)
     if job.counts is not None:
         chunks = _most_steps_first(chunks, job.counts)
     found = for_each_chunk(

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing.charts.fronts import Front, draw_front, front_of
+from topofl._drawing.charts.fronts import (
+    Front,
+    draw_front,
+    front_of,
+    labels_of,
+    note_on_labels,
+)
 from topofl._drawing.charts.lines import draw_panels
 from topofl._drawing.charts.panels import panels_of_names
 from topofl._drawing.charts.style import COLORS, wrapped
@@ -52,14 +58,17 @@ def compare_histories(
     kind
         ``"band"``
             The mean over nodes and a band between `quantiles`. Up to 8 histories share one axes;
-            more are drawn in a panel each, with the means of the others in gray.
+            more are drawn in a panel each, with the means of the others in gray. If curves end at
+            different positions, as over megabytes, labels are at the ends of their own curves or,
+            if some have no room there, to the right with a piece of their line.
         ``"violin"``
             The distribution over nodes, after the last evaluation or at given rounds.
         ``"nodes"``
             One panel per history with a line per node; or, for ``x="rank"``, the last scores from
             the worst to the best node.
         ``"pareto"``
-            The last mean score against the cost of the run, with the Pareto front.
+            The last mean score against the cost of the run, with the Pareto front. Of more than 16
+            histories, only those on the front are labeled.
     x, at, quantiles, worst
         As in :meth:`topofl.History.plot`.
     ax
@@ -184,9 +193,11 @@ def _pareto(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
     costs = np.array([one.x[-1] for one in series], dtype=float)
     means = np.array([over_nodes(one.per_node[-1:])["mean"][0] for one in series])
     members = front_of(costs, means, series[0].low_is_good)
+    known = np.isfinite(means)
+    names = labels_of([wrapped(one.name, 22) for one in series], members, known)
     note = "(last mean over nodes; filled: Pareto front)"
-    note += note_on([series[k].name for k in np.flatnonzero(~np.isfinite(means)).tolist()])
+    note += note_on_labels(names, known)
+    note += note_on([series[k].name for k in np.flatnonzero(~known).tolist()])
     note += note_on_last(series)
     labels = f"{AXIS_LABELS[options.x]}\n{note}", series[0].column.replace("_", " ")
-    names = [wrapped(one.name, 22) for one in series]
     return draw_front(Front(costs, means, names, members), ax, labels)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from topofl._drawing import new_axes
-from topofl._drawing.charts.fronts import Front, draw_front, front_of
+from topofl._drawing.charts.fronts import Front, draw_front, front_of, labels_of
 from topofl._drawing.charts.lines import draw_line
 from topofl._drawing.charts.style import COLORS, FONT, WIDE, own_axes, set_font
 from topofl._drawing.charts.violins import ROWS_LIMIT, draw_violins, height_of
@@ -91,10 +91,10 @@ def _pareto(series: Series, options: Options, ax: "Axes | None") -> "Axes":
     """Draw the mean score of each evaluation against its cost, and the Pareto front."""
     means = over_nodes(series.per_node)["mean"]
     members = front_of(series.x.astype(float), means, series.low_is_good)
-    few = members
-    if len(members) > LABELED:
-        few = members[np.linspace(0, len(members) - 1, LABELED).round().astype(int)]
-    names = [f"round {t}" if k in few else "" for k, t in enumerate(series.rounds.tolist())]
+    rounds = [f"round {t}" for t in series.rounds.tolist()]
+    few = np.zeros(len(rounds), dtype=bool)
+    few[members] = True  # the others are dominated by earlier evaluations
+    names = labels_of(rounds, members, few, most=LABELED)
     ax = own_axes(WIDE, 3.8) if ax is None else ax
     note = "(evaluations; filled: Pareto front)"
     if missing := int((~np.isfinite(means)).sum()):

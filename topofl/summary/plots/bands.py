@@ -1,7 +1,6 @@
 """Learning curves: the mean over the runs of each group, and a band."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,13 +8,19 @@ import numpy as np
 from topofl._support.check import check_choice
 from topofl.history.plots import AXIS_LABELS
 from topofl.summary.collected import Collected, collect
-from topofl.summary.plots.lines import Line, draw_lines, line_of
-from topofl.summary.verdicts import CONFIDENCE, t_quantile
+from topofl.summary.plots.lines import (
+    band_of,
+    check_band,
+    draw_lines,
+    line_of,
+    note_on_missing,
+    note_on_runs,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["AXES", "BANDS", "check_cost", "plot_bands"]
+__all__ = ["AXES", "check_cost", "plot_bands"]
 
 AXES = {
     "rounds": ("round", 1.0, AXIS_LABELS["rounds"]),
@@ -23,11 +28,6 @@ AXES = {
     "seconds": ("seconds", 1.0, AXIS_LABELS["seconds"]),
 }
 """Column of the curves, its unit, and the label of the axis."""
-
-BANDS = {
-    "interval": f"band: {100 * CONFIDENCE:g} % interval of the mean",
-    "range": "band: lowest to highest run",
-}
 
 GRID_LIMIT = 400
 """Most positions of a curve that runs were evaluated at; more are replaced by a grid."""
@@ -40,14 +40,15 @@ def plot_bands(
     score: str | None = None,
     over: str | Sequence[str] = (),
     x: str = "rounds",
-    band: str = "interval",
+    band: str | None = None,
     ax: Any = None,
 ) -> "Figure":
     """Draw the learning curve of each group of runs: mean over runs, and a band.
 
     Up to 8 groups share one axes, with labels at the ends of lines. More are drawn in panels, one
     per value of a setting or, if that leaves more than 8 groups in one, one panel per group with
-    the others in gray.
+    the others in gray. The label of the horizontal axis says what bands are, and which runs have no
+    finite score.
 
     Parameters
     ----------
@@ -58,7 +59,8 @@ def plot_bands(
         Between evaluations, curves are interpolated linearly.
     band
         ``"interval"``: the 95 % interval of the mean by Student's t; ``"range"``: from the lowest
-        to the highest run.
+        to the highest run; None: the interval or, if a mean is over two runs, the range. The
+        interval for two runs has one degree of freedom: its half-width is 12.7 standard errors.
     ax
         The axes to draw on, for up to 8 groups; None: a new figure.
 
@@ -87,16 +89,20 @@ def plot_bands(
     >>> [text.get_text() for text in figure.axes[0].texts]
     ['ring', 'torus']
     """
-    check_choice("band", band, BANDS)
+    check_band(band)
     collected = collect(runs, by, score=score, over=over)
     column, unit, xlabel = AXES[check_cost(collected, x)]
     curves, places = collected.statistic("mean"), collected.cost(column)
     members = [np.flatnonzero(collected.group_of == k) for k in range(len(collected.groups))]
-    lines = [_line([(places[r] / unit, curves[r]) for r in own.tolist()], band) for own in members]
+    tables = [_table([(places[r] / unit, curves[r]) for r in own.tolist()]) for own in members]
     ends = [{float(places[r][-1]) for r in own.tolist()} for own in members]
     until = " until the first one ends" if any(len(own) > 1 for own in ends) else ""
-    note = f"{xlabel}\n(mean over runs{until}; {BANDS[band]})"
-    return draw_lines(collected, lines, ax, note, _name(collected.score))
+    numbers = [len(table) for _, table in tables]
+    band = band_of(band, numbers)
+    note = f"\n({note_on_runs(numbers, band, until=until)})"
+    note += note_on_missing(collected, numbers)
+    lines = [line_of(x, table, band) for x, table in tables]
+    return draw_lines(collected, lines, ax, f"{xlabel}{note}", _name(collected.score))
 
 
 def check_cost(collected: Collected, x: str) -> str:
@@ -115,22 +121,19 @@ def _name(score: str) -> str:
     return score.replace("_", " ")
 
 
-def _line(curves: Sequence[tuple[np.ndarray, np.ndarray]], band: str) -> Line:
-    """Return mean and band of curves, given as x and y each, up to where the first one ends.
+def _table(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return positions (k,) and curves (runs, k) from x and y of each, up to where the first ends.
 
-    Beyond that, a mean would be over those runs only that take longer or send more.
+    Beyond that, a mean would be over those runs only that take longer or send more. Curves without
+    a finite number are left out.
     """
-    known = [(x[~np.isnan(y)], y[~np.isnan(y)]) for x, y in curves]
+    pairs = [(x[np.isfinite(y)], y[np.isfinite(y)]) for x, y in curves]
+    known = [(x, y) for x, y in pairs if len(x)]
+    if not known:
+        return np.full(1, np.nan), np.full((0, 1), np.nan)
     x = np.unique(np.concatenate([x for x, _ in known]))
-    x = x[x <= min((own[-1] for own, _ in known if len(own)), default=np.inf)]
-    if not len(x):
-        return Line(*[np.full(1, np.nan)] * 4)
+    x = x[x <= min(own[-1] for own, _ in known)]
     if len(x) > GRID_LIMIT:
         x = np.linspace(x[0], x[-1], GRID_LIMIT)
-    table = np.stack(
-        [
-            np.interp(x, at, y, left=np.nan, right=np.nan) if len(at) else np.full(len(x), np.nan)
-            for at, y in known
-        ]
-    )
-    return line_of(x, table, partial(t_quantile, CONFIDENCE), band)
+    rows = [np.interp(x, at, y, left=np.nan, right=np.nan) for at, y in known]
+    return x, np.stack(rows)

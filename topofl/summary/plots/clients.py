@@ -1,7 +1,6 @@
 """Final scores of single clients: violins, and curves sorted from the worst to the best client."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,11 +8,9 @@ import numpy as np
 from topofl._drawing.charts.ranks import ranked_curves
 from topofl._drawing.charts.style import COLORS
 from topofl._drawing.charts.violins import draw_violins
-from topofl._support.check import check_choice
+from topofl.history.plots.notes import note_on
 from topofl.summary.collected import Collected, collect
-from topofl.summary.plots.bands import BANDS
-from topofl.summary.plots.lines import draw_lines, line_of
-from topofl.summary.verdicts import CONFIDENCE, t_quantile
+from topofl.summary.plots.lines import band_of, check_band, draw_lines, line_of, note_on_runs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,13 +24,14 @@ def plot_clients(
     *,
     score: str | None = None,
     over: str | Sequence[str] = (),
-    band: str = "interval",
+    band: str | None = None,
     ax: Any = None,
 ) -> "Figure":
     """Draw the final scores of clients from the worst to the best, averaged over runs by rank.
 
     Panels and labels are as in :func:`topofl.summary.plot_bands`. The histories of all runs are
-    read.
+    read. Clients whose score is NaN or infinite are left out and counted in the label of the
+    horizontal axis.
 
     Parameters
     ----------
@@ -60,21 +58,25 @@ def plot_clients(
     >>> figure.axes[0].lines[0].get_ydata().round(2).tolist()
     [0.55, 0.75, 0.9]
     """
-    check_choice("band", band, BANDS)
+    check_band(band)
     collected = collect(runs, by, score=score, over=over)
-    lines = []
-    for scores in _final_scores(collected):
-        x, table = ranked_curves(scores, low_is_good=collected.low_is_good)
-        lines.append(line_of(x, table, partial(t_quantile, CONFIDENCE), band))
-    note = f"clients from the worst to the best, %\n(mean over runs; {BANDS[band]})"
+    scores, missing = _final_scores(collected)
+    numbers = [len(rows) for rows in scores]
+    band = band_of(band, numbers)
+    lines = [
+        line_of(*ranked_curves(rows, low_is_good=collected.low_is_good), band) for rows in scores
+    ]
+    note = f"clients from the worst to the best, %\n({note_on_runs(numbers, band)}){missing}"
     return draw_lines(collected, lines, ax, note, collected.score.replace("_", " "))
 
 
-def _final_scores(collected: Collected) -> list[list[np.ndarray]]:
-    """Return per group and run the final scores of the clients that have one."""
+def _final_scores(collected: Collected) -> tuple[list[list[np.ndarray]], str]:
+    """Return per group and run the finite final scores of clients, and a note on the others."""
     found: list[list[np.ndarray]] = [[] for _ in collected.groups]
+    totals = [0] * len(found)
     for entry, group in zip(collected.entries, collected.group_of.tolist(), strict=True):
         values = entry.load().last(collected.score)
+        totals[group] += len(values)
         values = values[np.isfinite(values)]
         if not len(values):
             raise ValueError(
@@ -82,7 +84,13 @@ def _final_scores(collected: Collected) -> list[list[np.ndarray]]:
                 "leave it out"
             )
         found[group].append(values)
-    return found
+    missing = [total - sum(map(len, rows)) for total, rows in zip(totals, found, strict=True)]
+    items = [
+        f"{count} of {totals[k]} clients of {collected.name_of(k)}"
+        for k, count in enumerate(missing)
+        if count
+    ]
+    return found, note_on(items)
 
 
 def plot_violins(
@@ -97,7 +105,8 @@ def plot_violins(
 
     Each violin is a Gaussian kernel density estimate (bandwidth by Scott's rule) between the lowest
     and the highest score, with the median and the mean of the worst tenth of all clients. The
-    histories of all runs are read.
+    histories of all runs are read. Clients whose score is NaN or infinite are left out and counted
+    in the label of the horizontal axis.
 
     Parameters
     ----------
@@ -130,13 +139,14 @@ def plot_violins(
     ['ring', 'star']
     """
     collected = collect(runs, by, score=score, over=over)
-    scores = [np.concatenate(rows) for rows in _final_scores(collected)]
+    found, missing = _final_scores(collected)
+    scores = [np.concatenate(rows) for rows in found]
     return draw_violins(
         [collected.name_of(k) for k in range(len(scores))],
         scores,
         _colors(collected),
         ax,
-        f"{collected.score.replace('_', ' ')} of clients",
+        f"{collected.score.replace('_', ' ')} of clients{missing}",
         low_is_good=collected.low_is_good,
     )
 

@@ -3,10 +3,19 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from topofl._drawing.charts.fronts import Front, draw_front, front_of
+import numpy as np
+
+from topofl._drawing.charts.fronts import (
+    Front,
+    draw_front,
+    front_of,
+    labels_of,
+    note_on_labels,
+)
 from topofl._drawing.charts.style import wrapped
 from topofl.summary.collected import collect
 from topofl.summary.plots.bands import AXES, check_cost
+from topofl.summary.plots.lines import band_of, check_band, line_of, note_on_missing, note_on_runs
 from topofl.summary.statistics import statistic_of
 
 if TYPE_CHECKING:
@@ -22,13 +31,16 @@ def plot_pareto(
     score: str | None = None,
     over: str | Sequence[str] = (),
     x: str = "megabytes",
+    band: str | None = None,
     ax: Any = None,
 ) -> "Figure":
     """Draw the final score of each group against its cost, and the Pareto front.
 
-    Points are means over runs, with 95 % intervals of the score. On the front are the groups for
-    which no other one is at least as good in score and cost, and better in one of them, by these
-    means; they are filled, and joined by a step line.
+    Points are means over runs, with a bar for the score. On the front are the groups for which no
+    other one is at least as good in score and cost, and better in one of them, by these means; they
+    are filled, and joined by a step line. Of more than 16 groups, only those on the front are
+    labeled; the label of the horizontal axis says how many are not, and which runs have no finite
+    final score.
 
     Parameters
     ----------
@@ -37,6 +49,8 @@ def plot_pareto(
     x
         The cost of the whole run: ``"megabytes"`` (10^6 bytes sent by all nodes), simulated
         ``"seconds"`` or ``"rounds"``.
+    band
+        What bars show: as in :func:`topofl.summary.plot_bands`.
     ax
         The axes to draw on; None: a new figure, as large as its labels need.
 
@@ -57,15 +71,24 @@ def plot_pareto(
     >>> sorted(text.get_text() for text in figure.axes[0].texts)
     ['complete', 'ring', 'star']
     """
+    check_band(band)
     collected = collect(runs, by, score=score, over=over)
     column, unit, xlabel = AXES[check_cost(collected, x)]
-    count = len(collected.groups)
-    costs = statistic_of(collected.cost(column).last() / unit, collected.group_of, count).mean
-    scores = statistic_of(collected.statistic("mean").last(), collected.group_of, count)
-    names = [wrapped(collected.name_of(k), 22) for k in range(count)]
-    front = front_of(costs, scores.mean, collected.low_is_good)
-    heading = collected.score.replace("_", " ")
-    note = "(means over runs, 95 % interval; filled: Pareto front)"
-    return draw_front(
-        Front(costs, scores.mean, names, front, scores.half), ax, (f"{xlabel}\n{note}", heading)
+    groups = range(len(collected.groups))
+    costs = statistic_of(collected.cost(column).last() / unit, collected.group_of, len(groups)).mean
+    final = collected.statistic("mean").last()
+    rows = [final[collected.group_of == k] for k in groups]
+    numbers = [int(np.isfinite(row).sum()) for row in rows]
+    band = band_of(band, numbers)
+    lines = [line_of(costs[[k]], row[:, None], band) for k, row in enumerate(rows)]
+    means, low, high = (
+        np.concatenate(ends) for ends in zip(*((p.mean, p.low, p.high) for p in lines), strict=True)
     )
+    members = front_of(costs, means, collected.low_is_good)
+    known = np.isfinite(means) & np.isfinite(costs)
+    names = [wrapped(collected.name_of(k), 22) for k in groups]
+    names = labels_of(names, members, known)
+    note = f"\n({note_on_runs(numbers, band, 'bar: ')}; filled: Pareto front)"
+    note += note_on_labels(names, known) + note_on_missing(collected, numbers)
+    labels = f"{xlabel}{note}", collected.score.replace("_", " ")
+    return draw_front(Front(costs, means, names, members, np.stack([low, high])), ax, labels)
