@@ -223,7 +223,7 @@ ROOMS = {
         "cells",
         *("curves statistics", "collected", "targets pairs", "plots", "tables", "summarize"),
     ],
-    "explore": ["choices", "setup", "compared pictures", "code", "app serve"],
+    "explore": ["choices datasets", "setup", "compared", "code pictures", "app serve"],
     "runs": [
         *(
             "shown",

@@ -24,6 +24,7 @@ from topofl import TopologyError
 
 from ..program import as_installed
 from .cells import Source, about, cells, scenarios_of
+from .page import check_page
 from .records import Records
 from .report import Outputs, write_report
 from .run import compute, rates_said, status, tuning_runs
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the study from the command line; returns the exit code."""
     try:
         study(_parser().parse_args(argv))
-    except (ValueError, TypeError, TopologyError, OSError) as error:
+    except (ValueError, TypeError, TopologyError, OSError, ModuleNotFoundError) as error:
         print(as_installed(f"python -m analysis.study: error: {error}"), file=sys.stderr)
         return 2
     return 0
@@ -50,12 +51,17 @@ def study(options: argparse.Namespace) -> None:
     Raises
     ------
     ValueError, TypeError, OSError, TopologyError
-        If a scenario is unknown, or a configuration cannot be read or built.
+        If a scenario is unknown, a configuration cannot be read or built, or the page cannot be
+        written.
+    ModuleNotFoundError
+        If a package of the page is not installed.
     """
     if options.processes < 1:
         raise ValueError(f"`--processes` must be at least 1, got {options.processes}")
     if options.minutes < 0:
         raise ValueError(f"`--minutes` must be at least 0, got {options.minutes:g}")
+    if options.html is not None:
+        check_page(options.html)  # before hours of training
     source, scenarios = _chosen(options)
     _note_few_graphs(scenarios, source)
     if options.dry_run:

@@ -1,8 +1,11 @@
 """The page of the study: an interactive scatter plot, spectra, and the results in sentences."""
 
+import tempfile
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
@@ -12,7 +15,34 @@ from .page_data import page_data
 from .sentences import sentences
 from .statistics import DRAWS, CellTable
 
-__all__ = ["write_page"]
+__all__ = ["check_page", "write_page"]
+
+
+def check_page(path: Path) -> None:
+    """Raise unless a page can be written to `path`, the option ``--html``; nothing is written.
+
+    Raises
+    ------
+    ValueError
+        If it does not end in .html or .htm.
+    OSError
+        If it is a folder, or the folder that it is in is not one, or cannot be written.
+    ModuleNotFoundError
+        If ``vl-convert-python`` is not installed.
+    """
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"`--html` must be a file that ends in .html, got {path}")
+    if path.is_dir():
+        raise IsADirectoryError(f"`--html` must be a file, got {path}, a folder; name a file in it")
+    there = next(folder for folder in path.absolute().parents if folder.exists())
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        raise type(error)(
+            f"`--html` must be a file that can be written, got {path}: {error.strerror}: {there}; "
+            "name a file in another folder"
+        ) from error
+    _vl_convert("`--html`")
 
 
 def write_page(
@@ -68,11 +98,16 @@ def write_page(
 
 def _libraries() -> Markup:
     """Return Vega, Vega-Lite and Vega-Embed as one script."""
+    vl_convert = _vl_convert("`write_page`")
+    return Markup(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+
+
+def _vl_convert(who: str) -> Any:
+    """Return the module, or raise with what needs it and how to install it."""
     try:
-        import vl_convert
+        return import_module("vl_convert")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "`write_page` needs the package vl-convert-python; install it with "
-            "`pip install 'topofl[pages]'`"
+            f"{who} needs vl-convert-python, which is not installed; install it with pip install "
+            "'topofl[pages]'"
         ) from error
-    return Markup(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from topofl.engine.options import check_device
+from topofl.toolkit import MARKERS, dataset_folder, dataset_folders
 
 from .arguments import check_choice, check_positive_int
 
@@ -14,16 +15,6 @@ __all__ = ["MARKERS", "SCALES", "SEEDS", "Setting", "Split", "available", "make_
 
 SCALES = ("smoke", "quick", "paper")
 """``smoke``: a test of every part; ``quick``: for a 2-core CPU; ``paper``: the paper's setting."""
-
-
-MARKERS = {
-    "mnist": "train-images-idx3-ubyte",
-    "cifar10": "data_batch_1",
-    "cifar100": "cifar-100-",
-    "cinic10": "valid/airplane",
-    "femnist": "train/all_data_",
-}
-"""Start of the name of a file that identifies each dataset's folder."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +54,12 @@ class Setting:
         FileNotFoundError
             If there is no such folder.
         """
-        marker = MARKERS[dataset]
-        if self.root is not None:
-            for depth in ("", "*/", "*/*/", "*/*/*/"):
-                if found := sorted(self.root.glob(f"{depth}{marker}*")):
-                    return str(found[0].parents[marker.count("/")])
+        if self.root is not None and (found := dataset_folder(self.root, dataset)):
+            return str(found)
         where = (
             "no folder was given"
             if self.root is None
-            else f"nothing named {marker} is in or below {self.root}"
+            else f"nothing named {MARKERS[dataset]} is in or below {self.root}"
         )
         raise FileNotFoundError(
             f"the files of {dataset} are needed: {where}; give the folder that contains them with "
@@ -89,15 +77,7 @@ DIGITS_FOR = ("mnist", "cifar10", "cifar100")
 
 def available(root: Path | None) -> tuple[str, ...]:
     """Return the datasets whose files are in a folder or its subfolders."""
-    return tuple(name for name in MARKERS if _is_there(root, name))
-
-
-def _is_there(root: Path | None, name: str) -> bool:
-    try:
-        Setting("paper", (0,), root).root_of(name)
-    except FileNotFoundError:
-        return False
-    return True
+    return () if root is None else tuple(dataset_folders(root))
 
 
 def make_setting(

@@ -25,3 +25,11 @@ def test_a_port_in_use_is_refused(capsys):
         port = other.getsockname()[1]
         line = fails(capsys, 1, "explore", "--port", str(port))
     assert f"`--port` must be a free port, got {port}: " in line
+
+
+def test_a_folder_that_there_is_not_is_refused(capsys, monkeypatch):
+    assert "--data must be a folder, got nowhere" in fails(
+        capsys, 2, "explore", "--data", "nowhere"
+    )
+    monkeypatch.setenv("TOPOFL_DATA", "elsewhere")
+    assert "TOPOFL_DATA must be a folder, got elsewhere" in fails(capsys, 2, "explore")

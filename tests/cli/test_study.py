@@ -1,7 +1,10 @@
 """``topofl study``, up to the first run; the study itself has tests of its own."""
 
+import sys
+
 import pytest
 
+from tests.cli.commands import fails
 from topofl.cli import main
 
 
@@ -24,3 +27,41 @@ def test_all_is_every_scenario_whose_data_are_there(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 5
     assert all(line.startswith("digits") and line.endswith(" runs") for line in lines)
+
+
+NOW = ("study", "digits 30", "--minutes", "0")
+"""A study that starts no run."""
+
+
+def test_a_page_needs_its_package_before_any_run(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    line = fails(capsys, 2, *NOW, "--html", "a.html")
+    assert "`--html` needs vl-convert-python, which is not installed" in line
+    assert "pip install 'topofl[pages]'" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("folder.html", "`--html` must be a file, got folder.html, a folder; name a file in it"),
+        ("file/a.html", "must be a file that can be written, got file/a.html: Not a directory: "),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_refused_before_any_run(
+    place, message, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.html").mkdir()
+    (tmp_path / "file").touch()
+    assert message in fails(capsys, 2, *NOW, "--html", place)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.html"]
+
+
+def test_a_page_may_be_in_a_new_folder(capsys, monkeypatch, tmp_path):
+    pytest.importorskip("vl_convert", reason="the page needs vl-convert-python")
+    monkeypatch.chdir(tmp_path)
+    assert main([*NOW, "--dry-run", "--html", "new/a.html"]) == 0
+    assert "digits 30: " in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []

@@ -7,9 +7,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from topofl import data, metrics, models, topologies
+import topofl
+from topofl import algorithms, data, metrics, topologies
+from topofl._support.table import NotApplicable
 from topofl.advice import predict_rounds
-from topofl.explore import choices, code, compared, pictures, setup
+from topofl.explore import choices, code, compared, datasets, pictures, setup
 
 NODES = setup.Nodes(n=20, seed=3)
 TRAINING = setup.Training(rounds=20, lr=0.1, batch_size=8, seed=3)
@@ -17,6 +19,15 @@ D_CLIQUES = choices.titled(choices.TOPOLOGIES)["D-Cliques"]
 REGULAR = choices.titled(choices.TOPOLOGIES)["random regular"]
 CALLS = setup.candidates(
     {"A": (REGULAR, {"k": 3}), "B": (D_CLIQUES, {"clique_size": 5, "inter": "fractal"})}, 20, 3
+)
+
+CHANGING = setup.candidates(
+    {
+        "A": (choices.titled(choices.TOPOLOGIES)["random receivers, changing"], {}),
+        "B": (choices.titled(choices.TOPOLOGIES)["directed ring"], {}),
+    },
+    20,
+    3,
 )
 
 
@@ -53,35 +64,77 @@ def test_all_settings_of_data_have_a_partition(choice, end):
 @pytest.mark.parametrize("choice", choices.PARTITIONS, ids=lambda c: c.title)
 def test_code_of_data_makes_the_same_clients(choice):
     nodes = setup.Nodes(20, choice, {}, 1)
-    again = eval(nodes.code, {"data": data})
-    assert (again.label_counts == nodes.clients().label_counts).all()
+    again = {"data": data}
+    exec(nodes.code, again)
+    assert (again["clients"].label_counts == nodes.clients().label_counts).all()
 
 
 @pytest.mark.parametrize("choice", choices.TOPOLOGIES, ids=lambda c: c.title)
-def test_code_of_graphs_makes_the_same_graphs_with_known_predictions(choice, clients):
-    calls = setup.candidates({"A": (choice, {})}, 20, 2)
-    graphs, reasons = setup.graphs_of(calls, clients)
+def test_code_of_graphs_makes_the_same_graphs(choice, clients):
+    chosen = setup.candidates({"A": (choice, {})}, 20, 2)
+    graphs, reasons = setup.graphs_of(chosen, clients)
     assert reasons == {}
     ((name, graph),) = graphs.items()
-    again = eval(calls[name].code, {"topologies": topologies, "clients": clients})
-    assert (again.adjacency != graph.adjacency).nnz == 0
-    assert predict_rounds(graph, clients).hops == compared.HOPS
-    assert metrics.heterogeneity_spectrum(graph, clients).is_exact
+    again = eval(chosen[name].call.code, {"topologies": topologies, "clients": clients})
+    assert again.period == graph.period
+    for t in range(3):
+        assert (again.at(t).adjacency != graph.at(t).adjacency).nnz == 0
+    assert (choice.method is choices.SGP) == graph.at(0).is_directed
+
+
+@pytest.mark.parametrize("choice", choices.TOPOLOGIES, ids=lambda c: c.title)
+def test_numbers_that_do_not_apply_have_a_reason(choice, clients):
+    graphs, _ = setup.graphs_of(setup.candidates({"A": (choice, {})}, 20, 2), clients)
+    (predicted,) = predicted_of(graphs, clients).values()
+    (graph,) = graphs.values()
+    spectrum = compared.spectrum_of(graph, clients)
+    matrices = [topofl.mixing.metropolis_or_uniform(graph.at(t)) for t in range(5)]
+    if all(matrix.is_doubly_stochastic for matrix in matrices):
+        rounds = None if graph.period else 60
+        heterogeneity = metrics.neighborhood_heterogeneity(graph, clients, hops=10, rounds=rounds)
+        assert predicted.heterogeneity == pytest.approx(heterogeneity)
+        assert predicted.noise == pytest.approx(metrics.accumulated_noise(graph, 10, rounds=rounds))
+    else:
+        assert "doubly stochastic weights" in predicted.reason
+    if choice.title.endswith("changing"):
+        assert "changes from round to round" in spectrum.reason
+    elif choice.title == "directed, designed for the labels":
+        assert spectrum.reason.startswith("the heterogeneity spectrum needs symmetric weights")
+    else:
+        assert spectrum.is_exact
+
+
+@pytest.mark.parametrize("method", [choices.DSGD, choices.SGP], ids=lambda m: m.title)
+def test_code_of_methods_makes_the_same_algorithm(method):
+    made = eval(method.template.format(lr=0.2, batch_size=4), {"algorithms": algorithms})
+    assert made.name == method.function(0.2, 4).name
+    assert made.settings == method.function(0.2, 4).settings
+
+
+def test_push_sum_is_d_sgd_where_weights_are_doubly_stochastic(clients):
+    ring = topologies.circulant(20, (1,), directed=True)
+    one, other = (TRAINING.history(ring, m, clients) for m in (choices.DSGD, choices.SGP))
+    np.testing.assert_allclose(one["accuracy"], other["accuracy"], atol=0.01)
 
 
 def predicted_of(graphs, clients):
     return compared.predictions(graphs, clients, TRAINING)
 
 
-def test_the_program_does_the_same(clients, graphs, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    program = code.code_of(NODES, CALLS, TRAINING)
+def executed(program, folder, monkeypatch):
+    """Return the names that a program makes when it is executed in a folder."""
+    monkeypatch.chdir(folder)
     made = {"__name__": "program"}
     exec(compile(program, "program", "exec"), made)
     plt.close("all")
+    return made
+
+
+def test_the_program_does_the_same(clients, graphs, tmp_path, monkeypatch, capsys):
+    made = executed(code.code_of(NODES, CALLS, TRAINING), tmp_path, monkeypatch)
     assert (made["clients"].label_counts == clients.label_counts).all()
     assert list(made["graphs"]) == list(graphs) == ["A: random regular", "B: D-Cliques"]
-    shown = compared.numbers(graphs, clients, predicted_of(graphs, clients))
+    shown = compared.numbers(graphs, CALLS, clients, predicted_of(graphs, clients))
     for column, title in compared.MEASURES.items():
         (row,) = (row for row in shown.rows if row[0] == title)
         assert made["table"].column(column) == row[1:], column
@@ -89,14 +142,56 @@ def test_the_program_does_the_same(clients, graphs, tmp_path, monkeypatch, capsy
     for name, graph in graphs.items():
         predicted = predict_rounds(graph, clients, lr=0.1, batch_size=8, hops=compared.HOPS)
         assert f"{name} {predicted.rounds} times the rounds" in out
-        history = TRAINING.history(graph, clients)
+        history = TRAINING.history(graph, CALLS[name].method, clients)
         assert (made["histories"][name]["accuracy"] == history["accuracy"]).all()
         assert len(history["round"]) == 21
     assert (tmp_path / "accuracy.png").stat().st_size > 1000
 
 
+def test_the_program_of_directed_and_changing_graphs_does_the_same(
+    clients, tmp_path, monkeypatch, capsys
+):
+    found = setup.graphs_of(CHANGING, clients)[0]
+    made = executed(code.code_of(NODES, CHANGING, TRAINING), tmp_path, monkeypatch)
+    out = capsys.readouterr().out
+    predicted = predicted_of(found, clients)
+    assert (
+        f"A: random receivers, changing n/a: {predicted['A: random receivers, changing'].reason}"
+        in out
+    )
+    assert "B: directed ring 2" in out
+    for name, graph in found.items():
+        history = TRAINING.history(graph, choices.SGP, clients)
+        assert (made["histories"][name]["accuracy"] == history["accuracy"]).all()
+        assert history["push_weight"].sum(axis=1) == pytest.approx(20)
+
+
+def test_numbers_of_directed_and_changing_graphs(clients):
+    found = setup.graphs_of(CHANGING, clients)[0]
+    predicted = predicted_of(found, clients)
+    table = compared.numbers(found, CHANGING, clients, predicted)
+    rows = {row[0].split(",")[0]: row[1:] for row in table.rows}
+    assert rows["method"] == ("SGP (push-sum)", "SGP (push-sum)")
+    assert rows["messages of all nodes per round"] == (60, 20)
+    assert isinstance(rows["spectral gap"][0], NotApplicable)
+    for title in ("H_10", "N_10", "predicted rounds"):
+        assert "doubly stochastic" in rows[title][0].reason
+    assert "doubly stochastic" in table._repr_html_()
+    assert rows["H_10"][1] == metrics.neighborhood_heterogeneity(
+        topologies.circulant(20, (1,), directed=True), clients, hops=10
+    )
+    assert compared.warnings_of(predicted)
+    changing, ring = (one.text for one in pictures.spectra(found, clients))
+    assert changing.startswith("A: random receivers, changing: energy")
+    assert "weighted by energy: n/a (the mixing matrix changes" in changing
+    assert "weighted by energy: 0." in ring
+    changing, ring = (one.text for one in pictures.drawings(found, clients))
+    assert changing.startswith("A: random receivers, changing, round 0 has 60 edges")
+    assert ring.startswith("B: directed ring has 20 edges")
+
+
 def test_numbers_are_those_of_the_graphs(clients, graphs):
-    table = compared.numbers(graphs, clients, predicted_of(graphs, clients))
+    table = compared.numbers(graphs, CALLS, clients, predicted_of(graphs, clients))
     assert table.columns == ("", *graphs)
     rows = {row[0].split(",")[0]: row[1:] for row in table.rows}
     for k, graph in enumerate(graphs.values()):
@@ -109,8 +204,7 @@ def test_numbers_are_those_of_the_graphs(clients, graphs):
         assert rows["H_10"][k] == pytest.approx(spectrum.heterogeneity(10))
         assert rows["N_10"][k] == pytest.approx(metrics.accumulated_noise(graph, 10))
         assert rows["predicted rounds"][k].low <= rows["predicted rounds"][k].mean
-    model = models.logistic_regression(setup.INPUTS)
-    assert sum(p.numel() for p in model.parameters()) == setup.N_PARAMETERS
+    assert setup.n_parameters(clients.dataset) == 650
 
 
 def test_warnings_are_shown_once(clients, graphs):
@@ -125,16 +219,18 @@ def test_a_graph_that_there_is_not_leaves_the_other(clients):
     graphs, reasons = setup.graphs_of(calls, few)
     assert list(graphs) == ["B: D-Cliques"]
     assert "odd" in reasons["A: random regular"] or "even" in reasons["A: random regular"]
-    assert len(compared.numbers(graphs, few, predicted_of(graphs, few)).columns) == 2
-    assert pictures.spectra(graphs, few).png
+    assert len(compared.numbers(graphs, calls, few, predicted_of(graphs, few)).columns) == 2
+    assert len(pictures.spectra(graphs, few)) == 1
 
 
 def test_pictures_have_descriptions(clients, graphs):
-    histories = {name: TRAINING.history(graph, clients) for name, graph in graphs.items()}
+    histories = {
+        name: TRAINING.history(graph, CALLS[name].method, clients) for name, graph in graphs.items()
+    }
     mean = histories["A: random regular"].last("accuracy").mean()
     shown = {
-        "A: random regular has 30 edges": pictures.drawings(graphs, clients),
-        "eigenvalues, weighted by energy: A: random regular 0.": pictures.spectra(graphs, clients),
+        "A: random regular has 30 edges": pictures.drawings(graphs, clients)[0],
+        "eigenvalues, weighted by energy: 0.": pictures.spectra(graphs, clients)[1],
         f"after the last one: A: random regular {mean:.3f}": pictures.curves(histories),
     }
     for text, picture in shown.items():
@@ -146,8 +242,8 @@ def test_pictures_have_descriptions(clients, graphs):
 def test_equal_data_have_no_energy():
     nodes = data.from_arrays(np.zeros((40, 4)), np.tile([0, 1], 20))
     equal = data.iid(nodes, 4, seed=0)
-    shown = pictures.spectra({"A": topologies.fully_connected(4)}, equal)
-    assert "A 0.00" in shown.text
+    (shown,) = pictures.spectra({"A": topologies.fully_connected(4)}, equal)
+    assert "weighted by energy: 0.00" in shown.text
 
 
 def test_the_notebook_wires_them():
@@ -156,7 +252,7 @@ def test_the_notebook_wires_them():
 
     _, found = app.run()
     assert list(found["graphs"]) == ["A: exponential", "B: D-Cliques"]
-    assert found["program"] == code.code_of(setup.Nodes(), found["calls"], setup.Training())
+    assert found["program"] == code.code_of(setup.Nodes(), found["chosen"], setup.Training())
     assert (found["clients"].label_counts == setup.Nodes().clients().label_counts).all()
 
 
@@ -165,6 +261,7 @@ def test_the_notebook_says_why_there_is_no_graph():
     from topofl.explore.app import app
 
     odd = {"n_of": SimpleNamespace(value=15), "seed_of": SimpleNamespace(value=0)}
+    odd |= {"known": {}, "source_of": SimpleNamespace(value=datasets.DIGITS)}
     odd["partition_of"] = SimpleNamespace(value=choices.PARTITIONS[-1])
     odd["a_values"] = SimpleNamespace(value={"k": 5}, values=lambda: [])
     chosen = {"a_of": SimpleNamespace(value=REGULAR), "b_of": SimpleNamespace(value=D_CLIQUES)}

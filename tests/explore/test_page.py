@@ -13,6 +13,7 @@ import matplotlib as mpl
 import pytest
 
 from tests import browser
+from tests.explore.images import FOLDER, write_images
 
 pytestmark = [
     pytest.mark.skipif(
@@ -43,11 +44,15 @@ ELEMENTS = """
 TEXT = "document.body.innerText"
 IMAGES = "Array.from(document.images).filter((one) => one.naturalWidth).map((one) => one.alt)"
 CLICK = f"{ELEMENTS}.find((one) => one.tagName === 'BUTTON' && /Train/.test(one.innerText)).click()"
-CHOOSE_RING = f"""
+
+
+def choosing(old, new):
+    """Return a script that chooses `new` in the list in which `old` is chosen."""
+    return f"""
 (() => {{
-  const list = {ELEMENTS}.find((one) => one.tagName === "SELECT" && one.value === "exponential");
-  const ring = Array.from(list.options).find((one) => one.text === "ring");
-  Object.getOwnPropertyDescriptor(HTMLSelectElement.prototype, "value").set.call(list, ring.value);
+  const list = {ELEMENTS}.find((one) => one.tagName === "SELECT" && one.value === "{old}");
+  const other = Array.from(list.options).find((one) => one.text === "{new}");
+  Object.getOwnPropertyDescriptor(HTMLSelectElement.prototype, "value").set.call(list, other.value);
   list.dispatchEvent(new Event("change", {{ bubbles: true }}));
 }})()
 """
@@ -65,7 +70,16 @@ def wait_for(tab, script):
 @pytest.fixture
 def process(tmp_path):
     """Start the server in a process that is ended with the test."""
-    words = [sys.executable, "-m", "topofl", "explore", "--no-browser"]
+    words = [
+        sys.executable,
+        "-m",
+        "topofl",
+        "explore",
+        "--no-browser",
+        "--data",
+        str(tmp_path / "own"),
+    ]
+    write_images(tmp_path / "own" / FOLDER, per_class=20)
     (tmp_path / "work").mkdir()
     own = {f"XDG_{kind}_HOME": str(tmp_path / "home") for kind in ("CACHE", "CONFIG", "STATE")}
     environment = os.environ | own | {"MPLCONFIGDIR": mpl.get_cachedir()}  # its fonts are known
@@ -98,16 +112,22 @@ def test_the_page(process, tmp_path):
         assert "/auth/login" in answer.url
     with browser.opened(tmp_path / "profile") as tab:
         tab.visit(server + key)
-        wait_for(tab, f"{IMAGES}.length === 2 && {TEXT}.includes('The same in Python')")
+        wait_for(tab, f"{IMAGES}.length === 4 && {TEXT}.includes('The same in Python')")
         assert "predicted rounds, relative to the complete graph" in tab.run(TEXT)
         assert "A: exponential" in tab.run(TEXT)
-        tab.run(CHOOSE_RING)
+        tab.run(choosing("exponential", "ring"))
         wait_for(tab, f"{IMAGES}.filter((one) => one.includes('A: ring')).length === 2")
         wait_for(tab, f"{TEXT}.includes('topologies.ring(30)')")
         assert "A: exponential" not in tab.run(TEXT)
+        tab.run(choosing("handwritten digits", "CIFAR-10, 16 x 16 pixels"))
+        wait_for(tab, f"{TEXT}.includes('200 training examples and 10 test examples.')")
+        tab.run(choosing("D-Cliques", "random receivers, changing"))
+        wait_for(tab, f"{TEXT}.includes('topologies.random_out(30, ')")
+        wait_for(tab, f"{IMAGES}.filter((one) => one.includes('B: random receivers')).length === 2")
+        assert "rounds are predicted for doubly stochastic weights" in tab.run(TEXT)
         tab.run(CLICK)
         curves = wait_for(tab, f"{IMAGES}.find((one) => one.startsWith('Accuracy'))")
-        assert re.search(r"A: ring 0\.\d{3}; B: D-Cliques 0\.\d{3}\.$", curves)
+        assert re.search(r"A: ring 0\.\d{3}; B: random receivers, changing 0\.\d{3}\.$", curves)
         asked = [event["request"]["url"] for event in tab.named("Network.requestWillBeSent")]
         assert [url for url in asked if not url.startswith((server, "data:", "blob:"))] == []
         assert tab.named("Runtime.exceptionThrown") == []

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import topofl
+from topofl._support.datasets import dataset_folders, dataset_places
 from topofl._support.text import printable
 from topofl.cli.as_json import print_rows
 from topofl.cli.failure import CommandFailed
@@ -130,18 +131,13 @@ def _devices(options: argparse.Namespace) -> Iterator[Finding]:
 
 def _datasets(options: argparse.Namespace) -> Iterator[Finding]:
     """Yield the datasets whose files are found, in the folder given or in the usual ones."""
-    given = options.data or os.environ.get("TOPOFL_DATA")
-    option = "--data" if options.data else "TOPOFL_DATA"
-    if given and not Path(given).is_dir():
-        yield Finding("datasets", WRONG, f"{option} must be a folder, got {given}")
+    try:
+        places = dataset_places(options.data)
+    except ValueError as error:
+        yield Finding("datasets", WRONG, str(error))
         return
-    places = [Path(given)] if given else [Path("data"), Path("..", "shared", "data")]
-    setting = import_module("topofl.paper_figures.kit.setting")
     found = [
-        f"{name} in {setting.Setting('paper', (0,), place).root_of(name)}"
-        for place in places
-        if place.is_dir()
-        for name in setting.available(place)
+        f"{name} in {folder}" for place in places for name, folder in dataset_folders(place).items()
     ]
     nothing = f"none in {' or '.join(map(str, places))}; the embedded digits need no files"
     yield Finding("datasets", OK if found else NOTE, ", ".join(found) or nothing)

@@ -14,4 +14,4 @@ def explore(options: argparse.Namespace) -> None:
     """Serve the explorer until Ctrl-C."""
     if not 0 <= options.port <= LAST:
         raise ValueError(f"`--port` must be between 0 and {LAST}, got {options.port}")
-    serve(options.port, browser=not options.no_browser)
+    serve(options.port, browser=not options.no_browser, folder=options.data)

@@ -26,7 +26,9 @@ on embedded data, compared with numpy. If something is wrong, the exit code is 1
 _ABOUT_EXPLORE = """
 
 The page shows both graphs, label energy in their spectra, costs and predicted rounds, trains on
-both, and has the Python code that does the same. It is served on 127.0.0.1 only, until Ctrl-C."""
+both, and has the Python code that does the same. It offers the embedded digits and the datasets in
+--data, or in $TOPOFL_DATA, or in data/ and ../shared/data; nothing is downloaded. It is served on
+127.0.0.1 only, until Ctrl-C."""
 
 
 def add_new(verbs: Any) -> None:
@@ -90,10 +92,17 @@ def add_explore(verbs: Any) -> None:
     """Add the command ``topofl explore``."""
     examples = """
         topofl explore
+        topofl explore --data path/to/data
         topofl explore --port 8700 --no-browser
     """
     text = "compare two topologies in a browser, with widgets (extra: explore)"
     verb = add_verb(verbs, "explore", "topofl.cli.explore:explore", text, examples, _ABOUT_EXPLORE)
+    verb.add_argument(
+        "--data",
+        type=path_argument,
+        metavar="DIR",
+        help="folder that contains datasets, directly or in subfolders",
+    )
     help_port = "port on 127.0.0.1 (default: a free one)"
     verb.add_argument("--port", type=int, default=0, metavar="P", help=help_port)
     help_browser = "only print the address; do not open a browser"

@@ -13,8 +13,6 @@ def study(options: argparse.Namespace) -> None:
             "CONFIG.toml must be given, or scenarios of our study, or 'all' for the whole study, "
             "which trains thousands of models; --dry-run shows how many"
         )
-    if options.html is not None and options.html.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"`--html` must be a file that ends in .html, got {options.html}")
     if options.scenarios == ["all"]:
         options.scenarios = []
     # Imported here, since it depends on all of topofl and loads torch-geometric.

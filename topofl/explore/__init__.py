@@ -1,6 +1,6 @@
 """``topofl explore``: two topologies on the same data, side by side, in a browser.
 
-``choices`` lists what can be chosen, ``setup`` builds it, ``compared`` computes what is shown,
-``pictures`` draws it and ``code`` is the Python that does the same. None of them needs marimo:
-``app`` has the widgets, and ``serve`` starts it.
+``datasets`` and ``choices`` list what can be chosen, ``setup`` builds it, ``compared`` computes
+what is shown, ``pictures`` draws it and ``code`` is the Python that does the same. None of them
+needs marimo: ``app`` has the widgets, and ``serve`` starts it.
 """

@@ -7,9 +7,11 @@ app = marimo.App(width="medium", app_title="topofl explore")
 
 @app.cell
 def _():
+    import html
+
     import marimo as mo
 
-    from topofl.explore import choices, code, compared, pictures, setup
+    from topofl.explore import choices, code, compared, datasets, pictures, setup
 
     def widget(parameter):
         """Return a slider for numbers, and a list for texts."""
@@ -27,13 +29,31 @@ def _():
         """Return the widgets of the parameters of a choice."""
         return mo.ui.dictionary({one.name: widget(one) for one in choice.parameters})
 
-    def shown(picture):
-        """Return a picture with its description."""
-        return mo.image(
-            picture.png, alt=picture.text, width=picture.width, style={"max-width": "100%"}
-        )
+    def shown(*pictures):
+        """Return pictures with their descriptions, side by side where there is room."""
+        images = [
+            mo.image(one.png, alt=one.text, width=one.width, style={"max-width": "100%"})
+            for one in pictures
+        ]
+        return mo.hstack(images, justify="start", wrap=True)
 
-    return choices, code, compared, mo, pictures, setup, shown, widget, widgets
+    def said(text, kind):
+        """Return a text in a box, in which it is wrapped."""
+        return mo.callout(mo.Html(f"<div>{html.escape(text)}</div>"), kind=kind)
+
+    return (
+        choices,
+        code,
+        compared,
+        datasets,
+        mo,
+        pictures,
+        said,
+        setup,
+        shown,
+        widget,
+        widgets,
+    )
 
 
 @app.cell
@@ -48,15 +68,17 @@ def _(mo):
 
 
 @app.cell
-def _(choices, mo, widget):
+def _(choices, datasets, mo, widget):
+    known = datasets.sources()
+    source_of = mo.ui.dropdown(known, value=next(iter(known)), label="dataset")
     n_of = widget(choices.Parameter("n", "nodes", choices.NODES, 30))
     seed_of = widget(choices.Parameter("seed", "seed", choices.SEEDS, 0))
     partition_of = mo.ui.dropdown(
         choices.titled(choices.PARTITIONS),
         value=choices.PARTITIONS[0].title,
-        label="handwritten digits, divided by",
+        label="divided by",
     )
-    return n_of, partition_of, seed_of
+    return known, n_of, partition_of, seed_of, source_of
 
 
 @app.cell
@@ -66,15 +88,29 @@ def _(partition_of, widgets):
 
 
 @app.cell
-def _(mo, n_of, partition_of, partition_values, seed_of):
+def _(known, mo, n_of, partition_of, partition_values, seed_of, source_of):
+    _others = mo.md("`topofl explore --data DIR` also offers the datasets in a folder.")
     mo.vstack(
         [
             mo.md("## Data"),
+            mo.hstack([source_of, *([_others] if len(known) == 1 else [])], justify="start"),
             mo.hstack([partition_of, *partition_values.values()], justify="start", wrap=True),
             mo.hstack([n_of, seed_of], justify="start", wrap=True),
         ]
     )
     return
+
+
+@app.cell
+def _(mo, n_of, partition_of, partition_values, said, seed_of, setup, source_of):
+    nodes = setup.Nodes(
+        n_of.value, partition_of.value, partition_values.value, seed_of.value, source_of.value
+    )
+    with mo.status.spinner("Reading the data"):
+        clients, _reason = setup.clients_of(nodes)
+    mo.stop(clients is None, said(_reason, "danger"))
+    mo.md(nodes.source.note)
+    return clients, nodes
 
 
 @app.cell
@@ -104,7 +140,9 @@ def _(a_of, a_values, b_of, b_values, mo):
             mo.md("## Topologies"),
             mo.hstack(
                 [mo.vstack([a_of, *a_values.values()]), mo.vstack([b_of, *b_values.values()])],
-                widths="equal",
+                justify="start",
+                wrap=True,
+                gap=3,
             ),
         ]
     )
@@ -112,50 +150,38 @@ def _(a_of, a_values, b_of, b_values, mo):
 
 
 @app.cell
-def _(n_of, partition_of, partition_values, seed_of, setup):
-    nodes = setup.Nodes(n_of.value, partition_of.value, partition_values.value, seed_of.value)
-    clients = nodes.clients()
-    return clients, nodes
-
-
-@app.cell
-def _(a_of, a_values, b_of, b_values, clients, mo, nodes, setup):
-    chosen = {"A": (a_of.value, a_values.value), "B": (b_of.value, b_values.value)}
-    calls = setup.candidates(chosen, nodes.n, nodes.seed)
-    with mo.status.spinner("Building the graphs"):
-        graphs, reasons = setup.graphs_of(calls, clients)
-    mo.vstack(
-        [
-            mo.callout(mo.plain_text(f"{name}: {reason}"), kind="danger")
-            for name, reason in reasons.items()
-        ]
+def _(a_of, a_values, b_of, b_values, clients, mo, nodes, said, setup):
+    chosen = setup.candidates(
+        {"A": (a_of.value, a_values.value), "B": (b_of.value, b_values.value)}, nodes.n, nodes.seed
     )
-    return calls, graphs
+    with mo.status.spinner("Building the graphs"):
+        graphs, reasons = setup.graphs_of(chosen, clients)
+    mo.vstack([said(f"{name}: {reason}", "danger") for name, reason in reasons.items()])
+    return chosen, graphs
 
 
 @app.cell
 def _(clients, graphs, mo, pictures, shown):
     mo.stop(not graphs)
-    mo.vstack([mo.md("## The graphs"), shown(pictures.drawings(graphs, clients))])
+    mo.vstack([mo.md("## The graphs"), shown(*pictures.drawings(graphs, clients))])
     return
 
 
 @app.cell
-def _(clients, compared, graphs, mo, training):
+def _(chosen, clients, compared, graphs, mo, said, training):
     mo.stop(not graphs)
     predicted = compared.predictions(graphs, clients, training)
     mo.vstack(
         [
             mo.md("## Before training"),
-            mo.Html(compared.numbers(graphs, clients, predicted)._repr_html_()),
+            mo.Html(compared.numbers(graphs, chosen, clients, predicted)._repr_html_()),
             mo.md(
-                "For all rows but the spectral gap, less is better. Predicted rounds have an "
-                "interval, and are fitted to D-SGD with logistic regression."
+                "For all numbers but the spectral gap, less is better. Predicted rounds have an "
+                "interval, and are fitted to D-SGD with logistic regression; push-sum is the same "
+                "where weights are doubly stochastic. Numbers of graphs that change are means over "
+                "rounds."
             ),
-            *(
-                mo.callout(mo.plain_text(text), kind="warn")
-                for text in compared.warnings_of(predicted)
-            ),
+            *(said(text, "warn") for text in compared.warnings_of(predicted)),
         ]
     )
     return
@@ -171,7 +197,7 @@ def _(clients, graphs, mo, pictures, shown):
 
     Energy near 0 is averaged away by one exchange; energy near 1 or -1 stays for many rounds.
     """),
-            shown(pictures.spectra(graphs, clients)),
+            shown(*pictures.spectra(graphs, clients)),
         ]
     )
     return
@@ -186,6 +212,7 @@ def _(choices, mo, widget):
     mo.vstack(
         [
             mo.md("## Training"),
+            mo.md("Logistic regression, by the methods in the table."),
             mo.hstack([rounds_of, lr_of, batch_of, train], justify="start", wrap=True),
         ]
     )
@@ -199,18 +226,18 @@ def _(batch_of, lr_of, rounds_of, seed_of, setup):
 
 
 @app.cell
-def _(clients, graphs, mo, pictures, shown, train, training):
+def _(chosen, clients, graphs, mo, pictures, shown, train, training):
     mo.stop(not graphs or not train.value, mo.md("Not trained yet with these settings."))
     histories = {}
     for _name, _graph in mo.status.progress_bar(graphs.items(), title="Training"):
-        histories[_name] = training.history(_graph, clients)
+        histories[_name] = training.history(_graph, chosen[_name].method, clients)
     shown(pictures.curves(histories))
     return
 
 
 @app.cell
-def _(calls, code, mo, nodes, training):
-    program = code.code_of(nodes, calls, training)
+def _(chosen, code, mo, nodes, training):
+    program = code.code_of(nodes, chosen, training)
     mo.vstack(
         [
             mo.md(f"## The same in Python\n\n```python\n{program}```"),

@@ -2,20 +2,24 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from topofl import data, topologies
+from topofl import algorithms, data, topologies
+from topofl.algorithms import Algorithm
 
 __all__ = [
     "BATCHES",
+    "DSGD",
     "NODES",
     "PARTITIONS",
     "RATES",
     "ROUNDS",
     "SEEDS",
+    "SGP",
     "TOPOLOGIES",
     "Choice",
+    "Method",
     "Parameter",
     "titled",
 ]
@@ -54,6 +58,49 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class Method:
+    """A method with one minibatch per node and round.
+
+    Parameters
+    ----------
+    title
+        What the table of numbers calls it.
+    function
+        From the learning rate and the size of minibatches to the algorithm.
+    template
+        The Python expression that makes it, with ``{lr}`` and ``{batch_size}``.
+    """
+
+    title: str
+    function: Callable[[float, int], Algorithm]
+    template: str
+
+
+def _dsgd(lr: float, batch_size: int) -> Algorithm:
+    return algorithms.dsgd(lr=lr, batch_size=batch_size)
+
+
+def _sgp(lr: float, batch_size: int) -> Algorithm:
+    local = algorithms.sgd(lr=lr, batch_size=batch_size)
+    return algorithms.chain("sgp", local=local, exchange=algorithms.push_sum())
+
+
+DSGD = Method("D-SGD", _dsgd, "algorithms.dsgd(lr={lr!r}, batch_size={batch_size})")
+
+SGP = Method(
+    "SGP (push-sum)",
+    _sgp,
+    """\
+algorithms.chain(
+        "sgp",
+        local=algorithms.sgd(lr={lr!r}, batch_size={batch_size}),
+        exchange=algorithms.push_sum(),
+    )""",
+)
+"""For directed graphs. Where weights are doubly stochastic, its models are those of D-SGD."""
+
+
+@dataclass(frozen=True)
 class Choice:
     """A function that makes a partition or a graph, and the parameters that can be set.
 
@@ -67,18 +114,24 @@ class Choice:
         Those with a widget.
     of_clients
         Whether the nodes' data are its first argument, in place of their number.
+    fixed
+        Keyword arguments without a widget.
+    method
+        How nodes train on such a graph.
     """
 
     title: str
     function: Callable[..., Any]
     parameters: tuple[Parameter, ...] = ()
     of_clients: bool = False
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    method: Method = DSGD
 
     def options(self, values: Mapping[str, Any], seed: int) -> dict[str, Any]:
-        """Return the keyword arguments: `values` or defaults, and a seed if there is one."""
+        """Return the keyword arguments: fixed ones, `values` or defaults, and a seed."""
         own = {one.name: values.get(one.name, one.default) for one in self.parameters}
         is_random = "seed" in inspect.signature(self.function).parameters
-        return own | ({"seed": seed} if is_random else {})
+        return dict(self.fixed) | own | ({"seed": seed} if is_random else {})
 
 
 PARTITIONS = (
@@ -147,8 +200,30 @@ TOPOLOGIES = (
     ),
     Choice("star", topologies.star),
     Choice("complete", topologies.fully_connected),
+    Choice(
+        "directed ring",
+        topologies.circulant,
+        fixed={"offsets": (1,), "directed": True},
+        method=SGP,
+    ),
+    Choice("directed exponential", topologies.exponential, fixed={"directed": True}, method=SGP),
+    Choice(
+        "directed, designed for the labels",
+        topologies.designed_directed,
+        (Parameter("degree", "most neighbors each way", _DEGREES, 4),),
+        of_clients=True,
+        method=SGP,
+    ),
+    Choice("one-peer exponential, changing", topologies.one_peer_exponential, method=SGP),
+    Choice(
+        "random receivers, changing",
+        topologies.random_out,
+        (Parameter("k", "receivers per node", tuple(range(1, 10)), 3),),
+        method=SGP,
+    ),
+    Choice("random pairs, changing", topologies.random_matching),
 )
-"""Undirected graphs that do not change, whose weights are therefore doubly stochastic."""
+"""Undirected graphs; directed ones, with push-sum; and graphs that change from round to round."""
 
 
 def titled(choices: tuple[Choice, ...]) -> dict[str, Choice]:

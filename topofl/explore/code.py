@@ -2,40 +2,46 @@
 
 from collections.abc import Mapping
 
-from topofl.advice.calls import Call
 from topofl.explore.compared import HOPS, MEASURES
-from topofl.explore.setup import INPUTS, N_PARAMETERS, Nodes, Training
+from topofl.explore.setup import Candidate, Nodes, Training, n_parameters
 
 __all__ = ["code_of"]
 
 TEMPLATE = """\
-import topofl
+{imports}import topofl
 from topofl import advice, algorithms, data, metrics, models, topologies
 
-clients = {clients}
+{clients}
 graphs = {{
 {graphs}
+}}
+methods = {{
+{methods}
 }}
 
 measures = [
 {measures}
 ]
-table = metrics.compare(
-    graphs, label_counts=clients, n_parameters={n_parameters}, about=[], metrics=measures
-)
+table = metrics.compare(graphs, n_parameters={n_parameters}, about=[], metrics=measures)
 print(table)
 for name, graph in graphs.items():
-    predicted = advice.predict_rounds(
-        graph, clients, lr={lr!r}, batch_size={batch_size}, hops={hops}
-    )
-    print(name, predicted)
-    graph.plot(label_counts=clients)
-    metrics.heterogeneity_spectrum(graph, clients).plot()
+    graph.at(0).plot(label_counts=clients)
+    try:
+        predicted = advice.predict_rounds(
+            graph, clients, lr={lr!r}, batch_size={batch_size}, hops={hops}
+        )
+        print(name, predicted)
+    except topofl.TopologyError as error:
+        print(f"{{name}} n/a: {{error}}")
+    try:
+        metrics.heterogeneity_spectrum(graph, clients).plot()
+    except (topofl.TopologyError, TypeError) as error:  # TypeError: the graph changes
+        print(f"{{name}} n/a: {{error}}")
 
 histories = {{
     name: topofl.run(
-        algorithms.dsgd(lr={lr!r}, batch_size={batch_size}),
-        model=models.logistic_regression({inputs}),
+        methods[name],
+        model=models.logistic_regression({inputs}, {classes}),
         clients=clients,
         topology=graph,
         rounds={rounds},
@@ -49,21 +55,30 @@ figure.savefig("accuracy.png")
 """
 
 
-def code_of(nodes: Nodes, calls: Mapping[str, Call], training: Training) -> str:
+def code_of(nodes: Nodes, chosen: Mapping[str, Candidate], training: Training) -> str:
     """Return a program that builds, measures and trains the candidates."""
+    dataset, rate = nodes.source.dataset, {"lr": training.lr, "batch_size": training.batch_size}
+    clients = nodes.code
     return TEMPLATE.format(
-        clients=nodes.code,
-        graphs="\n".join(f"    {_quoted(name)}: {call.code}," for name, call in calls.items()),
+        imports="from dataclasses import replace\n\n" if "replace(" in clients else "",
+        clients=clients,
+        graphs=_items({name: one.call.code for name, one in chosen.items()}),
+        methods=_items({name: one.method.template.format(**rate) for name, one in chosen.items()}),
         measures="\n".join(f"    {_quoted(column)}," for column in MEASURES),
-        n_parameters=N_PARAMETERS,
+        n_parameters=n_parameters(dataset),
         hops=HOPS,
-        inputs=INPUTS,
+        inputs=dataset.inputs[0].numel(),
+        classes=dataset.n_classes,
         rounds=training.rounds,
-        lr=training.lr,
-        batch_size=training.batch_size,
         evaluation=training.evaluation,
         seed=training.seed,
+        **rate,
     )
+
+
+def _items(codes: Mapping[str, str]) -> str:
+    """Return the lines of a dictionary."""
+    return "\n".join(f"    {_quoted(name)}: {code}," for name, code in codes.items())
 
 
 def _quoted(text: str) -> str:

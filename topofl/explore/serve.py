@@ -8,6 +8,7 @@ import webbrowser
 from contextlib import suppress
 from pathlib import Path
 
+from topofl._support.datasets import dataset_places
 from topofl._support.optional import imported
 
 __all__ = ["HOST", "serve"]
@@ -18,7 +19,7 @@ GRACE = 2
 """Seconds that open pages are waited for when the server ends."""
 
 
-def serve(port: int = 0, *, browser: bool = True) -> None:
+def serve(port: int = 0, *, browser: bool = True, folder: Path | None = None) -> None:
     """Serve the explorer until Ctrl-C, which ends the process.
 
     The address is printed. It has a key that is drawn at random, so that neither other users of
@@ -30,14 +31,21 @@ def serve(port: int = 0, *, browser: bool = True) -> None:
         Port on 127.0.0.1; 0 for a free one.
     browser
         Whether to open the address in a browser.
+    folder
+        Where the page looks for datasets, as $TOPOFL_DATA of this process; None: as it is.
 
     Raises
     ------
+    ValueError
+        If it is not a folder.
     ModuleNotFoundError
         If marimo is not installed.
     OSError
         If the port is in use.
     """
+    dataset_places(folder)  # raises before anything is started
+    if folder is not None:
+        os.environ["TOPOFL_DATA"] = str(folder)  # a page of marimo has no arguments
     marimo, uvicorn = (
         imported(name, "explore", "`topofl explore`") for name in ("marimo", "uvicorn")
     )

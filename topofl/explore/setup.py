@@ -4,21 +4,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from topofl import algorithms, data, models
+from torch import nn
+
+from topofl import models
 from topofl.advice.calls import Call
-from topofl.data import Partition
+from topofl.data import Dataset, Partition
 from topofl.engine import run
-from topofl.explore.choices import PARTITIONS, Choice
+from topofl.explore.choices import PARTITIONS, Choice, Method
+from topofl.explore.datasets import DIGITS, Source
 from topofl.history import History
-from topofl.topology import Topology
+from topofl.topology import Topology, TopologySequence
 
-__all__ = ["INPUTS", "N_PARAMETERS", "Nodes", "Training", "candidates", "graphs_of"]
+__all__ = [
+    "Candidate",
+    "Graph",
+    "Nodes",
+    "Training",
+    "candidates",
+    "clients_of",
+    "graphs_of",
+    "model_of",
+    "n_parameters",
+]
 
-INPUTS = 64
-"""Pixels of a digit."""
-
-N_PARAMETERS = 10 * (INPUTS + 1)
-"""Numbers in a message: logistic regression of 10 classes."""
+Graph = Topology | TopologySequence
 
 EVALUATIONS = 20
 """About how many points a curve has."""
@@ -26,12 +35,13 @@ EVALUATIONS = 20
 
 @dataclass(frozen=True)
 class Nodes:
-    """The nodes and their data: the digits that come with scikit-learn, divided by `partition`."""
+    """The nodes and their data: those of `source`, divided by `partition`."""
 
     n: int = 30
     partition: Choice = PARTITIONS[0]
     values: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
+    source: Source = DIGITS
 
     @property
     def options(self) -> dict[str, Any]:
@@ -39,19 +49,34 @@ class Nodes:
         return {"n": self.n} | self.partition.options(self.values, self.seed)
 
     def clients(self) -> Partition:
-        """Return the partition."""
-        return self.partition.function(data.digits(), **self.options)
+        """Return the partition.
+
+        Raises
+        ------
+        ValueError, OSError
+            If the data cannot be read, or divided in this way.
+        """
+        return self.partition.function(self.source.dataset, **self.options)
 
     @property
     def code(self) -> str:
-        """The expression that makes the partition."""
+        """The statements that make ``dataset`` and ``clients``."""
         words = [f"{key}={value!r}" for key, value in self.options.items()]
-        return f"data.{self.partition.function.__name__}(data.digits(), {', '.join(words)})"
+        call = f"data.{self.partition.function.__name__}(dataset, {', '.join(words)})"
+        return f"{self.source.code}\nclients = {call}"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The call that makes a graph, and the method by which nodes train on it."""
+
+    call: Call
+    method: Method
 
 
 @dataclass(frozen=True)
 class Training:
-    """How both candidates are trained: D-SGD with logistic regression."""
+    """How candidates are trained, with logistic regression."""
 
     rounds: int = 60
     lr: float = 0.5
@@ -63,11 +88,11 @@ class Training:
         """Rounds between evaluations."""
         return max(1, self.rounds // EVALUATIONS)
 
-    def history(self, graph: Topology, clients: Partition) -> History:
+    def history(self, graph: Graph, method: Method, clients: Partition) -> History:
         """Return the history of one run."""
         return run(
-            algorithms.dsgd(lr=self.lr, batch_size=self.batch_size),
-            model=models.logistic_regression(INPUTS),
+            method.function(self.lr, self.batch_size),
+            model=model_of(clients.dataset),
             clients=clients,
             topology=graph,
             rounds=self.rounds,
@@ -77,10 +102,28 @@ class Training:
         )
 
 
+def model_of(dataset: Dataset) -> nn.Module:
+    """Return the model: logistic regression of the classes on all numbers of an example."""
+    return models.logistic_regression(dataset.inputs[0].numel(), dataset.n_classes)
+
+
+def n_parameters(dataset: Dataset) -> int:
+    """Return how many numbers the model has."""
+    return sum(parameter.numel() for parameter in model_of(dataset).parameters())
+
+
+def clients_of(nodes: Nodes) -> tuple[Partition | None, str]:
+    """Return the partition, or None and the reason why there is none."""
+    try:
+        return nodes.clients(), ""
+    except (ValueError, OSError) as error:  # such as damaged files, or too few examples
+        return None, str(error)
+
+
 def candidates(
     chosen: Mapping[str, tuple[Choice, Mapping[str, Any]]], n: int, seed: int
-) -> dict[str, Call]:
-    """Return the call of each candidate by its name: its letter and the title of its choice.
+) -> dict[str, Candidate]:
+    """Return the candidates by name: the letter and the title of its choice.
 
     Parameters
     ----------
@@ -90,24 +133,27 @@ def candidates(
         Number of nodes, and the seed of random graphs.
     """
     return {
-        f"{letter}: {choice.title}": Call(
-            choice.function,
-            () if choice.of_clients else (n,),
-            choice.options(values, seed),
-            of_clients=choice.of_clients,
+        f"{letter}: {choice.title}": Candidate(
+            Call(
+                choice.function,
+                () if choice.of_clients else (n,),
+                choice.options(values, seed),
+                of_clients=choice.of_clients,
+            ),
+            choice.method,
         )
         for letter, (choice, values) in chosen.items()
     }
 
 
 def graphs_of(
-    calls: Mapping[str, Call], clients: Partition
-) -> tuple[dict[str, Topology], dict[str, str]]:
+    chosen: Mapping[str, Candidate], clients: Partition
+) -> tuple[dict[str, Graph], dict[str, str]]:
     """Return the graphs by name, and the reasons for those that there are not."""
     graphs, reasons = {}, {}
-    for name, call in calls.items():
+    for name, candidate in chosen.items():
         try:
-            graphs[name] = call.build(clients)
+            graphs[name] = candidate.call.build(clients)
         except ValueError as error:  # such as a regular graph with an odd sum of degrees
             reasons[name] = str(error)
     return graphs, reasons

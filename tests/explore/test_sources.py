@@ -1,0 +1,93 @@
+"""The datasets that the explorer offers, and how many of their examples it uses."""
+
+import numpy as np
+import pytest
+
+from tests.explore.images import FOLDER, write_images
+from topofl.data import READERS
+from topofl.explore import choices, datasets, setup
+
+CIFAR = "CIFAR-10, 16 x 16 pixels"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """Return a folder with 40 training and 10 test images, and be in the folder above it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TOPOFL_DATA", raising=False)
+    write_images(tmp_path / "own" / FOLDER)
+    return tmp_path / "own"
+
+
+@pytest.fixture
+def few(monkeypatch):
+    monkeypatch.setattr(datasets, "TRAIN", 15)
+    monkeypatch.setattr(datasets, "TEST", 20)
+
+
+def test_digits_need_no_folder(tmp_path):
+    assert list(datasets.sources()) == ["handwritten digits"]
+    assert datasets.DIGITS.note == "1,497 training examples and 300 test examples."
+    assert list(datasets.sources(tmp_path / "own")) == ["handwritten digits", CIFAR]
+
+
+@pytest.mark.parametrize("way", ["variable", "usual place"])
+def test_datasets_are_found_where_doctor_finds_them(place, way, monkeypatch):
+    if way == "variable":
+        monkeypatch.setenv("TOPOFL_DATA", str(place))
+    else:
+        place.rename("data")
+    assert list(datasets.sources()) == ["handwritten digits", CIFAR]
+
+
+@pytest.mark.parametrize("name", datasets.READERS)
+def test_readers_take_their_options(name, tmp_path):
+    _, reader, options = datasets.READERS[name]
+    assert READERS[name] is reader
+    with pytest.raises(FileNotFoundError, match=r"`root` must"):
+        reader(tmp_path / "empty", **options)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_code_has_the_same_examples(place, large, request):
+    if large:
+        request.getfixturevalue("few")
+    source = datasets.sources(place)[CIFAR]
+    nodes = setup.Nodes(4, choices.titled(choices.PARTITIONS)["iid"], seed=1, source=source)
+    made = {}
+    imports = "from dataclasses import replace\nfrom topofl import data\n"
+    exec(imports + nodes.code, made)
+    dataset, clients = source.dataset, nodes.clients()
+    assert dataset.inputs.shape[1:] == (3, 16, 16)
+    assert len(dataset.train) == (14 if large else 40)
+    assert (made["dataset"].train == dataset.train).all()
+    assert (made["dataset"].test == dataset.test).all()
+    assert (made["clients"].label_counts == clients.label_counts).all()
+    assert setup.n_parameters(dataset) == 10 * (3 * 16 * 16 + 1)
+    assert ("replace" in nodes.code) == large
+
+
+def test_examples_are_spread_over_sorted_classes(place, few):
+    source = datasets.sources(place)[CIFAR]
+    counts = np.bincount(source.dataset.labels[source.dataset.train.copy()], minlength=10)
+    assert counts.min() >= 1
+    assert counts.max() <= 2
+    assert source.note == (
+        "14 training examples and 10 test examples, evenly spread over 40 and 10, so that "
+        "training takes seconds."
+    )
+
+
+def test_what_cannot_be_read_or_divided_has_a_reason(place):
+    source = datasets.sources(place)[CIFAR]
+    assert "41" in setup.clients_of(setup.Nodes(41, choices.PARTITIONS[-1], source=source))[1]
+    (place / FOLDER / "test_batch.bin").write_bytes(b"damaged")
+    damaged = datasets.sources(place)[CIFAR]
+    clients, reason = setup.clients_of(setup.Nodes(4, source=damaged))
+    assert clients is None
+    assert "test_batch.bin" in reason
+
+
+def test_mnist_is_thinned(mnist_root):
+    dataset = datasets.sources(mnist_root)["MNIST"].dataset
+    assert (len(dataset.train), len(dataset.test)) == (6000, 2000)
