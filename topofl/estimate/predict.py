@@ -1,5 +1,6 @@
 """Estimates of a run from a dry run of its first rounds, on tensors without memory."""
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -143,8 +144,20 @@ def estimate(
         remedy="" if free is None or fits_into(facts, free)(plan) else remedy(facts, free),
         **traffic.per_round(),
         drawn=traffic.drawn,
+        **_on_disk(setup, facts),
         **planned.seconds,
     )
+
+
+def _on_disk(setup: Setup, facts: MemoryFacts) -> dict[str, int]:
+    """Return the bytes of the file of the models and those free on its disk, if there is one."""
+    folder = setup.backend().scratch
+    if folder is None:
+        return {}
+    return {
+        "file": facts.n * facts.d * facts.itemsize,
+        "disk": shutil.disk_usage(folder).free,
+    }
 
 
 class _Planned(NamedTuple):

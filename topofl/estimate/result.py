@@ -87,6 +87,10 @@ class Estimate:
         Free memory on the device now; None if unknown.
     remedy
         Settings that would fit, if the run does not fit into memory.
+    file
+        Bytes of the file of the models with ``Compute(scratch=folder)``; otherwise 0.
+    disk
+        Free bytes on the disk of that folder; None without such a file.
     messages, bytes, messages_paper, bytes_paper
         Messages and bytes that all nodes send per round; the latter two as the D-Cliques paper
         counts them. As in :class:`topofl.History`.
@@ -148,6 +152,8 @@ class Estimate:
     seconds_per_evaluation: float | None = None
     history: int = 0
     drawn: tuple[int, int, int] | None = None
+    file: int = 0
+    disk: int | None = field(default=None, compare=False)
 
     @property
     def total(self) -> int:
@@ -161,7 +167,11 @@ class Estimate:
 
     @property
     def fits(self) -> bool:
-        """Whether enough memory is free; True if free memory is unknown."""
+        """Whether enough memory is free, or unknown, and the disk has space for the models."""
+        return self._fits_into_memory and (self.disk is None or self.file <= self.disk)
+
+    @property
+    def _fits_into_memory(self) -> bool:
         return self.free is None or self.added <= self.free
 
     def _memory(self) -> dict[str, int]:
@@ -198,6 +208,7 @@ class Estimate:
         blocks: list[Table | str] = [
             Table(("memory", "MiB"), tuple(sizes), title),
             self._free_text(),
+            *self._disk_text(),
             Table(("per round", "messages", "MiB"), sent),
         ]
         if self.drawn is not None:
@@ -214,7 +225,14 @@ class Estimate:
         if self.free is None:
             return f"adds {in_gib(self.added)}; free memory is unknown"
         text = f"adds {in_gib(self.added)} of {in_gib(self.free)} free"
-        return text if self.fits else f"{text}: DOES NOT FIT; {self.remedy}"
+        return text if self._fits_into_memory else f"{text}: DOES NOT FIT; {self.remedy}"
+
+    def _disk_text(self) -> list[str]:
+        if self.disk is None:
+            return []
+        text = f"the file of the models takes {in_gib(self.file)} of {in_gib(self.disk)} free"
+        fits = self.file <= self.disk
+        return [text if fits else f"{text}: DOES NOT FIT; use a folder on another disk"]
 
     def _drawn_text(self, rounds: int, fewest: int, most: int) -> str:
         if fewest == most:

@@ -2,10 +2,12 @@
 
 import errno
 import os
+import shutil
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from tests import problems
 from tests.engine.distributed.cases import plain
 from tests.engine.distributed.same_results import differences
 from tests.engine.memory.test_footprint import FACTS, LOOPED
-from topofl import attacks
+from topofl import algorithms, attacks, data, models, topologies
 from topofl.engine.memory import mapped
 from topofl.engine.memory.footprint import memory
 from topofl.engine.memory.mapped import MappedFiles, mapped_files
@@ -132,8 +134,29 @@ def test_attackers_are_refused(tmp_path):
         trained("dsgd", tmp_path, attackers=attacks.sign_flip(nodes=[1]))
 
 
-def test_models_on_a_disk_take_a_limited_part_of_memory():
+def test_estimates_count_the_file_and_the_space_on_its_disk(tmp_path, monkeypatch):
+    def estimated(scratch):
+        return topofl.estimate(
+            algorithms.dsgd(lr=0.1),
+            model=models.logistic_regression(64),
+            clients=data.iid(data.digits(), n=4, seed=0),
+            topology=topologies.ring(4),
+            compute=topofl.Compute(device="cpu", scratch=scratch),
+        )
 
+    need, without = estimated(tmp_path), estimated(None)
+    assert need.file == 4 * 650 * 4
+    assert (without.file, without.disk) == (0, None)
+    assert need.fits
+    assert "the file of the models takes 1 MiB of " in str(need)
+    assert "the file of the models" not in str(without)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=need.file - 1))
+    full = estimated(tmp_path)
+    assert not full.fits
+    assert "DOES NOT FIT; use a folder on another disk" in str(full)
+
+
+def test_models_on_a_disk_take_a_limited_part_of_memory():
     large = replace(FACTS, n=10**6, d=10**5)
     assert memory(large, LOOPED)["parameters"] == 4 * 10**11
     assert memory(replace(large, on_disk=True), LOOPED)["parameters"] == mapped.LARGEST
