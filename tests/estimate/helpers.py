@@ -1,17 +1,19 @@
 """Small estimates for tests."""
 
-import sys
+import importlib
 
 import topofl
 from tests import problems
 
-PREDICT = sys.modules["topofl.estimate.predict"]  # topofl.estimate itself is the function
+PREDICT = importlib.import_module(
+    "topofl.estimate.predict"
+)  # topofl.estimate itself is the function
 
 
-PROBE = sys.modules["topofl.estimate.probe"]
+PROBE = importlib.import_module("topofl.estimate.probe")
 
 
-TRAFFIC = sys.modules["topofl.estimate.traffic"]
+TRAFFIC = importlib.import_module("topofl.estimate.traffic")
 
 
 def need(algorithm, clients=None, graph=None, model=None, **options):

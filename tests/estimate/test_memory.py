@@ -212,6 +212,7 @@ def test_text():
         "returned": False,
         "beyond": -(2**20),
         "drawn": None,
+        "disk": None,
     }
     text = str(Estimate(**values | known | {"messages": 200, "bytes": 3 * 2**20, "free": 2**34}))
     assert text.splitlines() == [
