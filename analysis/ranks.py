@@ -4,7 +4,8 @@
 16) on a ring and on D-Cliques of 10. In turns and each in new processes, it takes one process with
 one thread, one process with as many threads as there are cores, and 2 and 3 ranks of one thread,
 started by torchrun with gloo on the loopback interface. It prints the median seconds of a round,
-the bytes that ranks sent, and the ratio of the predicted to the measured seconds.
+their ratio to those of one process with a thread per core in the same turn (median, least and most
+over turns), the bytes that ranks sent, and the ratio of the predicted to the measured seconds.
 
 ``metrics.round_time`` predicts seconds from latency and bandwidth of messages between two
 processes, measured beforehand, and from seconds per step: those of a node alone
@@ -224,6 +225,7 @@ def measure(preset: str, turns: int, cores: int) -> list[dict[str, Any]]:
                 "way": asdict(way),
                 "cores": cores,
                 "seconds": median(s for one in found for s in one["seconds"]),
+                "turns": [median(one["seconds"]) for one in found],
                 "bytes": found[0]["bytes"],
                 "loss": found[0]["loss"],
                 "step": step,
@@ -253,6 +255,19 @@ def ratios(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[fl
     return found if way.ranks > 1 else [found[0], "-"]
 
 
+def _over_threads(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the seconds over those of one process with a thread per core in the same turn.
+
+    They are the median over turns, and the least and the most.
+    """
+    threads = asdict(Way(1, row["cores"]))
+    other = next(one for one in rows if (one["case"], one["way"]) == (row["case"], threads))
+    if row is other:
+        return "1"
+    ratios = [own / one for own, one in zip(row["turns"], other["turns"], strict=True)]
+    return f"{median(ratios):.3g} ({min(ratios):.3g} to {max(ratios):.3g})"
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return the measured seconds of a round, and the ratios of predicted to measured seconds."""
     cells = [
@@ -260,13 +275,14 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
             row["case"]["topology"],
             str(Way(**row["way"])),
             row["seconds"],
+            _over_threads(row, rows),
             row["bytes"] / 2**20,
             *ratios(row, rows),
         )
         for row in rows
     ]
     steps = ("by steps of a node alone", "by steps of one rank")
-    columns = ("topology", "processes", "s per round", "MiB sent", *steps)
+    columns = ("topology", "processes", "s per round", "over threads", "MiB sent", *steps)
     return Table(columns, tuple(cells))
 
 

@@ -142,7 +142,7 @@ def numbers_of(family: str, n: int) -> Iterator[dict[str, Any]]:
         else:
             if name == "graph":
                 kept[name] = value
-            found = {"value": value if isinstance(value, int | float) else "made"}
+            found = {"value": _shown(value)}
         seconds = time.perf_counter() - began
         return {"family": family, "n": n, "name": name, "seconds": seconds, **found}
 
@@ -175,6 +175,13 @@ def numbers_of(family: str, n: int) -> Iterator[dict[str, Any]]:
         "seconds": 0.0,
         "value": f"{process_bytes('VmHWM') / 2**30:.2f} GiB",
     }
+
+
+def _shown(value: Any) -> float | str:
+    """Return a number, or what there is of other results."""
+    if isinstance(value, topofl.Topology):
+        return f"{value.n_edges:,} edges"
+    return value if isinstance(value, int | float) else "computed"
 
 
 def _in_a_process(task: str, arguments: Sequence[Any], limit: float | None) -> tuple[str, bool]:

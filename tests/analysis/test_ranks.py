@@ -65,14 +65,22 @@ def test_messages_between_two_processes_are_timed():
 
 def test_tables_have_ratios_where_there_are_predictions():
     row = {"case": asdict(CASES["smoke"][0]), "seconds": 0.03, "bytes": 2**21, "cores": 2}
-    row |= {"step": 0.01, "messages": (1e-9, 2e-9)}
+    row |= {"step": 0.01, "messages": (1e-9, 2e-9), "turns": [0.03, 0.02, 0.04]}
     rows = [
-        row | {"way": {"ranks": 1, "threads": 1}, "seconds": 0.12},
+        row | {"way": {"ranks": 1, "threads": 1}, "seconds": 0.12, "turns": [0.12, 0.06, 0.14]},
         row | {"way": {"ranks": 1, "threads": 2}},
         row | {"way": {"ranks": 2, "threads": 1}},
     ]
     found = table(json.loads(json.dumps(rows))).rows
-    assert found[0] == ("ring", "1 rank of 1 thread", 0.12, 2.0, pytest.approx(0.5), "-")
-    assert found[1] == ("ring", "1 rank of 2 threads", 0.03, 2.0, "-", "-")
+    assert found[0] == (
+        "ring",
+        "1 rank of 1 thread",
+        0.12,
+        "3.5 (3 to 4)",
+        2.0,
+        pytest.approx(0.5),
+        "-",
+    )
+    assert found[1] == ("ring", "1 rank of 2 threads", 0.03, "1", 2.0, "-", "-")
     ratios = (pytest.approx(1.0, rel=1e-3), pytest.approx(2.0, rel=1e-3))
-    assert found[2] == ("ring", "2 ranks of 1 thread", 0.03, 2.0, *ratios)
+    assert found[2] == ("ring", "2 ranks of 1 thread", 0.03, "1 (1 to 1)", 2.0, *ratios)
