@@ -126,7 +126,7 @@ def collect(
     groups, group_of = _groups(settings, full, in_order=found.named)
     labels = _short(full)
     named = [*_expanded(settings, full), *extra]
-    _check_averages(settings, group_of, named)
+    _check_averages(settings, groups, group_of, named)
     _check_distinct(found.entries, settings)
     notes = (*found.notes, *_confounded(settings, named))
     return Collected(
@@ -202,18 +202,31 @@ def sort_key(value: Any) -> tuple[Any, ...]:
     return 1, *(int(part[:20]) if k % 2 else part for k, part in enumerate(parts))
 
 
-def _check_averages(settings: Settings, group_of: np.ndarray, named: Sequence[str]) -> None:
+def _check_averages(
+    settings: Settings, groups: Sequence[Any], group_of: np.ndarray, named: Sequence[str]
+) -> None:
     """Raise unless groups differ within themselves in seeds and named settings only."""
     forgotten = settings.vary_within(group_of, named)
-    if forgotten:
-        listed = "; ".join(
-            f"{name}: {levels_text(settings.levels[name])}" for name in forgotten[:5]
-        )
-        more = f" and {len(forgotten) - 5} more" if len(forgotten) > 5 else ""
-        raise ValueError(
-            f"`by` must name every setting that varies, apart from seeds; runs of a group differ "
-            f"in {listed}{more}; add it to `by`, or to `over` to average over it"
-        )
+    if not forgotten:
+        return
+    levels = {name: list(settings.levels[name]) for name in forgotten}
+    if named == ["name"]:
+        codes = settings.codes[forgotten[0]]
+        k = next(k for k in range(len(groups)) if len(set(codes[group_of == k].tolist())) > 1)
+        inside = {name: dict.fromkeys(settings.codes[name][group_of == k]) for name in forgotten}
+        levels = {
+            name: [levels[name][code] for code in codes]
+            for name, codes in inside.items()
+            if len(codes) > 1
+        }
+        start = f"`runs[{groups[k][0]!r}]` must contain runs that differ in seeds only, they differ"
+        end = "give each setting a name of its own, or add it to `over` to average over it"
+    else:
+        start = "`by` must name every setting that varies, apart from seeds; runs of a group differ"
+        end = "add it to `by`, or to `over` to average over it"
+    listed = "; ".join(f"{name}: {levels_text(levels[name])}" for name in list(levels)[:5])
+    more = f" and {len(levels) - 5} more" if len(levels) > 5 else ""
+    raise ValueError(f"{start} in {listed}{more}; {end}")
 
 
 def _check_distinct(entries: Sequence[Entry], settings: Settings) -> None:
@@ -237,6 +250,9 @@ def _confounded(settings: Settings, named: Sequence[str]) -> list[str]:
 
     Arguments that only some functions have, with the same value in all their runs, do not count.
     """
+    if named == ["name"]:  # names stand for settings, usually one
+        differ = [name for name in settings.default() if name != "name"]
+        return [f"groups differ in {', '.join(differ)}"] if len(differ) > 1 else []
     others = []
     for name in settings.varying:
         values = [value for value in settings.levels[name] if value is not MISSING]

@@ -8,10 +8,13 @@ import numpy as np
 
 from topofl._support.check import did_you_mean, shown
 
-__all__ = ["MISSING", "Settings", "is_seed", "levels_text"]
+__all__ = ["MISSING", "POSITION", "Settings", "is_seed", "levels_text"]
 
 MISSING = "-"
 """Stands for a setting that a run does not have."""
+
+POSITION = "position"
+"""Stands for the seed of runs of a name whose seeds are not known."""
 
 INCIDENTAL = {
     *("compute.device", "compute.executor", "compute.chunk", "run.progress"),
@@ -168,7 +171,7 @@ def is_seed(name: str) -> bool:
     >>> is_seed("run.seed"), is_seed("data.split_seed"), is_seed("data.alpha")
     (True, True, False)
     """
-    return name.rpartition(".")[2] == "seed" or name.endswith("_seed")
+    return name.rpartition(".")[2] == "seed" or name.endswith("_seed") or name == POSITION
 
 
 def levels_text(values: Sequence[Any], limit: int = 4) -> str:
