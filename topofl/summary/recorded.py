@@ -6,16 +6,19 @@ from typing import Any
 
 from topofl.history import History
 from topofl.runs.records import flat_settings
-from topofl.summary.settings import is_seed
+from topofl.summary.settings import MEMBERS, is_seed
 
 __all__ = ["comparable", "settings_of"]
 
 _SEED = re.compile(r"(?:, *)?\b(\w*seed)=(\d+)")
 """A seed in the name of a topology or a partition, as in ``random_regular(n=10, k=4, seed=3)``."""
 
+MODEL, PARAMETERS = "model", "model.parameters"
+"""The structure of the model, and its number of parameters, which older histories have only."""
+
 _KNOWN = {
     **{"seed": "run.seed", "rounds": "run.rounds", "init": "run.init", "n": "data.n"},
-    **{"parameters": "model.parameters", "augment": "data.augment"},
+    **{"model": MODEL, "parameters": PARAMETERS, "augment": "data.augment"},
 }
 """Settings by the names that metadata give them."""
 
@@ -42,6 +45,9 @@ def settings_of(history: History) -> dict[str, Any]:
         text = str(meta.get(key))
         settings[f"{table}.name"] = _SEED.sub("", text)
         settings |= {f"{table}.{name}": int(seed) for name, seed in _SEED.findall(text)}
+    if isinstance(drawn := meta.get("partition"), Mapping):
+        known = {"data.seed": drawn.get("seed"), MEMBERS: drawn.get("members")}
+        settings |= {name: value for name, value in known.items() if value is not None}
     if "attackers" in meta:
         settings["attackers"] = str(meta["attackers"])
     if isinstance(task := meta.get("task"), Mapping):
@@ -52,7 +58,10 @@ def settings_of(history: History) -> dict[str, Any]:
 
 
 def comparable(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the settings of runs without those that follow from others.
+    """Return the settings of runs without those that follow from others or only some runs know.
+
+    Older histories do not say which model and which partition they had, and settings from files
+    say it in other ways.
 
     Examples
     --------
@@ -60,7 +69,11 @@ def comparable(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     >>> comparable(rows)
     [{'topology.name': 'ring', 'run.seed': 0}]
     """
-    left_out = {MIXING} if _follows(rows, MIXING) else set[str]()
+    left_out = {name for name in (MODEL, MEMBERS) if any(name not in row for row in rows)}
+    if MODEL not in left_out:
+        left_out.add(PARAMETERS)
+    if _follows(rows, MIXING):
+        left_out.add(MIXING)
     return [{name: x for name, x in row.items() if name not in left_out} for row in rows]
 
 

@@ -14,7 +14,7 @@ from topofl.history import History, saved_in
 from topofl.runs import Failure, RunStore, StoredRun, Sweep, curves_of
 from topofl.runs.records import flat_settings
 from topofl.summary.recorded import comparable, settings_of
-from topofl.summary.settings import POSITION
+from topofl.summary.settings import MEMBERS, POSITION
 
 __all__ = ["Entry", "Sources", "entries_of"]
 
@@ -225,21 +225,23 @@ def _lack_seeds(
     if copies:
         name, first, second = copies[0]
         raise ValueError(
-            f"`runs[{shown(name)}]` must contain runs that differ in a seed, its items {first} and "
-            f"{second} are the same run; leave copies out"
+            f"`runs[{shown(name)}]` must contain runs that differ in a setting or a seed, its "
+            f"items {first} and {second} do not; leave copies out"
         )
     return bool(unclear)
 
 
 def _copies(entries: Sequence[Entry], own: Sequence[Any]) -> Iterator[tuple[int, int]]:
-    """Yield the positions of two runs that are one: with equal seeds, settings and curves.
+    """Yield the positions of two runs with equal settings and seeds.
 
-    Runs of unknown seeds may agree by chance, and are copies only if they are the same object.
+    Older histories, which do not say which partition they had, are copies only if their curves are
+    equal, and those of unknown seeds, which may agree by chance, if they are the same object.
     """
     seen: dict[Any, int] = {}
     for k, (entry, one) in enumerate(zip(entries, own, strict=True)):
-        known = entry.settings.get("run.seed") is not None
-        first = seen.setdefault((_as_key(entry), repr(entry.curves)) if known else id(one), k)
+        says_all = isinstance(one, StoredRun) or MEMBERS in entry.settings
+        key = (_as_key(entry), "" if says_all else repr(entry.curves))
+        first = seen.setdefault(id(one) if entry.settings.get("run.seed") is None else key, k)
         if first != k:
             yield first, k
 
