@@ -57,7 +57,7 @@ def settings_of(history: History) -> dict[str, Any]:
     return settings | {name: meta[key] for key, name in _KNOWN.items() if key in meta}
 
 
-def comparable(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def comparable(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the settings of runs without those that follow from others or only some runs know.
 
     Older histories do not say which model and which partition they had, and settings from files
@@ -72,8 +72,10 @@ def comparable(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     left_out = {name for name in (MODEL, MEMBERS) if any(name not in row for row in rows)}
     if MODEL not in left_out:
         left_out.add(PARAMETERS)
-    if _follows(rows, MIXING):
+    if any(MIXING in row for row in rows) and _follows(rows, MIXING):
         left_out.add(MIXING)
+    if all(left_out.isdisjoint(row) for row in rows):
+        return list(rows)
     return [{name: x for name, x in row.items() if name not in left_out} for row in rows]
 
 
