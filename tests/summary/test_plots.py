@@ -393,6 +393,33 @@ def test_runs_without_a_finite_score_are_counted(draw):
     assert "not drawn" not in said(draw(runs[3:], "topology"))
 
 
+def test_runs_that_end_without_a_finite_score_do_not_cut_curves():
+    runs = runs_of(seeds=3)
+    mean = np.mean([run.curves["scores"]["accuracy"]["mean"] for run in runs[:2]], axis=0)
+    diverged = runs[2].curves["scores"]["accuracy"]["mean"]
+    for first in (20, 10):  # round 0 alone would be a dot
+        diverged[ROUNDS.index(first) :] = [None] * (len(ROUNDS) - ROUNDS.index(first))
+        figure = plot_bands(runs)
+        line = figure.axes[0].lines[0]
+        assert line.get_xdata().tolist() == ROUNDS
+        assert line.get_ydata() == pytest.approx(mean)
+        assert "(mean over 2 runs; band" in said(figure)
+        assert "(not drawn, since not finite: 1 of 3 runs of all runs)" in said(figure)
+
+
+def test_a_diverged_run_that_stopped_does_not_end_the_mean():
+    runs = runs_of(seeds=2)
+    stopped = stored(
+        {"run.seed": 9} | {k: v for k, v in runs[0].settings.items() if k != "run.seed"},
+        0.5,
+        rounds=[0, 10],
+    )
+    stopped.curves["scores"]["accuracy"]["mean"][-1] = None
+    figure = plot_bands([*runs, stopped])
+    assert figure.axes[0].lines[0].get_xdata().tolist() == ROUNDS
+    assert "until the first one ends" not in said(figure)
+
+
 def test_labels_are_spread_without_overlap():
     rng = np.random.default_rng(0)
     for _ in range(200):
