@@ -263,6 +263,15 @@ def test_the_front_has_what_nothing_dominates():
     assert front == pytest.approx(np.array([[40, 0.5], [120, 0.6], [360, 0.8]]))
 
 
+def test_costs_are_those_of_the_runs_that_count():
+    runs = [
+        stored({"run.seed": seed}, final, rounds=[0, 10], cost=cost)
+        for seed, (final, cost) in enumerate([(0.5, 1), (0.6, 1), (0.7, 100)])
+    ]
+    runs[2].curves["scores"]["accuracy"]["mean"][-1] = None
+    assert plot_pareto(runs).axes[0].lines[0].get_xydata() == pytest.approx(np.array([[10, 0.55]]))
+
+
 def test_costs_of_many_magnitudes_are_logarithmic():
     runs = [
         stored({"topology.name": name, "run.seed": 0}, 0.5, cost=cost)
@@ -409,11 +418,7 @@ def test_runs_that_end_without_a_finite_score_do_not_cut_curves():
 
 def test_a_diverged_run_that_stopped_does_not_end_the_mean():
     runs = runs_of(seeds=2)
-    stopped = stored(
-        {"run.seed": 9} | {k: v for k, v in runs[0].settings.items() if k != "run.seed"},
-        0.5,
-        rounds=[0, 10],
-    )
+    stopped = stored(runs[0].settings | {"run.seed": 9}, 0.5, rounds=[0, 10])
     stopped.curves["scores"]["accuracy"]["mean"][-1] = None
     figure = plot_bands([*runs, stopped])
     assert figure.axes[0].lines[0].get_xdata().tolist() == ROUNDS
