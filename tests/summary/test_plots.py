@@ -443,3 +443,12 @@ def test_labels_are_spread_without_overlap():
 def test_labels_with_room_stay_where_they_are():
     wanted = np.array([9.0, 1.0, 5.0])
     assert spread(wanted, np.ones(3), 0.0, 10.0).tolist() == wanted.tolist()
+
+
+def test_groups_without_any_finite_score_have_no_label():
+    runs = runs_of(topology=["ring", "star"], seeds=3)
+    for run in runs[:3]:
+        run.curves["scores"]["accuracy"]["mean"][1:] = [None] * (len(ROUNDS) - 1)
+    figure = plot_bands(runs, "topology")
+    assert [text.get_text() for text in figure.axes[0].texts] == ["star"]
+    assert "(not drawn, since not finite: 3 of 3 runs of ring)" in said(figure)
