@@ -139,6 +139,8 @@ def test_columns_are_those_of_all_formats(capsys, six):
     assert main([*how, "--markdown"]) == 0
     assert capsys.readouterr().out.startswith("| std | accuracy | topology |")
     assert "`--columns` must be one of 'topology', 'runs'" in fails(capsys, 2, *how[:-1], "stdd")
+    precise = fails(capsys, 2, *how[:-1], "accuracy std")
+    assert "`--columns` must be named as in the printed table, got 'accuracy std'" in precise
 
 
 def test_columns_of_single_runs(capsys, six):

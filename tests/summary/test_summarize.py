@@ -483,6 +483,28 @@ def test_columns_are_selected_for_all_formats(tmp_path):
     assert chosen.to_markdown().startswith(f"| {' | '.join(heads)} |")
     assert str(chosen).split()[:2] == ["minus", "ring"]
     assert chosen.notes == whole.notes
-    assert chosen.select("runs").to_pandas().columns.tolist() == ["runs"]
+    assert chosen.select("std").to_pandas().columns.tolist() == ["accuracy std"]
     with pytest.raises(ValueError, match=r"`columns` must be one of .* got 'worst'"):
         whole.select(["worst"])
+
+
+def test_columns_that_are_not_shown_cannot_be_selected():
+    runs = topofl.summarize(runs_of()).select(["runs", "std"])
+    assert runs.select(["std"]).table.columns == ("std",)
+    for table in (runs, runs.table):
+        with pytest.raises(ValueError, match="`columns` must be one of 'runs', 'std', got 'acc"):
+            table.select(["accuracy"])
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [("accuracy low", "accuracy"), ("accuracy std", "std"), ("worst node std", "worst node")],
+)
+def test_names_in_full_precision_are_refused_with_those_of_the_printed_table(name, printed):
+    summary = topofl.summarize(runs_of())
+    message = f"`columns` must be named as in the printed table, .* take '{printed}'$"
+    with pytest.raises(ValueError, match=message):
+        summary.select(["runs", name])
+    with pytest.raises(ValueError, match=message):
+        summary.select(name)
+    assert name in summary.select(printed).to_pandas().columns
