@@ -187,6 +187,26 @@ def test_bands_of_two_runs_are_ranges():
     assert said(plot_bands(runs[:1])) == "round (single runs)"
 
 
+def test_intervals_are_left_out_where_two_of_several_runs_have_values():
+    runs = runs_of(seeds=3)
+    runs[0].curves["scores"]["accuracy"]["mean"][0] = None
+    axes = plot_bands(runs, band="interval").axes[0]
+    positions = axes.collections[0].get_paths()[0].vertices[:, 0]
+    assert (positions.min(), positions.max()) == (10, 40)
+    assert axes.lines[0].get_xdata().tolist() == ROUNDS
+    spanned = plot_bands(runs, band="range").axes[0].collections[0].get_paths()[0].vertices[:, 0]
+    assert spanned.min() == 0
+
+
+def test_bars_of_two_finite_runs_are_drawn_on_request():
+    runs = runs_of(seeds=3)
+    finals = [run.curves["scores"]["accuracy"]["mean"][-1] for run in runs[1:]]
+    runs[0].curves["scores"]["accuracy"]["mean"][-1] = None
+    bar = plot_pareto(runs, band="interval").axes[0].collections[0].get_segments()[0][:, 1]
+    half = stats.t.ppf(0.975, 1) * stats.sem(finals)
+    assert bar == pytest.approx([np.mean(finals) - half, np.mean(finals) + half])
+
+
 def test_bars_and_sorted_clients_of_two_runs_are_ranges():
     runs = runs_of(seeds=2)
     finals = [run.curves["scores"]["accuracy"]["mean"][-1] for run in runs]

@@ -48,7 +48,8 @@ def plot_bands(
     Up to 8 groups share one axes, with labels at the ends of lines. More are drawn in panels, one
     per value of a setting or, if that leaves more than 8 groups in one, one panel per group with
     the others in gray. The label of the horizontal axis says what bands are, and which runs are
-    left out since they end without a finite score.
+    left out since they end without a finite score. An interval is left out where some runs of a
+    group have no value and fewer than 3 have one.
 
     Parameters
     ----------

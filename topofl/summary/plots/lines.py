@@ -31,6 +31,9 @@ BANDS = {
 }
 """Kinds of bands over runs, and what is said of them."""
 
+FEWEST = 3
+"""Fewest values for an interval where other runs have none; for 2, it is 12.7 standard errors."""
+
 
 def check_band(band: Any) -> None:
     """Raise ``ValueError`` for an unknown kind of bands; None is decided by :func:`band_of`."""
@@ -103,7 +106,8 @@ def line_of(x: np.ndarray, table: np.ndarray, band: str) -> Line:
     table
         (runs, k) curves.
     band
-        ``"interval"`` or ``"range"``, from the lowest to the highest run.
+        ``"interval"`` or ``"range"``, from the lowest to the highest run. An interval is left out
+        where some runs have no value and fewer than `FEWEST` have one.
     """
     known = ~np.isnan(table)
     n = known.sum(0)
@@ -116,6 +120,7 @@ def line_of(x: np.ndarray, table: np.ndarray, band: str) -> Line:
             squares = np.where(known, (table - mean) ** 2, 0).sum(0)
             half = np.array([t_quantile(CONFIDENCE, k) if k > 1 else np.nan for k in n.tolist()])
             half = half * np.sqrt(squares / (n - 1) / n)
+            half[n < min(FEWEST, len(table))] = np.nan
             low, high = mean - half, mean + half
     return Line(x, mean, np.where(n > 1, low, np.nan), np.where(n > 1, high, np.nan))
 

@@ -81,7 +81,7 @@ def plot_pareto(
     rows = [final[collected.group_of == k] for k in groups]
     numbers = [int(np.isfinite(row).sum()) for row in rows]
     band = band_of(band, numbers)
-    lines = [line_of(costs[[k]], row[:, None], band) for k, row in enumerate(rows)]
+    lines = [line_of(costs[[k]], row[np.isfinite(row), None], band) for k, row in enumerate(rows)]
     means, low, high = (
         np.concatenate(ends) for ends in zip(*((p.mean, p.low, p.high) for p in lines), strict=True)
     )
