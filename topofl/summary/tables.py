@@ -101,7 +101,8 @@ class Summary:
                 f"each of the {compared} comparisons has a {100 * CONFIDENCE:g} % interval of its "
                 "own, not corrected for their number"
             )
-        averaged = f", averaged over {', '.join(self.runs.averaged)}" if self.runs.averaged else ""
+        over = self.runs.averaged_text
+        averaged = f", averaged over {over}" if over else ""
         return (f"±: {100 * CONFIDENCE:g} % interval (Student's t){averaged}", *notes)
 
     @property
