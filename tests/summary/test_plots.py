@@ -146,18 +146,18 @@ def test_the_check_of_labels_can_fail():
 
 
 def test_bands_are_means_and_t_intervals():
-    runs = runs_of(topology=["ring", "star"], seeds=4)
+    runs = runs_of(topology=["ring", "star"], seeds=5)
     ax = plot_bands(runs, "topology").axes[0]
-    curves = np.array([run.curves["scores"]["accuracy"]["mean"] for run in runs]).reshape(2, 4, -1)
+    curves = np.array([run.curves["scores"]["accuracy"]["mean"] for run in runs]).reshape(2, 5, -1)
     drawn = [line for line in ax.lines if len(line.get_xdata()) == len(ROUNDS)]
     for line, band, own in zip(drawn, ax.collections, curves, strict=True):
         assert line.get_xdata().tolist() == ROUNDS
         np.testing.assert_allclose(line.get_ydata(), own.mean(0), atol=1e-12)
-        half = stats.t.ppf(0.975, 3) * stats.sem(own, axis=0)
+        half = stats.t.ppf(0.975, 4) * stats.sem(own, axis=0)
         corners = band.get_paths()[0].vertices
         for x, mean, h in zip(ROUNDS, own.mean(0), half, strict=True):
             heights = corners[np.isclose(corners[:, 0], x), 1]
-            assert heights.min() == pytest.approx(mean - h, abs=1e-9)
+            assert heights.min() == pytest.approx(max(0, mean - h), abs=1e-9)
             assert heights.max() == pytest.approx(mean + h, abs=1e-9)
 
 
@@ -173,7 +173,7 @@ def said(figure):
     return figure.axes[0].get_xlabel().replace("\n", " ")
 
 
-def test_bands_of_two_runs_are_ranges():
+def test_bands_of_few_runs_are_ranges():
     runs = runs_of(topology=["ring", "star"], seeds=3)[:-1]
     figure = plot_bands(runs, "topology")
     assert said(figure) == "round (mean over 2 to 3 runs; band: lowest to highest run)"
@@ -207,7 +207,7 @@ def test_bars_of_two_finite_runs_are_drawn_on_request():
     assert bar == pytest.approx([np.mean(finals) - half, np.mean(finals) + half])
 
 
-def test_bars_and_sorted_clients_of_two_runs_are_ranges():
+def test_bars_and_sorted_clients_of_few_runs_are_ranges():
     runs = runs_of(seeds=2)
     finals = [run.curves["scores"]["accuracy"]["mean"][-1] for run in runs]
     figure = plot_pareto(runs)
@@ -215,12 +215,37 @@ def test_bars_and_sorted_clients_of_two_runs_are_ranges():
     assert bar == pytest.approx([min(finals), max(finals)])
     assert "(mean over 2 runs; bar: lowest to highest run; filled: Pareto front)" in said(figure)
     assert "(mean over 2 runs; band: lowest to highest run)" in said(plot_clients(runs))
-    more = plot_pareto(runs_of(seeds=3))
-    assert "(mean over 3 runs; bar: 95 % interval of the mean" in said(more)
+    assert "lowest to highest" in said(plot_pareto(runs_of(seeds=4)))
+    more = plot_pareto(runs_of(seeds=5))
+    assert "(mean over 5 runs; bar: 95 % interval of the mean" in said(more)
     bars = more.axes[0].collections[0].get_segments()[0][:, 1]
-    finals = [run.curves["scores"]["accuracy"]["mean"][-1] for run in runs_of(seeds=3)]
-    half = stats.t.ppf(0.975, 2) * stats.sem(finals)
+    finals = [run.curves["scores"]["accuracy"]["mean"][-1] for run in runs_of(seeds=5)]
+    half = stats.t.ppf(0.975, 4) * stats.sem(finals)
     assert bars == pytest.approx([np.mean(finals) - half, np.mean(finals) + half])
+
+
+@pytest.mark.parametrize("draw", [plot_bands, plot_clients, plot_pareto])
+def test_intervals_of_accuracies_end_at_0_and_1(draw):
+    def ends(runs):
+        artist = draw(runs, band="interval").axes[0].collections[0]
+        path = artist.get_segments()[0] if draw is plot_pareto else artist.get_paths()[0].vertices
+        return path[:, 1].min(), path[:, 1].max()
+
+    finals = [0.6, 0.98]  # the interval of the mean, 0.79, is 2.4 wide on either side
+    low, high = ends([stored({"run.seed": k}, x) for k, x in enumerate(finals)])
+    assert (low >= 0, high) == (True, 1)
+    low, high = ends([stored({"run.seed": k}, x, low_is_good=True) for k, x in enumerate(finals)])
+    assert high > 1  # losses have no such end
+
+
+def test_bands_of_many_groups_are_lighter():
+    shades = [
+        {band.get_alpha() for band in plot_bands(runs_of(topology=LONG[:n])).axes[0].collections}
+        for n in (4, 5, 8)
+    ]
+    assert [len(own) for own in shades] == [1, 1, 1]
+    few, five, eight = (max(own) for own in shades)
+    assert few > five == eight
 
 
 def test_bands_can_span_all_runs():
@@ -469,6 +494,7 @@ def test_groups_without_any_finite_score_have_no_label():
     runs = runs_of(topology=["ring", "star"], seeds=3)
     for run in runs[:3]:
         run.curves["scores"]["accuracy"]["mean"][1:] = [None] * (len(ROUNDS) - 1)
-    figure = plot_bands(runs, "topology")
-    assert [text.get_text() for text in figure.axes[0].texts] == ["star"]
-    assert "(not drawn, since not finite: 3 of 3 runs of ring)" in said(figure)
+    for draw, band in itertools.product((plot_bands, plot_pareto), ("interval", "range")):
+        figure = draw(runs, "topology", band=band)
+        assert [text.get_text() for text in figure.axes[0].texts] == ["star"]
+        assert "(not drawn, since not finite: 3 of 3 runs of ring)" in said(figure)

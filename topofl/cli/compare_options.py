@@ -72,6 +72,12 @@ def _add_plot_options(verb: argparse.ArgumentParser) -> None:
         choices=("bands", "violins", "clients", "pareto", "heat_map"),
         help="with --group-by and --plot: what to draw (default: bands)",
     )
+    verb.add_argument(
+        "--band",
+        choices=("interval", "range"),
+        help="with --group-by and --plot: 95 %% intervals of means, or lowest to highest run "
+        "(default: intervals from five runs per group)",
+    )
 
 
 def _add_group_options(verb: argparse.ArgumentParser) -> None:

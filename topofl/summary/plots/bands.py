@@ -12,6 +12,7 @@ from topofl.summary.plots.lines import (
     band_of,
     check_band,
     draw_lines,
+    limits_of,
     line_of,
     note_on_missing,
     note_on_runs,
@@ -59,9 +60,10 @@ def plot_bands(
         ``"rounds"``, ``"megabytes"`` (10^6 bytes sent by all nodes) or simulated ``"seconds"``.
         Between evaluations, curves are interpolated linearly.
     band
-        ``"interval"``: the 95 % interval of the mean by Student's t; ``"range"``: from the lowest
-        to the highest run; None: the interval or, if a mean is over two runs, the range. The
-        interval for two runs has one degree of freedom: its half-width is 12.7 standard errors.
+        ``"interval"``: the 95 % interval of the mean by Student's t, for accuracies not beyond 0
+        and 1; ``"range"``: from the lowest to the highest run; None: the interval or, if a mean is
+        over less than five runs, the range, since intervals for so few are wide. Those for two
+        runs are 12.7 standard errors wide on either side.
     ax
         The axes to draw on, for up to 8 groups; None: a new figure.
 
@@ -104,7 +106,7 @@ def plot_bands(
     band = band_of(band, numbers)
     note = f"\n({note_on_runs(numbers, band, until=until)})"
     note += note_on_missing(collected, numbers)
-    lines = [line_of(x, table, band) for x, table in tables]
+    lines = [line_of(x, table, band, limits_of(collected.score)) for x, table in tables]
     return draw_lines(collected, lines, ax, f"{xlabel}{note}", _name(collected.score))
 
 

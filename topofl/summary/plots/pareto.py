@@ -15,7 +15,14 @@ from topofl._drawing.charts.fronts import (
 from topofl._drawing.charts.style import wrapped
 from topofl.summary.collected import collect
 from topofl.summary.plots.bands import AXES, check_cost
-from topofl.summary.plots.lines import band_of, check_band, line_of, note_on_missing, note_on_runs
+from topofl.summary.plots.lines import (
+    band_of,
+    check_band,
+    limits_of,
+    line_of,
+    note_on_missing,
+    note_on_runs,
+)
 from topofl.summary.statistics import statistic_of
 
 if TYPE_CHECKING:
@@ -81,7 +88,10 @@ def plot_pareto(
     rows = [final[collected.group_of == k] for k in groups]
     numbers = [int(np.isfinite(row).sum()) for row in rows]
     band = band_of(band, numbers)
-    lines = [line_of(costs[[k]], row[np.isfinite(row), None], band) for k, row in enumerate(rows)]
+    limits = limits_of(collected.score)
+    lines = [
+        line_of(costs[[k]], row[np.isfinite(row), None], band, limits) for k, row in enumerate(rows)
+    ]
     means, low, high = (
         np.concatenate(ends) for ends in zip(*((p.mean, p.low, p.high) for p in lines), strict=True)
     )
