@@ -465,6 +465,24 @@ def test_missing_folders_are_refused(tmp_path):
         topofl.summarize(tmp_path)
 
 
+def test_notes_on_columns_that_are_left_out_are_left_out():
+    runs = runs_of(topology=["ring", "star", "torus"], seeds=3)
+    runs[0].curves["scores"]["accuracy"]["mean"][-1] = None
+    whole = topofl.summarize(runs, "topology", baseline="ring", target=0.5)
+    interval, ended, to_target, comparisons = whole.notes
+    assert interval == "±: 95 % interval (Student's t), averaged over run.seed"
+    assert "2 comparisons" in comparisons
+    for columns, expected in {
+        ("topology", "runs", "reached 0.5"): (ended,),
+        ("topology", "accuracy"): (interval, ended),
+        ("topology", "std"): ("averaged over run.seed", ended),
+        ("MB to 0.5",): (ended, to_target),
+        ("better than ring", "rounds to 0.5"): whole.notes,
+    }.items():
+        assert whole.select(columns).notes == expected
+    assert whole.select(["runs", "accuracy"]).select("accuracy").notes == (interval, ended)
+
+
 def test_columns_are_selected_for_all_formats(tmp_path):
     runs = runs_of(topology=["ring", "star"], seeds=3)
     whole = topofl.summarize(runs, "topology", baseline="ring", target=0.5)

@@ -1,6 +1,6 @@
 """Summary: the statistics of groups of runs, as text, Markdown, LaTeX, CSV, pandas and plots."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -16,7 +16,7 @@ from topofl.summary.cells import Cell, rounded
 from topofl.summary.collected import Collected
 from topofl.summary.pairs import Pair
 from topofl.summary.statistics import Statistic
-from topofl.summary.targets import Target
+from topofl.summary.targets import COSTS, Target
 from topofl.summary.verdicts import CONFIDENCE
 
 if TYPE_CHECKING:
@@ -82,28 +82,40 @@ class Summary:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for the reader, on failed runs and on what intervals mean."""
-        notes = list(self.runs.notes)
+        """Sentences for the reader, on failed runs and on what the columns mean."""
+        notes = [*self._note_on_intervals(), *self.runs.notes]
         without = len(self.runs.entries) - int(self.statistics["mean"].n.sum())
         if without:
             notes.append(
                 f"{without} run{'s' * (without > 1)} ended without a finite {self.runs.score}; "
                 "means are over the others"
             )
-        if self.target is not None:
+        if self.target is not None and self._has(f"{x} to {self.target.value:g}" for x in COSTS):
             notes.append(
                 "to the target: median over all runs (lowest to highest); a run that never "
                 "reached it counts as the highest"
             )
         compared = sum(pair.n > 0 for pair in self.pairs or ())
-        if compared > 1:
+        if compared > 1 and self._has([f"minus {self.baseline}", f"better than {self.baseline}"]):
             notes.append(
                 f"each of the {compared} comparisons has a {100 * CONFIDENCE:g} % interval of its "
                 "own, not corrected for their number"
             )
-        over = self.runs.averaged_text
-        averaged = f", averaged over {over}" if over else ""
-        return (f"±: {100 * CONFIDENCE:g} % interval (Student's t){averaged}", *notes)
+        return tuple(notes)
+
+    def _note_on_intervals(self) -> list[str]:
+        """Return what ± means, and what means are over, if columns have them."""
+        means = [HEADINGS[name].format(self.runs.score) for name in self.statistics]
+        over = f"averaged over {text}" if (text := self.runs.averaged_text) else ""
+        interval = f"±: {100 * CONFIDENCE:g} % interval (Student's t)"
+        of_differences = [f"minus {self.baseline}", f"better than {self.baseline}"]
+        parts = [interval] if self._has([*means, *of_differences]) else []
+        parts += [over] if over and self._has([*means, *of_differences, "std"]) else []
+        return [", ".join(parts)] if parts else []
+
+    def _has(self, columns: Iterable[str]) -> bool:
+        """Return whether the table shows one of these columns."""
+        return self.columns is None or not {*self.columns}.isdisjoint(columns)
 
     @property
     def table(self) -> Table:
@@ -113,6 +125,8 @@ class Summary:
 
     def select(self, columns: str | Sequence[str]) -> "Summary":
         """Return the summary with some of its columns, in the order given, for all output formats.
+
+        Notes on columns that are left out are left out, too.
 
         Parameters
         ----------
