@@ -54,13 +54,21 @@ figure = topofl.compare_histories(histories)
 figure.savefig("accuracy.png")
 """
 
+THINNING = """\
+from dataclasses import replace
+
+import numpy as np
+
+"""
+"""Imports of programs that use every k-th example."""
+
 
 def code_of(nodes: Nodes, chosen: Mapping[str, Candidate], training: Training) -> str:
     """Return a program that builds, measures and trains the candidates."""
     dataset, rate = nodes.source.dataset, {"lr": training.lr, "batch_size": training.batch_size}
     clients = nodes.code
     return TEMPLATE.format(
-        imports="from dataclasses import replace\n\n" if "replace(" in clients else "",
+        imports=THINNING if "replace(" in clients else "",
         clients=clients,
         graphs=_items({name: one.call.code for name, one in chosen.items()}),
         methods=_items({name: one.method.template.format(**rate) for name, one in chosen.items()}),
