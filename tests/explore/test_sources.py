@@ -75,8 +75,8 @@ def test_examples_are_spread_over_sorted_classes(place, few):
     assert counts.min() >= 1
     assert counts.max() <= 2
     assert source.note == (
-        "14 training examples and 10 test examples of 40 and 10, with the same shares of classes, so that "
-        "training takes seconds."
+        "14 training examples and 10 test examples of 40 and 10, with the same shares of classes, "
+        "so that training takes seconds."
     )
 
 
