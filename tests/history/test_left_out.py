@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 import topofl
 from tests.history.helpers import scored
-from tests.summary.test_plots import assert_readable
+from tests.summary.readable import assert_readable
 
 INF, NAN = np.inf, np.nan
 WHOLE = scored(loss=[[2.0] * 8, [1.0] * 8])
