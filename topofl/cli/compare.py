@@ -38,7 +38,7 @@ def compare(options: argparse.Namespace) -> None:
     column = next(iter(histories.values())).primary if options.column is None else options.column
     check_column(histories, column)
     table = table_of_runs(histories, target, column)
-    table = with_columns(table, options.columns, table.columns)
+    table = with_columns(table, options.columns)
     if options.plot is not None:
         _plot(histories, options.plot, column, options.x or "rounds")
     print_table(table, options)

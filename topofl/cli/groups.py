@@ -32,7 +32,7 @@ def compare_groups(options: argparse.Namespace) -> None:
         over=_words(options.over),
         hardware=options.hardware,
     )
-    summary = with_columns(summary, options.columns, summary.table.columns)
+    summary = with_columns(summary, options.columns)
     if options.plot is not None:
         _plot(summary, options)
     if options.csv is not None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from topofl._support.check import check_choice
 from topofl._support.table import NotApplicable, Spread, Table
 from topofl.cli.as_json import print_rows
 
@@ -28,19 +27,25 @@ def check_picture(option: str, path: Path) -> None:
         raise ValueError(f"`{option}` must end in .png, .pdf or .svg, got {path.name}")
 
 
-def with_columns(shown: Shown, columns: Sequence[str] | None, known: Sequence[str]) -> Shown:
+def with_columns(shown: Shown, columns: Sequence[str] | None) -> Shown:
     """Return a table or summary with the columns of ``--columns``, all of them for None.
 
     Raises
     ------
     ValueError
-        If one of them is not known, or given twice.
+        If there are none, or one of them is not known or given twice.
     """
     if columns is None:
         return shown
-    for name in columns:
-        check_choice("--columns", name, known)
-    return shown.select(columns)
+    if not columns:
+        raise ValueError("`--columns` must name at least one column, got none; omit it for all")
+    for k, name in enumerate(columns):
+        if name in columns[:k]:
+            raise ValueError(f"`--columns` must have distinct names, got {name!r} twice")
+    try:
+        return shown.select(columns)
+    except ValueError as error:
+        raise ValueError(str(error).replace("`columns`", "`--columns`")) from None
 
 
 def print_table(table: Table, options: argparse.Namespace) -> None:

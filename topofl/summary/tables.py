@@ -131,13 +131,14 @@ class Summary:
         Parameters
         ----------
         columns
-            Names of columns as printed. In full precision (CSV, JSON, pandas), ``"accuracy"`` also
-            has its ends of the interval, and ``"std"`` is named ``"accuracy std"``.
+            Names of columns as printed, among those that are shown. In full precision (CSV, JSON,
+            pandas), ``"accuracy"`` also has its ends of the interval, and ``"std"`` is named
+            ``"accuracy std"``; these names are no names of columns here.
 
         Raises
         ------
         ValueError
-            If there is no such column, or one is given twice.
+            If no such column is shown, or one is given twice.
         TypeError
             If `columns` is neither a name nor a list of names.
 
@@ -152,8 +153,21 @@ class Summary:
         ----------  ----
                0.5  ring
         """
-        whole = replace(self, columns=None)
-        return replace(self, columns=whole.table.select(columns).columns)
+        table = self.table
+        self._check_printed([columns] if isinstance(columns, str) else columns, table.columns)
+        return replace(self, columns=table.select(columns).columns)
+
+    def _check_printed(self, names: Any, shown: Sequence[str]) -> None:
+        """Raise ``ValueError`` for names that columns have in full precision only."""
+        heads = self.numbers.columns
+        printed = {head: name for name in shown for head in self._precise(name, heads)}
+        for name in names if isinstance(names, Sequence) else ():
+            if isinstance(name, str) and name in printed and name not in shown:
+                raise ValueError(
+                    "`columns` must be named as in the printed table, got "
+                    f"{name!r}, which is part of {printed[name]!r} in full precision (CSV, JSON, "
+                    f"pandas); take {printed[name]!r}"
+                )
 
     def _parts(self) -> list[Table]:
         """Return tables of scores, of the target and of differences, each with the groups."""

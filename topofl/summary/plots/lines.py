@@ -32,6 +32,8 @@ BANDS = {
 }
 """Kinds of bands over runs, and what is said of them."""
 
+FEWEST = 3
+"""Fewest values for an interval where other runs have none; for 2, it is 12.7 standard errors."""
 
 FEW_RUNS = 5
 """Means over fewer runs than this have bands from the lowest to the highest run, unless asked."""
@@ -122,7 +124,8 @@ def line_of(
     table
         (runs, k) curves.
     band
-        ``"interval"`` or ``"range"``, from the lowest to the highest run.
+        ``"interval"`` or ``"range"``, from the lowest to the highest run. An interval is left out
+        where some runs have no value and fewer than `FEWEST` have one.
     limits
         Ends of the score, at which intervals end, too.
     """
@@ -131,12 +134,13 @@ def line_of(
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(known, table, 0).sum(0) / n
         if band == "range":
-            low = np.where(known, table, np.inf).min(0)
-            high = np.where(known, table, -np.inf).max(0)
+            low = np.where(known, table, np.inf).min(0, initial=np.inf)
+            high = np.where(known, table, -np.inf).max(0, initial=-np.inf)
         else:
             squares = np.where(known, (table - mean) ** 2, 0).sum(0)
             half = np.array([t_quantile(CONFIDENCE, k) if k > 1 else np.nan for k in n.tolist()])
             half = half * np.sqrt(squares / (n - 1) / n)
+            half[n < min(FEWEST, len(table))] = np.nan
             low, high = np.clip([mean - half, mean + half], *limits)
     return Line(x, mean, np.where(n > 1, low, np.nan), np.where(n > 1, high, np.nan))
 
