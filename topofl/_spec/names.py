@@ -34,7 +34,10 @@ Function = Callable[..., Any]
 
 
 _RETURN_TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
-    "topology": ("a Topology or another graph that topofl.as_topology accepts", (Topology, TopologySequence)),
+    "topology": (
+        "a Topology or another graph that topofl.as_topology accepts",
+        (Topology, TopologySequence),
+    ),
     "algorithm": ("an Algorithm", (Algorithm,)),
     "model": ("a torch.nn.Module", (nn.Module,)),
     "dataset": ("a Dataset", (data.Dataset,)),
