@@ -205,8 +205,13 @@ def mark_smoke(picture: Figure, replaced: Sequence[str]) -> None:
         if ax.get_ylabel().endswith(start):
             ax.set(ylim=(0, None), ylabel=ax.get_ylabel().removesuffix(start))
     data = ", on digits of scikit-learn" if replaced else ""
-    lines = [picture.get_supxlabel(), f"scale smoke: only tests the code{data}"]
-    picture.supxlabel("\n".join(filter(None, lines)), fontsize=7)
+    said = f"scale smoke: only tests the code{data}"
+    notes = {picture.get_supxlabel(): "\n", picture.get_suptitle(): "; "}
+    known = [text for text in picture.texts if notes.get(text.get_text())]
+    for text in known[:1]:
+        text.set_text(text.get_text() + notes[text.get_text()] + said)
+    if not known:
+        picture.supxlabel(said, fontsize=7)
 
 
 def save(picture: Figure, path: Path) -> tuple[Path, Path]:

@@ -191,7 +191,13 @@ def test_pictures_of_the_scale_smoke_say_so_and_start_at_0(panels):
     plain, _ = plt.subplots()
     mark_smoke(plain, [])
     assert plain.get_supxlabel() == "scale smoke: only tests the code"
+    titled, _ = plt.subplots()
+    titled.suptitle("row: a node")
+    mark_smoke(titled, [])
+    assert titled.get_suptitle() == "row: a node; scale smoke: only tests the code"
+    assert not titled.get_supxlabel()  # where a legend may be
     plt.close(plain)
+    plt.close(titled)
 
 
 def test_no_best_node_is_cut_off():
