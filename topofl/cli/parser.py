@@ -100,7 +100,9 @@ def _add_spectral(verbs: Any) -> None:
     )
     verb.add_argument("specs", nargs="+", metavar="SPEC", help=help_specs)
     verb.add_argument(
-        "--data", metavar="DATA", help="'digits' or a folder with MNIST: adds label heterogeneity"
+        "--data",
+        metavar="DATA",
+        help="'digits', or a folder with MNIST in it or below: adds label heterogeneity",
     )
     verb.add_argument(
         "--per-node",
@@ -139,7 +141,9 @@ def _add_recommend(verbs: Any) -> None:
     verb.add_argument(
         "config", nargs="?", type=path_argument, metavar="CONFIG.toml", help=help_config
     )
-    verb.add_argument("--data", metavar="DATA", help="'digits' or a folder with MNIST")
+    verb.add_argument(
+        "--data", metavar="DATA", help="'digits', or a folder with MNIST in it or below"
+    )
     verb.add_argument("--n", type=int, metavar="N", help="number of nodes, with --data")
     help_shards = "shards of sorted data per node (default: 2)"
     verb.add_argument("--per-node", type=int, default=2, metavar="K", help=help_shards)
