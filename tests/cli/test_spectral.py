@@ -48,7 +48,7 @@ def test_spectral_of_a_graph_of_a_graph_with_data(capsys):
 
 
 def test_data_are_found_below_a_folder(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(data, "mnist", functools.partial(data.mnist, verify=False))
+    monkeypatch.setattr(data, "mnist", functools.partial(data.mnist, verify=False, val=0))
     save_images(tmp_path / "all" / "mnist" / "raw", ("train", "t10k"), np.arange(20) % 10)
     command = ["spectral", "ring:5", "--about", "data", "--json"]
     assert main([*command, "--data", str(tmp_path / "all" / "mnist")]) == 0

@@ -33,5 +33,6 @@ def _dataset(name: str) -> data.Dataset:
         )
     try:
         return data.mnist(found)
-    except ValueError as error:
-        raise ValueError(str(error).replace("`root`", "`--data`", 1)) from error
+    except (ValueError, FileNotFoundError) as error:
+        kind = ValueError if isinstance(error, ValueError) else FileNotFoundError
+        raise kind(str(error).replace("`root`", "`--data`", 1)) from error
