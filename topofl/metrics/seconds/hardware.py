@@ -70,8 +70,8 @@ class Hardware:
     Raises
     ------
     ValueError, TypeError
-        If a number is negative or not finite (except for these two), a bandwidth is 0, a table has another shape than
-        machines or nodes, or a choice is unknown.
+        If a number is negative or not finite (except for these two), a bandwidth is 0, a table has
+        another shape than machines or nodes, or a choice is unknown.
 
     References
     ----------
