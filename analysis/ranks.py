@@ -256,10 +256,7 @@ def ratios(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[fl
 
 
 def _over_threads(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the seconds over those of one process with a thread per core in the same turn.
-
-    They are the median over turns, and the least and the most.
-    """
+    """Return the median, lowest and highest ratio over turns to a process with all cores."""
     threads = asdict(Way(1, row["cores"]))
     other = next(one for one in rows if (one["case"], one["way"]) == (row["case"], threads))
     if row is other:

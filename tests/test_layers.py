@@ -223,7 +223,7 @@ ROOMS = {
         "cells",
         *("curves statistics", "collected", "targets pairs", "plots", "tables", "summarize"),
     ],
-    "explore": ["choices datasets", "setup", "compared", "code pictures", "app serve"],
+    "explore": ["choices datasets", "setup", "compared", "code pictures", "widgets", "app serve"],
     "runs": [
         *(
             "shown",

@@ -197,8 +197,9 @@ def state():
 def import_all():
     import topofl
     for module in pkgutil.walk_packages(topofl.__path__, "topofl."):
-        needs_marimo = module.name == "topofl.explore.app" and "marimo" not in sys.modules
-        if not module.name.endswith("__main__") and not needs_marimo:
+        needs_marimo = module.name in ("topofl.explore.app", "topofl.explore.widgets")
+        is_missing = needs_marimo and "marimo" not in sys.modules
+        if not module.name.endswith("__main__") and not is_missing:
             __import__(module.name)
     return sum(name.startswith("topofl.") for name in sys.modules)
 

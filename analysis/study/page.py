@@ -1,5 +1,6 @@
 """The page of the study: an interactive scatter plot, spectra, and the results in sentences."""
 
+import os
 import tempfile
 from collections.abc import Sequence
 from importlib import import_module
@@ -26,7 +27,8 @@ def check_page(path: Path) -> None:
     ValueError
         If it does not end in .html or .htm.
     OSError
-        If it is a folder, or the folder that it is in is not one, or cannot be written.
+        If it is a folder or a read-only file, or the folder that it is in is not one, or cannot be
+        written. Links are followed.
     ModuleNotFoundError
         If ``vl-convert-python`` is not installed.
     """
@@ -34,15 +36,23 @@ def check_page(path: Path) -> None:
         raise ValueError(f"`--html` must be a file that ends in .html, got {path}")
     if path.is_dir():
         raise IsADirectoryError(f"`--html` must be a file, got {path}, a folder; name a file in it")
-    there = next(folder for folder in path.absolute().parents if folder.exists())
+    _check_writable(path)
+    _vl_convert("`--html`")
+
+
+def _check_writable(path: Path) -> None:
+    """Raise ``OSError`` unless a file can be written, in folders that may have to be created."""
+    must = f"`--html` must be a file that can be written, got {path}"
+    target = path.resolve()  # where :func:`write_page` writes: links are followed
+    if target.exists() and not os.access(target, os.W_OK):
+        raise PermissionError(f"{must}, which is read-only; name another file")
+    there = next(folder for folder in target.parents if folder.exists())
     try:
         tempfile.TemporaryFile(dir=there).close()
     except OSError as error:
         raise type(error)(
-            f"`--html` must be a file that can be written, got {path}: {error.strerror}: {there}; "
-            "name a file in another folder"
+            f"{must}: {error.strerror}: {there}; name a file in another folder"
         ) from error
-    _vl_convert("`--html`")
 
 
 def write_page(
@@ -61,7 +71,8 @@ def write_page(
         Cells as returned by :func:`analysis.study.tables.cell_tables`. The plots show means over
         seeds; sentences are about cells of single seeds.
     path
-        HTML file to write. An existing file is replaced.
+        HTML file to write. An existing file is replaced, links are followed, and missing folders
+        are created.
     verdicts
         Table of hypotheses to show; None: none.
     spectra
@@ -90,7 +101,7 @@ def write_page(
         cells=len(tables),
         version=version("topofl"),
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.resolve().parent.mkdir(parents=True, exist_ok=True)
     with report.replacing(path) as file:
         file.write(text)
     return path

@@ -84,7 +84,9 @@ def test_pages_need_cells(tmp_path):
 
 def test_a_study_of_ones_own_has_neither_our_spectra_nor_empty_sections(tmp_path):
     own = replace(CELLS[0], scenario="mine", method="as configured", partition="as configured")
+    (tmp_path / "own.html").symlink_to("new/own.html")  # in a folder that is created
     text = write_page([own], tmp_path / "own.html", spectra=False, draws=20).read_text()
+    assert (tmp_path / "new" / "own.html").is_file()
     for part in ("remember", "spectra", "hypotheses"):
         assert f'id="{part}"' not in text
         assert f'href="#{part}"' not in text

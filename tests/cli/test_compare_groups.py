@@ -147,3 +147,15 @@ def test_columns_of_single_runs(capsys, six):
     assert "did you mean 'topology'" in fails(
         capsys, 2, "compare", *six[:2], "--columns", "topolgy"
     )
+
+
+@pytest.mark.parametrize("groups", [[], ["--group-by", "topology"]])
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("topology,topology", "`--columns` must have distinct names, got 'topology' twice"),
+        ("", "`--columns` must name at least one column, got none; omit it for all"),
+    ],
+)
+def test_columns_are_refused_by_the_name_of_the_option(groups, names, message, capsys, six):
+    assert message in fails(capsys, 2, "compare", *six[:2], *groups, "--columns", names)

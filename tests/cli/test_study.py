@@ -1,5 +1,6 @@
 """``topofl study``, up to the first run; the study itself has tests of its own."""
 
+import os
 import sys
 
 import pytest
@@ -47,6 +48,7 @@ def test_a_page_needs_its_package_before_any_run(capsys, monkeypatch, tmp_path):
     [
         ("folder.html", "`--html` must be a file, got folder.html, a folder; name a file in it"),
         ("file/a.html", "must be a file that can be written, got file/a.html: Not a directory: "),
+        ("link.html", "must be a file that can be written, got link.html: Not a directory: "),
     ],
 )
 def test_a_page_that_cannot_be_written_is_refused_before_any_run(
@@ -55,8 +57,20 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_run(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.html").mkdir()
     (tmp_path / "file").touch()
+    (tmp_path / "link.html").symlink_to("file/a.html")
     assert message in fails(capsys, 2, *NOW, "--html", place)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.html"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.html", "link.html"]
+
+
+def test_a_read_only_page_is_refused_before_any_run(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.html").write_text("kept")
+    (tmp_path / "a.html").chmod(0o444)
+    # root may write to all files
+    monkeypatch.setattr(os, "access", lambda path, _: bool(os.stat(path).st_mode & 0o222))
+    line = fails(capsys, 1, *NOW, "--html", "a.html")
+    assert "must be a file that can be written, got a.html, which is read-only; name ano" in line
+    assert (tmp_path / "a.html").read_text() == "kept"
 
 
 def test_a_page_may_be_in_a_new_folder(capsys, monkeypatch, tmp_path):

@@ -221,6 +221,19 @@ def test_group_sums_and_stored_gradients_give_the_same_steps(options, monkeypatc
     assert set(meetings[ROUNDS:]) == {"_exchange_of_all"}
 
 
+@pytest.mark.parametrize("rows", [1, 4, 12])
+def test_nodes_are_updated_in_any_number_at_a_time(rows, monkeypatch):
+    clients, model = problems.equal_clients(12), problems.linear()
+    graph, found = problems.cliques(clients), []
+    for many in (rows, 3):
+        monkeypatch.setattr(
+            gradient_exchange, "UPDATED", many * 8 * sum(p.numel() for p in model.parameters())
+        )
+        how = {"executor": "batched", "chunk": 1}
+        found.append(engine_models("clique_averaging", model, clients, graph, {}, **how))
+    assert torch.equal(*found)
+
+
 def test_directed_time_varying_graph_equals_naive_loop():
     clients, model = problems.equal_clients(), problems.linear()
     graphs = topologies.one_peer_exponential(6)

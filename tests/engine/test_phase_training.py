@@ -1,5 +1,7 @@
 """Training, gradients and losses of user-defined phases."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -177,6 +179,23 @@ def test_divergence_in_custom_phases_is_detected():
         algorithm, **problems.options(every=10, on_divergence="record", **settings)
     )
     assert {found["round"] for found in history.meta["diverged"]} == {2}
+
+
+def test_gradients_in_the_state_are_those_of_the_round_before():
+    """Although each round computes its gradients in the same memory."""
+    seen = []
+
+    def apply(models, state, round):
+        gradients = round.gradients(models, BATCH, "")
+        if not models.flat.is_meta:
+            seen.append((state["last"].clone(), gradients.clone()))
+        models.flat.sub_(gradients, alpha=0.1)
+        return {"last": gradients}
+
+    run(algorithms.Phase(lambda models: {"last": torch.zeros_like(models.flat)}, apply), rounds=3)
+    for (_, before), (last, now) in itertools.pairwise(seen):
+        assert torch.equal(last, before)
+        assert not torch.equal(last, now)
 
 
 def test_gradients_of_two_keys_do_not_share_memory():

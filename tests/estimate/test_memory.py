@@ -108,9 +108,8 @@ def test_chunks_and_executors():
 def test_mixed_gradients_exist_at_once_or_in_means():
     whole, chunked = (need(algorithms.clique_averaging(0.1), chunk=chunk) for chunk in (6, 1))
     assert whole.gradients == 2 * whole.parameters  # those of a chunk, and those that are mixed
-    assert (
-        chunked.gradients == (1 + 2 + 1) * whole.d * 4
-    )  # one, the means of two cliques, and one that is mixed
+    # one, the means of two cliques, and those of all six nodes, which take their steps together
+    assert chunked.gradients == (1 + 2 + 6) * whole.d * 4
 
 
 def test_minibatches_are_no_larger_than_the_data():

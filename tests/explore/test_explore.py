@@ -117,6 +117,17 @@ def test_push_sum_is_d_sgd_where_weights_are_doubly_stochastic(clients):
     np.testing.assert_allclose(one["accuracy"], other["accuracy"], atol=0.01)
 
 
+@pytest.mark.parametrize("name", ["directed ring", "random receivers, changing", "ring"])
+def test_megabytes_are_those_of_a_run(name, clients):
+    chosen = setup.candidates({"A": (choices.titled(choices.TOPOLOGIES)[name], {})}, 20, 3)
+    graphs, _ = setup.graphs_of(chosen, clients)
+    table = compared.numbers(graphs, chosen, clients, predicted_of(graphs, clients))
+    (megabytes,) = (row[1] for row in table.rows if row[0].startswith("MB"))
+    history = TRAINING.history(graphs[f"A: {name}"], chosen[f"A: {name}"].method, clients)
+    assert len(history["bytes"]) == TRAINING.rounds
+    assert history["bytes"] / 1e6 == pytest.approx(np.full(TRAINING.rounds, megabytes))
+
+
 def predicted_of(graphs, clients):
     return compared.predictions(graphs, clients, TRAINING)
 
@@ -137,7 +148,8 @@ def test_the_program_does_the_same(clients, graphs, tmp_path, monkeypatch, capsy
     shown = compared.numbers(graphs, CALLS, clients, predicted_of(graphs, clients))
     for column, title in compared.MEASURES.items():
         (row,) = (row for row in shown.rows if row[0] == title)
-        assert made["table"].column(column) == row[1:], column
+        found = [table.column(column)[0] for table in made["tables"].values()]
+        assert found == list(row[1:]), column
     out = capsys.readouterr().out
     for name, graph in graphs.items():
         predicted = predict_rounds(graph, clients, lr=0.1, batch_size=8, hops=compared.HOPS)
@@ -162,6 +174,8 @@ def test_the_program_of_directed_and_changing_graphs_does_the_same(
     assert "B: directed ring 2" in out
     for name, graph in found.items():
         history = TRAINING.history(graph, choices.SGP, clients)
+        (megabytes,) = made["tables"][name].column("MB per round")
+        assert history["bytes"] / 1e6 == pytest.approx(megabytes)
         assert (made["histories"][name]["accuracy"] == history["accuracy"]).all()
         assert history["push_weight"].sum(axis=1) == pytest.approx(20)
 

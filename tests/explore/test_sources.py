@@ -1,11 +1,14 @@
 """The datasets that the explorer offers, and how many of their examples it uses."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from tests.explore.images import FOLDER, write_images
+from topofl import data
 from topofl.data import READERS
-from topofl.explore import choices, datasets, setup
+from topofl.explore import choices, code, datasets, setup
 
 CIFAR = "CIFAR-10, 16 x 16 pixels"
 
@@ -55,8 +58,7 @@ def test_code_has_the_same_examples(place, large, request):
     source = datasets.sources(place)[CIFAR]
     nodes = setup.Nodes(4, choices.titled(choices.PARTITIONS)["iid"], seed=1, source=source)
     made = {}
-    imports = "from dataclasses import replace\nfrom topofl import data\n"
-    exec(imports + nodes.code, made)
+    exec(code.THINNING + "from topofl import data\n" + nodes.code, made)
     dataset, clients = source.dataset, nodes.clients()
     assert dataset.inputs.shape[1:] == (3, 16, 16)
     assert len(dataset.train) == (14 if large else 40)
@@ -73,9 +75,30 @@ def test_examples_are_spread_over_sorted_classes(place, few):
     assert counts.min() >= 1
     assert counts.max() <= 2
     assert source.note == (
-        "14 training examples and 10 test examples, evenly spread over 40 and 10, so that "
-        "training takes seconds."
+        "14 training examples and 10 test examples of 40 and 10, with the same shares of classes, "
+        "so that training takes seconds."
     )
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_classes_and_owners_in_a_periodic_order_keep_their_shares(owned, monkeypatch):
+    k = np.arange(600)
+    owners = k // 10 % 4 if owned else None  # for each class 0, 1, 2, 3, 0, ...
+
+    def periodic():
+        return data.from_arrays(np.zeros((600, 2)), k % 10, owners=owners, test=k >= 400)
+
+    monkeypatch.setattr(datasets, "TRAIN", 40)  # every 10th example, of which the class is 0
+    monkeypatch.setattr(datasets, "TEST", 20)
+    source = datasets.Source("periodic", periodic)
+    made = {"data": SimpleNamespace(periodic=periodic)}
+    exec(code.THINNING + source.code, made)
+    for found in (source.dataset, made["dataset"]):
+        for part, each in ((found.train, 4), (found.test, 2)):
+            assert np.bincount(part % 10).tolist() == [each] * 10
+        if owned:
+            pairs = 4 * (found.train % 10) + found.owners[found.train]
+            assert np.bincount(pairs).tolist() == [1] * 40
 
 
 def test_what_cannot_be_read_or_divided_has_a_reason(place):

@@ -2,7 +2,9 @@
 
 import base64
 import io
+import json
 import re
+import shutil
 from html import escape
 
 import numpy as np
@@ -13,6 +15,7 @@ import topofl
 from topofl import MixingMatrix, algorithms, data, mixing, models, topologies
 from topofl._drawing.cells import CELLS
 from topofl._support.table import as_text
+from topofl.cli import main
 from topofl.runs.shown import ROWS
 
 CLIENTS = data.shards(data.digits(), n=12, per_node=2, seed=0)
@@ -134,12 +137,55 @@ def test_stores_show_their_runs(sweep, tmp_path):
     assert "<table>" not in missing._repr_html_()
 
 
-def test_stores_count_the_runs_that_they_do_not_show(sweep, tmp_path):
+def test_stores_show_finished_runs_and_count_the_others(sweep, tmp_path):
     store = topofl.runs.RunStore(tmp_path)
-    store.add(sweep.runs[0].key, sweep.runs[0].history, sweep.runs[0].tables)
-    assert "not shown" not in store._repr_html_()
-    store.fail(topofl.runs.Failure("0123456789abcdef", {}, "ValueError: <x>"))
-    assert "<p>not shown or failed: 1 more</p>" in store._repr_html_()
+    run = sweep.runs[0]
+    keys = [f"f{k:015x}" for k in range(ROWS + 3)]
+    for key in keys[:3]:
+        store.add(key, run.history, run.tables)
+    assert "<p>" not in store._repr_html_()
+    for k in range(ROWS + 5):  # their keys are before those of finished runs
+        store.fail(topofl.runs.Failure(f"a{k:015x}", {}, "ValueError: <x>"))
+    html = store._repr_html_()
+    assert re.findall(r"<td>([0-9a-f]{16})</td>", html) == keys[:3]
+    assert re.findall(r"<p>(.*?)</p>", html) == [f"{ROWS + 5} failed"]
+    for key in keys[3:]:
+        shutil.copytree(tmp_path / keys[0], tmp_path / key)
+    html = store._repr_html_()
+    assert re.findall(r"<td>([0-9a-f]{16})</td>", html) == keys[:ROWS]
+    assert re.findall(r"<p>(.*?)</p>", html) == ["3 more runs", f"{ROWS + 5} failed"]
+
+
+OWN = ("key", "round", "loss", "accuracy", "MB sent")
+"""Columns of tables of runs, and parameters of the function of a sweep."""
+
+
+def named_as_columns(point):
+    """Return arguments of :func:`topofl.run`; a point has parameters named as columns are."""
+    return {
+        "algorithm": algorithms.dsgd(lr=0.1 * point["round"]),
+        "model": models.logistic_regression(64),
+        "clients": CLIENTS,
+        "topology": topologies.ring(12),
+        "rounds": 1,
+        "seed": 0,
+    }
+
+
+def test_settings_with_the_name_of_a_column_are_renamed(tmp_path, capsys):
+    grid = {name: [1, 2] if name == "round" else [3] for name in OWN}
+    found = topofl.sweep(named_as_columns, grid, store=tmp_path, progress=False)
+    assert found.table.columns[:5] == ("key", *(f"setting {name}" for name in OWN[1:]))
+    assert found.table.column("setting round") == (1, 2)
+    assert found.table.column("round") == (1, 1)
+    html = topofl.runs.RunStore(tmp_path)._repr_html_()
+    heads = re.findall(r"<th[^>]*>(.*?)</th>", html)
+    assert heads[0] == "key"
+    assert {"setting round", "round", "loss", "accuracy", "MB sent"} <= set(heads)
+    assert main(["runs", str(tmp_path), "--columns", "round,key", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert sorted(row["setting round"] for row in rows) == [1, 2]
+    assert {row["key"] for row in rows} == {run.key for run in found.runs}
 
 
 def test_failures_show_their_error_and_settings():

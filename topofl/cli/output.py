@@ -34,12 +34,16 @@ def with_columns(shown: Shown, columns: Sequence[str] | None, known: Sequence[st
     Raises
     ------
     ValueError
-        If one of them is not known, or given twice.
+        If there are none, or one of them is not known or given twice.
     """
     if columns is None:
         return shown
-    for name in columns:
+    if not columns:
+        raise ValueError("`--columns` must name at least one column, got none; omit it for all")
+    for k, name in enumerate(columns):
         check_choice("--columns", name, known)
+        if name in columns[:k]:
+            raise ValueError(f"`--columns` must have distinct names, got {name!r} twice")
     return shown.select(columns)
 
 

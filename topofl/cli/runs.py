@@ -12,6 +12,7 @@ from topofl.cli.as_json import print_rows
 from topofl.cli.notes import print_notes, runs_text
 from topofl.cli.output import print_table
 from topofl.runs import Failure, RunStore, StoredRun
+from topofl.runs.shown import heads_of
 from topofl.runs.stored import ABOUT, runs_of_folders
 from topofl.summary.settings import Settings, is_seed, levels_text
 
@@ -208,7 +209,8 @@ def _table(
         for entry in entries
     )
     last = ("error",) if is_failed else ("round", *scores, "seconds")
-    return Table(("key", *columns, *last), rows, title=runs_text(len(entries)))
+    heads = heads_of(columns, ["key", *last])
+    return Table(("key", *heads, *last), rows, title=runs_text(len(entries)))
 
 
 def _finals(run: StoredRun, scores: Sequence[str]) -> tuple[Any, ...]:

@@ -129,7 +129,6 @@ def _apply_phases(
                 key: stage.scores(context) for key, stage in stages_before_exchange.items()
             }
         current.phase = name
-        states[name] = checked_state(
-            name, "apply", phase.apply(run_state.models, states[name], current)
-        )
+        state = checked_state(name, "apply", phase.apply(run_state.models, states[name], current))
+        states[name] = run_state.learner.buffers.apart(state)  # such as last round's gradients
     return scores_before_exchange

@@ -36,7 +36,7 @@ from topofl.engine.suggestions import suggesting_options
 from topofl.engine.train.forward import image_order, is_linear
 from topofl.engine.train.plan import Plan, choose_plan
 from topofl.estimate.probe import fewest_nodes, probe_run
-from topofl.estimate.result import Estimate
+from topofl.estimate.result import OTHER_DISK, Estimate
 from topofl.estimate.traffic import MOST_ROUNDS, SAMPLED_ROUNDS, traffic_of
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
@@ -128,7 +128,7 @@ def estimate(
         free = free_memory(setup.device)
         planned = _planned(setup, facts, free, played if probe else None, growth)
     plan = planned.plan
-    traffic = traffic_of(setup, played, later)
+    traffic, on_disk = traffic_of(setup, played, later), _on_disk(setup, facts)
     return Estimate(
         name=f"{setup.algorithm.name} on {setup.graphs.name}",
         n=facts.n,
@@ -141,10 +141,10 @@ def estimate(
         held=facts.held,
         returned=facts.returned,
         free=free,
-        remedy="" if free is None or fits_into(facts, free)(plan) else remedy(facts, free),
+        remedy=_remedy(facts, plan, free, on_disk),
         **traffic.per_round(),
         drawn=traffic.drawn,
-        **_on_disk(setup, facts),
+        **on_disk,
         **planned.seconds,
     )
 
@@ -158,6 +158,13 @@ def _on_disk(setup: Setup, facts: MemoryFacts) -> dict[str, int]:
         "file": facts.n * facts.d * facts.itemsize,
         "disk": shutil.disk_usage(folder).free,
     }
+
+
+def _remedy(facts: MemoryFacts, plan: Plan, free: int | None, on_disk: Mapping[str, int]) -> str:
+    """Return what would fit, if a run does not fit into memory or on a disk; else nothing."""
+    if free is not None and not fits_into(facts, free)(plan):
+        return remedy(facts, free)
+    return OTHER_DISK if on_disk and on_disk["file"] > on_disk["disk"] else ""
 
 
 class _Planned(NamedTuple):

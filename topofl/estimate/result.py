@@ -6,9 +6,12 @@ from topofl._support.notebook import paragraph
 from topofl._support.table import Table
 from topofl.engine.memory.footprint import in_gib, peak
 
-__all__ = ["Estimate"]
+__all__ = ["OTHER_DISK", "Estimate"]
 
 _MIB = 2**20
+
+OTHER_DISK = "use a folder on another disk"
+"""What to do if a disk has too little space for the file of the models."""
 
 MEMORY_PARTS = (
     "parameters",
@@ -86,7 +89,7 @@ class Estimate:
     free
         Free memory on the device now; None if unknown.
     remedy
-        Settings that would fit, if the run does not fit into memory.
+        What would fit, if the run does not fit into memory, or else not on the disk.
     file
         Bytes of the file of the models with ``Compute(scratch=folder)``; otherwise 0.
     disk
@@ -231,9 +234,12 @@ class Estimate:
     def _disk_text(self) -> list[str]:
         if self.disk is None:
             return []
-        text = f"the file of the models takes {in_gib(self.file)} of {in_gib(self.disk)} free"
-        fits = self.file <= self.disk
-        return [text if fits else f"{text}: DOES NOT FIT; use a folder on another disk"]
+        if self.file <= self.disk:
+            return [f"the file of the models takes {in_gib(self.file)} of {in_gib(self.disk)} free"]
+        return [
+            f"the file of the models takes {self.file:,} bytes of {self.disk:,} free: DOES NOT "
+            f"FIT; {OTHER_DISK}"
+        ]
 
     def _drawn_text(self, rounds: int, fewest: int, most: int) -> str:
         if fewest == most:

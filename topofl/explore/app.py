@@ -7,39 +7,10 @@ app = marimo.App(width="medium", app_title="topofl explore")
 
 @app.cell
 def _():
-    import html
-
     import marimo as mo
 
     from topofl.explore import choices, code, compared, datasets, pictures, setup
-
-    def widget(parameter):
-        """Return a slider for numbers, and a list for texts."""
-        if isinstance(parameter.default, str):
-            return mo.ui.dropdown(parameter.values, value=parameter.default, label=parameter.title)
-        return mo.ui.slider(
-            steps=parameter.values,
-            value=parameter.default,
-            label=parameter.title,
-            show_value=True,
-            debounce=True,
-        )
-
-    def widgets(choice):
-        """Return the widgets of the parameters of a choice."""
-        return mo.ui.dictionary({one.name: widget(one) for one in choice.parameters})
-
-    def shown(*pictures):
-        """Return pictures with their descriptions, side by side where there is room."""
-        images = [
-            mo.image(one.png, alt=one.text, width=one.width, style={"max-width": "100%"})
-            for one in pictures
-        ]
-        return mo.hstack(images, justify="start", wrap=True)
-
-    def said(text, kind):
-        """Return a text in a box, in which it is wrapped."""
-        return mo.callout(mo.Html(f"<div>{html.escape(text)}</div>"), kind=kind)
+    from topofl.explore.widgets import said, shown, widget, widgets
 
     return (
         choices,
@@ -177,9 +148,9 @@ def _(chosen, clients, compared, graphs, mo, said, training):
             mo.Html(compared.numbers(graphs, chosen, clients, predicted)._repr_html_()),
             mo.md(
                 "For all numbers but the spectral gap, less is better. Predicted rounds have an "
-                "interval, and are fitted to D-SGD with logistic regression; push-sum is the same "
-                "where weights are doubly stochastic. Numbers of graphs that change are means over "
-                "rounds."
+                "interval, and are fitted to D-SGD with logistic regression; SGP computes the same "
+                "models where weights are doubly stochastic. Numbers of graphs that change are "
+                "means over rounds."
             ),
             *(said(text, "warn") for text in compared.warnings_of(predicted)),
         ]

@@ -69,11 +69,14 @@ class Method:
         From the learning rate and the size of minibatches to the algorithm.
     template
         The Python expression that makes it, with ``{lr}`` and ``{batch_size}``.
+    extra
+        How many numbers a message has in addition to the model.
     """
 
     title: str
     function: Callable[[float, int], Algorithm]
     template: str
+    extra: int = 0
 
 
 def _dsgd(lr: float, batch_size: int) -> Algorithm:
@@ -96,6 +99,7 @@ algorithms.chain(
         local=algorithms.sgd(lr={lr!r}, batch_size={batch_size}),
         exchange=algorithms.push_sum(),
     )""",
+    extra=1,  # the push-sum weight
 )
 """For directed graphs. Where weights are doubly stochastic, its models are those of D-SGD."""
 

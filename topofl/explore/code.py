@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from topofl.explore.compared import HOPS, MEASURES
-from topofl.explore.setup import Candidate, Nodes, Training, n_parameters
+from topofl.explore.setup import Candidate, Nodes, Training, message_sizes
 
 __all__ = ["code_of"]
 
@@ -22,9 +22,15 @@ methods = {{
 measures = [
 {measures}
 ]
-table = metrics.compare(graphs, n_parameters={n_parameters}, about=[], metrics=measures)
-print(table)
+sizes = {{  # numbers in a message; push-sum sends a weight, too
+{sizes}
+}}
+tables = {{
+    name: metrics.compare({{name: graph}}, n_parameters=sizes[name], about=[], metrics=measures)
+    for name, graph in graphs.items()
+}}
 for name, graph in graphs.items():
+    print(tables[name])
     graph.at(0).plot(label_counts=clients)
     try:
         predicted = advice.predict_rounds(
@@ -54,18 +60,26 @@ figure = topofl.compare_histories(histories)
 figure.savefig("accuracy.png")
 """
 
+THINNING = """\
+from dataclasses import replace
+
+import numpy as np
+
+"""
+"""Imports of programs that use every k-th example."""
+
 
 def code_of(nodes: Nodes, chosen: Mapping[str, Candidate], training: Training) -> str:
     """Return a program that builds, measures and trains the candidates."""
     dataset, rate = nodes.source.dataset, {"lr": training.lr, "batch_size": training.batch_size}
     clients = nodes.code
     return TEMPLATE.format(
-        imports="from dataclasses import replace\n\n" if "replace(" in clients else "",
+        imports=THINNING if "replace(" in clients else "",
         clients=clients,
         graphs=_items({name: one.call.code for name, one in chosen.items()}),
         methods=_items({name: one.method.template.format(**rate) for name, one in chosen.items()}),
         measures="\n".join(f"    {_quoted(column)}," for column in MEASURES),
-        n_parameters=n_parameters(dataset),
+        sizes=_items({name: str(size) for name, size in message_sizes(chosen, dataset).items()}),
         hops=HOPS,
         inputs=dataset.inputs[0].numel(),
         classes=dataset.n_classes,

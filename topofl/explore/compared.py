@@ -6,7 +6,7 @@ from topofl import metrics
 from topofl._support.table import NotApplicable, Table
 from topofl.advice.predict import Prediction, predict_rounds
 from topofl.data import Partition
-from topofl.explore.setup import Candidate, Graph, Training, n_parameters
+from topofl.explore.setup import Candidate, Graph, Training, message_sizes
 from topofl.topology import Topology, TopologyError
 
 __all__ = ["HOPS", "MEASURES", "PREDICTED", "numbers", "predictions", "spectrum_of", "warnings_of"]
@@ -54,12 +54,17 @@ def numbers(
     predicted: Mapping[str, Prediction | NotApplicable],
 ) -> Table:
     """Return a table with a column per graph and a row per measure."""
-    found = metrics.compare(
-        graphs, n_parameters=n_parameters(clients.dataset), about=[], metrics=list(MEASURES)
-    )
+    sizes, columns = message_sizes(chosen, clients.dataset), list(MEASURES)
+    found = [
+        metrics.compare({name: graph}, n_parameters=sizes[name], about=[], metrics=columns)
+        for name, graph in graphs.items()
+    ]
     rows = [
         ("method", *(chosen[name].method.title for name in graphs)),
-        *((title, *found.column(column)) for column, title in MEASURES.items()),
+        *(
+            (title, *(table.column(column)[0] for table in found))
+            for column, title in MEASURES.items()
+        ),
         *(
             (title, *(_value(predicted[name], attribute) for name in graphs))
             for attribute, title in PREDICTED.items()

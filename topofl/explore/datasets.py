@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from topofl import data
 from topofl._support.datasets import dataset_folders, dataset_places
 from topofl.data import Dataset
@@ -20,8 +22,9 @@ TRAIN, TEST = 6_000, 2_000
 class Source:
     """A dataset that can be chosen, read when it is first used.
 
-    Of a large one, every k-th example is used, which keeps the shares of classes and owners
-    however the examples are ordered.
+    Of a large one, every k-th example is used, in the order of classes and, within a class, of
+    owners. However the examples are stored, each class keeps its share of a part to within one
+    example, and so does each owner within each class.
 
     Parameters
     ----------
@@ -54,8 +57,17 @@ class Source:
             As the reader.
         """
         whole = self._whole
-        kept = {name: getattr(whole, name)[::step] for name, step in self._steps.items()}
+        order = np.lexsort([getattr(whole, key) for key in self._keys])
+        kept = {
+            name: order[np.isin(order, getattr(whole, name))][::step]
+            for name, step in self._steps.items()
+        }
         return replace(whole, **kept)
+
+    @property
+    def _keys(self) -> list[str]:
+        """What examples are sorted by before every k-th is used; the last key is the first."""
+        return ["labels"] if self._whole.owners is None else ["owners", "labels"]
 
     @property
     def _steps(self) -> dict[str, int]:
@@ -71,8 +83,14 @@ class Source:
         words += [f"{key}={value!r}" for key, value in self.options.items()]
         lines = [f"dataset = data.{self.reader.__name__}({', '.join(words)})"]
         if self._steps:
-            kept = [f"{name}=dataset.{name}[::{step}]" for name, step in self._steps.items()]
-            lines += [f"dataset = replace(dataset, {', '.join(kept)})  # to train fast"]
+            keys = ", ".join(f"dataset.{key}" for key in self._keys)
+            lines += [f"order = np.lexsort([{keys}])  # so that classes keep their shares"]
+            lines += ["dataset = replace(  # every k-th example, to train fast", "    dataset,"]
+            lines += [
+                f"    {name}=order[np.isin(order, dataset.{name})][::{step}],"
+                for name, step in self._steps.items()
+            ]
+            lines += [")"]
         return "\n".join(lines)
 
     @property
@@ -85,7 +103,9 @@ class Source:
         if not self._steps:
             return f"{counts}."
         whole = f"{len(self._whole.train):,} and {len(self._whole.test):,}"
-        return f"{counts}, evenly spread over {whole}, so that training takes seconds."
+        return (
+            f"{counts} of {whole}, with the same shares of classes, so that training takes seconds."
+        )
 
 
 DIGITS = Source("handwritten digits", data.digits)

@@ -23,6 +23,7 @@ __all__ = [
     "candidates",
     "clients_of",
     "graphs_of",
+    "message_sizes",
     "model_of",
     "n_parameters",
 ]
@@ -110,6 +111,12 @@ def model_of(dataset: Dataset) -> nn.Module:
 def n_parameters(dataset: Dataset) -> int:
     """Return how many numbers the model has."""
     return sum(parameter.numel() for parameter in model_of(dataset).parameters())
+
+
+def message_sizes(chosen: Mapping[str, Candidate], dataset: Dataset) -> dict[str, int]:
+    """Return how many numbers a message of each candidate has."""
+    size = n_parameters(dataset)
+    return {name: size + candidate.method.extra for name, candidate in chosen.items()}
 
 
 def clients_of(nodes: Nodes) -> tuple[Partition | None, str]:

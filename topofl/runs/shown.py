@@ -1,6 +1,6 @@
 """What notebooks show of sweeps, stores and stored runs: their text, settings and final scores."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from topofl._support.check import shown
@@ -11,6 +11,7 @@ __all__ = [
     "ROWS",
     "cell_of",
     "finals_of",
+    "heads_of",
     "run_as_html",
     "runs_as_html",
     "settings_as_html",
@@ -46,6 +47,23 @@ def finals_of(
     yield curves["bytes"][-1] / 1e6
 
 
+def heads_of(settings: Sequence[str], others: Collection[str]) -> list[str]:
+    """Return the names of settings as columns, different from those of the `others`.
+
+    Arguments of a user's function have the names that their author gave them.
+
+    Examples
+    --------
+    >>> heads_of(["algorithm.lr", "round"], ["round", "accuracy"])
+    ['algorithm.lr', 'setting round']
+    """
+    heads = list(settings)
+    for k in range(len(heads)):
+        while heads[k] in others or heads.count(heads[k]) > 1:
+            heads[k] = f"setting {heads[k]}"
+    return heads
+
+
 def table_as_html(text: str, table: Table) -> str:
     """Return text and a table, of which the first rows are shown if it is long."""
     more = len(table.rows) - ROWS
@@ -69,7 +87,12 @@ def settings_as_html(settings: Mapping[str, Any]) -> str:
 
 
 def runs_as_html(
-    text: str, settings: Mapping[str, Mapping[str, Any]], curves: Mapping[str, Any], more: int
+    text: str,
+    settings: Mapping[str, Mapping[str, Any]],
+    curves: Mapping[str, Any],
+    *,
+    more: int,
+    failed: int,
 ) -> str:
     """Return the text of a store, and a row per run.
 
@@ -80,7 +103,9 @@ def runs_as_html(
     settings, curves
         Those of each run by its key.
     more
-        Number of runs without a row.
+        Number of finished runs without a row.
+    failed
+        Number of runs that failed.
     """
     differing = _differing(list(settings.values()))
     scores = list(dict.fromkeys(name for own in curves.values() for name in own["scores"]))
@@ -92,9 +117,11 @@ def runs_as_html(
         )
         for key, own in settings.items()
     )
-    table = Table(("key", *differing, "round", *scores, "MB sent"), rows)
-    note = paragraph(f"not shown or failed: {more} more") if more else ""
-    return as_html(text) + table._repr_html_() + note
+    heads = heads_of(differing, ["key", "round", *scores, "MB sent"])
+    table = Table(("key", *heads, "round", *scores, "MB sent"), rows)
+    counts = {f"{more} more run{'' if more == 1 else 's'}": more, f"{failed} failed": failed}
+    notes = (paragraph(words) for words, count in counts.items() if count)
+    return as_html(text) + table._repr_html_() + "".join(notes)
 
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:

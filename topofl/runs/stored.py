@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -135,13 +136,14 @@ class RunStore:
 
     def _repr_html_(self) -> str:
         try:
-            keys = self.keys()
-            runs = [run for key in keys[:ROWS] if (run := self.find(key)) is not None]
+            unread = filter(self.has, self.keys())
+            runs = list(islice(filter(None, map(self.find, unread)), ROWS))
+            more, failed = len(list(unread)), len(self._failed())
         except (OSError, ValueError) as error:  # no such folder, or one of another version
             return as_html(repr(self)) + paragraph(str(error))
         settings = {run.key: run.settings for run in runs}
         curves = {run.key: run.curves for run in runs}
-        return runs_as_html(repr(self), settings, curves, len(keys) - len(runs))
+        return runs_as_html(repr(self), settings, curves, more=more, failed=failed)
 
     def folder(self, key: str) -> Path:
         """Return the folder of a run, finished or not.
@@ -194,8 +196,7 @@ class RunStore:
         """Return the keys of all runs, finished, damaged or failed, from names of files only."""
         self._check_exists()
         self.check()
-        failed = [path.stem for path in (self.root / _FAILED).glob("*.json")]
-        return sorted({*filter(_is_key, os.listdir(self.root)), *filter(_is_key, failed)})
+        return sorted({*filter(_is_key, os.listdir(self.root)), *self._failed()})
 
     def add(
         self,
@@ -325,6 +326,11 @@ class RunStore:
     def _check_exists(self) -> None:
         if not self.root.exists():
             raise FileNotFoundError(f"{self.root} must be a store of runs, but it does not exist")
+
+    def _failed(self) -> list[str]:
+        """Return the keys of runs that failed and were not finished since."""
+        failed = (path.stem for path in (self.root / _FAILED).glob("*.json"))
+        return [key for key in failed if _is_key(key) and not self.has(key)]
 
     def _read(self, key: str) -> StoredRun | None:
         return _run_in(self.folder(key))

@@ -28,7 +28,7 @@ from topofl.runs.plan import (
 from topofl.runs.points import VARIED
 from topofl.runs.private import remove_abandoned
 from topofl.runs.records import Failure
-from topofl.runs.shown import cell_of, finals_of, table_as_html
+from topofl.runs.shown import cell_of, finals_of, heads_of, table_as_html
 from topofl.runs.stored import RunStore, StoredRun
 
 __all__ = ["STORE", "Sweep", "SweepInterrupted", "perform_points", "sweep"]
@@ -101,6 +101,8 @@ class Sweep:
         """One row per point and seed with the final scores of the run.
 
         It contains no times, so that it is the same however often the sweep was interrupted.
+        Arguments of a user's function with the name of another column, such as ``round``, are
+        named ``setting round``.
         """
         keys = list(dict.fromkeys(key for point in self.points for key in point.values))
         by_key: dict[str, StoredRun | Failure] = {run.key: run for run in self.runs}
@@ -116,7 +118,8 @@ class Sweep:
         )
         seed = ["seed"] if any(point.seed is not None for point in self.points) else []
         statistics = [f"{name}{end}" for name in scores for end in ("", " worst tenth")]
-        return Table((*keys, *seed, "round", *statistics, "MB sent"), rows)
+        others = [*seed, "round", *statistics, "MB sent"]
+        return Table((*heads_of(keys, others), *others), rows)
 
     def best(self, score: str = "accuracy", *, low_is_good: bool | None = None) -> Best:
         """Return the point with the best final score, the mean over its seeds.

@@ -153,7 +153,8 @@ def test_estimates_count_the_file_and_the_space_on_its_disk(tmp_path, monkeypatc
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=need.file - 1))
     full = estimated(tmp_path)
     assert not full.fits
-    assert "DOES NOT FIT; use a folder on another disk" in str(full)
+    assert full.remedy == "use a folder on another disk"
+    assert "takes 10,400 bytes of 10,399 free: DOES NOT FIT; use a folder on another" in str(full)
 
 
 def test_models_on_a_disk_take_a_limited_part_of_memory():

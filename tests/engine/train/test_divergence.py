@@ -132,6 +132,33 @@ def test_gradients_that_diverged_are_zero_for_others_in_their_clique(
     assert kept[0][others].abs().max() < 100
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 6])
+def test_gradients_of_frozen_nodes_count_as_zero_even_if_finite(chunk):
+    """A node diverges on its first minibatch, and has finite gradients on the second."""
+    clients = problems.equal_clients(6)
+    inputs = clients.dataset.inputs.clone()
+    inputs[torch.tensor(naive.minibatch(clients.train[BAD], BAD, 0, 4, "local", 0))] = 3e38
+    clients = replace(clients, dataset=replace(clients.dataset, inputs=inputs))
+    graph, kept = topologies.random_cliques(6, 3, seed=0), []
+    run(
+        "clique_averaging", clients, rounds=2, topology=graph, on_divergence="freeze",
+        on_disconnected="allow", mixing=mixing.from_weights(np.eye(6)), init="independent",
+        executor="batched", chunk=chunk,
+        callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
+    )  # fmt: skip
+    start, modules = models_at_start(problems.linear(), 6)
+    nodes = naive.Nodes(modules, inputs, clients.dataset.labels, clients.train, 4, 0)
+    mine = next(list(group) for group in graph.groups if BAD in group)
+    for t in range(2):
+        gradients = [nodes.gradient(j, t) for j in mine if j != BAD]
+        mean = [sum(parts) / len(mine) for parts in zip(*gradients, strict=True)]
+        for i in (i for i in mine if i != BAD):
+            naive.descend(modules[i], nodes.velocities[i], mean, 0.1, 0.9)
+    torch.testing.assert_close(kept[-1][mine], nodes.flat()[mine], rtol=0, atol=1e-5)
+    assert torch.cat([g.flatten() for g in nodes.gradient(BAD, 1)]).abs().max() < 100
+    assert torch.equal(kept[-1][BAD], start[BAD])
+
+
 @pytest.mark.parametrize("settings", [{"executor": "batched", "chunk": 4}, {"executor": "looped"}])
 def test_a_frozen_node_exchanges_but_does_not_train(settings):
     clients, model, kept = clients_with_extremes(), problems.linear(), []

@@ -1,6 +1,7 @@
 """Work on several threads gives what a loop gives, and leaves torch's settings as they were."""
 
 import threading
+import time
 
 import pytest
 import torch
@@ -73,24 +74,38 @@ def test_exceptions_come_out_and_settings_are_restored(workers, two_torch_thread
 
 
 def test_items_that_have_not_started_are_dropped_after_an_exception():
-    started, go = [], threading.Event()
+    started, ended = [], []
 
     def work(i):
         started.append(i)
         if i == 0:
             raise ArithmeticError
-        go.wait(0.2)
+        time.sleep(0.1)
+        ended.append(i)
 
-    def attempt():
-        with worker_threads(2) as parallel_map:
-            try:
-                parallel_map(work, range(100))
-            finally:
-                go.set()
-
-    with pytest.raises(ArithmeticError):
-        attempt()
+    with worker_threads(2) as parallel_map, pytest.raises(ArithmeticError):
+        parallel_map(work, range(100))
     assert len(started) < 100
+    assert set(started) - {0} == set(ended), "the exception comes when all others have ended"
+
+
+@pytest.mark.parametrize(
+    ("errors", "wanted"),
+    [
+        ((ArithmeticError, LookupError), ArithmeticError),
+        ((ArithmeticError, KeyboardInterrupt), KeyboardInterrupt),
+        ((KeyboardInterrupt, ArithmeticError), KeyboardInterrupt),
+    ],
+)
+def test_the_first_exception_is_raised_but_interrupts_before_it(errors, wanted):
+    together = threading.Barrier(2, timeout=10)
+
+    def fail(i):
+        together.wait()
+        raise errors[i]
+
+    with worker_threads(2) as parallel_map, pytest.raises(wanted):
+        parallel_map(fail, range(2))
 
 
 @pytest.mark.parametrize(

@@ -275,8 +275,9 @@ class Round(Protocol):
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
         """Return the gradients of all nodes, (n, d), each on one minibatch.
 
-        The next call with the same key overwrites them, and so does training for the key ``""``. In
-        rounds without local steps, ``train_loss`` is the mean loss of the models on these
+        The next call with the same key overwrites them, and so does training for the key ``""``;
+        those that a phase returns in its state are copied, and keep their values. In rounds without
+        local steps, ``train_loss`` is the mean loss of the models on these
         minibatches, over the calls of the last phase that computes gradients.
 
         Parameters

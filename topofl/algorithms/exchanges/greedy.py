@@ -215,11 +215,9 @@ def _double_greedy(
     flat, sizes = models.flat, [float(size) for size in round.sizes]
     order, coins = shuffled(k, pool, round.rng(f"collaboration of {k}"))
 
-    last, mean = flat.new_empty(2, flat.shape[1], dtype=torch.float64)  # reused in every step
-
     @lru_cache(maxsize=1)  # a candidate is added to one group, then removed from another
     def model(j: int) -> Tensor:
-        return last.copy_(flat[j])
+        return flat[j].double()
 
     def plus(group: _WeightedSum, j: int, sign: int = 1) -> _WeightedSum:
         size = sign * sizes[j]
@@ -234,7 +232,8 @@ def _double_greedy(
     def means(groups: Sequence[_WeightedSum]) -> Tensor:
         found = flat.new_empty(len(groups), flat.shape[1])
         for row, group in zip(found, groups, strict=True):
-            row.copy_(torch.mul(group.total, 1 / group.size, out=mean))
+            row.copy_(group.total * (1 / group.size))
+        model.cache_clear()  # off CPU the trials of all nodes wait for their losses together
         return found
 
     taken, left = _WeightedSum(model(k) * sizes[k], sizes[k]), sum_of(np.append(pool, k))

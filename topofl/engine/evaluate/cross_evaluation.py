@@ -101,24 +101,37 @@ def cross_evaluate(
 
     def work(k: int) -> dict[int, T]:
         del k
-        module = sharing_copy(run_state.module)  # torch replaces parameters in it
-        losses_of = _losses_together(run_state) if linear else _losses_in_turn(run_state)
+        answer = _answerer(run_state, trials, indices_of, alone=size == 1)
         found: dict[int, T] = {}
         try:
             for group in pending:
-                if size == 1:
-                    node = group[0]
-                    found[node] = _answer_one(run_state, losses_of, trials[node], indices_of[node])
-                else:
-                    found |= _answer_chunk(
-                        run_state, module, {i: trials[i] for i in group}, indices_of
-                    )
+                found |= answer(group)
         finally:
             list(pending)  # after an error, no worker begins another group
         return found
 
     results = parallel_map(work, range(plan.workers))
     return {i: found[i] for i in nodes for found in results if i in found}
+
+
+def _answerer(
+    run_state: EvaluatedRun,
+    trials: Mapping[int, Trial[T]],
+    indices_of: Sequence[np.ndarray],
+    *,
+    alone: bool,
+) -> Callable[[Sequence[int]], dict[int, T]]:
+    """Return the function from a group of nodes to the results of their trials, for one worker."""
+    if not alone:
+        module = sharing_copy(run_state.module)  # torch replaces parameters in it
+        return lambda group: _answer_chunk(
+            run_state, module, {i: trials[i] for i in group}, indices_of
+        )
+    linear = is_linear(run_state.module)
+    losses_of = _losses_together(run_state) if linear else _losses_in_turn(run_state)
+    return lambda group: {
+        i: _answer_one(run_state, losses_of, trials[i], indices_of[i]) for i in group
+    }
 
 
 def _losses_together(run_state: EvaluatedRun) -> LossesOf:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from topofl.engine.memory.facts import MemoryFacts
 from topofl.engine.memory.mapped import LARGEST
 from topofl.engine.train.diversity import NUMBERS
-from topofl.engine.train.gradient_exchange import gradients_in_memory
+from topofl.engine.train.gradient_exchange import gradients_in_memory, nodes_per_update
 from topofl.engine.train.plan import Backend, Fits, Plan, least_plans, most_nodes
 
 __all__ = [
@@ -52,11 +52,14 @@ def memory(facts: MemoryFacts, plan: Plan) -> dict[str, int]:
 
 def _mixed_gradients(facts: MemoryFacts, plan: Plan) -> int:
     """Return how many gradients exist at once to be mixed."""
-    return (
-        gradients_in_memory(facts.groups, plan.workers, min(plan.chunk, facts.n), facts.n)
-        if facts.groups
-        else 0
-    )
+    if not facts.groups:
+        return 0
+    n, workers, chunk = facts.n, plan.workers, min(plan.chunk, facts.n)
+    kept = gradients_in_memory(facts.groups, workers, chunk, n)
+    if kept == n:
+        return n
+    updated = nodes_per_update(n, workers, chunk, facts.d * facts.itemsize)
+    return kept + workers * (updated - chunk)
 
 
 def peak(parts: Mapping[str, int], returned: bool) -> int:

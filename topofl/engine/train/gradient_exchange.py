@@ -9,8 +9,10 @@ from torch import Tensor
 from topofl.engine.mixer import Means, Mixer
 from topofl.engine.train.learner import Learner, Worker
 
-__all__ = ["gradient_exchange", "gradients_in_memory"]
+__all__ = ["Contain", "gradient_exchange", "gradients_in_memory", "nodes_per_update"]
 
+UPDATED = 2**21
+"""Bytes of models that are updated at a time after gradients were mixed, which stay in cache."""
 
 Contain = Callable[[slice, Tensor], None]
 """(rows, gradients (k, d)) -> None: record diverged nodes and zero their gradients in place."""
@@ -55,6 +57,19 @@ def gradient_exchange(learner: Learner, like: Tensor, mixer: Mixer) -> GradientE
 def gradients_in_memory(groups: int, workers: int, chunk: int, n: int) -> int:
     """Return how many gradients exist at once while n nodes average over `groups` groups."""
     return min(n, workers * (groups + chunk))
+
+
+def nodes_per_update(n: int, workers: int, chunk: int, row_bytes: int) -> int:
+    """Return how many of n nodes take a step together after their gradients were mixed.
+
+    Examples
+    --------
+    >>> nodes_per_update(100, workers=2, chunk=10, row_bytes=4 * 7850)
+    50
+    >>> nodes_per_update(1000, workers=2, chunk=10, row_bytes=4 * 7850)
+    66
+    """
+    return max(chunk, min(-(-n // workers), UPDATED // row_bytes))
 
 
 def _exchange_of_all(learner: Learner, like: Tensor, mixer: Mixer) -> GradientExchange:

@@ -15,7 +15,7 @@ from topofl.engine.population import Population
 from topofl.engine.train.batches import Batch
 from topofl.engine.train.divergence import DivergenceMonitor
 from topofl.engine.train.diversity import GradientStatistics
-from topofl.engine.train.gradient_exchange import gradient_exchange
+from topofl.engine.train.gradient_exchange import Contain, gradient_exchange, nodes_per_update
 from topofl.engine.train.learner import (
     Learner,
     Minibatches,
@@ -29,9 +29,6 @@ from topofl.engine.train.terms import Chunk, LocalUpdate, finite_rows
 from topofl.engine.train.workers import ParallelMap
 
 __all__ = ["all_gradients", "local_steps"]
-
-UPDATED = 2**21
-"""Bytes of models that are updated at a time after gradients were mixed, which stay in cache."""
 
 
 class TrainingJob(NamedTuple):
@@ -248,32 +245,48 @@ def _observe_gradients(
         observed.observe(gradients, ~job.bad[rows] if idle is None else ~(job.bad[rows] | idle))
 
 
+class _MixedGradients(NamedTuple):
+    """Losses and gradients of a phase whose gradients are mixed, and the nodes that diverge.
+
+    Attributes
+    ----------
+    job
+        The local steps.
+    losses, sums
+        (n, steps) losses, and (n,) sums of the gradients or models of each node.
+    contained
+        Whether gradients of nodes that have diverged count as zero for other nodes.
+    """
+
+    job: TrainingJob
+    losses: Tensor
+    sums: Tensor
+    contained: bool
+
+    def contain(self, k: int, any_bad: bool, rows: slice, gradients: Tensor) -> None:
+        """Record diverged nodes, and zero their gradients; skipped on CPU if there are none."""
+        sums, losses, bad = self.sums[rows], self.losses[rows, k], self.job.bad[rows]
+        on_cpu = sums.device.type == "cpu"
+        if on_cpu and not any_bad and bool(torch.isfinite(sums + losses).all()):
+            return  # as nearly always; each further operation would hold up the other workers
+        bad |= ~(torch.isfinite(losses) & finite_rows(gradients, sums))
+        if self.contained:
+            gradients.masked_fill_(bad[:, None], 0)
+
+
 def _train_with_mixed_gradients(
     learner: Learner, parallel_map: ParallelMap, job: TrainingJob, mixer: Mixer, contained: bool
 ) -> Tensor:
-    """Mix all nodes' gradients in every step, and return the losses (n, steps).
-
-    If `contained`, gradients of nodes that have diverged count as zero for other nodes.
-    """
+    """Mix all nodes' gradients in every step, and return the losses (n, steps)."""
     models = job.update.models
     flat = models.flat
     exchange = gradient_exchange(learner, flat, mixer)
-    sums = flat.new_empty(job.n)
-    losses = flat.new_empty(job.n, len(job.steps))
+    sums, losses = flat.new_empty(job.n), flat.new_empty(job.n, len(job.steps))
+    mixed = _MixedGradients(job, losses, sums, contained)
     chunks: dict[int, Chunk] = {}
-    is_on_cpu, any_bad = flat.device.type == "cpu", False
-    step_size = _nodes_per_update(learner, flat)
-
-    def contain(k: int, rows: slice, gradients: Tensor) -> None:
-        if is_on_cpu and not any_bad and bool(torch.isfinite(sums[rows] + losses[rows, k]).all()):
-            return  # as nearly always; each further operation would hold up the other workers
-        bad = job.bad[rows]
-        bad |= ~(torch.isfinite(losses[rows, k]) & finite_rows(gradients, sums[rows]))
-        if contained:
-            gradients.masked_fill_(bad[:, None], 0)
 
     def differentiate_step(
-        k: int, worker: Worker, rows: slice, observed: GradientStatistics
+        k: int, contain: Contain, worker: Worker, rows: slice, observed: GradientStatistics
     ) -> None:
         losses[rows, k], gradients = differentiate(learner, worker, models, job.steps[k][-1], rows)
         _observe_gradients(job, rows, k, gradients, observed, None)
@@ -281,7 +294,7 @@ def _train_with_mixed_gradients(
         for view, g in zip(models.layout.views(own), gradients, strict=True):
             view.copy_(g)
         torch.sum(own, 1, out=sums[rows])
-        exchange.add(worker, rows, own, partial(contain, k))
+        exchange.add(worker, rows, own, contain)
 
     def take_step(k: int, worker: Worker, rows: slice, observed: GradientStatistics) -> None:
         del observed
@@ -292,12 +305,14 @@ def _train_with_mixed_gradients(
             job.update.take_step(chunk, k, [exchange.mixed(worker, rows)])
         torch.sum(flat[rows], 1, out=sums[rows])
 
+    together = nodes_per_update(job.n, learner.plan.workers, learner.plan.chunk, flat[0].nbytes)
     for k in range(len(job.steps)):
-        any_bad = is_on_cpu and bool(job.bad.any())
+        any_bad = flat.device.type == "cpu" and bool(job.bad.any())
+        contain = partial(mixed.contain, k, any_bad)
         exchange.begin()
-        _on_chunks_of(learner, parallel_map, job, partial(differentiate_step, k))
-        exchange.mix(partial(contain, k))
-        _on_chunks_of(learner, parallel_map, job, partial(take_step, k), size=step_size)
+        _on_chunks_of(learner, parallel_map, job, partial(differentiate_step, k, contain))
+        exchange.mix(contain)
+        _on_chunks_of(learner, parallel_map, job, partial(take_step, k), size=together)
         job.bad.logical_or_(~finite_rows(flat, sums))
     return losses
 
@@ -323,12 +338,6 @@ def all_gradients(
 
     for_each_chunk(learner, parallel_map, chunks_of(len(models.flat), learner.plan.chunk), work)
     return losses, flat
-
-
-def _nodes_per_update(learner: Learner, flat: Tensor) -> int:
-    """Return how many nodes take a step together after their gradients were mixed."""
-    per_worker = -(-len(flat) // learner.plan.workers)
-    return max(learner.plan.chunk, min(per_worker, UPDATED // flat[0].nbytes))
 
 
 def _on_chunks_of(

@@ -43,7 +43,8 @@ def worker_threads(workers: int) -> Iterator[ParallelMap]:
     ------
     ParallelMap
         Results are in the order of the items. After an exception, items that have not started are
-        dropped; when all others have ended, the first exception in this order is raised.
+        dropped; when all others have ended, the first exception in this order is raised, or an
+        interrupt such as ``KeyboardInterrupt`` before all others.
 
     Raises
     ------
@@ -97,7 +98,12 @@ def _map_with(
     for future in started:
         future.result()
     if errors:
-        raise errors[min(errors)]
+        # An interrupt of the calling thread comes first: others may be handled and forgotten.
+        place = min(errors, key=lambda k: (isinstance(errors[k], Exception), k))
+        try:
+            raise errors[place]
+        finally:
+            errors.clear()  # otherwise they would hold this frame, and it them
     return [results[k] for k in range(len(items))]
 
 
