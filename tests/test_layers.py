@@ -219,8 +219,9 @@ ROOMS = {
         "over_rounds plots",
     ],
     "summary": [
-        "verdicts sources settings",
-        "cells",
+        "verdicts settings",
+        "recorded cells",
+        "sources",
         *("curves statistics", "collected", "targets pairs", "plots", "tables", "summarize"),
     ],
     "explore": ["choices datasets", "setup", "compared", "code pictures", "widgets", "app serve"],

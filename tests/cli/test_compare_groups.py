@@ -108,8 +108,11 @@ def test_mistakes(capsys, six):
     assert "none, which does not exist" in fails(
         capsys, 2, "compare", "none", "--group-by", "topology"
     )
-    for option in ("--baseline", "--over", "--kind"):
-        value = "bands" if option == "--kind" else "ring"
+    values = {"--baseline": "ring", "--over": "ring", "--kind": "bands", "--band": "range"}
+    violins = [*grouped, "--plot", "t.png", "--kind", "violins", "--band", "range"]
+    assert "`--band` must come with --kind bands, clients, pareto" in fails(capsys, 2, *violins)
+    assert "`--band` must come with --plot" in fails(capsys, 2, *grouped, "--band", "range")
+    for option, value in values.items():
         assert f"`{option}` must come with --group-by" in fails(capsys, 2, *how, option, value)
 
 
@@ -139,6 +142,8 @@ def test_columns_are_those_of_all_formats(capsys, six):
     assert main([*how, "--markdown"]) == 0
     assert capsys.readouterr().out.startswith("| std | accuracy | topology |")
     assert "`--columns` must be one of 'topology', 'runs'" in fails(capsys, 2, *how[:-1], "stdd")
+    precise = fails(capsys, 2, *how[:-1], "accuracy std")
+    assert "`--columns` must be named as in the printed table, got 'accuracy std'" in precise
 
 
 def test_columns_of_single_runs(capsys, six):

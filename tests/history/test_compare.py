@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 import topofl
 from tests.history.helpers import scored
-from tests.summary.test_plots import assert_readable, crosses, shown_texts
+from tests.summary.readable import assert_readable, crosses, shown_texts
 from topofl._drawing.charts.fronts import LABELED
 
 KINDS = [

@@ -100,6 +100,7 @@ def test_nodes_are_sorted_from_the_worst_to_the_best(ax):
     np.testing.assert_allclose(ax.lines[0].get_xdata(), 100 * (np.arange(11) + 0.5) / 11)
     assert [text.get_text() for text in ax.texts] == [f"node {SCORES[-1].argmin()}"]
     assert ax.lines[1].get_ydata() == pytest.approx([SCORES[-1].min()])
+    assert not ax.lines[1].get_clip_on()  # the point of the worst node is not cut by the axis
 
 
 def test_the_front_has_evaluations_that_no_earlier_one_reaches(ax):
@@ -147,7 +148,8 @@ NOTHING = scored(accuracy=np.full((2, 3), np.nan))
         ({"kind": "violin", "x": "rounds"}, "`x` must be left out for kind='violin'"),
         ({"at": 2}, "`at` must be left out for kind='band', got 2; it is for kind='violin'"),
         ({"worst": 2}, "`worst` must be left out for kind='band'"),
-        ({"x": "rank"}, "`x` must be one of"),
+        ({"x": "rank"}, "`x` must be one of 'rounds', .* got 'rank'; take kind='nodes' for it"),
+        ({"kind": "violin", "x": "rank"}, "`x` must be left out .*; take kind='nodes' for it"),
         ({"x": "megabyte"}, "did you mean 'megabytes'"),
         ({"kind": "violin", "at": 9}, "`at` must be an evaluated round of .*, 0, 1, 2, 3, got 9"),
         ({"kind": "violin", "at": []}, "`at` must be at least one evaluated round"),

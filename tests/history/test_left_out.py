@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 import topofl
 from tests.history.helpers import scored
-from tests.summary.test_plots import assert_readable
+from tests.summary.readable import assert_readable
 
 INF, NAN = np.inf, np.nan
 WHOLE = scored(loss=[[2.0] * 8, [1.0] * 8])
@@ -109,11 +109,37 @@ def test_columns_without_any_score_are_refused(options):
 
 @pytest.mark.parametrize("kind", ["band", "nodes"])
 @pytest.mark.parametrize("column", [EARLY, "loss"])
-def test_a_run_without_any_score_has_a_label_and_no_line(kind, column):
+def test_a_run_without_any_score_has_no_line_and_is_named(kind, column):
     never = scored(**{column: [[NAN, NAN], [NAN, NAN]]})
     scores = scored(**{column: [[2.0, 3.0], [1.0, 1.5]]})
     for runs in ({"never": never, "other": scores}, {"other": scores, "never": never}):
         figure = topofl.compare_histories(runs, column, kind=kind)
         labels = {text.get_text() for ax in figure.axes for text in ax.texts}
-        assert labels == ({"never", "other"} if kind == "band" else {"mean", "node 0", "node 1"})
+        assert labels == ({"other"} if kind == "band" else {"mean", "node 0", "node 1"})
+        if kind == "band":
+            assert said(figure).endswith("(not drawn, since not finite: never)")
         assert_readable(figure)
+
+
+def test_runs_without_any_score_do_not_move_the_labels_of_others():
+    long = scored(loss=[[4.0, 4.0], [3.0, 3.0], [2.0, 2.0]])
+    runs = {"a": scored(loss=[[4.0, 4.0], [1.0, 1.0]]), "b": long}
+    places = [
+        {
+            text.get_text(): (text.get_position(), text.get_horizontalalignment())
+            for text in topofl.compare_histories(shown, "loss", x="megabytes").axes[0].texts
+        }
+        for shown in (runs, runs | {"c": scored(loss=[[NAN, NAN]])})
+    ]
+    assert places[0]["a"][1] == "center"  # at its own end
+    for name in runs:
+        assert places[0][name][1] == places[1][name][1]
+        assert places[0][name][0] == pytest.approx(places[1][name][0], rel=0.02)
+    assert "c" not in places[1]
+
+
+def test_runs_that_all_lack_scores_are_named():
+    never = scored(loss=[[NAN, NAN], [NAN, NAN]])
+    figure = topofl.compare_histories({"one": never, "two": never}, "loss")
+    assert not figure.axes[0].texts
+    assert said(figure).endswith("(not drawn, since not finite: one two)")

@@ -1,19 +1,13 @@
-"""Plots over many runs: what they show, and that their labels can be read."""
-
-import itertools
-import warnings
+"""Plots over many runs: what they show, and which runs they leave out."""
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
-from matplotlib.path import Path
 from scipy import stats
 
 import topofl
+from tests.summary.readable import assert_readable, heights_at, said
 from tests.summary.samples import ROUNDS, runs_of, stored
-from topofl._drawing.charts.fronts import LABELED
-from topofl._drawing.charts.labels import spread
 from topofl.summary import (
     plot_bands,
     plot_clients,
@@ -23,157 +17,24 @@ from topofl.summary import (
 )
 from topofl.summary.plots import KINDS
 
-NAMES = ["ring", "torus", "exponential", "dcliques", "complete", "random_regular"]
-LONG = [f"small_world(n=100, k={k}, p=0.25)" for k in range(24)]
-
-
-@pytest.fixture(scope="module")
-def two_settings():
-    """Return 192 runs: 6 topologies, 4 alphas, 8 seeds."""
-    return runs_of(topology=NAMES, alpha=[0.01, 0.1, 1.0, 10.0], seeds=8)
-
-
-@pytest.fixture(scope="module")
-def one_setting():
-    """Return 192 runs: 24 topologies with long names, whose scores are close, and 8 seeds."""
-    effect = {name: 0.002 * k for k, name in enumerate(LONG)}
-    return runs_of(topology=LONG, seeds=8, effect=effect)
-
-
-def shown_texts(figure):
-    """Return all texts of a figure that a reader sees, with their extents in pixels."""
-    figure.draw_without_rendering()
-    found = []
-    for text in figure.findobj(plt.Text):
-        visible = text.get_visible() and text.get_text().strip()
-        ax = text.axes
-        if visible and (ax is None or ax.get_visible()):
-            found.append(text)
-    ticks = {
-        label
-        for ax in figure.axes
-        for axis in (ax.xaxis, ax.yaxis)
-        for tick in axis.get_major_ticks()
-        for label in (tick.label1, tick.label2)
-    }
-    drawn = {
-        label
-        for ax in figure.axes
-        if ax.get_visible()
-        for axis in (ax.xaxis, ax.yaxis)
-        for tick in axis._update_ticks()
-        for label in (tick.label1, tick.label2)
-        if label.get_visible()
-    }
-    return [text for text in found if text not in ticks or text in drawn]
-
-
-def assert_readable(figure):
-    """Check that no text overlaps another or leaves the figure."""
-    texts = shown_texts(figure)
-    assert len(texts) > 4
-    boxes = [text.get_window_extent() for text in texts]
-    for text, box in zip(texts, boxes, strict=True):
-        assert box.x0 >= -0.5, text.get_text()
-        assert box.y0 >= -0.5, text.get_text()
-        assert box.x1 <= figure.bbox.x1 + 0.5, text.get_text()
-        assert box.y1 <= figure.bbox.y1 + 0.5, text.get_text()
-    for (one, a), (other, b) in itertools.combinations(zip(texts, boxes, strict=True), 2):
-        apart = a.x1 <= b.x0 + 0.5 or b.x1 <= a.x0 + 0.5 or a.y1 <= b.y0 + 0.5 or b.y1 <= a.y0 + 0.5
-        assert apart, (one.get_text(), other.get_text())
-
-
-def on_the_front(runs, by):
-    """Return the names of groups that no other one dominates, by comparing all pairs."""
-    frame = topofl.summarize(runs, by).to_pandas()
-    costs = {run.settings["topology.name"]: run.curves["bytes"][-1] for run in runs}
-    points = [
-        (-costs[name], score) for name, score in zip(frame[by[0]], frame["accuracy"], strict=True)
-    ]
-    return [
-        ", ".join(f"{name}={value}" if name == "alpha" else value for name, value in row.items())
-        for row, own in zip(frame[by].to_dict("records"), points, strict=True)
-        if not any(a >= own[0] and b >= own[1] and (a, b) != own for a, b in points)
-    ]
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "heat_map"])
-@pytest.mark.parametrize("which", ["two_settings", "one_setting"])
-def test_200_runs_are_readable(kind, which, request):
-    runs = request.getfixturevalue(which)
-    by = ["topology", "alpha"] if which == "two_settings" else ["topology"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        figure = topofl.summarize(runs, by).plot(kind)
-        assert_readable(figure)
-    assert not figure.legends
-    assert not any(ax.get_legend() for ax in figure.axes)
-    texts = " ".join(text.get_text().replace("\n", " ") for text in shown_texts(figure))
-    names = NAMES if which == "two_settings" else LONG
-    if kind == "pareto":
-        names = on_the_front(runs, by)
-        if len(names) > LABELED:
-            names = [names[round(k)] for k in np.linspace(0, len(names) - 1, LABELED)]
-        assert len(names) == (len(NAMES) if which == "two_settings" else LABELED)
-        assert f"({24 - len(names)} of 24 points not labeled)" in texts
-    for name in names:
-        assert name in texts
-
-
-def test_200_runs_in_a_heat_map_are_readable(two_settings):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert_readable(plot_heat_map(two_settings, by=["topology", "alpha"]))
-        assert_readable(plot_heat_map(two_settings, by=["alpha", "topology"]))
-
-
-@pytest.mark.parametrize("count", [1, 2, 8])
-def test_few_groups_are_readable_even_if_they_are_equal(count):
-    effect = dict.fromkeys(LONG[:count], 0.0)
-    runs = runs_of(topology=LONG[:count], effect=effect, noise=1e-9, cost=1)
-    for draw in (plot_bands, plot_clients, plot_violins, plot_pareto):
-        assert_readable(draw(runs, "topology"))
-
-
-def test_the_check_of_labels_can_fail():
-    figure = Figure()
-    ax = figure.subplots()
-    ax.text(0.5, 0.5, "one label")
-    assert_readable(figure)
-    ax.text(0.52, 0.5, "another")
-    with pytest.raises(AssertionError, match="one label"):
-        assert_readable(figure)
-
 
 def test_bands_are_means_and_t_intervals():
-    runs = runs_of(topology=["ring", "star"], seeds=4)
+    runs = runs_of(topology=["ring", "star"], seeds=5)
     ax = plot_bands(runs, "topology").axes[0]
-    curves = np.array([run.curves["scores"]["accuracy"]["mean"] for run in runs]).reshape(2, 4, -1)
+    curves = np.array([run.curves["scores"]["accuracy"]["mean"] for run in runs]).reshape(2, 5, -1)
     drawn = [line for line in ax.lines if len(line.get_xdata()) == len(ROUNDS)]
     for line, band, own in zip(drawn, ax.collections, curves, strict=True):
         assert line.get_xdata().tolist() == ROUNDS
         np.testing.assert_allclose(line.get_ydata(), own.mean(0), atol=1e-12)
-        half = stats.t.ppf(0.975, 3) * stats.sem(own, axis=0)
+        half = stats.t.ppf(0.975, 4) * stats.sem(own, axis=0)
         corners = band.get_paths()[0].vertices
         for x, mean, h in zip(ROUNDS, own.mean(0), half, strict=True):
             heights = corners[np.isclose(corners[:, 0], x), 1]
-            assert heights.min() == pytest.approx(mean - h, abs=1e-9)
+            assert heights.min() == pytest.approx(max(0, mean - h), abs=1e-9)
             assert heights.max() == pytest.approx(mean + h, abs=1e-9)
 
 
-def heights_at(band, x):
-    """Return the ends of a band at a position."""
-    corners = band.get_paths()[0].vertices
-    heights = corners[np.isclose(corners[:, 0], x), 1]
-    return heights.min(), heights.max()
-
-
-def said(figure):
-    """Return the label of the horizontal axis in one line."""
-    return figure.axes[0].get_xlabel().replace("\n", " ")
-
-
-def test_bands_of_two_runs_are_ranges():
+def test_bands_of_few_runs_are_ranges():
     runs = runs_of(topology=["ring", "star"], seeds=3)[:-1]
     figure = plot_bands(runs, "topology")
     assert said(figure) == "round (mean over 2 to 3 runs; band: lowest to highest run)"
@@ -187,7 +48,18 @@ def test_bands_of_two_runs_are_ranges():
     assert said(plot_bands(runs[:1])) == "round (single runs)"
 
 
-def test_bars_and_sorted_clients_of_two_runs_are_ranges():
+def test_intervals_are_left_out_where_two_of_several_runs_have_values():
+    runs = runs_of(seeds=3)
+    runs[0].curves["scores"]["accuracy"]["mean"][0] = None
+    axes = plot_bands(runs, band="interval").axes[0]
+    positions = axes.collections[0].get_paths()[0].vertices[:, 0]
+    assert (positions.min(), positions.max()) == (10, 40)
+    assert axes.lines[0].get_xdata().tolist() == ROUNDS
+    spanned = plot_bands(runs, band="range").axes[0].collections[0].get_paths()[0].vertices[:, 0]
+    assert spanned.min() == 0
+
+
+def test_bars_and_sorted_clients_of_few_runs_are_ranges():
     runs = runs_of(seeds=2)
     finals = [run.curves["scores"]["accuracy"]["mean"][-1] for run in runs]
     figure = plot_pareto(runs)
@@ -195,12 +67,27 @@ def test_bars_and_sorted_clients_of_two_runs_are_ranges():
     assert bar == pytest.approx([min(finals), max(finals)])
     assert "(mean over 2 runs; bar: lowest to highest run; filled: Pareto front)" in said(figure)
     assert "(mean over 2 runs; band: lowest to highest run)" in said(plot_clients(runs))
-    more = plot_pareto(runs_of(seeds=3))
-    assert "(mean over 3 runs; bar: 95 % interval of the mean" in said(more)
+    assert "lowest to highest" in said(plot_pareto(runs_of(seeds=4)))
+    more = plot_pareto(runs_of(seeds=5))
+    assert "(mean over 5 runs; bar: 95 % interval of the mean" in said(more)
     bars = more.axes[0].collections[0].get_segments()[0][:, 1]
-    finals = [run.curves["scores"]["accuracy"]["mean"][-1] for run in runs_of(seeds=3)]
-    half = stats.t.ppf(0.975, 2) * stats.sem(finals)
+    finals = [run.curves["scores"]["accuracy"]["mean"][-1] for run in runs_of(seeds=5)]
+    half = stats.t.ppf(0.975, 4) * stats.sem(finals)
     assert bars == pytest.approx([np.mean(finals) - half, np.mean(finals) + half])
+
+
+@pytest.mark.parametrize("draw", [plot_bands, plot_clients, plot_pareto])
+def test_intervals_of_accuracies_end_at_0_and_1(draw):
+    def ends(runs):
+        artist = draw(runs, band="interval").axes[0].collections[0]
+        path = artist.get_segments()[0] if draw is plot_pareto else artist.get_paths()[0].vertices
+        return path[:, 1].min(), path[:, 1].max()
+
+    finals = [0.6, 0.98]  # the interval of the mean, 0.79, is 2.4 wide on either side
+    low, high = ends([stored({"run.seed": k}, x) for k, x in enumerate(finals)])
+    assert (low >= 0, high) == (True, 1)
+    low, high = ends([stored({"run.seed": k}, x, low_is_good=True) for k, x in enumerate(finals)])
+    assert high > 1  # losses have no such end
 
 
 def test_bands_can_span_all_runs():
@@ -252,53 +139,6 @@ def test_violins_show_median_and_worst_tenth():
     assert worst.get_xdata() == pytest.approx([pooled[:3].mean()])
 
 
-def test_the_front_has_what_nothing_dominates():
-    settings = {"ring": (0.5, 1), "torus": (0.6, 3), "star": (0.55, 4), "complete": (0.8, 9)}
-    runs = [
-        stored({"topology.name": name, "run.seed": 0}, final, cost=cost)
-        for name, (final, cost) in settings.items()
-    ]
-    ax = plot_pareto(runs, "topology").axes[0]
-    front = ax.lines[0].get_xydata()
-    assert front == pytest.approx(np.array([[40, 0.5], [120, 0.6], [360, 0.8]]))
-
-
-def test_costs_of_many_magnitudes_are_logarithmic():
-    runs = [
-        stored({"topology.name": name, "run.seed": 0}, 0.5, cost=cost)
-        for name, cost in (("ring", 1), ("complete", 100))
-    ]
-    assert plot_pareto(runs, "topology").axes[0].get_xscale() == "log"
-
-
-def crosses(line, box):
-    """Return whether a line in pixels passes through a rectangle that is made a little smaller."""
-    return any(
-        Path([a, b]).intersects_bbox(box.padded(-1), filled=False)
-        for a, b in itertools.pairwise(line)
-    )
-
-
-def test_the_front_does_not_run_through_labels():
-    rng = np.random.default_rng(0)
-    runs = []
-    for k in range(10):
-        cost = 1 + 10 * rng.random()
-        final = 0.3 + 0.4 * (1 - np.exp(-cost / 3)) * rng.uniform(0.7, 1)
-        settings = {"topology.name": f"small_world_{k}", "run.seed": 0}
-        runs.append(stored(settings, float(final), cost=cost))
-    figure = plot_pareto(runs, "topology")
-    ax = figure.axes[0]
-    figure.draw_without_rendering()
-    front = ax.lines[0]
-    assert len(front.get_xdata()) > 3
-    corners = np.repeat(front.get_xydata(), 2, axis=0)
-    steps = ax.transData.transform(np.stack([corners[1:, 0], corners[:-1, 1]], axis=1))
-    assert len(ax.texts) == 10
-    for text in ax.texts:
-        assert not crosses(steps, text.get_window_extent()), text.get_text()
-
-
 def test_heat_map_has_a_number_per_cell():
     runs = runs_of(topology=["ring", "star"], alpha=[10.0, 0.1], seeds=3)[:-3]
     ax = plot_heat_map(runs, by=["topology", "alpha"]).axes[0]
@@ -330,22 +170,6 @@ def test_wrong_axes_are_refused(draw):
     runs = runs_of(topology=["ring", "star"], alpha=[0.1, 1.0])
     with pytest.raises(TypeError, match="`ax` must be the Axes to draw on"):
         draw(runs, ["topology", "alpha"], ax="here")
-
-
-def test_axes_must_have_room(one_setting):
-    ax = Figure().subplots()
-    with pytest.raises(ValueError, match="`ax` must be None for more than 8 groups"):
-        plot_bands(one_setting, ax=ax)
-    with pytest.raises(ValueError, match="`ax` must be None for more than 24 groups"):
-        plot_violins(runs_of(topology=[*LONG, "ring"]), ax=ax)
-    small = Figure(figsize=(1.5, 4)).subplots()
-    with pytest.raises(ValueError, match=r"`ax` must be at least .* inches wide"):
-        plot_bands(runs_of(topology=LONG[:2]), ax=small)
-    flat = Figure(figsize=(8, 1)).subplots()
-    with pytest.raises(ValueError, match=r"`ax` must be at least .* inches high"):
-        plot_bands(runs_of(topology=LONG[:8]), ax=flat)
-    with pytest.raises(ValueError, match="`ax` must have room for 16 labels"):
-        plot_pareto(one_setting, ax=Figure(figsize=(2, 2)).subplots())
 
 
 def test_wrong_options_are_refused():
@@ -393,21 +217,24 @@ def test_runs_without_a_finite_score_are_counted(draw):
     assert "not drawn" not in said(draw(runs[3:], "topology"))
 
 
-def test_labels_are_spread_without_overlap():
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        k = int(rng.integers(1, 12))
-        heights = rng.uniform(1, 3, k)
-        wanted = rng.uniform(-5, 40, k)
-        low, high = 0.0, float(heights.sum() + rng.uniform(0, 20))
-        centers = spread(wanted, heights, low, high)
-        assert (centers - heights / 2 >= low - 1e-9).all()
-        assert (centers + heights / 2 <= high + 1e-9).all()
-        order = np.argsort(wanted, kind="stable")
-        gaps = np.diff(centers[order]) - (heights[order][1:] + heights[order][:-1]) / 2
-        assert (gaps >= -1e-9).all()
+def test_runs_that_end_without_a_finite_score_do_not_cut_curves():
+    runs = runs_of(seeds=3)
+    mean = np.mean([run.curves["scores"]["accuracy"]["mean"] for run in runs[:2]], axis=0)
+    diverged = runs[2].curves["scores"]["accuracy"]["mean"]
+    for first in (20, 10):  # round 0 alone would be a dot
+        diverged[ROUNDS.index(first) :] = [None] * (len(ROUNDS) - ROUNDS.index(first))
+        figure = plot_bands(runs)
+        line = figure.axes[0].lines[0]
+        assert line.get_xdata().tolist() == ROUNDS
+        assert line.get_ydata() == pytest.approx(mean)
+        assert "(mean over 2 runs; band" in said(figure)
+        assert "(not drawn, since not finite: 1 of 3 runs of all runs)" in said(figure)
 
 
-def test_labels_with_room_stay_where_they_are():
-    wanted = np.array([9.0, 1.0, 5.0])
-    assert spread(wanted, np.ones(3), 0.0, 10.0).tolist() == wanted.tolist()
+def test_a_diverged_run_that_stopped_does_not_end_the_mean():
+    runs = runs_of(seeds=2)
+    stopped = stored(runs[0].settings | {"run.seed": 9}, 0.5, rounds=[0, 10])
+    stopped.curves["scores"]["accuracy"]["mean"][-1] = None
+    figure = plot_bands([*runs, stopped])
+    assert figure.axes[0].lines[0].get_xdata().tolist() == ROUNDS
+    assert "until the first one ends" not in said(figure)

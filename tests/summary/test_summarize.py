@@ -1,7 +1,5 @@
 """Statistics of groups of runs, against pandas, scipy and cases worked out by hand."""
 
-import io
-import re
 from pathlib import Path
 
 import numpy as np
@@ -159,13 +157,6 @@ def test_runs_say_in_which_direction_their_score_is_good(low_is_good, verdict):
     assert frame["better than ring"][1] == verdict
 
 
-def test_equal_runs_are_rounded_as_numbers_without_spread():
-    runs = [stored({"run.seed": seed}, 0.1) for seed in range(3)]
-    text = str(topofl.summarize(runs))
-    assert "0.1 ± 0" in text
-    assert "000000" not in text
-
-
 def test_runs_of_names_are_paired_by_seeds_or_not_at_all():
     def run(seed, final):
         scores = {"round": np.array([0]), "accuracy": np.full((1, 2), final)}
@@ -293,92 +284,6 @@ def test_groups_whose_baseline_is_missing_say_so():
     assert summary.to_pandas()["pairs"].tolist() == [0, 3, 0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"by": "topolgy"}, r"`by` must name settings .* got 'topolgy'; did you mean 'topology'"),
-        ({"by": ["alfa"]}, r"`by` must name settings .* got 'alfa'; did you mean 'alpha'"),
-        ({"by": "name"}, r"'name' may be any of data.name, topology.name; give the full name"),
-        ({"over": "alfa"}, r"`over` must name settings of the runs, got 'alfa'"),
-        ({"score": "acuracy"}, r"`score` must be one of 'accuracy', got 'acuracy'; did you mean"),
-        ({"baseline": "rong"}, r"`baseline` must be among the groups, .* 'rong'; did you mean 'ri"),
-        ({"baseline": {"topolgy": "ring"}}, r"`baseline` must have settings of `by`, topology"),
-        ({"baseline": {"topology": "rong"}}, r"`baseline` must have a value of topology, ring, st"),
-        ({"baseline": {}}, r"`baseline` must have a value of at least one setting, got \{\}"),
-        ({"baseline": {1: "ring"}}, r"`baseline` must have settings of `by`, topology, got 1"),
-        ({"target": 80}, r"`target` must be between 0 and 1, got 80"),
-        ({"target": float("nan")}, r"`target` must be between 0 and 1, got nan"),
-    ],
-)
-def test_wrong_values_are_refused(arguments, message):
-    runs = runs_of(topology=["ring", "star"])
-    with pytest.raises(ValueError, match=message):
-        topofl.summarize(runs, **{"by": "topology"} | arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"by": 3}, "`by` must be the name of a setting or a list of names, got 3"),
-        ({"by": [3]}, "`by` must contain names of settings, got 3"),
-        ({"score": 3}, "`score` must be the name of a score, got 3"),
-        ({"target": "much"}, "`target` must be a number, got 'much'"),
-        ({"runs": 3}, "`runs` must be runs of a sweep .* got 3"),
-        ({"runs": [3]}, "`runs` must be runs of a sweep .* got an item 3"),
-        ({"runs": {"a": 3}}, r"`runs\['a'\]` must be a History or a list of them, got 3"),
-        ({"runs": {"a": [3]}}, r"`runs\['a'\]` must contain histories, got 3"),
-    ],
-)
-def test_wrong_types_are_refused(arguments, message):
-    with pytest.raises(TypeError, match=message):
-        topofl.summarize(**{"runs": runs_of()} | arguments)
-
-
-@pytest.mark.parametrize("runs", [[], {}, (), {"ring": []}])
-def test_no_runs_are_refused(runs):
-    with pytest.raises(ValueError, match="`runs` must contain at least one finished run, got none"):
-        topofl.summarize(runs)
-
-
-def test_a_value_of_two_settings_is_no_baseline():
-    runs = [stored({"data.a": a, "data.b": b, "run.seed": 0}, 0.5) for a in (1, 2) for b in (2, 3)]
-    with pytest.raises(ValueError, match=r"2 is a value of a and b; give \{'a': 2\}"):
-        topofl.summarize(runs, by=["a", "b"], baseline=2)
-
-
-def test_groups_that_do_not_exist_are_no_baseline():
-    runs = runs_of(topology=["ring"], alpha=[0.1]) + runs_of(topology=["star"], alpha=[1.0])
-    with pytest.raises(ValueError, match=r"`baseline` must be a group, no runs have .* together"):
-        topofl.summarize(
-            runs, by=["topology", "alpha"], baseline={"topology": "ring", "alpha": 1.0}
-        )
-
-
-def test_pairing_needs_seeds_in_common():
-    runs = [
-        stored({"topology.name": name, "run.seed": seed}, 0.5)
-        for name, seeds in (("ring", (0, 1)), ("star", (2, 3)))
-        for seed in seeds
-    ]
-    with pytest.raises(
-        ValueError,
-        match=r"`baseline` must have seeds in common .* ring has run.seed 0, 1, star has",
-    ):
-        topofl.summarize(runs, by="topology", baseline="ring")
-
-
-def test_runs_that_lack_the_score_are_named():
-    runs = runs_of(topology=["ring"]) + runs_of(topology=["star"], low_is_good=True)
-    with pytest.raises(ValueError, match=r"3 of 6 lack 'accuracy' \(.*no score is in all runs"):
-        topofl.summarize(runs)
-
-
-def test_copies_are_refused():
-    runs = runs_of()
-    with pytest.raises(ValueError, match=r"must differ in a setting or a seed, .* \(1 such run\)"):
-        topofl.summarize([*runs, runs[0]])
-
-
 def test_runs_that_failed_are_noted():
     runs = runs_of()
     failure = Failure("0", {"run": {"seed": 7}}, "ValueError: no")
@@ -388,53 +293,6 @@ def test_runs_that_failed_are_noted():
     assert swept.to_pandas().equals(topofl.summarize(runs).to_pandas())
     with pytest.raises(ValueError, match="got none; 1 run failed"):
         topofl.summarize([failure])
-
-
-def test_csv_has_full_precision(tmp_path):
-    runs = runs_of(topology=["ring", "star"])
-    summary = topofl.summarize(runs, by="topology", baseline="ring", target=0.99)
-    summary.to_csv(tmp_path / "t.csv")
-    read = pd.read_csv(tmp_path / "t.csv")
-    pd.testing.assert_frame_equal(
-        read.drop(columns="better than ring"),
-        summary.to_pandas().drop(columns="better than ring"),
-        rtol=0,
-        check_exact=True,
-    )
-    assert read["rounds to 0.99"].tolist() == [np.inf, np.inf]
-    assert summary.to_csv() == (tmp_path / "t.csv").read_text()
-    assert pd.read_csv(io.StringIO(summary.to_csv()))["topology"].tolist() == ["ring", "star"]
-
-
-def test_rounding_follows_the_standard_error():
-    runs = [stored({"run.seed": k}, x) for k, x in enumerate([0.8111, 0.8234, 0.8167, 0.8312])]
-    error = stats.sem([0.8111, 0.8234, 0.8167, 0.8312])
-    assert 0.004 < error < 0.005  # so three decimals
-    half = stats.t.ppf(0.975, 3) * error
-    assert topofl.summarize(runs).table.rows[0][1].text == f"0.821 ± {half:.3f}"
-
-
-def test_formats():
-    runs = runs_of(topology=["ring", "star"], effect={"ring": 0.0, "star": -0.1})
-    summary = topofl.summarize(runs, by="topology", baseline="ring")
-    latex = summary.to_latex()
-    assert latex.startswith("\\begin{tabular}{lrrrrrrrr}\n\\toprule\ntopology & runs & accuracy")
-    assert "\\midrule" in latex
-    assert "\\bottomrule\n\\end{tabular}" in latex
-    assert re.search(r"\$-0\.\d+ \\pm 0\.", latex)  # a minus, not a hyphen
-    assert "% ±: 95 % interval" in latex
-    markdown = summary.to_markdown()
-    assert markdown.startswith("| topology | runs | accuracy | std | worst node |")
-    assert "averaged over run.seed" in markdown
-    assert "<table>" in summary._repr_html_()
-
-
-def test_wide_tables_are_printed_in_parts():
-    runs = runs_of(topology=["a" * 60, "b" * 60], seconds=True)
-    summary = topofl.summarize(runs, by="topology", baseline="a" * 60, target=0.6)
-    text = str(summary)
-    assert text.count("topology  ") == 3
-    assert len(summary.table.columns) == len(set(summary.table.columns)) == 13
 
 
 def test_store_folder_and_histories_agree(tmp_path):
@@ -455,34 +313,3 @@ def test_store_folder_and_histories_agree(tmp_path):
     found = topofl.summarize(named, baseline="ring").to_pandas()
     assert found["name"].tolist() == ["star", "ring"]  # in the order of the mapping
     assert found["minus ring"][0] == pytest.approx(given[0]["minus ring"][1])
-
-
-def test_missing_folders_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="which does not exist"):
-        topofl.summarize(tmp_path / "none")
-    (tmp_path / "config.toml").write_text("")
-    with pytest.raises(FileNotFoundError, match="has no history; finish it with topofl resume"):
-        topofl.summarize(tmp_path)
-
-
-def test_columns_are_selected_for_all_formats(tmp_path):
-    runs = runs_of(topology=["ring", "star"], seeds=3)
-    whole = topofl.summarize(runs, "topology", baseline="ring", target=0.5)
-    frame = whole.to_pandas()
-    chosen = whole.select(["minus ring", "topology", "worst tenth", "rounds to 0.5", "std"])
-    heads = ["minus ring", "topology", "worst tenth", "rounds to 0.5", "std"]
-    assert list(chosen.table.columns) == heads
-    assert chosen.table == whole.table.select(heads)
-    precise = [f"{head}{end}" for head in heads[:1] for end in ("", " low", " high")]
-    precise += ["topology", *(f"worst tenth{end}" for end in ("", " std", " low", " high"))]
-    precise += [*(f"rounds to 0.5{end}" for end in ("", " low", " high")), "accuracy std"]
-    pd.testing.assert_frame_equal(chosen.to_pandas(), frame[precise])
-    chosen.to_csv(tmp_path / "t.csv")
-    assert pd.read_csv(tmp_path / "t.csv").columns.tolist() == precise
-    assert " & ".join(heads) + r" \\" in chosen.to_latex()
-    assert chosen.to_markdown().startswith(f"| {' | '.join(heads)} |")
-    assert str(chosen).split()[:2] == ["minus", "ring"]
-    assert chosen.notes == whole.notes
-    assert chosen.select("runs").to_pandas().columns.tolist() == ["runs"]
-    with pytest.raises(ValueError, match=r"`columns` must be one of .* got 'worst'"):
-        whole.select(["worst"])

@@ -227,8 +227,11 @@ def test_large_matrices_of_sequences_are_not_computed():
 
 def test_summaries_show_their_notes():
     scores = {"round": np.array([0]), "accuracy": np.array([[0.5, 0.7]])}
-    run = topofl.History({}, {"messages": [], "bytes": []}, scores, np.zeros((0, 2)))
-    summary = topofl.summarize({"<ring>": [run, run]})
+    runs = [
+        topofl.History({"seed": seed}, {"messages": [], "bytes": []}, scores, np.zeros((0, 2)))
+        for seed in (0, 1)
+    ]
+    summary = topofl.summarize({"<ring>": runs})
     html = summary._repr_html_()
     assert "&lt;ring&gt;" in html
     for note in summary.notes:

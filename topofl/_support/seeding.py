@@ -37,6 +37,20 @@ def stream(seed: int | np.random.Generator, purpose: str, *keys: int) -> np.rand
     return np.random.Generator(np.random.Philox(_seed_sequence(seed, purpose, *keys)))
 
 
+def seed_of(rng: np.random.Generator, purpose: str) -> int | None:
+    """Return the seed of a :func:`stream` for a purpose; None for any other generator.
+
+    Examples
+    --------
+    >>> seed_of(stream(7, "graph"), "graph"), seed_of(np.random.default_rng(7), "graph")
+    (7, None)
+    """
+    sequence = rng.bit_generator.seed_seq
+    if not isinstance(sequence, np.random.SeedSequence) or not isinstance(sequence.entropy, int):
+        return None
+    return sequence.entropy if sequence.spawn_key == _spawn_key(purpose) else None
+
+
 def torch_seed(seed: int, purpose: str, *keys: int) -> int:
     """Return a 63-bit seed for a ``torch.Generator``, a pure function of its arguments."""
     return int(_seed_sequence(seed, purpose, *keys).generate_state(1, np.uint64)[0] >> np.uint64(1))
@@ -46,7 +60,11 @@ def _seed_sequence(seed: int, purpose: str, *keys: int) -> np.random.SeedSequenc
     seed = check_int("seed", seed, minimum=0)
     # The number of keys is part of the key: SeedSequence pads with zeros, and (purpose,) is not
     # (purpose, 0).
-    return np.random.SeedSequence(seed, spawn_key=(zlib.crc32(purpose.encode()), len(keys), *keys))
+    return np.random.SeedSequence(seed, spawn_key=_spawn_key(purpose, *keys))
+
+
+def _spawn_key(purpose: str, *keys: int) -> tuple[int, ...]:
+    return (zlib.crc32(purpose.encode()), len(keys), *keys)
 
 
 def random_keys(seed: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:

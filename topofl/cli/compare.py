@@ -18,11 +18,12 @@ __all__ = ["check_column", "compare", "table_of_runs"]
 def compare(options: argparse.Namespace) -> None:
     """Print a table of saved runs, or of groups of them; with ``--plot``, draw their scores."""
     if options.group_by is not None:
-        if options.kind is not None and options.plot is None:
-            raise ValueError(
-                f"`--kind` must come with --plot, got --kind {options.kind} without; add --plot "
-                "FILE, as in --plot curves.pdf"
-            )
+        for name, value in {"--kind": options.kind, "--band": options.band}.items():
+            if value is not None and options.plot is None:
+                raise ValueError(
+                    f"`{name}` must come with --plot, got {name} {value} without; add --plot "
+                    "FILE, as in --plot curves.pdf"
+                )
         from topofl.cli.groups import compare_groups
 
         compare_groups(options)
@@ -37,7 +38,7 @@ def compare(options: argparse.Namespace) -> None:
     column = next(iter(histories.values())).primary if options.column is None else options.column
     check_column(histories, column)
     table = table_of_runs(histories, target, column)
-    table = with_columns(table, options.columns, table.columns)
+    table = with_columns(table, options.columns)
     if options.plot is not None:
         _plot(histories, options.plot, column, options.x or "rounds")
     print_table(table, options)
@@ -57,11 +58,10 @@ def _check_needs_groups(options: argparse.Namespace) -> None:
                 f"{path} is a store of runs, which are compared in groups; add --group-by, as in "
                 "--group-by topology, or list them by topofl runs"
             )
-    given = {"--baseline": options.baseline, "--over": options.over, "--kind": options.kind}
-    for name, value in given.items():
-        if value is not None:
+    for name in ("baseline", "over", "kind", "band"):
+        if getattr(options, name) is not None:
             raise ValueError(
-                f"`{name}` must come with --group-by, got it without; add --group-by topology"
+                f"`--{name}` must come with --group-by, got it without; add --group-by topology"
             )
 
 

@@ -41,8 +41,8 @@ def add_compare(verbs: Any) -> None:
         "--columns",
         type=_names,
         metavar="NAMES",
-        help="columns of the table in this order, separated by commas, for all formats; names with "
-        "commas in double quotes (default: all)",
+        help="columns of the table in this order, separated by commas, for all formats, by their "
+        "names in the printed table; names with commas in double quotes (default: all)",
     )
     _add_group_options(verb)
     _add_plot_options(verb)
@@ -71,6 +71,12 @@ def _add_plot_options(verb: argparse.ArgumentParser) -> None:
         "--kind",
         choices=("bands", "violins", "clients", "pareto", "heat_map"),
         help="with --group-by and --plot: what to draw (default: bands)",
+    )
+    verb.add_argument(
+        "--band",
+        choices=("interval", "range"),
+        help="with --group-by and --plot: 95 %% intervals of means, or lowest to highest run "
+        "(default: intervals from five runs per group)",
     )
 
 

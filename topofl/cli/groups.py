@@ -14,6 +14,9 @@ __all__ = ["compare_groups"]
 WITH_X = ("bands", "pareto")
 """Kinds of plots that have an axis of costs."""
 
+WITH_BAND = ("bands", "clients", "pareto")
+"""Kinds of plots that have bands or bars over runs."""
+
 
 def compare_groups(options: argparse.Namespace) -> None:
     """Print a table of groups of runs; with ``--plot``, draw them."""
@@ -29,7 +32,7 @@ def compare_groups(options: argparse.Namespace) -> None:
         over=_words(options.over),
         hardware=options.hardware,
     )
-    summary = with_columns(summary, options.columns, summary.table.columns)
+    summary = with_columns(summary, options.columns)
     if options.plot is not None:
         _plot(summary, options)
     if options.csv is not None:
@@ -60,7 +63,14 @@ def _plot(summary: Summary, options: argparse.Namespace) -> None:
                 f"`--x` must come with --kind {' or '.join(WITH_X)}, got --kind {kind}; "
                 "leave it out"
             )
-        more = {"x": options.x}
+        more["x"] = options.x
+    if options.band is not None:
+        if kind not in WITH_BAND:
+            raise ValueError(
+                f"`--band` must come with --kind {', '.join(WITH_BAND)}, got --kind {kind}; "
+                "leave it out"
+            )
+        more["band"] = options.band
     summary.plot(kind, **more).savefig(options.plot)
 
 

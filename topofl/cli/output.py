@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from topofl._support.check import check_choice
 from topofl._support.table import NotApplicable, Spread, Table
 from topofl.cli.as_json import print_rows
 
@@ -28,7 +27,7 @@ def check_picture(option: str, path: Path) -> None:
         raise ValueError(f"`{option}` must end in .png, .pdf or .svg, got {path.name}")
 
 
-def with_columns(shown: Shown, columns: Sequence[str] | None, known: Sequence[str]) -> Shown:
+def with_columns(shown: Shown, columns: Sequence[str] | None) -> Shown:
     """Return a table or summary with the columns of ``--columns``, all of them for None.
 
     Raises
@@ -41,10 +40,12 @@ def with_columns(shown: Shown, columns: Sequence[str] | None, known: Sequence[st
     if not columns:
         raise ValueError("`--columns` must name at least one column, got none; omit it for all")
     for k, name in enumerate(columns):
-        check_choice("--columns", name, known)
         if name in columns[:k]:
             raise ValueError(f"`--columns` must have distinct names, got {name!r} twice")
-    return shown.select(columns)
+    try:
+        return shown.select(columns)
+    except ValueError as error:
+        raise ValueError(str(error).replace("`columns`", "`--columns`")) from None
 
 
 def print_table(table: Table, options: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from topofl._drawing import matrix_as_html, new_axes
 from topofl._drawing.charts.style import MEASURED
-from topofl._support.check import check_indices, check_switch
+from topofl._support.check import check_indices, check_int, check_switch
 from topofl._support.notebook import as_html
 from topofl.data._assignment import (
     check_disjoint,
@@ -54,17 +54,19 @@ class Partition:
     augment
         Random crops and flips each time a node trains on an image; see :func:`augmented`. None: no
         augmentation.
+    seed
+        The seed that it was drawn with, for the record; None: unknown, as for a random generator.
 
     Raises
     ------
     TypeError
-        If indices are not integers.
+        If indices or `seed` are not integers.
     ValueError
         If a node has no training examples; if an index or a node is out of range; if a node holds
         an example twice; if two nodes hold the same example outside of ``dataset.test`` without
         `overlapping`; if a node trains on an example of ``dataset.test`` or of any node's `test`;
         if `val` contains an example of ``dataset.test``; if `augment` cannot be applied to the
-        inputs.
+        inputs; if `seed` is negative.
 
     Examples
     --------
@@ -84,6 +86,7 @@ class Partition:
     overlapping: bool = False
     flipped: Sequence[int] = ()
     augment: Augmentation | None = field(default=None, kw_only=True)
+    seed: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_dataset(self.dataset)
@@ -117,6 +120,8 @@ class Partition:
         check_unseen(self.dataset, "val", self.val, self.dataset.test)
         if self.augment is not None:
             check_augmentation(self.augment).check_on(self.dataset.inputs)
+        if self.seed is not None:
+            object.__setattr__(self, "seed", check_int("seed", self.seed, minimum=0))
 
     def __repr__(self) -> str:
         held = "".join(
@@ -182,6 +187,7 @@ class Partition:
             (test,),
             name=f"pooled({self.name})",
             augment=self.augment,
+            seed=self.seed,
         )
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":

@@ -32,7 +32,13 @@ from topofl.engine.recorder import Recorder
 from topofl.engine.setup import Setup
 from topofl.engine.state import RunState
 from topofl.engine.store.checkpoint import Checkpoint, check_tensors, naming_its_file
-from topofl.engine.store.fingerprint import check_same, fingerprint, versions
+from topofl.engine.store.fingerprint import (
+    check_same,
+    fingerprint,
+    members_of,
+    structure_of,
+    versions,
+)
 from topofl.engine.store.writing import check_space
 from topofl.engine.train.plan import Backend, Plan
 from topofl.engine.train.workers import ParallelMap
@@ -295,6 +301,8 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
         **({"groups": list(map(list, groups))} if groups else {}),
         **({"server": True} if run_state.trace.uses_server else {}),
         "clients": setup.clients.name,
+        "partition": {"seed": setup.clients.seed, "members": members_of(setup.clients)},
+        "model": structure_of(setup.model),
         "augment": None if augment is None else augment.name,
         "n": setup.clients.n,
         "parameters": run_state.models.layout.d,

@@ -40,7 +40,8 @@ class History:
     meta
         What determined the run, as JSON values: algorithm, topology, seed, sizes, versions.
         ``meta["groups"]`` has the groups of nodes of its topology, such as cliques, if any, and
-        ``meta["server"]`` is true if nodes send to a server.
+        ``meta["server"]`` is true if nodes send to a server. ``meta["partition"]`` has the ``seed``
+        of the partition, None if it is not known, and a digest of the ``members`` of its nodes.
         ``meta["task"]`` has the name of the task and its scores, the primary one first, each with
         ``"high"`` or ``"low"``, whichever is better; without it the task is classification with
         accuracy. ``meta["columns"]`` has the ``score`` of each column of scores, the ``stage`` at

@@ -10,10 +10,14 @@ import numpy as np
 
 from topofl._support.check import shown
 from topofl.summary.curves import Curves, check_score, goes_down
-from topofl.summary.settings import MISSING, Settings, is_seed, levels_text
+from topofl.summary.settings import MEMBERS, MISSING, POSITION, Settings, is_seed, levels_text
 from topofl.summary.sources import Entry, Sources, entries_of
 
 __all__ = ["Collected", "collect", "sort_key"]
+
+
+AVERAGED = {MEMBERS: "partitions of the data", POSITION: "runs of unknown seeds"}
+"""What notes call things that are averaged over and have no seed of their own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +82,17 @@ class Collected:
 
     @property
     def averaged(self) -> list[str]:
-        """Settings that are averaged over and vary: seeds, and those in `over`."""
+        """Settings over which groups may differ, and do: seeds, and those in `over`."""
         return [name for name in self.settings.varying if is_seed(name) or name in self.over]
+
+    @property
+    def averaged_text(self) -> str:
+        """What means are over, as text: seeds, and settings in `over`, that vary within a group."""
+        inside = self.settings.vary_within(self.group_of, (), seeds=True)
+        names = [name for name in self.averaged if name in inside]
+        if "data.seed" in names and MEMBERS in names:  # the seed decides the members
+            names.remove(MEMBERS)
+        return ", ".join(AVERAGED.get(name, name) for name in names)
 
     def name_of(self, group: int, *, without: int = -1) -> str:
         """Return a group's values as text, numbers with the names of their settings.
@@ -126,9 +139,9 @@ def collect(
     groups, group_of = _groups(settings, full, in_order=found.named)
     labels = _short(full)
     named = [*_expanded(settings, full), *extra]
-    _check_averages(settings, group_of, named)
+    _check_averages(settings, groups, group_of, named)
     _check_distinct(found.entries, settings)
-    notes = (*found.notes, *_confounded(settings, named))
+    notes = (*found.notes, *_confounded(settings, named, group_of))
     return Collected(
         found.entries, settings, full, labels, tuple(extra), groups, group_of, score, notes
     )
@@ -202,18 +215,31 @@ def sort_key(value: Any) -> tuple[Any, ...]:
     return 1, *(int(part[:20]) if k % 2 else part for k, part in enumerate(parts))
 
 
-def _check_averages(settings: Settings, group_of: np.ndarray, named: Sequence[str]) -> None:
+def _check_averages(
+    settings: Settings, groups: Sequence[Any], group_of: np.ndarray, named: Sequence[str]
+) -> None:
     """Raise unless groups differ within themselves in seeds and named settings only."""
     forgotten = settings.vary_within(group_of, named)
-    if forgotten:
-        listed = "; ".join(
-            f"{name}: {levels_text(settings.levels[name])}" for name in forgotten[:5]
-        )
-        more = f" and {len(forgotten) - 5} more" if len(forgotten) > 5 else ""
-        raise ValueError(
-            f"`by` must name every setting that varies, apart from seeds; runs of a group differ "
-            f"in {listed}{more}; add it to `by`, or to `over` to average over it"
-        )
+    if not forgotten:
+        return
+    levels = {name: list(settings.levels[name]) for name in forgotten}
+    if named == ["name"]:
+        codes = settings.codes[forgotten[0]]
+        k = next(k for k in range(len(groups)) if len(set(codes[group_of == k].tolist())) > 1)
+        inside = {name: dict.fromkeys(settings.codes[name][group_of == k]) for name in forgotten}
+        levels = {
+            name: [levels[name][code] for code in codes]
+            for name, codes in inside.items()
+            if len(codes) > 1
+        }
+        start = f"`runs[{groups[k][0]!r}]` must contain runs that differ in seeds only, they differ"
+        end = "give each setting a name of its own, or add it to `over` to average over it"
+    else:
+        start = "`by` must name every setting that varies, apart from seeds; runs of a group differ"
+        end = "add it to `by`, or to `over` to average over it"
+    listed = "; ".join(f"{name}: {levels_text(levels[name])}" for name in list(levels)[:5])
+    more = f" and {len(levels) - 5} more" if len(levels) > 5 else ""
+    raise ValueError(f"{start} in {listed}{more}; {end}")
 
 
 def _check_distinct(entries: Sequence[Entry], settings: Settings) -> None:
@@ -232,14 +258,28 @@ def _check_distinct(entries: Sequence[Entry], settings: Settings) -> None:
         )
 
 
-def _confounded(settings: Settings, named: Sequence[str]) -> list[str]:
+def _confounded(settings: Settings, named: Sequence[str], group_of: np.ndarray) -> list[str]:
     """Return a note on settings that differ between groups without being named.
 
     Arguments that only some functions have, with the same value in all their runs, do not count.
+    Nor does a seed that varies within a group, or what the nodes hold if partitions differ anyway.
     """
-    others = []
-    for name in settings.varying:
-        values = [value for value in settings.levels[name] if value is not MISSING]
-        if name not in named and not is_seed(name) and len(values) > 1:
-            others.append(name)
-    return [f"groups also differ in {', '.join(others)}"] if others else []
+    inside = settings.vary_within(group_of, (), seeds=True)
+    seeds = [name for name in settings.varying if is_seed(name) and name not in inside]
+    if MEMBERS in seeds and {"data.seed", "data.name"} & {*settings.varying}:
+        seeds.remove(MEMBERS)
+    others = [name for name in settings.varying if name not in named and not is_seed(name)]
+    start = "groups also differ in"
+    if named == ["name"]:  # names stand for settings, usually one
+        others = [name for name in settings.default() if name != "name"]
+        others, start = (others, "groups differ in") if len(others) > 1 else ([], start)
+    others += [name for name in seeds if name not in named]
+    differ = [name for name in others if _differs(settings, name)]
+    return [f"{start} {', '.join(differ)}"] if differ else []
+
+
+def _differs(settings: Settings, name: str) -> bool:
+    """Return whether runs that have a setting differ in it; a table always does."""
+    if name not in settings.levels:
+        return True
+    return sum(value is not MISSING for value in settings.levels[name]) > 1

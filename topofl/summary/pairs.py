@@ -8,7 +8,7 @@ import numpy as np
 
 from topofl._support.check import did_you_mean, shown
 from topofl.summary.collected import Collected
-from topofl.summary.settings import MISSING, levels_text
+from topofl.summary.settings import MEMBERS, MISSING, levels_text
 from topofl.summary.verdicts import CONFIDENCE, mean_interval, verdict
 
 __all__ = ["Pair", "baseline_of", "pairs_with"]
@@ -134,7 +134,8 @@ def pairs_with(collected: Collected, values: np.ndarray, baseline: Any) -> list[
     """Return the differences of every group's values (R,) to those of its baseline.
 
     Runs are paired by the seeds (and settings averaged over on purpose) that both groups have, and
-    averaged first if several have the same ones, as for several graphs per seed of the run.
+    averaged first if several have the same ones, as for several graphs per seed of the run. The
+    members of partitions are compared for partitions of the same name.
 
     Raises
     ------
@@ -163,8 +164,10 @@ def pairs_with(collected: Collected, values: np.ndarray, baseline: Any) -> list[
             continue
         shared = [
             key
-            for key, one, other in zip(keys, has[group], has[base], strict=True)
-            if one and other
+            for name, key, one, other in zip(
+                collected.averaged, keys, has[group], has[base], strict=True
+            )
+            if one and other and _corresponds(collected, name, members[group], members[base])
         ]
         differences = _differences(values, shared, members[group], members[base])
         pairs.append(_pair(differences, base, collected.low_is_good))
@@ -175,6 +178,20 @@ def pairs_with(collected: Collected, values: np.ndarray, baseline: Any) -> list[
             "leave `baseline` out"
         )
     return pairs
+
+
+def _corresponds(collected: Collected, name: str, one: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether runs of two groups are to have equal values of a seed to be a pair.
+
+    Partitions by other functions or arguments hold other examples, and correspond by their seeds
+    only. A single graph in each group is what is compared, whichever seed it was drawn with.
+    """
+    codes = collected.settings.codes
+    if name == MEMBERS and "data.name" in codes:
+        return {*codes["data.name"][one].tolist()} == {*codes["data.name"][other].tolist()}
+    if name.startswith("topology."):
+        return any(len(np.unique(codes[name][runs])) > 1 for runs in (one, other))
+    return True
 
 
 def _no_pair(base: int, reason: str) -> Pair:

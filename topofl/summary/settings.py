@@ -8,10 +8,16 @@ import numpy as np
 
 from topofl._support.check import did_you_mean, shown
 
-__all__ = ["MISSING", "Settings", "is_seed", "levels_text"]
+__all__ = ["MEMBERS", "MISSING", "POSITION", "Settings", "is_seed", "levels_text"]
 
 MISSING = "-"
 """Stands for a setting that a run does not have."""
+
+MEMBERS = "data.members"
+"""A digest of the examples that each node holds: as a seed, it says which partition was drawn."""
+
+POSITION = "position"
+"""Stands for the seed of runs of a name whose seeds are not known."""
 
 INCIDENTAL = {
     *("compute.device", "compute.executor", "compute.chunk", "run.progress"),
@@ -139,8 +145,10 @@ class Settings:
         ]
         return codes.reshape(-1), _specs(members, tuples, name)
 
-    def vary_within(self, groups: np.ndarray, apart: Iterable[str]) -> list[str]:
-        """Return the settings, other than seeds and `apart`, that vary within a group.
+    def vary_within(
+        self, groups: np.ndarray, apart: Iterable[str], *, seeds: bool = False
+    ) -> list[str]:
+        """Return the settings that vary within a group, other than `apart`.
 
         Parameters
         ----------
@@ -148,11 +156,13 @@ class Settings:
             (R,) group of each run.
         apart
             Full names of settings to leave out.
+        seeds
+            Whether seeds are among them.
         """
         left_out = set(apart)
         found = []
         for name in self.varying:
-            if name in left_out or is_seed(name):
+            if name in left_out or (is_seed(name) and not seeds):
                 continue
             pairs = groups.astype(np.int64) * len(self.levels[name]) + self.codes[name]
             if len(np.unique(pairs)) > len(np.unique(groups)):
@@ -168,7 +178,8 @@ def is_seed(name: str) -> bool:
     >>> is_seed("run.seed"), is_seed("data.split_seed"), is_seed("data.alpha")
     (True, True, False)
     """
-    return name.rpartition(".")[2] == "seed" or name.endswith("_seed")
+    is_named = name.rpartition(".")[2] == "seed" or name.endswith("_seed")
+    return is_named or name in (MEMBERS, POSITION)
 
 
 def levels_text(values: Sequence[Any], limit: int = 4) -> str:

@@ -1,8 +1,8 @@
 """Runs of any origin as one kind of entry: settings, curves, and how to get the history."""
 
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from topofl._support.check import check_path, shown
 from topofl.history import History, saved_in
 from topofl.runs import Failure, RunStore, StoredRun, Sweep, curves_of
 from topofl.runs.records import flat_settings
+from topofl.summary.recorded import comparable, settings_of
+from topofl.summary.settings import MEMBERS, POSITION
 
 __all__ = ["Entry", "Sources", "entries_of"]
 
@@ -86,9 +88,9 @@ def entries_of(runs: Any) -> Sources:
     --------
     >>> import numpy as np
     >>> scores = {"round": np.array([0]), "accuracy": np.array([[0.5, 0.7]])}
-    >>> history = History({}, {"messages": [], "bytes": []}, scores, np.zeros((0, 2)))
-    >>> [entry.settings for entry in entries_of({"ring": [history]}).entries]
-    [{'name': 'ring', 'run.seed': 0}]
+    >>> history = History({"seed": 3}, {"messages": [], "bytes": []}, scores, np.zeros((0, 2)))
+    >>> [entry.settings["run.seed"] for entry in entries_of({"ring": [history]}).entries]
+    [3]
     """
     if isinstance(runs, Mapping):
         found = Sources(tuple(_named(runs)), named=True)
@@ -99,7 +101,9 @@ def entries_of(runs: Any) -> Sources:
     if not found.entries:
         why = f"; {found.notes[0]}" if found.notes else ""
         raise ValueError(f"`runs` must contain at least one finished run, got none{why}")
-    return found
+    rows = comparable([entry.settings for entry in found.entries])
+    entries = [replace(one, settings=row) for one, row in zip(found.entries, rows, strict=True)]
+    return replace(found, entries=tuple(entries))
 
 
 def _items(value: Any, message: str) -> list[Any]:
@@ -162,38 +166,99 @@ def _of_path(path: Path) -> Entry | RunStore:
         return RunStore(path)
     with at(f"{path}:"):
         history = History.load(path)
-        settings = _of_meta(history.meta)
+        settings = settings_of(history)
         if (path / "config.toml").is_file():
             settings = flat_settings(config.read(path / "config.toml"))
     return Entry(str(path), settings, curves_of(history), lambda: history)
 
 
 def _of_history(history: History, name: str) -> Entry:
-    return Entry(name, _of_meta(history.meta), curves_of(history), lambda: history)
+    return Entry(name, settings_of(history), curves_of(history), lambda: history)
 
 
-def _named(runs: Mapping[Any, Any]) -> Iterator[Entry]:
-    """Yield the runs of all names, with their seeds or, if no name has distinct ones, positions.
+def _named(runs: Mapping[Any, Any]) -> list[Entry]:
+    """Return the runs of all names, with their settings.
+
+    If seeds are unknown in all names, runs are paired by their positions.
 
     Raises
     ------
     ValueError
-        If some names have distinct seeds and others do not, so that runs cannot be paired.
+        If runs of some names are distinct by seeds and others are not, so that they cannot be
+        paired; if a name has the same run twice.
     """
     histories = {name: _histories(name, value) for name, value in runs.items()}
-    seeds = {name: [_seed(one) for one in own] for name, own in histories.items()}
-    unclear = [n for n, own in seeds.items() if None in own or len(set(own)) < len(own)]
-    if unclear and len(unclear) < len(seeds):
-        raise ValueError(
-            f"`runs[{shown(unclear[0])}]` must have a different seed for each run, as other names "
-            f"have, got {shown(seeds[unclear[0]])}; leave copies out"
-        )
+    items = [one for own in histories.values() for one in own]
+    if len({type(one) for one in items}) > 1:  # files have settings that metadata do not have
+        items = [_history(one) for one in items]
+    texts = [
+        (name if isinstance(name, str) else shown(name), k)
+        for name, own in histories.items()
+        for k in range(len(own))
+    ]
+    rows = [one.settings if isinstance(one, StoredRun) else settings_of(one) for one in items]
+    entries = [
+        Entry(f"{text}, run {k + 1}", {"name": text, **row}, _curves(one), _loader(one))
+        for (text, k), row, one in zip(texts, rows, items, strict=True)
+    ]
+    return _by_position(entries) if _lack_seeds(histories, entries) else entries
+
+
+def _lack_seeds(
+    histories: Mapping[Any, Sequence[History | StoredRun]], entries: Sequence[Entry]
+) -> bool:
+    """Return whether seeds do not distinguish the runs of names; errors as :func:`_named`."""
+    unclear, copies, start = [], [], 0
     for name, own in histories.items():
-        text = name if isinstance(name, str) else shown(name)
-        for seed, one in zip(range(len(own)) if unclear else seeds[name], own, strict=True):
-            curves = curves_of(one) if isinstance(one, History) else one.curves
-            settings = {"name": text, "run.seed": seed}
-            yield Entry(f"{text}, seed {seed}", settings, curves, _loader(one))
+        part = entries[start : start + len(own)]
+        start += len(own)
+        seeds = [entry.settings.get("run.seed") for entry in part]
+        if None in seeds or len({_as_key(entry) for entry in part}) < len(part):
+            unclear.append((name, seeds))
+        copies += [(name, *pair) for pair in _copies(part, own)]
+    if unclear and len(unclear) < sum(map(bool, histories.values())):
+        name, seeds = unclear[0]
+        raise ValueError(
+            f"`runs[{shown(name)}]` must have a different seed for each run, as other names "
+            f"have, got {shown(seeds)}; leave copies out"
+        )
+    if copies:
+        name, first, second = copies[0]
+        raise ValueError(
+            f"`runs[{shown(name)}]` must contain runs that differ in a setting or a seed, its "
+            f"items {first} and {second} do not; leave copies out"
+        )
+    return bool(unclear)
+
+
+def _copies(entries: Sequence[Entry], own: Sequence[Any]) -> Iterator[tuple[int, int]]:
+    """Yield the positions of two runs with equal settings and seeds.
+
+    Older histories, which do not say which partition they had, are copies only if their curves are
+    equal, and those of unknown seeds, which may agree by chance, if they are the same object.
+    """
+    seen: dict[Any, int] = {}
+    for k, (entry, one) in enumerate(zip(entries, own, strict=True)):
+        says_all = isinstance(one, StoredRun) or MEMBERS in entry.settings
+        key = (_as_key(entry), "" if says_all else repr(entry.curves))
+        first = seen.setdefault(id(one) if entry.settings.get("run.seed") is None else key, k)
+        if first != k:
+            yield first, k
+
+
+def _as_key(entry: Entry) -> str:
+    return repr(sorted((name, str(value)) for name, value in entry.settings.items()))
+
+
+def _by_position(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the runs of names with their positions in place of the seed of the run."""
+    found, count = [], Counter[Any]()
+    for entry in entries:
+        settings = {key: x for key, x in entry.settings.items() if key != "run.seed"}
+        position = {POSITION: count[entry.settings["name"]]}
+        count[entry.settings["name"]] += 1
+        found.append(replace(entry, settings=settings | position))
+    return found
 
 
 def _histories(name: Any, value: Any) -> list[History | StoredRun]:
@@ -206,27 +271,13 @@ def _histories(name: Any, value: Any) -> list[History | StoredRun]:
     return found
 
 
-def _seed(run: History | StoredRun) -> Any:
-    return run.meta.get("seed") if isinstance(run, History) else run.settings.get("run.seed")
+def _history(run: History | StoredRun) -> History:
+    return run if isinstance(run, History) else run.history
+
+
+def _curves(run: History | StoredRun) -> Mapping[str, Any]:
+    return curves_of(run) if isinstance(run, History) else run.curves
 
 
 def _loader(run: History | StoredRun) -> Callable[[], History]:
-    return lambda: run if isinstance(run, History) else run.history
-
-
-_SEED = re.compile(r"(?:, *)?\b(\w*seed)=(\d+)")
-"""A seed in the name of a topology or a partition, as in ``random_regular(n=10, k=4, seed=3)``."""
-
-
-def _of_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the metadata of a history say about its settings."""
-    settings = flat_settings({"algorithm": meta.get("settings") or {}})
-    settings["algorithm.name"] = meta.get("algorithm")
-    for table, key in (("topology", "topology"), ("data", "clients")):
-        text = str(meta.get(key))
-        settings[f"{table}.name"] = _SEED.sub("", text)
-        settings |= {f"{table}.{name}": int(seed) for name, seed in _SEED.findall(text)}
-    if "attackers" in meta:
-        settings["attackers"] = str(meta["attackers"])
-    known = {"seed": "run.seed", "rounds": "run.rounds", "init": "run.init", "n": "data.n"}
-    return settings | {name: meta[key] for key, name in known.items() if key in meta}
+    return lambda: _history(run)

@@ -65,8 +65,9 @@ def summarize(
     -----
     Intervals are 95 % intervals of the mean by Student's t, from the spread between runs. The
     verdict on a difference is HOLDS (the group is better) or FAILS if its interval lies on one side
-    of 0, and UNDECIDED otherwise. With seeds of graphs or data in addition to those of runs, runs
-    count as independent although they may share some of these seeds.
+    of 0, and UNDECIDED otherwise. The first note names the seeds over which means are; the
+    partition of the data counts as one. With seeds of graphs or data in addition to those of runs,
+    runs count as independent although they may share some of these seeds.
 
     Examples
     --------

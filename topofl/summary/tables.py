@@ -1,6 +1,6 @@
 """Summary: the statistics of groups of runs, as text, Markdown, LaTeX, CSV, pandas and plots."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -16,7 +16,7 @@ from topofl.summary.cells import Cell, rounded
 from topofl.summary.collected import Collected
 from topofl.summary.pairs import Pair
 from topofl.summary.statistics import Statistic
-from topofl.summary.targets import Target
+from topofl.summary.targets import COSTS, Target
 from topofl.summary.verdicts import CONFIDENCE
 
 if TYPE_CHECKING:
@@ -82,27 +82,40 @@ class Summary:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for the reader, on failed runs and on what intervals mean."""
-        notes = list(self.runs.notes)
+        """Sentences for the reader, on failed runs and on what the columns mean."""
+        notes = [*self._note_on_intervals(), *self.runs.notes]
         without = len(self.runs.entries) - int(self.statistics["mean"].n.sum())
         if without:
             notes.append(
                 f"{without} run{'s' * (without > 1)} ended without a finite {self.runs.score}; "
                 "means are over the others"
             )
-        if self.target is not None:
+        if self.target is not None and self._has(f"{x} to {self.target.value:g}" for x in COSTS):
             notes.append(
                 "to the target: median over all runs (lowest to highest); a run that never "
                 "reached it counts as the highest"
             )
         compared = sum(pair.n > 0 for pair in self.pairs or ())
-        if compared > 1:
+        if compared > 1 and self._has([f"minus {self.baseline}", f"better than {self.baseline}"]):
             notes.append(
                 f"each of the {compared} comparisons has a {100 * CONFIDENCE:g} % interval of its "
                 "own, not corrected for their number"
             )
-        averaged = f", averaged over {', '.join(self.runs.averaged)}" if self.runs.averaged else ""
-        return (f"±: {100 * CONFIDENCE:g} % interval (Student's t){averaged}", *notes)
+        return tuple(notes)
+
+    def _note_on_intervals(self) -> list[str]:
+        """Return what ± means, and what means are over, if columns have them."""
+        means = [HEADINGS[name].format(self.runs.score) for name in self.statistics]
+        over = f"averaged over {text}" if (text := self.runs.averaged_text) else ""
+        interval = f"±: {100 * CONFIDENCE:g} % interval (Student's t)"
+        of_differences = [f"minus {self.baseline}", f"better than {self.baseline}"]
+        parts = [interval] if self._has([*means, *of_differences]) else []
+        parts += [over] if over and self._has([*means, *of_differences, "std"]) else []
+        return [", ".join(parts)] if parts else []
+
+    def _has(self, columns: Iterable[str]) -> bool:
+        """Return whether the table shows one of these columns."""
+        return self.columns is None or not {*self.columns}.isdisjoint(columns)
 
     @property
     def table(self) -> Table:
@@ -113,16 +126,19 @@ class Summary:
     def select(self, columns: str | Sequence[str]) -> "Summary":
         """Return the summary with some of its columns, in the order given, for all output formats.
 
+        Notes on columns that are left out are left out, too.
+
         Parameters
         ----------
         columns
-            Names of columns as printed. In full precision (CSV, JSON, pandas), ``"accuracy"`` also
-            has its ends of the interval, and ``"std"`` is named ``"accuracy std"``.
+            Names of columns as printed, among those that are shown. In full precision (CSV, JSON,
+            pandas), ``"accuracy"`` also has its ends of the interval, and ``"std"`` is named
+            ``"accuracy std"``; these names are no names of columns here.
 
         Raises
         ------
         ValueError
-            If there is no such column, or one is given twice.
+            If no such column is shown, or one is given twice.
         TypeError
             If `columns` is neither a name nor a list of names.
 
@@ -137,8 +153,21 @@ class Summary:
         ----------  ----
                0.5  ring
         """
-        whole = replace(self, columns=None)
-        return replace(self, columns=whole.table.select(columns).columns)
+        table = self.table
+        self._check_printed([columns] if isinstance(columns, str) else columns, table.columns)
+        return replace(self, columns=table.select(columns).columns)
+
+    def _check_printed(self, names: Any, shown: Sequence[str]) -> None:
+        """Raise ``ValueError`` for names that columns have in full precision only."""
+        heads = self.numbers.columns
+        printed = {head: name for name in shown for head in self._precise(name, heads)}
+        for name in names if isinstance(names, Sequence) else ():
+            if isinstance(name, str) and name in printed and name not in shown:
+                raise ValueError(
+                    "`columns` must be named as in the printed table, got "
+                    f"{name!r}, which is part of {printed[name]!r} in full precision (CSV, JSON, "
+                    f"pandas); take {printed[name]!r}"
+                )
 
     def _parts(self) -> list[Table]:
         """Return tables of scores, of the target and of differences, each with the groups."""

@@ -115,7 +115,8 @@ def label_lines(axes: "Sequence[Axes]", ends: Sequence[Sequence[End]]) -> None:
     """Write labels to the right of the axes, in room made there, next to the ends of lines.
 
     Lines that end earlier have their labels at their own ends. If these have no room there, all
-    labels are to the right, with a short piece of their line.
+    labels are to the right, with a short piece of their line. Lines without a finite number have
+    no label.
 
     Parameters
     ----------
@@ -129,6 +130,9 @@ def label_lines(axes: "Sequence[Axes]", ends: Sequence[Sequence[End]]) -> None:
     ValueError
         If the axes of the caller are too small for the labels.
     """
+    ends = [[end for end in row if np.isfinite(end.y)] for row in ends]
+    if not any(ends):
+        return
     figure = axes[0].figure
     texts = [_texts(ax, row) for ax, row in zip(axes, ends, strict=False)]
     figure.draw_without_rendering()  # pyright: ignore[reportAttributeAccessIssue]
@@ -155,12 +159,10 @@ def label_lines(axes: "Sequence[Axes]", ends: Sequence[Sequence[End]]) -> None:
 
 def _texts(ax: "Axes", ends: Sequence[End]) -> "list[Text]":
     """Return the texts of labels, of which the layout knows nothing: room for them is made."""
-    low = ax.get_ylim()[0]  # for a line without values: a text at NaN has no size
     how = {"fontsize": FONT, "va": "center", "parse_math": False}
     texts = []
     for end in ends:
-        y = end.y if np.isfinite(end.y) else low
-        texts.append(ax.text(end.x, y, end.label, color=text_color(end.color), **how))
+        texts.append(ax.text(end.x, end.y, end.label, color=text_color(end.color), **how))
         texts[-1].set_in_layout(False)
     return texts
 
@@ -199,7 +201,6 @@ def _column(
             f"got {box.height / point / 72:.1f}; leave it out"
         )
     wanted = ax.transData.transform([(end.x, end.y) for end in ends] or np.zeros((0, 2)))[:, 1]
-    wanted = np.where(np.isfinite(wanted), wanted, box.y0)
     to_data = ax.transData.inverted()
     for text, center in zip(texts, spread(wanted, heights, box.y0, box.y1), strict=True):
         text.set_position((start, float(to_data.transform((0, center))[1])))

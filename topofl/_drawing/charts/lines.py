@@ -34,6 +34,9 @@ CHARACTER = 0.08
 LINE = 0.16
 """Height of a line of the label of an axis in inches."""
 
+MANY = 5
+"""Number of lines in a panel from which bands are lighter, as most of them overlap."""
+
 
 @dataclass(frozen=True, eq=False)
 class Line:
@@ -45,11 +48,14 @@ class Line:
     high: np.ndarray
 
 
-def draw_line(ax: "Axes", line: Line, position: int, label: str = "") -> None:
+def draw_line(
+    ax: "Axes", line: Line, position: int, label: str = "", *, is_one_of_many: bool = False
+) -> None:
     """Draw a line and its band, in the style of a position of the panel; a single point as dot."""
     how = style(position)
+    alpha = 0.08 if is_one_of_many else 0.18
     if not (np.isnan(line.low).all() and np.isnan(line.high).all()):
-        ax.fill_between(line.x, line.low, line.high, color=how["color"], alpha=0.18, linewidth=0)
+        ax.fill_between(line.x, line.low, line.high, color=how["color"], alpha=alpha, linewidth=0)
     marker = "o" if np.isfinite(line.mean).sum() == 1 else ""
     ax.plot(line.x, line.mean, linewidth=1.5, marker=marker, markersize=4, label=label, **how)
 
@@ -145,7 +151,7 @@ def _draw_panel(
     ends = []
     for place, (k, label) in enumerate(zip(panel.groups, panel.labels or ("",), strict=True)):
         line, position = lines[k], panel.styles[place] if panel.styles else order.get(label, 0)
-        draw_line(ax, line, position, label)
+        draw_line(ax, line, position, label, is_one_of_many=len(panel.groups) >= MANY)
         known = np.flatnonzero(np.isfinite(line.mean))
         last = known[-1] if len(known) else 0
         ends.append(

@@ -6,6 +6,7 @@ import numpy as np
 
 from topofl._support.callers import warn_caller
 from topofl._support.check import check_fraction, check_int
+from topofl._support.seeding import seed_of
 from topofl.data._split import apportion, by_class, sample_split
 from topofl.data.dataset import Dataset
 from topofl.data.partition import Partition, check_dataset, labels_of
@@ -111,15 +112,17 @@ def partition_of(
         *(f"{key}={value:g}" for key, value in settings.items()),
     ]
     name = f"{method}({', '.join(words)})"
+    seed = seed_of(rng, "partition")
     shares = [np.sort(share) for share in shares]
     if not any(fractions.values()):
-        return Partition(dataset, shares, name=name, overlapping=overlapping)
+        return Partition(dataset, shares, name=name, overlapping=overlapping, seed=seed)
     labels = labels_of(dataset)
     sizes = [
         _held_out_sizes(node, len(share), *fractions.values()) for node, share in enumerate(shares)
     ]
     held = [_hold_out(share, labels, *size, rng) for share, size in zip(shares, sizes, strict=True)]
-    return Partition(dataset, *zip(*held, strict=True), name=name, overlapping=overlapping)
+    train, val, test = zip(*held, strict=True)
+    return Partition(dataset, train, val, test, name=name, overlapping=overlapping, seed=seed)
 
 
 def _hold_out(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import check_int, check_sequence, did_you_mean, shown
-from topofl._support.seeding import stream
+from topofl._support.seeding import seed_of, stream
 from topofl.data._labels import repeated
 from topofl.data.dataset import Dataset
 from topofl.data.partition import Partition, check_dataset
@@ -117,6 +117,7 @@ test=0..6 and classes=5..5 per node)
         dataset,
         **parts,
         name=f"natural({dataset.name}, n={len(chosen)}, {classes}min_size={min_size})",
+        seed=seed_of(rng, "partition"),
     )
 
 

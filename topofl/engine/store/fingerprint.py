@@ -22,7 +22,7 @@ from topofl.engine.setup import Setup
 from topofl.engine.state import RunState
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["check_same", "fingerprint", "versions"]
+__all__ = ["check_same", "fingerprint", "members_of", "structure_of", "versions"]
 
 SAMPLED_ROUNDS = 3
 """Number of rounds whose graphs are compared if the sequence has no period."""
@@ -71,6 +71,18 @@ def fingerprint(setup: Setup, run_state: RunState) -> dict[str, Any]:
         **{f"evaluation.{key}": _plain(value) for key, value in setup.evaluation_settings.items()},
         **{f"compute.{key}": _plain(getattr(setup.compute, key)) for key in _ROUNDING_OPTIONS},
     }
+
+
+def members_of(clients: Partition) -> str:
+    """Return a short digest of the examples that each node holds, as positions in the dataset."""
+    return _digest([clients.dataset.name, *_partition_parts(clients)]).removeprefix("#")
+
+
+def structure_of(model: nn.Module) -> str:
+    """Return the type of a model, with a short digest of its modules and the parameters' shapes."""
+    parts = [_without_addresses(repr(model))]
+    parts += [f"{name} {tuple(one.shape)}" for name, one in model.named_parameters()]
+    return f"{type(model).__name__} {_digest(parts)[:9]}"
 
 
 def _describe_attack(setup: Setup) -> dict[str, Any]:

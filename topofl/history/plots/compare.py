@@ -60,7 +60,8 @@ def compare_histories(
             The mean over nodes and a band between `quantiles`. Up to 8 histories share one axes;
             more are drawn in a panel each, with the means of the others in gray. If curves end at
             different positions, as over megabytes, labels are at the ends of their own curves or,
-            if some have no room there, to the right with a piece of their line.
+            if some have no room there, to the right with a piece of their line. Histories without a
+            finite value are named below the axes.
         ``"violin"``
             The distribution over nodes, after the last evaluation or at given rounds.
         ``"nodes"``
@@ -109,6 +110,10 @@ def compare_histories(
     if kind == "band":
         lines = [one.line(options.quantiles) for one in series]
         note = f"\n{options.band_note}" if series[0].values.ndim > 1 else ""
+        drawn = [np.isfinite(line.mean).any() for line in lines]
+        note += note_on(
+            [one.name for one, is_drawn in zip(series, drawn, strict=True) if not is_drawn]
+        )
         labels = f"{AXIS_LABELS[options.x]}{note}", column.replace("_", " ")
         is_accuracy = column.startswith("accuracy")
         return draw_panels(panels_of_names(list(named)), lines, ax, labels, is_accuracy=is_accuracy)

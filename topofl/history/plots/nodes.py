@@ -68,8 +68,8 @@ def _name_worst(ax: Any, series: Series, line: Line, count: int) -> None:
     last = series.per_node[-1]
     nodes = [node for node in series.worst(len(last)) if np.isfinite(last[node])][:count]
     points = [(float(line.x[k]), float(last[node])) for k, node in enumerate(nodes)]
-    for x, y in points:
-        ax.plot(x, y, "o", color=COLORS[1], markersize=4)
+    for x, y in points:  # the worst node is at the left end, and its point half beyond it
+        ax.plot(x, y, "o", color=COLORS[1], markersize=4, clip_on=False, zorder=3)
     texts = [f"node {node}" for node in nodes]
     if points and label_points(ax, points, texts) is None:
         raise ValueError(

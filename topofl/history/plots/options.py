@@ -61,6 +61,13 @@ def check_options(kind: Any, **given: Any) -> Options:
         If there is no such kind, an option belongs to other kinds, or has an unknown value.
     """
     check_choice("kind", kind, KINDS)
+    if kind != "nodes" and isinstance(given.get("x"), str) and given["x"] == RANK:
+        allowed = (
+            f"one of {', '.join(map(repr, AXIS_LABELS))}" if "x" in KINDS[kind] else "left out"
+        )
+        raise ValueError(
+            f"`x` must be {allowed} for kind={kind!r}, got {RANK!r}; take kind='nodes' for it"
+        )
     for name, value in given.items():
         if value is not None and name not in KINDS[kind]:
             others = " or ".join(repr(other) for other, own in KINDS.items() if name in own)

@@ -12,6 +12,7 @@ from topofl.summary.plots.lines import (
     band_of,
     check_band,
     draw_lines,
+    limits_of,
     line_of,
     note_on_missing,
     note_on_runs,
@@ -47,8 +48,9 @@ def plot_bands(
 
     Up to 8 groups share one axes, with labels at the ends of lines. More are drawn in panels, one
     per value of a setting or, if that leaves more than 8 groups in one, one panel per group with
-    the others in gray. The label of the horizontal axis says what bands are, and which runs have no
-    finite score.
+    the others in gray. The label of the horizontal axis says what bands are, and which runs are
+    left out since they end without a finite score. An interval is left out where some runs of a
+    group have no value and fewer than 3 have one.
 
     Parameters
     ----------
@@ -58,9 +60,10 @@ def plot_bands(
         ``"rounds"``, ``"megabytes"`` (10^6 bytes sent by all nodes) or simulated ``"seconds"``.
         Between evaluations, curves are interpolated linearly.
     band
-        ``"interval"``: the 95 % interval of the mean by Student's t; ``"range"``: from the lowest
-        to the highest run; None: the interval or, if a mean is over two runs, the range. The
-        interval for two runs has one degree of freedom: its half-width is 12.7 standard errors.
+        ``"interval"``: the 95 % interval of the mean by Student's t, for accuracies not beyond 0
+        and 1; ``"range"``: from the lowest to the highest run; None: the interval or, if a mean is
+        over less than five runs, the range, since intervals for so few are wide. Those for two
+        runs are 12.7 standard errors wide on either side.
     ax
         The axes to draw on, for up to 8 groups; None: a new figure.
 
@@ -93,7 +96,9 @@ def plot_bands(
     collected = collect(runs, by, score=score, over=over)
     column, unit, xlabel = AXES[check_cost(collected, x)]
     curves, places = collected.statistic("mean"), collected.cost(column)
-    members = [np.flatnonzero(collected.group_of == k) for k in range(len(collected.groups))]
+    finite = np.isfinite(curves.last())  # a diverged run would cut the means of the others
+    groups = range(len(collected.groups))
+    members = [np.flatnonzero((collected.group_of == k) & finite) for k in groups]
     tables = [_table([(places[r] / unit, curves[r]) for r in own.tolist()]) for own in members]
     ends = [{float(places[r][-1]) for r in own.tolist()} for own in members]
     until = " until the first one ends" if any(len(own) > 1 for own in ends) else ""
@@ -101,7 +106,7 @@ def plot_bands(
     band = band_of(band, numbers)
     note = f"\n({note_on_runs(numbers, band, until=until)})"
     note += note_on_missing(collected, numbers)
-    lines = [line_of(x, table, band) for x, table in tables]
+    lines = [line_of(x, table, band, limits_of(collected.score)) for x, table in tables]
     return draw_lines(collected, lines, ax, f"{xlabel}{note}", _name(collected.score))
 
 
@@ -124,13 +129,12 @@ def _name(score: str) -> str:
 def _table(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
     """Return positions (k,) and curves (runs, k) from x and y of each, up to where the first ends.
 
-    Beyond that, a mean would be over those runs only that take longer or send more. Curves without
-    a finite number are left out.
+    Beyond that, a mean would be over those runs only that take longer or send more. Curves end with
+    finite numbers; others within them are left out.
     """
-    pairs = [(x[np.isfinite(y)], y[np.isfinite(y)]) for x, y in curves]
-    known = [(x, y) for x, y in pairs if len(x)]
-    if not known:
+    if not curves:
         return np.full(1, np.nan), np.full((0, 1), np.nan)
+    known = [(x[np.isfinite(y)], y[np.isfinite(y)]) for x, y in curves]
     x = np.unique(np.concatenate([x for x, _ in known]))
     x = x[x <= min(own[-1] for own, _ in known)]
     if len(x) > GRID_LIMIT:

@@ -10,7 +10,14 @@ from topofl._drawing.charts.style import COLORS
 from topofl._drawing.charts.violins import draw_violins
 from topofl.history.plots.notes import note_on
 from topofl.summary.collected import Collected, collect
-from topofl.summary.plots.lines import band_of, check_band, draw_lines, line_of, note_on_runs
+from topofl.summary.plots.lines import (
+    band_of,
+    check_band,
+    draw_lines,
+    limits_of,
+    line_of,
+    note_on_runs,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,9 +70,8 @@ def plot_clients(
     scores, missing = _final_scores(collected)
     numbers = [len(rows) for rows in scores]
     band = band_of(band, numbers)
-    lines = [
-        line_of(*ranked_curves(rows, low_is_good=collected.low_is_good), band) for rows in scores
-    ]
+    limits, low_is_good = limits_of(collected.score), collected.low_is_good
+    lines = [line_of(*ranked_curves(r, low_is_good=low_is_good), band, limits) for r in scores]
     note = f"clients from the worst to the best, %\n({note_on_runs(numbers, band)}){missing}"
     return draw_lines(collected, lines, ax, note, collected.score.replace("_", " "))
 

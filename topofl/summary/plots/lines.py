@@ -20,6 +20,7 @@ __all__ = [
     "band_of",
     "check_band",
     "draw_lines",
+    "limits_of",
     "line_of",
     "note_on_missing",
     "note_on_runs",
@@ -31,6 +32,12 @@ BANDS = {
 }
 """Kinds of bands over runs, and what is said of them."""
 
+FEWEST = 3
+"""Fewest values for an interval where other runs have none; for 2, it is 12.7 standard errors."""
+
+FEW_RUNS = 5
+"""Means over fewer runs than this have bands from the lowest to the highest run, unless asked."""
+
 
 def check_band(band: Any) -> None:
     """Raise ``ValueError`` for an unknown kind of bands; None is decided by :func:`band_of`."""
@@ -41,15 +48,16 @@ def check_band(band: Any) -> None:
 def band_of(band: str | None, numbers: Sequence[int]) -> str:
     """Return a kind of bands: the given one, or what suits the numbers of runs.
 
-    An interval for two runs has one degree of freedom: 12.7 standard errors, which say little. With
-    such a mean, all bands are ranges, since two kinds in one plot could not be compared.
+    Intervals for 2, 3 and 4 runs are 12.7, 4.3 and 3.2 standard errors wide on either side: they
+    fill plots of several groups, and say little. With such a mean, all bands are ranges, since two
+    kinds in one plot could not be compared.
 
     Examples
     --------
-    >>> band_of(None, [1, 3, 8]), band_of(None, [2, 8]), band_of("interval", [2])
+    >>> band_of(None, [1, 5, 8]), band_of(None, [3, 8]), band_of("interval", [2])
     ('interval', 'range', 'interval')
     """
-    return band or ("range" if 2 in numbers else "interval")
+    return band or ("range" if any(1 < n < FEW_RUNS for n in numbers) else "interval")
 
 
 def note_on_runs(numbers: Sequence[int], band: str, mark: str = "band: ", until: str = "") -> str:
@@ -93,7 +101,20 @@ def note_on_missing(collected: Collected, numbers: Sequence[int]) -> str:
     )
 
 
-def line_of(x: np.ndarray, table: np.ndarray, band: str) -> Line:
+def limits_of(score: str) -> tuple[float, float]:
+    """Return the ends that a score cannot leave.
+
+    Examples
+    --------
+    >>> limits_of("accuracy_fine_tuned"), limits_of("loss")
+    ((0.0, 1.0), (-inf, inf))
+    """
+    return (0.0, 1.0) if score.startswith("accuracy") else (-np.inf, np.inf)
+
+
+def line_of(
+    x: np.ndarray, table: np.ndarray, band: str, limits: tuple[float, float] = (-np.inf, np.inf)
+) -> Line:
     """Return the mean of curves (runs, k), NaN where a run has none, and its band.
 
     Parameters
@@ -103,20 +124,24 @@ def line_of(x: np.ndarray, table: np.ndarray, band: str) -> Line:
     table
         (runs, k) curves.
     band
-        ``"interval"`` or ``"range"``, from the lowest to the highest run.
+        ``"interval"`` or ``"range"``, from the lowest to the highest run. An interval is left out
+        where some runs have no value and fewer than `FEWEST` have one.
+    limits
+        Ends of the score, at which intervals end, too.
     """
     known = ~np.isnan(table)
     n = known.sum(0)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(known, table, 0).sum(0) / n
         if band == "range":
-            low = np.where(known, table, np.inf).min(0)
-            high = np.where(known, table, -np.inf).max(0)
+            low = np.where(known, table, np.inf).min(0, initial=np.inf)
+            high = np.where(known, table, -np.inf).max(0, initial=-np.inf)
         else:
             squares = np.where(known, (table - mean) ** 2, 0).sum(0)
             half = np.array([t_quantile(CONFIDENCE, k) if k > 1 else np.nan for k in n.tolist()])
             half = half * np.sqrt(squares / (n - 1) / n)
-            low, high = mean - half, mean + half
+            half[n < min(FEWEST, len(table))] = np.nan
+            low, high = np.clip([mean - half, mean + half], *limits)
     return Line(x, mean, np.where(n > 1, low, np.nan), np.where(n > 1, high, np.nan))
 
 

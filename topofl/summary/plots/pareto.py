@@ -15,7 +15,14 @@ from topofl._drawing.charts.fronts import (
 from topofl._drawing.charts.style import wrapped
 from topofl.summary.collected import collect
 from topofl.summary.plots.bands import AXES, check_cost
-from topofl.summary.plots.lines import band_of, check_band, line_of, note_on_missing, note_on_runs
+from topofl.summary.plots.lines import (
+    band_of,
+    check_band,
+    limits_of,
+    line_of,
+    note_on_missing,
+    note_on_runs,
+)
 from topofl.summary.statistics import statistic_of
 
 if TYPE_CHECKING:
@@ -36,11 +43,11 @@ def plot_pareto(
 ) -> "Figure":
     """Draw the final score of each group against its cost, and the Pareto front.
 
-    Points are means over runs, with a bar for the score. On the front are the groups for which no
-    other one is at least as good in score and cost, and better in one of them, by these means; they
-    are filled, and joined by a step line. Of more than 16 groups, only those on the front are
-    labeled; the label of the horizontal axis says how many are not, and which runs have no finite
-    final score.
+    Points are means over the runs with a finite final score, with a bar for the score. On the front
+    are the groups for which no other one is at least as good in score and cost, and better in one
+    of them, by these means; they are filled, and joined by a step line. Of more than 16 groups,
+    only those on the front are labeled; the label of the horizontal axis says how many are not, and
+    which runs have no finite final score.
 
     Parameters
     ----------
@@ -75,12 +82,16 @@ def plot_pareto(
     collected = collect(runs, by, score=score, over=over)
     column, unit, xlabel = AXES[check_cost(collected, x)]
     groups = range(len(collected.groups))
-    costs = statistic_of(collected.cost(column).last() / unit, collected.group_of, len(groups)).mean
     final = collected.statistic("mean").last()
+    cost = np.where(np.isfinite(final), collected.cost(column).last() / unit, np.nan)
+    costs = statistic_of(cost, collected.group_of, len(groups)).mean
     rows = [final[collected.group_of == k] for k in groups]
     numbers = [int(np.isfinite(row).sum()) for row in rows]
     band = band_of(band, numbers)
-    lines = [line_of(costs[[k]], row[:, None], band) for k, row in enumerate(rows)]
+    limits = limits_of(collected.score)
+    lines = [
+        line_of(costs[[k]], row[np.isfinite(row), None], band, limits) for k, row in enumerate(rows)
+    ]
     means, low, high = (
         np.concatenate(ends) for ends in zip(*((p.mean, p.low, p.high) for p in lines), strict=True)
     )
