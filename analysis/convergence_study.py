@@ -29,7 +29,7 @@ from topofl import (
     models,
     topologies,
 )
-from topofl.toolkit import save_picture
+from topofl.toolkit import dataset_folder, save_picture
 
 from .program import as_installed
 
@@ -171,7 +171,13 @@ def digits() -> StudyTask:
 def mnist(root: str | Path) -> StudyTask:
     """Return the setting of the D-Cliques paper (section IV-A) on MNIST: 100 nodes, 10 epochs."""
     return StudyTask(
-        data.mnist(root), n=100, lr=0.1, batch_size=128, rounds=40, every=4, target=0.8
+        data.mnist(dataset_folder(Path(root), "mnist") or root),
+        n=100,
+        lr=0.1,
+        batch_size=128,
+        rounds=40,
+        every=4,
+        target=0.8,
     )
 
 
@@ -419,7 +425,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--data",
         metavar="FOLDER",
-        help="folder with MNIST's IDX files; default: the embedded digits",
+        help="folder with MNIST's IDX files, in it or below; default: the embedded digits",
     )
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds (default 5)")
     parser.add_argument(

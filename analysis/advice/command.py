@@ -31,6 +31,7 @@ from pathlib import Path
 import torch
 
 from topofl import data
+from topofl.toolkit import dataset_folder
 
 from ..program import as_installed
 from .cases import CASES, SEEDS
@@ -47,13 +48,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=as_installed(__doc__),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--data", type=Path, help="folder with the folder mnist")
+    parser.add_argument("--data", type=Path, help="folder with MNIST in it or below")
     parser.add_argument("--out", type=Path, default=Path("out", "advice"), help="folder of results")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     datasets = {"digits": data.digits()}
     if options.data is not None:
-        datasets["MNIST"] = data.mnist(options.data / "mnist")
+        datasets["MNIST"] = data.mnist(dataset_folder(options.data, "mnist") or options.data)
     records, found = records_of(options.out, CASES, datasets), []
     for case in CASES:
         if case.dataset not in datasets:

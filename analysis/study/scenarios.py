@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from topofl import Evaluation, algorithms, data, models
+from topofl.toolkit import dataset_folder
 
 from .graphs import GRAPHS, StudyGraph
 
@@ -112,8 +113,9 @@ def _folder(root: Path | None, name: str) -> Path:
 
 
 def read_mnist(root: Path | None) -> data.Dataset:
-    """Return MNIST from a folder of `root`."""
-    return data.mnist(_folder(root, "mnist"))
+    """Return MNIST, from `root` or a folder below."""
+    folder = _folder(root, "mnist")
+    return data.mnist((root and dataset_folder(root, "mnist")) or folder)
 
 
 def read_cifar(root: Path | None) -> data.Dataset:

@@ -4,6 +4,7 @@ Plots are drawn without pyplot, so that no figure stays open and threads can dra
 """
 
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
@@ -20,7 +21,8 @@ from topofl.report import replacing
 from .arguments import check_finite
 from .curves import Curve, Panels
 
-__all__ = ["BINS", "BOLD", "THIN", "convergence", "descent", "histogram", "listed_counts", "save"]
+__all__ = ["BINS", "BOLD", "THIN", "convergence", "descent", "histogram"]
+__all__ += ["listed_counts", "mark_smoke", "save"]
 
 
 BOLD, THIN = 1.8, 0.7
@@ -40,6 +42,10 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 BINS = 40
 """Number of bins of histograms."""
+
+
+START = " (axis starts at {:g})"
+"""What labels of axes say that do not start at 0."""
 
 
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")
@@ -96,7 +102,7 @@ def convergence(
         ax.set(xlabel=xlabel, xlim=(0, max(curve.epochs[-1] for curve in arms.values())))
     curves = [curve for arms in shown.values() for curve in arms.values()]
     limits = _limits(curves, bottom, top)
-    note = f" (axis starts at {limits[0]:g})" if limits[0] > 0 else ""
+    note = START.format(limits[0]) if limits[0] > 0 else ""
     axes[0].set(ylim=limits, ylabel=ylabel + note)
     _add_legend(figure, axes, _seeds_note(max(len(curve.seeds) for curve in curves), extremes))
     return figure
@@ -180,6 +186,32 @@ def descent(
     count = listed_counts(len(rows) for rows in tables.values())
     figure.supxlabel(f"bold: mean over {count} experiments; thin: lowest and highest", fontsize=7)
     return figure
+
+
+def mark_smoke(picture: Figure, replaced: Sequence[str]) -> None:
+    """Say that a picture is of the scale smoke, and start its axes of accuracy at 0.
+
+    Titles say that the digits of scikit-learn are in place of the `replaced` datasets, as "mnist".
+    """
+
+    def with_digits(found: re.Match[str]) -> str:
+        is_replaced = found[0].lower().replace("-", "") in replaced
+        return f"digits for {found[0]}" if is_replaced else found[0]
+
+    for ax in picture.axes:
+        title = re.sub(r"\b[A-Z]+(-\d+)?\b", with_digits, ax.get_title())
+        ax.set_title(title, fontsize=ax.title.get_fontsize())
+        start = START.format(ax.get_ylim()[0])
+        if ax.get_ylabel().endswith(start):
+            ax.set(ylim=(0, None), ylabel=ax.get_ylabel().removesuffix(start))
+    data = ", on digits of scikit-learn" if replaced else ""
+    said = f"scale smoke: only tests the code{data}"
+    notes = {picture.get_supxlabel(): "\n", picture.get_suptitle(): "; "}
+    known = [text for text in picture.texts if notes.get(text.get_text())]
+    for text in known[:1]:
+        text.set_text(text.get_text() + notes[text.get_text()] + said)
+    if not known:
+        picture.supxlabel(said, fontsize=7)
 
 
 def save(picture: Figure, path: Path) -> tuple[Path, Path]:

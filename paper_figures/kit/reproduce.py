@@ -111,7 +111,7 @@ def _result(
     tables = tuple(figure.tables(record["data"]))
     drawn = figure.draw(record["data"])
     if setting.scale == "smoke":
-        drawn.text(0.99, 0.01, "scale smoke: only tests the code", ha="right", fontsize=7)
+        drawing.mark_smoke(drawn, (*figure.datasets, *figure.optional))
     picture, _ = drawing.save(drawn, folder / figure.id)
     write_text(folder / f"{figure.id}.md", _claims_text(figure, setting, claims, tables))
     notes = [note_of(store, run) for run in runs.values()]

@@ -1,5 +1,6 @@
 """``topofl spectral``."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 import topofl
 from tests.cli.commands import FAILING, fails
-from topofl import config, topologies
+from tests.data.readers.test_mnist import save_images
+from topofl import config, data, mixing, topologies
+from topofl._graph_files import read_graph
 from topofl.cli import main
 from topofl.history import History
 
@@ -42,6 +45,47 @@ def test_spectral_of_a_graph_of_a_graph_with_data(capsys):
     specs = ["ring:20", FAILING.format("dcliques:20,seed=0")]
     assert main(["spectral", *specs, "--data", "digits", "--json"]) == 0
     assert "label_counts[20x10]" in json.loads(capsys.readouterr().out)[1]["name"]
+
+
+def test_data_are_found_below_a_folder(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "mnist", functools.partial(data.mnist, verify=False, val=0))
+    save_images(tmp_path / "all" / "mnist" / "raw", ("train", "t10k"), np.arange(20) % 10)
+    command = ["spectral", "ring:5", "--about", "data", "--json"]
+    assert main([*command, "--data", str(tmp_path / "all" / "mnist")]) == 0
+    near = capsys.readouterr().out
+    assert main([*command, "--data", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == near
+    assert json.loads(near)[0]["neighborhood heterogeneity"] > 0
+    assert main(["recommend", "--data", str(tmp_path), "--n", "5", "--max-degree", "2"]) == 0
+    (tmp_path / "none").mkdir()
+    assert "a folder with MNIST, got" in fails(
+        capsys, 2, *command, "--data", str(tmp_path / "none")
+    )
+    for file in tmp_path.rglob("t10k*"):
+        file.unlink()
+    assert "`--data` must hold the four files" in fails(
+        capsys, 2, *command, "--data", str(tmp_path)
+    )
+
+
+@pytest.mark.filterwarnings("always:the edges of s ")
+def test_spectral_with_a_weight_rule(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("s.edgelist").write_text("0 1 7\n1 2 1\n2 3 2\n3 0 4\n")
+    command = ["spectral", "s.edgelist", "--about", "averaging", "--json"]
+    assert main(command) == 0
+    plain = capsys.readouterr()
+    assert "--weights weighted_metropolis of topofl spectral" in plain.err
+    assert main([*command, "--weights", "weighted_metropolis", "--html", "page.html"]) == 0
+    scaled = capsys.readouterr()
+    assert "carry weights" not in scaled.err
+    expected = mixing.weighted_metropolis(read_graph(Path("s.edgelist"))).spectral_gap
+    assert json.loads(scaled.out)[0]["spectral gap"] == pytest.approx(expected)
+    assert json.loads(plain.out)[0]["spectral gap"] != pytest.approx(expected)
+    assert "--weights weighted_metropolis" in Path("page.html").read_text()
+    assert "`--weights`: there is no mixing 'metropolis'" in fails(
+        capsys, 2, *command, "--weights", "metropolis"
+    )
 
 
 def test_spectral_notes_a_seed_of_its_own(capsys):

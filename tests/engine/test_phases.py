@@ -92,6 +92,28 @@ def test_errors_name_phases_that_fail_on_meta_tensors(use):
     assert run(phase(most)).n_rounds == 2
 
 
+def test_a_product_with_the_weights_is_told_to_be_a_mix():
+    def multiply(models, round):
+        models.flat.copy_(torch.as_tensor(round.weights @ models.flat))
+
+    with pytest.raises(ValueError, match=r"without numbers, .*; to multiply .* use round\.mix\("):
+        run(phase(multiply), topology=topologies.ring(N))
+
+
+def test_models_that_are_replaced_are_told_to_be_changed_in_place():
+    def replace(models, round):
+        models.flat = models.flat * 0.5
+
+    def change(models, round):
+        models.flat.copy_(models.flat * 0.5)
+
+    with pytest.raises(
+        TypeError, match=r"'tried' must change models in place: .*'flat'; .*models\.flat\.copy_"
+    ):
+        run(phase(replace))
+    assert run(phase(change)).n_rounds == 2
+
+
 @pytest.mark.parametrize("door", OF_A_GRAPH)
 @pytest.mark.parametrize("topology", [None, topologies.ring(N)], ids=["no topology", "ring"])
 def test_calls_first_made_in_later_rounds_are_refused(door, topology):

@@ -121,6 +121,7 @@ def test_edge_weights_are_used_or_dropped_with_a_warning():
         dropped = run(topology=graph, rounds=2)
     assert [str(warning.filename) for warning in told] == [runs.__file__]
     assert "mixing=mixing.metropolis_hastings" in str(told[0].message)
+    assert "topofl.run(..., mixing=mixing.weighted_metropolis)" in str(told[0].message)
     named = run(topology=graph, rounds=2, mixing=mixing.metropolis_hastings)  # and no warning
     np.testing.assert_array_equal(named["loss"], dropped["loss"])
     own = run(topology=topofl.as_topology(graph, own_weights=True), rounds=2)

@@ -78,4 +78,5 @@ def test_a_probe_corrects_memory_by_its_growth(grown, monkeypatch):
     assert probed.added == pytest.approx(
         max(grown + two_nodes, -probed.held), abs=2 * 10 * plain.d * 8
     )
-    assert ("by a probe" in str(probed)) == (probed.beyond != 0)
+    assert ("a probe took" in str(probed)) == (probed.beyond != 0)
+    assert ("a probe took more" in str(probed)) == (probed.beyond > 0)

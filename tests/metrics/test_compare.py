@@ -360,13 +360,30 @@ def test_unused_edge_weights_are_warned_about_once():
         lambda: slem(as_topology([graph, graph])),
     ):
         with pytest.warns(
-            UserWarning, match=r"which are ignored: .* own_weights=True, .* weights=mixing.metrop"
+            UserWarning, match=r"which are ignored: .* own_weights=True\), .* weights=mixing.metrop"
         ) as caught:
             measure()
         assert [str(warning.filename) for warning in caught] == [__file__]
     with pytest.warns(UserWarning, match="weights from 0.1 to 0.4") as caught:
         compare([as_topology(lambda t: RING if t < 3 else graph)], about="averaging")
     assert len(caught) == 1
+
+
+def test_the_warning_about_edge_weights_recommends_what_works():
+    strengths = nx.Graph()
+    strengths.add_weighted_edges_from([(0, 1, 7), (1, 2, 1), (2, 0, 4)])
+    graph = as_topology(strengths)
+    call = r"metrics\.spectral_gap\(graph, weights=mixing\.weighted_metropolis\)"
+    with pytest.warns(UserWarning, match=f"into a node sum to up to 11, above 1; .*{call}") as told:
+        slem(graph)
+    assert "own_weights" not in str(told[0].message)
+    with pytest.raises(ValueError, match="sum to 11"):
+        as_topology(strengths, own_weights=True)
+    scaled = mixing.weighted_metropolis(graph).spectral_gap
+    assert 1 - slem(graph, weights=mixing.weighted_metropolis) == pytest.approx(scaled)
+    assert row(compare([graph], weights=mixing.weighted_metropolis))["spectral gap"] == (
+        pytest.approx(scaled)
+    )
 
 
 def test_names_are_the_keys_of_a_dictionary():

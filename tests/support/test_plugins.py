@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -48,6 +49,16 @@ def test_specs_with_colons(text, expected):
 def test_bad_specs_with_colons(text, message):
     with pytest.raises(ValueError, match=message):
         parse_spec(text)
+
+
+@pytest.mark.parametrize("name", ["petersen", "matrix", "pairs", "rounds"])
+def test_functions_may_return_any_graph(mine, name):
+    built = build_topology(f"mine_:{name}", {}).value
+    assert isinstance(built, topofl.Topology | topofl.TopologySequence)
+    assert built.n == {"petersen": 10}.get(name, 3)
+    assert built.name == name
+    if name == "petersen":
+        assert (built.adjacency != topofl.as_topology(nx.petersen_graph()).adjacency).nnz == 0
 
 
 def test_files_with_colons_are_read(tmp_path, monkeypatch):
@@ -168,20 +179,21 @@ def test_functions_that_cannot_be_called_by_keyword_are_named(mine, kind, name, 
             "nothing",
             {},
             (
-                "`mine_:nothing` must return a Topology or a TopologySequence, got None .*; "
+                r"`mine_:nothing` must return a Topology or another graph that topofl\.as_topology "
+                r"accepts, got None \(NoneType\); "
                 "does it lack a return"
             ),
         ),
         (
             "text",
             {},
-            r"`mine_:text` must return a Topology .*, got 'ring' \(str\); "
-            "wrap a graph of another library",
+            r"`mine_:text` must return a Topology .*, got 'ring' \(str\): "
+            "`graph` must be a networkx or PyG graph, .* got str",
         ),
         (
             "slow_sgd",
             {"lr": 1},
-            r"must return a Topology or a TopologySequence, got dsgd: .* \(Algorithm\)",
+            r"must return a Topology or another graph .*, got dsgd: .* \(Algorithm\): `graph` must",
         ),
         ("fails", {}, r"`mine_:fails` raised KeyError: 'x' \(line \d+ of mine_.py\)"),
         ("refuses", {}, r"`n` must be prime \(line \d+ of mine_.py\)"),

@@ -41,6 +41,19 @@ def nothing(n=3):
 def text(n=3):
     return "ring"
 
+def petersen():
+    import networkx
+    return networkx.petersen_graph()
+
+def matrix(n=3):
+    return [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
+
+def pairs():
+    return [(0, 1), (1, 2)]
+
+def rounds():
+    return [[(0, 1), (1, 2)], topologies.ring(3)]
+
 def fails(n=3):
     return {}["x"]
 

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -25,7 +25,7 @@ from topofl.attacks import Attack
 from topofl.clocks import Clock, Times
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
-from topofl.topology import Topology, TopologySequence
+from topofl.topology import Topology, TopologySequence, as_topology
 
 __all__ = ["Function", "catalogue", "find", "first", "offers", "parameters"]
 
@@ -34,7 +34,10 @@ Function = Callable[..., Any]
 
 
 _RETURN_TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
-    "topology": ("a Topology or a TopologySequence", (Topology, TopologySequence)),
+    "topology": (
+        "a Topology or another graph that topofl.as_topology accepts",
+        (Topology, TopologySequence),
+    ),
     "algorithm": ("an Algorithm", (Algorithm,)),
     "model": ("a torch.nn.Module", (nn.Module,)),
     "dataset": ("a Dataset", (data.Dataset,)),
@@ -45,9 +48,6 @@ _RETURN_TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
     "attack": ("an Attack", (Attack,)),
 }
 """Required return type of custom functions, by kind: description and classes."""
-
-_REMEDIES = {"topology": "; wrap a graph of another library in topofl.as_topology(...)"}
-
 
 _FIRST_ARGUMENTS = {"partition": "the dataset", "mixing": "the topology"}
 """Kinds of functions that receive a first argument, and what this is."""
@@ -132,7 +132,13 @@ def find(kind: str, name: object) -> Function:
     if function in ours.values():
         return function
     _check_signature(kind, name, function)
-    return with_checked_result(name, function, *_RETURN_TYPES[kind], _REMEDIES.get(kind, ""))
+    convert = partial(_as_named_topology, name) if kind == "topology" else None
+    return with_checked_result(name, function, *_RETURN_TYPES[kind], convert=convert)
+
+
+def _as_named_topology(name: str, graph: Any) -> Topology | TopologySequence:
+    """Return the graph of a custom function, with the name of the function."""
+    return as_topology(graph, name=name.rpartition(":")[2])
 
 
 def offers(kind: str) -> Iterator[EntryPoint]:

@@ -313,7 +313,12 @@ def _user_line(error: BaseException) -> str:
 
 
 def with_checked_result(
-    name: str, function: Function, wanted: str, types: tuple[type, ...], remedy: str = ""
+    name: str,
+    function: Function,
+    wanted: str,
+    types: tuple[type, ...],
+    remedy: str = "",
+    convert: Callable[[Any], Any] | None = None,
 ) -> Function:
     """Wrap a user-defined function to check the type of its result and to explain its errors.
 
@@ -325,6 +330,8 @@ def with_checked_result(
         User-defined function.
     wanted, types, remedy
         Required result, in words and as types, and a remedy for results of another type.
+    convert
+        Turns results of other types into one of `types`, or raises ``TypeError`` or ``ValueError``.
 
     Raises
     ------
@@ -350,15 +357,20 @@ def with_checked_result(
             raise
         except Exception as error:
             raise ValueError(f"`{name}` raised {_describe_error(error)}") from error
+        if convert is not None and value is not None and not isinstance(value, types):
+            with error_context(f"`{name}` must return {wanted}, got {_with_type(value)}:"):
+                value = convert(value)
         if not isinstance(value, types):
             lacks = "; does it lack a return?" if value is None else remedy
-            raise TypeError(
-                f"`{name}` must return {wanted}, got {shown(value)} ({type(value).__name__}){lacks}"
-            )
+            raise TypeError(f"`{name}` must return {wanted}, got {_with_type(value)}{lacks}")
         return value
 
     call.__name__ = name
     return call
+
+
+def _with_type(value: Any) -> str:
+    return f"{shown(value)} ({type(value).__name__})"
 
 
 def signature(name: str, function: Function) -> Mapping[str, inspect.Parameter]:

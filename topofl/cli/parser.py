@@ -87,6 +87,7 @@ def _add_spectral(verbs: Any) -> None:
         topofl spectral random_regular:64,k=4,seed=1 --csv graphs.csv
         topofl spectral "link_failures,base=(torus:100),fail=0.1,recover=0.5,seed=0"
         topofl spectral graph.graphml graph.graphml,own_weights=true
+        topofl spectral graph.edgelist --weights weighted_metropolis
         topofl spectral "mygraphs:wheel,n=100" --metrics mygraphs:mean_weight
         topofl spectral ring:100 exponential:100 --html report.html
     """
@@ -99,7 +100,9 @@ def _add_spectral(verbs: Any) -> None:
     )
     verb.add_argument("specs", nargs="+", metavar="SPEC", help=help_specs)
     verb.add_argument(
-        "--data", metavar="DATA", help="'digits' or a folder with MNIST: adds label heterogeneity"
+        "--data",
+        metavar="DATA",
+        help="'digits', or a folder with MNIST in it or below: adds label heterogeneity",
     )
     verb.add_argument(
         "--per-node",
@@ -117,6 +120,11 @@ def _add_spectral(verbs: Any) -> None:
         "more columns, separated by commas: module:function or names from topofl list metric"
     )
     verb.add_argument("--metrics", metavar="NAMES", help=help_metrics)
+    help_weights = (
+        "rule that computes mixing weights, one of topofl list mixing or module:function (default: "
+        "the graph's own, Metropolis-Hastings if it is undirected, or uniform)"
+    )
+    verb.add_argument("--weights", metavar="RULE", help=help_weights)
     add_report_options(verb, "numbers, pictures, measurements", "all")
     add_table_options(verb)
 
@@ -133,7 +141,9 @@ def _add_recommend(verbs: Any) -> None:
     verb.add_argument(
         "config", nargs="?", type=path_argument, metavar="CONFIG.toml", help=help_config
     )
-    verb.add_argument("--data", metavar="DATA", help="'digits' or a folder with MNIST")
+    verb.add_argument(
+        "--data", metavar="DATA", help="'digits', or a folder with MNIST in it or below"
+    )
     verb.add_argument("--n", type=int, metavar="N", help="number of nodes, with --data")
     help_shards = "shards of sorted data per node (default: 2)"
     verb.add_argument("--per-node", type=int, default=2, metavar="K", help=help_shards)

@@ -176,11 +176,23 @@ def _total_time(need: Estimate, tables: config.Tables) -> list[str]:
     rounds = tables["run"]["rounds"]
     every = tables["evaluation"]["every"]
     evaluations = 1 + -(-rounds // every)  # before the first, and after the last
-    seconds = round(rounds * need.seconds_per_round + evaluations * need.seconds_per_evaluation)
-    return [
-        f"in all about {timedelta(seconds=seconds)} h for {rounds} rounds and {evaluations} "
-        "evaluations"
-    ]
+    seconds = int(rounds * need.seconds_per_round + evaluations * need.seconds_per_evaluation)
+    return [f"in all {_duration(seconds)} for {rounds} rounds and {evaluations} evaluations"]
+
+
+def _duration(seconds: int) -> str:
+    """Return a time in words.
+
+    Examples
+    --------
+    >>> _duration(0), _duration(48), _duration(3750)
+    ('less than a second', 'about 48 s', 'about 1:02:30 h (hours:minutes:seconds)')
+    """
+    if seconds < 1:
+        return "less than a second"
+    if seconds < 60:
+        return f"about {seconds} s"
+    return f"about {timedelta(seconds=seconds)} h (hours:minutes:seconds)"
 
 
 def resume(options: argparse.Namespace) -> None:

@@ -13,7 +13,9 @@ from topofl._support.table import Table
 from topofl.cli.clients import shards_of
 from topofl.cli.notes import print_notes
 from topofl.cli.output import print_table
+from topofl.config.tables import build_rule
 from topofl.data import Partition
+from topofl.mixing import WeightRule
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["spectral"]
@@ -41,7 +43,13 @@ def spectral(options: argparse.Namespace) -> None:
         how = {"command": _spectral_command(options), "notes": notes}
         file.write(
             report.spectral_report(
-                graphs, table, seed=options.seed, rounds=curves, label_counts=counts, **how
+                graphs,
+                table,
+                seed=options.seed,
+                rounds=curves,
+                label_counts=counts,
+                weights=_rule(options),
+                **how,
             )
         )
     print_table(table, options)
@@ -70,12 +78,18 @@ def _build_and_compare(options: argparse.Namespace) -> _Compared:
     about = None if options.about is None else options.about.split(",")
     custom = () if options.metrics is None else options.metrics.split(",")
     how = {"seed": options.seed, "rounds": rounds, "about": about, "metrics": custom}
-    return _Compared(
-        graphs,
-        counts,
-        metrics.compare(graphs, label_counts=counts, n_parameters=size, **how),
-        notes,
-    )
+    how |= {"weights": _rule(options), "n_parameters": size}
+    return _Compared(graphs, counts, metrics.compare(graphs, label_counts=counts, **how), notes)
+
+
+def _rule(options: argparse.Namespace) -> WeightRule | None:
+    """Return the rule of the option ``--weights``, with its text as its name."""
+    if options.weights is None:
+        return None
+    with at("`--weights`:"):
+        rule = build_rule(table_of(options.weights)).value
+    rule.__name__ = options.weights
+    return rule
 
 
 def _spectral_command(options: argparse.Namespace) -> str:
@@ -92,6 +106,7 @@ def _spectral_command(options: argparse.Namespace) -> str:
     ]
     numbers += [] if options.about is None else ["--about", options.about]
     numbers += [] if options.metrics is None else ["--metrics", options.metrics]
+    numbers += [] if options.weights is None else ["--weights", options.weights]
     return shlex.join(
         ["topofl", "spectral", *options.specs, *data_words, *numbers, "--html", str(options.html)]
     )

@@ -53,7 +53,8 @@ def from_arrays(
         labels, such as text, become classes 0, 1, ... in sorted order, and their texts the
         `class_names` of the dataset. Floats are rejected, even whole numbers. Models learn the
         classes unless there are `targets`; then only partitions use them. None: all 0, which
-        requires `targets`.
+        requires `targets`, and with which partitions by labels give all nodes the same distribution
+        (with a warning).
     targets
         (N, ...) targets that models learn instead of `y`, in their own dtype: numbers, several
         labels (N, labels), token ids (N, T); see :mod:`topofl.tasks`. :func:`binned` turns numbers

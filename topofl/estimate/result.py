@@ -197,7 +197,8 @@ class Estimate:
         title += f"{self.executor}, chunk={self.chunk}"
         title += f", workers={self.workers}" if self.workers > 1 else ""
         sizes = [(name, value / _MIB) for name, value in self._memory().items()]
-        sizes += [("by a probe", self.beyond / _MIB)] if self.beyond else []
+        compared = "more" if self.beyond > 0 else "less"
+        sizes += [(f"a probe took {compared}", self.beyond / _MIB)] if self.beyond else []
         sizes += [("at once, at most", self.total / _MIB)]
         sent = (
             ("all nodes", self.messages, self.bytes / _MIB),
@@ -221,7 +222,7 @@ class Estimate:
                 ("per round", self.seconds_per_round),
                 ("per evaluation", self.seconds_per_evaluation),
             )
-            blocks.append(Table(("by a probe", "seconds"), times))
+            blocks.append(Table(("measured by a probe", "seconds"), times))
         return blocks
 
     def _free_text(self) -> str:

@@ -27,6 +27,9 @@ __all__ = ["compare"]
 SAMPLED_ROUNDS = 10
 """Number of rounds over which per-round metrics are averaged for sequences without a period."""
 
+EXAMPLE = 7850
+"""Default number of parameters of a model: logistic regression on MNIST."""
+
 
 def compare(
     graphs: Sequence[Any] | Mapping[str, Any],
@@ -34,7 +37,7 @@ def compare(
     label_counts: Any = None,
     names: Sequence[str] | None = None,
     weights: WeightRule | None = None,
-    n_parameters: int = 7850,
+    n_parameters: int = EXAMPLE,
     about: str | Sequence[str] | None = None,
     metrics: str | Callable[..., Any] | Sequence[str | Callable[..., Any]] = (),
     rounds: int = ROUNDS,
@@ -175,7 +178,8 @@ def compare(
 
 def _title(entries: Sequence[Entry], n_parameters: int) -> str:
     graphs = f"{len(entries)} graph{'s' * (len(entries) != 1)}"
-    assumed = f"messages of {n_parameters:,} parameters"
+    example = ", as of logistic regression on MNIST" if n_parameters == EXAMPLE else ""
+    assumed = f"messages of {n_parameters:,} parameters{example}"
     n_runs = sum(entry.run_costs is not None for entry in entries)
     if n_runs == 0:
         return f"{graphs}; {assumed}"

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from topofl._support.callers import warn_caller
+from topofl._support.check import TOLERANCE
 from topofl.mixing.matrix import MixingMatrix, WeightRule
 from topofl.topology import Topology, TopologyError, unused_weights
 
@@ -62,22 +63,48 @@ def warn_of_unused_weights(
 ) -> None:
     """Warn once if edges of a graph carry unequal weights, which the default rule ignores.
 
-    `argument` is the caller's argument for a weight rule; the default rule pushes if `pushes`, else
-    it averages.
+    `argument` is the caller's argument for a weight rule, "weights" of metrics or "mixing" of runs;
+    the default rule pushes if `pushes`, else it averages.
     """
     graph = next((graph for graph in graphs if graph.has_unused_weights), None)
-    if graph is not None:
-        rule, scaled = "mixing.metropolis_hastings", ""
-        if not graph.is_directed:
-            scaled = f"to scale them first, {argument}=mixing.weighted_metropolis; "
-        else:
-            push = "functools.partial(mixing.uniform, direction='push')"
-            rule = push if pushes else "mixing.uniform"
-        warn_caller(
-            f"{unused_weights(graph)}: to mix with them, pass own_weights=True, as in "
-            "topofl.as_topology(graph, own_weights=True) or in the spec of a file; "
-            f"{scaled}to ignore them, pass a rule: {argument}={rule}"
+    if graph is None:
+        return
+    rule = "mixing.metropolis_hastings"
+    if graph.is_directed:
+        push = "functools.partial(mixing.uniform, direction='push')"
+        rule = push if pushes else "mixing.uniform"
+    ways = [_way_of_own_weights(graph)]
+    if not graph.is_directed:
+        ways.append(f"to scale them first, {_CALLS[argument]}")
+    ways.append(f"to ignore them, pass a rule: {argument}={rule}")
+    warn_caller(f"{unused_weights(graph)}: {'; '.join(ways)}")
+
+
+_CALLS = {
+    "weights": (
+        "metrics.spectral_gap(graph, weights=mixing.weighted_metropolis), the same for "
+        "metrics.compare, or --weights weighted_metropolis of topofl spectral"
+    ),
+    "mixing": (
+        "topofl.run(..., mixing=mixing.weighted_metropolis), or mixing = 'weighted_metropolis' in "
+        "a TOML file"
+    ),
+}
+"""Calls that scale the weights of edges, by the argument for a weight rule."""
+
+
+def _way_of_own_weights(graph: Topology) -> str:
+    """Return how to mix with the weights of edges, which must sum to at most 1 into each node."""
+    largest = graph.adjacency.sum(axis=0).max()
+    if largest > 1 + TOLERANCE:
+        return (
+            f"they are no mixing weights, since those into a node sum to up to {largest:.4g}, "
+            "above 1"
         )
+    return (
+        "to mix with them, pass own_weights=True, as in topofl.as_topology(graph, "
+        "own_weights=True), or own_weights=true in the spec of a file"
+    )
 
 
 def warning_once(rule: WeightRule, argument: str, *, pushes: bool = False) -> WeightRule:

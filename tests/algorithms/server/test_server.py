@@ -16,7 +16,7 @@ from tests import naive, problems
 from tests.algorithms.convergence import BY_RATE, watched
 from tests.algorithms.harness import BATCH, CLIENTS, HOW, ROUNDS, SEED, check, members
 from tests.engine.train.test_divergence import BAD as FROZEN
-from topofl import algorithms
+from topofl import algorithms, topologies
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.server.fednova import _counting, _server
 from topofl.engine.population import initial_population
@@ -353,3 +353,13 @@ def test_fednova_takes_steps_in_place_of_its_five_epochs():
     assert "epochs" not in told
     with pytest.raises(ValueError, match="one of `steps` and `epochs` must be None"):
         algorithms.fednova(0.1, steps=3, epochs=5)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "feddyn", "fednova", "scaffold"])
+def test_a_topology_is_ignored(name):
+    method = getattr(algorithms, name)(0.1)
+    model, clients = problems.linear(), problems.equal_clients()
+    known = engine(method, model, clients)[0]
+    ignored = engine(method, model, clients, topology=topologies.ring(clients.n))[0]
+    np.testing.assert_array_equal(known["loss"], ignored["loss"])
+    assert (known["messages"] == ignored["messages"]).all()

@@ -147,3 +147,23 @@ def test_pathological_names_a_setting_that_exists_when_a_class_is_rare():
     with pytest.raises(ValueError, match=r"class 2 has 2 training examples; use n=8$"):
         data.pathological(rare, 12, classes_per_node=1, seed=0)
     assert (data.pathological(rare, 8, classes_per_node=1, seed=0).sizes > 0).all()
+
+
+BY_LABEL = [name for name in NAMES if name != "iid"]
+
+
+@pytest.mark.parametrize("name", BY_LABEL)
+def test_a_single_class_of_examples_with_targets_is_divided_with_a_warning(name):
+    numbers = data.from_arrays(np.eye(24), targets=np.arange(24.0), name="numbers")
+    arguments = CALLS[name] | ({"classes_per_node": 1} if "classes_per_node" in CALLS[name] else {})
+    remedy = r"same class, so all nodes have the same distribution; pass .*`y`.*data\.binned"
+    with pytest.warns(UserWarning, match=f"`dataset`: all training examples of numbers.*{remedy}"):
+        getattr(data, name)(numbers, 3, seed=0, **arguments)
+    getattr(data, name)(numbers, 1, seed=0, **arguments)
+
+
+def test_binned_targets_make_nodes_differ():
+    values = np.arange(24.0)
+    dataset = data.from_arrays(np.eye(24), data.binned(values, 3), targets=values)
+    assert (np.count_nonzero(data.shards(dataset, 3, 1, seed=0).label_counts, axis=1) == 1).all()
+    data.iid(data.from_arrays(np.eye(24), targets=values), 3, seed=0)

@@ -8,6 +8,15 @@ from topofl.metrics import AZURE_REGIONS, Hardware, azure_latency
 from topofl.metrics.seconds.hardware import as_hardware
 
 
+@pytest.mark.parametrize("name", ["bandwidth", "path_bandwidth"])
+def test_an_infinite_bandwidth_is_no_limit(name):
+    unlimited = Hardware(compute=1, **{name: np.inf})
+    assert getattr(unlimited, name) is None
+    assert unlimited.settings == Hardware(compute=1).settings
+    with pytest.raises(ValueError, match=f"`{name}` must be"):
+        Hardware(compute=1, **{name: -np.inf})
+
+
 def test_text_dictionaries_and_objects_are_equal():
     text = "Hardware(compute=exponential(0.5), latency=0.1, bandwidth=1e6, messages='parallel')"
     table = {"compute": "exponential(0.5)", "latency": 0.1, "bandwidth": 1e6}

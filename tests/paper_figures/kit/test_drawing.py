@@ -10,7 +10,16 @@ from matplotlib.colors import to_hex
 from PIL import Image
 
 from paper_figures.kit.curves import Curve
-from paper_figures.kit.drawing import BINS, BOLD, THIN, convergence, descent, histogram, save
+from paper_figures.kit.drawing import (
+    BINS,
+    BOLD,
+    THIN,
+    convergence,
+    descent,
+    histogram,
+    mark_smoke,
+    save,
+)
 from paper_figures.kit.tables import arms_table
 from topofl import NotApplicable, Spread
 
@@ -165,6 +174,30 @@ def test_the_axis_is_lowered_until_every_mean_is_seen(end, bottom):
         assert line.get_ydata().max() > bottom
     assert ("starts at" in ax.get_ylabel()) == (bottom > 0)
     assert bottom == 0 or f"starts at {bottom})" in ax.get_ylabel()
+
+
+def test_pictures_of_the_scale_smoke_say_so_and_start_at_0(panels):
+    figure = convergence(panels, bottom=20)
+    note = figure.get_supxlabel()
+    mark_smoke(figure, ["mnist"])
+    assert [ax.get_title() for ax in figure.axes] == [
+        "(a) digits for MNIST",
+        "(b) CIFAR-10",
+    ]
+    assert {ax.get_ylim() for ax in figure.axes} == {(0, 100)}
+    assert figure.axes[0].get_ylabel() == "test accuracy, %"
+    said = figure.get_supxlabel()
+    assert said == f"{note}\nscale smoke: only tests the code, on digits of scikit-learn"
+    plain, _ = plt.subplots()
+    mark_smoke(plain, [])
+    assert plain.get_supxlabel() == "scale smoke: only tests the code"
+    titled, _ = plt.subplots()
+    titled.suptitle("row: a node")
+    mark_smoke(titled, [])
+    assert titled.get_suptitle() == "row: a node; scale smoke: only tests the code"
+    assert not titled.get_supxlabel()  # where a legend may be
+    plt.close(plain)
+    plt.close(titled)
 
 
 def test_no_best_node_is_cut_off():

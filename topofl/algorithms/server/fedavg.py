@@ -28,7 +28,8 @@ def fedavg(
         y_i = x - lr * grad F_i(...)  (`epochs` passes from the server's model x, i in A)
         x   = sum_{i in A} (m_i / sum_{k in A} m_k) y_i
 
-    All nodes then hold ``x``, so the server's model is evaluated. No topology is needed.
+    All nodes then hold ``x``, so the server's model is evaluated. No topology is needed; one that
+    is given is ignored.
 
     Parameters
     ----------

@@ -31,7 +31,8 @@ def feddyn(
     mean of the ``h_i`` over all nodes. At a fixed point all ``y_i`` equal ``x``, so that ``h = 0``
     and x is a stationary point of the unweighted mean of the losses, however few local steps are
     taken. All nodes then hold ``x``, so the server's model is evaluated. All nodes must start from
-    one model. A message, up or down, is a model. No topology is needed.
+    one model. A message, up or down, is a model. No topology is needed; one that is given
+    is ignored.
 
     Parameters
     ----------

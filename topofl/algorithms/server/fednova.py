@@ -42,7 +42,8 @@ def fednova(
     instead of ``p_i``. If all ``a_i`` are equal, the two methods are the same. Nodes that are
     frozen because they diverged get no weight. All nodes then hold ``x``, so the server's model is
     evaluated. All nodes must start from one model. A message to the server holds a model and
-    ``a_i``; a message from it holds a model. No topology is needed.
+    ``a_i``; a message from it holds a model. No topology is needed; one that is given
+    is ignored.
 
     Parameters
     ----------

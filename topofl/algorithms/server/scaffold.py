@@ -39,7 +39,8 @@ def scaffold(
         c   =  (1 / n) sum_i c_i                              (over all nodes)
 
     All nodes then hold ``x``, so the server's model is evaluated. Each message, in either
-    direction, holds a model and a control: two numbers per parameter. No topology is needed.
+    direction, holds a model and a control: two numbers per parameter. No topology is needed; one
+    that is given is ignored.
 
     Parameters
     ----------

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from topofl._support.callers import warn_caller
 from topofl._support.check import check_fraction, check_int
 from topofl._support.seeding import seed_of
 from topofl.data._split import apportion, by_class, sample_split
@@ -11,7 +12,15 @@ from topofl.data.dataset import Dataset
 from topofl.data.partition import Partition, check_dataset, labels_of
 from topofl.data.partitioners._allocation import dealt_again
 
-__all__ = ["check_classes_per_node", "check_n", "deal", "deal_again", "partition_of", "stock_of"]
+__all__ = [
+    "check_classes_per_node",
+    "check_labeled_n",
+    "check_n",
+    "deal",
+    "deal_again",
+    "partition_of",
+    "stock_of",
+]
 
 
 def check_n(dataset: Dataset, n: int) -> int:
@@ -24,6 +33,21 @@ def check_n(dataset: Dataset, n: int) -> int:
         maximum=len(dataset.train),
         remedy="every node needs one of the training examples",
     )
+
+
+def check_labeled_n(dataset: Dataset, n: int) -> int:
+    """Return the number of nodes as :func:`check_n`, for partitioners that divide by labels.
+
+    Warns if several nodes are to divide examples with targets that have a single class.
+    """
+    n = check_n(dataset, n)
+    if n > 1 and dataset.targets is not None and np.count_nonzero(stock_of(dataset)) == 1:
+        warn_caller(
+            f"`dataset`: all training examples of {dataset.name} have the same class, so all nodes "
+            "have the same distribution; pass the classes to divide by as `y`, for numbers as in "
+            "data.from_arrays(x, data.binned(targets, 10), targets=targets)"
+        )
+    return n
 
 
 def check_classes_per_node(classes_per_node: int, stock: np.ndarray) -> int:

@@ -12,7 +12,7 @@ from topofl.data.partitioners._allocation import (
     log_dirichlet,
     repaired,
 )
-from topofl.data.partitioners._deal import check_n, deal, partition_of, stock_of
+from topofl.data.partitioners._deal import check_labeled_n, deal, partition_of, stock_of
 
 __all__ = ["dirichlet_per_class", "dirichlet_per_client"]
 
@@ -66,7 +66,7 @@ def dirichlet_per_client(
     Partition('dirichlet_per_client(digits, n=50, alpha=0.1)', n=50, train=29..29 and \
 classes=1..6 per node)
     """
-    n = check_n(dataset, n)
+    n = check_labeled_n(dataset, n)
     alpha = check_positive("alpha", alpha)
     rng = stream(seed, "partition")
     log_priors = log_dirichlet(alpha, (n, dataset.n_classes), rng)
@@ -130,7 +130,7 @@ def dirichlet_per_class(
     Partition('dirichlet_per_class(digits, n=50, alpha=0.1, min_size=10)', n=50, \
 train=10..73 and classes=1..9 per node)
     """
-    n = check_n(dataset, n)
+    n = check_labeled_n(dataset, n)
     alpha = check_positive("alpha", alpha)
     min_size = _check_min_size(min_size, n, len(dataset.train))
     rng = stream(seed, "partition")

@@ -18,7 +18,7 @@ from topofl.data.partitioners._allocation import (
 )
 from topofl.data.partitioners._deal import (
     check_classes_per_node,
-    check_n,
+    check_labeled_n,
     deal,
     deal_again,
     partition_of,
@@ -76,7 +76,7 @@ def pathological(
     Partition('pathological(digits, n=50, classes_per_node=2)', n=50, train=29..31 and \
 classes=2..2 per node)
     """
-    n = check_n(dataset, n)
+    n = check_labeled_n(dataset, n)
     stock = stock_of(dataset)
     classes_per_node = check_classes_per_node(classes_per_node, stock)
     if not is_feasible(stock, n, classes_per_node):
@@ -159,7 +159,7 @@ def pathological_shared(
     Partition('pathological_shared(digits, n=50, classes_per_node=2)', n=50, \
 train=29..29 and classes=2..2 per node, overlapping)
     """
-    n = check_n(dataset, n)
+    n = check_labeled_n(dataset, n)
     stock = stock_of(dataset)
     classes_per_node = check_classes_per_node(classes_per_node, stock)
     _check_room(stock, n, classes_per_node)
@@ -243,7 +243,7 @@ def pathological_dirichlet(
     >>> pathological_dirichlet(data.digits(), n=30, classes_per_node=3, min_per_class=5, seed=0).n
     30
     """
-    n = check_n(dataset, n)
+    n = check_labeled_n(dataset, n)
     stock = stock_of(dataset)
     classes_per_node = check_classes_per_node(classes_per_node, stock)
     alpha = check_positive("alpha", alpha)

@@ -11,7 +11,7 @@ from topofl.data.partitioners._allocation import (
     even_counts,
     shared_out,
 )
-from topofl.data.partitioners._deal import check_n, deal, partition_of, stock_of
+from topofl.data.partitioners._deal import check_labeled_n, check_n, deal, partition_of, stock_of
 
 __all__ = ["iid", "one_class_per_node", "shards"]
 
@@ -62,7 +62,7 @@ def shards(
     >>> shards(data.digits(), n=50, per_node=2, seed=0)
     Partition('shards(digits, n=50, per_node=2)', n=50, train=29..30 and classes=1..3 per node)
     """
-    n = check_n(dataset, n)
+    n = check_labeled_n(dataset, n)
     per_node = check_int("per_node", per_node, minimum=1)
     if n * per_node > len(dataset.train):
         raise ValueError(
@@ -149,7 +149,7 @@ def one_class_per_node(
     >>> one_class_per_node(data.digits(), n=50, seed=0)
     Partition('one_class_per_node(digits, n=50)', n=50, train=29..31 and classes=1..1 per node)
     """
-    n = check_n(dataset, n)
+    n = check_labeled_n(dataset, n)
     stock = stock_of(dataset)
     rng = stream(seed, "partition")
     classes = rng.permutation(np.repeat(np.arange(len(stock)), shared_out(n, stock, rng)))

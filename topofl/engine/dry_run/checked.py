@@ -1,7 +1,8 @@
 """Checks of the arguments that phases pass to a round and of the states that they return."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import FrozenInstanceError
 from numbers import Real
 
 import numpy as np
@@ -120,13 +121,24 @@ def state_of_phase(states: Mapping[str, State], owner: str, phase: str) -> State
     return states[owner]
 
 
-def on_shapes_only(name: str) -> AbstractContextManager[None]:
-    """Turn torch's errors on meta tensors into a ``ValueError`` that names the phase."""
-    return explaining_meta_errors(
-        f"the phase {name!r} must work on models without numbers, {WHY_PLAYED}",
-        "where `models.flat.is_meta`, let it make every call that it may make, such as round.mix "
-        "(which also multiplies models by a mixing matrix), and return",
+@contextmanager
+def on_shapes_only(name: str) -> Iterator[None]:
+    """Turn errors on meta tensors, and replaced models, into errors that name the phase."""
+    remedy = (
+        "to multiply by a mixing matrix use round.mix(weights, values), which works in place; "
+        "otherwise, where `models.flat.is_meta`, let it make every call that it may make, such as "
+        "round.mix, and return"
     )
+    try:
+        with explaining_meta_errors(
+            f"the phase {name!r} must work on models without numbers, {WHY_PLAYED}", remedy
+        ):
+            yield
+    except FrozenInstanceError as error:
+        raise TypeError(
+            f"the phase {name!r} must change models in place: {error}; write "
+            "models.flat.copy_(values), or models.flat.add_(change)"
+        ) from error
 
 
 def initial_state(name: str, phase: Phase, models: Models) -> State:

@@ -43,11 +43,11 @@ class Hardware:
         Seconds until a message of no bytes arrives, at least 0: a number, or a table (m, m) whose
         entry ``latency[u, v]`` is from machine u to machine v.
     bandwidth
-        Bytes per second of a machine's link, in each direction: a number, or a table (m,); None:
-        unlimited.
+        Bytes per second of a machine's link, in each direction: a number, or a table (m,); None or
+        infinity: unlimited.
     path_bandwidth
         Bytes per second of the path between two machines, beyond their links: a number, or a table
-        (m, m); None: unlimited. Different pairs of machines do not share it.
+        (m, m); None or infinity: unlimited. Different pairs of machines do not share it.
     overhead
         Seconds per message that the link of a machine is busy, whatever the size.
     messages
@@ -70,8 +70,8 @@ class Hardware:
     Raises
     ------
     ValueError, TypeError
-        If a number is negative or not finite, a bandwidth is 0, a table has another shape than
-        machines or nodes, or a choice is unknown.
+        If a number is negative or not finite (except for these two), a bandwidth is 0, a table has
+        another shape than machines or nodes, or a choice is unknown.
 
     References
     ----------
@@ -201,6 +201,8 @@ def _table(name: str, value: Any, *, ndim: int, positive: bool) -> Any:
     if value is None and positive:
         return None
     table = as_table(name, value)
+    if positive and table.ndim == 0 and table == np.inf:
+        return None
     if table.ndim == 0:
         return (check_positive if positive else check_nonnegative)(name, float(table))
     if table.ndim != ndim or len(set(table.shape)) > 1 or not table.size:
