@@ -139,10 +139,11 @@ def _losses_together(run_state: EvaluatedRun) -> LossesOf:
     layout, shared = run_state.models.layout, stacked_forward(run_state.module).shared
 
     def losses(models: Tensor, parts: Parts) -> Tensor:
-        apply, total = shared(layout.views(models)), torch.zeros((), dtype=torch.float64)
+        apply = shared(layout.views(models))
+        total = models.new_zeros(len(models), dtype=torch.float64)
         for inputs, targets in parts:
             wanted = targets.expand(len(models), *targets.shape)
-            total = total + loss_of(run_state.task, apply(inputs).transpose(0, 1), wanted).sum(1)
+            total += loss_of(run_state.task, apply(inputs).transpose(0, 1), wanted).sum(1)
         return total / sum(len(targets) for _, targets in parts)
 
     return losses
