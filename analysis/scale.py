@@ -150,11 +150,23 @@ def numbers_of(family: str, n: int) -> Iterator[dict[str, Any]]:
     yield record("graph", lambda: generate(n))
     if "graph" not in kept:
         return
-    graph = kept["graph"]
+    for name, compute in _computations(kept["graph"], n).items():
+        yield record(name, compute)
+    yield {
+        "family": family,
+        "n": n,
+        "name": "peak memory",
+        "seconds": 0.0,
+        "value": f"{process_bytes('VmHWM') / 2**30:.2f} GiB",
+    }
+
+
+def _computations(graph: Any, n: int) -> Mapping[str, Callable[[], Any]]:
+    """Return what is computed of a graph of n nodes, by name."""
     links: dict[str, Any] = {"compute": 0.005, "latency": 0.02, "bandwidth": 1.25e6}
     timed: dict[str, Any] = {"hardware": links, "n_parameters": 7850}
     counts = label_counts(n)
-    numbers: Mapping[str, Callable[[], Any]] = {
+    return {
         "connected": lambda: metrics.b_connectivity(graph),
         "messages per round": lambda: metrics.round_time(graph, **timed).messages,
         "seconds per round": lambda: metrics.round_time(graph, **timed).seconds,
@@ -165,15 +177,6 @@ def numbers_of(family: str, n: int) -> Iterator[dict[str, Any]]:
         "heterogeneity spectrum": lambda: metrics.heterogeneity_spectrum(graph, counts),
         "N_10": lambda: metrics.accumulated_noise(graph, hops=10),
         "spectral gap": lambda: metrics.spectral_gap(graph),
-    }
-    for name, compute in numbers.items():
-        yield record(name, compute)
-    yield {
-        "family": family,
-        "n": n,
-        "name": "peak memory",
-        "seconds": 0.0,
-        "value": f"{process_bytes('VmHWM') / 2**30:.2f} GiB",
     }
 
 

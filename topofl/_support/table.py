@@ -147,6 +147,9 @@ class Table:
             )
         if not names:
             raise ValueError("`columns` must name at least one column, got none")
+        for k, name in enumerate(names):
+            if name in names[:k]:
+                raise ValueError(f"`columns` must have distinct names, got {name!r} twice")
         cells = [self.column(check_choice("columns", name, self.columns)) for name in names]
         return Table(tuple(names), tuple(zip(*cells, strict=True)), self.title)
 

@@ -39,9 +39,6 @@ def with_columns(shown: Shown, columns: Sequence[str] | None) -> Shown:
         return shown
     if not columns:
         raise ValueError("`--columns` must name at least one column, got none; omit it for all")
-    for k, name in enumerate(columns):
-        if name in columns[:k]:
-            raise ValueError(f"`--columns` must have distinct names, got {name!r} twice")
     try:
         return shown.select(columns)
     except ValueError as error:

@@ -51,6 +51,15 @@ def add_new(verbs: Any) -> None:
     verb.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 
+def _add_folder_of_datasets(verb: Any) -> None:
+    verb.add_argument(
+        "--data",
+        type=path_argument,
+        metavar="DIR",
+        help="folder that contains datasets, directly or in subfolders",
+    )
+
+
 def add_doctor(verbs: Any) -> None:
     """Add the command ``topofl doctor``."""
     examples = """
@@ -60,12 +69,7 @@ def add_doctor(verbs: Any) -> None:
     """
     text = "check the installation, and report what a bug report needs"
     verb = add_verb(verbs, "doctor", "topofl.cli.doctor:doctor", text, examples, _ABOUT_DOCTOR)
-    verb.add_argument(
-        "--data",
-        type=path_argument,
-        metavar="DIR",
-        help="folder that contains datasets, directly or in subfolders",
-    )
+    _add_folder_of_datasets(verb)
     verb.add_argument(
         "--out",
         type=path_argument,
@@ -97,12 +101,7 @@ def add_explore(verbs: Any) -> None:
     """
     text = "compare two topologies in a browser, with widgets (extra: explore)"
     verb = add_verb(verbs, "explore", "topofl.cli.explore:explore", text, examples, _ABOUT_EXPLORE)
-    verb.add_argument(
-        "--data",
-        type=path_argument,
-        metavar="DIR",
-        help="folder that contains datasets, directly or in subfolders",
-    )
+    _add_folder_of_datasets(verb)
     help_port = "port on 127.0.0.1 (default: a free one)"
     verb.add_argument("--port", type=int, default=0, metavar="P", help=help_port)
     help_browser = "only print the address; do not open a browser"

@@ -277,8 +277,8 @@ class Round(Protocol):
 
         The next call with the same key overwrites them, and so does training for the key ``""``;
         those that a phase returns in its state are copied, and keep their values. In rounds without
-        local steps, ``train_loss`` is the mean loss of the models on these
-        minibatches, over the calls of the last phase that computes gradients.
+        local steps, ``train_loss`` is the mean loss of the models on these minibatches, over the
+        calls of the last phase that computes gradients.
 
         Parameters
         ----------
