@@ -309,13 +309,14 @@ class Summary:
         notes = [f"% {printable(note)}" for note in self.notes]
         return "\n".join([self.table.to_latex(booktabs=True), *notes])
 
-    def plot(self, kind: str = "bands", **options: Any) -> "Figure":
+    def plot(self, kind: str = "band", **options: Any) -> "Figure":
         """Return a figure of the runs.
 
         Parameters
         ----------
         kind
-            ``"bands"``, ``"violins"``, ``"clients"``, ``"pareto"`` or ``"heat_map"``.
+            ``"band"``, ``"violin"``, ``"nodes"``, ``"pareto"`` or ``"heat_map"``; ``"nodes"`` is
+            ``kind="nodes", x="rank"`` of :func:`topofl.compare_histories`, averaged over runs.
         options
             Those of the function ``topofl.summary.plot_<kind>``.
 

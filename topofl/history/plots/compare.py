@@ -118,7 +118,7 @@ def compare_histories(
         is_accuracy = column.startswith("accuracy")
         return draw_panels(panels_of_names(list(named)), lines, ax, labels, is_accuracy=is_accuracy)
     if kind == "violin":
-        return _violins(series, options, ax)
+        return _violin(series, options, ax)
     if kind == "nodes":
         return (draw_ranks if options.x == RANK else draw_nodes)(series, options, ax)
     return _pareto(series, options, ax)
@@ -176,7 +176,7 @@ def _series(history: History, column: str, x: str, name: str) -> Series:
         raise type(error)(f"{name}: {error.args[0]}") from error
 
 
-def _violins(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
+def _violin(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
     """Draw a violin over nodes for each history and round."""
     places = options.at or (None,)
     rows = [(one, place, k) for k, one in enumerate(series) for place in places]

@@ -14,7 +14,7 @@ from topofl._drawing.charts.fronts import (
 )
 from topofl._drawing.charts.style import wrapped
 from topofl.summary.collected import collect
-from topofl.summary.plots.bands import AXES, check_cost
+from topofl.summary.plots.band import AXES, check_cost
 from topofl.summary.plots.lines import (
     band_of,
     check_band,
@@ -57,14 +57,14 @@ def plot_pareto(
         The cost of the whole run: ``"megabytes"`` (10^6 bytes sent by all nodes), simulated
         ``"seconds"`` or ``"rounds"``.
     band
-        What bars show: as in :func:`topofl.summary.plot_bands`.
+        What bars show: as in :func:`topofl.summary.plot_band`.
     ax
         The axes to draw on; None: a new figure, as large as its labels need.
 
     Raises
     ------
     ValueError, TypeError
-        As :func:`topofl.summary.plot_bands`.
+        As :func:`topofl.summary.plot_band`.
 
     Examples
     --------

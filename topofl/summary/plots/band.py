@@ -21,7 +21,7 @@ from topofl.summary.plots.lines import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["AXES", "check_cost", "plot_bands"]
+__all__ = ["AXES", "check_cost", "plot_band"]
 
 AXES = {
     "rounds": ("round", 1.0, AXIS_LABELS["rounds"]),
@@ -34,7 +34,7 @@ GRID_LIMIT = 400
 """Most positions of a curve that runs were evaluated at; more are replaced by a grid."""
 
 
-def plot_bands(
+def plot_band(
     runs: Any,
     by: str | Sequence[str] | None = None,
     *,
@@ -88,7 +88,7 @@ def plot_bands(
     ...     sent = {"messages": np.array([8]), "bytes": np.array([800])}
     ...     return topofl.History({"seed": seed}, sent, scores, np.zeros((1, 4)))
     >>> runs = {"ring": [run(0.6, 0), run(0.62, 1)], "torus": [run(0.7, 0), run(0.69, 1)]}
-    >>> figure = plot_bands(runs)
+    >>> figure = plot_band(runs)
     >>> [text.get_text() for text in figure.axes[0].texts]
     ['ring', 'torus']
     """
