@@ -26,7 +26,7 @@ def compare_groups(options: argparse.Namespace) -> None:
     summary = summarize(
         options.runs,
         _words(options.group_by),
-        score=options.column,
+        column=options.column,
         target=options.target,
         baseline=_baseline(options.baseline),
         over=_words(options.over),

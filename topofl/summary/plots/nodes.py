@@ -29,7 +29,7 @@ def plot_nodes(
     runs: Any,
     by: str | Sequence[str] | None = None,
     *,
-    score: str | None = None,
+    column: str | None = None,
     over: str | Sequence[str] = (),
     band: str | None = None,
     ax: Any = None,
@@ -42,7 +42,7 @@ def plot_nodes(
 
     Parameters
     ----------
-    runs, by, score, over
+    runs, by, column, over
         As in :func:`topofl.summarize`.
     band, ax
         As in :func:`topofl.summary.plot_band`.
@@ -66,14 +66,14 @@ def plot_nodes(
     [0.55, 0.75, 0.9]
     """
     check_band(band)
-    collected = collect(runs, by, score=score, over=over)
+    collected = collect(runs, by, column=column, over=over)
     scores, missing = _final_scores(collected)
     numbers = [len(rows) for rows in scores]
     band = band_of(band, numbers)
-    limits, low_is_good = limits_of(collected.score), collected.low_is_good
+    limits, low_is_good = limits_of(collected.column), collected.low_is_good
     lines = [line_of(*ranked_curves(r, low_is_good=low_is_good), band, limits) for r in scores]
     note = f"nodes from the worst to the best, %\n({note_on_runs(numbers, band)}){missing}"
-    return draw_lines(collected, lines, ax, note, collected.score.replace("_", " "))
+    return draw_lines(collected, lines, ax, note, collected.column.replace("_", " "))
 
 
 def _final_scores(collected: Collected) -> tuple[list[list[np.ndarray]], str]:
@@ -81,12 +81,12 @@ def _final_scores(collected: Collected) -> tuple[list[list[np.ndarray]], str]:
     found: list[list[np.ndarray]] = [[] for _ in collected.groups]
     totals = [0] * len(found)
     for entry, group in zip(collected.entries, collected.group_of.tolist(), strict=True):
-        values = entry.load().last(collected.score)
+        values = entry.load().last(collected.column)
         totals[group] += len(values)
         values = values[np.isfinite(values)]
         if not len(values):
             raise ValueError(
-                f"`runs` must have nodes with a final {collected.score}, {entry.name} has none; "
+                f"`runs` must have nodes with a final {collected.column}, {entry.name} has none; "
                 "leave it out"
             )
         found[group].append(values)
@@ -103,7 +103,7 @@ def plot_violin(
     runs: Any,
     by: str | Sequence[str] | None = None,
     *,
-    score: str | None = None,
+    column: str | None = None,
     over: str | Sequence[str] = (),
     ax: Any = None,
 ) -> "Figure":
@@ -116,7 +116,7 @@ def plot_violin(
 
     Parameters
     ----------
-    runs, by, score, over
+    runs, by, column, over
         As in :func:`topofl.summarize`.
     ax
         The axes to draw on, for up to 24 groups; None: a new figure.
@@ -144,7 +144,7 @@ def plot_violin(
     >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
     ['ring', 'star']
     """
-    collected = collect(runs, by, score=score, over=over)
+    collected = collect(runs, by, column=column, over=over)
     found, missing = _final_scores(collected)
     scores = [np.concatenate(rows) for rows in found]
     return draw_violins(
@@ -152,7 +152,7 @@ def plot_violin(
         scores,
         _colors(collected),
         ax,
-        f"{collected.score.replace('_', ' ')} of nodes{missing}",
+        f"{collected.column.replace('_', ' ')} of nodes{missing}",
         low_is_good=collected.low_is_good,
     )
 
