@@ -22,8 +22,8 @@ def ax():
 
 
 def said(figure):
-    """Return the label of the horizontal axis in one line."""
-    return figure.axes[0].get_xlabel().replace("\n", " ")
+    """Return the label of the horizontal axis, which panels share, in one line."""
+    return (figure.axes[0].get_xlabel() or figure.get_supxlabel()).replace("\n", " ")
 
 
 def test_sorted_nodes_count_those_that_are_not_finite(ax):
@@ -116,9 +116,19 @@ def test_a_run_without_any_score_has_no_line_and_is_named(kind, column):
         figure = topofl.compare_histories(runs, column, kind=kind)
         labels = {text.get_text() for ax in figure.axes for text in ax.texts}
         assert labels == ({"other"} if kind == "band" else {"mean", "node 0", "node 1"})
-        if kind == "band":
-            assert said(figure).endswith("(not drawn, since not finite: never)")
+        assert said(figure).endswith("(not drawn, since not finite: never)")
         assert_readable(figure)
+
+
+def test_nodes_without_any_score_have_no_line_and_are_counted(ax):
+    some = scored(loss=[[NAN, NAN, 2.0, NAN], [NAN, INF, NAN, 1.0]])  # nodes 2 and 3 have one each
+    figure = topofl.compare_histories({"some": some, "whole": WHOLE}, "loss", kind="nodes")
+    assert said(figure).endswith("(not drawn, since not finite: 2 of 4 nodes of some)")
+    assert_readable(figure)
+    some.plot("loss", kind="nodes", ax=ax)
+    assert said(ax.figure).endswith("(not drawn, since not finite: 2 of 4 nodes)")
+    begun = topofl.compare_histories({"a": WHOLE, "b": DIVERGED}, "loss", kind="nodes")
+    assert "not drawn" not in said(begun)  # each node has a line up to its divergence
 
 
 def test_runs_without_any_score_do_not_move_the_labels_of_others():

@@ -66,7 +66,8 @@ def compare_histories(
             The distribution over nodes, after the last evaluation or at given rounds.
         ``"nodes"``
             One panel per history with a line per node; or, for ``x="rank"``, the last scores from
-            the worst to the best node.
+            the worst to the best node. Histories and nodes without a finite value are named and
+            counted below the axes.
         ``"pareto"``
             The last mean score against the cost of the run, with the Pareto front. Of more than 16
             histories, only those on the front are labeled.
