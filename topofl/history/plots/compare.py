@@ -1,5 +1,6 @@
 """Plots of several histories in comparison."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -86,8 +87,8 @@ def compare_histories(
     ------
     KeyError, ValueError, TypeError
         As :meth:`topofl.History.plot`, with the name of the history; if there is no history; if
-        names are equal as text; if `ax` is given for several panels, or too small for the labels
-        (those of violins are not checked).
+        names are equal as text, or two of them have the same run; if `ax` is given for several
+        panels, or too small for the labels (those of violins are not checked).
 
     Examples
     --------
@@ -108,6 +109,7 @@ def compare_histories(
     named = _named(histories)
     column = next(iter(named.values())).primary if column is None else column
     series = [_series(history, column, options.x, name) for name, history in named.items()]
+    _check_distinct(named, series)
     if kind == "band":
         lines = [one.line(options.quantiles) for one in series]
         note = f"\n{options.band_note}" if series[0].values.ndim > 1 else ""
@@ -175,6 +177,26 @@ def _series(history: History, column: str, x: str, name: str) -> Series:
         return series_of(history, column, x, name)
     except (KeyError, ValueError) as error:
         raise type(error)(f"{name}: {error.args[0]}") from error
+
+
+def _check_distinct(named: Mapping[str, History], series: Sequence[Series]) -> None:
+    """Raise ``ValueError`` if two names have the same run, whose curves would hide each other.
+
+    These are the same object, or copies of one run, such as a file that was loaded twice: equal
+    settings, with a known seed, and equal values.
+    """
+    known: dict[Any, str] = {}
+    for (name, history), one in zip(named.items(), series, strict=True):
+        keys: list[Any] = [id(history)]
+        if "seed" in history.meta:
+            settings = json.dumps(dict(history.meta), sort_keys=True, default=str)
+            keys.append((settings, one.x.tobytes(), one.values.tobytes()))
+        for key in keys:
+            if (other := known.setdefault(key, name)) != name:
+                raise ValueError(
+                    f"`histories` must be different runs, got the same one as {shown(other)} and "
+                    f"{shown(name)}; leave one of them out"
+                )
 
 
 def _violin(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
