@@ -55,7 +55,8 @@ def compare_histories(
         Histories by name; or a sequence of them, named after what differs among algorithm,
         topology and seed.
     column
-        A score that all histories have; None: the primary score of the first one.
+        A column that all histories have, such as a score: a name in the `columns` of each. None:
+        the primary score of the first one.
     kind
         ``"band"``
             The mean over nodes and a band between `quantiles`. Up to 8 histories share one axes;
