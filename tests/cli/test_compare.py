@@ -13,12 +13,9 @@ from topofl.history import History
 
 def test_compare(capsys, runs, tmp_path):
     capsys.readouterr()
-    assert (
-        main(
-            ["compare", *runs, "b/history", "--target", "0.3", "--csv", "t.csv", "--plot", "t.png"]
-        )
-        == 0
-    )
+    assert main(["compare", *runs, "--plot", "t.png"]) == 0
+    capsys.readouterr()
+    assert main(["compare", *runs, "b/history", "--target", "0.3", "--csv", "t.csv"]) == 0
     assert "rounds to 0.3" in capsys.readouterr().out
     frame = pd.read_csv("t.csv")
     history = History.load("a/history")
@@ -33,6 +30,12 @@ def test_compare(capsys, runs, tmp_path):
     assert frame["messages per round"].tolist() == [history["messages"].mean(), 0, 0]
     assert frame["MB per round"][0] == pytest.approx(history["bytes"].mean() / 1e6)
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_run_twice_is_not_drawn(capsys, runs, tmp_path):
+    twice = ["compare", *runs, "b/history", "--plot", "t.png"]
+    assert "got the same one as 'b' and 'b/history'" in fails(capsys, 2, *twice)
+    assert not (tmp_path / "t.png").exists()
 
 
 def test_compare_says_which_runs_were_attacked_and_timed(capsys, toml, tmp_path):

@@ -66,7 +66,7 @@ def test_formats_of_groups(capsys, six):
     assert capsys.readouterr().out.startswith("| topology | runs | accuracy |")
 
 
-@pytest.mark.parametrize("kind", ["bands", "violins", "clients", "pareto"])
+@pytest.mark.parametrize("kind", ["band", "violin", "nodes", "pareto"])
 def test_kinds_of_plots(six, kind, tmp_path):
     how = ["--group-by", "topology", "--plot", "p.pdf", "--kind", kind]
     assert main(["compare", *six, *how]) == 0
@@ -100,17 +100,17 @@ def test_mistakes(capsys, six):
     grouped = [*how, "--group-by", "topology"]
     assert "did you mean 'ring'" in fails(capsys, 2, *grouped, "--baseline", "rng")
     assert "must be between 0 and 1, got 80" in fails(capsys, 2, *grouped, "--target", "80")
-    plotted = [*grouped, "--plot", "t.png", "--kind", "violins", "--x", "rounds"]
-    assert "`--x` must come with --kind bands or pareto" in fails(capsys, 2, *plotted)
+    plotted = [*grouped, "--plot", "t.png", "--kind", "violin", "--x", "rounds"]
+    assert "`--x` must come with --kind band or pareto" in fails(capsys, 2, *plotted)
     assert "must have two settings" in fails(
         capsys, 2, *grouped, "--plot", "t.png", "--kind", "heat_map"
     )
     assert "none, which does not exist" in fails(
         capsys, 2, "compare", "none", "--group-by", "topology"
     )
-    values = {"--baseline": "ring", "--over": "ring", "--kind": "bands", "--band": "range"}
-    violins = [*grouped, "--plot", "t.png", "--kind", "violins", "--band", "range"]
-    assert "`--band` must come with --kind bands, clients, pareto" in fails(capsys, 2, *violins)
+    values = {"--baseline": "ring", "--over": "ring", "--kind": "band", "--band": "range"}
+    violins = [*grouped, "--plot", "t.png", "--kind", "violin", "--band", "range"]
+    assert "`--band` must come with --kind band, nodes, pareto" in fails(capsys, 2, *violins)
     assert "`--band` must come with --plot" in fails(capsys, 2, *grouped, "--band", "range")
     for option, value in values.items():
         assert f"`{option}` must come with --group-by" in fails(capsys, 2, *how, option, value)

@@ -56,7 +56,7 @@ def test_options_of_a_command_are_completed(complete):
 @bash
 def test_choices_are_completed(complete):
     assert complete("topofl", "list", "comp") == {"compressor"}
-    assert complete("topofl", "compare", "--kind", "b") == {"bands"}
+    assert complete("topofl", "compare", "--kind", "b") == {"band"}
 
 
 @bash

@@ -61,7 +61,7 @@ def test_custom_stages_score_the_returned_models(settings):
                 assert history[f"accuracy_ensemble{ending}"][t, i] == pytest.approx(accuracy)
                 assert history[f"loss_ensemble{ending}"][t, i] == pytest.approx(loss, abs=1e-9)
     assert not np.array_equal(history["loss_ensemble"][1:], history["loss"][1:])
-    column = history.columns["accuracy_ensemble_own_val"]
+    column = history.score_columns["accuracy_ensemble_own_val"]
     assert tuple(column) == ("accuracy", "ensemble", "own_val")
     assert history.meta["evaluation"]["also"] == {
         "ensemble": "tests.engine.test_custom_stages:mean"

@@ -82,6 +82,16 @@ def test_code_of_graphs_makes_the_same_graphs(choice, clients):
     assert (choice.method is choices.SGP) == graph.at(0).is_directed
 
 
+def test_a_graph_that_was_chosen_twice_is_built_once(clients):
+    chosen = {"A": (REGULAR, {"k": 3}), "B": (REGULAR, {"k": 3}), "C": (REGULAR, {"k": 4})}
+    graphs, reasons = setup.graphs_of(setup.candidates(chosen, 20, 2), clients)
+    assert list(graphs) == ["A: random regular", "C: random regular"]
+    assert reasons == {
+        "B: random regular": "this is the graph of A: random regular; choose another one, or other "
+        "numbers"
+    }
+
+
 @pytest.mark.parametrize("choice", choices.TOPOLOGIES, ids=lambda c: c.title)
 def test_numbers_that_do_not_apply_have_a_reason(choice, clients):
     graphs, _ = setup.graphs_of(setup.candidates({"A": (choice, {})}, 20, 2), clients)

@@ -120,13 +120,34 @@ def test_columns_have_score_stage_and_set():
         before_exchange=True,
         on=("test", "val"),
     )
-    assert tuple(history.columns["loss_before_exchange_val"]) == ("loss", "before_exchange", "val")
+    assert tuple(history.score_columns["loss_before_exchange_val"]) == (
+        "loss",
+        "before_exchange",
+        "val",
+    )
     assert history.column() == "accuracy"
     assert history.column("loss", "before_exchange", "val") == "loss_before_exchange_val"
     assert history.column(stage="before_exchange") == history.column(
         stage="before_exchange", on="test"
     )
     assert history.meta["columns"]["accuracy"] == {"score": "accuracy", "stage": "", "set": "test"}
+
+
+def test_columns_are_all_that_can_be_read_and_drawn():
+    history = run_of(
+        algorithms.osgp, topologies.exponential(6, directed=True), rounds=2, every=1, on="test"
+    )
+    assert history.columns == (*history.evaluations, *history.rounds)
+    assert {"round", "accuracy", "push_weight", "train_loss", "steps", "bytes"} <= {
+        *history.columns
+    }
+    assert list(history.score_columns) == ["accuracy", "loss"]
+    for name in history.columns:
+        line = history.plot(name, ax=Figure().subplots()).lines[0].get_ydata()
+        assert len(line) == len(history[name])
+    with pytest.raises(KeyError) as caught:
+        history["losses"]
+    assert f"known are {', '.join(history.columns)}" in str(caught.value)
 
 
 COLUMNS = {

@@ -8,8 +8,9 @@ import pytest
 from matplotlib.figure import Figure
 
 import topofl
-from tests.history.helpers import scored
+from tests.history.helpers import run_of, scored
 from tests.summary.readable import assert_readable, crosses, shown_texts
+from topofl import algorithms, topologies
 from topofl._drawing.charts.fronts import LABELED
 
 KINDS = [
@@ -177,6 +178,8 @@ def test_axes_that_are_too_small_for_labels_are_refused(kind, x, message):
 
 RUN = scored(accuracy=[[0.1], [0.5]])
 
+RUN_OF_3 = scored(accuracy=[[0.1], [0.5], [0.6]])
+
 
 @pytest.mark.parametrize(
     ("histories", "error", "message"),
@@ -197,6 +200,29 @@ RUN = scored(accuracy=[[0.1], [0.5]])
 def test_what_is_no_history_is_refused(histories, error, message):
     with pytest.raises(error, match=message):
         topofl.compare_histories(histories)
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_a_run_under_two_names_is_refused(kind, options):
+    runs = {"ring": RUN_OF_3, "other": scored(accuracy=[[0.2], [0.3], [0.4]]), "again": RUN_OF_3}
+    message = "`histories` must be different runs, got the same one as 'ring' and 'again'; leave"
+    with pytest.raises(ValueError, match=message):
+        topofl.compare_histories(runs, kind=kind, **options)
+
+
+def test_a_run_that_was_loaded_twice_is_refused(tmp_path):
+    run_of(algorithms.dsgd, topologies.ring(6), rounds=2).save(tmp_path / "run")
+    one, other = (topofl.History.load(tmp_path / "run") for _ in range(2))
+    message = "got the same one as 'one' and 'other'; leave one of them out"
+    for x in ("rounds", "megabytes"):
+        with pytest.raises(ValueError, match=message):
+            topofl.compare_histories({"one": one, "other": other}, x=x)
+    with pytest.raises(ValueError, match=r"as 'dsgd.* \(1\)' and 'dsgd.* \(2\)'"):
+        topofl.compare_histories([one, other])
+    fast, slow = (one.with_seconds({"compute": seconds}) for seconds in (1, 2))
+    topofl.compare_histories({"fast": fast, "slow": slow}, x="seconds")
+    seeds = [dataclasses.replace(one, meta={**one.meta, "seed": seed}) for seed in (1, 2)]
+    topofl.compare_histories(seeds)  # other runs, whatever their values
 
 
 def test_errors_name_the_history():

@@ -1,5 +1,7 @@
 """Plots say which nodes, runs and rounds they leave out, such as those of diverged runs."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -21,9 +23,14 @@ def ax():
     return Figure(figsize=(5, 3.5), layout="constrained").subplots()
 
 
+def copy_of(history):
+    """Return another run with the same values."""
+    return dataclasses.replace(history)
+
+
 def said(figure):
-    """Return the label of the horizontal axis in one line."""
-    return figure.axes[0].get_xlabel().replace("\n", " ")
+    """Return the label of the horizontal axis, which panels share, in one line."""
+    return (figure.axes[0].get_xlabel() or figure.get_supxlabel()).replace("\n", " ")
 
 
 def test_sorted_nodes_count_those_that_are_not_finite(ax):
@@ -47,7 +54,9 @@ def test_comparisons_name_the_runs_with_nodes_that_are_not_finite(kind, x):
     figure = topofl.compare_histories(runs, "loss", kind=kind, x=x)
     assert "(not drawn, since not finite: 5 of 8 nodes of diverged)" in said(figure)
     assert_readable(figure)
-    whole = topofl.compare_histories({"whole": WHOLE, "more": WHOLE}, "loss", kind=kind, x=x)
+    whole = topofl.compare_histories(
+        {"whole": WHOLE, "more": copy_of(WHOLE)}, "loss", kind=kind, x=x
+    )
     assert "not drawn" not in said(whole)
 
 
@@ -67,7 +76,7 @@ def test_fronts_name_what_has_no_finite_mean(ax):
 
 
 def test_long_lists_of_runs_are_counted():
-    runs = {f"run {k}": DIVERGED for k in range(12)}
+    runs = {f"run {k}": copy_of(DIVERGED) for k in range(12)}
     figure = topofl.compare_histories(runs, "loss", kind="violin")
     assert "nodes of run 2 and 9 more)" in said(figure)
     assert "run 3" not in said(figure)
@@ -116,9 +125,19 @@ def test_a_run_without_any_score_has_no_line_and_is_named(kind, column):
         figure = topofl.compare_histories(runs, column, kind=kind)
         labels = {text.get_text() for ax in figure.axes for text in ax.texts}
         assert labels == ({"other"} if kind == "band" else {"mean", "node 0", "node 1"})
-        if kind == "band":
-            assert said(figure).endswith("(not drawn, since not finite: never)")
+        assert said(figure).endswith("(not drawn, since not finite: never)")
         assert_readable(figure)
+
+
+def test_nodes_without_any_score_have_no_line_and_are_counted(ax):
+    some = scored(loss=[[NAN, NAN, 2.0, NAN], [NAN, INF, NAN, 1.0]])  # nodes 2 and 3 have one each
+    figure = topofl.compare_histories({"some": some, "whole": WHOLE}, "loss", kind="nodes")
+    assert said(figure).endswith("(not drawn, since not finite: 2 of 4 nodes of some)")
+    assert_readable(figure)
+    some.plot("loss", kind="nodes", ax=ax)
+    assert said(ax.figure).endswith("(not drawn, since not finite: 2 of 4 nodes)")
+    begun = topofl.compare_histories({"a": WHOLE, "b": DIVERGED}, "loss", kind="nodes")
+    assert "not drawn" not in said(begun)  # each node has a line up to its divergence
 
 
 def test_runs_without_any_score_do_not_move_the_labels_of_others():
@@ -140,6 +159,6 @@ def test_runs_without_any_score_do_not_move_the_labels_of_others():
 
 def test_runs_that_all_lack_scores_are_named():
     never = scored(loss=[[NAN, NAN], [NAN, NAN]])
-    figure = topofl.compare_histories({"one": never, "two": never}, "loss")
+    figure = topofl.compare_histories({"one": never, "two": copy_of(never)}, "loss")
     assert not figure.axes[0].texts
     assert said(figure).endswith("(not drawn, since not finite: one two)")

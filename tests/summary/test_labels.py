@@ -13,11 +13,11 @@ from tests.summary.samples import ROUNDS, runs_of
 from topofl._drawing.charts.fronts import LABELED
 from topofl._drawing.charts.labels import spread
 from topofl.summary import (
-    plot_bands,
-    plot_clients,
+    plot_band,
     plot_heat_map,
+    plot_nodes,
     plot_pareto,
-    plot_violins,
+    plot_violin,
 )
 from topofl.summary.plots import KINDS
 
@@ -86,7 +86,7 @@ def test_200_runs_in_a_heat_map_are_readable(two_settings):
 def test_few_groups_are_readable_even_if_they_are_equal(count):
     effect = dict.fromkeys(LONG[:count], 0.0)
     runs = runs_of(topology=LONG[:count], effect=effect, noise=1e-9, cost=1)
-    for draw in (plot_bands, plot_clients, plot_violins, plot_pareto):
+    for draw in (plot_band, plot_nodes, plot_violin, plot_pareto):
         assert_readable(draw(runs, "topology"))
 
 
@@ -102,7 +102,7 @@ def test_the_check_of_labels_can_fail():
 
 def test_bands_of_many_groups_are_lighter():
     shades = [
-        {band.get_alpha() for band in plot_bands(runs_of(topology=LONG[:n])).axes[0].collections}
+        {band.get_alpha() for band in plot_band(runs_of(topology=LONG[:n])).axes[0].collections}
         for n in (4, 5, 8)
     ]
     assert [len(own) for own in shades] == [1, 1, 1]
@@ -113,15 +113,15 @@ def test_bands_of_many_groups_are_lighter():
 def test_axes_must_have_room(one_setting):
     ax = Figure().subplots()
     with pytest.raises(ValueError, match="`ax` must be None for more than 8 groups"):
-        plot_bands(one_setting, ax=ax)
+        plot_band(one_setting, ax=ax)
     with pytest.raises(ValueError, match="`ax` must be None for more than 24 groups"):
-        plot_violins(runs_of(topology=[*LONG, "ring"]), ax=ax)
+        plot_violin(runs_of(topology=[*LONG, "ring"]), ax=ax)
     small = Figure(figsize=(1.5, 4)).subplots()
     with pytest.raises(ValueError, match=r"`ax` must be at least .* inches wide"):
-        plot_bands(runs_of(topology=LONG[:2]), ax=small)
+        plot_band(runs_of(topology=LONG[:2]), ax=small)
     flat = Figure(figsize=(8, 1)).subplots()
     with pytest.raises(ValueError, match=r"`ax` must be at least .* inches high"):
-        plot_bands(runs_of(topology=LONG[:8]), ax=flat)
+        plot_band(runs_of(topology=LONG[:8]), ax=flat)
     with pytest.raises(ValueError, match="`ax` must have room for 16 labels"):
         plot_pareto(one_setting, ax=Figure(figsize=(2, 2)).subplots())
 
@@ -150,7 +150,7 @@ def test_groups_without_any_finite_score_have_no_label():
     runs = runs_of(topology=["ring", "star"], seeds=3)
     for run in runs[:3]:
         run.curves["scores"]["accuracy"]["mean"][1:] = [None] * (len(ROUNDS) - 1)
-    for draw, band in itertools.product((plot_bands, plot_pareto), ("interval", "range")):
+    for draw, band in itertools.product((plot_band, plot_pareto), ("interval", "range")):
         figure = draw(runs, "topology", band=band)
         assert [text.get_text() for text in figure.axes[0].texts] == ["star"]
         assert "(not drawn, since not finite: 3 of 3 runs of ring)" in said(figure)

@@ -55,7 +55,7 @@ def test_unlike_runs_of_a_name_are_refused(other, message, seed):
     with pytest.raises(ValueError, match=expected):
         topofl.summarize(runs)
     with pytest.raises(ValueError, match=expected):
-        topofl.summary.plot_bands(runs)
+        topofl.summary.plot_band(runs)
 
 
 def test_over_averages_on_purpose():

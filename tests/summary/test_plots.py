@@ -8,19 +8,21 @@ from scipy import stats
 import topofl
 from tests.summary.readable import assert_readable, heights_at, said
 from tests.summary.samples import ROUNDS, runs_of, stored
+from topofl.cli.parser import make_parser
+from topofl.history.plots import KINDS as KINDS_OF_HISTORIES
 from topofl.summary import (
-    plot_bands,
-    plot_clients,
+    plot_band,
     plot_heat_map,
+    plot_nodes,
     plot_pareto,
-    plot_violins,
+    plot_violin,
 )
 from topofl.summary.plots import KINDS
 
 
 def test_bands_are_means_and_t_intervals():
     runs = runs_of(topology=["ring", "star"], seeds=5)
-    ax = plot_bands(runs, "topology").axes[0]
+    ax = plot_band(runs, "topology").axes[0]
     curves = np.array([run.curves["scores"]["accuracy"]["mean"] for run in runs]).reshape(2, 5, -1)
     drawn = [line for line in ax.lines if len(line.get_xdata()) == len(ROUNDS)]
     for line, band, own in zip(drawn, ax.collections, curves, strict=True):
@@ -36,37 +38,37 @@ def test_bands_are_means_and_t_intervals():
 
 def test_bands_of_few_runs_are_ranges():
     runs = runs_of(topology=["ring", "star"], seeds=3)[:-1]
-    figure = plot_bands(runs, "topology")
+    figure = plot_band(runs, "topology")
     assert said(figure) == "round (mean over 2 to 3 runs; band: lowest to highest run)"
     finals = [run.curves["scores"]["accuracy"]["mean"][-1] for run in runs]
     for band, own in zip(figure.axes[0].collections, (finals[:3], finals[3:]), strict=True):
         assert heights_at(band, 40) == pytest.approx((min(own), max(own)))
     mean, half = np.mean(finals[3:]), stats.t.ppf(0.975, 1) * stats.sem(finals[3:])
-    asked = plot_bands(runs, "topology", band="interval")
+    asked = plot_band(runs, "topology", band="interval")
     assert heights_at(asked.axes[0].collections[1], 40) == pytest.approx((mean - half, mean + half))
     assert "band: 95 % interval of the mean" in said(asked)
-    assert said(plot_bands(runs[:1])) == "round (single runs)"
+    assert said(plot_band(runs[:1])) == "round (single runs)"
 
 
 def test_intervals_are_left_out_where_two_of_several_runs_have_values():
     runs = runs_of(seeds=3)
     runs[0].curves["scores"]["accuracy"]["mean"][0] = None
-    axes = plot_bands(runs, band="interval").axes[0]
+    axes = plot_band(runs, band="interval").axes[0]
     positions = axes.collections[0].get_paths()[0].vertices[:, 0]
     assert (positions.min(), positions.max()) == (10, 40)
     assert axes.lines[0].get_xdata().tolist() == ROUNDS
-    spanned = plot_bands(runs, band="range").axes[0].collections[0].get_paths()[0].vertices[:, 0]
+    spanned = plot_band(runs, band="range").axes[0].collections[0].get_paths()[0].vertices[:, 0]
     assert spanned.min() == 0
 
 
-def test_bars_and_sorted_clients_of_few_runs_are_ranges():
+def test_bars_and_sorted_nodes_of_few_runs_are_ranges():
     runs = runs_of(seeds=2)
     finals = [run.curves["scores"]["accuracy"]["mean"][-1] for run in runs]
     figure = plot_pareto(runs)
     bar = figure.axes[0].collections[0].get_segments()[0][:, 1]
     assert bar == pytest.approx([min(finals), max(finals)])
     assert "(mean over 2 runs; bar: lowest to highest run; filled: Pareto front)" in said(figure)
-    assert "(mean over 2 runs; band: lowest to highest run)" in said(plot_clients(runs))
+    assert "(mean over 2 runs; band: lowest to highest run)" in said(plot_nodes(runs))
     assert "lowest to highest" in said(plot_pareto(runs_of(seeds=4)))
     more = plot_pareto(runs_of(seeds=5))
     assert "(mean over 5 runs; bar: 95 % interval of the mean" in said(more)
@@ -76,7 +78,7 @@ def test_bars_and_sorted_clients_of_few_runs_are_ranges():
     assert bars == pytest.approx([np.mean(finals) - half, np.mean(finals) + half])
 
 
-@pytest.mark.parametrize("draw", [plot_bands, plot_clients, plot_pareto])
+@pytest.mark.parametrize("draw", [plot_band, plot_nodes, plot_pareto])
 def test_intervals_of_accuracies_end_at_0_and_1(draw):
     def ends(runs):
         artist = draw(runs, band="interval").axes[0].collections[0]
@@ -92,7 +94,7 @@ def test_intervals_of_accuracies_end_at_0_and_1(draw):
 
 def test_bands_can_span_all_runs():
     runs = runs_of(seeds=4)
-    band = plot_bands(runs, band="range").axes[0].collections[0].get_paths()[0].vertices
+    band = plot_band(runs, band="range").axes[0].collections[0].get_paths()[0].vertices
     final = [run.curves["scores"]["accuracy"]["mean"][-1] for run in runs]
     heights = band[np.isclose(band[:, 0], 40), 1]
     assert (heights.min(), heights.max()) == pytest.approx((min(final), max(final)))
@@ -103,11 +105,11 @@ def test_runs_with_other_rounds_are_interpolated_until_the_first_one_ends():
         stored({"run.seed": 0}, 0.6, rounds=[0, 10, 20]),
         stored({"run.seed": 1}, 0.6, rounds=[0, 20, 40]),
     ]
-    ax = plot_bands(runs).axes[0]
+    ax = plot_band(runs).axes[0]
     line = ax.lines[0]
     assert line.get_xdata().tolist() == [0, 10, 20]
     assert "until the first one ends" in ax.get_xlabel()
-    assert "until" not in plot_bands(runs[:1]).axes[0].get_xlabel()
+    assert "until" not in plot_band(runs[:1]).axes[0].get_xlabel()
     first, second = (run.curves["scores"]["accuracy"]["mean"] for run in runs)
     expected = [first[0] / 2 + second[0] / 2, (first[1] + (second[0] + second[1]) / 2) / 2]
     expected += [(first[2] + second[1]) / 2]
@@ -116,24 +118,24 @@ def test_runs_with_other_rounds_are_interpolated_until_the_first_one_ends():
 
 def test_costs_are_on_the_horizontal_axis():
     runs = runs_of(seconds=True)
-    assert plot_bands(runs, x="megabytes").axes[0].lines[0].get_xdata().tolist() == ROUNDS
-    seconds = plot_bands(runs, x="seconds").axes[0].lines[0].get_xdata()
+    assert plot_band(runs, x="megabytes").axes[0].lines[0].get_xdata().tolist() == ROUNDS
+    seconds = plot_band(runs, x="seconds").axes[0].lines[0].get_xdata()
     assert seconds.tolist() == [1.5 * r for r in ROUNDS]
 
 
-def test_clients_are_sorted_from_the_worst():
+def test_nodes_are_sorted_from_the_worst():
     runs = runs_of(seeds=3)
-    line = plot_clients(runs).axes[0].lines[0]
+    line = plot_nodes(runs).axes[0].lines[0]
     ranked = [np.sort(run.history["accuracy"][-1]) for run in runs]
     np.testing.assert_allclose(line.get_ydata(), np.mean(ranked, axis=0))
-    low = plot_clients(runs_of(low_is_good=True)).axes[0].lines[0]
+    low = plot_nodes(runs_of(low_is_good=True)).axes[0].lines[0]
     assert (np.diff(low.get_ydata()) < 0).all()
 
 
 def test_violins_show_median_and_worst_tenth():
     runs = runs_of(seeds=3)
     pooled = np.sort(np.concatenate([run.history["accuracy"][-1] for run in runs]))
-    median, span, worst = plot_violins(runs).axes[0].lines
+    median, span, worst = plot_violin(runs).axes[0].lines
     assert median.get_xdata() == pytest.approx([np.median(pooled)] * 2)
     assert span.get_xdata() == pytest.approx([pooled[0], pooled[-1]])
     assert worst.get_xdata() == pytest.approx([pooled[:3].mean()])
@@ -161,8 +163,19 @@ def test_axes_of_the_caller_are_drawn_on():
 
 def test_no_figure_stays_open():
     before = plt.get_fignums()
-    plot_bands(runs_of())
+    plot_band(runs_of())
     assert plt.get_fignums() == before
+
+
+def test_kinds_have_one_name_everywhere():
+    assert list(KINDS) == [*KINDS_OF_HISTORIES, "heat_map"]
+    assert {kind: draw.__name__ for kind, draw in KINDS.items()} == {
+        kind: f"plot_{kind}" for kind in KINDS
+    }
+    with pytest.raises(ValueError, match="did you mean 'band'"):
+        make_parser().parse_args(["compare", "a", "--kind", "bands"])
+    for kind in KINDS:
+        make_parser().parse_args(["compare", "a", "--kind", kind])
 
 
 @pytest.mark.parametrize("draw", KINDS.values())
@@ -174,39 +187,41 @@ def test_wrong_axes_are_refused(draw):
 
 def test_wrong_options_are_refused():
     runs = runs_of(alpha=[0.1, 1.0])
-    with pytest.raises(ValueError, match=r"`kind` must be one of 'bands', .* got 'bnads'; did you"):
-        topofl.summarize(runs).plot("bnads")
+    kinds = "'band', 'violin', 'nodes', 'pareto', 'heat_map'"
+    for wrong, end in {"bands": "; did you mean 'band'", "clients": "$"}.items():
+        with pytest.raises(ValueError, match=f"`kind` must be one of {kinds}, got '{wrong}'{end}"):
+            topofl.summarize(runs).plot(wrong)
     with pytest.raises(ValueError, match=r"`x` must be one of 'rounds', .* got 'time'"):
-        plot_bands(runs, x="time")
+        plot_band(runs, x="time")
     with pytest.raises(
         ValueError, match="`x` must be recorded by all runs, 6 of 6 have no seconds"
     ):
         plot_pareto(runs, x="seconds")
     with pytest.raises(ValueError, match="`band` must be one of 'interval', 'range', got 'std'"):
-        plot_clients(runs, band="std")
+        plot_nodes(runs, band="std")
     with pytest.raises(ValueError, match=r"`by` must have two settings, .* got \['data.alpha'\]"):
         plot_heat_map(runs)
 
 
-def test_clients_need_a_score():
+def test_nodes_need_a_score():
     runs = runs_of(seeds=2)
     runs[1].history.evaluations["accuracy"][-1] = np.nan
-    with pytest.raises(ValueError, match="`runs` must have clients with a final accuracy"):
-        plot_violins(runs)
+    with pytest.raises(ValueError, match="`runs` must have nodes with a final accuracy"):
+        plot_violin(runs)
 
 
-@pytest.mark.parametrize("draw", [plot_clients, plot_violins])
-def test_clients_without_a_finite_score_are_counted(draw):
+@pytest.mark.parametrize("draw", [plot_nodes, plot_violin])
+def test_nodes_without_a_finite_score_are_counted(draw):
     runs = runs_of(topology=["ring", "star"], seeds=3)
     for run, worst in ((runs[0], [np.nan, np.inf]), (runs[1], [np.nan])):
         run.history.evaluations["accuracy"][-1, : len(worst)] = worst
     figure = draw(runs, "topology")
-    assert said(figure).count("(not drawn, since not finite: 3 of 30 clients of ring)") == 1
+    assert said(figure).count("(not drawn, since not finite: 3 of 30 nodes of ring)") == 1
     assert_readable(figure)
     assert "not drawn" not in said(draw(runs[3:], "topology"))
 
 
-@pytest.mark.parametrize("draw", [plot_bands, plot_pareto])
+@pytest.mark.parametrize("draw", [plot_band, plot_pareto])
 def test_runs_without_a_finite_score_are_counted(draw):
     runs = runs_of(topology=["ring", "star"], seeds=3)
     runs[0].curves["scores"]["accuracy"]["mean"][:] = [None] * len(ROUNDS)
@@ -223,7 +238,7 @@ def test_runs_that_end_without_a_finite_score_do_not_cut_curves():
     diverged = runs[2].curves["scores"]["accuracy"]["mean"]
     for first in (20, 10):  # round 0 alone would be a dot
         diverged[ROUNDS.index(first) :] = [None] * (len(ROUNDS) - ROUNDS.index(first))
-        figure = plot_bands(runs)
+        figure = plot_band(runs)
         line = figure.axes[0].lines[0]
         assert line.get_xdata().tolist() == ROUNDS
         assert line.get_ydata() == pytest.approx(mean)
@@ -235,6 +250,6 @@ def test_a_diverged_run_that_stopped_does_not_end_the_mean():
     runs = runs_of(seeds=2)
     stopped = stored(runs[0].settings | {"run.seed": 9}, 0.5, rounds=[0, 10])
     stopped.curves["scores"]["accuracy"]["mean"][-1] = None
-    figure = plot_bands([*runs, stopped])
+    figure = plot_band([*runs, stopped])
     assert figure.axes[0].lines[0].get_xdata().tolist() == ROUNDS
     assert "until the first one ends" not in said(figure)

@@ -13,7 +13,7 @@ from tests.summary.samples import runs_of, stored
         ({"by": ["alfa"]}, r"`by` must name settings .* got 'alfa'; did you mean 'alpha'"),
         ({"by": "name"}, r"'name' may be any of data.name, topology.name; give the full name"),
         ({"over": "alfa"}, r"`over` must name settings of the runs, got 'alfa'"),
-        ({"score": "acuracy"}, r"`score` must be one of 'accuracy', got 'acuracy'; did you mean"),
+        ({"column": "acuracy"}, r"`column` must be one of 'accuracy', got 'acuracy'; did you mean"),
         ({"baseline": "rong"}, r"`baseline` must be among the groups, .* 'rong'; did you mean 'ri"),
         ({"baseline": {"topolgy": "ring"}}, r"`baseline` must have settings of `by`, topology"),
         ({"baseline": {"topology": "rong"}}, r"`baseline` must have a value of topology, ring, st"),
@@ -34,7 +34,7 @@ def test_wrong_values_are_refused(arguments, message):
     [
         ({"by": 3}, "`by` must be the name of a setting or a list of names, got 3"),
         ({"by": [3]}, "`by` must contain names of settings, got 3"),
-        ({"score": 3}, "`score` must be the name of a score, got 3"),
+        ({"column": 3}, "`column` must be the name of a score, got 3"),
         ({"target": "much"}, "`target` must be a number, got 'much'"),
         ({"runs": 3}, "`runs` must be runs of a sweep .* got 3"),
         ({"runs": [3]}, "`runs` must be runs of a sweep .* got an item 3"),

@@ -144,7 +144,7 @@ def test_megabytes_of_scores_before_an_exchange_are_those_of_histories():
         evaluation=topofl.Evaluation(every=5, before_exchange=True),
     )
     for column in ("accuracy", "accuracy_before_exchange"):
-        frame = topofl.summarize({"ring": history}, score=column, target=0.3).to_pandas()
+        frame = topofl.summarize({"ring": history}, column=column, target=0.3).to_pandas()
         assert frame["MB to 0.3"][0] == pytest.approx(history.bytes_to(0.3, column) / 1e6)
 
 

@@ -93,9 +93,9 @@ def check_column(histories: Mapping[str, History], column: str) -> None:
 
 def _column_at_stage(history: History, column: str, stage: str) -> str | None:
     """Return the column with the same score and test set at another stage, or None."""
-    declared = history.columns.get(column)
+    declared = history.score_columns.get(column)
     wanted = None if declared is None or declared.stage else declared._replace(stage=stage)
-    return next((name for name, other in history.columns.items() if other == wanted), None)
+    return next((name for name, other in history.score_columns.items() if other == wanted), None)
 
 
 _OTHER_STAGES = {"fine_tuned": "after fine-tuning", "knn": "with nearest examples"}

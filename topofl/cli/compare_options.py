@@ -12,7 +12,7 @@ _EXAMPLES = """
     topofl compare runs/*
     topofl compare runs/ring runs/dcliques --target 0.85 --plot accuracy.png
     topofl compare runs/* --group-by topology --baseline ring --target 0.8
-    topofl compare runs/* --group-by topology,alpha --latex --plot curves.pdf --kind bands
+    topofl compare runs/* --group-by topology,alpha --latex --plot curves.pdf --kind band
     topofl compare runs/* --group-by topology --latex --columns topology,accuracy,std
 """
 
@@ -69,8 +69,8 @@ def _add_plot_options(verb: argparse.ArgumentParser) -> None:
     )
     verb.add_argument(
         "--kind",
-        choices=("bands", "violins", "clients", "pareto", "heat_map"),
-        help="with --group-by and --plot: what to draw (default: bands)",
+        choices=("band", "violin", "nodes", "pareto", "heat_map"),
+        help="with --group-by and --plot: what to draw (default: band)",
     )
     verb.add_argument(
         "--band",

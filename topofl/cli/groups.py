@@ -11,10 +11,10 @@ from topofl.summary import Summary, summarize
 
 __all__ = ["compare_groups"]
 
-WITH_X = ("bands", "pareto")
+WITH_X = ("band", "pareto")
 """Kinds of plots that have an axis of costs."""
 
-WITH_BAND = ("bands", "clients", "pareto")
+WITH_BAND = ("band", "nodes", "pareto")
 """Kinds of plots that have bands or bars over runs."""
 
 
@@ -26,7 +26,7 @@ def compare_groups(options: argparse.Namespace) -> None:
     summary = summarize(
         options.runs,
         _words(options.group_by),
-        score=options.column,
+        column=options.column,
         target=options.target,
         baseline=_baseline(options.baseline),
         over=_words(options.over),
@@ -55,7 +55,7 @@ def _baseline(text: str | None) -> Any:
 
 
 def _plot(summary: Summary, options: argparse.Namespace) -> None:
-    kind = options.kind or "bands"
+    kind = options.kind or "band"
     more = {}
     if options.x is not None:
         if kind not in WITH_X:

@@ -159,6 +159,10 @@ def graphs_of(
     """Return the graphs by name, and the reasons for those that there are not."""
     graphs, reasons = {}, {}
     for name, candidate in chosen.items():
+        same = [other for other in graphs if chosen[other].call == candidate.call]
+        if same:
+            reasons[name] = f"this is the graph of {same[0]}; choose another one, or other numbers"
+            continue
         try:
             graphs[name] = candidate.call.build(clients)
         except ValueError as error:  # such as a regular graph with an odd sum of degrees

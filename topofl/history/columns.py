@@ -16,6 +16,7 @@ __all__ = [
     "COSTS",
     "SECONDS",
     "column_name",
+    "column_names",
     "columns_by_name",
     "lookup",
     "scores_in",
@@ -50,7 +51,7 @@ def columns_by_name(meta: Mapping[str, Any], evaluations: Iterable[str]) -> dict
 
 def column_name(history: "History", score: str | None, stage: str, on: str | None) -> str:
     """See :meth:`topofl.History.column`."""
-    columns = history.columns
+    columns = history.score_columns
     first = next((column.set for column in columns.values()), "test")
     wanted = ScoreColumn(
         history.primary if score is None else score, stage, first if on is None else on
@@ -74,6 +75,11 @@ def column_name(history: "History", score: str | None, stage: str, on: str | Non
     )
 
 
+def column_names(history: "History") -> tuple[str, ...]:
+    """See :attr:`topofl.History.columns`."""
+    return tuple(dict.fromkeys([*history.evaluations, *history.rounds]))
+
+
 def lookup(history: "History", name: str) -> np.ndarray:
     """Return a column of `rounds` or `evaluations`; errors are those of ``history[name]``."""
     if not isinstance(name, str):
@@ -86,7 +92,7 @@ def lookup(history: "History", name: str) -> np.ndarray:
     for cost, column in COSTS.items():
         if name == column:
             raise KeyError(f"no column {name!r}: {why_unrecorded(history, cost)}")
-    known = [*history.evaluations, *history.rounds]
+    known = column_names(history)
     raise KeyError(f"no column {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
 
 

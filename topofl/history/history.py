@@ -13,7 +13,14 @@ from topofl._columns import ScoreColumn, from_json
 from topofl._support.check import check_int
 from topofl._support.table import NotApplicable
 from topofl.history import frames, plots, reading, scores, targets, writing
-from topofl.history.columns import SECONDS, column_name, columns_by_name, lookup, scores_in
+from topofl.history.columns import (
+    SECONDS,
+    column_name,
+    column_names,
+    columns_by_name,
+    lookup,
+    scores_in,
+)
 from topofl.history.statistics import Personal
 from topofl.history.summary import attack_label, run_name, summary, with_attack
 from topofl.mixing import MixingMatrix, MixingSequence
@@ -139,9 +146,26 @@ class History:
         """Number of attackers and the attack, as ``"2 attackers (sign_flip)"``; empty if none."""
         return attack_label(self)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of all columns, those of evaluations and then those of rounds.
+
+        ``history[name]`` has their values and :meth:`plot` draws them. Columns of scores, which
+        have a value per node and a better side, are also in :attr:`score_columns`. Losses per round
+        and node are no column, but in `node_loss`.
+
+        Examples
+        --------
+        >>> sent, scores = {"bytes": np.zeros(1)}, {"round": np.zeros(1), "loss": np.ones((1, 2))}
+        >>> history = History({}, sent, scores, np.zeros((1, 2)))
+        >>> history.columns, list(history.score_columns)
+        (('round', 'loss', 'bytes'), ['loss'])
+        """
+        return column_names(self)
+
     @cached_property
-    def columns(self) -> Mapping[str, ScoreColumn]:
-        """Score, stage and set of each column of scores, by name."""
+    def score_columns(self) -> Mapping[str, ScoreColumn]:
+        """Score, stage and set of each column of scores, by name; :attr:`columns` has all names."""
         known = self.meta.get("columns")
         return columns_by_name(self.meta, self.evaluations) if known is None else from_json(known)
 
@@ -154,7 +178,7 @@ class History:
         >>> history.score_of("accuracy_own_val")
         'accuracy'
         """
-        found = self.columns.get(column)
+        found = self.score_columns.get(column)
         return found and found.score
 
     def low_is_good(self, column: str) -> bool:
@@ -183,13 +207,13 @@ class History:
         --------
         >>> evaluations = {"accuracy": np.zeros((1, 2)), "accuracy_knn": np.ones((1, 2))}
         >>> history = History({}, {}, evaluations, np.zeros((0, 2)))
-        >>> history.column(stage="knn"), history.columns["accuracy_knn"].stage
+        >>> history.column(stage="knn"), history.score_columns["accuracy_knn"].stage
         ('accuracy_knn', 'knn')
         """
         return column_name(self, score, stage, on)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Return a column of `rounds` or an entry of `evaluations`.
+        """Return a column of `rounds` or of `evaluations`; :attr:`columns` has their names.
 
         Raises
         ------
@@ -491,8 +515,8 @@ class History:
         Parameters
         ----------
         column
-            Any column of `evaluations` or `rounds`; None: the task's primary score. Kinds other
-            than ``"band"`` need one value per node.
+            Any name in :attr:`columns`; None: the task's primary score. Kinds other than
+            ``"band"`` need one value per node.
         kind
             ``"band"``
                 The mean over nodes and a band between `quantiles`. Several histories may be drawn

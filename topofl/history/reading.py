@@ -218,7 +218,7 @@ def _mismatch(history: "History") -> str:
         if column.shape != (history.n_rounds,) or column.dtype.kind not in "iuf":
             return name
     shape = history.evaluations[history.primary].shape
-    for name in ("round", *history.scores, *history.columns, *history.evaluations):
+    for name in ("round", *history.scores, *history.score_columns, *history.evaluations):
         values = history.evaluations[name]
         expected = shape if values.ndim == 2 else shape[:1]
         if values.shape != expected or values.dtype.kind not in "iuf":

@@ -29,7 +29,7 @@ def best_on_validation(
     """See :meth:`topofl.History.best_on_validation`."""
     if validation is None:
         default = ScoreColumn(history.primary, "", "own_val")
-        names = (name for name, known in history.columns.items() if known == default)
+        names = (name for name, known in history.score_columns.items() if known == default)
         validation = next(names, f"{history.primary}_own_val")
     column = history.primary if column is None else column
     values = node_scores(history, "column", column)

@@ -82,7 +82,7 @@ def elapsed(history: "History", cost: str, rounds: Any, column: str) -> np.ndarr
     column
         The scored column. For scores before an exchange, the bytes of that exchange do not count.
     """
-    stage = history.columns[column].stage if column in history.columns else ""
+    stage = history.score_columns[column].stage if column in history.score_columns else ""
     counted = np.asarray(rounds)
     if cost == "megabytes" and stage == "before_exchange":
         counted = np.maximum(0, counted - 1)

@@ -54,7 +54,7 @@ def _write(history: "History", folder: Path, *, models: bool) -> None:
         matrices = [kept(matrix) for matrix in history.matrices]
     extra = {
         "n_rounds": history.n_rounds,
-        "columns": as_json(history.columns),
+        "columns": as_json(history.score_columns),
         "round_columns": list(history.rounds),
         "matrices": [matrix.name for matrix in matrices],
     }

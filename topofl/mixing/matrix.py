@@ -202,12 +202,25 @@ class MixingMatrix:
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the matrix, with receivers as rows and senders as columns, and return the Axes.
 
-        Above 512 nodes each cell shows the largest of the weights that it covers.
+        Above 512 nodes each cell shows the largest of the weights that it covers. The graph of the
+        nonzero weights is drawn by :meth:`topofl.Topology.plot` of :meth:`support`, which shows the
+        labels of nodes, too.
 
         Parameters
         ----------
         ax
             Axes to draw on; None creates a figure.
+
+        Examples
+        --------
+        >>> from topofl import data, mixing, topologies
+        >>> clients = data.shards(data.digits(), n=6, per_node=2, seed=0)
+        >>> W = mixing.metropolis_hastings(topologies.ring(6))
+        >>> W.plot().get_ylabel()
+        'receiver'
+        >>> ax = W.support().plot(label_counts=clients)  # nodes as pie charts of their labels
+        >>> len(ax.get_legend().get_texts())  # classes
+        10
         """
         return _drawing.draw_matrix(self.weights, self.name, ax)
 

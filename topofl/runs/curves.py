@@ -46,8 +46,8 @@ def curves_of(history: History) -> dict[str, Any]:
     if SECONDS in history.rounds:
         times = np.concatenate([[0.0], history.rounds[SECONDS]])
         columns["seconds"] = _plain(times[rounds])
-    scored = [name for name in history.columns if name in history.evaluations]
-    early = [name for name in scored if history.columns[name].stage == "before_exchange"]
+    scored = [name for name in history.score_columns if name in history.evaluations]
+    early = [name for name in scored if history.score_columns[name].stage == "before_exchange"]
     if early:
         total = np.concatenate([[0], np.cumsum(history.rounds["bytes"])])
         sent = total[np.maximum(0, rounds - 1)].tolist()

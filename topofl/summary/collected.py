@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import shown
-from topofl.summary.curves import Curves, check_score, goes_down
+from topofl.summary.curves import Curves, check_column, goes_down
 from topofl.summary.settings import MEMBERS, MISSING, POSITION, Settings, is_seed, levels_text
 from topofl.summary.sources import Entry, Sources, entries_of
 
@@ -40,8 +40,8 @@ class Collected:
         The values of `by`, one tuple per group, sorted.
     group_of
         (R,) group of each run.
-    score
-        Name of the score.
+    column
+        Name of the column of scores.
     notes
         Sentences for the reader.
     """
@@ -53,12 +53,12 @@ class Collected:
     over: tuple[str, ...]
     groups: tuple[tuple[Any, ...], ...]
     group_of: np.ndarray
-    score: str
+    column: str
     notes: tuple[str, ...]
 
     def statistic(self, name: str) -> Curves:
         """Return a statistic over nodes: ``"mean"``, ``"worst"``, ``"worst_tenth"``, ``"best"``."""
-        return Curves.of([entry.curves["scores"][self.score][name] for entry in self.entries])
+        return Curves.of([entry.curves["scores"][self.column][name] for entry in self.entries])
 
     def cost(self, name: str) -> Curves:
         """Return ``"round"``, ``"bytes"``, ``"seconds"``; runs that lack it have no numbers.
@@ -68,17 +68,17 @@ class Collected:
         rows = []
         for entry in self.entries:
             early = entry.curves.get("before_exchange", {})
-            is_early = name == "bytes" and self.score in early.get("scores", ())
+            is_early = name == "bytes" and self.column in early.get("scores", ())
             rows.append((early if is_early else entry.curves).get(name) or ())
         return Curves.of(rows)
 
     @cached_property
     def low_is_good(self) -> bool:
         """Whether low values of the score are good."""
-        known = {entry.curves.get("low_is_good", {}).get(self.score) for entry in self.entries}
+        known = {entry.curves.get("low_is_good", {}).get(self.column) for entry in self.entries}
         if len(known) == 1 and None not in known:
             return bool(*known)
-        return goes_down(self.score, self.statistic("best"), self.statistic("worst"))
+        return goes_down(self.column, self.statistic("best"), self.statistic("worst"))
 
     @property
     def averaged(self) -> list[str]:
@@ -116,12 +116,12 @@ def collect(
     runs: Any,
     by: str | Sequence[str] | None = None,
     *,
-    score: str | None = None,
+    column: str | None = None,
     over: str | Sequence[str] = (),
     hardware: Any = None,
 ) -> Collected:
     """Return the runs with their groups; arguments and errors as :func:`topofl.summarize`."""
-    if isinstance(runs, Collected) and by is None and score is None and not over:
+    if isinstance(runs, Collected) and by is None and column is None and not over:
         return runs
     if isinstance(runs, Collected):
         found = Sources(runs.entries, named=runs.by == ("name",))
@@ -131,7 +131,7 @@ def collect(
         timed = tuple(entry.on(hardware) for entry in found.entries)
         found = Sources(timed, found.notes, found.named)
     settings = Settings.of([entry.settings for entry in found.entries])
-    score = check_score(found.entries, score)
+    column = check_column(found.entries, column)
     full = tuple(dict.fromkeys(settings.resolve("by", name) for name in _names("by", by))) or (
         ("name",) if found.named else tuple(settings.default())
     )
@@ -143,7 +143,7 @@ def collect(
     _check_distinct(found.entries, settings)
     notes = (*found.notes, *_confounded(settings, named, group_of))
     return Collected(
-        found.entries, settings, full, labels, tuple(extra), groups, group_of, score, notes
+        found.entries, settings, full, labels, tuple(extra), groups, group_of, column, notes
     )
 
 

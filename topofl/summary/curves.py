@@ -10,7 +10,7 @@ import numpy as np
 from topofl._support.check import did_you_mean, shown
 from topofl.summary.sources import Entry
 
-__all__ = ["Curves", "check_score", "goes_down"]
+__all__ = ["Curves", "check_column", "goes_down"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,26 +81,26 @@ class Curves:
         return found
 
 
-def check_score(entries: Sequence[Entry], score: Any) -> str:
-    """Return the name of the score, the first one recorded if it is None.
+def check_column(entries: Sequence[Entry], column: Any) -> str:
+    """Return the name of the column of scores, the first one recorded if it is None.
 
     Raises
     ------
     TypeError
-        If `score` is not text.
+        If `column` is not text.
     ValueError
         If runs lack it, with the nearest name or the names of these runs.
     """
     known = dict.fromkeys(chain.from_iterable(entry.curves["scores"] for entry in entries))
     if not known:
         raise ValueError("`runs` must have evaluations with scores, got none with any")
-    name = next(iter(known)) if score is None else score
+    name = next(iter(known)) if column is None else column
     if not isinstance(name, str):
-        raise TypeError(f"`score` must be the name of a score, got {shown(score)}")
+        raise TypeError(f"`column` must be the name of a score, got {shown(column)}")
     if name not in known:
         listed = ", ".join(map(repr, known))
         raise ValueError(
-            f"`score` must be one of {listed}, got {shown(name)}{did_you_mean(name, known)}"
+            f"`column` must be one of {listed}, got {shown(name)}{did_you_mean(name, known)}"
         )
     without = [entry for entry in entries if not entry.curves["scores"].get(name, {}).get("mean")]
     if without:
@@ -109,7 +109,7 @@ def check_score(entries: Sequence[Entry], score: Any) -> str:
         ]
         remedy = f"all runs have {', '.join(shared)}" if shared else "no score is in all runs"
         raise ValueError(
-            f"`score` must be in all runs, {len(without)} of {len(entries)} lack {name!r} "
+            f"`column` must be in all runs, {len(without)} of {len(entries)} lack {name!r} "
             f"({', '.join(entry.name for entry in without[:3])}"
             f"{', ...' if len(without) > 3 else ''}); {remedy}; leave the others out"
         )

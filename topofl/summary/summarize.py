@@ -16,7 +16,7 @@ def summarize(
     runs: Any,
     by: str | Sequence[str] | None = None,
     *,
-    score: str | None = None,
+    column: str | None = None,
     target: float | None = None,
     baseline: Any = None,
     over: str | Sequence[str] = (),
@@ -35,7 +35,7 @@ def summarize(
         Settings that make a group, such as ``["topology", "alpha"]``. Names may be short,
         ``"alpha"`` for ``"data.alpha"``; ``"topology"`` is the function with those of its arguments
         that vary. None: all settings that vary, apart from seeds; for a mapping, its names.
-    score
+    column
         A column of scores, such as ``"accuracy_fine_tuned"``; None: the first one recorded.
         Statistics are of the last evaluation.
     target
@@ -92,7 +92,7 @@ def summarize(
     >>> summary.to_pandas()[["name", "runs", "pairs"]].values.tolist()
     [['ring(n=4)', 3, 0], ['star(n=4)', 3, 3]]
     """
-    collected = collect(runs, by, score=score, over=over, hardware=hardware)
+    collected = collect(runs, by, column=column, over=over, hardware=hardware)
     finals = {name: collected.statistic(name).last() for name in HEADINGS}
     statistics = {
         name: statistic_of(values, collected.group_of, len(collected.groups))

@@ -87,7 +87,7 @@ class Summary:
         without = len(self.runs.entries) - int(self.statistics["mean"].n.sum())
         if without:
             notes.append(
-                f"{without} run{'s' * (without > 1)} ended without a finite {self.runs.score}; "
+                f"{without} run{'s' * (without > 1)} ended without a finite {self.runs.column}; "
                 "means are over the others"
             )
         if self.target is not None and self._has(f"{x} to {self.target.value:g}" for x in COSTS):
@@ -105,7 +105,7 @@ class Summary:
 
     def _note_on_intervals(self) -> list[str]:
         """Return what ± means, and what means are over, if columns have them."""
-        means = [HEADINGS[name].format(self.runs.score) for name in self.statistics]
+        means = [HEADINGS[name].format(self.runs.column) for name in self.statistics]
         over = f"averaged over {text}" if (text := self.runs.averaged_text) else ""
         interval = f"±: {100 * CONFIDENCE:g} % interval (Student's t)"
         of_differences = [f"minus {self.baseline}", f"better than {self.baseline}"]
@@ -183,7 +183,7 @@ class Summary:
     def _scores(self) -> Table:
         heads, rows = self._of_groups()
         for name, statistic in self.statistics.items():
-            heads.append(HEADINGS[name].format(self.runs.score))
+            heads.append(HEADINGS[name].format(self.runs.column))
             cells = [
                 Cell(rounded(*numbers))
                 for numbers in zip(statistic.mean, statistic.error, statistic.half, strict=True)
@@ -230,7 +230,7 @@ class Summary:
         """The table in full precision, with ``inf`` for costs of runs that never get there."""
         heads, rows = self._of_groups()
         for name, one in self.statistics.items():
-            head = HEADINGS[name].format(self.runs.score)
+            head = HEADINGS[name].format(self.runs.column)
             columns = {"": one.mean, " std": one.std, " low": one.mean - one.half}
             columns |= {" high": one.mean + one.half}
             _append_columns(heads, rows, {f"{head}{end}": x for end, x in columns.items()})
@@ -250,7 +250,7 @@ class Summary:
 
     def _precise(self, name: str, heads: Sequence[str]) -> list[str]:
         """Return the columns in full precision of a column as printed."""
-        score = self.runs.score
+        score = self.runs.column
         if name == "std":
             return [f"{score} std"]
         ends = ("", " low", " high") if name == score else ("", " std", " low", " high")
@@ -309,13 +309,14 @@ class Summary:
         notes = [f"% {printable(note)}" for note in self.notes]
         return "\n".join([self.table.to_latex(booktabs=True), *notes])
 
-    def plot(self, kind: str = "bands", **options: Any) -> "Figure":
+    def plot(self, kind: str = "band", **options: Any) -> "Figure":
         """Return a figure of the runs.
 
         Parameters
         ----------
         kind
-            ``"bands"``, ``"violins"``, ``"clients"``, ``"pareto"`` or ``"heat_map"``.
+            ``"band"``, ``"violin"``, ``"nodes"``, ``"pareto"`` or ``"heat_map"``; ``"nodes"`` is
+            ``kind="nodes", x="rank"`` of :func:`topofl.compare_histories`, averaged over runs.
         options
             Those of the function ``topofl.summary.plot_<kind>``.
 

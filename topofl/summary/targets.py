@@ -56,7 +56,7 @@ def target_of(collected: Collected, value: float) -> Target:
     TypeError, ValueError
         If `value` is not a finite number; for accuracies, one between 0 and 1.
     """
-    is_share = collected.score.startswith("accuracy")
+    is_share = collected.column.startswith("accuracy")
     value = (check_probability if is_share else check_number)("target", value)
     means = collected.statistic("mean")
     with np.errstate(invalid="ignore"):

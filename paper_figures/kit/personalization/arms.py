@@ -156,7 +156,7 @@ def _has_server(label: str) -> bool:
 def _has(history: History, stage: str) -> bool:
     """Return whether a history has a separate stage; isolated nodes are tested once per round."""
     alone = stage != "" and not history.matrices
-    return any(column.stage == stage for column in history.columns.values()) and not alone
+    return any(column.stage == stage for column in history.score_columns.values()) and not alone
 
 
 def written(value: Measured) -> dict[str, Any]:

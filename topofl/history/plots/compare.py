@@ -1,5 +1,6 @@
 """Plots of several histories in comparison."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,8 @@ def compare_histories(
         Histories by name; or a sequence of them, named after what differs among algorithm,
         topology and seed.
     column
-        A score that all histories have; None: the primary score of the first one.
+        A column that all histories have, such as a score: a name in the `columns` of each. None:
+        the primary score of the first one.
     kind
         ``"band"``
             The mean over nodes and a band between `quantiles`. Up to 8 histories share one axes;
@@ -66,7 +68,8 @@ def compare_histories(
             The distribution over nodes, after the last evaluation or at given rounds.
         ``"nodes"``
             One panel per history with a line per node; or, for ``x="rank"``, the last scores from
-            the worst to the best node.
+            the worst to the best node. Histories and nodes without a finite value are named and
+            counted below the axes.
         ``"pareto"``
             The last mean score against the cost of the run, with the Pareto front. Of more than 16
             histories, only those on the front are labeled.
@@ -85,8 +88,8 @@ def compare_histories(
     ------
     KeyError, ValueError, TypeError
         As :meth:`topofl.History.plot`, with the name of the history; if there is no history; if
-        names are equal as text; if `ax` is given for several panels, or too small for the labels
-        (those of violins are not checked).
+        names are equal as text, or two of them have the same run; if `ax` is given for several
+        panels, or too small for the labels (those of violins are not checked).
 
     Examples
     --------
@@ -107,6 +110,7 @@ def compare_histories(
     named = _named(histories)
     column = next(iter(named.values())).primary if column is None else column
     series = [_series(history, column, options.x, name) for name, history in named.items()]
+    _check_distinct(named, series)
     if kind == "band":
         lines = [one.line(options.quantiles) for one in series]
         note = f"\n{options.band_note}" if series[0].values.ndim > 1 else ""
@@ -118,7 +122,7 @@ def compare_histories(
         is_accuracy = column.startswith("accuracy")
         return draw_panels(panels_of_names(list(named)), lines, ax, labels, is_accuracy=is_accuracy)
     if kind == "violin":
-        return _violins(series, options, ax)
+        return _violin(series, options, ax)
     if kind == "nodes":
         return (draw_ranks if options.x == RANK else draw_nodes)(series, options, ax)
     return _pareto(series, options, ax)
@@ -176,7 +180,27 @@ def _series(history: History, column: str, x: str, name: str) -> Series:
         raise type(error)(f"{name}: {error.args[0]}") from error
 
 
-def _violins(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
+def _check_distinct(named: Mapping[str, History], series: Sequence[Series]) -> None:
+    """Raise ``ValueError`` if two names have the same run, whose curves would hide each other.
+
+    These are the same object, or copies of one run, such as a file that was loaded twice: equal
+    settings, with a known seed, and equal values.
+    """
+    known: dict[Any, str] = {}
+    for (name, history), one in zip(named.items(), series, strict=True):
+        keys: list[Any] = [id(history)]
+        if "seed" in history.meta:
+            settings = json.dumps(dict(history.meta), sort_keys=True, default=str)
+            keys.append((settings, one.x.tobytes(), one.values.tobytes()))
+        for key in keys:
+            if (other := known.setdefault(key, name)) != name:
+                raise ValueError(
+                    f"`histories` must be different runs, got the same one as {shown(other)} and "
+                    f"{shown(name)}; leave one of them out"
+                )
+
+
+def _violin(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
     """Draw a violin over nodes for each history and round."""
     places = options.at or (None,)
     rows = [(one, place, k) for k, one in enumerate(series) for place in places]

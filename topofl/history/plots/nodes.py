@@ -10,7 +10,7 @@ from topofl._drawing.charts.lines import Line, draw_panels
 from topofl._drawing.charts.panels import Panel, panels_of_names
 from topofl._drawing.charts.ranks import ranked_curves
 from topofl._drawing.charts.style import COLORS
-from topofl.history.plots.notes import note_on_nodes
+from topofl.history.plots.notes import note_on_lines, note_on_nodes
 from topofl.history.plots.options import AXIS_LABELS, Options
 from topofl.history.plots.series import Series
 from topofl.history.statistics import over_nodes
@@ -36,7 +36,7 @@ def draw_nodes(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
         panels.append(Panel(title, groups, labels, context, tuple(range(len(groups)))))
     more = f" and {options.worst} worst" if options.worst else ""
     labels = (
-        f"{AXIS_LABELS[options.x]}\n(gray: all nodes; color: mean{more})",
+        f"{AXIS_LABELS[options.x]}\n(gray: all nodes; color: mean{more}){note_on_lines(series)}",
         series[0].column.replace("_", " "),
     )
     is_accuracy = series[0].column.startswith("accuracy")

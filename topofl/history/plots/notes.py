@@ -7,7 +7,7 @@ import numpy as np
 from topofl._drawing.charts.style import wrapped
 from topofl.history.plots.series import Series
 
-__all__ = ["note_on", "note_on_last", "note_on_nodes"]
+__all__ = ["note_on", "note_on_last", "note_on_lines", "note_on_nodes"]
 
 LISTED = 3
 """Largest number of runs that a note lists."""
@@ -39,6 +39,22 @@ def note_on_nodes(series: Sequence[Series], rounds: Sequence[int | None] = (None
             if count := int((~np.isfinite(scores)).sum()):
                 left_out.append(f"{count} of {len(scores)} nodes{of}")
     return note_on(left_out) + (note_on_last(series) if None in rounds else "")
+
+
+def note_on_lines(series: Sequence[Series]) -> str:
+    """Return lines for the label of an axis on the nodes that have no line, since none is finite.
+
+    Among several runs, those without any line are named.
+    """
+    left_out = []
+    for one in series:
+        n = one.per_node.shape[1]
+        count = n - int(np.isfinite(one.per_node).any(0).sum())
+        if count == n and len(series) > 1:
+            left_out.append(one.name)
+        elif count:
+            left_out.append(f"{count} of {n} nodes" + f" of {one.name}" * (len(series) > 1))
+    return note_on(left_out)
 
 
 def note_on_last(series: Sequence[Series]) -> str:

@@ -134,7 +134,7 @@ def series_of(history: "History", column: str, x: str, name: str) -> Series:
                 "it with topofl.run(evaluation=1), or take a column of rounds such as 'train_loss'"
             )
     final = int(rounds.max(initial=0))
-    if column in history.columns and history.columns[column].stage:
+    if column in history.score_columns and history.score_columns[column].stage:
         evaluated = ~np.isnan(values).all(1)  # NaN would interrupt the line
         if evaluated.any():
             rounds, values = rounds[evaluated], values[evaluated]

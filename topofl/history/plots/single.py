@@ -42,7 +42,7 @@ def plot(
     series = series_of(history, column, options.x, label or with_attack(history, run))
     if ax is not None:
         ax = new_axes(ax)
-    return {"band": _band, "violin": _violins, "nodes": _nodes, "pareto": _pareto}[kind](
+    return {"band": _band, "violin": _violin, "nodes": _nodes, "pareto": _pareto}[kind](
         series, options, ax
     )
 
@@ -63,7 +63,7 @@ def _band(series: Series, options: Options, ax: "Axes | None") -> "Axes":
     return ax
 
 
-def _violins(series: Series, options: Options, ax: "Axes | None") -> "Axes":
+def _violin(series: Series, options: Options, ax: "Axes | None") -> "Axes":
     """Draw a violin over nodes for each round."""
     rounds = options.at or (None,)
     if len(rounds) > ROWS_LIMIT:

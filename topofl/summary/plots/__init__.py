@@ -1,16 +1,16 @@
-"""Plots over many runs: learning curves, clients, Pareto fronts and heat maps."""
+"""Plots over many runs: learning curves, nodes, Pareto fronts and heat maps."""
 
-from topofl.summary.plots.bands import plot_bands
-from topofl.summary.plots.clients import plot_clients, plot_violins
+from topofl.summary.plots.band import plot_band
 from topofl.summary.plots.heat_map import plot_heat_map
+from topofl.summary.plots.nodes import plot_nodes, plot_violin
 from topofl.summary.plots.pareto import plot_pareto
 
-__all__ = ["KINDS", "plot_bands", "plot_clients", "plot_heat_map", "plot_pareto", "plot_violins"]
+__all__ = ["KINDS", "plot_band", "plot_heat_map", "plot_nodes", "plot_pareto", "plot_violin"]
 
 KINDS = {
-    "bands": plot_bands,
-    "violins": plot_violins,
-    "clients": plot_clients,
+    "band": plot_band,
+    "violin": plot_violin,
+    "nodes": plot_nodes,
     "pareto": plot_pareto,
     "heat_map": plot_heat_map,
 }

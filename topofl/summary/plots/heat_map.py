@@ -25,7 +25,7 @@ def plot_heat_map(
     runs: Any,
     by: str | Sequence[str] | None = None,
     *,
-    score: str | None = None,
+    column: str | None = None,
     over: str | Sequence[str] = (),
     ax: Any = None,
 ) -> "Figure":
@@ -35,7 +35,7 @@ def plot_heat_map(
 
     Parameters
     ----------
-    runs, score, over
+    runs, column, over
         As in :func:`topofl.summarize`.
     by
         Two settings: that of the rows and that of the columns.
@@ -61,7 +61,7 @@ def plot_heat_map(
     >>> [text.get_text() for text in figure.axes[0].texts]
     ['0.625', '0.25', '0.75']
     """
-    collected = collect(runs, by, score=score, over=over)
+    collected = collect(runs, by, column=column, over=over)
     if len(collected.by) != 2:
         raise ValueError(
             "`by` must have two settings, those of the rows and of the columns, got "
@@ -85,7 +85,7 @@ def plot_heat_map(
         axis.set_ticks(range(len(labels)), labels, fontsize=FONT, parse_math=False)
     ax.set_xlabel(collected.labels[1], fontsize=FONT + 1, parse_math=False)
     ax.set_ylabel(collected.labels[0], fontsize=FONT + 1, parse_math=False)
-    title = f"{collected.score.replace('_', ' ')}, mean over runs"
+    title = f"{collected.column.replace('_', ' ')}, mean over runs"
     ax.set_title(title, fontsize=FONT + 1, parse_math=False)
     return figure
 

@@ -149,5 +149,5 @@ def draw_lines(
     collected: Collected, lines: Sequence[Line], ax: Any, xlabel: str, ylabel: str
 ) -> "Figure":
     """Draw the line of each group, and return the figure; errors as :func:`draw_panels`."""
-    is_accuracy = collected.score.startswith("accuracy")
+    is_accuracy = collected.column.startswith("accuracy")
     return draw_panels(panels_of(collected), lines, ax, (xlabel, ylabel), is_accuracy=is_accuracy)

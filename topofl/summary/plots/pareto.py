@@ -14,7 +14,7 @@ from topofl._drawing.charts.fronts import (
 )
 from topofl._drawing.charts.style import wrapped
 from topofl.summary.collected import collect
-from topofl.summary.plots.bands import AXES, check_cost
+from topofl.summary.plots.band import AXES, check_cost
 from topofl.summary.plots.lines import (
     band_of,
     check_band,
@@ -35,7 +35,7 @@ def plot_pareto(
     runs: Any,
     by: str | Sequence[str] | None = None,
     *,
-    score: str | None = None,
+    column: str | None = None,
     over: str | Sequence[str] = (),
     x: str = "megabytes",
     band: str | None = None,
@@ -51,20 +51,20 @@ def plot_pareto(
 
     Parameters
     ----------
-    runs, by, score, over
+    runs, by, column, over
         As in :func:`topofl.summarize`.
     x
         The cost of the whole run: ``"megabytes"`` (10^6 bytes sent by all nodes), simulated
         ``"seconds"`` or ``"rounds"``.
     band
-        What bars show: as in :func:`topofl.summary.plot_bands`.
+        What bars show: as in :func:`topofl.summary.plot_band`.
     ax
         The axes to draw on; None: a new figure, as large as its labels need.
 
     Raises
     ------
     ValueError, TypeError
-        As :func:`topofl.summary.plot_bands`.
+        As :func:`topofl.summary.plot_band`.
 
     Examples
     --------
@@ -79,16 +79,16 @@ def plot_pareto(
     ['complete', 'ring', 'star']
     """
     check_band(band)
-    collected = collect(runs, by, score=score, over=over)
-    column, unit, xlabel = AXES[check_cost(collected, x)]
+    collected = collect(runs, by, column=column, over=over)
+    recorded, unit, xlabel = AXES[check_cost(collected, x)]
     groups = range(len(collected.groups))
     final = collected.statistic("mean").last()
-    cost = np.where(np.isfinite(final), collected.cost(column).last() / unit, np.nan)
+    cost = np.where(np.isfinite(final), collected.cost(recorded).last() / unit, np.nan)
     costs = statistic_of(cost, collected.group_of, len(groups)).mean
     rows = [final[collected.group_of == k] for k in groups]
     numbers = [int(np.isfinite(row).sum()) for row in rows]
     band = band_of(band, numbers)
-    limits = limits_of(collected.score)
+    limits = limits_of(collected.column)
     lines = [
         line_of(costs[[k]], row[np.isfinite(row), None], band, limits) for k, row in enumerate(rows)
     ]
@@ -101,5 +101,5 @@ def plot_pareto(
     names = labels_of(names, members, known)
     note = f"\n({note_on_runs(numbers, band, 'bar: ')}; filled: Pareto front)"
     note += note_on_labels(names, known) + note_on_missing(collected, numbers)
-    labels = f"{xlabel}{note}", collected.score.replace("_", " ")
+    labels = f"{xlabel}{note}", collected.column.replace("_", " ")
     return draw_front(Front(costs, means, names, members, np.stack([low, high])), ax, labels)

@@ -21,7 +21,7 @@ from topofl.summary.plots.lines import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["AXES", "check_cost", "plot_bands"]
+__all__ = ["AXES", "check_cost", "plot_band"]
 
 AXES = {
     "rounds": ("round", 1.0, AXIS_LABELS["rounds"]),
@@ -34,11 +34,11 @@ GRID_LIMIT = 400
 """Most positions of a curve that runs were evaluated at; more are replaced by a grid."""
 
 
-def plot_bands(
+def plot_band(
     runs: Any,
     by: str | Sequence[str] | None = None,
     *,
-    score: str | None = None,
+    column: str | None = None,
     over: str | Sequence[str] = (),
     x: str = "rounds",
     band: str | None = None,
@@ -54,7 +54,7 @@ def plot_bands(
 
     Parameters
     ----------
-    runs, by, score, over
+    runs, by, column, over
         As in :func:`topofl.summarize`.
     x
         ``"rounds"``, ``"megabytes"`` (10^6 bytes sent by all nodes) or simulated ``"seconds"``.
@@ -88,14 +88,14 @@ def plot_bands(
     ...     sent = {"messages": np.array([8]), "bytes": np.array([800])}
     ...     return topofl.History({"seed": seed}, sent, scores, np.zeros((1, 4)))
     >>> runs = {"ring": [run(0.6, 0), run(0.62, 1)], "torus": [run(0.7, 0), run(0.69, 1)]}
-    >>> figure = plot_bands(runs)
+    >>> figure = plot_band(runs)
     >>> [text.get_text() for text in figure.axes[0].texts]
     ['ring', 'torus']
     """
     check_band(band)
-    collected = collect(runs, by, score=score, over=over)
-    column, unit, xlabel = AXES[check_cost(collected, x)]
-    curves, places = collected.statistic("mean"), collected.cost(column)
+    collected = collect(runs, by, column=column, over=over)
+    recorded, unit, xlabel = AXES[check_cost(collected, x)]
+    curves, places = collected.statistic("mean"), collected.cost(recorded)
     finite = np.isfinite(curves.last())  # a diverged run would cut the means of the others
     groups = range(len(collected.groups))
     members = [np.flatnonzero((collected.group_of == k) & finite) for k in groups]
@@ -106,8 +106,8 @@ def plot_bands(
     band = band_of(band, numbers)
     note = f"\n({note_on_runs(numbers, band, until=until)})"
     note += note_on_missing(collected, numbers)
-    lines = [line_of(x, table, band, limits_of(collected.score)) for x, table in tables]
-    return draw_lines(collected, lines, ax, f"{xlabel}{note}", _name(collected.score))
+    lines = [line_of(x, table, band, limits_of(collected.column)) for x, table in tables]
+    return draw_lines(collected, lines, ax, f"{xlabel}{note}", _name(collected.column))
 
 
 def check_cost(collected: Collected, x: str) -> str:
