@@ -39,7 +39,8 @@ from topofl.config.tables import (
 from topofl.config.toml import TABLES, as_table, is_none, override, read
 from topofl.data import Dataset, Partition
 from topofl.engine import run
-from topofl.engine.setup import resolve
+from topofl.engine.dry_run.trace import Trace
+from topofl.engine.setup import Setup, resolve
 from topofl.estimate import Estimate, estimate
 from topofl.history import History
 from topofl.tasks import Task
@@ -74,6 +75,8 @@ class Experiment:
         Assumptions to report to the user.
     dataset
         The dataset as it was read, before it was partitioned and edited.
+    uses_topology
+        Whether nodes exchange with neighbors, or choose among them.
 
     Examples
     --------
@@ -101,6 +104,7 @@ class Experiment:
     notes: tuple[str, ...] = ()
     task: Task | None = None
     attackers: Attack | None = None
+    uses_topology: bool = True
 
     @property
     def _parts(self) -> dict[str, Any]:
@@ -252,15 +256,29 @@ def build(tables: Mapping[str, Any], *, read: Read = read_data) -> Experiment:
         attackers=parts.get("attackers"),
         dataset=datasets[-1],
     )
-    _check(experiment)
-    return experiment
+    trace = _check(experiment).trace
+    uses_topology = trace.needs_topology or trace.chooses
+    ignored = () if uses_topology or experiment.topology is None else (_ignored(experiment, trace),)
+    return replace(experiment, uses_topology=uses_topology, notes=(*experiment.notes, *ignored))
 
 
-def _check(experiment: Experiment) -> None:
-    """Raise the errors about arguments that :func:`topofl.run` would raise."""
+def _check(experiment: Experiment) -> Setup:
+    """Return the setup of the run, or raise the errors that :func:`topofl.run` would raise."""
     names = ("rounds", "seed", "init", "evaluation", "compute")
     with _naming_table(), plain_torch(experiment.options["compute"].device):
-        resolve(**experiment._parts, **{name: experiment.options[name] for name in names})
+        return resolve(**experiment._parts, **{name: experiment.options[name] for name in names})
+
+
+def _ignored(experiment: Experiment, trace: Trace) -> str:
+    """Return the note that the algorithm does not use the topology of the experiment."""
+    why = "its nodes communicate through a server only"
+    if not trace.uses_server:
+        why = (
+            "it trains one model on all data"
+            if experiment.algorithm.pooled
+            else "its nodes exchange nothing"
+        )
+    return f"[topology] {experiment.algorithm.name} ignores {experiment.topology.name}: {why}"
 
 
 @contextmanager

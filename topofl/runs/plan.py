@@ -45,6 +45,8 @@ class Point:
         Estimated bytes of the run on its device; None if it was not estimated.
     device
         The device of the run, such as ``"cuda:0"``.
+    ignores_topology
+        Whether its algorithm does not use the topology that it has.
     """
 
     values: Mapping[str, Any]
@@ -52,6 +54,7 @@ class Point:
     job: Job
     memory: int | None = None
     device: str = "cpu"
+    ignores_topology: bool = False
 
     @property
     def key(self) -> str:
@@ -172,10 +175,11 @@ def _points_of_tables(
     digest = cache.digest(experiment.dataset)
     memory = experiment.estimate().total if with_memory else None
     device = experiment.options["compute"].device or ("cuda" if cuda.is_available() else "cpu")
+    ignores = experiment.topology is not None and not experiment.uses_topology
 
     def point(seed: int | None) -> Point:
         full = experiment.tables if seed is None else with_seeds(experiment.tables, seed, vary)
-        return Point(values, seed, Job.of(full, digest), memory, str(device))
+        return Point(values, seed, Job.of(full, digest), memory, str(device), ignores)
 
     return [point(seed) for seed in seeds or [None]]
 
@@ -197,7 +201,9 @@ def _point_of_call(
     if "clients" not in found:
         experiment = config.build(found, read=cache.read)
         digest = cache.digest(experiment.dataset)
-        return Point(values, seed, Job.of(experiment.tables, digest))
+        ignores = experiment.topology is not None and not experiment.uses_topology
+        job = Job.of(experiment.tables, digest)
+        return Point(values, seed, job, ignores_topology=ignores)
     _check_call(found)
     digest = cache.digest(found["clients"].dataset)
     identity = _identity(function)
