@@ -204,7 +204,7 @@ def test_spectral_with_data(capsys):
             ["ring:5", FAILING.format("ring:6"), "--data", "digits"],
             "must have the same number of nodes",
         ),
-        (["ring:x"], "Python finds no module ring; "),
+        (["ring:x"], "Python finds no module ring in "),
         (
             ["ring:x"],
             "to use topofl's own, put the number of nodes after the colon, as in ring:100",

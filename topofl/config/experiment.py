@@ -2,9 +2,11 @@
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -17,6 +19,8 @@ from topofl._spec import (
     named,
 )
 from topofl._support.ambient import plain_torch
+from topofl._support.check import check_path
+from topofl._support.module_folders import appended_folder
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
@@ -36,7 +40,7 @@ from topofl.config.tables import (
     build_task,
     read_data,
 )
-from topofl.config.toml import TABLES, as_table, is_none, override, read
+from topofl.config.toml import TABLES, as_table, is_none, override, read, with_modules
 from topofl.data import Dataset, Partition
 from topofl.engine import run
 from topofl.engine.dry_run.trace import Trace
@@ -183,7 +187,7 @@ def load(path: str | os.PathLike[str], assignments: Sequence[str] = ()) -> Exper
     >>> load(path, ["run.rounds=10"]).options["rounds"]
     10
     """
-    tables = read(path)
+    tables = with_modules(read(path), path)
     with at(f"{path}:"):
         return build(override(tables, assignments))
 
@@ -212,6 +216,39 @@ def build(tables: Mapping[str, Any], *, read: Read = read_data) -> Experiment:
     10
     """
     check_keys("an experiment", tables, TABLES)
+    modules = tables.get("modules")
+    folder = None if is_none(modules) else _folder_of_modules(as_table("modules", modules))
+    with appended_folder(folder):
+        experiment = _built({**tables, "modules": None}, read)
+    if folder is None or not _is_used(folder, experiment.tables):
+        return experiment
+    return replace(experiment, tables={**experiment.tables, "modules": {"folder": folder}})
+
+
+def _folder_of_modules(table: Mapping[str, Any]) -> str:
+    """Return the folder in which modules of custom functions are found, or raise."""
+    with at("[modules]"):
+        check_keys("the table", table, ["folder"])
+        return str(check_path("folder", table.get("folder")).absolute())
+
+
+def _is_used(folder: str, values: Any) -> bool:
+    """Return whether values name a function ``module:function`` of a module in a folder."""
+    if isinstance(values, Mapping):
+        values = list(values.values())
+    if isinstance(values, list | tuple):
+        return any(_is_used(folder, value) for value in values)
+    names = _MODULE.findall(values) if isinstance(values, str) else []
+    files = [getattr(sys.modules.get(name), "__file__", None) for name in names]
+    return any(file is not None and Path(file).is_relative_to(folder) for file in files)
+
+
+_MODULE = re.compile(r"([A-Za-z_][\w.]*)\s*:\s*[A-Za-z_]")
+"""The module in ``module:function``."""
+
+
+def _built(tables: Mapping[str, Any], read: Read) -> Experiment:
+    """Return the experiment of tables whose modules can be imported."""
     given = {name: as_table(name, tables[name]) for name in TABLES if not is_none(tables.get(name))}
     for name in ("data", "algorithm", "run"):
         if name not in given:

@@ -16,6 +16,7 @@ from topofl import config
 from topofl._spec import check_keys, parameters
 from topofl._support.check import check_choice, check_int, check_path, plain_text, shown
 from topofl._support.text import printable
+from topofl.config.toml import with_modules
 from topofl.data import Partition
 from topofl.engine.setup import resolve
 from topofl.runs.datasets import DatasetCache
@@ -135,7 +136,7 @@ def _tables_of(base: Any) -> Mapping[str, Any]:
     if isinstance(base, Mapping):
         return base
     if isinstance(base, str | os.PathLike):
-        return config.read(check_path("base", base, "file"))
+        return with_modules(config.read(check_path("base", base, "file")), base)
     raise TypeError(
         "`base` must be configuration tables, the path of a TOML file or a function of the point, "
         f"got {shown(base)}"
