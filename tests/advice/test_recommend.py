@@ -2,6 +2,7 @@
 
 import re
 from functools import reduce
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,6 +85,14 @@ def test_there_are_no_two_candidates_with_equal_weights(case):
     static = [c for c in found.candidates if isinstance(c.topology, topofl.Topology)]
     keys = {weights_of(c.topology)[0].round(9).tobytes() for c in static}
     assert len(keys) == len(static)
+
+
+def test_arguments_have_their_names_except_for_the_number_of_nodes():
+    found = topologies.recommend(CLIENTS, max_degree=4)
+    names = {candidate.name for candidate in found.candidates}
+    assert {"ring(12)", "base_graph(12, k=4)", "neighborhood_swap(base=4)"} <= names
+    assert "matchings(torus(12))" in names or "matchings(designed(degree=4))" in names
+    assert any(c.code == "topologies.base_graph(12, k=4)" for c in found.candidates)
 
 
 def test_families_of_graphs_are_candidates():
@@ -416,6 +425,15 @@ def test_tables_and_picture():
     assert found.best.code in text
     assert found.best.reason in text
     assert found.fitted_to in text.replace("\n", " ")
+    legend = text.split("\n\n")[2].splitlines()
+    columns = text.splitlines()[1]
+    for line in legend[:-1]:
+        for name in line.partition(": ")[0].split(", "):
+            assert f" {name} " in f" {columns} ", name
+        assert len(line) <= 120
+    assert "lower is better" in next(line for line in legend if line.startswith("H_10: "))
+    assert "docs/what-predicts-convergence.md" in legend[-1]
+    assert (Path(__file__).parents[2] / "docs/what-predicts-convergence.md").is_file()
     assert "<table>" in found._repr_html_()
     assert found.to_markdown().count("\n| ") > len(found.candidates)
     ax = found.plot()

@@ -33,6 +33,7 @@ def test_it_prints_reasons_and_warnings(capsys):
     assert "candidates within max_degree=3" in printed
     assert "1. topologies." in printed
     assert 'In a configuration file: topology = "' in printed
+    assert "\nH_10: label heterogeneity of neighborhoods that is left" in printed
     assert "no model given" not in printed  # MB are those of logistic regression
     assert "Warning: the predicted rounds are fitted to a number of nodes" in printed
 
@@ -56,7 +57,8 @@ def test_markdown_and_picture(capsys, tmp_path):
     assert main([*WORDS, "--markdown", "--plot", str(path)]) == 0
     captured = capsys.readouterr()
     assert "| graph | rounds / complete |" in captured.out
-    assert "note: the predicted rounds are fitted to" in captured.err
+    assert "\nWarning: the predicted rounds are fitted to" in captured.out
+    assert "- H_10: label heterogeneity" in captured.out
     assert path.stat().st_size > 1000
 
 

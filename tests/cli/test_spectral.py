@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,14 @@ import pytest
 import topofl
 from tests.cli.commands import FAILING, fails
 from tests.data.readers.test_mnist import save_images
-from topofl import config, data, mixing, topologies
+from topofl import config, data, metrics, mixing, topologies
 from topofl._graph_files import read_graph
 from topofl.cli import main
 from topofl.history import History
+
+MORE = (
+    "topofl: note: these are the first numbers to look at; --all prints all, --about GROUPS some\n"
+)
 
 
 def test_spectral(capsys, tmp_path):
@@ -25,7 +30,7 @@ def test_spectral(capsys, tmp_path):
     note = (
         "topofl: note: dcliques:20,inter=ring,seed=0: no data given; one class per node is used\n"
     )
-    assert captured.err == note
+    assert captured.err == note + MORE
     frame = pd.read_csv(path)
     assert frame["nodes"].tolist() == [16, 20]
     assert frame["spectral gap"][0] == pytest.approx(1 - (1 + 2 * np.cos(np.pi / 8)) / 3)
@@ -91,7 +96,8 @@ def test_spectral_with_a_weight_rule(capsys, tmp_path, monkeypatch):
 def test_spectral_notes_a_seed_of_its_own(capsys):
     assert main(["spectral", "random_regular:10,k=3"]) == 0
     captured = capsys.readouterr()
-    assert captured.err == "topofl: note: random_regular:10,k=3: no `seed` given; 0 is used\n"
+    note = "topofl: note: random_regular:10,k=3: no `seed` given; 0 is used\n"
+    assert captured.err == note + MORE
     assert topologies.random_regular(10, 3, seed=0).name in captured.out
 
 
@@ -102,7 +108,51 @@ def test_spectral_in_other_formats(capsys):
     assert row["algebraic connectivity"] is None
     assert row["C measured"] == "inf"
     assert main(["spectral", "ring:8", "--markdown"]) == 0
+    assert "| name | spectral gap | accumulated noise |" in capsys.readouterr().out
+    assert main(["spectral", "ring:8", "--markdown", "--all"]) == 0
     assert "| name | nodes |" in capsys.readouterr().out
+
+
+def test_few_numbers_are_printed_unless_more_are_asked_for(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = ["spectral gap", "accumulated noise", "effective neighbors", "max degree"]
+    assert main(["spectral", "ring:8", "star:8"]) == 0
+    short = capsys.readouterr()
+    head, _, *rows = short.out.splitlines()[1:]
+    assert re.split("  +", head) == ["name", *first, "MB per round"]
+    assert len(rows) == 2
+    assert short.err == MORE
+    assert main(["spectral", "ring:8", "star:8", "--csv", "t.csv", "--html", "page.html"]) == 0
+    assert capsys.readouterr() == short  # files have all columns, and the text has not
+    everything = {"name", *(column for column, *_ in _shown_without_labels())}
+    assert set(pd.read_csv("t.csv").columns) == everything
+    assert main(["spectral", "ring:8", "star:8", "--json"]) == 0
+    complete = capsys.readouterr()
+    assert set(json.loads(complete.out)[0]) == everything
+    assert complete.err == ""
+    for more, column in ((["--all"], "slem"), (["--about", "paths"], "diameter")):
+        assert main(["spectral", "ring:8", "star:8", *more]) == 0
+        long = capsys.readouterr()
+        assert column in long.out
+        assert long.err == ""
+
+
+def _shown_without_labels():
+    return [
+        row
+        for row in metrics.columns().rows
+        if not {"label counts", "hardware"} & {*row[3].split(", ")}
+    ]
+
+
+def test_the_first_numbers_are_followed_by_metrics_that_are_asked_for(capsys):
+    command = ["spectral", "ring:20", "--data", "digits", "--metrics", "slem,max degree"]
+    assert main([*command, "--markdown"]) == 0
+    assert capsys.readouterr().out.splitlines()[2] == (
+        "| name | spectral gap | accumulated heterogeneity | accumulated noise | effective "
+        "neighbors | max degree | slem |"
+    )
+    assert "not allowed with argument" in fails(capsys, 2, *command, "--all", "--about", "data")
 
 
 def test_spectral_with_data(capsys):
@@ -154,7 +204,7 @@ def test_spectral_with_data(capsys):
             ["ring:5", FAILING.format("ring:6"), "--data", "digits"],
             "must have the same number of nodes",
         ),
-        (["ring:x"], "Python finds no module ring; "),
+        (["ring:x"], "Python finds no module ring in "),
         (
             ["ring:x"],
             "to use topofl's own, put the number of nodes after the colon, as in ring:100",

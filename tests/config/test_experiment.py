@@ -261,3 +261,23 @@ def test_algorithms_without_messages_need_no_topology():
     assert experiment.topology is None
     assert "mixing" not in experiment.tables
     assert "topology" not in experiment.tables
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "why"),
+    [
+        ("fedavg,lr=0.1", "fedavg ignores {}: its nodes communicate through a server only"),
+        ("local_only,lr=0.1", "local_only ignores {}: its nodes exchange nothing"),
+        ("centralized,lr=0.1", "centralized ignores {}: it trains one model on all data"),
+        ("dsgd,lr=0.1", None),
+        ("dpfl,lr=0.1,epochs=1,budget=2", None),  # chooses peers on the graph
+    ],
+)
+def test_a_topology_that_is_not_used_is_noted(algorithm, why):
+    data = {"name": "digits", "n": 10, "seed": 1, "with_validation": 0.2}
+    with_graph = config.build(tables(algorithm=algorithm, data=data, topology="ring"))
+    expected = () if why is None else (f"[topology] {why.format('ring(n=10)')}",)
+    assert with_graph.notes == expected
+    assert with_graph.uses_topology == (why is None)
+    if why is not None:
+        assert config.build(tables(algorithm=algorithm, data=data, topology=None)).notes == ()

@@ -11,8 +11,8 @@ import topofl
 from tests import browser, markup, problems
 from tests.report.graphs import EVIL
 from topofl import NotApplicable, Table, metrics, mixing, report, topologies
+from topofl.metrics._columns import headline
 from topofl.mixing import MixingSequence
-from topofl.report.tables import headline
 
 SENDERS = topologies.random_in(6, 2, seed=0)
 MATRICES = [mixing.uniform(SENDERS.at(t), direction="pull") for t in range(5)]

@@ -259,6 +259,19 @@ def test_the_plan_counts_runs_that_are_stored(stored):
         planned(arguments, [{"lr": 0.1}], store=stored)
 
 
+def test_the_plan_counts_points_that_differ_in_an_unused_topology(tmp_path):
+    grid = {
+        "topology": ["ring", "star", "fully_connected"],
+        "algorithm": ["dsgd,lr=0.1", "fedavg,lr=0.1,epochs=1"],
+    }
+    base = {**BASE, "run": {"rounds": 1}}
+    table = planned(base, grid, store=tmp_path)
+    text = "; 2 of 6 points train again what others train, since fedavg ignores the topology"
+    assert table.title.endswith(text)
+    one = planned(base, {**grid, "topology": ["ring"]}, store=tmp_path)
+    assert "ignores the topology" not in one.title
+
+
 def test_runs_on_other_devices_are_judged_by_the_memory_of_these(monkeypatch):
     module = sys.modules[sweep_function.__module__]
     (point,) = prepare(BASE, None, seeds=None, with_memory=True)

@@ -11,7 +11,7 @@ import topofl
 from tests.support.user_code import MINE, TABLES
 from topofl import config, data, mixing, models, topologies
 from topofl._spec import Spec, build_topology, find, names, parse_spec
-from topofl._support import plugins
+from topofl._support import module_folders, plugins
 from topofl.cli import main
 
 
@@ -103,8 +103,8 @@ def test_user_defined_topologies(mine):
         (
             "no_such:wheel",
             (
-                "Python finds no module no_such; start topofl in the folder that holds it, "
-                "or put that folder"
+                "Python finds no module no_such in .*, installed packages; put it next to the "
+                "experiment's file, start topofl in the folder that holds it, or put that folder"
             ),
         ),
         ("mine_.part:wheel", "Python finds no module mine_.part"),
@@ -231,7 +231,7 @@ def test_experiments_with_user_defined_functions_run_and_repeat(mine, tmp_path):
     ]
     (tmp_path / "again.toml").write_text(config.dumps(experiment.tables))
     again = config.load(tmp_path / "again.toml")
-    assert again.tables == listed(experiment.tables)
+    assert again.tables == listed(experiment.tables) | {"modules": {"folder": str(tmp_path)}}
     history = experiment.run()
     np.testing.assert_array_equal(history["accuracy"], again.run()["accuracy"])
     weights = mixing.lazy(mixing.metropolis_hastings(experiment.topology), share=0.25).weights
@@ -345,6 +345,6 @@ def test_sys_path_is_restored(tmp_path, monkeypatch, capsys):
     before = list(sys.path)
     assert main(["spectral", "ring:4", "--about", "structure"]) == 0
     assert sys.path == before
-    with plugins.current_folder():
+    with module_folders.current_folder():
         assert sys.path == [*before, str(tmp_path)]
     capsys.readouterr()

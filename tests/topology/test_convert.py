@@ -179,9 +179,14 @@ def test_bad_pyg_graphs(data_class: type) -> None:
             "`edge_index` must be integers",
         ),
         (
-            data_class(edge_index=pairs, edge_attr=torch.ones(2, 3), num_nodes=3),
+            data_class(edge_index=pairs, edge_attr=torch.ones(3, 2), num_nodes=3),
             ValueError,
-            r"`edge_attr` must have one number per edge, got shape \(2, 3\)",
+            r"`edge_attr` must have one number per edge, here 2 edges, got shape \(3, 2\)",
+        ),
+        (
+            data_class(edge_index=pairs, edge_weight=torch.ones(2, 2), num_nodes=3),
+            ValueError,
+            r"`edge_weight` must have one number per edge, here 2 edges, got shape \(2, 2\)",
         ),
         (
             data_class(edge_index=pairs[:, [0, 0]], num_nodes=3),

@@ -1,5 +1,7 @@
 """Round trips through networkx, PyG, scipy and numpy."""
 
+import re
+
 import networkx as nx
 import pytest
 import scipy.sparse as sparse
@@ -66,6 +68,21 @@ def test_pyg_edge_index_is_source_over_target(data_class: type) -> None:
         ).n_edges
         == 0
     )
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 1, 2)])
+def test_pyg_features_of_edges_are_no_weights(data_class: type, shape: tuple[int, ...]) -> None:
+    edges = torch.tensor([[2, 0], [1, 2]])
+    data = data_class(edge_index=edges, edge_attr=-torch.ones(shape), num_nodes=4)
+    assert equal(as_topology(data), as_topology(data_class(edge_index=edges, num_nodes=4)))
+    message = (
+        f"`edge_attr` must have one number per edge to be mixing weights, got features of shape "
+        f"{shape}; choose a column: graph.edge_weight = graph.edge_attr[:, 0]"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        as_topology(data, own_weights=True)
+    data.edge_weight = torch.tensor([0.5, 0.25])
+    assert as_topology(data, own_weights=True).adjacency[0, 2] == 0.25
 
 
 @pytest.mark.parametrize("is_directed", [True, False])

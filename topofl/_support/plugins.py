@@ -12,19 +12,19 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from topofl._support.callers import warn_caller
+from topofl._support.module_folders import check_origin, searched
 from topofl._support.words import did_you_mean, shown
 
 __all__ = [
     "GROUPS",
     "EntryPoint",
-    "current_folder",
     "entry_points",
     "error_context",
     "has_entry_points",
@@ -154,24 +154,6 @@ def _entry_points_of(package: metadata.Distribution, group: str) -> list[EntryPo
         return []
 
 
-@contextmanager
-def current_folder() -> Iterator[None]:
-    """Append the current folder to ``sys.path`` in this context, to find the user's modules."""
-    try:
-        here = os.getcwd()
-    except FileNotFoundError:  # it was removed meanwhile
-        here = ""
-    if here in sys.path or "" in sys.path:
-        yield
-        return
-    sys.path.append(here)
-    try:
-        yield
-    finally:
-        with suppress(ValueError):
-            sys.path.remove(here)
-
-
 def resolve_name(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Function:
     """Return the object with a name: a value of `ours`, an entry point, or ``module:function``.
 
@@ -287,13 +269,18 @@ def _missing_message(holder: Any, word: str) -> str:
 
 def _imported(name: str) -> ModuleType:
     importlib.invalidate_caches()  # the file may be new
+    if name in sys.modules:
+        check_origin(name, sys.modules[name])
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
         absent = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
         if absent:
-            remedy = "start topofl in the folder that holds it, or put that folder on PYTHONPATH"
-            raise ValueError(f"Python finds no module {name}; {remedy}") from error
+            remedy = (
+                "put it next to the experiment's file, start topofl in the folder that holds it, "
+                "or put that folder on PYTHONPATH"
+            )
+            raise ValueError(f"Python finds no module {name} in {searched()}; {remedy}") from error
         raise ValueError(f"importing module {name} raised {_describe_error(error)}") from error
 
 

@@ -36,17 +36,15 @@ class Call:
         """The line of Python, in which ``clients`` stands for the nodes' data."""
         words = ["clients"] if self.of_clients else []
         words += [
-            value.code if isinstance(value, Call) else repr(value) for value in self.arguments
+            value.code if isinstance(value, Call) else _argument(key, value)
+            for key, value in self._given().items()
         ]
-        words += [f"{key}={value!r}" for key, value in self.options.items()]
         return f"topologies.{self.function.__name__}({', '.join(words)})"
 
     @property
     def spec(self) -> str:
         """The text that stands for it in configuration files and on the command line."""
-        names = list(inspect.signature(self.function).parameters)[int(self.of_clients) :]
-        given = {**dict(zip(names, self.arguments, strict=False)), **self.options}
-        given.pop("n", None)  # the number of clients
+        given = {key: value for key, value in self._given().items() if key != "n"}
         words = [f"{key}={_word(value)}" for key, value in given.items()]
         return ",".join([self.function.__name__, *words])
 
@@ -54,16 +52,27 @@ class Call:
     def label(self) -> str:
         """The line of Python without what all candidates share: the module, data and seed."""
         words = [
-            value.label if isinstance(value, Call) else repr(value) for value in self.arguments
+            value.label if isinstance(value, Call) else _argument(key, value)
+            for key, value in self._given().items()
+            if key != "seed"
         ]
-        words += [f"{key}={value!r}" for key, value in self.options.items() if key != "seed"]
         return f"{self.function.__name__}({', '.join(words)})"
+
+    def _given(self) -> dict[str, Any]:
+        """Return all arguments by name, without the nodes' data."""
+        names = list(inspect.signature(self.function).parameters)[int(self.of_clients) :]
+        return {**dict(zip(names, self.arguments, strict=False)), **self.options}
 
     def build(self, clients: Any) -> Topology | TopologySequence:
         """Return the graph for these clients; raise as the generator."""
         given = [clients] if self.of_clients else []
         given += [v.build(clients) if isinstance(v, Call) else v for v in self.arguments]
         return self.function(*given, **self.options)
+
+
+def _argument(key: str, value: Any) -> str:
+    """Return an argument of a line of Python; only the number of nodes has no name."""
+    return repr(value) if key == "n" else f"{key}={value!r}"
 
 
 def _word(value: Any) -> str:

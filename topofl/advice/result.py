@@ -22,6 +22,9 @@ __all__ = ["Candidate", "Recommendation"]
 EXPLAINED = 3
 """Candidates whose reason and code are printed below the table."""
 
+PAGE = 'page "What predicts convergence" of the documentation, docs/what-predicts-convergence.md'
+"""Where the columns are derived and tested."""
+
 BARS = 20
 """Most candidates in a picture."""
 
@@ -33,7 +36,8 @@ class Candidate:
     Parameters
     ----------
     name
-        The call of the generator, without the data and the seed.
+        The call of the generator, without the data and the seed, and with the names of its other
+        arguments.
     topology
         The graph, or the sequence of graphs.
     rounds, low, high
@@ -132,8 +136,10 @@ class Recommendation:
         return self._table(explained=True)
 
     def to_markdown(self) -> str:
-        """Return the table in Markdown, followed by warnings."""
-        return "\n".join([self.table.to_markdown(), *(f"\n{note}" for note in self._notes())])
+        """Return the table in Markdown, followed by what its columns are, and warnings."""
+        legend = "\n".join(f"- {line}" for line in self._legend())
+        notes = (f"\n{note}" for note in self._notes())
+        return "\n".join([self.table.to_markdown(), "", legend, *notes])
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return a DataFrame with one row per candidate."""
@@ -146,8 +152,8 @@ class Recommendation:
             lines.append(f"{place}. {candidate.code}")
             lines.append(f'   In a configuration file: topology = "{candidate.spec}"')
             lines.append(f"   {candidate.reason}")
-        notes = [f"Columns: {self._about_columns()}.", *self._notes()]
-        return "\n".join([*lines, "", *(textwrap.fill(note, 120) for note in notes)])
+        notes = (textwrap.fill(note, 120) for note in self._notes())
+        return "\n".join([*lines, "", *self._legend(), "", *notes])
 
     __repr__ = __str__
 
@@ -158,7 +164,7 @@ class Recommendation:
             f"<br>{escape(candidate.reason)}</li>"
             for candidate in self.candidates[:EXPLAINED]
         )
-        notes = (f"Columns: {self._about_columns()}.", *self._notes())
+        notes = (*self._legend(), *self._notes())
         table = self._table(explained=False)._repr_html_()
         return f"{table}<ol>{items}</ol>{''.join(map(paragraph, notes))}"
 
@@ -190,17 +196,27 @@ class Recommendation:
             *([] if self.best.rounds is None else [fit]),
         ]
 
-    def _about_columns(self) -> str:
-        """Return what the columns of the table are."""
-        terms = f"H_{self.hops} + {self.noise_ratio:.3g} N_{self.hops}"
+    def _legend(self) -> list[str]:
+        """Return one line per column: what it is, and whether small or large values are good."""
+        k = self.hops
+        terms = f"H_{k} + {self.noise_ratio:.3g} N_{k}"
         if np.isinf(self.noise_ratio):
-            terms = f"N_{self.hops}"
-        return (
-            "rounds / complete: predicted rounds to a target, divided by those of the complete "
-            f"graph, with an interval; deviation: {terms}, the lower the better; degree: most "
-            "messages that a node sends, or receives; messages and MB: of all nodes; busiest node: "
-            "most messages that a node sends and receives together"
-        )
+            terms = f"N_{k}"
+        left = f"that is left after 1 to {k} exchanges, summed; lower is better"
+        return [
+            "graph: generator of topofl.topologies, without data and seed; topofl list topology "
+            "describes it",
+            "rounds / complete: predicted rounds to a target, relative to the complete graph, with "
+            "an interval; lower is better",
+            f"deviation: {terms}, predicts how far apart models are, and ranks graphs; lower is "
+            "better",
+            f"H_{k}: label heterogeneity of neighborhoods {left}",
+            f"N_{k}: gradient noise {left}",
+            "degree: most messages that a node sends, or receives, per round; lower is cheaper",
+            "messages, MB: of all nodes per round; lower is cheaper",
+            "busiest node: most messages that a node sends and receives together; lower is cheaper",
+            f"More: {PAGE}",
+        ]
 
     def _table(self, *, explained: bool) -> Table:
         columns = [

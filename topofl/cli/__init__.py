@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from topofl._support.plugins import current_folder
+from topofl._support.module_folders import current_folder
 from topofl._support.text import printable
 from topofl._support.torchrun import process_number
 from topofl.cli.failure import CommandFailed

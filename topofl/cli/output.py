@@ -45,16 +45,23 @@ def with_columns(shown: Shown, columns: Sequence[str] | None) -> Shown:
         raise ValueError(str(error).replace("`columns`", "`--columns`")) from None
 
 
-def print_table(table: Table, options: argparse.Namespace) -> None:
-    """Print a table as text, Markdown or JSON; with ``--csv``, also write it to a file."""
+def print_table(
+    table: Table, options: argparse.Namespace, printed: Sequence[str] | None = None
+) -> None:
+    """Print a table as text, Markdown or JSON; with ``--csv``, also write it to a file.
+
+    JSON and the file have all columns. Text has those of `printed`; None for all.
+    """
     if options.csv is not None:
         table.to_csv(options.csv)
     if options.json:
         print_json(table)
-    elif getattr(options, "latex", False):
-        print(table.to_latex(booktabs=True))
+        return
+    shown = table if printed is None else table.select(printed)
+    if getattr(options, "latex", False):
+        print(shown.to_latex(booktabs=True))
     else:
-        print(table.to_markdown() if options.markdown else table)
+        print(shown.to_markdown() if options.markdown else shown)
 
 
 def print_json(table: Table) -> None:

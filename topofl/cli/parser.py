@@ -83,7 +83,7 @@ def _add_list(verbs: Any) -> None:
 def _add_spectral(verbs: Any) -> None:
     examples = """
         topofl spectral ring:100 exponential:100 "dcliques:100,inter=ring,seed=0"
-        topofl spectral ring:100 dcliques:100,seed=0 --data digits --per-node 2
+        topofl spectral ring:100 dcliques:100,seed=0 --data digits --per-node 2 --all
         topofl spectral random_regular:64,k=4,seed=1 --csv graphs.csv
         topofl spectral "link_failures,base=(torus:100),fail=0.1,recover=0.5,seed=0"
         topofl spectral graph.graphml graph.graphml,own_weights=true
@@ -125,7 +125,9 @@ def _add_spectral(verbs: Any) -> None:
         "the graph's own, Metropolis-Hastings if it is undirected, or uniform)"
     )
     verb.add_argument("--weights", metavar="RULE", help=help_weights)
-    add_report_options(verb, "numbers, pictures, measurements", "all")
+    default = "five printed, and all in files and JSON"
+    which = add_report_options(verb, "numbers, pictures, measurements", default)
+    which.add_argument("--all", action="store_true", help="print all columns")
     add_table_options(verb)
 
 

@@ -12,7 +12,7 @@ from topofl import config, models
 from topofl.advice import recommend as ranked
 from topofl.cli.clients import shards_of
 from topofl.cli.notes import print_notes
-from topofl.cli.output import check_picture, print_table
+from topofl.cli.output import check_picture, print_json
 from topofl.data import Partition
 
 __all__ = ["recommend"]
@@ -41,11 +41,13 @@ def recommend(options: argparse.Namespace) -> None:
     )
     if options.plot is not None:
         _draw(found, options.plot)
-    if options.json or options.csv is not None or options.markdown:
-        print_table(found.table, options)
+    if options.csv is not None:
+        found.table.to_csv(options.csv)
+    if options.json:
+        print_json(found.table)
         print_notes(found.warnings)
     else:
-        print(found)
+        print(found.to_markdown() if options.markdown else found)
 
 
 @dataclass(frozen=True)

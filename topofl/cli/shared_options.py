@@ -47,17 +47,19 @@ def add_verb(
     return verb
 
 
-def add_report_options(verb: argparse.ArgumentParser, contents: str, default: str) -> None:
-    """Add the options that ``spectral`` and ``graphs`` share."""
+def add_report_options(verb: argparse.ArgumentParser, contents: str, default: str) -> Any:
+    """Add the options that ``spectral`` and ``graphs`` share; return the group of their columns."""
     verb.add_argument(
         "--html", type=path_argument, metavar="FILE", help=f"also write a page: {contents}"
     )
     groups = "structure, paths, averaging, rounds, push-sum, data, cost"
-    verb.add_argument(
+    which = verb.add_mutually_exclusive_group()
+    which.add_argument(
         "--about",
         metavar="GROUPS",
         help=f"which columns, separated by commas: {groups} (default: {default})",
     )
+    return which
 
 
 def add_table_options(verb: argparse.ArgumentParser) -> Any:

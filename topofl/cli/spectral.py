@@ -15,6 +15,7 @@ from topofl.cli.notes import print_notes
 from topofl.cli.output import print_table
 from topofl.config.tables import build_rule
 from topofl.data import Partition
+from topofl.metrics._columns import grouped_columns, headline
 from topofl.mixing import WeightRule
 from topofl.topology import Topology, TopologySequence
 
@@ -33,7 +34,7 @@ class _Compared(NamedTuple):
 def spectral(options: argparse.Namespace) -> None:
     """Print a table that compares graphs; with ``--html``, also write a page."""
     if options.html is None:
-        print_table(_build_and_compare(options).table, options)
+        _print(_build_and_compare(options).table, options)
         return
     from topofl import report  # it loads matplotlib
 
@@ -52,7 +53,40 @@ def spectral(options: argparse.Namespace) -> None:
                 **how,
             )
         )
-    print_table(table, options)
+    _print(table, options)
+
+
+def _print(table: Table, options: argparse.Namespace) -> None:
+    """Print the table, or only its first columns and how to see the others."""
+    if options.json or not _is_short(options):
+        print_table(table, options)
+        return
+    print_table(table, options, ["name", *_first_columns(options)])
+    print_notes(["these are the first numbers to look at; --all prints all, --about GROUPS some"])
+
+
+def _is_short(options: argparse.Namespace) -> bool:
+    """Return whether no columns were asked for, so that only the first ones are printed."""
+    return not options.all and options.about is None
+
+
+def _first_columns(options: argparse.Namespace) -> list[str]:
+    """Return the columns that a page shows first, followed by those of ``--metrics``."""
+    groups = grouped_columns(with_labels=options.data is not None, with_hardware=False)
+    first = headline([name for members in groups.values() for name in members])
+    return [*first, *(name for name in _custom(options) if name not in first)]
+
+
+def _computed(options: argparse.Namespace) -> dict[str, list[str] | None]:
+    """Return the groups and further columns to compute: those that are printed or written."""
+    if _is_short(options) and not (options.json or options.csv or options.html):
+        return {"about": [], "metrics": _first_columns(options)}
+    about = None if options.about is None else options.about.split(",")
+    return {"about": about, "metrics": _custom(options)}
+
+
+def _custom(options: argparse.Namespace) -> list[str]:
+    return [] if options.metrics is None else options.metrics.split(",")
 
 
 def _build_and_compare(options: argparse.Namespace) -> _Compared:
@@ -75,9 +109,7 @@ def _build_and_compare(options: argparse.Namespace) -> _Compared:
         graphs.append(built.value)
     size = 7850 if clients is None else (clients.dataset.inputs[0].numel() + 1) * clients.n_classes
     rounds = 100 if options.rounds is None else options.rounds
-    about = None if options.about is None else options.about.split(",")
-    custom = () if options.metrics is None else options.metrics.split(",")
-    how = {"seed": options.seed, "rounds": rounds, "about": about, "metrics": custom}
+    how: dict[str, Any] = {"seed": options.seed, "rounds": rounds} | _computed(options)
     how |= {"weights": _rule(options), "n_parameters": size}
     return _Compared(graphs, counts, metrics.compare(graphs, label_counts=counts, **how), notes)
 

@@ -12,6 +12,7 @@ from topofl._support.check import shown
 from topofl._support.optional import imported
 from topofl.cli.notes import print_notes, runs_text
 from topofl.cli.output import print_table
+from topofl.config.toml import with_modules
 from topofl.runs.clusters import dask_executor, ray_executor, slurm_executor
 from topofl.runs.dry import planned
 from topofl.runs.points import Range, parse_grid, random_points
@@ -31,7 +32,8 @@ def sweep(options: argparse.Namespace) -> None:
     if options.search is not None:
         _check_alone(options, "search", "points", "random", "shard", "dry_run")
     _check_space(options)
-    base = config.override(config.read(options.config), options.set)
+    tables = with_modules(config.read(options.config), options.config)
+    base = config.override(tables, options.set)
     how: dict[str, Any] = {
         "seeds": options.seeds,
         "vary": [name.strip() for name in options.vary.split(",")],

@@ -46,10 +46,11 @@ GML, edge list, or a matrix of scipy or numpy): ``topology = "graph.graphml,own_
 mixes by the weights of its edges.
 
 Names can refer to custom functions: ``name = "mymodule:dsgt"`` is the function ``dsgt`` of the
-importable module ``mymodule``. A name may also be an entry point of an installed package, in one of
-the groups ``topofl.algorithms``, ``topofl.topologies`` and ``topofl.data``. Keys set the arguments
-of such functions that are numbers, text or lists. The functions of ``also`` in ``[evaluation]`` are
-named in the same way: ``also = { ensemble = "mymodule:mean" }``.
+module ``mymodule``, which is importable or next to the file; ``[modules]`` names another folder, as
+in ``folder = "lib"``, relative to the file. A name may also be an entry point of an installed
+package, in one of the groups ``topofl.algorithms``, ``topofl.topologies`` and ``topofl.data``. Keys
+set the arguments of such functions that are numbers, text or lists. The functions of ``also`` in
+``[evaluation]`` are named in the same way: ``also = { ensemble = "mymodule:mean" }``.
 
 Arguments of methods that are objects are written as text, as the calls that create them. A clock
 may also be a table of its arguments::

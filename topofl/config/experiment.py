@@ -2,9 +2,11 @@
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -17,6 +19,8 @@ from topofl._spec import (
     named,
 )
 from topofl._support.ambient import plain_torch
+from topofl._support.check import check_path
+from topofl._support.module_folders import appended_folder
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
@@ -36,10 +40,11 @@ from topofl.config.tables import (
     build_task,
     read_data,
 )
-from topofl.config.toml import TABLES, as_table, is_none, override, read
+from topofl.config.toml import TABLES, as_table, is_none, override, read, with_modules
 from topofl.data import Dataset, Partition
 from topofl.engine import run
-from topofl.engine.setup import resolve
+from topofl.engine.dry_run.trace import Trace
+from topofl.engine.setup import Setup, resolve
 from topofl.estimate import Estimate, estimate
 from topofl.history import History
 from topofl.tasks import Task
@@ -74,6 +79,8 @@ class Experiment:
         Assumptions to report to the user.
     dataset
         The dataset as it was read, before it was partitioned and edited.
+    uses_topology
+        Whether nodes exchange with neighbors, or choose among them.
 
     Examples
     --------
@@ -101,6 +108,7 @@ class Experiment:
     notes: tuple[str, ...] = ()
     task: Task | None = None
     attackers: Attack | None = None
+    uses_topology: bool = True
 
     @property
     def _parts(self) -> dict[str, Any]:
@@ -179,7 +187,7 @@ def load(path: str | os.PathLike[str], assignments: Sequence[str] = ()) -> Exper
     >>> load(path, ["run.rounds=10"]).options["rounds"]
     10
     """
-    tables = read(path)
+    tables = with_modules(read(path), path)
     with at(f"{path}:"):
         return build(override(tables, assignments))
 
@@ -208,6 +216,39 @@ def build(tables: Mapping[str, Any], *, read: Read = read_data) -> Experiment:
     10
     """
     check_keys("an experiment", tables, TABLES)
+    modules = tables.get("modules")
+    folder = None if is_none(modules) else _folder_of_modules(as_table("modules", modules))
+    with appended_folder(folder):
+        experiment = _built({**tables, "modules": None}, read)
+    if folder is None or not _is_used(folder, experiment.tables):
+        return experiment
+    return replace(experiment, tables={**experiment.tables, "modules": {"folder": folder}})
+
+
+def _folder_of_modules(table: Mapping[str, Any]) -> str:
+    """Return the folder in which modules of custom functions are found, or raise."""
+    with at("[modules]"):
+        check_keys("the table", table, ["folder"])
+        return str(check_path("folder", table.get("folder")).absolute())
+
+
+def _is_used(folder: str, values: Any) -> bool:
+    """Return whether values name a function ``module:function`` of a module in a folder."""
+    if isinstance(values, Mapping):
+        values = list(values.values())
+    if isinstance(values, list | tuple):
+        return any(_is_used(folder, value) for value in values)
+    names = _MODULE.findall(values) if isinstance(values, str) else []
+    files = [getattr(sys.modules.get(name), "__file__", None) for name in names]
+    return any(file is not None and Path(file).is_relative_to(folder) for file in files)
+
+
+_MODULE = re.compile(r"([A-Za-z_][\w.]*)\s*:\s*[A-Za-z_]")
+"""The module in ``module:function``."""
+
+
+def _built(tables: Mapping[str, Any], read: Read) -> Experiment:
+    """Return the experiment of tables whose modules can be imported."""
     given = {name: as_table(name, tables[name]) for name in TABLES if not is_none(tables.get(name))}
     for name in ("data", "algorithm", "run"):
         if name not in given:
@@ -252,15 +293,29 @@ def build(tables: Mapping[str, Any], *, read: Read = read_data) -> Experiment:
         attackers=parts.get("attackers"),
         dataset=datasets[-1],
     )
-    _check(experiment)
-    return experiment
+    trace = _check(experiment).trace
+    uses_topology = trace.needs_topology or trace.chooses
+    ignored = () if uses_topology or experiment.topology is None else (_ignored(experiment, trace),)
+    return replace(experiment, uses_topology=uses_topology, notes=(*experiment.notes, *ignored))
 
 
-def _check(experiment: Experiment) -> None:
-    """Raise the errors about arguments that :func:`topofl.run` would raise."""
+def _check(experiment: Experiment) -> Setup:
+    """Return the setup of the run, or raise the errors that :func:`topofl.run` would raise."""
     names = ("rounds", "seed", "init", "evaluation", "compute")
     with _naming_table(), plain_torch(experiment.options["compute"].device):
-        resolve(**experiment._parts, **{name: experiment.options[name] for name in names})
+        return resolve(**experiment._parts, **{name: experiment.options[name] for name in names})
+
+
+def _ignored(experiment: Experiment, trace: Trace) -> str:
+    """Return the note that the algorithm does not use the topology of the experiment."""
+    why = "its nodes communicate through a server only"
+    if not trace.uses_server:
+        why = (
+            "it trains one model on all data"
+            if experiment.algorithm.pooled
+            else "its nodes exchange nothing"
+        )
+    return f"[topology] {experiment.algorithm.name} ignores {experiment.topology.name}: {why}"
 
 
 @contextmanager

@@ -142,6 +142,7 @@ def build_algorithm(table: dict[str, Any]) -> Built:
     """Return an algorithm; arguments that are algorithms or schedules may be text or tables."""
     name, arguments = named(table)
     function = find("algorithm", name)
+    _check_optimizer(name, arguments, function)
     arguments, notes = with_seed(function, arguments)
     arguments = arguments_of(function, arguments)
     record = {
@@ -159,6 +160,18 @@ def build_algorithm(table: dict[str, Any]) -> Built:
                 [*notes, *inner.notes],
             )
     return Built(function(**arguments), {"name": name, **record}, notes)
+
+
+def _check_optimizer(name: str, arguments: Mapping[str, Any], function: Callable[..., Any]) -> None:
+    """Raise ``ValueError`` for the key of an optimizer, which is a part of a method here."""
+    keys = [key for key in ("optimizer", "optim") if key in arguments]
+    if keys and is_ours(function) and keys[0] not in parameters(function):
+        raise ValueError(
+            f"`{name}` takes no {keys[0]!r}, got {shown(arguments[keys[0]])}; the algorithm dadam "
+            "takes local steps of Adam, and with decay=0.01 of AdamW; for other methods, compose "
+            "train(descend(adamw(), lr=0.01)) with their exchange in a module, and name its "
+            "function as module:function"
+        )
 
 
 def build_model(table: dict[str, Any], clients: Partition) -> Built:

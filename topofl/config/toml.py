@@ -15,11 +15,11 @@ from topofl._spec import (
 )
 from topofl._support.check import check_path, shown
 
-__all__ = ["TABLES", "as_table", "assign", "dumps", "is_none", "override", "read"]
+__all__ = ["TABLES", "as_table", "assign", "dumps", "is_none", "override", "read", "with_modules"]
 
 TABLES = (
     "data", "topology", "mixing", "algorithm", "model", "task", "attackers", "run", "evaluation",
-    "compute", "saving",
+    "compute", "saving", "modules",
 )  # fmt: skip
 
 
@@ -56,6 +56,24 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         return tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not TOML: {error}") from error
+
+
+def with_modules(tables: Mapping[str, Any], path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the tables of a file with the folder in which modules of custom functions are found.
+
+    It is that of the file unless the table ``[modules]`` names another one, relative to the file.
+
+    Examples
+    --------
+    >>> with_modules({"modules": {"folder": "lib"}}, "/home/me/run.toml")
+    {'modules': {'folder': '/home/me/lib'}}
+    """
+    given = as_table("modules", tables.get("modules", {"folder": "."}))
+    folder = given.get("folder")
+    if isinstance(folder, str):
+        place = os.path.dirname(os.path.abspath(path))
+        given["folder"] = os.path.normpath(os.path.join(place, os.path.expanduser(folder)))
+    return {**tables, "modules": given}
 
 
 def override(tables: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
@@ -146,6 +164,7 @@ _SHORT: dict[str, Callable[[Any], dict[str, Any]]] = {
     "evaluation": lambda value: {"every" if isinstance(value, int) else "on": value},
     "compute": lambda value: {"device": value},
     "saving": lambda value: {"every": value},
+    "modules": lambda value: {"folder": value},
 }
 """Conversion of the short form of these tables, a single value, into a table."""
 

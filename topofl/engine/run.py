@@ -91,7 +91,8 @@ def run(
     topology
         Anything :func:`topofl.as_topology` takes. Node i is client i; if nodes have labels,
         ``nodes[i]`` of the Topology is the label of client i. May be omitted if the algorithm
-        exchanges nothing; ignored if a server averages, as in :func:`topofl.algorithms.fedavg`.
+        exchanges nothing; ignored if a server averages, as in :func:`topofl.algorithms.fedavg`,
+        without a warning, so that methods can be compared by the same call.
     mixing
         Weight rule applied to each round's graph, or one fixed :class:`MixingMatrix`. Default: the
         graph's own weights if it has some, else Metropolis-Hastings on undirected graphs and

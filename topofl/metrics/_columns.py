@@ -3,7 +3,7 @@
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from numbers import Real
 from typing import Any
@@ -15,7 +15,24 @@ from topofl._support.table import NotApplicable, Table
 from topofl.metrics._declaration import GROUPS, HARDWARE, LABELS, Entry, MetricColumn
 from topofl.topology import TopologyError
 
-__all__ = ["all_columns", "chosen_columns", "columns", "grouped_columns", "value_of"]
+__all__ = ["all_columns", "chosen_columns", "columns", "grouped_columns", "headline", "value_of"]
+
+HEADLINE = (
+    "spectral gap",
+    "accumulated heterogeneity",
+    "accumulated noise",
+    "effective neighbors",
+    "max degree",
+    "MB per round",
+    "nodes",
+    "edges",
+    "mean degree",
+    "slem",
+)
+"""Numbers shown first, the most important one first: those that predict convergence, and costs."""
+
+SHOWN = 5
+"""How many of them are shown."""
 
 
 def columns() -> Table:
@@ -47,6 +64,18 @@ def columns() -> Table:
         for column in all_columns()
     )
     return Table(("column", "group", "meaning", "needs", "nodes at most"), rows)
+
+
+def headline(columns: Sequence[str]) -> list[str]:
+    """Return the five most important columns, completed in the given order if fewer are known.
+
+    Examples
+    --------
+    >>> headline(["nodes", "luck", "spectral gap", "edges", "skill", "fate"])
+    ['spectral gap', 'nodes', 'edges', 'luck', 'skill']
+    """
+    known = [name for name in HEADLINE if name in columns]
+    return (known + [name for name in columns if name not in known])[:SHOWN]
 
 
 @cache

@@ -11,6 +11,7 @@ from markupsafe import Markup
 import topofl
 from topofl._support.check import check_int
 from topofl._support.table import NotApplicable, Table
+from topofl.metrics._columns import headline
 from topofl.metrics._rounds import WeightRule
 from topofl.report.figures import (
     DescribedFigure,
@@ -24,7 +25,7 @@ from topofl.report.measure import Measurements, measure
 from topofl.report.pages import page_template
 from topofl.report.pictures import picture
 from topofl.report.svg import inline
-from topofl.report.tables import Row, headline, view
+from topofl.report.tables import Row, view
 from topofl.topology import Topology
 
 __all__ = ["inline_figure", "spectral_report", "weights_and_versions"]

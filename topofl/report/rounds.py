@@ -10,12 +10,13 @@ import numpy as np
 from topofl._support.check import check_int
 from topofl._support.table import NotApplicable, Table, as_text
 from topofl.history import History
+from topofl.metrics._columns import headline
 from topofl.metrics._rounds import WeightRule, as_rounds, node_groups
 from topofl.report.figures import DescribedFigure, line
 from topofl.report.nodes import NodeOrder, node_order
 from topofl.report.page import inline_figure, weights_and_versions
 from topofl.report.pages import page_template
-from topofl.report.tables import headline, view
+from topofl.report.tables import view
 from topofl.report.titles import title_of
 
 __all__ = ["rounds_report"]

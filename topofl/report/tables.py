@@ -1,7 +1,6 @@
 """Views of tables for the templates: cells with text and sort keys, and numbered reasons."""
 
 import math
-from collections.abc import Sequence
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -10,24 +9,7 @@ from topofl._support.text import printable
 from topofl.report.columns import Group, by_group, meanings
 from topofl.report.titles import title_of
 
-__all__ = ["Cell", "Row", "View", "ViewColumn", "headline", "view"]
-
-HEADLINE = (
-    "spectral gap",
-    "accumulated heterogeneity",
-    "accumulated noise",
-    "effective neighbors",
-    "max degree",
-    "MB per round",
-    "nodes",
-    "edges",
-    "mean degree",
-    "slem",
-)
-"""Numbers shown first, the most important one first: those that predict convergence, and costs."""
-
-SHOWN = 5
-"""How many of them are shown."""
+__all__ = ["Cell", "Row", "View", "ViewColumn", "view"]
 
 
 class ViewColumn(NamedTuple):
@@ -104,18 +86,6 @@ def view(table: Table, key: str, caption: str, *, grouped: bool = True) -> View:
         for k, row in enumerate(table.rows, start=1)
     ]
     return View(key, caption, first, groups, rows, reasons)
-
-
-def headline(columns: Sequence[str]) -> list[str]:
-    """Return the five most important columns, completed in the given order if fewer are known.
-
-    Examples
-    --------
-    >>> headline(["nodes", "luck", "spectral gap", "edges", "skill", "fate"])
-    ['spectral gap', 'nodes', 'edges', 'luck', 'skill']
-    """
-    known = [name for name in HEADLINE if name in columns]
-    return (known + [name for name in columns if name not in known])[:SHOWN]
 
 
 def _view_column(table: Table, name: str, group: Group) -> ViewColumn:

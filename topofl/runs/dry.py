@@ -94,7 +94,28 @@ def _table(
     title = _title(minutes, peak, jobs)
     if failed := len(groups) - len(known):
         title += f"; {failed} of {len(groups)} points failed in their probes and are left out"
+    title += _repeated(groups)
     return Table(columns, tuple(rows), title=title)
+
+
+def _repeated(groups: Sequence[Sequence[Point]]) -> str:
+    """Return how many points repeat another one, since only an unused topology differs."""
+    alike: dict[str, list[Point]] = {}
+    for point, *_ in groups:
+        if point.ignores_topology:
+            used = {key: part for key, part in point.job.tables.items() if key not in _OF_GRAPHS}
+            alike.setdefault(json.dumps(used, sort_keys=True, default=str), []).append(point)
+    repeats = [points for points in alike.values() if len(points) > 1]
+    if not repeats:
+        return ""
+    names = sorted({points[0].job.tables["algorithm"]["name"] for points in repeats})
+    count = sum(len(points) - 1 for points in repeats)
+    again = f"{count} of {len(groups)} points train{'s' * (count == 1)} again what others train"
+    return f"; {again}, since {' and '.join(names)} ignore{'s' * (len(names) == 1)} the topology"
+
+
+_OF_GRAPHS = ("topology", "mixing")
+"""Tables without a meaning for algorithms that ignore the topology."""
 
 
 def _cost(

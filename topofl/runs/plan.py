@@ -16,6 +16,7 @@ from topofl import config
 from topofl._spec import check_keys, parameters
 from topofl._support.check import check_choice, check_int, check_path, plain_text, shown
 from topofl._support.text import printable
+from topofl.config.toml import with_modules
 from topofl.data import Partition
 from topofl.engine.setup import resolve
 from topofl.runs.datasets import DatasetCache
@@ -45,6 +46,8 @@ class Point:
         Estimated bytes of the run on its device; None if it was not estimated.
     device
         The device of the run, such as ``"cuda:0"``.
+    ignores_topology
+        Whether its algorithm does not use the topology that it has.
     """
 
     values: Mapping[str, Any]
@@ -52,6 +55,7 @@ class Point:
     job: Job
     memory: int | None = None
     device: str = "cpu"
+    ignores_topology: bool = False
 
     @property
     def key(self) -> str:
@@ -132,7 +136,7 @@ def _tables_of(base: Any) -> Mapping[str, Any]:
     if isinstance(base, Mapping):
         return base
     if isinstance(base, str | os.PathLike):
-        return config.read(check_path("base", base, "file"))
+        return with_modules(config.read(check_path("base", base, "file")), base)
     raise TypeError(
         "`base` must be configuration tables, the path of a TOML file or a function of the point, "
         f"got {shown(base)}"
@@ -172,10 +176,11 @@ def _points_of_tables(
     digest = cache.digest(experiment.dataset)
     memory = experiment.estimate().total if with_memory else None
     device = experiment.options["compute"].device or ("cuda" if cuda.is_available() else "cpu")
+    ignores = experiment.topology is not None and not experiment.uses_topology
 
     def point(seed: int | None) -> Point:
         full = experiment.tables if seed is None else with_seeds(experiment.tables, seed, vary)
-        return Point(values, seed, Job.of(full, digest), memory, str(device))
+        return Point(values, seed, Job.of(full, digest), memory, str(device), ignores)
 
     return [point(seed) for seed in seeds or [None]]
 
@@ -197,7 +202,9 @@ def _point_of_call(
     if "clients" not in found:
         experiment = config.build(found, read=cache.read)
         digest = cache.digest(experiment.dataset)
-        return Point(values, seed, Job.of(experiment.tables, digest))
+        ignores = experiment.topology is not None and not experiment.uses_topology
+        job = Job.of(experiment.tables, digest)
+        return Point(values, seed, job, ignores_topology=ignores)
     _check_call(found)
     digest = cache.digest(found["clients"].dataset)
     identity = _identity(function)

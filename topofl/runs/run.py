@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 import topofl
-from topofl._support.plugins import current_folder, load_function
+from topofl._support.module_folders import appended_folder, current_folder
+from topofl._support.plugins import load_function
 from topofl._support.suffixes import is_graph_file
 from topofl.data import Dataset
 
@@ -91,7 +92,9 @@ def key_of(tables: Tables, digest: str) -> str:
     for key in ("path", "dataset"):  # the hash stands for the file, wherever it is
         kept["data"].pop(key, None)
     kept["data"]["content"] = digest
-    if files := contents_of(kept):
+    with appended_folder(tables.get("modules", {}).get("folder")):
+        files = contents_of(kept)
+    if files:
         kept["files"] = files
     return hash_of(kept)
 
@@ -140,7 +143,8 @@ def determining(tables: Tables) -> dict[str, dict[str, Any]]:
     >>> determining({"data": {"name": "mnist", "root": "here"}, "saving": {"every": 5}})
     {'data': {'name': 'mnist'}}
     """
-    kept = {name: dict(table) for name, table in tables.items() if name != "saving"}
+    others = ("saving", "modules")
+    kept = {name: dict(table) for name, table in tables.items() if name not in others}
     compute = {k: value for k, value in kept.pop("compute", {}).items() if k not in _WHERE}
     kept |= {"compute": compute} if compute else {}
     kept.get("run", {}).pop("progress", None)

@@ -21,7 +21,7 @@ POSITION = "position"
 
 INCIDENTAL = {
     *("compute.device", "compute.executor", "compute.chunk", "run.progress"),
-    *("data.root", "data.cache", "data.verify"),
+    *("data.root", "data.cache", "data.verify", "modules.folder"),
 }
 """Settings that change results by rounding at most; those of the table ``saving`` do not either."""
 

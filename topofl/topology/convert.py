@@ -57,7 +57,8 @@ def as_topology(
           labels are 0..n-1, added in any order, node i is the one labeled i. Other labels stay in
           the order of the graph;
         * PyG ``Data``: ``edge_index`` and, if present, ``edge_weight`` (or a one-column
-          ``edge_attr``). Nodes keep their order; the labels are ``n_id``, if present;
+          ``edge_attr``; several features per edge are ignored). Nodes keep their order; the labels
+          are ``n_id``, if present;
         * a square numpy array, nested list of n rows, torch tensor or scipy sparse matrix: entry
           [u, v] is the weight of the edge from u to v. (For a mixing matrix, whose rows are
           receivers, use :meth:`MixingMatrix.support`.);
@@ -146,7 +147,9 @@ def _convert(graph: Any, name: str | None, options: _Options) -> Topology | Topo
             *read_networkx("graph", graph), name or graph.name or "networkx", options
         )
     if is_pyg(graph):
-        return _from_matrix(*read_pyg("graph", graph), name or "pyg", options)
+        return _from_matrix(
+            *read_pyg("graph", graph, own_weights=options.own_weights), name or "pyg", options
+        )
     if sparse.issparse(graph):
         return _from_matrix(graph, (), name or "matrix", options)
     if callable(graph) and not hasattr(graph, "__array__"):

@@ -94,10 +94,13 @@ def is_pyg(graph: Any) -> bool:
     return hasattr(graph, "edge_index") and hasattr(graph, "num_nodes")
 
 
-def read_pyg(argument: str, graph: Any) -> tuple[sparse.csr_array, tuple[Hashable, ...]]:
+def read_pyg(
+    argument: str, graph: Any, *, own_weights: bool = False
+) -> tuple[sparse.csr_array, tuple[Hashable, ...]]:
     """Return the adjacency matrix of a PyG graph and its ``n_id`` as node labels.
 
     Rows of the matrix are sources. The labels are empty if there is no ``n_id`` or if it is 0..n-1.
+    With `own_weights`, edges must not have features in place of weights.
 
     Raises
     ------
@@ -119,23 +122,34 @@ def read_pyg(argument: str, graph: Any) -> tuple[sparse.csr_array, tuple[Hashabl
         raise ValueError(
             f"`edge_index` must join nodes 0..{n - 1}, got {edge_index.min()} to {edge_index.max()}"
         )
-    weights = next(
-        (w for w in (graph.get("edge_weight"), graph.get("edge_attr")) if w is not None), None
-    )
-    values = (
-        np.ones(edge_index.shape[1]) if weights is None else weights.detach().cpu().double().numpy()
-    )
-    if values.size != edge_index.shape[1]:
-        raise ValueError(
-            f"`edge_attr` must have one number per edge, got shape {values.shape}; "
-            "set `edge_weight`"
-        )
+    values = _pyg_weights(graph, edge_index.shape[1], own_weights)
     if len(np.unique(edge_index[0].astype(np.int64) * n + edge_index[1])) != edge_index.shape[1]:
         raise ValueError(f"`{argument}` must not have parallel edges; call graph.coalesce() first")
-    matrix = sparse.csr_array((values.reshape(-1), (edge_index[0], edge_index[1])), shape=(n, n))
+    matrix = sparse.csr_array((values, (edge_index[0], edge_index[1])), shape=(n, n))
     labels = graph.get("n_id")
     nodes = () if labels is None else tuple(labels.tolist())
     return matrix, () if nodes == tuple(range(n)) else nodes
+
+
+def _pyg_weights(graph: Any, n_edges: int, own_weights: bool) -> np.ndarray:
+    """Return one weight per edge; those of edges with several features are 1."""
+    found = {key: graph.get(key) for key in ("edge_weight", "edge_attr")}
+    key, given = next(((key, w) for key, w in found.items() if w is not None), ("", None))
+    if given is None:
+        return np.ones(n_edges)
+    shape = tuple(given.shape)
+    if shape in ((n_edges,), (n_edges, 1)):
+        return given.detach().cpu().double().numpy().reshape(-1)
+    if key == "edge_weight" or shape[:1] != (n_edges,):
+        raise ValueError(
+            f"`{key}` must have one number per edge, here {n_edges:,} edges, got shape {shape}"
+        )
+    if own_weights:
+        raise ValueError(
+            "`edge_attr` must have one number per edge to be mixing weights, got features of shape "
+            f"{shape}; choose a column: graph.edge_weight = graph.edge_attr[:, 0]"
+        )
+    return np.ones(n_edges)
 
 
 def as_networkx(

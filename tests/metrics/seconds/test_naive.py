@@ -44,6 +44,7 @@ HARDWARE: dict[str, dict[str, Any]] = {
     "parallel": {"messages": "parallel"},
     "placed": {"placement": PLACES, "processors": 2},
     "copies": {"placement": PLACES, "copies": "machine"},
+    "unlimited": {"bandwidth": np.where(np.arange(N) % 3, 80.0, np.inf)},
 }
 
 
@@ -60,7 +61,7 @@ def test_graphs_that_change(name, waiting, make):
     rounds = 5
     options = HARDWARE[name]
     size = 4 if "placement" in options else N
-    hardware = Hardware(compute=make(COMPUTE), **links_of(size), **options)
+    hardware = Hardware(compute=make(COMPUTE), **{**links_of(size), **options})
     graphs = [topologies.erdos_renyi(N, p=0.3, seed=seed) for seed in range(rounds)]
     changing = topofl.TopologySequence(N, lambda t: graphs[t], "changing")
     times = {"waiting": waiting, "exchanges": 2}
@@ -77,7 +78,7 @@ def test_graphs_that_change(name, waiting, make):
 def test_servers_with_fixed_times(name, waiting):
     options = HARDWARE[name]
     size = 4 if "placement" in options else N
-    hardware = Hardware(compute=COMPUTE, **server_links(size), **options)
+    hardware = Hardware(compute=COMPUTE, **{**server_links(size), **options})
     times = {"waiting": waiting, "exchanges": 2, "server": True}
     found = round_time(topologies.ring(N), hardware=hardware, n_parameters=25, **times)
     # All nodes wait for the server, so every round takes as long as the first.

@@ -1,5 +1,6 @@
 """Seconds per round: closed forms, the engine's clock, and recorded bytes."""
 
+from dataclasses import replace
 from typing import Any
 
 import networkx as nx
@@ -87,6 +88,34 @@ def test_tables_of_bandwidths_and_paths():
     paths = np.full((3, 3), 25.0)
     slow = Hardware(compute=None, bandwidth=[100.0, 50.0, 1000.0], path_bandwidth=paths)
     assert seconds(graph, slow) == pytest.approx(100 / 25)  # paths are not shared
+
+
+@pytest.mark.parametrize("waiting", ["all", "neighbors"])
+def test_unlimited_links_and_paths_cost_latency_only(waiting):
+    n = 9
+    hub = Hardware(compute=C, latency=ALPHA, bandwidth=[np.inf] + [BANDWIDTH] * (n - 1))
+    # The links of the leaves, which carry one message each way, are all that limits a star.
+    assert seconds(topologies.star(n), hub, waiting=waiting) == pytest.approx(C + ALPHA + MESSAGE)
+    paths = np.full((n, n), np.inf)
+    every = {"bandwidth": np.full(n, np.inf), "path_bandwidth": paths}
+    for name, table in every.items():
+        unlimited = Hardware(compute=C, latency=ALPHA, **{name: table})
+        for messages in ("serial", "parallel"):
+            parallel = replace(unlimited, messages=messages)
+            found = seconds(topologies.star(n), parallel, waiting=waiting)
+            assert found == pytest.approx(C + ALPHA)
+    one_slow = np.full((n, n), np.inf)
+    one_slow[0, 5] = 4 * NUMBERS / 2.5  # 2.5 seconds from the center to node 5
+    slow = Hardware(compute=C, latency=ALPHA, path_bandwidth=one_slow)
+    found = round_time(topologies.star(n), hardware=slow, n_parameters=NUMBERS)
+    assert (found.compute, found.latency, found.transfer) == pytest.approx((C, ALPHA, 2.5))
+
+
+def test_a_server_without_limit_costs_latency_only():
+    links = {"latency": ALPHA, "bandwidth": np.full(6, BANDWIDTH), "server_bandwidth": np.inf}
+    graph = topologies.ring(6)
+    expected = C + 2 * ALPHA + 2 * MESSAGE  # up and down on the links of the nodes
+    assert seconds(graph, Hardware(compute=C, **links), server=True) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("copies", ["node", "machine"])

@@ -30,9 +30,10 @@ def check_amounts(
     what: str = "seconds",
     place: str = "node",
     has_diagonal: bool = True,
+    finite: bool = True,
     remedy: str = "",
 ) -> None:
-    """Raise ``ValueError`` unless all numbers are finite, and above 0 or at least 0.
+    """Raise ``ValueError`` unless all numbers are above 0 or at least 0, and finite if asked for.
 
     Parameters
     ----------
@@ -44,10 +45,13 @@ def check_amounts(
         What the numbers are, and what the rows of a table are, for error messages.
     has_diagonal
         Whether the diagonal of a table of pairs counts.
+    finite
+        Whether infinity is refused.
     remedy
         What to change, for error messages.
     """
-    bad = ~np.isfinite(table) | (table <= 0 if positive else table < 0)
+    bad = ~np.isfinite(table) if finite else np.isnan(table)
+    bad |= table <= 0 if positive else table < 0
     if table.ndim == 2 and not has_diagonal:
         np.fill_diagonal(bad, False)
     places = np.argwhere(bad)
@@ -57,6 +61,6 @@ def check_amounts(
     where = {0: "", 1: f" for {place} {first[0] if first else ''}", 2: f" at {first}"}[table.ndim]
     bound = "above 0" if positive else "of at least 0"
     raise ValueError(
-        f"`{argument}` must be finite {what} {bound}, got {table[first]:g}{where}"
+        f"`{argument}` must be {'finite ' * finite}{what} {bound}, got {table[first]:g}{where}"
         f"{'; ' if remedy else ''}{remedy}"
     )

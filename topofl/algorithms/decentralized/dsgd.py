@@ -27,6 +27,16 @@ def dsgd(
     local_steps
         Minibatch steps between two exchanges; the original method takes 1.
 
+    See Also
+    --------
+    dadam : local steps of Adam or AdamW in place of SGD.
+    topofl.algorithms.descend : any other optimizer, as a chain of terms such as ``adamw()``.
+
+    Notes
+    -----
+    An optimizer is not an argument but a part of the local steps. D-SGD with AdamW is
+    ``chain("adamw", local=train(descend(adamw(), lr=0.01)), exchange=gossip())``.
+
     References
     ----------
     Lian et al., "Can decentralized algorithms outperform centralized algorithms?" (2017), Algorithm

@@ -44,10 +44,11 @@ class Hardware:
         entry ``latency[u, v]`` is from machine u to machine v.
     bandwidth
         Bytes per second of a machine's link, in each direction: a number, or a table (m,); None or
-        infinity: unlimited.
+        infinity, also in the table: unlimited.
     path_bandwidth
         Bytes per second of the path between two machines, beyond their links: a number, or a table
-        (m, m); None or infinity: unlimited. Different pairs of machines do not share it.
+        (m, m); None or infinity, also in the table: unlimited, so that the path costs latency only.
+        Different pairs of machines do not share it.
     overhead
         Seconds per message that the link of a machine is busy, whatever the size.
     messages
@@ -64,14 +65,14 @@ class Hardware:
         ``"node"``: a model crosses the link once for every node that receives it. ``"machine"``:
         once for every other machine on which a node receives it.
     server_bandwidth
-        Bytes per second of the link of a server, which is a machine without nodes; None: that of
-        the machines, which must then be a number.
+        Bytes per second of the link of a server, which is a machine without nodes; infinity:
+        unlimited; None: that of the machines, which must then be a number.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is negative or not finite (except for these two), a bandwidth is 0, a table has
-        another shape than machines or nodes, or a choice is unknown.
+        If a number is negative or not finite (except for bandwidths, which may be infinite), a
+        bandwidth is 0, a table has another shape than machines or nodes, or a choice is unknown.
 
     References
     ----------
@@ -119,7 +120,11 @@ class Hardware:
         if self.placement is not None:
             found["placement"] = _placement(self.placement)
         if self.server_bandwidth is not None:
-            found["server_bandwidth"] = check_positive("server_bandwidth", self.server_bandwidth)
+            server = self.server_bandwidth
+            unlimited = isinstance(server, float) and server == np.inf
+            found["server_bandwidth"] = (
+                server if unlimited else check_positive("server_bandwidth", server)
+            )
         for name, value in found.items():
             object.__setattr__(self, name, value)
         _check_machines(self)
@@ -208,7 +213,7 @@ def _table(name: str, value: Any, *, ndim: int, positive: bool) -> Any:
     if table.ndim != ndim or len(set(table.shape)) > 1 or not table.size:
         shape = "one per machine, shape (m,)" if ndim == 1 else "one per pair, shape (m, m)"
         raise ValueError(f"`{name}` must be one number or {shape}, got shape {table.shape}")
-    unlimited = "give a large number where nothing limits messages"
+    unlimited = "give infinity where nothing limits messages"
     check_amounts(
         name,
         table,
@@ -216,6 +221,7 @@ def _table(name: str, value: Any, *, ndim: int, positive: bool) -> Any:
         what="numbers",
         place="machine",
         has_diagonal=False,
+        finite=not positive,
         remedy=unlimited if positive else "give 0 where no messages travel",
     )
     return table
