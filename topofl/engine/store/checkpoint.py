@@ -266,7 +266,7 @@ def _marker(path: Path) -> dict[str, Any]:
         raise _DamagedError(f"{path} is damaged: format is not an integer")
     if marker["format"] not in READABLE:
         raise ValueError(
-            f"`saving` must have checkpoints of format {FORMAT} or older, {path} has format "
+            f"`saving` must have checkpoints of format {max(READABLE)} or older, {path} has format "
             f"{marker['format']}; continue with topofl {_writer(marker)}, or start again in "
             "another folder"
         )

@@ -66,7 +66,7 @@ class TensorFolder:
         reader = _Reader(self.folder)
         metadata = reader.read_metadata()
         if not isinstance(metadata, Metadata):
-            raise ValueError(f"{reader.path} holds a {type(metadata).__name__}")
+            raise TypeError(f"{reader.path} holds a {type(metadata).__name__}")
         reader.set_up_storage_reader(metadata, is_coordinator=True)
         return reader, metadata
 
@@ -76,12 +76,20 @@ class TensorFolder:
         Raises
         ------
         ValueError
-            If there is none of this name, or it claims to be larger than the files.
+            If there is none of this name, it claims to be larger than the files, or they contain
+            anything but tensors.
         """
+        try:
+            return self._read(name)
+        except Exception as error:  # torch and its unpicklers raise errors of many types
+            what = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ValueError(f"{self.folder.name} cannot be read: {what}") from error
+
+    def _read(self, name: str) -> Tensor:
         reader, metadata = self._opened
         found = metadata.state_dict_metadata.get(name)
         if not isinstance(found, TensorStorageMetadata):
-            raise ValueError(f"{self.folder} has no tensor {name!r}")
+            raise KeyError(f"there is no tensor {name!r}")
         claimed = found.size.numel() * found.properties.dtype.itemsize
         if claimed > (size := sum(path.stat().st_size for path in self.folder.iterdir())):
             raise ValueError(f"a tensor claims {claimed} bytes in files of {size}")
