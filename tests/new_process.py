@@ -35,9 +35,9 @@ def output_of(*words, timeout):
     return done.stdout
 
 
-def results_of(module, timeout):
-    """Return the JSON that a module prints."""
-    return json.loads(output_of("-m", module, timeout=timeout))
+def results_of(module, *words, timeout):
+    """Return the JSON that a module with arguments prints."""
+    return json.loads(output_of("-m", module, *words, timeout=timeout))
 
 
 _FORKS = """

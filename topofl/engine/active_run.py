@@ -39,6 +39,7 @@ from topofl.engine.store.fingerprint import (
     structure_of,
     versions,
 )
+from topofl.engine.store.rows import SavedRows
 from topofl.engine.store.writing import check_space
 from topofl.engine.train.plan import Backend, Plan
 from topofl.engine.train.workers import ParallelMap
@@ -155,30 +156,34 @@ class ActiveRun:
     def state(self) -> dict[str, Any]:
         """Return everything that the next round starts from, as tensors, numbers and text.
 
-        In a distributed run, rank 0 returns the rows of all nodes, on the CPU, and the other ranks
-        send theirs.
+        Of several ranks, without :meth:`own_rows`.
         """
-        models = self.run_state.models
-        return {  # "mass" and "guard" are names of the stored format
-            "models": self._of_all(models.flat),
-            "mass": self._of_all(models.push_sum_weights),
-            "phases": {
-                name: {
-                    key: self._of_all(x) if key in self.sharded.get(name, ()) else x
-                    for key, x in sorted(state.items())
-                }
-                for name, state in self.states.items()
-            }
-            if self.ranks is not None
-            else self.states,
-            "recorder": self.recorder.state(),
-            "guard": self.run_state.monitor.state(),
+        models, ranks = self.run_state.models, self.ranks
+        state = {"recorder": self.recorder.state(), "guard": self.run_state.monitor.state()}
+        if ranks is None or ranks.size == 1:  # "mass" and "guard" are names of the stored format
+            rows = {"models": models.flat, "mass": models.push_sum_weights}
+            return state | rows | {"phases": self.states}
+        divided = {name: self._divided(name) for name in self.states}
+        shared = {
+            name: {key: x for key, x in sorted(own.items()) if key not in divided[name]}
+            for name, own in self.states.items()
         }
+        owner = torch.from_numpy(ranks.owner)
+        return state | {"phases": shared, "rows_of_phases": divided, "owner": owner}
 
-    def _of_all(self, values: Tensor) -> Tensor:
-        """Return the rows of all nodes on rank 0, and on other ranks the own ones."""
-        found = values if self.ranks is None else self.ranks.to_first(values)
-        return values if found is None else found
+    def own_rows(self) -> dict[str, Tensor]:
+        """Return all that has a row for each of this rank's nodes, by its name in checkpoints."""
+        models = self.run_state.models
+        phases = {
+            f"phases/{name}/{key}": state[key]
+            for name, state in self.states.items()
+            for key in self._divided(name)
+        }
+        return {"models": models.flat, "mass": models.push_sum_weights} | phases
+
+    def _divided(self, phase: str) -> list[str]:
+        """Return the tensors in the state of a phase that have a row for each of the own nodes."""
+        return sorted(self.states[phase].keys() & set(self.sharded.get(phase, ())))
 
     def resume(self, found: Checkpoint, marker: Mapping[str, Any]) -> int:
         """Restore a checkpoint of this run, and return the number of completed rounds.
@@ -197,8 +202,8 @@ class ActiveRun:
         state = found.state()
         with naming_its_file(found):
             check_tensors(found.path, state)
-            _copy_into(self.run_state.models.flat, self._own_rows(state["models"]))
-            _copy_into(self.run_state.models.push_sum_weights, self._own_rows(state["mass"]))
+            self._copy_rows(self.run_state.models.flat, state["models"])
+            self._copy_rows(self.run_state.models.push_sum_weights, state["mass"])
             if set(state["phases"]) != set(self.states):
                 raise ValueError(
                     f"states of {', '.join(self.states)} are needed, got "
@@ -206,7 +211,7 @@ class ActiveRun:
                 )
             for name, saved in state["phases"].items():
                 names = self.sharded.get(name, ())
-                saved = {key: self._own_rows(x) if key in names else x for key, x in saved.items()}
+                saved = {key: self._rows_of(x, key in names) for key, x in saved.items()}
                 _restore(self.states[name], saved, self.run_state.models.flat.device)
             self.recorder.restore(state["recorder"], self.evaluated, self.scored, found.round)
             self.run_state.monitor.restore(state["guard"])
@@ -218,9 +223,23 @@ class ActiveRun:
             )
         return found.round
 
-    def _own_rows(self, values: Tensor) -> Tensor:
-        """Return the rows of this rank's nodes."""
-        return values if self.ranks is None else self.ranks.own_rows(values)
+    def _copy_rows(self, own: Tensor, saved: Tensor | SavedRows) -> None:
+        """Copy the rows of this process's nodes."""
+        if isinstance(saved, SavedRows):
+            saved.copy_to(own, self._nodes(True))
+        else:
+            _copy_into(own, self._rows_of(saved, True))
+
+    def _rows_of(self, saved: Tensor | SavedRows, divided: bool) -> Tensor:
+        """Return saved rows: of all nodes, or if they are divided, of this process's nodes."""
+        if isinstance(saved, SavedRows):
+            return saved.of(self._nodes(divided))
+        return self.ranks.own_rows(saved) if self.ranks is not None and divided else saved
+
+    def _nodes(self, divided: bool) -> np.ndarray:
+        if self.ranks is not None and divided:
+            return self.ranks.nodes
+        return np.arange(self.setup.clients.n)
 
     def _missing_at_end(self, found: Checkpoint) -> str:
         """Return what the last round lacks since it was not the last before; "" if nothing."""

@@ -43,6 +43,7 @@ from topofl.engine.store.checkpoint import (
 )
 from topofl.engine.store.interrupt import stop_between_rounds
 from topofl.engine.store.lock import Lock
+from topofl.engine.store.rows import check_shared
 from topofl.engine.store.schedule import CheckpointSchedule
 from topofl.engine.suggestions import suggesting_options
 from topofl.history import History
@@ -220,6 +221,8 @@ def _run_part(
         callbacks, progress = (), False
     reserved = reserved_folder(folder if ranks is None or ranks.is_first else None)
     with reserved as lock, mapped_files(setup.backend().scratch) as files:
+        if ranks is not None and ranks.size > 1 and folder is not None:
+            check_shared(folder, ranks)
         with resuming():
             found = None if folder is None else _checkpoint(folder, saving.resume, ranks)
             plan = None if found is None else plan_of_checkpoint(found, setup.compute)
@@ -268,6 +271,7 @@ def _execute(
         checkpoints = CheckpointSchedule(
             folder, active.rounds, saving.every, active.size, active.state, marker, emit, request,
             saved=start if resumed else None, lock=lock, final=saving.final, ranks=run_state.ranks,
+            rows=active.own_rows,
         )  # fmt: skip
         emit(Event("start", start, meta | {"resumed_at": start}, run_state.models))
         if not resumed:

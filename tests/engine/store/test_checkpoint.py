@@ -105,10 +105,10 @@ def test_other_versions_warn_and_another_format_is_refused(whole, folder, monkey
         RuntimeWarning, match=rf"may round differently: torch was 1.0, is {versions['torch'][:4]}"
     ):
         assert killed.differences(train(folder, resume=True), whole) == []
-    rewrite(folder, format=3)
+    rewrite(folder, format=4)
     with pytest.raises(
         ValueError,
-        match=r"checkpoints of format 2 or older, .* has format 3; continue with topofl 0",
+        match=r"checkpoints of format 3 or older, .* has format 4; continue with topofl 0",
     ):
         train(folder, resume=True)
 

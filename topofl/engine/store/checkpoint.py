@@ -2,7 +2,9 @@
 
 A checkpoint consists of two files: ``state-00000200.pt`` (tensors, lists, numbers and text) and its
 marker ``state-00000200.json``, written afterwards, which describes it and has the checksums of
-both. Without the marker, or if a checksum does not match, there is no checkpoint.
+both. Without the marker, or if a checksum does not match, there is no checkpoint. If several ranks
+write a checkpoint, all that has a row per node, such as the models, is in a folder
+``state-00000200.rows``, and the marker has the checksums of its files, too.
 """
 
 import hashlib
@@ -23,6 +25,7 @@ import torch
 from topofl._support.text import printable
 from topofl.engine.store.lock import NAME as LOCK
 from topofl.engine.store.lock import Lock, locked
+from topofl.engine.store.rows import SavedRows, checksum_of_file
 
 __all__ = [
     "FILE_NAME",
@@ -39,19 +42,23 @@ __all__ = [
     "reserved_folder",
     "resuming",
     "rounds_in",
+    "rows_path",
     "state_path",
 ]
 
-FORMAT = 2
-"""Format of new checkpoints."""
+FORMAT, FORMAT_OF_RANKS = 2, 3
+"""Formats of new checkpoints: of one process, and of several ranks."""
 
-READABLE = (1, 2)
+READABLE = (1, FORMAT, FORMAT_OF_RANKS)
 """Formats that can be read. In format 1, matrices were stored with all of their rows."""
 
 
-FILE_NAME = re.compile(r"state-(\d{8,})\.(pt|json)(\.partial)?")
+FILE_NAME = re.compile(r"state-(\d{8,})\.(pt|json|rows)(\.partial)?")
+"""Names of the files, and of the folder, of a checkpoint."""
 
-OURS = re.compile(rf"state-\d{{8,}}\.(pt|json)(\.partial)?|{re.escape(LOCK)}")
+OURS = re.compile(
+    rf"state-\d{{8,}}\.((pt|json)(\.partial)?|rows(\.partial)?(/[^/]+)?)|{re.escape(LOCK)}"
+)
 """Names of all files in a folder that contains only checkpoints and their lock."""
 
 
@@ -78,6 +85,8 @@ class Checkpoint:
     def state(self) -> dict[str, Any]:
         """Return the state; its tensors are memory-mapped, and read from the file on access.
 
+        In a checkpoint of several ranks, tensors with a row per node are :class:`SavedRows`.
+
         Raises
         ------
         ValueError
@@ -98,7 +107,10 @@ class Checkpoint:
                 f"{self.path} is not the state of a run: it contains a {type(state).__name__}; "
                 "remove it"
             )
-        return state
+        if self.marker["format"] != FORMAT_OF_RANKS:
+            return state
+        with naming_its_file(self):
+            return _with_rows(self.path, state)
 
 
 def _check_archive(path: Path) -> None:
@@ -142,6 +154,8 @@ def check_tensors(path: Path, state: Mapping[str, Any]) -> None:
     tensors = [state["models"], state["mass"]]
     tensors += [tensor for table in tables for own in table.values() for tensor in own.values()]
     for tensor in tensors:
+        if isinstance(tensor, SavedRows):  # it is checked when it is read
+            continue
         if (
             type(tensor) is not torch.Tensor
             or tensor.layout != torch.strided
@@ -214,12 +228,30 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 def _read(path: Path) -> Checkpoint:
     marker = _marker(path.with_suffix(".json"))
-    if not path.is_file():
-        raise _DamagedError(f"{path} is missing")
-    with path.open("rb") as stream:
-        if hashlib.file_digest(stream, "sha256").hexdigest() != marker["sha256"]:
-            raise _DamagedError(f"{path} is damaged: its checksum does not match")
+    rows = {path.with_suffix(".rows") / name: one for name, one in marker.get("rows", {}).items()}
+    for file, checksum in ({path: marker["sha256"]} | rows).items():
+        if not file.is_file():
+            raise _DamagedError(f"{file} is missing")
+        if checksum_of_file(file) != checksum:
+            raise _DamagedError(f"{file} is damaged: its checksum does not match")
     return Checkpoint(path, marker)
+
+
+def _with_rows(path: Path, state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of a checkpoint of several ranks with the tensors in its folder of rows."""
+    from topofl.engine.store.parallel import TensorFolder
+
+    folder = TensorFolder(rows_path(path.parent, int(path.stem.partition("-")[2])))
+    owner = state["owner"].numpy()
+
+    def rows(name: str) -> SavedRows:
+        return SavedRows(name, owner, folder.read)
+
+    phases = {
+        name: saved | {key: rows(f"phases/{name}/{key}") for key in state["rows_of_phases"][name]}
+        for name, saved in state["phases"].items()
+    }
+    return state | {"models": rows("models"), "mass": rows("mass"), "phases": phases}
 
 
 def _marker(path: Path) -> dict[str, Any]:
@@ -234,7 +266,7 @@ def _marker(path: Path) -> dict[str, Any]:
         raise _DamagedError(f"{path} is damaged: format is not an integer")
     if marker["format"] not in READABLE:
         raise ValueError(
-            f"`saving` must have checkpoints of format {FORMAT} or older, {path} has format "
+            f"`saving` must have checkpoints of format {max(READABLE)} or older, {path} has format "
             f"{marker['format']}; continue with topofl {_writer(marker)}, or start again in "
             "another folder"
         )
@@ -261,6 +293,8 @@ def _wrong_field(marker: Mapping[str, Any]) -> str:
         "asked": list,
         "run": dict,
     }
+    if marker["format"] == FORMAT_OF_RANKS:
+        kinds["rows"] = dict
     for name, kind in kinds.items():
         value = marker.get(name)
         if not isinstance(value, kind) or isinstance(value, bool):
@@ -281,6 +315,11 @@ def checksum_of(marker: Mapping[str, Any]) -> str:
 def state_path(folder: Path, t: int) -> Path:
     """Return the path of the state after `t` rounds."""
     return folder / f"state-{t:08d}.pt"
+
+
+def rows_path(folder: Path, t: int) -> Path:
+    """Return the path of the folder of rows after `t` rounds, in a checkpoint of several ranks."""
+    return state_path(folder, t).with_suffix(".rows")
 
 
 @contextmanager

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from topofl._support.text import printable
 from topofl.callbacks import Event
 from topofl.engine.distributed.failure import RankError
 from topofl.engine.distributed.ranks import Ranks
-from topofl.engine.store.checkpoint import newest_round
+from topofl.engine.store.checkpoint import newest_round, rows_path
 from topofl.engine.store.interrupt import Interrupted, StopRequest
 from topofl.engine.store.lock import Lock
+from topofl.engine.store.rows import together, write_rows
 from topofl.engine.store.writing import save
 
 __all__ = ["CheckpointSchedule"]
@@ -62,7 +65,10 @@ class CheckpointSchedule:
     final
         Whether one is written after the last round.
     ranks
-        The ranks of a distributed run: rank 0 decides and writes, and all ranks return their state.
+        The ranks of a distributed run: rank 0 decides, each of several ranks writes its rows, and
+        rank 0 writes all else.
+    rows
+        Returns the rows of this rank's nodes that several ranks write, by name.
     """
 
     folder: Path | None
@@ -77,6 +83,7 @@ class CheckpointSchedule:
     lock: Lock | None = None
     final: bool = True
     ranks: Ranks | None = None
+    rows: Callable[[], Mapping[str, Tensor]] = dict
     _agreed: bool = field(default=False, init=False)
     _since: float = field(init=False)
     _cost: float = field(init=False)
@@ -158,14 +165,14 @@ class CheckpointSchedule:
         if not (due if self.ranks is None else self.ranks.of_first(due)):
             return None
         start = clock()
-        state = self.state()
-        if not writes:
-            return None
         try:
-            if self.lock is not None:
-                self.lock.hold()
-            path, size = save(self.folder, done, state, self.marker)
+            rows = self._write_rows(self.folder, done)
+            if not writes:
+                return None
+            path, size = save(self.folder, done, self.state(), self.marker, rows)
         except OSError as error:
+            if not writes:
+                return None
             self._since = clock()
             saved = newest_round(self.folder)
             newest = "there is none" if saved is None else f"the newest is that of round {saved}"
@@ -179,3 +186,18 @@ class CheckpointSchedule:
         self._cost = self._since - start
         self.saved = done
         return Event("checkpoint", done, {"path": str(path), "bytes": size, "seconds": self._cost})
+
+    def _hold_lock(self) -> None:
+        if self.lock is not None:
+            self.lock.hold()
+
+    def _write_rows(self, folder: Path, done: int) -> dict[str, str] | None:
+        """Lock the folder and write the rows of this rank; return the checksums of all ranks.
+
+        There are none if a single process writes all rows.
+        """
+        if self.ranks is None or self.ranks.size == 1:
+            self._hold_lock()
+            return None
+        together(self.ranks, self._hold_lock)
+        return write_rows(rows_path(folder, done), self.rows(), self.ranks)

@@ -12,7 +12,15 @@ from typing import IO, Any
 import torch
 
 from topofl._support.files import sync_folder
-from topofl.engine.store.checkpoint import FILE_NAME, FORMAT, checksum_of, rounds_in, state_path
+from topofl.engine.store.checkpoint import (
+    FILE_NAME,
+    FORMAT,
+    FORMAT_OF_RANKS,
+    checksum_of,
+    rounds_in,
+    rows_path,
+    state_path,
+)
 
 __all__ = ["check_space", "move_all", "prune", "save"]
 
@@ -22,11 +30,26 @@ KEPT = 2
 
 
 def save(
-    folder: Path, t: int, state: Mapping[str, Any], marker: Mapping[str, Any]
+    folder: Path,
+    t: int,
+    state: Mapping[str, Any],
+    marker: Mapping[str, Any],
+    rows: Mapping[str, str] | None = None,
 ) -> tuple[Path, int]:
     """Write the checkpoint after `t` rounds, remove old ones, and return its path and bytes.
 
     Tensors are written without a copy. If writing fails, earlier checkpoints stay unchanged.
+
+    Parameters
+    ----------
+    folder
+        The folder of checkpoints.
+    t
+        Number of completed rounds.
+    state, marker
+        Contents of the two files.
+    rows
+        Checksums of the files in the folder of rows, by name; None: there is none.
 
     Raises
     ------
@@ -34,16 +57,44 @@ def save(
         If it cannot be written, for example because the disk is full.
     """
     path = state_path(folder, t)
+    try:
+        _write(path, t, state, marker, rows)
+    except BaseException:
+        shutil.rmtree(rows_path(folder, t), ignore_errors=True)  # useless without the two files
+        raise
+    prune(folder, KEPT, until=t)
+    return path, _size(path) + (_size(rows_path(folder, t)) if rows else 0)
+
+
+def _write(
+    path: Path,
+    t: int,
+    state: Mapping[str, Any],
+    marker: Mapping[str, Any],
+    rows: Mapping[str, str] | None,
+) -> None:
     with _replacing(path) as stream:
         hashed = _Hashed(stream)
         _dump(state, hashed)
-    written = {"format": FORMAT, "round": t, "sha256": hashed.digest.hexdigest()} | dict(marker)
+    kind = {"format": FORMAT} if rows is None else {"format": FORMAT_OF_RANKS, "rows": dict(rows)}
+    written = kind | {"round": t, "sha256": hashed.digest.hexdigest()} | dict(marker)
     written = json.loads(json.dumps(written))  # the checksum is of values as they will be read
     text = json.dumps(written | {"checksum": checksum_of(written)}, indent=2)
     with _replacing(path.with_suffix(".json")) as stream:
         stream.write(text.encode() + b"\n")
-    prune(folder, KEPT, until=t)
-    return path, path.stat().st_size
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a file, or of the files in a folder."""
+    return sum(part.stat().st_size for part in (path.iterdir() if path.is_dir() else [path]))
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder, if it exists."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 class _Hashed:
@@ -100,7 +151,7 @@ def _remove_all_but(folder: Path, rounds: Collection[int]) -> None:
     for path in sorted(folder.iterdir(), key=lambda path: path.suffix != ".json"):
         match = FILE_NAME.fullmatch(path.name)
         if match and (match[3] or int(match[1]) not in rounds):
-            path.unlink(missing_ok=True)
+            _remove(path)
 
 
 def move_all(source: Path, target: Path) -> None:
@@ -113,11 +164,13 @@ def move_all(source: Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     rounds = rounds_in(source)
     found = [
-        path
+        state_path(source, t).with_suffix(suffix)
         for t in rounds
-        for path in (state_path(source, t), state_path(source, t).with_suffix(".json"))
+        for suffix in (".rows", ".pt", ".json")
     ]
     for path in found[:-1]:
+        if path.is_dir():
+            _remove(target / path.name)
         if path.exists():
             os.replace(path, target / path.name)
     _remove_all_but(target, rounds)
@@ -134,7 +187,7 @@ def check_space(folder: Path, size: int) -> None:
     OSError
         If it does not; the space of existing checkpoints counts as free.
     """
-    used = sum(path.stat().st_size for path in folder.iterdir() if FILE_NAME.fullmatch(path.name))
+    used = sum(_size(path) for path in folder.iterdir() if FILE_NAME.fullmatch(path.name))
     needed = (KEPT + 1) * size
     free = shutil.disk_usage(folder).free + used
     if needed > free:
