@@ -163,13 +163,13 @@ class ActiveRun:
         if ranks is None or ranks.size == 1:  # "mass" and "guard" are names of the stored format
             rows = {"models": models.flat, "mass": models.push_sum_weights}
             return state | rows | {"phases": self.states}
-        divided = {name: self._divided(name) for name in self.states}
+        row_names = {name: self._row_names(name) for name in self.states}
         shared = {
-            name: {key: x for key, x in sorted(own.items()) if key not in divided[name]}
+            name: {key: x for key, x in sorted(own.items()) if key not in row_names[name]}
             for name, own in self.states.items()
         }
         owner = torch.from_numpy(ranks.owner)
-        return state | {"phases": shared, "rows_of_phases": divided, "owner": owner}
+        return state | {"phases": shared, "rows_of_phases": row_names, "owner": owner}
 
     def own_rows(self) -> dict[str, Tensor]:
         """Return all that has a row for each of this rank's nodes, by its name in checkpoints."""
@@ -177,11 +177,11 @@ class ActiveRun:
         phases = {
             f"phases/{name}/{key}": state[key]
             for name, state in self.states.items()
-            for key in self._divided(name)
+            for key in self._row_names(name)
         }
         return {"models": models.flat, "mass": models.push_sum_weights} | phases
 
-    def _divided(self, phase: str) -> list[str]:
+    def _row_names(self, phase: str) -> list[str]:
         """Return the tensors in the state of a phase that have a row for each of the own nodes."""
         return sorted(self.states[phase].keys() & set(self.sharded.get(phase, ())))
 
@@ -230,14 +230,14 @@ class ActiveRun:
         else:
             _copy_into(own, self._rows_of(saved, True))
 
-    def _rows_of(self, saved: Tensor | SavedRows, divided: bool) -> Tensor:
-        """Return saved rows: of all nodes, or if they are divided, of this process's nodes."""
+    def _rows_of(self, saved: Tensor | SavedRows, own: bool) -> Tensor:
+        """Return saved rows of this process's nodes if `own`, else of all nodes."""
         if isinstance(saved, SavedRows):
-            return saved.of(self._nodes(divided))
-        return self.ranks.own_rows(saved) if self.ranks is not None and divided else saved
+            return saved.of(self._nodes(own))
+        return self.ranks.own_rows(saved) if self.ranks is not None and own else saved
 
-    def _nodes(self, divided: bool) -> np.ndarray:
-        if self.ranks is not None and divided:
+    def _nodes(self, own: bool) -> np.ndarray:
+        if self.ranks is not None and own:
             return self.ranks.nodes
         return np.arange(self.setup.clients.n)
 

@@ -241,8 +241,11 @@ def _checkpoint(folder: Path, resume: bool, ranks: Ranks | None) -> Checkpoint |
     if ranks is None:
         return checkpoint_to_resume(folder, resume)
     found = checkpoint_to_resume(folder, resume) if ranks.is_first else None
-    place = ranks.of_first(None if found is None else (found.path, dict(found.marker)))
-    return None if place is None else Checkpoint(*place)
+    place = ranks.of_first(None if found is None else (found.path.name, dict(found.marker)))
+    if place is None:
+        return None
+    name, marker = place
+    return Checkpoint(folder / name, marker)
 
 
 def _execute(

@@ -1,10 +1,12 @@
 """Checkpoints of several ranks: each writes its rows, and damaged or forged ones are not used."""
 
 import hashlib
+import io
 import json
 import os
 import pickle
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
@@ -14,7 +16,8 @@ import topofl
 from tests.engine.distributed.writing_rows import ROUNDS, history
 from tests.new_process import results_of
 from topofl.engine.store import checkpoint
-from topofl.engine.store.parallel import TensorFolder
+from topofl.engine.store.parallel import TensorFolder, _Plain
+from topofl.engine.store.rows import METADATA
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
@@ -49,8 +52,8 @@ def continued(folder):
 def test_each_rank_writes_its_rows_and_gathers_none(found, folder, whole):
     assert found["write"] == [0, 0, 0]
     names = sorted(path.name for path in (folder / f"{WANTED}.rows").iterdir())
-    assert names == [".metadata", "__0_0.distcp", "__1_0.distcp", "__2_0.distcp"]
-    stored = TensorFolder(folder / f"{WANTED}.rows")
+    assert names == [METADATA, "__0_0.distcp", "__1_0.distcp", "__2_0.distcp"]
+    stored = TensorFolder(folder / f"{WANTED}.rows", names)
     rows = torch.cat([stored.read(f"models/{rank}") for rank in range(3)])
     reference = history(None).models.flat
     np.testing.assert_allclose(rows, reference, rtol=1e-12, atol=1e-12)
@@ -92,7 +95,7 @@ class Evil:
 
 
 def metadata(rows):
-    return pickle.loads((rows / ".metadata").read_bytes())
+    return pickle.loads((rows / METADATA).read_bytes())
 
 
 def described(change):
@@ -100,7 +103,7 @@ def described(change):
 
     def forge(rows):
         content = change(metadata(rows))
-        (rows / ".metadata").write_bytes(pickle.dumps(content))
+        (rows / METADATA).write_bytes(pickle.dumps(content))
 
     return forge
 
@@ -126,13 +129,37 @@ def swapped(content):
     return content
 
 
+def elsewhere(content):
+    place = next(place for key, place in content.storage_data.items() if key.fqn == "models/1")
+    place.relative_path = "../other/__1_0.distcp"
+    return content
+
+
+def expanding(rows):
+    """Write models as a small archive whose members expand to 40 MB."""
+    content = metadata(rows)
+    stored = io.BytesIO()
+    torch.save(torch.zeros(10**7), stored)
+    with zipfile.ZipFile(stored) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    path = rows / "__1_0.distcp"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, member in members.items():
+            archive.writestr(name, member)
+    place = next(place for key, place in content.storage_data.items() if key.fqn == "models/1")
+    place.offset, place.length = 0, path.stat().st_size
+    (rows / METADATA).write_bytes(pickle.dumps(content))
+
+
 FORGED = {
+    "files elsewhere": described(elsewhere),
+    "a small archive that expands": expanding,
     "code": described(lambda content: Evil()),
     "text": described(lambda content: "x"),
     "no models": described(without_models),
     "models that claim": described(claiming),
     "other shapes": described(swapped),
-    "no pickle": lambda rows: (rows / ".metadata").write_bytes(b"x"),
+    "no pickle": lambda rows: (rows / METADATA).write_bytes(b"x"),
 }
 
 
@@ -144,12 +171,39 @@ def test_forged_rows_are_refused_in_one_sentence(folder, tmp_path, monkeypatch, 
     path = folder / f"{WANTED}.json"
     marker = json.loads(path.read_text())
     del marker["checksum"]
-    marker["rows"][".metadata"] = hashlib.sha256((rows / ".metadata").read_bytes()).hexdigest()
+    marker["rows"] = {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in rows.iterdir()
+    }
     path.write_text(json.dumps(marker | {"checksum": checkpoint.checksum_of(marker)}))
     with pytest.raises(ValueError, match=r"state-00000006\.pt does not match this run") as refused:
         continued(folder)
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "unpickled").exists()
+
+
+@pytest.mark.parametrize("files", [{"../x": "0"}, [1], None])
+def test_markers_with_wrong_files_are_damaged(folder, whole, files):
+    path = folder / f"{WANTED}.json"
+    marker = json.loads(path.read_text()) | {"rows": files}
+    del marker["checksum"]
+    path.write_text(json.dumps(marker | {"checksum": checkpoint.checksum_of(marker)}))
+    with pytest.warns(RuntimeWarning, match=r"00006.json is damaged: rows has a wrong value"):
+        np.testing.assert_allclose(continued(folder).models.flat, whole.models.flat, rtol=1e-12)
+
+
+def test_rows_without_a_checksum_are_not_read(folder):
+    path = folder / f"{WANTED}.json"
+    marker = json.loads(path.read_text()) | {"rows": {}}
+    del marker["checksum"]
+    path.write_text(json.dumps(marker | {"checksum": checkpoint.checksum_of(marker)}))
+    with pytest.raises(ValueError, match="does not match this run"):
+        continued(folder)
+
+
+def test_descriptions_of_newer_versions_of_python_are_read():
+    """Since Python 3.13, paths are pickled as classes of another module."""
+    pickled = b"\x80\x02cpathlib._local\nPosixPath\nX\x01\x00\x00\x00aX\x01\x00\x00\x00b\x86R."
+    assert _Plain(io.BytesIO(pickled)).load() == "a/b"
 
 
 def test_training_continues_if_a_rank_cannot_write(found):
@@ -166,11 +220,22 @@ def test_training_continues_if_a_rank_cannot_write(found):
     assert happened["apart"] < 1e-10
 
 
-def test_a_rank_killed_while_it_writes_leaves_the_checkpoint_before(found):
-    happened = found["kill_while_writing"]
-    assert happened["codes"] == [3, -9]
-    assert "rank 0: rank 1 of 2 ended in round 4; FOLDER has one of round 2" in happened["output"]
+@pytest.mark.parametrize(
+    ("name", "killed", "noticed", "rows"),
+    [
+        ("kill_after_writing_rows", 1, 4, "state-00000004.rows.partial"),
+        ("kill_before_the_state", 0, 5, "state-00000004.rows"),
+    ],
+)
+def test_a_rank_killed_while_it_writes_leaves_the_checkpoint_before(
+    found, name, killed, noticed, rows
+):
+    happened = found[name]
+    assert happened["codes"] == [-9 if rank == killed else 3 for rank in range(2)]
+    message = f"rank {killed} of 2 ended in round {noticed}; FOLDER has one of round 2"
+    assert message in happened["output"]
     assert happened["saved"] == [2]
+    assert happened["rows"] == ["state-00000002.rows", rows]
     assert happened["apart"] < 1e-10
 
 
@@ -178,10 +243,10 @@ def test_ranks_must_share_the_folder(found):
     happened = found["use_another_folder"]
     assert happened["codes"] == [3, 3]
     for rank in range(2):
-        assert (
-            f"rank {rank}: `saving` must be a folder that all processes share"
-            in (happened["output"])
+        message = (
+            f"rank {rank}: `saving` must be one folder that all processes can write to, which "
+            "fails on rank 1: the files of rank 0 are not in its "
         )
-    assert "rank 1: " in happened["output"]
+        assert message in happened["output"]
     assert happened["saved"] == []
     assert happened["left"] == []

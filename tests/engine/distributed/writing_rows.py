@@ -79,23 +79,44 @@ def fill_disk(rank, folder):
     print(json.dumps([rank, done, told]), flush=True)
 
 
-def kill_while_writing(rank, folder):
-    """Train on one rank; rank 1 is killed when its rows of round 4 are written."""
+def die(*_args, **_words):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train_and_die(rank, folder):
+    """Train on one rank; a rank may be killed."""
     import topofl
-    from topofl.engine.store import parallel
 
     warnings.simplefilter("ignore")
-
-    def die():
-        parallel.write_tensors = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-
-    if rank == 1:
-        before_round(3, die)
     try:
         history(topofl.Saving(folder, every=2), distributed=True)
     except topofl.RankError as error:
         print(f"rank {rank}: {error}", flush=True)
         return 3
+
+
+def kill_after_writing_rows(rank, folder):
+    """Train on one rank; rank 1 is killed when it has written its file of round 4."""
+    from topofl.engine.store import parallel
+
+    write_data = parallel._Writer.write_data
+
+    def write_and_die(self, plan, planner):
+        write_data(self, plan, planner)
+        die()
+
+    if rank == 1:
+        before_round(3, lambda: setattr(parallel._Writer, "write_data", write_and_die))
+    return train_and_die(rank, folder)
+
+
+def kill_before_the_state(rank, folder):
+    """Train on one rank; rank 0 is killed when the rows of round 4 are complete."""
+    from topofl.engine.store import schedule
+
+    if rank == 0:
+        before_round(3, lambda: setattr(schedule, "save", die))
+    return train_and_die(rank, folder)
 
 
 def use_another_folder(rank, folder):
@@ -121,6 +142,7 @@ def happened(root, function):
     left = sorted(path.name for path in folder.iterdir())
     found = {"codes": codes, "output": place.read_text().replace(str(folder), "FOLDER")}
     found |= {"saved": rounds_in(folder), "left": left}
+    found["rows"] = sorted(path.parent.name for path in folder.glob("*.rows*/__1_0.distcp"))
     warnings.simplefilter("ignore")
     continued = history(topofl.Saving(folder, resume=True), rounds=ROUNDS + 1)
     whole = history(None, rounds=ROUNDS + 1)
@@ -132,7 +154,12 @@ def main(folder):
     with tempfile.TemporaryDirectory() as place:
         found = {
             one.__name__: happened(Path(place), one)
-            for one in (fill_disk, kill_while_writing, use_another_folder)
+            for one in (
+                fill_disk,
+                kill_after_writing_rows,
+                kill_before_the_state,
+                use_another_folder,
+            )
         }
     json.dump(found | {"write": codes}, sys.stdout)
 

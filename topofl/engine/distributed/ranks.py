@@ -78,7 +78,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this rank writes files and calls callbacks."""
+        """Whether this rank decides for all, writes what is not divided, and calls callbacks."""
         return self.rank == 0
 
     @property

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -33,6 +33,7 @@ __all__ = [
     "OURS",
     "Checkpoint",
     "ResumeError",
+    "check_archive",
     "check_tensors",
     "checkpoint_to_resume",
     "checksum_of",
@@ -94,7 +95,7 @@ class Checkpoint:
             be larger than it is.
         """
         try:
-            _check_archive(self.path)
+            check_archive(self.path, self.path.stat().st_size)
             state = torch.load(self.path, map_location="cpu", weights_only=True, mmap=True)
         except Exception as error:  # zipfile, torch and its unpickler raise errors of many types
             what = (str(error).splitlines() or [type(error).__name__])[0]
@@ -110,14 +111,17 @@ class Checkpoint:
         if self.marker["format"] != FORMAT_OF_RANKS:
             return state
         with naming_its_file(self):
-            return _with_rows(self.path, state)
+            return _with_rows(self, state)
 
 
-def _check_archive(path: Path) -> None:
-    """Raise unless a file is an uncompressed archive, as written by torch: no zip bombs."""
-    with zipfile.ZipFile(path) as archive:
+def check_archive(file: Path | IO[bytes], size: int) -> None:
+    """Raise unless a file of `size` bytes is an uncompressed archive, as torch writes it.
+
+    A small compressed file can need much memory.
+    """
+    with zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
-            if info.compress_type != zipfile.ZIP_STORED or info.file_size > path.stat().st_size:
+            if info.compress_type != zipfile.ZIP_STORED or info.file_size > size:
                 raise ValueError(f"its member {info.filename} is compressed")
 
 
@@ -228,8 +232,10 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 def _read(path: Path) -> Checkpoint:
     marker = _marker(path.with_suffix(".json"))
-    rows = {path.with_suffix(".rows") / name: one for name, one in marker.get("rows", {}).items()}
-    for file, checksum in ({path: marker["sha256"]} | rows).items():
+    checksums = {path: marker["sha256"]}
+    for name, checksum in _row_files(marker).items():
+        checksums[path.with_suffix(".rows") / name] = checksum
+    for file, checksum in checksums.items():
         if not file.is_file():
             raise _DamagedError(f"{file} is missing")
         if checksum_of_file(file) != checksum:
@@ -237,11 +243,16 @@ def _read(path: Path) -> Checkpoint:
     return Checkpoint(path, marker)
 
 
-def _with_rows(path: Path, state: dict[str, Any]) -> dict[str, Any]:
+def _row_files(marker: Mapping[str, Any]) -> dict[str, str]:
+    """Return the checksums of the files in a folder of rows; empty if there is none."""
+    return marker["rows"] if marker["format"] == FORMAT_OF_RANKS else {}
+
+
+def _with_rows(found: Checkpoint, state: dict[str, Any]) -> dict[str, Any]:
     """Return the state of a checkpoint of several ranks with the tensors in its folder of rows."""
     from topofl.engine.store.parallel import TensorFolder
 
-    folder = TensorFolder(rows_path(path.parent, int(path.stem.partition("-")[2])))
+    folder = TensorFolder(found.path.with_suffix(".rows"), frozenset(_row_files(found.marker)))
     owner = state["owner"].numpy()
 
     def rows(name: str) -> SavedRows:
@@ -304,6 +315,8 @@ def _wrong_field(marker: Mapping[str, Any]) -> str:
             entries = value.values()
         if not all(isinstance(entry, plain) for entry in entries):
             return name
+    if any(Path(name).name != name for name in _row_files(marker)):
+        return "rows"
     return "" if len(marker["asked"]) == 2 else "asked"
 
 

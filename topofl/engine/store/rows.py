@@ -21,13 +21,17 @@ from topofl._support.files import sync_folder
 from topofl.engine.distributed.ranks import Ranks
 
 __all__ = [
+    "METADATA",
     "SavedRows",
     "check_shared",
     "checksum_of_file",
     "name_of",
-    "together",
+    "on_all_ranks",
     "write_rows",
 ]
+
+METADATA = ".metadata"
+"""File in which torch.distributed.checkpoint describes the others; rank 0 writes it."""
 
 T = TypeVar("T")
 
@@ -43,8 +47,8 @@ class SavedRows:
     owner
         (n,) rank that has written the row of each node.
     read
-        :func:`name_of` the tensor and a rank -> the rows that the rank has written, those of its
-        nodes in ascending order.
+        Returns the rows that a rank has written, in ascending order of its nodes, given
+        ``name_of(tensor, rank)``.
     """
 
     name: str
@@ -88,7 +92,7 @@ class SavedRows:
             yield torch.from_numpy(rows), saved[torch.from_numpy(places)]
 
 
-def together(ranks: Ranks, function: Callable[[], T]) -> T:
+def on_all_ranks(ranks: Ranks, function: Callable[[], T]) -> T:
     """Call a function on all ranks, and return its result on this one.
 
     Raises
@@ -96,12 +100,12 @@ def together(ranks: Ranks, function: Callable[[], T]) -> T:
     OSError
         On all ranks, if the function raises one on some rank.
     """
-    told, found = "", None
+    message, found = "", None
     try:
         found = function()
     except OSError as error:
-        told = f"rank {ranks.rank}: {error}"
-    if failed := [text for text in ranks.objects(told) if text]:
+        message = f"rank {ranks.rank}: {error}"
+    if failed := [text for text in ranks.objects(message) if text]:
         raise OSError("; ".join(failed))
     return found  # type: ignore[return-value]
 
@@ -118,17 +122,17 @@ def check_shared(folder: Path, ranks: Ranks) -> None:
 
     def look() -> None:
         if not mark.is_file():
-            raise FileNotFoundError(f"{folder} is not the folder of rank 0")
+            raise FileNotFoundError(f"the files of rank 0 are not in its {folder}")
         own = mark.with_name(f"{mark.name}-{ranks.rank}")
         own.touch()
         own.unlink()
 
     try:
-        together(ranks, lambda: mark.touch() if ranks.is_first else None)
-        together(ranks, look)
+        on_all_ranks(ranks, lambda: mark.touch() if ranks.is_first else None)
+        on_all_ranks(ranks, look)
     except OSError as error:
         raise OSError(
-            "`saving` must be a folder that all processes share and can write to, got for "
+            "`saving` must be one folder that all processes can write to, which fails on "
             f"{error}; use a folder of a shared file system"
         ) from error
     finally:
@@ -157,14 +161,15 @@ def write_rows(place: Path, tensors: Mapping[str, Tensor], ranks: Ranks) -> dict
     from topofl.engine.store.parallel import write_tensors
 
     partial = place.with_name(f"{place.name}.partial")
+    first = ranks.is_first
     try:
-        together(ranks, lambda: _make_empty(partial) if ranks.is_first else None)
+        on_all_ranks(ranks, lambda: _make_empty(partial) if first else None)
         named = {name_of(name, ranks.rank): tensor for name, tensor in tensors.items()}
         write_tensors(partial, named, ranks)
-        found = ranks.objects(together(ranks, lambda: _checksums(partial, ranks)))
-        together(ranks, lambda: _rename(partial, place) if ranks.is_first else None)
+        found = ranks.objects(on_all_ranks(ranks, lambda: _own_checksums(partial, ranks.rank)))
+        on_all_ranks(ranks, lambda: _rename(partial, place) if first else None)
     except OSError:
-        if ranks.is_first:
+        if first:
             shutil.rmtree(partial, ignore_errors=True)
         raise
     return {name: checksum for part in found for name, checksum in part.items()}
@@ -181,10 +186,13 @@ def _make_empty(folder: Path) -> None:
     folder.mkdir()
 
 
-def _checksums(folder: Path, ranks: Ranks) -> dict[str, str]:
-    """Return the checksums of files by name: each rank those of a part of the files."""
-    names = sorted(path.name for path in folder.iterdir())
-    return {name: checksum_of_file(folder / name) for name in names[ranks.rank :: ranks.size]}
+def _own_checksums(folder: Path, rank: int) -> dict[str, str]:
+    """Return the checksums of the files that a rank has written, by name."""
+    own = [path for path in folder.iterdir() if path.name.startswith(f"__{rank}_")]
+    if not own:
+        raise FileNotFoundError(f"{folder} has no file of this rank")
+    own += [folder / METADATA] if rank == 0 else []
+    return {path.name: checksum_of_file(path) for path in own}
 
 
 def checksum_of_file(path: Path) -> str:
@@ -194,6 +202,7 @@ def checksum_of_file(path: Path) -> str:
 
 
 def _rename(partial: Path, place: Path) -> None:
+    place.with_suffix(".json").unlink(missing_ok=True)  # of a damaged checkpoint of this round
     with suppress(FileNotFoundError):
         shutil.rmtree(place)
     sync_folder(partial)

@@ -17,7 +17,7 @@ from topofl.engine.distributed.ranks import Ranks
 from topofl.engine.store.checkpoint import newest_round, rows_path
 from topofl.engine.store.interrupt import Interrupted, StopRequest
 from topofl.engine.store.lock import Lock
-from topofl.engine.store.rows import together, write_rows
+from topofl.engine.store.rows import on_all_ranks, write_rows
 from topofl.engine.store.writing import save
 
 __all__ = ["CheckpointSchedule"]
@@ -199,5 +199,5 @@ class CheckpointSchedule:
         if self.ranks is None or self.ranks.size == 1:
             self._hold_lock()
             return None
-        together(self.ranks, self._hold_lock)
+        on_all_ranks(self.ranks, self._hold_lock)
         return write_rows(rows_path(folder, done), self.rows(), self.ranks)

@@ -22,7 +22,7 @@ from topofl.engine.store.checkpoint import (
     state_path,
 )
 
-__all__ = ["check_space", "move_all", "prune", "save"]
+__all__ = ["check_space", "move_all", "prune", "raising_os_errors", "save"]
 
 
 KEPT = 2
@@ -60,8 +60,12 @@ def save(
     try:
         _write(path, t, state, marker, rows)
     except BaseException:
-        shutil.rmtree(rows_path(folder, t), ignore_errors=True)  # useless without the two files
+        if not path.with_suffix(".json").exists():  # else it is complete, or of an older one
+            path.unlink(missing_ok=True)
+            shutil.rmtree(rows_path(folder, t), ignore_errors=True)
         raise
+    if rows is None:
+        _remove(rows_path(folder, t))  # of a damaged checkpoint of this round
     prune(folder, KEPT, until=t)
     return path, _size(path) + (_size(rows_path(folder, t)) if rows else 0)
 
@@ -74,8 +78,9 @@ def _write(
     rows: Mapping[str, str] | None,
 ) -> None:
     with _replacing(path) as stream:
-        hashed = _Hashed(stream)
-        _dump(state, hashed)
+        hashed: Any = _Hashed(stream)
+        with raising_os_errors():
+            torch.save(state, hashed)
     kind = {"format": FORMAT} if rows is None else {"format": FORMAT_OF_RANKS, "rows": dict(rows)}
     written = kind | {"round": t, "sha256": hashed.digest.hexdigest()} | dict(marker)
     written = json.loads(json.dumps(written))  # the checksum is of values as they will be read
@@ -112,10 +117,11 @@ class _Hashed:
         self.stream.flush()
 
 
-def _dump(state: Mapping[str, Any], stream: Any) -> None:
-    """Save with torch, and raise the ``OSError`` that torch replaces by an error of its own."""
+@contextmanager
+def raising_os_errors() -> Iterator[None]:
+    """Raise the ``OSError`` that torch replaces by an error of its own."""
     try:
-        torch.save(state, stream)
+        yield
     except RuntimeError as error:
         if isinstance(error.__context__, OSError):
             raise error.__context__ from None
@@ -174,9 +180,20 @@ def move_all(source: Path, target: Path) -> None:
         if path.exists():
             os.replace(path, target / path.name)
     _remove_all_but(target, rounds)
+    for marker in found[2::3]:
+        if _has_no_rows(marker if marker.exists() else target / marker.name):
+            _remove(target / marker.with_suffix(".rows").name)  # of what was there
     for path in found[-1:]:
         os.replace(path, target / path.name)
     sync_folder(target)
+
+
+def _has_no_rows(marker: Path) -> bool:
+    """Return whether a marker is of a checkpoint without a folder of rows; damaged ones are not."""
+    try:
+        return json.loads(marker.read_bytes())["format"] != FORMAT_OF_RANKS
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def check_space(folder: Path, size: int) -> None:
