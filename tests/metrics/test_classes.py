@@ -229,7 +229,8 @@ def test_a_directed_expander_above_the_limit_of_dense_spectra() -> None:
     assert W.n > spectral.limits.SPECTRUM_LIMIT
     assert W.slem_solution.solver == "arnoldi"
     assert W.slem == pytest.approx(0.2082469169781907, abs=1e-10)  # with 40 values and 250 vectors
-    assert W.slem_solution.residual < 1e-11
+    # on some processors the first iteration stalls, and the second has this relative tolerance
+    assert W.slem_solution.residual < spectral.limits.TOLERANCE * W.slem
 
 
 def test_the_largest_of_many_eigenvalues_on_the_rim_of_a_disc(monkeypatch) -> None:

@@ -78,7 +78,7 @@ def verdict(case, reference, folder, size):
     how = {"distributed": True, "rank_timeout": 60} | plan_of(reference)
     wrong = differences(run(case, **how), reference, tolerance_of(case))
     until = {2: ROUNDS - 2, 3: ROUNDS - 1}[size]  # round 2 of 2 ranks is continued by 3
-    run(case, **how, rounds=until, saving=topofl.Saving(folder, every=1, resume=size == 3))
+    run(case, **how, rounds=until, saving=topofl.Saving(folder, every=until, resume=size == 3))
     return wrong
 
 
