@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import PrefixStore
 
 from topofl._support.torchrun import local_process_number, process_count
@@ -179,7 +180,8 @@ def joined_store() -> Any:
 
 def _store_of_all() -> Any:
     everyone: Any = dist.group.WORLD
-    return everyone.get_group_store()
+    newer = getattr(everyone, "get_group_store", None)
+    return distributed_c10d._get_default_store() if newer is None else newer()
 
 
 def _initialize(device: torch.device) -> None:
