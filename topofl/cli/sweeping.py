@@ -32,8 +32,8 @@ def sweep(options: argparse.Namespace) -> None:
     if options.search is not None:
         _check_alone(options, "search", "points", "random", "shard", "dry_run")
     _check_space(options)
-    tables = with_modules(config.read(options.config), options.config)
-    base = config.override(tables, options.set)
+    tables = config.override(config.read(options.config), options.set)
+    base = with_modules(tables, options.config)
     how: dict[str, Any] = {
         "seeds": options.seeds,
         "vary": [name.strip() for name in options.vary.split(",")],
