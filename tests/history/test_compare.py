@@ -225,6 +225,20 @@ def test_a_run_that_was_loaded_twice_is_refused(tmp_path):
     topofl.compare_histories(seeds)  # other runs, whatever their values
 
 
+def test_runs_from_different_weights_are_not_one_run():
+    settings = {"seed": 0, "init": "given", "name": "dsgd"}
+    one, other = (scored(accuracy=[[start], [0.4]]) for start in (0.1, 0.2))
+    runs = {
+        name: dataclasses.replace(run, meta={**run.meta, **settings})
+        for name, run in (("one", one), ("other", other))
+    }
+    for column in ("accuracy", "bytes"):
+        topofl.compare_histories(runs, column)
+    copied = dataclasses.replace(runs["one"], meta=dict(runs["one"].meta))
+    with pytest.raises(ValueError, match="got the same one as 'one' and 'copy'"):
+        topofl.compare_histories({**runs, "copy": copied}, "bytes")
+
+
 def test_errors_name_the_history():
     both = {"a": scored(accuracy=[[1]], accuracy_knn=[[1]]), "b": RUN}
     with pytest.raises(KeyError, match="b: no column 'accuracy_knn'"):

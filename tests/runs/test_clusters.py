@@ -132,8 +132,8 @@ def test_optuna(tmp_path):
     again = search(BASE, space, **how)  # the same trials, all of them stored
     assert [point.values for point in again.points] == [point.values for point in first.points]
     assert len(list(tmp_path.glob("*/run.json"))) == len({point.key for point in first.points})
-    with pytest.raises(ValueError, match="`score` must be one of accuracy, loss, got 'acuracy'"):
-        search(BASE, space, **how, score="acuracy")
+    with pytest.raises(ValueError, match="`column` must be one of accuracy, loss, got 'acuracy'"):
+        search(BASE, space, **how, column="acuracy")
 
 
 def test_ray_must_be_started():

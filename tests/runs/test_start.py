@@ -45,5 +45,5 @@ def test_the_best_point_and_the_number_of_trained_runs(tmp_path):
     assert found.best("loss").values == {"algorithm.lr": 0.1}
     assert found.best("loss", low_is_good=False).values == {"algorithm.lr": 1e-6}
     assert sweep(base, grid, seeds=2, store=tmp_path).trained == 0
-    with pytest.raises(ValueError, match="`score` must be"):
+    with pytest.raises(ValueError, match="`column` must be"):
         found.best("acuracy")

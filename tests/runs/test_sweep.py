@@ -266,7 +266,7 @@ def test_the_plan_counts_points_that_differ_in_an_unused_topology(tmp_path):
     }
     base = {**BASE, "run": {"rounds": 1}}
     table = planned(base, grid, store=tmp_path)
-    text = "; 2 of 6 points train again what others train, since fedavg ignores the topology"
+    text = "; 2 of 6 points repeat other points, since fedavg ignores the topology"
     assert table.title.endswith(text)
     one = planned(base, {**grid, "topology": ["ring"]}, store=tmp_path)
     assert "ignores the topology" not in one.title

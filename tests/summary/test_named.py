@@ -48,7 +48,7 @@ def run(lr=0.1, *, seed=0, alpha=1.0, of_data=0, hidden=None, rounds=2, weights=
 )
 @pytest.mark.parametrize("seed", [0, 1])
 def test_unlike_runs_of_a_name_are_refused(other, message, seed):
-    runs = {"mine": [run(), run(**other, seed=seed)], "other": [run(), run(seed=1)]}
+    runs = {"mine": [run(), run(**other, seed=seed)], "other": [run(lr=0.2), run(lr=0.2, seed=1)]}
     expected = (
         rf"`runs\['mine'\]` must contain .* differ in .*{message}.*; give each setting a name"
     )

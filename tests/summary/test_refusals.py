@@ -1,5 +1,7 @@
 """Summaries of wrong runs, or with wrong arguments, are refused."""
 
+from dataclasses import replace
+
 import pytest
 
 import topofl
@@ -84,6 +86,23 @@ def test_runs_that_lack_the_score_are_named():
     runs = runs_of(topology=["ring"]) + runs_of(topology=["star"], low_is_good=True)
     with pytest.raises(ValueError, match=r"3 of 6 lack 'accuracy' \(.*no score is in all runs"):
         topofl.summarize(runs)
+
+
+def test_a_run_under_two_names_is_refused():
+    run = topofl.run(
+        topofl.algorithms.dsgd(0.1),
+        model=topofl.models.logistic_regression(64),
+        clients=topofl.data.shards(topofl.data.digits(), n=4, per_node=2, seed=0),
+        topology=topofl.topologies.ring(4),
+        rounds=1,
+        seed=0,
+        progress=False,
+    )
+    message = "`runs` must have different runs under each name, got the same one under 'a' and 'b'"
+    for other in (run, replace(run, meta=dict(run.meta))):
+        with pytest.raises(ValueError, match=message):
+            topofl.summarize({"a": [run], "b": [other]})
+    topofl.summarize({"a": [run], "b": [replace(run, meta={**run.meta, "seed": 1})]})
 
 
 def test_copies_are_refused():

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from topofl import config
-from topofl._support.module_folders import appended_folder
+from topofl._support.module_folders import appended_folder, current_folder
 from topofl._support.plugins import load_function
 from topofl.runs import RunStore, sweep
 
@@ -108,8 +108,8 @@ def test_runs_are_resumed_from_another_folder(folder, tmp_path):
 
 
 def test_processes_of_a_sweep_find_it(folder, tmp_path):
-    for module in folder.glob("*.py"):
-        names = [f"{module.stem}:{name},lr=0.1" for name in ("twice", "thrice")]
+    module = next(folder.glob("*.py"))
+    names = [f"{module.stem}:{name},lr=0.1" for name in ("twice", "thrice")]
     found = sweep(
         folder / "run.toml", {"algorithm": names}, store=tmp_path / "a", jobs=2, progress=False
     )
@@ -122,3 +122,133 @@ def test_processes_of_a_sweep_find_it(folder, tmp_path):
     done = topofl_elsewhere("sweep", moved / "run.toml", *words)
     assert done.returncode == 0, done.stderr
     assert {run.key for run in RunStore(tmp_path / "b").runs()} == keys  # the folder is no setting
+
+
+@pytest.fixture
+def forgotten():
+    """Forget the modules that a test imports."""
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if not name.startswith("topofl"):
+            del sys.modules[name]
+
+
+def write(folder, files, name):
+    """Write files into a folder, and an experiment that names a function; return its path."""
+    for file, text in {**files, "run.toml": TABLES.format(name)}.items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(text)
+    return folder / "run.toml"
+
+
+TABLES = """
+topology = "ring"
+algorithm = "{},lr=0.1"
+data = {{name = "digits", n = 4, seed = 0}}
+run = {{rounds = 1, seed = 0}}
+"""
+
+NAMED = """
+from topofl.algorithms import chain, sgd
+
+def twice(lr):
+    return chain("{}", local=sgd(lr, batch_size=16))
+"""
+
+
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize("package", [{"pkg_/__init__.py": ""}, {}], ids=["package", "namespace"])
+@pytest.mark.parametrize("second", ["one", "two"])
+def test_modules_of_two_packages_of_one_name_are_not_mistaken(tmp_path, package, second):
+    files = {f"pkg_/{name}.py": NAMED.format("first") for name in ("one", "two")}
+    path = write(tmp_path / "a", package | files, "pkg_.one:twice")
+    assert config.load(path).algorithm.name == "first"
+    files = {f"pkg_/{name}.py": NAMED.format("second") for name in ("one", "two")}
+    path = write(tmp_path / "b", package | files, f"pkg_.{second}:twice")
+    if second == "two" and not package:  # the folders of a namespace package change with the path
+        assert config.load(path).algorithm.name == "second"
+        return
+    with pytest.raises(ValueError, match=r"module pkg_(\.one)? must be one file in a process"):
+        config.load(path)
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_modules_that_modules_import_are_not_mistaken(tmp_path):
+    main = "from helper_x_ import *"
+    first = write(
+        tmp_path / "a", {"main_a_.py": main, "helper_x_.py": NAMED.format("a")}, "main_a_:twice"
+    )
+    second = write(
+        tmp_path / "b", {"main_b_.py": main, "helper_x_.py": NAMED.format("b")}, "main_b_:twice"
+    )
+    experiment = config.load(first)
+    with pytest.raises(ValueError, match=r"module helper_x_ must be one file .*a/h.*b/h.*rename"):
+        config.load(second)
+    config.load(second, ["algorithm=dsgd,lr=0.1"])  # names no module of the folder
+    experiment.run(progress=False)
+
+
+LAZY = """
+def mean(params, round):
+    import lazy_help_
+    return lazy_help_.same(params)
+"""
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_modules_that_functions_import_are_found_during_a_run(tmp_path):
+    text = "def same(params):\n    return params\n"
+    path = write(tmp_path, {"lazy_.py": LAZY, "lazy_help_.py": text}, "dsgd")
+    path.write_text(path.read_text() + 'evaluation = {also = {copied = "lazy_:mean"}}\n')
+    before = list(sys.path)
+    history = config.load(path).run(progress=False)
+    assert "accuracy_copied" in history.columns
+    assert sys.path == before
+
+
+SCHEDULED = """
+from topofl.algorithms import chain, sgd
+
+def twice(lr):
+    def rate(round, rounds):
+        import lazy_help_
+        return lr
+
+    return chain("scheduled", local=sgd(rate, batch_size=16))
+"""
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_modules_that_functions_import_are_found_by_an_estimate(tmp_path):
+    path = write(tmp_path, {"lazy_.py": SCHEDULED, "lazy_help_.py": ""}, "lazy_:twice")
+    experiment = config.load(path)
+    del sys.modules["lazy_help_"]
+    assert experiment.estimate().messages == 0
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_modules_next_to_the_file_precede_those_of_the_current_folder(tmp_path, monkeypatch):
+    path = write(tmp_path / "a", {"methods_.py": NAMED.format("next to it")}, "methods_:twice")
+    (tmp_path / "methods_.py").write_text(NAMED.format("current"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
+    with current_folder():
+        experiment = config.load("a/run.toml")
+    assert experiment.algorithm.name == "next to it"
+    assert experiment.tables["modules"] == {"folder": str(path.parent)}
+    assert topofl_elsewhere("run", path, "--out", "done").returncode == 0
+    (tmp_path / "done" / "methods_.py").write_text(NAMED.format("next to the results"))
+    done = topofl_elsewhere("resume", "done", "--set", "run.rounds=2")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_folder_given_at_the_shell_is_relative_to_the_file(tmp_path, monkeypatch):
+    path = write(tmp_path / "a", {"lib/methods_.py": NAMED.format("in lib")}, "methods_:twice")
+    monkeypatch.chdir(tmp_path)
+    experiment = config.load(path, ["modules.folder=lib"])
+    assert experiment.tables["modules"] == {"folder": str(path.parent / "lib")}
+    words = ["--set", "modules.folder=lib", "--store", "store", "--grid", "algorithm.lr=0.1,0.2"]
+    done = topofl_elsewhere("sweep", path, *words)
+    assert done.returncode == 0, done.stderr

@@ -186,7 +186,8 @@ def test_bad_pyg_graphs(data_class: type) -> None:
         (
             data_class(edge_index=pairs, edge_weight=torch.ones(2, 2), num_nodes=3),
             ValueError,
-            r"`edge_weight` must have one number per edge, here 2 edges, got shape \(2, 2\)",
+            r"`edge_weight` must have one number per edge, here 2 edges, got shape \(2, 2\); "
+            r"choose one, as in graph.edge_weight\[:, 0\], or remove edge_weight",
         ),
         (
             data_class(edge_index=pairs[:, [0, 0]], num_nodes=3),

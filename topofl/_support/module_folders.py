@@ -7,21 +7,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
-from types import ModuleType
 
-__all__ = ["appended_folder", "check_origin", "current_folder", "searched"]
+__all__ = ["appended_folder", "check_folder", "check_origin", "current_folder", "searched"]
 
 
 @contextmanager
 def appended_folder(folder: str | None) -> Iterator[None]:
     """Append a folder to ``sys.path`` in this context, after all others; None: nothing is done.
 
-    A module in it hence never takes the place of an installed one.
+    A module in it hence never takes the place of an installed one. Only the folder that
+    :func:`current_folder` appended stays behind it, since a module next to the file of an
+    experiment takes precedence over one in the folder where a command happens to be started.
     """
     if folder is None or folder in sys.path:
         yield
         return
-    sys.path.append(folder)
+    is_current_last = sys.path[-1:] == [_current()]
+    sys.path.insert(len(sys.path) - is_current_last, folder)
     try:
         yield
     finally:
@@ -32,12 +34,16 @@ def appended_folder(folder: str | None) -> Iterator[None]:
 @contextmanager
 def current_folder() -> Iterator[None]:
     """Append the current folder to ``sys.path`` in this context, to find the user's modules."""
-    try:
-        here = os.getcwd()
-    except FileNotFoundError:  # it was removed meanwhile
-        here = ""
-    with appended_folder(None if "" in sys.path else here):
+    with appended_folder(None if "" in sys.path else _current()):
         yield
+
+
+def _current() -> str:
+    """Return the current folder, or an empty string if it was removed meanwhile."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
 
 
 def searched() -> str:
@@ -53,13 +59,37 @@ def searched() -> str:
     return ", ".join([*dict.fromkeys(own), "installed packages"])
 
 
-def check_origin(name: str, module: ModuleType) -> None:
-    """Raise ``ValueError`` if Python would now find a module in another file than it was imported.
+def check_folder(folder: str) -> None:
+    """Raise ``ValueError`` if a module in a folder of ``sys.path`` is hidden by an imported one.
 
-    That happens if two experiments in one process have modules of the same name in their folders.
+    That happens if two experiments in one process have files of the same name in their folders,
+    even where only their modules import these.
     """
-    spec = PathFinder.find_spec(name) if "." not in name else None
-    loaded, found = getattr(module, "__file__", None), None if spec is None else spec.origin
+    place = Path(folder)
+    names = {path.stem for path in place.glob("*.py")}
+    names |= {path.parent.name for path in place.glob("*/__init__.py")}
+    for name in sorted(names & sys.modules.keys()):
+        check_origin(name)
+
+
+def check_origin(name: str) -> None:
+    """Raise ``ValueError`` if Python would now find an imported module in another file.
+
+    The packages that hold the module are checked in the same way.
+    """
+    path = None
+    words = name.split(".")
+    for full in (".".join(words[:length]) for length in range(1, len(words) + 1)):
+        module = sys.modules.get(full)
+        if module is None:
+            return
+        spec = PathFinder.find_spec(full, path)
+        _check_same_file(full, getattr(module, "__file__", None), spec and spec.origin)
+        path = getattr(module, "__path__", None)
+
+
+def _check_same_file(name: str, loaded: str | None, found: str | None) -> None:
+    """Raise ``ValueError`` if a module was imported from another file than is now found."""
     if not (loaded and found) or os.path.realpath(loaded) == os.path.realpath(found):
         return
     if os.path.exists(loaded) and os.path.exists(found):

@@ -269,8 +269,7 @@ def _missing_message(holder: Any, word: str) -> str:
 
 def _imported(name: str) -> ModuleType:
     importlib.invalidate_caches()  # the file may be new
-    if name in sys.modules:
-        check_origin(name, sys.modules[name])
+    check_origin(name)
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:

@@ -204,8 +204,7 @@ class Recommendation:
             terms = f"N_{k}"
         left = f"that is left after 1 to {k} exchanges, summed; lower is better"
         return [
-            "graph: generator of topofl.topologies, without data and seed; topofl list topology "
-            "describes it",
+            "graph: how to create it; `topofl list topology` describes generators",
             "rounds / complete: predicted rounds to a target, relative to the complete graph, with "
             "an interval; lower is better",
             f"deviation: {terms}, predicts how far apart models are, and ranks graphs; lower is "

@@ -51,7 +51,7 @@ def _add_sweep_options(verb: argparse.ArgumentParser) -> None:
         ),
         "--random": ({"type": int, "metavar": "K"}, "draw K points from the values of --grid"),
         "--search": ({"type": int, "metavar": "K"}, "search for the best point in K trials"),
-        "--score": (
+        "--column": (
             {"default": "accuracy", "metavar": "NAME"},
             "final score of --search (default: accuracy); losses and errors are minimized",
         ),

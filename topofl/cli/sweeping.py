@@ -32,8 +32,8 @@ def sweep(options: argparse.Namespace) -> None:
     if options.search is not None:
         _check_alone(options, "search", "points", "random", "shard", "dry_run")
     _check_space(options)
-    tables = with_modules(config.read(options.config), options.config)
-    base = config.override(tables, options.set)
+    tables = config.override(config.read(options.config), options.set)
+    base = with_modules(tables, options.config)
     how: dict[str, Any] = {
         "seeds": options.seeds,
         "vary": [name.strip() for name in options.vary.split(",")],
@@ -74,7 +74,7 @@ def _search(options: argparse.Namespace, base: Mapping[str, Any], how: dict[str,
         base,
         parse_grid(options.grid),
         trials=options.search,
-        score=options.score,
+        column=options.column,
         seed=options.draw_seed,
         **how | {"seeds": 1 if options.seeds is None else options.seeds},
         **_execution(options),
@@ -147,7 +147,7 @@ def _report(found: Sweep, options: argparse.Namespace) -> None:
     print_table(found.table, options)
     if options.search is not None:
         with suppress(ValueError):  # no trial is finished, as the error below says
-            print_notes([f"best: {found.best(options.score)}"])
+            print_notes([f"best: {found.best(options.column)}"])
     total = len({point.key for point in found.points})
     if found.failures:
         first = found.failures[0]

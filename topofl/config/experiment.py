@@ -20,7 +20,7 @@ from topofl._spec import (
 )
 from topofl._support.ambient import plain_torch
 from topofl._support.check import check_path
-from topofl._support.module_folders import appended_folder
+from topofl._support.module_folders import appended_folder, check_folder
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
@@ -114,6 +114,15 @@ class Experiment:
     def _parts(self) -> dict[str, Any]:
         return {key: getattr(self, key) for key in _PARTS}
 
+    @contextmanager
+    def _user_modules(self) -> Iterator[None]:
+        """Let functions of the experiment import modules of its folder when they are called."""
+        folder = self.tables.get("modules", {}).get("folder")
+        with appended_folder(folder):
+            if folder is not None:
+                check_folder(folder)
+            yield
+
     def run(
         self,
         *,
@@ -142,12 +151,14 @@ class Experiment:
         options = dict(self.options) | {"saving": saving, "callbacks": callbacks}
         if progress is not None:
             options["progress"] = progress
-        return run(**self._parts, **options)
+        with self._user_modules():
+            return run(**self._parts, **options)
 
     def estimate(self, *, probe: bool = False) -> Estimate:
         """Return memory, messages and, with `probe`, times; see :func:`topofl.estimate`."""
         options = {key: self.options[key] for key in ("rounds", "evaluation", "compute")}
-        return estimate(**self._parts, **options, probe=probe)
+        with self._user_modules():
+            return estimate(**self._parts, **options, probe=probe)
 
     def tables_of(self, history: History) -> Tables:
         """Return the tables that repeat a run exactly, with its choice of executor and chunk."""
@@ -187,9 +198,9 @@ def load(path: str | os.PathLike[str], assignments: Sequence[str] = ()) -> Exper
     >>> load(path, ["run.rounds=10"]).options["rounds"]
     10
     """
-    tables = with_modules(read(path), path)
+    tables = read(path)
     with at(f"{path}:"):
-        return build(override(tables, assignments))
+        return build(with_modules(override(tables, assignments), path))
 
 
 def build(tables: Mapping[str, Any], *, read: Read = read_data) -> Experiment:
@@ -220,8 +231,9 @@ def build(tables: Mapping[str, Any], *, read: Read = read_data) -> Experiment:
     folder = None if is_none(modules) else _folder_of_modules(as_table("modules", modules))
     with appended_folder(folder):
         experiment = _built({**tables, "modules": None}, read)
-    if folder is None or not _is_used(folder, experiment.tables):
-        return experiment
+        if folder is None or not _is_used(folder, experiment.tables):
+            return experiment
+        check_folder(folder)
     return replace(experiment, tables={**experiment.tables, "modules": {"folder": folder}})
 
 

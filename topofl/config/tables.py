@@ -167,10 +167,8 @@ def _check_optimizer(name: str, arguments: Mapping[str, Any], function: Callable
     keys = [key for key in ("optimizer", "optim") if key in arguments]
     if keys and is_ours(function) and keys[0] not in parameters(function):
         raise ValueError(
-            f"`{name}` takes no {keys[0]!r}, got {shown(arguments[keys[0]])}; the algorithm dadam "
-            "takes local steps of Adam, and with decay=0.01 of AdamW; for other methods, compose "
-            "train(descend(adamw(), lr=0.01)) with their exchange in a module, and name its "
-            "function as module:function"
+            f"`{name}` takes no {keys[0]!r}, got {shown(arguments[keys[0]])}; use dadam, or "
+            "compose your own, see the recipe 'Another optimizer'"
         )
 
 

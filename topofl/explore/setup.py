@@ -161,7 +161,8 @@ def graphs_of(
     for name, candidate in chosen.items():
         same = [other for other in graphs if chosen[other].call == candidate.call]
         if same:
-            reasons[name] = f"this is the graph of {same[0]}; choose another one, or other numbers"
+            remedy = "choose another topology or other arguments"
+            reasons[name] = f"this is the graph of {same[0]}; {remedy}"
             continue
         try:
             graphs[name] = candidate.call.build(clients)

@@ -151,8 +151,8 @@ class History:
         """Names of all columns, those of evaluations and then those of rounds.
 
         ``history[name]`` has their values and :meth:`plot` draws them. Columns of scores, which
-        have a value per node and a better side, are also in :attr:`score_columns`. Losses per round
-        and node are no column, but in `node_loss`.
+        have a value per node and a direction (higher or lower is better), are also in
+        :attr:`score_columns`. Losses per round and node are not columns; see `node_loss`.
 
         Examples
         --------

@@ -22,7 +22,7 @@ class Best:
     ----------
     values
         Its settings by key.
-    score
+    column
         The score by which points are compared.
     value
         The mean over seeds of the final mean score over nodes.
@@ -36,21 +36,21 @@ class Best:
     """
 
     values: Mapping[str, Any]
-    score: str
+    column: str
     value: float
     seeds: int
 
     def __str__(self) -> str:
         parts = [f"{key}={_text(value)}" for key, value in self.values.items()]
         seeds = "1 seed" if self.seeds == 1 else f"mean of {self.seeds} seeds"
-        return ", ".join([*parts, f"{self.score} {self.value:.3g} ({seeds})"])
+        return ", ".join([*parts, f"{self.column} {self.value:.3g} ({seeds})"])
 
     def _repr_html_(self) -> str:
         return as_html(f"Best: {self}")
 
 
 def best_of(
-    points: Sequence[Point], runs: Iterable[StoredRun], score: str, low_is_good: bool | None
+    points: Sequence[Point], runs: Iterable[StoredRun], column: str, low_is_good: bool | None
 ) -> Best:
     """Return the best point among those whose runs of all seeds are finished.
 
@@ -66,41 +66,41 @@ def best_of(
         group[point.key] = point
     found: list[Best] = []
     for group in groups.values():
-        value = final_of(group, by_key, score)
+        value = final_of(group, by_key, column)
         if not math.isnan(value):
-            found.append(Best(next(iter(group.values())).values, score, value, len(group)))
+            found.append(Best(next(iter(group.values())).values, column, value, len(group)))
     if not found:
         raise ValueError(
             "`best` needs a point whose runs are all finished with finite scores, got none; see "
             "`failures`"
         )
     if low_is_good is None:
-        low_is_good = is_low_good(by_key.values(), score)
+        low_is_good = is_low_good(by_key.values(), column)
     return (min if low_is_good else max)(found, key=lambda one: one.value)
 
 
-def final_of(keys: Collection[str], runs: Mapping[str, StoredRun], score: str) -> float:
+def final_of(keys: Collection[str], runs: Mapping[str, StoredRun], column: str) -> float:
     """Return the mean over runs of the final mean score; NaN unless all are finished and finite."""
-    finals = [_final(runs[key], score) for key in keys if key in runs]
+    finals = [_final(runs[key], column) for key in keys if key in runs]
     if len(finals) < len(keys) or not all(map(math.isfinite, finals)):
         return math.nan
     return sum(finals) / len(finals)
 
 
-def is_low_good(runs: Iterable[StoredRun], score: str) -> bool:
+def is_low_good(runs: Iterable[StoredRun], column: str) -> bool:
     """Return whether runs say that low values of a score are good."""
-    return any(run.curves.get("low_is_good", {}).get(score, False) for run in runs)
+    return any(run.curves.get("low_is_good", {}).get(column, False) for run in runs)
 
 
-def _final(run: StoredRun, score: str) -> float:
+def _final(run: StoredRun, column: str) -> float:
     """Return the final mean of a score over nodes, NaN if it is not finite."""
     scores = run.curves["scores"]
-    if score not in scores:
+    if column not in scores:
         raise ValueError(
-            f"`score` must be one of {', '.join(scores)}, got {shown(score)}"
-            f"{did_you_mean(score, scores)}"
+            f"`column` must be one of {', '.join(scores)}, got {shown(column)}"
+            f"{did_you_mean(column, scores)}"
         )
-    last = scores[score]["mean"][-1]
+    last = scores[column]["mean"][-1]
     return math.nan if last is None else last
 
 

@@ -110,7 +110,7 @@ def _repeated(groups: Sequence[Sequence[Point]]) -> str:
         return ""
     names = sorted({points[0].job.tables["algorithm"]["name"] for points in repeats})
     count = sum(len(points) - 1 for points in repeats)
-    again = f"{count} of {len(groups)} points train{'s' * (count == 1)} again what others train"
+    again = f"{count} of {len(groups)} points repeat{'s' * (count == 1)} other points"
     return f"; {again}, since {' and '.join(names)} ignore{'s' * (len(names) == 1)} the topology"
 
 

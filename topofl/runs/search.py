@@ -21,7 +21,7 @@ def search(
     space: Mapping[str, Any],
     *,
     trials: int,
-    score: str = "accuracy",
+    column: str = "accuracy",
     low_is_good: bool | None = None,
     batch: int = 4,
     seed: int = 0,
@@ -48,7 +48,7 @@ def search(
         As in :func:`topofl.runs.random_points`.
     trials
         Number of points to try.
-    score
+    column
         A score of the runs.
     low_is_good
         Whether low values of the score are better; None: as the first finished run says.
@@ -106,11 +106,11 @@ def search(
         runs = {run.key: run for run in found[-1].runs}
         for trial, values in zip(asked, points, strict=True):
             keys = {point.key for point in found[-1].points if point.values == values}
-            value = final_of(keys, runs, score)
+            value = final_of(keys, runs, column)
             if math.isnan(value):
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)
             else:
-                is_low = is_low_good(runs.values(), score) if low_is_good is None else low_is_good
+                is_low = is_low_good(runs.values(), column) if low_is_good is None else low_is_good
                 study.tell(trial, -value if is_low else value)
     return Sweep(
         tuple(point for one in found for point in one.points),

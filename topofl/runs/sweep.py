@@ -121,12 +121,12 @@ class Sweep:
         others = [*seed, "round", *statistics, "MB sent"]
         return Table((*heads_of(keys, others), *others), rows)
 
-    def best(self, score: str = "accuracy", *, low_is_good: bool | None = None) -> Best:
+    def best(self, column: str = "accuracy", *, low_is_good: bool | None = None) -> Best:
         """Return the point with the best final score, the mean over its seeds.
 
         Parameters
         ----------
-        score
+        column
             A score of the runs.
         low_is_good
             Whether low values of the score are better; None: as the runs say.
@@ -145,7 +145,7 @@ class Sweep:
         >>> topofl.sweep(base, grid, seeds=2, store=tempfile.mkdtemp()).best().values
         {'algorithm.lr': 0.1}
         """
-        return best_of(self.points, self.runs, score, low_is_good)
+        return best_of(self.points, self.runs, column, low_is_good)
 
     def __repr__(self) -> str:
         return (

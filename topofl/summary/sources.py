@@ -185,7 +185,7 @@ def _named(runs: Mapping[Any, Any]) -> list[Entry]:
     ------
     ValueError
         If runs of some names are distinct by seeds and others are not, so that they cannot be
-        paired; if a name has the same run twice.
+        paired; if a name has the same run twice, or two names have the same run.
     """
     histories = {name: _histories(name, value) for name, value in runs.items()}
     items = [one for own in histories.values() for one in own]
@@ -201,7 +201,9 @@ def _named(runs: Mapping[Any, Any]) -> list[Entry]:
         Entry(f"{text}, run {k + 1}", {"name": text, **row}, _curves(one), _loader(one))
         for (text, k), row, one in zip(texts, rows, items, strict=True)
     ]
-    return _by_position(entries) if _lack_seeds(histories, entries) else entries
+    lack_seeds = _lack_seeds(histories, entries)
+    _check_groups(histories, entries)
+    return _by_position(entries) if lack_seeds else entries
 
 
 def _lack_seeds(
@@ -229,6 +231,23 @@ def _lack_seeds(
             f"items {first} and {second} do not; leave copies out"
         )
     return bool(unclear)
+
+
+def _check_groups(histories: Mapping[Any, Sequence[Any]], entries: Sequence[Entry]) -> None:
+    """Raise ``ValueError`` if two names have the same run, or copies of it of a known seed."""
+    names = [name for name, own in histories.items() for _ in own]
+    items = [one for own in histories.values() for one in own]
+    seen: dict[Any, Any] = {}
+    for name, one, entry in zip(names, items, entries, strict=True):
+        settings = {key: x for key, x in entry.settings.items() if key != "name"}
+        known = entry.settings.get("run.seed") is not None
+        text = repr((sorted((key, str(x)) for key, x in settings.items()), entry.curves))
+        for key in (id(one), text)[: 1 + known]:
+            if (other := seen.setdefault(key, name)) != name:
+                raise ValueError(
+                    f"`runs` must have different runs under each name, got the same one under "
+                    f"{shown(other)} and {shown(name)}; leave one of them out"
+                )
 
 
 def _copies(entries: Sequence[Entry], own: Sequence[Any]) -> Iterator[tuple[int, int]]:

@@ -141,8 +141,10 @@ def _pyg_weights(graph: Any, n_edges: int, own_weights: bool) -> np.ndarray:
     if shape in ((n_edges,), (n_edges, 1)):
         return given.detach().cpu().double().numpy().reshape(-1)
     if key == "edge_weight" or shape[:1] != (n_edges,):
+        remedy = "; choose one, as in graph.edge_weight[:, 0], or remove edge_weight"
         raise ValueError(
             f"`{key}` must have one number per edge, here {n_edges:,} edges, got shape {shape}"
+            f"{remedy * (key == 'edge_weight')}"
         )
     if own_weights:
         raise ValueError(

@@ -17,6 +17,11 @@ def test_an_infinite_bandwidth_is_no_limit(name):
         Hardware(compute=1, **{name: -np.inf})
 
 
+def test_a_server_without_limit_may_be_given_by_any_kind_of_number():
+    for infinity in (np.inf, np.float32("inf"), np.float64("inf")):
+        assert Hardware(compute=1, server_bandwidth=infinity).server_bandwidth == np.inf
+
+
 def test_text_dictionaries_and_objects_are_equal():
     text = "Hardware(compute=exponential(0.5), latency=0.1, bandwidth=1e6, messages='parallel')"
     table = {"compute": "exponential(0.5)", "latency": 0.1, "bandwidth": 1e6}
@@ -60,8 +65,16 @@ def test_text_dictionaries_and_objects_are_equal():
             {"compute": 1, "latency": [[0, np.inf], [0, 0]]},
             r"`latency` must be finite numbers of at least 0, got inf at \(0, 1\)",
         ),
-        ({"compute": 1, "server_bandwidth": -np.inf}, "`server_bandwidth` must be"),
-        ({"compute": 1, "server_bandwidth": np.nan}, "`server_bandwidth` must be"),
+        (
+            {"compute": 1, "server_bandwidth": -np.inf},
+            "`server_bandwidth` must be a number above 0, or infinity, got -inf",
+        ),
+        ({"compute": 1, "server_bandwidth": np.nan}, "above 0, or infinity, got nan"),
+        ({"compute": 1, "server_bandwidth": -1}, "above 0, or infinity, got -1"),
+        (
+            {"compute": 1, "bandwidth": -np.inf},
+            "`bandwidth` must be a number above 0, or infinity, got -inf",
+        ),
         ({"compute": 1, "overhead": -1}, "`overhead` must be"),
         ({"compute": 1, "messages": "both"}, "`messages` must be one of 'serial', 'parallel'"),
         ({"compute": 1, "copies": "edge"}, "`copies` must be one of 'node', 'machine'"),

@@ -184,20 +184,31 @@ def _check_distinct(named: Mapping[str, History], series: Sequence[Series]) -> N
     """Raise ``ValueError`` if two names have the same run, whose curves would hide each other.
 
     These are the same object, or copies of one run, such as a file that was loaded twice: equal
-    settings, with a known seed, and equal values.
+    settings, with a known seed, and equal values in all columns but the seconds, which are not
+    results of training. Over seconds, runs that differ in nothing else are distinct.
     """
     known: dict[Any, str] = {}
     for (name, history), one in zip(named.items(), series, strict=True):
         keys: list[Any] = [id(history)]
         if "seed" in history.meta:
             settings = json.dumps(dict(history.meta), sort_keys=True, default=str)
-            keys.append((settings, one.x.tobytes(), one.values.tobytes()))
+            keys.append((settings, one.x.tobytes(), one.values.tobytes(), *_results(history)))
         for key in keys:
             if (other := known.setdefault(key, name)) != name:
                 raise ValueError(
                     f"`histories` must be different runs, got the same one as {shown(other)} and "
                     f"{shown(name)}; leave one of them out"
                 )
+
+
+def _results(history: History) -> list[tuple[str, bytes]]:
+    """Return names and values of all columns of a run, without those in seconds."""
+    recorded = {**history.evaluations, **history.rounds}
+    return [
+        (name, np.ascontiguousarray(values).tobytes())
+        for name, values in sorted(recorded.items())
+        if "seconds" not in name
+    ]
 
 
 def _violin(series: Sequence[Series], options: Options, ax: Any) -> "Figure":

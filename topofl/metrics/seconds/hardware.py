@@ -1,5 +1,6 @@
 """Description of the machines and links that nodes run on."""
 
+import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
@@ -120,11 +121,7 @@ class Hardware:
         if self.placement is not None:
             found["placement"] = _placement(self.placement)
         if self.server_bandwidth is not None:
-            server = self.server_bandwidth
-            unlimited = isinstance(server, float) and server == np.inf
-            found["server_bandwidth"] = (
-                server if unlimited else check_positive("server_bandwidth", server)
-            )
+            found["server_bandwidth"] = _check_bandwidth("server_bandwidth", self.server_bandwidth)
         for name, value in found.items():
             object.__setattr__(self, name, value)
         _check_machines(self)
@@ -206,10 +203,9 @@ def _table(name: str, value: Any, *, ndim: int, positive: bool) -> Any:
     if value is None and positive:
         return None
     table = as_table(name, value)
-    if positive and table.ndim == 0 and table == np.inf:
-        return None
     if table.ndim == 0:
-        return (check_positive if positive else check_nonnegative)(name, float(table))
+        number = (_check_bandwidth if positive else check_nonnegative)(name, float(table))
+        return None if number == np.inf else number
     if table.ndim != ndim or len(set(table.shape)) > 1 or not table.size:
         shape = "one per machine, shape (m,)" if ndim == 1 else "one per pair, shape (m, m)"
         raise ValueError(f"`{name}` must be one number or {shape}, got shape {table.shape}")
@@ -225,6 +221,16 @@ def _table(name: str, value: Any, *, ndim: int, positive: bool) -> Any:
         remedy=unlimited if positive else "give 0 where no messages travel",
     )
     return table
+
+
+def _check_bandwidth(name: str, value: Any) -> float:
+    """Return a number above 0, which may be infinite, or raise the errors of check_positive."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if is_number and np.isposinf(float(value)):
+        return np.inf
+    if is_number and not float(value) > 0:
+        raise ValueError(f"`{name}` must be a number above 0, or infinity, got {float(value):g}")
+    return check_positive(name, value)
 
 
 def _placement(value: Any) -> np.ndarray:
