@@ -87,8 +87,8 @@ def test_a_graph_that_was_chosen_twice_is_built_once(clients):
     graphs, reasons = setup.graphs_of(setup.candidates(chosen, 20, 2), clients)
     assert list(graphs) == ["A: random regular", "C: random regular"]
     assert reasons == {
-        "B: random regular": "this is the graph of A: random regular; choose another one, or other "
-        "numbers"
+        "B: random regular": "this is the graph of A: random regular; choose another topology or "
+        "other arguments"
     }
 
 
