@@ -141,3 +141,10 @@ def test_measured_steps():
         metrics.step_seconds(None, clients, batch_size=8)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="`steps` must be"):
         metrics.step_seconds(model, clients, batch_size=8, steps=0)
+
+
+def test_a_table_of_pairs_as_bandwidth_is_answered_with_its_name():
+    with pytest.raises(ValueError, match=r"got shape \(3, 3\); a table of pairs is path_bandwidth"):
+        Hardware(1.0, bandwidth=np.ones((3, 3)))
+    with pytest.raises(ValueError, match=r"shape \(m, m\), got shape \(2, 3\)$"):
+        Hardware(1.0, path_bandwidth=np.ones((2, 3)))

@@ -208,7 +208,10 @@ def _table(name: str, value: Any, *, ndim: int, positive: bool) -> Any:
         return None if number == np.inf else number
     if table.ndim != ndim or len(set(table.shape)) > 1 or not table.size:
         shape = "one per machine, shape (m,)" if ndim == 1 else "one per pair, shape (m, m)"
-        raise ValueError(f"`{name}` must be one number or {shape}, got shape {table.shape}")
+        remedy = ""
+        if name == "bandwidth" and table.ndim == 2:
+            remedy = "; a table of pairs is path_bandwidth"
+        raise ValueError(f"`{name}` must be one number or {shape}, got shape {table.shape}{remedy}")
     unlimited = "give infinity where nothing limits messages"
     check_amounts(
         name,
