@@ -104,7 +104,7 @@ class TensorFolder:
         if not isinstance(found, TensorStorageMetadata):
             raise KeyError(f"there is no tensor {name!r}")
         claimed = found.size.numel() * found.properties.dtype.itemsize
-        if claimed > (size := sum((self.folder / name).stat().st_size for name in self.files)):
+        if claimed > (size := sum((self.folder / file).stat().st_size for file in self.files)):
             raise ValueError(f"a tensor claims {claimed} bytes in files of {size}")
         tensor = torch.empty(found.size, dtype=found.properties.dtype, device="cpu")
         planner = DefaultLoadPlanner()
