@@ -178,6 +178,8 @@ def test_analysis_uses_public_names_of_topofl(path):
 
 ROOMS = {
     "engine": [
+        "rank_failure",
+        "ranks",
         "population mixer ledger recorder options attackers",
         "suggestions shorthands",
         *("train", "dry_run", "evaluate", "checks", "distributed", "setup", "memory", "state"),

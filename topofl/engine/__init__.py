@@ -1,7 +1,7 @@
 """The engine: it owns the memory, the executors and the only loop over rounds."""
 
-from topofl.engine.distributed.failure import RankError
 from topofl.engine.options import Compute, Evaluation, Saving
+from topofl.engine.rank_failure import RankError
 from topofl.engine.run import run
 from topofl.engine.store.interrupt import Interrupted
 from topofl.engine.train.divergence import DivergenceError

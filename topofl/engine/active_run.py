@@ -15,7 +15,6 @@ from torch import Tensor
 from topofl._columns import ScoreColumn, as_json
 from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import State
-from topofl.engine.distributed.ranks import Ranks
 from topofl.engine.distributed.shard import divided, sharded_names
 from topofl.engine.distributed.start import Joined
 from topofl.engine.dry_run.checked import initial_state
@@ -28,6 +27,7 @@ from topofl.engine.evaluation_stages import (
 from topofl.engine.memory.mapped import MappedFiles
 from topofl.engine.memory.system import returning_freed_memory
 from topofl.engine.options import Compute
+from topofl.engine.ranks import Ranks
 from topofl.engine.recorder import Recorder
 from topofl.engine.setup import Setup
 from topofl.engine.state import RunState

@@ -25,12 +25,12 @@ from topofl.engine.active_run import (
     plan_of_checkpoint,
     trained_models,
 )
-from topofl.engine.distributed.failure import naming_checkpoints
-from topofl.engine.distributed.ranks import Ranks
 from topofl.engine.distributed.start import IdleRank, Joined, joined_ranks
 from topofl.engine.memory.mapped import mapped_files
 from topofl.engine.notices import progress_bar, warn_of_emulation
 from topofl.engine.options import Compute, Evaluation, Saving
+from topofl.engine.rank_failure import naming_checkpoints
+from topofl.engine.ranks import Ranks
 from topofl.engine.run_rounds import evaluate_start, run_rounds
 from topofl.engine.setup import Setup, resolve
 from topofl.engine.shorthands import as_saving

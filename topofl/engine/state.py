@@ -15,7 +15,6 @@ from topofl.algorithms.contract.round import Rule
 from topofl.data import Partition
 from topofl.engine.attackers import ActiveAttack
 from topofl.engine.distributed.exchange import Halo, halo_of, rank_mixer
-from topofl.engine.distributed.ranks import Ranks
 from topofl.engine.distributed.shard import Shard, shard_of
 from topofl.engine.dry_run.round import WeightRules
 from topofl.engine.dry_run.trace import Trace
@@ -26,6 +25,7 @@ from topofl.engine.memory.mapped import MappedFiles
 from topofl.engine.memory.system import free_memory
 from topofl.engine.mixer import Mixer, mixer
 from topofl.engine.population import Population, initial_population
+from topofl.engine.ranks import Ranks
 from topofl.engine.setup import Setup
 from topofl.engine.train.batches import Batches
 from topofl.engine.train.buffers import Buffers

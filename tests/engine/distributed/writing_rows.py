@@ -44,7 +44,7 @@ def before_round(t, function):
 
 def gather_no_models():
     """Let ranks gather numbers of nodes, such as losses, but no models."""
-    from topofl.engine.distributed.ranks import Ranks
+    from topofl.engine.ranks import Ranks
 
     for name in ("to_first", "all_rows"):
         gather = getattr(Ranks, name)

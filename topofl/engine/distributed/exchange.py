@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from topofl._matrices import digest_of
-from topofl.engine.distributed.ranks import Ranks
 from topofl.engine.mixer import (
     COLUMNS,
     SPARSE_BELOW,
@@ -19,6 +18,7 @@ from topofl.engine.mixer import (
     component_means,
     sparse_on_device,
 )
+from topofl.engine.ranks import Ranks
 from topofl.mixing import MixingMatrix
 
 __all__ = ["Halo", "average_by_server", "halo_of", "rank_mixer"]

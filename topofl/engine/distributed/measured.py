@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from topofl.engine.distributed.placement import cut_edges
-from topofl.engine.distributed.ranks import Ranks
+from topofl.engine.ranks import Ranks
 from topofl.engine.recorder import RANK_COLUMNS
 from topofl.mixing import MixingMatrix
 

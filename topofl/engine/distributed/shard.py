@@ -11,9 +11,9 @@ from torch import Tensor
 from topofl.algorithms.contract.phase import Algorithm, Phase, on_all_models
 from topofl.algorithms.contract.round import State
 from topofl.data import Dataset, Partition
-from topofl.engine.distributed.ranks import Ranks
 from topofl.engine.evaluate.scores import Evaluated
 from topofl.engine.population import Layout, Population
+from topofl.engine.ranks import Ranks
 from topofl.topology import Topology
 
 __all__ = ["Shard", "divided", "losses_of_all", "own_part", "shard_of", "sharded_names"]

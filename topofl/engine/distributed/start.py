@@ -16,14 +16,14 @@ from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import PrefixStore
 
 from topofl._support.torchrun import local_process_number, process_count
-from topofl.engine.distributed.failure import (
+from topofl.engine.distributed.placement import place
+from topofl.engine.rank_failure import (
     Link,
     RankError,
     answering,
     report_own_error,
 )
-from topofl.engine.distributed.placement import place
-from topofl.engine.distributed.ranks import Ranks
+from topofl.engine.ranks import Ranks
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["IdleRank", "Joined", "joined_ranks", "joined_store", "local_device"]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.files import sync_folder
-from topofl.engine.distributed.ranks import Ranks
+from topofl.engine.ranks import Ranks
 
 __all__ = [
     "METADATA",

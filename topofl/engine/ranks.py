@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from topofl.engine.distributed.failure import Link, failed_rank
+from topofl.engine.rank_failure import Link, failed_rank
 
 __all__ = ["Ranks", "Traffic"]
 
