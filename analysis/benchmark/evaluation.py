@@ -65,7 +65,7 @@ def evaluation_of(
     labels = (torch.arange(images) % 10).to(device)
     module = LOGISTIC.build().to(device)
     layout = Layout.of(module)
-    models = Population(torch.randn(n, layout.d, generator=generator).to(device), layout)
+    models = Population.alone(torch.randn(n, layout.d, generator=generator).to(device), layout)
     evaluated = Evaluated(torch.arange(images, device=device), range(n))
     weight = models.flat[:, :-10].reshape(n * 10, -1).T.contiguous()
     out = torch.empty(images, n * 10, device=device)

@@ -111,7 +111,7 @@ def test_scores_of_linear_models_are_of_each_node_alone(threads, monkeypatch):
         [nn.utils.parameters_to_vector(linear.parameters()).detach() + k for k in range(4)]
     )
     flat += 0.1 * torch.from_numpy(np.random.default_rng(1).standard_normal(flat.shape))
-    population = topofl.engine.population.Population(
+    population = topofl.engine.population.Population.alone(
         flat, topofl.engine.population.Layout.of(linear)
     )
     evaluated = module.Evaluated(torch.tensor(blobs.test), range(4))

@@ -3,7 +3,7 @@
 import copy
 import platform
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -60,8 +60,8 @@ class ActiveRun:
     recorder: Recorder
     stages: Mapping[str, EvaluationStage]
     phases: Mapping[str, Phase]
-    joined: Joined | None = None
-    sharded: Mapping[str, Collection[str]] = field(default_factory=dict)
+    joined: Joined
+    sharded: Mapping[str, Collection[str]]
 
     @classmethod
     def build(
@@ -69,32 +69,27 @@ class ActiveRun:
         setup: Setup,
         rounds: int,
         backend: Backend,
-        joined: Joined | None = None,
+        joined: Joined,
         files: MappedFiles | None = None,
     ) -> "ActiveRun":
-        """Return a run before its first round; of several ranks, the part of this one.
+        """Return a run before its first round, or the part of this rank.
 
         With `files`, the models are in one of them.
         """
-        ranks = None if joined is None else joined.ranks
-        algorithm = setup.algorithm if ranks is None else divided(setup.algorithm)
+        ranks, algorithm = joined.ranks, divided(setup.algorithm)
         stages = stages_of(setup, algorithm)
         # memory of checks and of the choice of an executor is given back
         with returning_freed_memory(setup.device.type == "cpu"):
             run_state = RunState.build(setup, backend, ranks, files)
         phases, models = algorithm.phases, run_state.models
         states = {name: initial_state(name, phase, models) for name, phase in phases.items()}
-        sharded = (
-            {}
-            if ranks is None
-            else sharded_names(phases, states, models.layout, models.graph, ranks)
-        )
+        sharded = sharded_names(phases, states, models.layout, models.graph, ranks)
         active = cls(
             setup,
             rounds,
             run_state,
             states,
-            Recorder(rounds, setup.evaluation.every, ranked=ranks is not None),
+            Recorder(rounds, setup.evaluation.every, setup.compute.distributed),
             stages,
             phases,
             joined,
@@ -138,8 +133,8 @@ class ActiveRun:
         )
 
     @property
-    def ranks(self) -> Ranks | None:
-        """The ranks of a distributed run."""
+    def ranks(self) -> Ranks:
+        """The ranks of the run."""
         return self.run_state.ranks
 
     @property
@@ -160,7 +155,7 @@ class ActiveRun:
         """
         models, ranks = self.run_state.models, self.ranks
         state = {"recorder": self.recorder.state(), "guard": self.run_state.monitor.state()}
-        if ranks is None or ranks.size == 1:  # "mass" and "guard" are names of the stored format
+        if ranks.size == 1:  # "mass" and "guard" are names of the stored format
             rows = {"models": models.flat, "mass": models.push_sum_weights}
             return state | rows | {"phases": self.states}
         row_names = {name: self._row_names(name) for name in self.states}
@@ -234,12 +229,10 @@ class ActiveRun:
         """Return saved rows of this process's nodes if `own`, else of all nodes."""
         if isinstance(saved, SavedRows):
             return saved.of(self._nodes(own))
-        return self.ranks.own_rows(saved) if self.ranks is not None and own else saved
+        return self.ranks.own_rows(saved) if own else saved
 
     def _nodes(self, own: bool) -> np.ndarray:
-        if self.ranks is not None and own:
-            return self.ranks.nodes
-        return np.arange(self.setup.clients.n)
+        return self.ranks.nodes if own else np.arange(self.setup.clients.n)
 
     def _missing_at_end(self, found: Checkpoint) -> str:
         """Return what the last round lacks since it was not the last before; "" if nothing."""
@@ -297,7 +290,7 @@ def trained_models(active: ActiveRun) -> Trained | None:
     """
     models, setup = active.run_state.models, active.setup
     ranks = active.ranks
-    flat = models.flat.detach().cpu() if ranks is None else ranks.to_first(models.flat)
+    flat = ranks.to_first(models.flat)
     if flat is None:
         return None
     dataset, dtype = setup.clients.dataset, models.flat.dtype
@@ -339,7 +332,7 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
         "dtype": str(run_state.models.flat.dtype).removeprefix("torch."),
         "precision": compute.precision,
         "on_divergence": compute.on_divergence,
-        **({} if active.joined is None else {"ranks": active.joined.description}),
+        **({"ranks": active.joined.description} if compute.distributed else {}),
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,
@@ -350,7 +343,7 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
 
 def checkpoint_marker(active: ActiveRun, folder: Path) -> dict[str, Any]:
     """Return the description of a run for its checkpoints; raise if the disk lacks space."""
-    if active.ranks is None or active.ranks.is_first:
+    if active.ranks.is_first:
         check_space(folder, active.size)
     setup = active.setup
     return {

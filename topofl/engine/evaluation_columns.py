@@ -33,8 +33,8 @@ def evaluation_columns(
         "gradient_diversity": diversity,
     }
     if run_state.trace.pushes:
-        weights, ranks = run_state.models.push_sum_weights, run_state.ranks
-        columns |= {"push_weight": weights.clone() if ranks is None else ranks.all_rows(weights)}
+        weights = run_state.ranks.all_rows(run_state.models.push_sum_weights)
+        columns |= {"push_weight": weights.clone()}
     return columns
 
 
@@ -45,14 +45,12 @@ def _consensus_distance(run_state: RunState) -> float:
         copies = (copied for part in parts for _, copied in files.blocks(part))
         return math.hypot(*map(consensus_distance, copies))
     shared = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-    return consensus_distance(shared) if ranks is None else distance_of_ranks(shared, ranks)
+    return consensus_distance(shared) if ranks.size == 1 else distance_of_ranks(shared, ranks)
 
 
 def _shared_parts(run_state: RunState) -> list[Tensor]:
     """Return the shared columns of the honest nodes' models; all columns if none are shared."""
     flat, active_attack = run_state.models.flat, run_state.active_attack
-    if active_attack is not None and run_state.ranks is not None:
+    if active_attack is not None:
         flat = flat[run_state.ranks.own_rows(~active_attack.is_attacker)]
-    elif active_attack is not None:
-        flat = flat[active_attack.honest]
     return [flat[:, part] for part in run_state.trace.share]

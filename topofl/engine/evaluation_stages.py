@@ -255,8 +255,7 @@ def _custom_scores(
             "on a copy, models.like(models.flat.clone())"
         )
     flat = check_returned_models(name, returned, everyone)
-    ranks = run_state.ranks
-    models = run_state.models.like(flat if ranks is None else ranks.own_rows(flat))
+    models = run_state.models.like(run_state.ranks.own_rows(flat))
     return scores_of(replace(isolated, models=models), context.parallel_map, context.sets)
 
 
@@ -300,7 +299,7 @@ def _of_all_ranks(
     run_state: RunState, found: Mapping[str, Scores], sets: EvaluationSets
 ) -> dict[str, Scores]:
     """Return the scores of the nodes of all ranks, given those of the own ones."""
-    if run_state.ranks is None:
+    if run_state.ranks.size == 1:
         return dict(found)
     nothing = no_scores(sets, len(run_state.models.flat), run_state.task)
     device = run_state.models.flat.device

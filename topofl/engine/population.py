@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from topofl._support.check import check_choice
 from topofl._support.seeding import NoGeneratorError, seeded_torch, torch_seed
 from topofl.algorithms.contract.parts import Part
+from topofl.engine.ranks import one_process
 from topofl.topology import Topology
 
 __all__ = ["Layout", "NodesOfRank", "Population", "initial_population"]
@@ -84,7 +85,7 @@ class Layout:
 
 
 class NodesOfRank(Protocol):
-    """The nodes of a distributed run, and those whose models a process holds, ascending."""
+    """The nodes of a run, and those whose models a process holds, ascending."""
 
     @property
     def n(self) -> int:
@@ -100,10 +101,14 @@ class NodesOfRank(Protocol):
         """Return (n, ...) values of all nodes, given those of the own ones, (k, ...)."""
         ...
 
+    def own_rows(self, values: Tensor) -> Tensor:
+        """Return (k, ...) values of the own nodes, given those of all nodes, (n, ...)."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """All nodes' models, or in a distributed run those of the nodes of one process.
+    """The models of the nodes of one process: of all nodes, unless the run is distributed.
 
     Parameters
     ----------
@@ -112,40 +117,51 @@ class Population:
         distributed run also (k, d), of the nodes of a process.
     layout
         The columns of each parameter.
+    ranks
+        The nodes of the run, and those of the process.
     graph
         The graph of the run; None if there is none, or it changes between rounds.
-    ranks
-        The nodes of the process in a distributed run; None: all nodes.
     copy_of
         The models of the process, if these are a copy with the models of all nodes.
     """
 
     flat: Tensor
     layout: Layout
+    ranks: NodesOfRank
     graph: Topology | None = field(default=None, kw_only=True)
-    ranks: NodesOfRank | None = field(default=None, kw_only=True)
     copy_of: "Population | None" = field(default=None, kw_only=True)
+
+    @classmethod
+    def alone(cls, flat: Tensor, layout: Layout) -> "Population":
+        """Return the models (n, d) of all nodes, in one process."""
+        return cls(flat, layout, one_process(len(flat), flat.device))
 
     @property
     def n(self) -> int:
         """Number of nodes of the run."""
-        return len(self.flat) if self.ranks is None else self.ranks.n
+        return self.ranks.n
 
     @property
     def nodes(self) -> np.ndarray:
         """(k,) nodes whose models are the rows of `flat`."""
-        if self.ranks is None or len(self.flat) == self.ranks.n:
-            return np.arange(len(self.flat))
-        return self.ranks.nodes
+        return np.arange(self.n) if len(self.flat) == self.n else self.ranks.nodes
 
     def of_all_nodes(self) -> "Population":
         """Return the models of all nodes: these models, or a copy gathered from all processes."""
-        if self.ranks is None or len(self.flat) == self.ranks.n:
+        if len(self.flat) == self.n:
             return self
         flat = self.ranks.all_rows(self.flat)
         everyone = replace(self, flat=flat, copy_of=self)
         everyone.push_sum_weights.copy_(self.ranks.all_rows(self.push_sum_weights))
         return everyone
+
+    def of_own_nodes(self) -> "Population":
+        """Return the models of the nodes of this process: these models, or a copy of some."""
+        if len(self.flat) == len(self.ranks.nodes):
+            return self
+        own = replace(self, flat=self.ranks.own_rows(self.flat))
+        own.push_sum_weights.copy_(self.ranks.own_rows(self.push_sum_weights))
+        return own
 
     @cached_property
     def views(self) -> list[Tensor]:
@@ -185,8 +201,13 @@ class Population:
         return self.layout.columns(share)
 
     def like(self, flat: Tensor) -> "Population":
-        """Return models of the same structure that share memory with `flat`, (n, d)."""
-        return Population(flat, self.layout, ranks=self.ranks)
+        """Return models of the same structure that share memory with `flat`, (n, d).
+
+        If `flat` has another number of rows, these are models on their own.
+        """
+        if len(flat) == len(self.flat):
+            return Population(flat, self.layout, self.ranks)
+        return Population.alone(flat, self.layout)
 
 
 def initial_population(
@@ -213,7 +234,7 @@ def initial_population(
     graph
         The graph of the run; None if there is none, or it changes between rounds.
     ranks
-        The nodes of this process in a distributed run; None: all nodes.
+        The nodes of the run, and those of this process; None: all nodes.
     new
         Returns a tensor of a shape and dtype for the models; None: one in memory.
 
@@ -225,7 +246,8 @@ def initial_population(
     """
     check_choice("init", init, ["common", "independent", "given"])
     layout = Layout.of(model)
-    nodes = range(n) if ranks is None else ranks.nodes.tolist()
+    ranks = ranks or one_process(n, device)
+    nodes = ranks.nodes.tolist()
     rows = (
         [_flatten(model)]
         if init == "given"
@@ -240,7 +262,7 @@ def initial_population(
         flat[count - 1] = _check_finite(layout, row.to(device=device, dtype=dtype))
     if count == 1:
         flat[1:] = flat[0]
-    return Population(flat, layout, graph=graph, ranks=ranks)
+    return Population(flat, layout, ranks, graph=graph)
 
 
 def _drawn_models(model: nn.Module, nodes: Sequence[int], seed: int) -> Iterator[Tensor]:

@@ -1,4 +1,7 @@
-"""The ranks of a distributed run: which nodes each process holds, and collective operations."""
+"""The ranks of a run: which nodes each process holds, and collective operations.
+
+A run in one process has one rank, which holds all nodes and communicates with nobody.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +17,7 @@ from torch import Tensor
 
 from topofl.engine.rank_failure import Link, failed_rank
 
-__all__ = ["Ranks", "Traffic"]
+__all__ = ["Ranks", "Traffic", "one_process"]
 
 BLOCK = 2**23
 """Numbers that a rank gathers at a time."""
@@ -50,7 +53,7 @@ class Traffic:
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """The ranks of a distributed run, as seen by one of them.
+    """The ranks of a run, as seen by one of them.
 
     Parameters
     ----------
@@ -61,14 +64,15 @@ class Ranks:
     device
         Device of the models.
     link
-        The process group of the ranks, and how failures are reported.
+        The process group of the ranks, and how failures are reported; None in a run of one process
+        that was not started by torchrun.
     """
 
     rank: int
     size: int
     owner: np.ndarray
     device: torch.device
-    link: Link
+    link: Link | None
     traffic: Traffic = field(default_factory=Traffic)
 
     @property
@@ -114,6 +118,13 @@ class Ranks:
         """(n,) row of each node where all ranks' rows are stacked, padded to the largest rank."""
         return torch.from_numpy(self.owner * int(self.counts.max()) + self.row_of)
 
+    @property
+    def joined(self) -> Link:
+        """The link to other ranks, for operations that are called with several ranks only."""
+        if self.link is None:
+            raise RuntimeError("a run in one process has no other ranks")
+        return self.link
+
     def holds_all(self, values: Tensor | np.ndarray) -> bool:
         """Whether values have a row for each node of the run."""
         return len(values) == self.n
@@ -146,14 +157,14 @@ class Ranks:
         sent[: len(values)] = values
         sent = sent.view(torch.uint8)  # backends do not know all dtypes
         received = sent.new_empty(self.size * most, sent.shape[1])
-        self.call(lambda: _all_gather(received, sent, group=self.link.group))
+        self.call(lambda: _all_gather(received, sent, group=self.joined.group))
         self.traffic.bytes += sent.numel() * (self.size - 1)
         return received.view(values.dtype)[self._place.to(values.device)]
 
     def sum_(self, values: Tensor) -> Tensor:
         """Add the values of all ranks, in place and the same on each."""
         if self.size > 1:
-            self.call(lambda: dist.all_reduce(values, group=self.link.group))
+            self.call(lambda: dist.all_reduce(values, group=self.joined.group))
             share = 2 * (self.size - 1) / self.size  # of a ring reduction, per rank
             self.traffic.bytes += int(share * values.numel() * values.element_size())
         return values
@@ -170,7 +181,7 @@ class Ranks:
         if self.size == 1:
             return sent.numpy()
         received = sent.new_empty(self.size, len(own))
-        self.call(lambda: _all_gather(received, sent, group=self.link.group))
+        self.call(lambda: _all_gather(received, sent, group=self.joined.group))
         return received.numpy()
 
     def objects(self, own: T) -> list[T]:
@@ -178,7 +189,7 @@ class Ranks:
         if self.size == 1:
             return [own]
         found: list[Any] = [None] * self.size
-        self.call(lambda: dist.all_gather_object(found, own, self.link.group))
+        self.call(lambda: dist.all_gather_object(found, own, self.joined.group))
         return found
 
     def of_first(self, own: T) -> T:
@@ -186,7 +197,7 @@ class Ranks:
         if self.size == 1:
             return own
         box = [own]
-        self.call(lambda: dist.broadcast_object_list(box, src=0, group=self.link.group))
+        self.call(lambda: dist.broadcast_object_list(box, src=0, group=self.joined.group))
         return box[0]
 
     def post(
@@ -194,7 +205,7 @@ class Ranks:
     ) -> Sequence[Any]:
         """Begin to send tensors to ranks and to receive tensors from them; see :meth:`finish`."""
         operations = [
-            dist.P2POp(function, tensor, peer, self.link.group)
+            dist.P2POp(function, tensor, peer, self.joined.group)
             for function, pairs in ((dist.isend, outgoing), (dist.irecv, incoming))
             for peer, tensor in pairs
         ]
@@ -252,6 +263,11 @@ class Ranks:
         try:
             return function()
         except RuntimeError as error:
-            raise failed_rank(self.link, self.rank, self.traffic.round, error) from error
+            raise failed_rank(self.joined, self.rank, self.traffic.round, error) from error
         finally:
             self.traffic.seconds += time.perf_counter() - began
+
+
+def one_process(n: int, device: torch.device) -> Ranks:
+    """Return the one rank of a run in one process, which holds all n nodes."""
+    return Ranks(0, 1, np.zeros(n, dtype=np.int64), device, None)

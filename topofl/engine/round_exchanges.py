@@ -47,18 +47,17 @@ class RoundExchanges:
         """Return the function that mixes all nodes' gradients on all threads; count `steps`."""
         for _ in range(steps):
             self.ledger.add(weights, self.run_state.models.layout.d, gradients=True)
-        if self.run_state.ranks is not None and self.run_state.ranks.size > 1:
+        if self.run_state.ranks.size > 1:
             return Mixer(partial(self._mix, weights), by_columns=False)
         return self.run_state.mixer(weights)._replace(apply=partial(self._mix, weights))
 
     def _is_split(self, values: Tensor) -> bool:
         """Whether values have the rows of this rank only, and not those of all nodes."""
-        return self.run_state.ranks is not None and not self.run_state.ranks.holds_all(values)
+        return not self.run_state.ranks.holds_all(values)
 
     def _mix(self, weights: MixingMatrix, values: Tensor) -> None:
         """Mix without counting messages; each worker takes a share of the columns."""
         if self._is_split(values):
-            assert self.run_state.mixes_ranks is not None
             self.run_state.mixes_ranks(weights)(values)
             return
         mix = self.run_state.mixer(weights)
@@ -79,7 +78,7 @@ class RoundExchanges:
         if counted:
             self.ledger.add(weights, sum(part.shape[1] for part in parts) + scalars, server=server)
         self.used = self.used or weights
-        active_attack = self.run_state.active_attack
+        ranks, active_attack = self.run_state.ranks, self.run_state.active_attack
         exchange = self._next_exchange(phase, server=server)
         apply = self._average_by_server if server else self._mix
         for k, part in enumerate(parts):
@@ -87,20 +86,13 @@ class RoundExchanges:
                 apply(weights, part)
                 continue
             attacked = active_attack.serve if server else active_attack.mix
-            everyone = self._all_rows(part)  # attackers may know the models of all nodes
+            everyone = ranks.all_rows(part)  # attackers may know the models of all nodes
             attacked(apply, weights, everyone, self.t, f"{exchange}/{k}")
             if everyone is not part:
-                part.copy_(self._own_rows(everyone))
-
-    def _all_rows(self, values: Tensor) -> Tensor:
-        return values if self.run_state.ranks is None else self.run_state.ranks.all_rows(values)
-
-    def _own_rows(self, values: Tensor) -> Tensor:
-        return values if self.run_state.ranks is None else self.run_state.ranks.own_rows(values)
+                part.copy_(ranks.own_rows(everyone))
 
     def _average_by_server(self, weights: MixingMatrix, values: Tensor) -> None:
         if self._is_split(values):
-            assert self.run_state.ranks is not None
             average_by_server(weights, values, self.run_state.ranks)
         else:
             _average_by_server(weights, values)
@@ -145,8 +137,6 @@ class RoundExchanges:
         """Aggregate the rows of this rank, given those that they receive from other ranks."""
         run_state = self.run_state
         ranks, attack = run_state.ranks, run_state.active_attack
-        assert ranks is not None
-        assert run_state.halo is not None
         own = ranks.nodes.tolist()
         if attack is not None:
             everyone = ranks.all_rows(values)
@@ -164,7 +154,7 @@ class RoundExchanges:
 
     def published(self, phase: str, values: Tensor) -> Tensor:
         """Return the values (n, d) that nodes publish: those of their next exchange."""
-        values = self._all_rows(values)
+        values = self.run_state.ranks.all_rows(values)
         if self.run_state.active_attack is None:
             return values
         call = self.calls.get(phase, 0) + 1

@@ -79,14 +79,11 @@ class RoundTraining:
             else gradient_mixer(training.gradient, int(counts.max()))
         )
         ranks = self.run_state.ranks
-        if ranks is None:
-            self._train_rows(phase, models, training, state, all_counts, counts, mixer)
-        else:
-            with own_part(ranks, models, state) as (own_models, own_state):
-                self._train_rows(
-                    phase, own_models, training, own_state, ranks.own_rows(all_counts),
-                    ranks.own_rows(counts), mixer,
-                )  # fmt: skip
+        with own_part(ranks, models, state) as (own_models, own_state):
+            self._train_rows(
+                phase, own_models, training, own_state, ranks.own_rows(all_counts),
+                ranks.own_rows(counts), mixer,
+            )  # fmt: skip
         taken = self._steps_taken(counts)
         self.steps += int(taken.sum()) // training.per_step
         return taken
@@ -136,8 +133,7 @@ class RoundTraining:
 
     def _frozen(self, device: torch.device) -> Tensor:
         """Return a mask of the rows whose nodes no longer train."""
-        frozen = self.run_state.monitor.frozen(device)
-        return frozen if self.run_state.ranks is None else self.run_state.ranks.own_rows(frozen)
+        return self.run_state.ranks.own_rows(self.run_state.monitor.frozen(device))
 
     def _participating(self, counts: np.ndarray, participants: np.ndarray | None) -> np.ndarray:
         """Return each node's number of steps, 0 for nodes that do not take part."""
@@ -153,7 +149,7 @@ class RoundTraining:
         key = phase if call == 1 else f"{phase}/{call}"
         first = self.t * all_counts * training.minibatches
         draw, sizes = self.run_state.learner.batches.at, training.sizes
-        if self.run_state.ranks is not None and isinstance(sizes, np.ndarray):
+        if isinstance(sizes, np.ndarray):
             sizes = self.run_state.ranks.own_rows(sizes)
         return [draw(first + k, sizes, key) for k in range(steps * training.minibatches)]
 
@@ -163,10 +159,9 @@ class RoundTraining:
         own = {  # without the models themselves, which a phase may store in its state
             name: x for name, x in state.items() if x.data_ptr() != models.flat.data_ptr()
         }
-        ranks = self.run_state.ranks
         return LocalUpdate(
             models, training, own, self.t, models.push_sum_weights if weighted else None, weighted,
-            nodes=None if ranks is None else ranks.nodes.tolist(),
+            nodes=self.run_state.ranks.nodes,
         )  # fmt: skip
 
     def _train_compactly(
@@ -190,7 +185,7 @@ class RoundTraining:
                 for name, x in update.own.items()
             },
             push_sum_weights=None if push_sum_weights is None else push_sum_weights[rows],
-            nodes=[update.nodes[row] if update.nodes else row for row in nodes.tolist()],
+            nodes=nodes if update.nodes is None else update.nodes[nodes],
         )
         small_batches = [batch.of(nodes) for batch in batches]
         small_losses, found = local_steps(
@@ -221,10 +216,9 @@ class RoundTraining:
     def _note_diverged(self, losses: Tensor, bad: Tensor, lr: float) -> None:
         """Record diverged nodes of all ranks."""
         ranks = self.run_state.ranks
-        if ranks is not None:
-            if not ranks.any(bool(bad.any())):
-                return
-            losses, bad = losses_of_all(ranks, losses), ranks.all_rows(bad)
+        if not ranks.any(bool(bad.any())):
+            return
+        losses, bad = losses_of_all(ranks, losses), ranks.all_rows(bad)
         self.diverged += self.run_state.monitor.note(losses, bad, self.t, lr)
 
     def _steps_taken(self, counts: np.ndarray) -> np.ndarray:
@@ -239,14 +233,12 @@ class RoundTraining:
         learner, ranks = self.run_state.learner, self.run_state.ranks
         name = f"{phase}/{key}" if check_key(key) else phase
         batch = learner.batches.at(self.t, batch_size, name)
-        rows = models if ranks is None else models.like(ranks.own_rows(models.flat))
+        rows = models.of_own_nodes()
         losses, gradients = all_gradients(learner, self.parallel_map, rows, batch, key)
         self.steps += models.n
         if self.run_state.models in (models, models.copy_of):
             self._record_gradient_losses(phase, losses)
-        if ranks is not None and ranks.holds_all(models.flat):
-            return ranks.all_rows(gradients)
-        return gradients
+        return ranks.all_rows(gradients) if ranks.holds_all(models.flat) else gradients
 
     def _record_gradient_losses(self, phase: str, losses: Tensor) -> None:
         """Record losses at gradient evaluations by phase; they count without local steps."""
@@ -263,5 +255,4 @@ class RoundTraining:
         losses = self.losses
         if losses is None and self.gradient_losses:
             losses = torch.stack(list(self.gradient_losses.values())[-1]).mean(0)
-        ranks = self.run_state.ranks
-        return losses if ranks is None or losses is None else ranks.all_rows(losses)
+        return None if losses is None else self.run_state.ranks.all_rows(losses)

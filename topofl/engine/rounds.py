@@ -103,7 +103,7 @@ class EngineRound:
         """See :meth:`topofl.algorithms.Round.state`."""
         found = state_of_phase(self.states, owner, self.phase)
         self._check_rows(owner)
-        if self.gathered is None or self.run_state.ranks is None:
+        if self.gathered is None:
             return found
         if owner not in self.gathered:
             ranks, names = self.run_state.ranks, self.sharded.get(owner, ())
@@ -114,7 +114,7 @@ class EngineRound:
 
     def _check_rows(self, owner: str) -> None:
         """Raise ``ValueError`` if a phase with the rows of a rank reads a state of all nodes."""
-        if self.run_state.ranks is None or self.gathered is not None:
+        if self.run_state.ranks.size == 1 or self.gathered is not None:
             return
         if not self.run_state.trace.algorithm.phases[owner].rowwise:
             raise ValueError(
@@ -166,8 +166,6 @@ class EngineRound:
     def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
         """See :meth:`topofl.algorithms.Round.cross_evaluate`."""
         indices, ranks = self.run_state.examples_of_nodes[on], self.run_state.ranks
-        if ranks is None:
-            return cross_evaluate(self.run_state, self.parallel_map, trials, indices)
         check_trials(trials, indices)
         own = {i: trial for i, trial in trials.items() if ranks.owner[i] == ranks.rank}
         found = cross_evaluate(self.run_state, self.parallel_map, own, indices) if own else {}
@@ -217,11 +215,11 @@ class EngineRound:
 
     def all_rows(self, values: Tensor) -> Tensor:
         """See :meth:`topofl.algorithms.Round.all_rows`."""
-        return values if self.run_state.ranks is None else self.run_state.ranks.all_rows(values)
+        return self.run_state.ranks.all_rows(values)
 
     def own_rows(self, values: Rows) -> Rows:
         """See :meth:`topofl.algorithms.Round.own_rows`."""
-        if self.run_state.ranks is None or self.gathered is not None:
+        if self.gathered is not None:
             return values
         return self.run_state.ranks.own_rows(values)
 
@@ -230,7 +228,7 @@ class EngineRound:
     ) -> State:
         """See :meth:`topofl.algorithms.Round.on_all_models`."""
         ranks, everyone = self.run_state.ranks, models.of_all_nodes()
-        if ranks is None or everyone is models:
+        if everyone is models:
             return function(models, state)
         self.gathered = {}
         try:

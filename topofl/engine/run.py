@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from topofl.engine.memory.mapped import mapped_files
 from topofl.engine.notices import progress_bar, warn_of_emulation
 from topofl.engine.options import Compute, Evaluation, Saving
 from topofl.engine.rank_failure import naming_checkpoints
-from topofl.engine.ranks import Ranks
+from topofl.engine.ranks import Ranks, one_process
 from topofl.engine.run_rounds import evaluate_start, run_rounds
 from topofl.engine.setup import Setup, resolve
 from topofl.engine.shorthands import as_saving
@@ -192,13 +192,7 @@ def run(
     # absolute, since callbacks may change the working directory
     folder = None if saving.folder is None else Path(saving.folder).absolute()
     options = (rounds, saving, folder, callbacks, progress)
-    if not setup.compute.distributed:
-        return _run_part(setup, None, *options)
-    compute = setup.compute
-    with (
-        naming_checkpoints(folder, newest_round),
-        joined_ranks(setup.graphs, setup.device, compute.rank_timeout, compute.placement) as joined,
-    ):
+    with naming_checkpoints(folder, newest_round), _joined(setup) as joined:
         if isinstance(joined, IdleRank):
             return joined.history()
         history = _run_part(setup, joined, *options)
@@ -206,22 +200,30 @@ def run(
         return history
 
 
+def _joined(setup: Setup) -> AbstractContextManager[Joined | IdleRank]:
+    """Return the context in which the ranks of a run have joined; one process is a rank."""
+    compute = setup.compute
+    if compute.distributed:
+        return joined_ranks(setup.graphs, setup.device, compute.rank_timeout, compute.placement)
+    return nullcontext(Joined(one_process(setup.clients.n, setup.device)))
+
+
 def _run_part(
     setup: Setup,
-    joined: Joined | None,
+    joined: Joined,
     rounds: int,
     saving: Saving,
     folder: Path | None,
     callbacks: Sequence[Callback],
     progress: bool | str,
 ) -> History:
-    """Run this process's part of a run: all of it, or in a distributed run that of its rank."""
-    ranks = None if joined is None else joined.ranks
-    if ranks is not None and not ranks.is_first:
+    """Run the part of this rank."""
+    ranks = joined.ranks
+    if not ranks.is_first:
         callbacks, progress = (), False
-    reserved = reserved_folder(folder if ranks is None or ranks.is_first else None)
+    reserved = reserved_folder(folder if ranks.is_first else None)
     with reserved as lock, mapped_files(setup.backend().scratch) as files:
-        if ranks is not None and ranks.size > 1 and folder is not None:
+        if ranks.size > 1 and folder is not None:
             check_shared(folder, ranks)
         with resuming():
             found = None if folder is None else _checkpoint(folder, saving.resume, ranks)
@@ -236,10 +238,8 @@ def _run_part(
         return _execute(active, saving, folder, marker, lock, start, resumed, callbacks, progress)
 
 
-def _checkpoint(folder: Path, resume: bool, ranks: Ranks | None) -> Checkpoint | None:
+def _checkpoint(folder: Path, resume: bool, ranks: Ranks) -> Checkpoint | None:
     """Return the checkpoint to resume from, which rank 0 chooses for all ranks."""
-    if ranks is None:
-        return checkpoint_to_resume(folder, resume)
     found = checkpoint_to_resume(folder, resume) if ranks.is_first else None
     place = ranks.of_first(None if found is None else (found.path.name, dict(found.marker)))
     if place is None:
@@ -264,16 +264,16 @@ def _execute(
     meta = metadata(active)
 
     def emit(event: Event) -> None:
-        with nullcontext() if run_state.ranks is None else run_state.ranks.alone():
+        with run_state.ranks.alone():
             for callback in callbacks:
                 callback(event)
 
     began = time.perf_counter()
-    stops = stop_between_rounds(folder is not None, patient=run_state.ranks is not None)
+    stops = stop_between_rounds(folder is not None, patient=active.setup.compute.distributed)
     with run_state.threads() as parallel_map, stops as request:
         checkpoints = CheckpointSchedule(
             folder, active.rounds, saving.every, active.size, active.state, marker, emit, request,
-            saved=start if resumed else None, lock=lock, final=saving.final, ranks=run_state.ranks,
+            run_state.ranks, saved=start if resumed else None, lock=lock, final=saving.final,
             rows=active.own_rows,
         )  # fmt: skip
         emit(Event("start", start, meta | {"resumed_at": start}, run_state.models))

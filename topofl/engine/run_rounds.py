@@ -73,8 +73,7 @@ def _round(
         run_state, parallel_map, t, statistics=statistics, states=active.states,
         sharded=active.sharded,
     )  # fmt: skip
-    if run_state.ranks is not None:
-        run_state.ranks.begin_round(t)
+    run_state.ranks.begin_round(t)
     training, exchanges = current.training, current.exchanges
     context = active.context(parallel_map, t + 1)
     stages_before_exchange = {
@@ -89,12 +88,12 @@ def _round(
         totals |= {"smallest_push_weight": float(current.all_rows(push_sum_weights).min())}
     totals |= current.numbers
     losses = training.node_losses
-    if run_state.ranks is not None:
+    if active.setup.compute.distributed:
         totals |= traffic_of_round(run_state.ranks, exchanges.used)
     columns = active.recorder.add_round(losses, run_state.models.n, totals, exchanges.used)
     if not evaluated:
         return training.diverged, columns, None
-    if training.statistics and run_state.ranks is not None:
+    if training.statistics:
         training.statistics.add_ranks(run_state.ranks)
     diversity = training.statistics.diversity if training.statistics else math.nan
     training.statistics = statistics = None  # frees its memory before the evaluation

@@ -4,10 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from topofl._support.torchrun import processes_on_machine
@@ -63,9 +61,9 @@ class RunState:
     active_attack: ActiveAttack | None
     sizes: np.ndarray
     sets: Mapping[str, Evaluated]
-    ranks: Ranks | None = None
-    mixes_ranks: Callable[[MixingMatrix], Callable[[Tensor], None]] | None = None
-    halo: Callable[[MixingMatrix], Halo] | None = None
+    ranks: Ranks
+    mixes_ranks: Callable[[MixingMatrix], Callable[[Tensor], None]]
+    halo: Callable[[MixingMatrix], Halo]
     files: MappedFiles | None = None
 
     @classmethod
@@ -73,10 +71,10 @@ class RunState:
         cls,
         setup: Setup,
         compute: Backend,
-        ranks: Ranks | None = None,
+        ranks: Ranks,
         files: MappedFiles | None = None,
     ) -> "RunState":
-        """Return the state before round 0, on the device; with `ranks`, that of their nodes.
+        """Return the state before round 0 of the nodes of this rank, on the device.
 
         With `files`, the models are in one of them.
 
@@ -119,7 +117,11 @@ class RunState:
             sizes=np.array([len(own) for own in clients.train]),
             sets=shard.sets,
             files=files,
-            **_exchanges_of(ranks, cached_mixers, compute.dtype),
+            ranks=ranks,
+            mixes_ranks=lru_cache(maxsize=cached_mixers)(
+                lambda weights: rank_mixer(weights, ranks, compute.dtype)
+            ),
+            halo=lru_cache(maxsize=cached_mixers)(lambda weights: halo_of(weights, ranks)),
         )
 
     @contextmanager
@@ -145,9 +147,9 @@ class RunState:
 
 
 def _initial_models(
-    setup: Setup, compute: Backend, ranks: Ranks | None, files: MappedFiles | None
+    setup: Setup, compute: Backend, ranks: Ranks, files: MappedFiles | None
 ) -> Population:
-    """Return the models at the start of a run; of several ranks, those of the nodes of this one."""
+    """Return the models of the nodes of this rank at the start of a run."""
     return initial_population(
         setup.module,
         setup.clients.n,
@@ -161,23 +163,12 @@ def _initial_models(
     )
 
 
-def _exchanges_of(ranks: Ranks | None, known: int, dtype: torch.dtype) -> dict[str, Any]:
-    """Return the ranks with their cached mixers and halos; empty without ranks."""
-    if ranks is None:
-        return {}
-    return {
-        "ranks": ranks,
-        "mixes_ranks": lru_cache(maxsize=known)(lambda weights: rank_mixer(weights, ranks, dtype)),
-        "halo": lru_cache(maxsize=known)(lambda weights: halo_of(weights, ranks)),
-    }
-
-
 def _plan_chooser(
     setup: Setup,
     compute: Backend,
     order: Order,
     how_evaluated: EvaluationPlan,
-    ranks: Ranks | None,
+    ranks: Ranks,
     shard: Shard,
 ) -> Callable[[TimingTrial], Plan]:
     """Return the function that chooses a plan by timing trials, on rank 0 for all ranks.
@@ -198,8 +189,7 @@ def _plan_chooser(
         setup.graphs,
         setup.task,
     )
-    if ranks is not None:
-        facts = _facts_of_rank(facts, len(shard.members), len(shard.dataset.inputs), setup.clients)
+    facts = _facts_of_rank(facts, shard, setup.clients)
     free = free_memory(compute.device)
     if free is not None and compute.device.type == "cpu":
         free //= processes_on_machine()  # which start together
@@ -209,17 +199,18 @@ def _plan_chooser(
     def choose(trial: TimingTrial) -> Plan:
         return choose_plan(compute, linear, facts.sizes, trial, fits_into(facts, free))
 
-    if ranks is None:
-        return choose
     # all ranks use the executor that rank 0 timed
     unknown = Plan("", 0, 0, 0)
     return lambda trial: ranks.of_first(choose(trial) if ranks.is_first else unknown)
 
 
-def _facts_of_rank(facts: MemoryFacts, k: int, examples: int, clients: Partition) -> MemoryFacts:
-    """Return the memory facts of a rank with k nodes, which holds some of the examples."""
+def _facts_of_rank(facts: MemoryFacts, shard: Shard, clients: Partition) -> MemoryFacts:
+    """Return the memory facts of a rank, which holds some of the nodes and examples."""
+    if shard.dataset is clients.dataset:
+        return facts
+    k = len(shard.members)
     own = first_nodes(facts, k)
-    share = examples / len(clients.dataset.inputs)
+    share = len(shard.dataset.inputs) / len(clients.dataset.inputs)
     return replace(
         own,
         fine_tuning=facts.fine_tuning * k // facts.n,
@@ -240,11 +231,10 @@ def new_learner(
     batch_size: int,
     choose: Callable[[TimingTrial], Plan],
     task: Task,
-    ranks: Ranks | None = None,
+    ranks: Ranks,
 ) -> Learner:
     """Return the learner of a run, with a plan chosen by trials on its largest minibatches."""
-    nodes = None if ranks is None else ranks.nodes
-    batches = Batches(shard.members, seed, examples.augment, nodes)
+    batches = Batches(shard.members, seed, examples.augment, ranks.nodes)
     targets = shard.dataset.learned(compute.dtype).to(compute.device)
 
     def learner(plan: Plan) -> Learner:

@@ -15,7 +15,7 @@ from topofl.engine.population import Layout, Population
 def models_of(heads):
     """Return models whose heads are rows of (n, 6) numbers, biases last."""
     layout = Layout.of(nn.Sequential(nn.Linear(1, 2), nn.Linear(2, 2)))
-    return Population(torch.cat([torch.zeros(len(heads), 4), heads], 1).double(), layout)
+    return Population.alone(torch.cat([torch.zeros(len(heads), 4), heads], 1).double(), layout)
 
 
 def fake(t=0, graph=None, n=0, **doors):

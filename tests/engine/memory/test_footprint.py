@@ -208,7 +208,7 @@ def test_linear_steps_are_counted_to_the_byte():
 @pytest.mark.parametrize("n", [6, 300])
 def test_linear_evaluations_are_counted(n, dtype):
     model = models.logistic_regression(36, 3).to(dtype)
-    population = Population(torch.randn(n, 111, dtype=dtype), Layout.of(model))
+    population = Population.alone(torch.randn(n, 111, dtype=dtype), Layout.of(model))
     inputs, labels, on = (
         torch.zeros(900, 36, dtype=dtype),
         torch.zeros(900).long(),

@@ -21,7 +21,7 @@ __all__ = ["Shard", "divided", "losses_of_all", "own_part", "shard_of", "sharded
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """The data of one rank's nodes; without ranks, all data.
+    """The data of one rank's nodes.
 
     Parameters
     ----------
@@ -42,10 +42,10 @@ class Shard:
     sets: Mapping[str, Evaluated]
 
 
-def shard_of(clients: Partition, sets: Mapping[str, Evaluated], ranks: Ranks | None) -> Shard:
+def shard_of(clients: Partition, sets: Mapping[str, Evaluated], ranks: Ranks) -> Shard:
     """Return the data of a rank, with indices into the examples that it holds."""
     of_nodes = {"train": clients.train, "val": clients.val}
-    if ranks is None or ranks.size == 1:
+    if ranks.size == 1:
         return Shard(clients.dataset, clients.train, of_nodes, sets)
     nodes = ranks.nodes.tolist()
     used = [own[node] for own in of_nodes.values() for node in nodes]
@@ -118,6 +118,9 @@ class _SomeNodes:
     def all_rows(self, values: Tensor) -> Tensor:
         return values.new_empty(self.n, *values.shape[1:])
 
+    def own_rows(self, values: Tensor) -> Tensor:
+        return values[: len(self.nodes)]
+
 
 def sharded_names(
     phases: Mapping[str, Phase],
@@ -132,6 +135,8 @@ def sharded_names(
     length changes have a row per node that a rank holds; the others are the same on all ranks.
     """
     found: dict[str, set[str]] = {}
+    if ranks.size == 1:
+        return found
     k = len(ranks.nodes)
     for name, phase in phases.items():
         whole, part = (_lengths(phase, layout, graph, ranks.n, rows) for rows in (ranks.n, k))
@@ -139,7 +144,7 @@ def sharded_names(
         unknown = {
             key for key, x in states[name].items() if key not in part and x.dim() and len(x) == k
         }
-        found[name] = changed | unknown if ranks.size > 1 else set()
+        found[name] = changed | unknown
     return found
 
 
@@ -148,20 +153,17 @@ def _lengths(
 ) -> dict[str, int]:
     flat = torch.empty(rows, layout.d, dtype=torch.float32, device="meta")
     ranks = _SomeNodes(n, np.arange(rows))
-    state = phase.init(Population(flat, layout, graph=graph, ranks=ranks))
+    state = phase.init(Population(flat, layout, ranks, graph=graph))
     return {key: len(x) for key, x in state.items() if x.dim()}
 
 
 @contextmanager
 def own_part(ranks: Ranks, models: Population, state: State) -> Iterator[tuple[Population, State]]:
     """Yield the models and state of the own nodes; if all are given, gather them afterwards."""
-    if not ranks.holds_all(models.flat) or ranks.size == 1:
+    own = models.of_own_nodes()
+    if own is models:
         yield models, state
         return
-    own = Population(
-        ranks.own_rows(models.flat), models.layout, ranks=ranks, copy_of=models.copy_of
-    )
-    own.push_sum_weights.copy_(ranks.own_rows(models.push_sum_weights))
     rows = {name: x for name, x in state.items() if x.dim() and len(x) == ranks.n}
     own_state = {**state, **{name: ranks.own_rows(x) for name, x in rows.items()}}
     yield own, own_state

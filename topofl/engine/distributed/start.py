@@ -76,21 +76,21 @@ class Joined:
     ranks
         The ranks.
     placement
-        The method of the placement.
+        The method of the placement; empty in a run of one process.
     idle
         Number of processes without nodes.
     """
 
     ranks: Ranks
-    placement: str
-    idle: int
+    placement: str = ""
+    idle: int = 0
 
     def end(self, history: Any) -> None:
         """Send the history to the processes without nodes."""
         if not self.idle:
             return
         if self.ranks.is_first:
-            self.ranks.link.store.set("done", "1")
+            self.ranks.joined.store.set("done", "1")
         dist.broadcast_object_list([history], src=0)
 
     @property

@@ -17,6 +17,7 @@ from topofl.engine.dry_run.round import DryModels, DryRound, WeightRules
 from topofl.engine.dry_run.trace import Trace
 from topofl.engine.ledger import Ledger
 from topofl.engine.population import Layout, Population
+from topofl.engine.ranks import one_process
 from topofl.engine.train.allocations import AllocationTrace
 from topofl.topology import Topology, TopologySequence
 
@@ -60,8 +61,9 @@ class DryRunInputs:
         flat = torch.empty(len(self.sizes), self.layout.d, dtype=self.dtype, device="meta")
         graph = self.graphs if isinstance(self.graphs, Topology) else None
         models = DryModels(
-            flat, self.layout, self.algorithm.name, self.independent_start, self.graphs, graph=graph
-        )
+            flat, self.layout, one_process(len(flat), flat.device), self.algorithm.name,
+            self.independent_start, self.graphs, graph=graph,
+        )  # fmt: skip
         _ = models.push_sum_weights  # allocated now, not while bytes are counted
         return models
 

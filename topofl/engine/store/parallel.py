@@ -37,7 +37,7 @@ def write_tensors(folder: Path, tensors: Mapping[str, Tensor], ranks: Ranks) -> 
         On all ranks, if one of them cannot write.
     """
     state: dict[str, Any] = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    writer, group = _Writer(folder), ranks.link.group
+    writer, group = _Writer(folder), ranks.joined.group
     try:
         ranks.call(lambda: save(state, storage_writer=writer, process_group=group))
     except CheckpointException as error:

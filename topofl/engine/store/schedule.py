@@ -65,8 +65,8 @@ class CheckpointSchedule:
     final
         Whether one is written after the last round.
     ranks
-        The ranks of a distributed run: rank 0 decides, each of several ranks writes its rows, and
-        rank 0 writes all else.
+        The ranks: rank 0 decides, each of several ranks writes its rows, and rank 0 writes all
+        else.
     rows
         Returns the rows of this rank's nodes that several ranks write, by name.
     """
@@ -79,10 +79,10 @@ class CheckpointSchedule:
     marker: Mapping[str, Any]
     emit: Callable[[Event], None]
     request: StopRequest
+    ranks: Ranks
     saved: int | None = None
     lock: Lock | None = None
     final: bool = True
-    ranks: Ranks | None = None
     rows: Callable[[], Mapping[str, Tensor]] = dict
     _agreed: bool = field(default=False, init=False)
     _since: float = field(init=False)
@@ -122,13 +122,13 @@ class CheckpointSchedule:
     def _stops(self) -> bool:
         """Whether the run stops after this round; of several ranks, all or none.
 
-        A signal that reaches a rank after the ranks have agreed counts in the next round.
+        A signal that reaches one of several ranks after they have agreed counts in the next round.
         """
-        return self.request.made if self.ranks is None else self._agreed
+        return self.request.made if self.ranks.size == 1 else self._agreed
 
     def _agree(self, failed: bool) -> bool:
         """Return whether a rank failed in this round; all stop if one is requested to stop."""
-        if self.ranks is None or self.folder is None:
+        if self.folder is None:
             return False
         flags = self.ranks.numbers([float(self.request.made), float(failed)])
         self._agreed = bool(flags[:, 0].any())
@@ -136,11 +136,8 @@ class CheckpointSchedule:
 
     def _newest_round(self) -> int | None:
         """Return the round of the newest checkpoint, which rank 0 has written."""
-        if self.folder is None or (self.ranks is not None and not self.ranks.is_first):
-            newest = None
-        else:
-            newest = newest_round(self.folder)
-        return newest if self.ranks is None else self.ranks.of_first(newest)
+        newest = newest_round(self.folder) if self.folder and self.ranks.is_first else None
+        return self.ranks.of_first(newest)
 
     def _is_due(self, done: int) -> bool:
         if self.folder is None:
@@ -160,9 +157,9 @@ class CheckpointSchedule:
     def _write_if_due(self, done: int) -> Event | None:
         if self.folder is None:
             return None
-        writes = self.ranks is None or self.ranks.is_first
+        writes = self.ranks.is_first
         due = self._is_due(done) if writes else False
-        if not (due if self.ranks is None else self.ranks.of_first(due)):
+        if not self.ranks.of_first(due):
             return None
         start = clock()
         try:
@@ -196,7 +193,7 @@ class CheckpointSchedule:
 
         There are none if a single process writes all rows.
         """
-        if self.ranks is None or self.ranks.size == 1:
+        if self.ranks.size == 1:
             self._hold_lock()
             return None
         on_all_ranks(self.ranks, self._hold_lock)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -58,7 +59,7 @@ class LocalUpdate:
     push_sum_weights, weighted
         (n,) push-sum weights, and the indices of the parameters whose steps they divide.
     nodes
-        The nodes' numbers; None: all nodes.
+        (n,) the numbers of the nodes; None: 0, 1, and so on.
     dry
         Whether this is a dry run, which measures memory and checks that terms obey their contract.
     first_directions
@@ -72,7 +73,7 @@ class LocalUpdate:
     t: int
     push_sum_weights: Tensor | None = None
     weighted: Sequence[int] = ()
-    nodes: Sequence[int] | None = None
+    nodes: np.ndarray | None = None
     dry: bool = False
     first_directions: list[tuple[str, slice, Tensor]] = field(default_factory=list)
 
@@ -215,8 +216,10 @@ class LocalUpdate:
         """Raise ``ValueError`` if a term turned finite gradients into NaN or infinity in step 0."""
         if not self.first_directions:
             return
-        nodes = range(len(self.models.flat)) if self.nodes is None else self.nodes
-        found = [(node, name) for name, rows, bad in self.first_directions for node in nodes[rows]]
+        nodes = np.arange(len(self.models.flat)) if self.nodes is None else self.nodes
+        found = [
+            (node, name) for name, rows, _ in self.first_directions for node in nodes[rows].tolist()
+        ]
         flags = torch.cat([bad for _, _, bad in self.first_directions]).tolist()
         if failed := [entry for entry, bad in zip(found, flags, strict=True) if bad]:
             # The lowest node and its first term, whatever the order of training.
@@ -268,7 +271,7 @@ def bytes_of_terms(training: Training, layout: Layout, dtype: torch.dtype, n: in
     # A custom schedule may not be defined for this step.
     training = replace(training, descend=replace(training.descend, lr=constant(1.0)))
     device = "cpu" if n * layout.d <= FEW_NUMBERS else "meta"
-    models = Population(torch.zeros(n, layout.d, dtype=dtype, device=device), layout)
+    models = Population.alone(torch.zeros(n, layout.d, dtype=dtype, device=device), layout)
     update = LocalUpdate(models, training, training.init(models), t=0, dry=True)
     shapes = layout.shapes if update.trained is None else [layout.shapes[k] for k in update.trained]
     gradients = [torch.zeros(nodes, *shape, dtype=dtype, device=device) for shape in shapes]
