@@ -180,7 +180,7 @@ def sweep(
 ) -> Sweep:
     """Perform all runs of a grid that are not in the store yet, and return all of them.
 
-    See the page :doc:`Sweeps and stored runs </docs/sweeps>`.
+    See the page :doc:`Sweeps </docs/sweeps>`.
 
     Parameters
     ----------
