@@ -138,7 +138,8 @@ def _title(minutes: float, peak: float, jobs: int) -> str:
     free = free_memory("cpu")
     fitting = jobs if free is None or not peak else min(int(free / 2**20 // peak), jobs)
     used = max(fitting, 1)
-    title = f"{approximate(60 * minutes / used)} in {used} process{'es' * (used > 1)}, estimated from probes"
+    processes = f"{used} process{'es' * (used > 1)}"
+    title = f"{approximate(60 * minutes / used)} in {processes}, estimated from probes"
     if free is not None and peak:
         title += f"; {fitting} of {jobs} fit into {free >> 20} MiB of free memory"
     return title
