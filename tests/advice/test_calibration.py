@@ -57,7 +57,7 @@ def test_rounds_are_predicted_for_the_hops_of_the_fit_only():
     assert [*ranked.warnings] == ["rounds are predicted for 10 or 20 hops only, here they are 15"]
     assert "Predicted rounds are fitted" not in str(ranked)
     assert "n/a" in ranked.to_markdown() or "not predicted" in ranked.to_markdown()
-    ax = ranked.plot()
+    (ax,) = ranked.plot().axes
     assert ax.get_xlabel() == "predicted deviation"
     drawn = ax.lines[0].get_xdata()
     np.testing.assert_allclose(drawn, [candidate.deviation for candidate in ranked.candidates])

@@ -375,9 +375,9 @@ def test_a_repeated_point_keeps_its_first_place(tmp_path):
 
 def test_the_time_of_a_plan_is_that_of_the_processes_that_fit(monkeypatch):
     monkeypatch.setattr(dry, "free_memory", lambda device: 3 * 2**20)
-    assert dry._title(60.0, 1.0, 4).startswith("about 0:20:00 h in 3 processes")
+    assert dry._title(60.0, 1.0, 4).startswith("about 20 min in 3 processes")
     assert "3 of 4 fit into 3 MiB" in dry._title(60.0, 1.0, 4)
-    assert dry._title(60.0, 4.0, 4).startswith("about 1:00:00 h in 1 process,")
+    assert dry._title(60.0, 4.0, 4).startswith("about 1 h in 1 process,")
     assert "0 of 4 fit" in dry._title(60.0, 4.0, 4)
 
 

@@ -2,6 +2,7 @@
 
 import html
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -29,6 +30,9 @@ _LATEX_ESCAPES = str.maketrans(
         "[": "{[}",
     }  # a bare [ after \\ would start an optional argument
 )
+
+LATEX_WIDTH = 40
+"""Most characters of a line in a cell of LaTeX; long names, as of D-Cliques, get several lines."""
 
 _SIGNED = re.compile(r"-[\d.,]+|-?[\d.,]+ ± [\d.,]+")
 """A negative number, or one with the half-width of its interval."""
@@ -198,7 +202,7 @@ class Table:
         return "\n".join([*title, head, rule, *body, *(f"\n{note}" for note in notes)])
 
     def to_latex(self, *, booktabs: bool = False) -> str:
-        """Return a LaTeX ``tabular`` with special characters escaped.
+        """Return a LaTeX ``tabular`` with special characters escaped, and long names in lines.
 
         It needs no packages or, for the lines of `booktabs`, the package of that name.
         """
@@ -277,10 +281,17 @@ def _without_bars(cell: str) -> str:
 
 
 def _as_latex(cell: str) -> str:
-    """Return a cell with special characters escaped; numbers with a sign or ± are formulas."""
+    """Return a cell with special characters escaped, and long ones in several lines.
+
+    Numbers with a sign or ± are formulas.
+    """
     if _SIGNED.fullmatch(cell):
         return f"${cell.replace('±', chr(92) + 'pm').replace(',', '{,}')}$"
-    return cell.translate(_LATEX_ESCAPES)
+    lines = textwrap.wrap(cell, LATEX_WIDTH, break_long_words=False, break_on_hyphens=False)
+    if len(lines) < 2:
+        return cell.translate(_LATEX_ESCAPES)
+    inner = r" \\ ".join(line.translate(_LATEX_ESCAPES) for line in lines)
+    return rf"\shortstack[l]{{{inner}}}"
 
 
 def _width(text: str) -> int:

@@ -98,6 +98,7 @@ def _report(error: BaseException, code: int) -> int:
     if not _speaks(error):
         return code
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    text += _remedy_of_ranks(error)
     print(
         f"topofl: error: {printable(' '.join(text.split())) or type(error).__name__}",
         file=sys.stderr,
@@ -121,6 +122,20 @@ def _how_to_continue(stopped: KeyboardInterrupt) -> str:
     saved = "" if stopped.saved == stopped.done else f", saved up to round {stopped.saved or 0}"
     command = shlex.join(["topofl", "resume", str(folder)])
     return f"{done}{saved}; resume with: {command}"
+
+
+def _remedy_of_ranks(error: BaseException) -> str:
+    """Return the command that continues a run of which a rank ended; empty for other errors."""
+    if "topofl.engine" not in sys.modules:
+        return ""
+    from topofl.cli.folders import NEXT
+    from topofl.engine import RankError
+
+    if not isinstance(error, RankError) or error.saved is None:
+        return ""
+    folder = error.saved[0].parent
+    folder = folder.parent if folder.name == NEXT else folder  # a run that was to replace another
+    return f"; from the command line: {shlex.join(['topofl', 'resume', str(folder)])}"
 
 
 @contextmanager

@@ -216,7 +216,10 @@ def _add_reproduce(verbs: Any) -> None:
         action="store_true",
         help="list papers, figures, and figures that are missing, and exit",
     )
-    scales = "smoke (seconds, no files), quick (hours on 2 cores; default) or paper"
+    scales = (
+        "smoke (seconds, no files), quick (default; minutes a figure and hours a paper on 2 cores) "
+        "or paper; see --dry-run"
+    )
     verb.add_argument("--scale", default="quick", metavar="SCALE", help=scales)
     verb.add_argument(
         "--seeds",

@@ -5,11 +5,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from topofl import callbacks, config
+from topofl._support.text import approximate
 from topofl.callbacks import Callback, Event
 from topofl.cli.as_json import print_rows
 from topofl.cli.folders import (
@@ -176,23 +176,8 @@ def _total_time(need: Estimate, tables: config.Tables) -> list[str]:
     rounds = tables["run"]["rounds"]
     every = tables["evaluation"]["every"]
     evaluations = 1 + -(-rounds // every)  # before the first, and after the last
-    seconds = int(rounds * need.seconds_per_round + evaluations * need.seconds_per_evaluation)
-    return [f"in all {_duration(seconds)} for {rounds} rounds and {evaluations} evaluations"]
-
-
-def _duration(seconds: int) -> str:
-    """Return a time in words.
-
-    Examples
-    --------
-    >>> _duration(0), _duration(48), _duration(3750)
-    ('less than a second', 'about 48 s', 'about 1:02:30 h (hours:minutes:seconds)')
-    """
-    if seconds < 1:
-        return "less than a second"
-    if seconds < 60:
-        return f"about {seconds} s"
-    return f"about {timedelta(seconds=seconds)} h (hours:minutes:seconds)"
+    seconds = rounds * need.seconds_per_round + evaluations * need.seconds_per_evaluation
+    return [f"in all {approximate(seconds)} for {rounds} rounds and {evaluations} evaluations"]
 
 
 def resume(options: argparse.Namespace) -> None:
