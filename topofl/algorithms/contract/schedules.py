@@ -9,6 +9,7 @@ import torch
 
 from topofl._support.calls import evaluate_call
 from topofl._support.check import check_int, check_nonnegative, check_positive, check_takes, shown
+from topofl._support.public import public
 from topofl._support.text import is_number
 
 __all__ = [
@@ -72,6 +73,7 @@ class _Cosine:
         return f"cosine({self.lr!r}, rounds={self.rounds}{rest})"
 
 
+@public
 def constant(lr: float) -> Schedule:
     """Return the schedule with the same learning rate in all rounds, equivalent to a number.
 
@@ -83,6 +85,7 @@ def constant(lr: float) -> Schedule:
     return _Constant(check_positive("lr", lr))
 
 
+@public
 def exponential(lr: float, decay: float) -> Schedule:
     """Return the schedule with exponential decay, ``lr * decay**round``.
 
@@ -107,6 +110,7 @@ def exponential(lr: float, decay: float) -> Schedule:
     return _Constant(lr) if decay == 1 else _Exponential(lr, decay)
 
 
+@public
 def cosine(lr: float, *, rounds: int, warmup: int = 0, end: float = 0.0) -> Schedule:
     """Return the schedule with cosine decay after a linear warmup.
 

@@ -9,6 +9,7 @@ import scipy.linalg
 from topofl._drawing.axes import set_title
 from topofl._drawing.charts.style import MEASURED, WIDE, checked_axes, own_axes
 from topofl._linalg import spectral
+from topofl._support.public import public
 from topofl.metrics._rounds import WeightRule, as_mixing
 from topofl.metrics.hops.accumulated import check_discount, check_hops, geometric
 from topofl.metrics.hops.heterogeneity import values_of
@@ -92,6 +93,7 @@ class HeterogeneitySpectrum:
         return ax
 
 
+@public
 def heterogeneity_spectrum(
     x: MixingMatrix | Topology,
     label_counts: Any = None,
