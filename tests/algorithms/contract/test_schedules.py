@@ -218,7 +218,7 @@ OPTIMIZER = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
         (torch.optim.SGD, "got the class torch.optim.sgd.SGD; .* use dadam"),
         (OPTIMIZER, "got an object of torch.optim.sgd.SGD; .* use dadam"),
         (torch.optim.lr_scheduler.StepLR, "got the class .*StepLR; write it as a function"),
-        (torch.optim.lr_scheduler.StepLR(OPTIMIZER, 3), "object of .*StepLR; write it as a func"),
+        (torch.optim.lr_scheduler.StepLR(OPTIMIZER, 3), "got an object of .*StepLR; write it as"),
         (dict, r"got the class builtins.dict; pass 0.1, .* or a function of \(round, step\)$"),
     ],
 )
