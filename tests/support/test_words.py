@@ -16,6 +16,7 @@ from topofl._support.words import did_you_mean, nearest
         ("spectral", metrics.__all__, "spectral_gap"),
         ("clique_sz", ["n", "clique_size", "cliques"], "clique_size"),
         ("batchsize", ["lr", "batch_size", "local_steps"], "batch_size"),
+        ("topology.nme", ["topology.n", "topology.name"], "topology.name"),
         ("zzqx", algorithms.__all__, None),
         ("n", ["n_classes"], None),  # one letter begins too many words
     ],

@@ -53,7 +53,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that was most likely meant, or None if no one is similar.
 
     A word with the same letters in another order comes first, then one that begins with the given
-    word, or with which that begins, and then the most similar one. Upper and lower case are alike.
+    word, and then the most similar one. Upper and lower case are alike.
 
     Examples
     --------
@@ -67,8 +67,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     def likeness(candidate: str) -> tuple[bool, bool, float]:
         other = candidate.lower()
         ratio = difflib.SequenceMatcher(None, other, low).ratio()
-        short = min(len(low), len(other))
-        begins = short >= 3 and (other.startswith(low) or low.startswith(other))
+        begins = len(low) >= 3 and other.startswith(low)
         return sorted(low) == sorted(other), begins, ratio
 
     found = [(likeness(one), one) for one in known if isinstance(one, str)]
