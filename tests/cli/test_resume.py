@@ -117,9 +117,13 @@ def test_a_finished_run_says_so_and_takes_more_rounds(capsys, toml, tmp_path):
     before = (tmp_path / "a" / "config.toml").read_text()
     assert "[saving]\nevery = 1\n" in before
     assert "a is finished, so only" in fails(capsys, 2, "resume", "a", "--set", "algorithm.lr=0.1")
-    assert "lr was 0.5, is 0.1" in fails(
-        capsys, 2, "resume", "a", "--set", "algorithm.lr=0.1", "--set", "run.rounds=6"
-    )
+    for change, named in (
+        ("algorithm.lr=0.1", "algorithm.lr was 0.5, is 0.1; leave"),
+        ("algorithm.momentum=0.4", "algorithm.momentum was 0.0, is 0.4; leave"),
+        ("data.seed=7", "data.seed was 1, is 7; leave"),
+    ):
+        line = fails(capsys, 2, "resume", "a", "--set", change, "--set", "run.rounds=6")
+        assert f"continued with the settings of its run, but {named}" in line
     assert (tmp_path / "a" / "config.toml").read_text() == before
     assert main(["resume", "a", "--set", "run.rounds=7"]) == 0
     assert main(["run", toml, "--out", "b", "--set", "run.rounds=7"]) == 0

@@ -16,6 +16,7 @@ from topofl.cli.shared_options import (
     add_json_option,
     add_report_options,
     add_table_options,
+    add_trust_option,
     add_verb,
     path_argument,
 )
@@ -194,6 +195,7 @@ def _add_graphs(verbs: Any) -> None:
     )
     help_labels = "also read the data of the run: adds columns on labels, and orders nodes by them"
     verb.add_argument("--labels", action="store_true", help=help_labels)
+    add_trust_option(verb)
     add_report_options(verb, "a picture with a slider, curves", "structure, averaging, data")
     add_table_options(verb)
 

@@ -24,17 +24,25 @@ from topofl.cli.folders import (
 )
 from topofl.cli.notes import print_notes
 from topofl.cli.ranks import announced, check_alone, on_ranks, started
-from topofl.cli.record import check_same, commit_record, is_pending, record_in, write_pending
+from topofl.cli.record import (
+    check_same,
+    commit_record,
+    is_pending,
+    record_in,
+    settings_in,
+    write_pending,
+)
 from topofl.cli.report import print_remark, print_report
 from topofl.cli.stored import check_options, run_in_store
 from topofl.engine import Interrupted
-from topofl.engine.store.checkpoint import rounds_in
+from topofl.engine.store.checkpoint import ResumeError, rounds_in
+from topofl.engine.store.fingerprint import OtherRunError
 from topofl.engine.store.lock import locked
 from topofl.engine.store.writing import prune
 from topofl.estimate import Estimate
 from topofl.history import History
 from topofl.runs.cost import reset_peak_memory
-from topofl.runs.recorded import asked_for, note_of, record_of
+from topofl.runs.recorded import asked_for, note_of, other_settings, record_of
 from topofl.runs.records import RECORD
 from topofl.runs.run import digest_of
 from topofl.runs.work import Job
@@ -224,6 +232,7 @@ def _continue(out: Path, options: argparse.Namespace) -> None:
     earlier = record_in(out)
     tables = asked_for(experiment.tables, earlier if done else None)
     job = Job.of(tables, digest_of(experiment.dataset))
+    before = settings_in(out)
 
     def write_changes(event: Event) -> None:
         is_removed = not (out / "config.toml").is_file()
@@ -234,14 +243,33 @@ def _continue(out: Path, options: argparse.Namespace) -> None:
     announced(out / "checkpoints", resume=True)
     start = _start_of_cost()
     try:
-        history = on_ranks(experiment).run(
-            **how, callbacks=[write_changes, *_log_callbacks(options)]
-        )
+        with _naming_settings(out, before, experiment.tables):
+            history = on_ranks(experiment).run(
+                **how, callbacks=[write_changes, *_log_callbacks(options)]
+            )
     except Interrupted as stopped:
         stopped.folder = out / "checkpoints"  # as the user named it
         raise
     _finish(out, experiment, job, history, time.perf_counter() - start)
     _report_saved(out, history, options)
+
+
+@contextmanager
+def _naming_settings(out: Path, before: config.Tables, now: config.Tables) -> Iterator[None]:
+    """Name changed settings as ``--set`` does, if the checkpoints are those of other settings."""
+    try:
+        yield
+    except ResumeError as error:
+        if not isinstance(error.__cause__, OtherRunError):
+            raise
+        rounds = now["run"]["rounds"]
+        changed = other_settings({**before, "run": {**before["run"], "rounds": rounds}}, now)
+        if not changed:
+            raise
+        raise ValueError(
+            f"{out} must be continued with the settings of its run, but {'; '.join(changed)}; "
+            "leave them as they were, or start another run: topofl run --out"
+        ) from error
 
 
 def _log_callbacks(options: argparse.Namespace) -> list[Callback]:

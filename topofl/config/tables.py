@@ -24,6 +24,7 @@ from topofl._spec import (
 )
 from topofl._support.check import check_choice, check_switch, shown
 from topofl._support.plugins import error_context, load_function
+from topofl._support.public import ELSEWHERE
 from topofl._support.seeding import seeded_torch
 from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.phase import Algorithm
@@ -167,8 +168,7 @@ def _check_optimizer(name: str, arguments: Mapping[str, Any], function: Callable
     keys = [key for key in ("optimizer", "optim") if key in arguments]
     if keys and is_ours(function) and keys[0] not in parameters(function):
         raise ValueError(
-            f"`{name}` takes no {keys[0]!r}, got {shown(arguments[keys[0]])}; use dadam, or "
-            "compose your own, see the recipe 'Another optimizer'"
+            f"`{name}` takes no {keys[0]!r}, got {shown(arguments[keys[0]])}; {ELSEWHERE[keys[0]]}"
         )
 
 

@@ -11,6 +11,7 @@ from topofl._drawing import figure_of, matrix_as_html, new_axes
 from topofl._drawing.charts.style import MEASURED
 from topofl._support.check import check_indices, check_int, check_switch
 from topofl._support.notebook import as_html
+from topofl._support.public import public
 from topofl.data._assignment import (
     check_disjoint,
     check_index_arrays,
@@ -31,6 +32,7 @@ NAMES_LIMIT = 26
 """Most classes whose names are written in a plot."""
 
 
+@public
 @dataclass(frozen=True, eq=False, repr=False)
 class Partition:
     """The examples of a dataset that each of n nodes holds.

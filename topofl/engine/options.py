@@ -20,10 +20,11 @@ from topofl._support.check import (
     check_switch,
     shown,
 )
+from topofl._support.public import public
 from topofl.algorithms.contract.phase import Phase, check_fine_tune
 from topofl.algorithms.contract.round import Models, Round
 
-__all__ = ["Compute", "CustomStage", "Evaluation", "Saving", "check_device"]
+__all__ = ["OPTIONS", "Compute", "CustomStage", "Evaluation", "Saving", "check_device"]
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -33,6 +34,7 @@ CustomStage = Callable[[Models, Round], Models | torch.Tensor]
 """User-defined stage of evaluations: (models, round) -> the models that are scored."""
 
 
+@public
 @dataclass(frozen=True)
 class Evaluation:
     """When models are evaluated, on which examples, and at which stages of a round.
@@ -163,6 +165,7 @@ def _sets_named(on: Any) -> tuple[str, ...]:
     return names
 
 
+@public
 @dataclass(frozen=True)
 class Compute:
     """How a run is computed; results do not depend on it up to rounding.
@@ -338,6 +341,7 @@ def check_device(device: Any) -> None:
         ) from error
 
 
+@public
 @dataclass(frozen=True)
 class Saving:
     """Where checkpoints are written, how often, and whether a run resumes from the newest one.
@@ -401,3 +405,7 @@ class Saving:
             raise ValueError(
                 "`resume` must be False without a folder to resume from; give one as `folder`"
             )
+
+
+OPTIONS = {"evaluation": Evaluation, "compute": Compute, "saving": Saving}
+"""The arguments of a run that group options, by name."""

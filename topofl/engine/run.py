@@ -13,6 +13,7 @@ from torch import nn
 
 from topofl._support.ambient import in_plain_torch
 from topofl._support.check import check_int, check_switch, shown
+from topofl._support.public import public
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
@@ -30,7 +31,7 @@ from topofl.engine.distributed.ranks import Ranks
 from topofl.engine.distributed.start import IdleRank, Joined, joined_ranks
 from topofl.engine.memory.mapped import mapped_files
 from topofl.engine.notices import progress_bar, warn_of_emulation
-from topofl.engine.options import Compute, Evaluation, Saving
+from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving
 from topofl.engine.run_rounds import evaluate_start, run_rounds
 from topofl.engine.setup import Setup, resolve
 from topofl.engine.shorthands import as_saving
@@ -45,7 +46,6 @@ from topofl.engine.store.interrupt import stop_between_rounds
 from topofl.engine.store.lock import Lock
 from topofl.engine.store.rows import check_shared
 from topofl.engine.store.schedule import CheckpointSchedule
-from topofl.engine.suggestions import suggesting_options
 from topofl.history import History
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
@@ -53,7 +53,7 @@ from topofl.tasks import Task
 __all__ = ["run"]
 
 
-@suggesting_options
+@public(options=OPTIONS)
 @in_plain_torch
 def run(
     algorithm: Algorithm,

@@ -11,6 +11,7 @@ from typing import Any
 from topofl._support.check import check_sequence, shown
 from topofl._support.ordering import ordered_columns
 from topofl._support.plugins import error_context, resolve_name, with_checked_result
+from topofl._support.public import public
 from topofl._support.table import NotApplicable, Table
 from topofl.metrics._declaration import GROUPS, HARDWARE, LABELS, Entry, MetricColumn
 from topofl.topology import TopologyError
@@ -35,6 +36,7 @@ SHOWN = 5
 """How many of them are shown."""
 
 
+@public
 def columns() -> Table:
     """Return a table of all columns of :func:`compare`: group, meaning, requirements and limit.
 

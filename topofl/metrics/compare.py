@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from topofl._support.check import check_choice, check_int, check_label_counts, check_sequence
+from topofl._support.public import public
 from topofl._support.table import Table
 from topofl.metrics._columns import chosen_columns, grouped_columns, value_of
 from topofl.metrics._declaration import Entry
@@ -31,6 +32,7 @@ EXAMPLE = 7850
 """Default number of parameters of a model: logistic regression on MNIST."""
 
 
+@public
 def compare(
     graphs: Sequence[Any] | Mapping[str, Any],
     *,

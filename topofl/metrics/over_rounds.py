@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl._support.table import NotApplicable, Table
 from topofl.metrics._rounds import (
     WeightRule,
@@ -34,6 +35,7 @@ class _Round:
     meta: Mapping[str, Any]
 
 
+@public
 def over_rounds(
     x: Any,
     *,

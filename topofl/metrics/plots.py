@@ -8,6 +8,7 @@ import numpy as np
 from topofl._drawing.charts.style import WIDE, checked_axes, legend_above, own_axes, style
 from topofl._drawing.figures import figure_of
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
 from topofl.metrics.averaging.spectral import contraction_factors, slem
 from topofl.topology import TopologyError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["plot_contraction"]
 
 
+@public
 def plot_contraction(
     x: Mixable,
     *,

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from topofl._support.public import public
 from topofl.tasks.task import Score, Task, choose_scores
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
 ]
 
 
+@public
 def classification(scores: Sequence[str] = ("accuracy",)) -> Task:
     """Return the task of classification by cross-entropy.
 

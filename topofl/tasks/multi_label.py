@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.nn import functional
 
+from topofl._support.public import public
 from topofl.tasks.task import Score, Task, choose_scores
 
 __all__ = ["binary_cross_entropy", "f1_of_labels", "hamming_loss", "multi_label", "subset_accuracy"]
 
 
+@public
 def multi_label(scores: Sequence[str] = ("subset_accuracy",)) -> Task:
     """Return the task of multi-label classification by binary cross-entropy.
 

@@ -7,11 +7,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from topofl._support.public import public
 from topofl.tasks.task import Score, Task, choose_scores
 
 __all__ = ["next_token"]
 
 
+@public
 def next_token(scores: Sequence[str] = ("accuracy", "perplexity"), *, ignored: int = -100) -> Task:
     """Return the task of next-token prediction by cross-entropy.
 

@@ -6,11 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from topofl._support.public import public
 from topofl.tasks.task import Score, Task, choose_scores
 
 __all__ = ["absolute_error", "r2", "regression", "squared_error"]
 
 
+@public
 def regression(scores: Sequence[str] = ("mse",)) -> Task:
     """Return the task of regression by the mean squared error.
 

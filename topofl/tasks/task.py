@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from topofl._support.check import check_choice, shown
+from topofl._support.public import public
 
 __all__ = ["COLUMNS", "Function", "Score", "Task", "choose_scores"]
 
@@ -27,6 +28,7 @@ COLUMNS = (
 """Columns of a history that are not scores of a task."""
 
 
+@public
 @dataclass(frozen=True)
 class Score:
     """A score that evaluations report for each node.
@@ -71,6 +73,7 @@ class Score:
                 raise TypeError(f"`{name}` of a Score must be a function, got {shown(value)}")
 
 
+@public
 @dataclass(frozen=True)
 class Task:
     """A learning task: a loss per example, and the scores that evaluations report.

@@ -17,6 +17,7 @@ from topofl._support.check import (
     check_unmasked,
     shown,
 )
+from topofl._support.public import public
 from topofl.topology.edges import as_pairs, from_edges
 from topofl.topology.graph import Topology, TopologyError
 from topofl.topology.interchange import is_networkx, is_pyg, read_networkx, read_pyg
@@ -34,6 +35,7 @@ class _Options(NamedTuple):
     own_weights: bool
 
 
+@public
 def as_topology(
     graph: Any,
     *,

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from topofl._support.check import shown
+from topofl._support.public import public
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import Models, Round, State
@@ -21,6 +22,7 @@ SECONDS = "simulated_seconds"
 """Name of the column in histories."""
 
 
+@public
 def timed(algorithm: Algorithm, clock: AnyClock = None) -> Algorithm:
     """Return a synchronous method whose history records ``simulated_seconds``.
 

@@ -1,5 +1,6 @@
 """S-AB: gradient tracking over directed graphs with row- and column-stochastic weights."""
 
+from topofl._support.public import public
 from topofl.algorithms.contract.correction_terms import tracking
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import needing, strongly_connected
@@ -11,6 +12,7 @@ from topofl.algorithms.contract.terms import descend
 __all__ = ["sab"]
 
 
+@public
 @needing(strongly_connected)
 def sab(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     """Return S-AB: gradient tracking over directed graphs, without push-sum weights.

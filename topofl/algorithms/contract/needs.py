@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 from topofl._linalg.spectral import smallest
 from topofl._support.check import TOLERANCE, shown
+from topofl._support.public import public
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologyError, TopologySequence
 
@@ -333,6 +334,7 @@ def eigenvalues_above(bound: float, remedy: str) -> Need:
     return Need(name, "every eigenvalue of W", remedy, weights=least, verb="have")
 
 
+@public
 def needing(
     *needs: Need, when: Mapping[str, object] | None = None
 ) -> "Callable[[Callable[P, Algorithm]], Callable[P, Algorithm]]":

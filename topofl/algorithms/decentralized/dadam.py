@@ -10,6 +10,7 @@ from topofl._support.check import (
     check_positive,
     check_switch,
 )
+from topofl._support.public import public
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import doubly_stochastic, needing
 from topofl.algorithms.contract.optimizer_terms import adam, adamw
@@ -22,6 +23,7 @@ from topofl.algorithms.exchanges.average import gossip
 __all__ = ["dadam"]
 
 
+@public
 @needing(doubly_stochastic, when={"track": True})
 def dadam(
     lr: Rate,

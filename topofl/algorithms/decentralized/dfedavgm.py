@@ -1,5 +1,6 @@
 """DFedAvgM, and its variant with personal heads."""
 
+from topofl._support.public import public
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.parts import Part, head
 from topofl.algorithms.contract.phase import Algorithm, chain
@@ -10,6 +11,7 @@ from topofl.algorithms.personalized.dfedpgp import dfedpgp
 __all__ = ["dfedavgm", "dfedavgm_p"]
 
 
+@public
 def dfedavgm(
     lr: Rate,
     *,
@@ -62,6 +64,7 @@ def dfedavgm(
     return chain("dfedavgm", local=local, exchange=gossip())
 
 
+@public
 def dfedavgm_p(
     lr: Rate,
     *,

@@ -1,6 +1,7 @@
 """DFedSAM: sharpness-aware local training, then one or several gossip steps."""
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl.algorithms.contract.gradient_points import ascent
 from topofl.algorithms.contract.local import sgd_descent, train
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
@@ -10,6 +11,7 @@ from topofl.algorithms.contract.schedules import Rate
 __all__ = ["dfedsam"]
 
 
+@public
 def dfedsam(
     lr: Rate,
     *,

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_choice, check_int, check_nonnegative, check_positive
+from topofl._support.public import public
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.random_rows import normal_rows
@@ -16,6 +17,7 @@ from topofl.algorithms.exchanges.average import gossip
 __all__ = ["dp_dsgd"]
 
 
+@public
 def dp_dsgd(
     lr: Rate, *, clip: float = 1.0, noise: float = 1.0, level: str = "record", batch_size: int = 32,
     steps: int = 1, lr_decay: float = 1.0,

@@ -1,6 +1,7 @@
 """Decentralized SGD (D-SGD, D-PSGD)."""
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -9,6 +10,7 @@ from topofl.algorithms.exchanges.average import gossip
 __all__ = ["dsgd"]
 
 
+@public
 def dsgd(
     lr: Rate, *, batch_size: int = 128, momentum: float = 0.0, local_steps: int = 1
 ) -> Algorithm:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_fraction, check_int, check_nonnegative, check_switch
+from topofl._support.public import public
 from topofl.algorithms.contract import optimizer_terms
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
@@ -15,6 +16,7 @@ from topofl.algorithms.exchanges.average import gossip
 __all__ = ["qg_dsgdm"]
 
 
+@public
 def qg_dsgdm(
     lr: Rate,
     *,

@@ -1,6 +1,7 @@
 """DFedPGP: personal heads, and bodies averaged over directed graphs."""
 
 from topofl._support.check import check_choice, check_positive
+from topofl._support.public import public
 from topofl.algorithms.contract.amounts import check_epochs
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.parts import Part, as_part, head
@@ -11,6 +12,7 @@ from topofl.algorithms.exchanges.average import gossip, push_sum
 __all__ = ["dfedpgp"]
 
 
+@public
 def dfedpgp(
     lr: Rate,
     *,

@@ -7,6 +7,7 @@ import scipy.sparse.linalg as sparse_linalg
 
 from topofl._linalg import spectral
 from topofl._linalg.classes import classes_of
+from topofl._support.public import public
 from topofl._support.vectors import start_vector
 from topofl.metrics._declaration import ONE_MATRIX, MetricColumn
 from topofl.metrics._rounds import Mixable, WeightRule, as_mixing, as_rounds, converging
@@ -42,6 +43,7 @@ PRODUCT_LIMIT = 5000
 """Largest number of nodes for which products of rounds, which become dense, are computed."""
 
 
+@public
 def perron_vector(x: Mixable, *, weights: WeightRule | None = None) -> np.ndarray:
     """Return the Perron vector pi: each node's share in the consensus, or in the push-sum weights.
 
@@ -100,6 +102,7 @@ def perron_vector(x: Mixable, *, weights: WeightRule | None = None) -> np.ndarra
     )
 
 
+@public
 def perron_skewness(x: Mixable, *, weights: WeightRule | None = None) -> float:
     """Return the skewness of the Perron vector pi, ``max(pi) / min(pi)``.
 
@@ -120,6 +123,7 @@ def perron_skewness(x: Mixable, *, weights: WeightRule | None = None) -> float:
     return float(pi.max() / pi.min()) if pi.min() > 0 else float("inf")
 
 
+@public
 def pi_weighted_gap(x: MixingMatrix | Topology, *, weights: WeightRule | None = None) -> float:
     """Return the pi-weighted gap of one exchange, ``1 - ||W - 1 pi^T||_pi``.
 

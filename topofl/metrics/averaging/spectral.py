@@ -8,6 +8,7 @@ import scipy.sparse as sparse
 
 from topofl._linalg import periods, spectral
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl._support.vectors import centered
 from topofl.metrics._declaration import ONE_MATRIX, Entry, MetricColumn, Requirement
@@ -90,6 +91,7 @@ EXACT = 1e-12
 """Exchanges with a smaller factor on disagreement average exactly, up to rounding."""
 
 
+@public
 def slem(x: Mixable, *, weights: WeightRule | None = None) -> float:
     """Return the second largest eigenvalue modulus (SLEM), per round.
 
@@ -142,6 +144,7 @@ def slem(x: Mixable, *, weights: WeightRule | None = None) -> float:
     return rate
 
 
+@public
 def spectral_gap(x: Mixable, *, weights: WeightRule | None = None) -> float:
     """Return the spectral gap, ``1 - slem(x)``.
 
@@ -165,6 +168,7 @@ def spectral_gap(x: Mixable, *, weights: WeightRule | None = None) -> float:
     return 1.0 - slem(x, weights=weights)
 
 
+@public
 def sigma(x: MixingMatrix | Topology, *, weights: WeightRule | None = None) -> float:
     """Return ``||W - J||_2``, the worst-case factor of one exchange on consensus distance.
 
@@ -204,6 +208,7 @@ def sigma(x: MixingMatrix | Topology, *, weights: WeightRule | None = None) -> f
     return matrix.slem if matrix.is_symmetric else spectral.sigma(matrix.weights)
 
 
+@public
 def smallest_eigenvalue(x: MixingMatrix | Topology, *, weights: WeightRule | None = None) -> float:
     """Return lambda_n, the smallest eigenvalue of symmetric weights.
 
@@ -257,6 +262,7 @@ def without_rounding(value: float, n: int) -> float:
     return float(near)
 
 
+@public
 def measured_contraction(
     x: Mixable,
     *,

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import check_choice
+from topofl._support.public import public
 from topofl.metrics._declaration import LABELS, MetricColumn
 from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
 from topofl.metrics.data_fit.gradients import check_gradients
@@ -44,6 +45,7 @@ COLUMNS = (
 )
 
 
+@public
 def neighborhood_heterogeneity(
     x: Mixable,
     label_counts: Any = None,

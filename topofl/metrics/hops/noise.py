@@ -4,6 +4,7 @@ import numpy as np
 
 from topofl._linalg import spectral
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.metrics._declaration import MetricColumn
 from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
@@ -35,6 +36,7 @@ COLUMNS = (
 )
 
 
+@public
 def accumulated_noise(
     x: Mixable,
     hops: int | str = HOPS,

@@ -10,6 +10,7 @@ from topofl._drawing.axes import set_title
 from topofl._drawing.charts.style import MEASURED, WIDE, checked_axes, own_axes
 from topofl._drawing.figures import figure_of
 from topofl._linalg import spectral
+from topofl._support.public import public
 from topofl.metrics._rounds import WeightRule, as_mixing
 from topofl.metrics.hops.accumulated import check_discount, check_hops, geometric
 from topofl.metrics.hops.heterogeneity import values_of
@@ -94,6 +95,7 @@ class HeterogeneitySpectrum:
         return figure_of(ax)
 
 
+@public
 def heterogeneity_spectrum(
     x: MixingMatrix | Topology,
     label_counts: Any = None,
