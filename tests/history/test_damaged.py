@@ -13,6 +13,31 @@ import pytest
 import topofl
 from tests.history.helpers import assert_same
 from topofl._support import arrays as array_files
+from topofl.history import writing
+
+
+@pytest.fixture(autouse=True)
+def without_checksums(request, monkeypatch):
+    """Save as the version before, so that other checks must notice what a forger has changed."""
+    if "checksum" not in request.node.name:
+        monkeypatch.setattr(writing, "_with_checksums", lambda meta, folder: meta)
+
+
+@pytest.mark.parametrize("name", ["meta.json", "rounds.jsonl", "arrays.npz"])
+def test_one_flipped_bit_does_not_match_the_checksum(history, tmp_path, name):
+    file = history.save(tmp_path / "run") / name
+    content, rng = file.read_bytes(), np.random.default_rng(0)
+    for place in rng.integers(0, len(content), 60):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        file.write_bytes(damaged)
+        try:
+            loaded = topofl.History.load(tmp_path / "run")
+        except ValueError as error:
+            assert name in str(error) or name == "meta.json"
+        else:
+            assert name == "meta.json"  # white space
+            assert_same(loaded, history)
 
 
 @pytest.mark.parametrize("name", ["meta.json", "rounds.jsonl", "arrays.npz"])
