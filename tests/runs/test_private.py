@@ -244,7 +244,9 @@ def test_errors_of_the_run_train_nothing_again_and_those_of_resuming_do(tmp_path
         (FileNotFoundError(2, "No such file", "{store}/x"), "failed"),
     ],
 )
-def test_only_full_disks_and_errors_below_the_store_stop_the_sweep(tmp_path, monkeypatch, error, state):
+def test_only_full_disks_and_errors_below_the_store_stop_the_sweep(
+    tmp_path, monkeypatch, error, state
+):
     if error.filename:
         error.filename = error.filename.format(store=tmp_path)
 

@@ -61,7 +61,9 @@ def load(path: str | os.PathLike[str], make: Callable[..., "History"]) -> "Histo
                 f"{path / 'rounds.jsonl'} is half-written: it has {len(records)} lines, expected "
                 f"{expected}"
             )
-        expected_arrays = partial(_expected_arrays, meta["n_rounds"], len(names))
+        expected_arrays = partial(
+            _expected_arrays, meta["n_rounds"], len(names), meta.pop("arrays", None)
+        )
         arrays = read_arrays(path / "arrays.npz", expected_arrays)
         return _assemble(path, meta, records, arrays, make, sums.get(MODELS, ""))
     except MISMATCHES as error:
@@ -152,13 +154,17 @@ def _is_task(task: Any) -> bool:
     return set(map(str, scores.values())) <= {"high", "low"}
 
 
-def _expected_arrays(n_rounds: int, matrices: int, headers: Mapping[str, Header]) -> list[str]:
+def _expected_arrays(
+    n_rounds: int, matrices: int, listed: list[str] | None, headers: Mapping[str, Header]
+) -> list[str]:
     """Return the names of a history's arrays, or raise if shapes or dtypes do not match.
 
     Parameters
     ----------
     n_rounds, matrices
         Number of rounds, and of distinct mixing matrices.
+    listed
+        Names of the arrays in meta.json; None: an older version wrote it. Others are not read.
     headers
         Shape and dtype of each array in the file.
     """
@@ -166,7 +172,7 @@ def _expected_arrays(n_rounds: int, matrices: int, headers: Mapping[str, Header]
     shapes = {"node_loss": {(n_rounds, n)}, "matrix_of_round": {(n_rounds,), (0,)}}
     evaluated = headers["evaluation.round"].shape[0]
     for name in headers:
-        if name.startswith("evaluation."):
+        if name.startswith("evaluation.") and (listed is None or name in listed):
             shapes[name] = {(evaluated,), (evaluated, n)}
     for k in range(matrices):
         rows = headers[f"matrix.{k}.indptr"].size

@@ -72,6 +72,7 @@ def _write(history: "History", folder: Path, *, models: bool) -> None:
             arrays[f"matrix.{k}.{part}"] = getattr(matrix.weights, part)
         if isinstance(matrix, Packed):
             arrays[f"matrix.{k}.row_of"] = matrix.row_of
+    extra["arrays"] = list(arrays)
     np.savez_compressed(folder / "arrays.npz", **arrays)  # pyright: ignore[reportArgumentType]
     if models and history.models is not None:
         history.models.save(folder / MODELS)
