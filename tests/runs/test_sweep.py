@@ -2,9 +2,11 @@
 
 import functools
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -81,6 +83,23 @@ def test_a_full_disk_stops_the_sweep_and_is_no_failure_of_the_run(tmp_path, monk
 
     monkeypatch.setattr(RunStore, "add", full)
     with pytest.raises(OSError, match=r"cannot be written to: .*No space left.*start the sweep"):
+        sweep(BASE, GRID, store=tmp_path, progress=False)
+    assert RunStore(tmp_path).failures() == ()
+    monkeypatch.undo()
+    assert len(sweep(BASE, GRID, store=tmp_path, progress=False).runs) == 4
+
+
+@pytest.mark.parametrize("when", ["too little", "nothing"])
+def test_too_little_space_for_checkpoints_is_no_failure_of_the_run(tmp_path, monkeypatch, when):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    if when == "too little":
+        left = shutil.disk_usage(tmp_path)._replace(free=100)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: left)
+    else:
+        monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    with pytest.raises(OSError, match=r"a disk cannot be written to: .*`saving` must.*again"):
         sweep(BASE, GRID, store=tmp_path, progress=False)
     assert RunStore(tmp_path).failures() == ()
     monkeypatch.undo()

@@ -612,7 +612,8 @@ class History:
     def load(cls, path: str | os.PathLike[str]) -> "History":
         """Return the history in a folder that :meth:`save` or ``topofl run`` wrote.
 
-        Saved models are memory-mapped: they are read from disk on access.
+        Files are compared with their SHA-256 in ``meta.json``; histories of older versions have
+        none. Saved models are memory-mapped, and compared when they are first read.
 
         Raises
         ------

@@ -110,7 +110,7 @@ class Lock:
 
 
 @contextmanager
-def locked(folder: Path, argument: str = "checkpoint") -> Iterator[Lock]:
+def locked(folder: Path, argument: str = "saving") -> Iterator[Lock]:
     """Hold the lock on a folder, which is created if it is missing.
 
     Raises
