@@ -330,6 +330,7 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
         "init": setup.init,
         "on_disconnected": compute.on_disconnected,
         **({} if setup.attack is None else {"attackers": setup.attack.description}),
+        **({} if setup.share is None else {"largest_share": list(setup.share)}),
         "task": {"name": setup.task.name, "scores": setup.task.directions},
         "evaluation": setup.evaluation_settings,
         "columns": as_json(active.columns),
