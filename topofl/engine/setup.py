@@ -123,12 +123,14 @@ class Setup:
         names = [
             field.name
             for field in fields(self.evaluation)
-            if field.name not in ("fine_tune", "also")
+            if field.name not in ("fine_tune", "also", "per_node")
         ]
         settings = {name: getattr(self.evaluation, name) for name in names}
         settings["on"] = list(self.evaluation.on)
-        custom = {name: _name_of(stage) for name, stage in self.evaluation.custom.items()}
-        return settings | ({"also": custom} if custom else {})
+        for argument in ("also", "per_node"):
+            if functions := getattr(self.evaluation, argument):
+                settings[argument] = {name: _name_of(f) for name, f in functions.items()}
+        return settings
 
 
 def _name_of(function: Any) -> str:
