@@ -227,10 +227,11 @@ def _bytes_of_history(setup: Setup, period: int) -> int:
         return 0
     n = setup.clients.n
     columns = columns_in(stages_of(setup, setup.algorithm), setup.sets, setup.task)
-    scores = len(columns) + setup.trace.pushes
+    noted = setup.trace.requests.noted.values()
+    scores = len(columns) + setup.trace.pushes + sum(noted) + len(setup.evaluation.per_node or ())
     evaluations = 1 + -(-rounds // setup.evaluation.every)
     # losses of nodes, columns of rounds, and the index of the mixing matrix
-    per_round = n + 9 + setup.trace.pushes + len(setup.trace.requests.noted)
+    per_round = n + 9 + setup.trace.pushes + len(noted) - sum(noted)
     numbers = rounds * per_round + evaluations * (scores * n + 3)
     ahead = min(rounds, period + SAMPLED_ROUNDS)
     used: Iterator[MixingMatrix | None] = (

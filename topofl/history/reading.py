@@ -132,6 +132,8 @@ def _check_meta(path: Path, meta: dict[str, Any]) -> list[str]:
         raise ValueError(f"{path}: task must have scores, each high or low")
     if not _are_groups(meta.get("groups", [])):
         raise ValueError(f"{path}: groups must be lists of nodes, integers from 0")
+    if not _is_share(meta.get("largest_share", [0, 0.0])):
+        raise ValueError(f"{path}: largest_share must have a node and a number")
     nodes = meta.get("attackers", {}).get("nodes", [])
     if not isinstance(nodes, list) or not all(type(node) is int and node >= 0 for node in nodes):
         raise ValueError(f"{path}: attackers must have nodes, integers from 0")
@@ -143,6 +145,16 @@ def _are_groups(groups: Any) -> bool:
     return isinstance(groups, list) and all(
         isinstance(group, list) and all(type(node) is int and node >= 0 for node in group)
         for group in groups
+    )
+
+
+def _is_share(share: Any) -> bool:
+    """Return whether an entry of a meta.json holds a node and its share."""
+    return (
+        isinstance(share, list)
+        and list(map(type, share)) == [int, float]
+        and share[0] >= 0
+        and 0 <= share[1] <= 1
     )
 
 

@@ -195,7 +195,7 @@ class _Watched:
         self.round.send(weights, nbytes, server=server)
         self._wait(weights, nbytes, server)
 
-    def note(self, name: str, value: float | Tensor) -> None:
+    def note(self, name: str, value: float | Tensor | np.ndarray) -> None:
         """Record a value, or raise ``ValueError`` if it is simulated seconds."""
         if name == SECONDS:
             raise ValueError(

@@ -26,6 +26,7 @@ __all__ = [
     "check_weights",
     "doubly_stochastic",
     "eigenvalues_above",
+    "equal_shares",
     "exceeded_bound",
     "need_error",
     "needing",
@@ -308,6 +309,14 @@ doubly_stochastic = Need(
     weights=_worst_sum,
 )
 """The mixing matrix of every round is doubly stochastic."""
+
+equal_shares = Need(
+    "equal shares",
+    "all columns of W sum to 1; with the default weights of a static directed graph for which they "
+    "do not, a run warns that losses are weighted by metrics.perron_vector",
+    "use algorithms.osgp or algorithms.push_diging, or `mixing` whose columns sum to 1, too",
+)
+"""Never refused, since a run warns: declared by methods that average by W and never push."""
 
 
 def eigenvalues_above(bound: float, remedy: str) -> Need:

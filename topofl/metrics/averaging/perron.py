@@ -16,6 +16,7 @@ from topofl.topology import Topology, TopologyError
 
 __all__ = [
     "PRODUCT_LIMIT",
+    "largest_share",
     "perron_skewness",
     "perron_vector",
     "pi_weighted_gap",
@@ -41,6 +42,9 @@ COLUMNS = (
 
 PRODUCT_LIMIT = 5000
 """Largest number of nodes for which products of rounds, which become dense, are computed."""
+
+QUICK_LIMIT = 500
+"""Largest number of nodes for which elimination takes less than about 0.2 seconds."""
 
 
 @public
@@ -121,6 +125,27 @@ def perron_skewness(x: Mixable, *, weights: WeightRule | None = None) -> float:
     """
     pi = perron_vector(x, weights=weights)
     return float(pi.max() / pi.min()) if pi.min() > 0 else float("inf")
+
+
+def largest_share(weights: MixingMatrix) -> tuple[int, float]:
+    """Return the node with the largest entry of the Perron vector, and the entry.
+
+    It is also found for large matrices whose smallest entries are too small to be computed.
+
+    Raises
+    ------
+    TopologyError
+        If the vector is not unique, or its computation does not converge.
+
+    Examples
+    --------
+    >>> from topofl import mixing, topologies
+    >>> largest_share(mixing.uniform(topologies.star(4)))
+    (0, 0.4)
+    """
+    rows = weights.weights if weights.is_row_stochastic else sparse.csr_array(weights.weights.T)
+    pi = _stationary(rows, weights.name, uneven=True)
+    return int(pi.argmax()), float(pi.max())
 
 
 @public
@@ -213,18 +238,26 @@ def product_of_rounds(source: MixingSequence, rounds: int, start: int = 0) -> sp
     return product
 
 
-def _stationary(rows: sparse.csr_array, name: str) -> np.ndarray:
-    """Return the unique pi with ``pi^T W = pi^T`` of row-stochastic W, or raise."""
+def _stationary(rows: sparse.csr_array, name: str, uneven: bool = False) -> np.ndarray:
+    """Return the unique pi with ``pi^T W = pi^T`` of row-stochastic W, or raise.
+
+    If `uneven`, the smallest entries of all but small matrices may be inaccurate.
+    """
     members = _closed_class(rows, name)
     inner = sparse.csr_array(rows[members][:, members])
     pi = np.zeros(rows.shape[0])
     rounding = (4 + inner.count_nonzero(axis=0).max()) * np.finfo(float).eps
     if np.abs(inner.sum(axis=0) - 1).max() <= rounding:  # doubly stochastic there
         pi[members] = 1 / len(members)
-    elif len(members) <= spectral.limits.DENSE_LIMIT:
+    elif len(members) <= (QUICK_LIMIT if uneven else spectral.limits.DENSE_LIMIT):
         pi[members] = _perron_by_elimination(inner.toarray())
     else:
         pi[members] = _perron_by_iteration(inner, name)
+        if not uneven and pi[members].min() < 1e-10 * pi.max():
+            raise TopologyError(
+                f"the Perron vector of {name} is too uneven to be computed for "
+                f"n={len(members):,}: it is exact up to n={spectral.limits.DENSE_LIMIT:,}"
+            )
     return pi
 
 
@@ -265,9 +298,4 @@ def _perron_by_iteration(rows: sparse.csr_array, name: str) -> np.ndarray:
     with converging(f"the Perron vector of {name}"):
         _, vectors = sparse_linalg.eigs(transposed, k=1, which="LM", v0=np.full(n, 1 / n), ncv=40)
     pi = np.abs(vectors[:, 0].real)
-    if pi.min() < 1e-10 * pi.max():
-        raise TopologyError(
-            f"the Perron vector of {name} is too uneven to be computed for n={n:,}: it is exact up "
-            f"to n={spectral.limits.DENSE_LIMIT:,}"
-        )
     return pi / pi.sum()
