@@ -164,8 +164,7 @@ def recommend(
 def _place(candidate: Candidate) -> tuple[float, float, bool, str]:
     """Return the sort key of a candidate; of two with equal deviations, static graphs come first.
 
-    The deviation is in units of label shares, whose squares are at most 2: differences below 1e-12
-    are rounding.
+    Differences of deviations below ``ROUNDING`` do not count.
     """
     changes = not isinstance(candidate.topology, Topology)
     return round(candidate.deviation, 12), candidate.messages, changes, candidate.name
