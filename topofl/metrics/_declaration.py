@@ -40,7 +40,7 @@ GROUPS: Mapping[str, str] = {
 }
 """Groups of columns in the order of the table, with their headings in reports."""
 
-ITERATED_LIMIT = 20_000
+ITERATED_LIMIT = 5_000
 """Largest graph for which ``compare`` iterates for eigenvalues that have no closed form."""
 
 CUBIC_LIMIT = 300
