@@ -81,7 +81,7 @@ def test_a_run_without_exchange_has_no_matrices():
         ValueError,
         match=r"local_only on .* has no mixing matrices, since its algorithm exchanges nothing",
     ):
-        metrics.compare([alone])
+        metrics.compare([alone], about="all")
 
 
 def test_repr_and_names_mention_attack_and_time(timed, history):

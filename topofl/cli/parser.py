@@ -126,7 +126,7 @@ def _add_spectral(verbs: Any) -> None:
         "the graph's own, Metropolis-Hastings if it is undirected, or uniform)"
     )
     verb.add_argument("--weights", metavar="RULE", help=help_weights)
-    default = "five printed, and all in files and JSON"
+    default = "those that decide printed, and all in files and JSON"
     which = add_report_options(verb, "numbers, pictures, measurements", default)
     which.add_argument("--all", action="store_true", help="print all columns")
     add_table_options(verb)

@@ -9,8 +9,9 @@ from topofl._linalg import spectral
 from topofl._linalg.classes import classes_of
 from topofl._support.public import public
 from topofl._support.vectors import start_vector
-from topofl.metrics._declaration import ONE_MATRIX, MetricColumn
+from topofl.metrics._declaration import ONE_MATRIX, MetricColumn, iterated
 from topofl.metrics._rounds import Mixable, WeightRule, as_mixing, as_rounds, converging
+from topofl.metrics.averaging.spectral import sigma
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import Topology, TopologyError
 
@@ -29,6 +30,7 @@ COLUMNS = (
         "averaging",
         "gap of one exchange in the norm weighted by the Perron vector pi",
         lambda entry: pi_weighted_gap(entry.matrices[0]),
+        limit=iterated("metrics.pi_weighted_gap"),
         needs=(ONE_MATRIX,),
         after="sigma",
     ),
@@ -198,6 +200,8 @@ def pi_weighted_gap(x: MixingMatrix | Topology, *, weights: WeightRule | None = 
             f"the pi-weighted gap needs a strongly connected graph, node {int(pi.argmin())} of "
             f"{matrix.name} has Perron weight 0; use metrics.spectral_gap"
         )
+    if matrix.is_doubly_stochastic and matrix.n > spectral.limits.DENSE_LIMIT:
+        return float(np.clip(1.0 - sigma(matrix), 0.0, 1.0))
     rows = matrix.weights if matrix.is_row_stochastic else sparse.csr_array(matrix.weights.T)
     root = np.sqrt(pi)
     scaled = sparse.csr_array(rows.multiply(root[:, None]).multiply(1 / root[None, :]))

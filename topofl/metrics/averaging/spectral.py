@@ -11,7 +11,13 @@ from topofl._support.check import check_int
 from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl._support.vectors import centered
-from topofl.metrics._declaration import ONE_MATRIX, Entry, MetricColumn, Requirement
+from topofl.metrics._declaration import (
+    ONE_MATRIX,
+    Entry,
+    MetricColumn,
+    Requirement,
+    iterated,
+)
 from topofl.metrics._rounds import (
     Mixable,
     WeightRule,
@@ -36,8 +42,9 @@ COLUMNS = (
     MetricColumn(
         "spectral gap",
         "averaging",
-        "1 - slem: 0 never reaches consensus, 1 reaches it exactly within a period",
+        "speed of agreement in the long run: 0 never agrees, 1 agrees exactly within a period",
         lambda entry: spectral_gap(entry.rounds),
+        limit=iterated("metrics.spectral_gap"),
     ),
     MetricColumn(
         "slem",
@@ -45,12 +52,14 @@ COLUMNS = (
         "second largest eigenvalue modulus of the mixing matrix: factor on disagreement per round "
         "in the long run",
         lambda entry: slem(entry.rounds),
+        limit=iterated("metrics.slem"),
     ),
     MetricColumn(
         "lambda_n",
         "averaging",
         "smallest eigenvalue of the mixing matrix",
         lambda entry: smallest_eigenvalue(entry.matrices[0]),
+        limit=iterated("metrics.smallest_eigenvalue"),
         needs=(ONE_MATRIX,),
     ),
     MetricColumn(
@@ -58,6 +67,7 @@ COLUMNS = (
         "averaging",
         "worst-case factor of one round on consensus distance",
         lambda entry: sigma(entry.matrices[0]),
+        limit=iterated("metrics.sigma"),
         needs=(ONE_MATRIX,),
     ),
     MetricColumn(

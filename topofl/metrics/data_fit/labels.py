@@ -29,7 +29,7 @@ COLUMNS = (
             lambda graph: clique_skew(graph, entry.label_counts).mean()
         ),
         needs=(LABELS, NODE_GROUPS),
-        after="accumulated heterogeneity",
+        after="H_10",
     ),
 )
 

@@ -31,9 +31,9 @@ COLUMNS = (
         needs=(LABELS,),
     ),
     MetricColumn(
-        "accumulated heterogeneity",
+        f"H_{HOPS}",
         "data",
-        f"label skew that {HOPS} exchanges leave in neighborhoods, summed over the exchanges",
+        f"label skew that 1 to {HOPS} exchanges leave in neighborhoods, summed; low is good",
         lambda entry: over_hops(
             entry,
             lambda rounds: neighborhood_heterogeneity(
