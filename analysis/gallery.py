@@ -80,14 +80,17 @@ def draw(specs: Sequence[Example], path: str | Path) -> None:
 
 def _draw_panel(graph: Graph, panel: Any) -> None:
     if isinstance(graph, Topology):
-        graph.plot(panel.subplots()).set_title("")
+        ax = panel.subplots()
+        graph.plot(ax)
+        ax.set_title("")
         return
     graphs, positions = first_rounds(graph, min(graph.period or 4, 4))
     axes = np.ravel(panel.subplots(2, 2) if len(graphs) > 2 else panel.subplots(1, 2))
     for t, ax in enumerate(axes):
         ax.set_axis_off()
         if t < len(graphs):
-            graph.at(t).plot(ax, positions=positions).set_title(f"round {t}", fontsize=7)
+            graph.at(t).plot(ax, positions=positions)
+            ax.set_title(f"round {t}", fontsize=7)
 
 
 def draw_strip(path: str | Path) -> None:

@@ -1,16 +1,20 @@
 """Error messages of common mistakes name argument, requirement, value and remedy."""
 
+import ast
 import os
+import re
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from torch import nn
 
 import topofl
 from tests import problems
-from topofl import algorithms, callbacks, config, data, metrics, mixing, topologies
+from topofl import algorithms, callbacks, config, data, metrics, mixing, summary, topologies
 from topofl._spec import parameters
 
 RING = topologies.ring(6)
@@ -74,7 +78,22 @@ PLOTS = {
     ).plot(ax),
     "Partition.plot": lambda ax, history: problems.equal_clients().plot(ax),
     "History.plot": lambda ax, history: history.plot(ax=ax),
+    "compare_histories": lambda ax, history: topofl.compare_histories({"a": history}, ax=ax),
+    "Recommendation.plot": lambda ax, history: topologies.recommend(
+        problems.equal_clients(), max_degree=2, seed=0
+    ).plot(ax),
+    "Summary.plot": lambda ax, history: topofl.summarize({"a": [history]}).plot(ax=ax),
+    "plot_band": lambda ax, history: summary.plot_band({"a": [history]}, ax=ax),
+    "plot_nodes": lambda ax, history: summary.plot_nodes({"a": [history]}, ax=ax),
+    "plot_violin": lambda ax, history: summary.plot_violin({"a": [history]}, ax=ax),
+    "plot_pareto": lambda ax, history: summary.plot_pareto({"a": [history]}, ax=ax),
+    "plot_heat_map": lambda ax, history: summary.plot_heat_map(
+        {"a": [history]}, by=["algorithm", "topology"], ax=ax
+    ),
 }
+
+WITHOUT_AXES = {"TopologySequence.plot"}
+"""Plots with axes for each round."""
 
 
 @pytest.mark.parametrize("plot", PLOTS)
@@ -87,11 +106,29 @@ def test_ax_must_be_axes(history, plot, ax):
 
 
 @pytest.mark.parametrize("plot", PLOTS)
-def test_axes_are_used_or_created(history, plot):
-    figure, ax = plt.subplots()
-    assert PLOTS[plot](ax, history) is ax
-    plt.close(figure)
-    plt.close(PLOTS[plot](None, history).figure)
+def test_a_plot_returns_the_figure_of_its_axes_or_a_new_one(history, plot):
+    before = plt.get_fignums()
+    ax = Figure(figsize=(8, 6)).subplots()
+    assert PLOTS[plot](ax, history) is ax.figure
+    figure = PLOTS[plot](None, history)
+    assert type(figure) is Figure
+    assert figure._repr_png_().startswith(b"\x89PNG")  # notebooks show it, once
+    assert plt.get_fignums() == before
+
+
+def test_all_public_plots_return_figures():
+    """Also those of classes, from the source: functions named plot and plot_*."""
+    found = {"compare_histories": "Figure"}
+    for path in Path(topofl.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            inside = node.name if isinstance(node, ast.ClassDef) else ""
+            for one in node.body if isinstance(node, ast.Module | ast.ClassDef) else ():
+                if isinstance(one, ast.FunctionDef) and re.fullmatch(r"plot(_\w+)?", one.name):
+                    name = f"{inside}.{one.name}" if inside else one.name
+                    found[name] = one.returns.value
+    found.pop("plot")  # the body of History.plot
+    assert set(found) == PLOTS.keys() | WITHOUT_AXES
+    assert set(found.values()) == {"Figure"}
 
 
 # Paths

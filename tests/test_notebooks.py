@@ -20,6 +20,31 @@ TIMEOUT = 240
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
+FIRST_RUN = """
+import topofl
+from topofl import algorithms, data, models, topologies
+
+history = topofl.run(
+    algorithms.dsgd(lr=0.1),
+    model=models.logistic_regression(64),
+    clients=data.iid(data.digits(), n=4, seed=0),
+    topology=topologies.ring(4),
+    rounds=2,
+    seed=0,
+)
+"""
+
+
+def execute(notebook, folder):
+    """Run all cells in a folder."""
+    nbclient.NotebookClient(
+        notebook,
+        timeout=TIMEOUT,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
+    ).execute()
+
+
 def kinds(notebook):
     """Return the kinds of the outputs of each cell with code."""
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -56,11 +81,17 @@ def test_notebooks_run_to_outputs_of_the_same_kinds(path, tmp_path, monkeypatch)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = []
-    client = nbclient.NotebookClient(
-        notebook,
-        timeout=TIMEOUT,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(tmp_path)}},
-    )
-    client.execute()
+    execute(notebook, tmp_path)
     assert kinds(notebook) == kinds(stored)
+
+
+def test_the_first_run_in_a_notebook_shows_a_bar_and_no_warning(tmp_path, monkeypatch):
+    """Without ipywidgets, of the extra `notebook`, the bar is one of text."""
+    for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    cell = nbformat.v4.new_code_cell(FIRST_RUN)
+    execute(nbformat.v4.new_notebook(cells=[cell]), tmp_path)
+    printed = "".join(output.get("text", "") for output in cell.outputs)
+    has_widgets = importlib.util.find_spec("ipywidgets") is not None
+    assert ("round" in printed) != has_widgets
+    assert "Warning" not in printed

@@ -19,6 +19,7 @@ from topofl._support.check import (
     check_takes,
     shown,
 )
+from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl._support.text import printable
 
@@ -28,6 +29,7 @@ Forge = Callable[[Tensor, Tensor, Tensor, np.random.Generator], Tensor]
 """(sent, bad, weights, rng) -> forged messages; see :class:`Attack`."""
 
 
+@public
 @dataclass(frozen=True)
 class Attack:
     """An attack: which nodes attack, and what they send; an argument of :func:`topofl.run`.
@@ -102,6 +104,7 @@ class Attack:
         return {"name": self.name, "nodes": list(self.nodes), **self.settings}
 
 
+@public
 def drawn(n: int, share: float, *, seed: int = 0) -> tuple[int, ...]:
     """Return randomly drawn attackers: a fraction of n nodes, in ascending order.
 
@@ -136,6 +139,7 @@ def drawn(n: int, share: float, *, seed: int = 0) -> tuple[int, ...]:
     return tuple(sorted(stream(seed, "attackers").permutation(n)[:count].tolist()))
 
 
+@public
 def sign_flip(nodes: Sequence[int], scale: float = 1.0) -> Attack:
     """Return the sign-flipping attack: attackers send their models with the opposite sign.
 
@@ -177,6 +181,7 @@ def sign_flip(nodes: Sequence[int], scale: float = 1.0) -> Attack:
     return Attack("sign_flip", attackers, forge, settings={"scale": scale})
 
 
+@public
 def noise(nodes: Sequence[int], std: float) -> Attack:
     """Return the Gaussian noise attack: attackers send normal noise in place of their models.
 
@@ -224,6 +229,7 @@ def noise(nodes: Sequence[int], std: float) -> Attack:
     return Attack("noise", attackers, forge, settings={"std": std})
 
 
+@public
 def alie(nodes: Sequence[int], z: float | None = None) -> Attack:
     """Return the attack "a little is enough" (ALIE): small shifts that look like honest models.
 
@@ -292,6 +298,7 @@ def _normal_quantile(n: int, attackers: int) -> float:
     return NormalDist().inv_cdf(share)
 
 
+@public
 def dissensus(nodes: Sequence[int], strength: float) -> Attack:
     """Return the dissensus attack, which drives each node away from its honest neighbors.
 

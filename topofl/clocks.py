@@ -17,6 +17,7 @@ from topofl._support.check import (
     check_takes,
     shown,
 )
+from topofl._support.public import public
 
 __all__ = ["AnyClock", "Clock", "Seconds", "Times", "as_clock", "exponential", "lognormal"]
 
@@ -105,6 +106,7 @@ Seconds: TypeAlias = "float | np.ndarray | list[Any] | str | Times"
 """A number, a table, :class:`Times`, or text such as ``"1.0"`` or ``"exponential(1.0)"``."""
 
 
+@public
 def exponential(mean: float | np.ndarray | list[Any]) -> Times:
     """Return exponentially distributed (memoryless) times with one mean or a table of means.
 
@@ -118,6 +120,7 @@ def exponential(mean: float | np.ndarray | list[Any]) -> Times:
     return Times(mean, lambda rng, count: rng.exponential(size=count), "exponential")  # pyright: ignore[reportArgumentType]
 
 
+@public
 def lognormal(mean: float | np.ndarray | list[Any], sigma: float) -> Times:
     """Return lognormally distributed times with one mean or a table of means.
 
@@ -137,6 +140,7 @@ def lognormal(mean: float | np.ndarray | list[Any], sigma: float) -> Times:
     return Times(mean, drawn, "lognormal", {"sigma": sigma})  # pyright: ignore[reportArgumentType]
 
 
+@public
 @dataclass(frozen=True, eq=False, repr=False)
 class Clock:
     """A simulated clock: durations of local steps and messages in seconds.
@@ -225,6 +229,7 @@ AnyClock: TypeAlias = Clock | Mapping[str, Any] | str | None
 """A clock, a dictionary of its arguments, text such as "Clock(delay=0.1)", or None."""
 
 
+@public
 def as_clock(clock: AnyClock) -> Clock:
     """Return a clock from a Clock, a dictionary of its arguments, or text.
 

@@ -7,10 +7,12 @@ from importlib import import_module
 from typing import Any
 
 from topofl._support.check import check_int, check_nonnegative, check_positive, check_probability
+from topofl._support.public import public
 
 __all__ = ["spent"]
 
 
+@public
 def spent(noise: float, *, steps: int, delta: float, sampling: float = 1.0) -> float:
     """Return the epsilon of (epsilon, delta)-differential privacy that Gaussian noise spends.
 

@@ -1,6 +1,8 @@
 """Models after the last round: parameters, network, and normalization of inputs."""
 
 import copy
+import hashlib
+import mmap
 import pickle
 import zipfile
 from collections.abc import Mapping
@@ -99,7 +101,7 @@ class Trained:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle, without a network that cannot be pickled."""
-        network = self.network
+        network, _ = self.network, self.flat  # read, since a mapped file cannot be pickled
         try:
             pickle.dumps(network)
         except Exception:  # modules raise errors of any type
@@ -214,7 +216,7 @@ class Trained:
         )
 
     @classmethod
-    def load(cls, path: Path, n: int) -> "Trained":
+    def load(cls, path: Path, n: int, checksum: str = "") -> "Trained":
         """Return the models of n nodes from a file, whose parameters are read on access.
 
         Raises
@@ -234,7 +236,30 @@ class Trained:
                 raise ValueError(f"its parameters have shape {shape}, expected {(n, size)}")
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise ValueError(f"{path} is damaged: {error}; remove it, or run it again") from error
-        return cls(shapes, replace(inputs, shape=tuple(inputs.shape)), None, content["flat"])
+        made = cls(shapes, replace(inputs, shape=tuple(inputs.shape)), None, content["flat"])
+        if checksum:  # the file is read, and compared with it, at the first access to `flat`
+            flat = made.__dict__.pop("flat")
+            with path.open("rb") as stream:
+                content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+            made.__dict__["_unread"] = (path, content, checksum, flat)
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        """Return `flat` of a loaded history at its first access, or raise if the file is damaged.
+
+        The file stays mapped until then, so that it may be replaced by that of another history.
+        """
+        if name != "flat" or "_unread" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        path, content, checksum, flat = self.__dict__["_unread"]
+        if hashlib.sha256(content).hexdigest() != checksum:
+            raise ValueError(
+                f"{path} is damaged: its SHA-256 is not the one in meta.json; remove it, or run it "
+                "again"
+            )
+        del self.__dict__["_unread"]
+        self.__dict__["flat"] = flat
+        return flat
 
 
 def _as_tensor(x: Any) -> Tensor:

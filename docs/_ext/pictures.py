@@ -31,12 +31,15 @@ def draw_generators(folder: Path) -> None:
 def _draw(graph: Any, path: Path) -> None:
     if isinstance(graph, Topology):
         figure = Figure(figsize=(3.2, 3.2), layout="constrained")
-        graph.plot(figure.subplots()).set_title("")
+        ax = figure.subplots()
+        graph.plot(ax)
+        ax.set_title("")
     else:
         graphs, positions = first_rounds(graph, min(graph.period or ROUNDS, ROUNDS))
         figure = Figure(figsize=(2.2 * len(graphs), 2.4), layout="constrained")
         for t, ax in enumerate(figure.subplots(1, len(graphs), squeeze=False)[0]):
-            graph.at(t).plot(ax, positions=positions).set_title(f"round {t}", fontsize=8)
+            graph.at(t).plot(ax, positions=positions)
+            ax.set_title(f"round {t}", fontsize=8)
     save_picture(figure, path, dpi=80)
 
 

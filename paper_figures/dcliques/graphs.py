@@ -57,7 +57,8 @@ def _compute_fig05() -> Data:
 
 def _draw_fig05(value: Data) -> Picture:
     picture = Picture((7, 7), layout="constrained")
-    ax = graph_of(value).plot(picture.subplots(), label_counts=label_counts_of(value))
+    ax = picture.subplots()
+    graph_of(value).plot(ax, label_counts=label_counts_of(value))
     ax.set_title("D-Cliques, n = 100, M = 10, colors: classes")
     return picture
 

@@ -57,7 +57,7 @@ def test_rounds_are_predicted_for_the_hops_of_the_fit_only():
     assert [*ranked.warnings] == ["rounds are predicted for 10 or 20 hops only, here they are 15"]
     assert "Predicted rounds are fitted" not in str(ranked)
     assert "n/a" in ranked.to_markdown() or "not predicted" in ranked.to_markdown()
-    ax = ranked.plot()
+    (ax,) = ranked.plot().axes
     assert ax.get_xlabel() == "predicted deviation"
     drawn = ax.lines[0].get_xdata()
     np.testing.assert_allclose(drawn, [candidate.deviation for candidate in ranked.candidates])
@@ -94,6 +94,7 @@ def test_curves_pass_through_their_knots_and_are_flat_beyond():
     for k in (0, 5, len(curve.deviation) - 1):
         expected = (curve.ratio[k], curve.low[k], curve.high[k])
         assert curve.predict(float(curve.deviation[k])) == pytest.approx(expected)
-    assert curve.predict(0.0) == curve.predict(float(curve.deviation[0]))
+    assert curve.predict(1e-6) == curve.predict(float(curve.deviation[0]))
+    assert curve.predict(0.0) == (1, 1, 1)  # of the complete graph only
     assert curve.predict(1e6) == curve.predict(float(curve.deviation[-1]))
     assert stored().curve("default", 9) is None

@@ -28,10 +28,18 @@ def test_predictions_are_those_of_recommend(clients):
         assert (one.hops, one.fitted_to) == (found.hops, found.fitted_to)
 
 
-def test_the_complete_graph_takes_about_its_own_rounds(clients):
-    rounds = advice.predict_rounds(topologies.fully_connected(30), clients).rounds
-    assert rounds.low <= 1.01
-    assert rounds.mean == pytest.approx(1, abs=0.1)
+@pytest.mark.parametrize("settings", [{}, {"hops": 20}, {"lr": 0.5, "batch_size": 8}])
+def test_the_complete_graph_takes_exactly_its_own_rounds(clients, settings):
+    found = advice.predict_rounds(topologies.fully_connected(30), clients, **settings)
+    assert (found.rounds.mean, found.rounds.low, found.rounds.high) == (1, 1, 1)
+    assert found.warnings == ()  # nothing was fitted
+    assert str(found).startswith("exactly the rounds of the complete graph")
+    recommended = topologies.recommend(clients, max_degree=29, static=True, **settings)
+    complete = [c for c in recommended.candidates if c.degree == 29 and c.noise < 1e-12]
+    assert complete
+    assert all((c.rounds, c.low, c.high) == (1, 1, 1) for c in complete)
+    others = [c.rounds for c in recommended.candidates if c not in complete]
+    assert all(rounds != 1 for rounds in others)
 
 
 def test_what_is_outside_of_the_fit_is_said(clients):

@@ -349,7 +349,7 @@ def test_tables_and_picture():
     assert (Path(__file__).parents[2] / "docs/what-predicts-convergence.md").is_file()
     assert "<table>" in found._repr_html_()
     assert found.to_markdown().count("\n| ") > len(found.candidates)
-    ax = found.plot()
+    (ax,) = found.plot().axes
     assert [label.get_text() for label in ax.get_yticklabels()] == [
         c.name for c in found.candidates
     ]

@@ -5,6 +5,7 @@ import doctest
 import inspect
 import re
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,25 @@ def run(name, clients=None, **settings):
 
 def test_every_algorithm_has_a_row():
     assert set(ALGORITHMS) == set(algorithms.__all__)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_methods_declare_equal_shares_if_a_directed_graph_makes_them_warn(name):
+    clients = (
+        problems.validated_clients() if ALGORITHMS[name].validated else problems.equal_clients()
+    )
+    edges = {(i, (i + 1) % clients.n) for i in range(clients.n)} | {(0, 2)}
+    graph = topofl.from_edges(sorted(edges), clients.n, directed=True)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            run(name, clients, topology=graph, rounds=1)
+        except topofl.TopologyError:
+            assert {need.name for need in build(name).needs} - {"equal shares"}
+    warned = [one for one in told if "a share of" in str(one.message)]
+    declared = "equal shares" in {need.name for need in build(name).needs}
+    assert len(warned) == declared
+    assert declared == ("metrics.perron_vector" in inspect.getdoc(getattr(algorithms, name)))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from analysis import gallery
 from topofl import Topology, topologies
@@ -37,7 +36,7 @@ def test_every_example_is_small_and_can_be_drawn(spec):
     for t in range(min(graph.period or 2, 2)):
         member = graph.at(t)
         assert np.isfinite(layout(member)).all()
-        assert member.plot(Figure().subplots()).collections
+        assert member.plot().axes[0].collections
     assert graph._repr_svg_() is not None
     assert isinstance(graph, Topology) or graph.n <= 16, "four small panels"
 

@@ -16,6 +16,13 @@ def test_reproduce_lists_figures(capsys):
     assert "Tiny-ImageNet" in missing
 
 
+def test_the_help_does_not_promise_hours_for_one_figure(capsys):
+    with pytest.raises(SystemExit):
+        main(["reproduce", "--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "quick (default; minutes a figure and hours a paper on 2 cores)" in printed
+
+
 def test_reproduce_dry_run_stores_nothing(capsys, tmp_path):
     out = tmp_path / "out"
     argv = ["dcliques-fig05", "--scale", "smoke", "--out", str(out), "--dry-run"]

@@ -1,8 +1,12 @@
 """``topofl resume``, after runs that were interrupted."""
 
 import errno
+import json
+import os
+import shlex
 import shutil
 import signal
+import subprocess
 import sys
 
 import numpy as np
@@ -12,7 +16,9 @@ from tests.cli.commands import contents, fails, train
 from topofl import config
 from topofl.cli import main
 from topofl.engine.rounds import EngineRound
+from topofl.engine.store.lock import locked
 from topofl.history import History
+from topofl.runs.private import RUNNING
 
 
 def stop_in_step(monkeypatch, step):
@@ -55,6 +61,50 @@ def test_interrupted_and_resumed_is_as_if_nothing_had_happened(capsys, toml, tmp
     assert (tmp_path / "whole" / "config.toml").read_text() == (folder / "config.toml").read_text()
 
 
+def test_unfinished_runs_are_listed_with_what_finishes_them(capsys, toml, tmp_path, monkeypatch):
+    def listed(*words):
+        capsys.readouterr()
+        assert main(["runs", *words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    with monkeypatch.context() as patch:
+        stop_in_step(patch, 3)
+        assert main(["run", toml, "--out", "r/a b", "--set", "algorithm.lr=0.1"]) == 1
+    (begun,) = listed("r")
+    assert (begun["key"], begun["round"], begun["algorithm.name"]) == ("a b", 3, "dsgd")
+    assert begun["finished by"] == "topofl resume 'r/a b'"
+    with locked(tmp_path / "r" / "a b", "--out"):
+        assert listed("r")[0]["finished by"] == "nothing: it is running"
+    assert main(["run", toml, "--out", "r/c"]) == 0
+    first, second = listed("r")
+    assert (first["accuracy"], second["finished by"]) == (None, "")
+    assert [row["key"] for row in listed("r", "--where", "algorithm.lr=0.1")] == ["a b"]
+    assert main(["runs", "r"]) == 0
+    assert "2 runs, 1 not finished" in capsys.readouterr().out
+    assert main(shlex.split(first["finished by"])[1:]) == 0
+    assert "finished by" not in listed("r")[0]
+
+
+def test_a_store_lists_its_unfinished_runs(capsys, toml, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        stop_in_step(patch, 3)
+        assert main(["run", toml, "--store", "store"]) == 1
+    (folder,) = (tmp_path / "store" / RUNNING).iterdir()
+    key = folder.name.partition("+")[0]
+    capsys.readouterr()
+    assert main(["runs", "store", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row == {"key": key, "round": 3, "seconds": None, "finished by": "nothing: it is running"}
+    process = subprocess.Popen(["true"])
+    process.wait()
+    folder.rename(folder.with_name(folder.name.replace(f"+{os.getpid()}+", f"+{process.pid}+")))
+    assert main(["runs", "store"]) == 0
+    assert "the command that started it" in capsys.readouterr().out
+    assert main(["run", toml, "--store", "store"]) == 0
+    assert main(["runs", "store"]) == 0
+    assert "finished by" not in capsys.readouterr().out
+
+
 def test_a_finished_run_says_so_and_takes_more_rounds(capsys, toml, tmp_path):
     assert main(["run", toml, "--out", "a", "--checkpoint-every", "1"]) == 0
     kept = ["state-00000004.json", "state-00000004.pt"]
@@ -67,9 +117,13 @@ def test_a_finished_run_says_so_and_takes_more_rounds(capsys, toml, tmp_path):
     before = (tmp_path / "a" / "config.toml").read_text()
     assert "[saving]\nevery = 1\n" in before
     assert "a is finished, so only" in fails(capsys, 2, "resume", "a", "--set", "algorithm.lr=0.1")
-    assert "lr was 0.5, is 0.1" in fails(
-        capsys, 2, "resume", "a", "--set", "algorithm.lr=0.1", "--set", "run.rounds=6"
-    )
+    for change, named in (
+        ("algorithm.lr=0.1", "algorithm.lr was 0.5, is 0.1; leave"),
+        ("algorithm.momentum=0.4", "algorithm.momentum was 0.0, is 0.4; leave"),
+        ("data.seed=7", "data.seed was 1, is 7; leave"),
+    ):
+        line = fails(capsys, 2, "resume", "a", "--set", change, "--set", "run.rounds=6")
+        assert f"continued with the settings of its run, but {named}" in line
     assert (tmp_path / "a" / "config.toml").read_text() == before
     assert main(["resume", "a", "--set", "run.rounds=7"]) == 0
     assert main(["run", toml, "--out", "b", "--set", "run.rounds=7"]) == 0

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from tests.cli.commands import FAILING, fails, train
 from topofl import config
 from topofl.cli import main
+from topofl.engine import RankError
+from topofl.engine.distributed.failure import naming_checkpoints
 from topofl.history import History
 
 
@@ -159,6 +162,19 @@ def test_divergence(capsys, toml, tmp_path):
     for word in ("loss of node", "round", "lr=1e+38"):
         assert word in line
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("place", ["runs/a b", "runs/a b/.topofl-next"])
+def test_a_killed_rank_names_the_command_that_continues_the_run(capsys, toml, monkeypatch, place):
+    def fail(*_, **__):
+        with naming_checkpoints(Path(place, "checkpoints"), lambda folder: 3):
+            raise RankError("rank 1 of 2 ended in round 4", (1,))
+
+    monkeypatch.setattr(config.Experiment, "run", fail)
+    message = fails(capsys, 1, "run", toml, "--out", "elsewhere")
+    assert "rank 1 of 2 ended in round 4; " in message
+    assert "has one of round 3" in message
+    assert message.endswith("from the command line: topofl resume 'runs/a b'")
 
 
 def test_interruption_and_exhaustion(capsys, toml, monkeypatch):

@@ -17,9 +17,7 @@ from topofl._graph_files import read_graph
 from topofl.cli import main
 from topofl.history import History
 
-MORE = (
-    "topofl: note: these are the first numbers to look at; --all prints all, --about GROUPS some\n"
-)
+MORE = "topofl: note: these numbers decide; --all prints all, --about GROUPS some\n"
 
 
 def test_spectral(capsys, tmp_path):
@@ -108,19 +106,20 @@ def test_spectral_in_other_formats(capsys):
     assert row["algebraic connectivity"] is None
     assert row["C measured"] == "inf"
     assert main(["spectral", "ring:8", "--markdown"]) == 0
-    assert "| name | spectral gap | accumulated noise |" in capsys.readouterr().out
+    assert "| name | N_10 | spectral gap |" in capsys.readouterr().out
     assert main(["spectral", "ring:8", "--markdown", "--all"]) == 0
     assert "| name | nodes |" in capsys.readouterr().out
 
 
 def test_few_numbers_are_printed_unless_more_are_asked_for(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first = ["spectral gap", "accumulated noise", "effective neighbors", "max degree"]
+    first = ["N_10", "spectral gap", "max degree", "messages per round", "MB per round"]
     assert main(["spectral", "ring:8", "star:8"]) == 0
     short = capsys.readouterr()
-    head, _, *rows = short.out.splitlines()[1:]
-    assert re.split("  +", head) == ["name", *first, "MB per round"]
-    assert len(rows) == 2
+    head, _, ring, star, *meanings = short.out.splitlines()[1:]
+    assert re.split("  +", head) == ["name", *first]
+    assert (ring[:4], star[:4]) == ("ring", "star")
+    assert [line.partition(": ")[0] for line in meanings] == first
     assert short.err == MORE
     assert main(["spectral", "ring:8", "star:8", "--csv", "t.csv", "--html", "page.html"]) == 0
     assert capsys.readouterr() == short  # files have all columns, and the text has not
@@ -149,8 +148,8 @@ def test_the_first_numbers_are_followed_by_metrics_that_are_asked_for(capsys):
     command = ["spectral", "ring:20", "--data", "digits", "--metrics", "slem,max degree"]
     assert main([*command, "--markdown"]) == 0
     assert capsys.readouterr().out.splitlines()[2] == (
-        "| name | spectral gap | accumulated heterogeneity | accumulated noise | effective "
-        "neighbors | max degree | slem |"
+        "| name | H_10 | neighborhood heterogeneity | N_10 | spectral gap | max degree | "
+        "messages per round | MB per round | slem |"
     )
     assert "not allowed with argument" in fails(capsys, 2, *command, "--all", "--about", "data")
 

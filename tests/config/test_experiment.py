@@ -98,6 +98,7 @@ def test_all_defaults_are_filled_in():
             "fine_tune": None,
             "fine_tune_every": None,
             "also": None,
+            "per_node": None,
         },
         "compute": {
             "executor": "auto",

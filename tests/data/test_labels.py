@@ -4,7 +4,6 @@ import datetime
 import enum
 from dataclasses import replace
 
-import matplotlib.pyplot as plt
 import networkx as nx
 import numpy as np
 import pandas as pd
@@ -227,13 +226,12 @@ def test_plots_and_messages_name_the_classes():
     names = ["$dog", "_cat", "owl"]
     clients = data.shards(data.from_arrays(np.eye(24), names * 8), 4, seed=0)
     assert clients.class_names == ("$dog", "_cat", "owl")
-    ticks = [text.get_text() for text in clients.plot().get_yticklabels()]
+    ticks = [text.get_text() for text in clients.plot().axes[0].get_yticklabels()]
     assert ticks == ["$dog", "_cat", "owl"]
-    legend = topologies.ring(4).plot(label_counts=clients).get_legend()
+    legend = topologies.ring(4).plot(label_counts=clients).axes[0].get_legend()
     assert [text.get_text() for text in legend.get_texts()] == ["$dog", "_cat", "owl"]
-    numbers = topologies.ring(4).plot(label_counts=clients.label_counts).get_legend()
+    numbers = topologies.ring(4).plot(label_counts=clients.label_counts).axes[0].get_legend()
     assert [text.get_text() for text in numbers.get_texts()] == ["0", "1", "2"]
-    plt.close("all")
     strips = node_order(4, (), clients, (), "ring").strips
     most = clients.label_counts.argmax(axis=1)
     assert [name for _, name in strips[0].legend] == [

@@ -220,6 +220,10 @@ REFUSED = {
         lambda: Applied(int),
         "`model` cannot take examples of shape (1, 6, 6): ValueError",
     ),
+    "another size": (
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(10, 3)),
+        "build it for that shape, e.g. models.logistic_regression(36, 3)",
+    ),
     "no forward": (
         lambda: nn.ModuleList([nn.Linear(36, 3)]),
         "`model` cannot take examples of shape",
@@ -241,6 +245,13 @@ def test_models_are_refused_by_name(case, executor):
     build, message = REFUSED[case]
     with pytest.raises((ValueError, TypeError), match=re.escape(message)):
         run(model=build(), executor=executor)
+
+
+def test_advice_for_outputs_without_classes_is_no_classifier():
+    with pytest.raises(
+        ValueError, match=r"e\.g\. nn\.Sequential\(nn\.Flatten\(\), nn\.Linear\(36, 1"
+    ):
+        check_output(nn.Linear(10, 1), torch.ones(3, 1, 6, 6), None)
 
 
 def test_checks_of_random_models_do_not_change_the_global_generator():

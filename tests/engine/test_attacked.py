@@ -363,14 +363,14 @@ def test_forged_models_have_the_shape_of_models():
     ids=["tensor", "array", "text", "None"],
 )
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "later"])
-def test_only_single_numbers_can_be_noted(value, got, late):
+def test_only_numbers_and_values_per_node_can_be_noted(value, got, late):
     def apply(models, state, round):
         round.note("far", 0.0 if late and models.flat.is_meta else value)
         return state
 
     message = (
-        f"`value` of round.note must be one real number per round, got {got} as 'far' "
-        "in the phase 'exchange'; note"
+        rf"`value` of round.note must be one real number, or one per node, \(6,\), got {got} as "
+        "'far' in the phase 'exchange'; note"
     )
     with pytest.raises(ValueError, match=message):
         run(exchange(Phase(lambda models: {}, apply)))

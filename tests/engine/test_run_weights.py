@@ -1,6 +1,7 @@
 """Mixing matrices of runs: weights of graphs, fixed matrices and changing graphs."""
 
 import functools
+import json
 
 import networkx as nx
 import numpy as np
@@ -13,6 +14,7 @@ from tests import problems
 from tests.engine import runs
 from tests.engine.runs import run, weighted_ring
 from topofl import algorithms, data, mixing, topologies
+from topofl.metrics.averaging.perron import largest_share
 
 
 def test_a_sequence_is_connected_if_its_union_is():
@@ -216,3 +218,80 @@ def test_runs_with_own_weights_are_resumed(tmp_path):
         pytest.warns(UserWarning, match="carry weights"),
     ):
         run(topology=weighted_ring(), rounds=4, saving=topofl.Saving(tmp_path / "c", resume=True))
+
+
+def cycle_with_hub(n):
+    """Return the directed cycle with edges from node 0 to all, which give node 0 a share of 0.4."""
+    edges = {(i, (i + 1) % n) for i in range(n)} | {(0, j) for j in range(1, n)}
+    return topofl.from_edges(sorted(edges), n, directed=True)
+
+
+def test_unequal_shares_of_a_directed_graph_are_named_once_and_recorded(tmp_path):
+    graph = cycle_with_hub(6)
+    weights = mixing.uniform(graph).weights.toarray()
+    limit = np.linalg.matrix_power(weights, 10_000)[0]
+    with pytest.warns(UserWarning, match="node 0 a share of") as told:
+        history = run(topology=graph, rounds=3)
+    assert len(told) == 1
+    text = str(told[0].message)
+    assert f"node 0 a share of {limit[0]:.3f} " in text
+    assert f"{6 * limit[0]:.3g} times 1/n" in text
+    for remedy in ("algorithms.osgp", "algorithms.push_diging", "`mixing`", "mixing.uniform"):
+        assert remedy in text
+    assert told[0].filename == runs.__file__
+    node, share = history.meta["largest_share"]
+    assert (node, share) == (0, pytest.approx(limit[0]))
+    assert f"node 0 has {limit[0]:.3f} of the average, not 1/6" in repr(history)
+    history.save(tmp_path / "saved")
+    assert repr(topofl.History.load(tmp_path / "saved")) == repr(history)
+
+
+def test_a_rule_given_for_a_directed_graph_keeps_its_shares_without_a_warning():
+    history = run(topology=cycle_with_hub(6), mixing=mixing.uniform)
+    assert history.meta["largest_share"][0] == 0
+
+
+def test_own_weights_of_a_directed_graph_are_named_as_the_rule_that_keeps_them():
+    weights = nx.DiGraph()
+    weights.add_weighted_edges_from([(0, 1, 0.5), (1, 0, 0.25)])
+    clients = problems.equal_clients(2)
+    graph = topofl.as_topology(weights, own_weights=True)
+    with pytest.warns(UserWarning, match=r"node 0 a share of 0\.667 .*mixing=mixing\.own_weights"):
+        history = run(clients=clients, topology=graph)
+    assert history.meta["largest_share"] == [0, pytest.approx(2 / 3)]
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        topologies.exponential(6),
+        topologies.remove_edges(topologies.fully_connected(6), [(0, 1)]),
+        topologies.random_in(6, 2, seed=0),
+        topologies.star(6),
+    ],
+    ids=lambda graph: graph.name,
+)
+def test_equal_shares_and_graphs_that_change_need_no_warning(topology):
+    history = run(topology=topology)
+    assert "largest_share" not in history.meta
+    assert "of the average" not in repr(history)
+
+
+def test_nodes_that_push_are_weighted_equally():
+    history = run(algorithms.osgp(0.1, epochs=1), topology=cycle_with_hub(6))
+    assert "largest_share" not in history.meta
+
+
+def test_shares_of_large_graphs_are_found_though_the_smallest_underflow():
+    n = 3000
+    node, share = largest_share(mixing.uniform(cycle_with_hub(n)))
+    assert (node, share) == (0, pytest.approx(0.4, rel=1e-9))
+
+
+@pytest.mark.parametrize("given", [0.4, [0], [0, "x"], [-1, 0.4], [0, 2.0], [True, 0.4]])
+def test_damaged_shares_are_refused(tmp_path, given):
+    run(topology=topologies.ring(6)).save(tmp_path / "saved")
+    path = tmp_path / "saved" / "meta.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"largest_share": given}))
+    with pytest.raises(ValueError, match="damaged"):
+        topofl.History.load(tmp_path / "saved")

@@ -13,6 +13,49 @@ import pytest
 import topofl
 from tests.history.helpers import assert_same
 from topofl._support import arrays as array_files
+from topofl.history import writing
+
+
+@pytest.fixture(autouse=True)
+def without_checksums(request, monkeypatch):
+    """Save as the version before, so that other checks must notice what a forger has changed."""
+    if "checksum" not in request.node.name:
+        monkeypatch.setattr(writing, "_with_checksums", lambda meta, folder: meta)
+
+
+@pytest.mark.parametrize("name", ["meta.json", "rounds.jsonl", "arrays.npz"])
+def test_one_flipped_bit_does_not_match_the_checksum(history, tmp_path, name):
+    file = history.save(tmp_path / "run") / name
+    content, rng = file.read_bytes(), np.random.default_rng(0)
+    for place in rng.integers(0, len(content), 60):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        file.write_bytes(damaged)
+        loaded, message = loaded_or_refused(tmp_path / "run")
+        if loaded is None:
+            assert f"run/{name} is" in message
+        else:
+            assert name == "meta.json", "it has white space, the others are compared by their bytes"
+            assert_same(loaded, history)
+
+
+def loaded_or_refused(path):
+    """Return the history at a path, or None and why it was refused."""
+    try:
+        return topofl.History.load(path), ""
+    except ValueError as error:
+        return None, str(error)
+
+
+def test_members_that_meta_does_not_list_are_not_read(history, tmp_path, monkeypatch):
+    path = history.save(tmp_path / "run")
+    forge(path, {"evaluation.more": np.zeros((4, 6))})
+    monkeypatch.setattr(array_files, "_read_member", lambda archive, info: names.append(info))
+    names = []
+    with pytest.raises(ValueError, match="do not match"):
+        topofl.History.load(path)
+    assert names
+    assert "evaluation.more.npy" not in [info.filename for info in names]
 
 
 @pytest.mark.parametrize("name", ["meta.json", "rounds.jsonl", "arrays.npz"])

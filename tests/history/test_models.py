@@ -188,6 +188,20 @@ def test_damaged_models_are_refused(tmp_path, damage):
         topofl.History.load(place)
 
 
+def test_flipped_bits_of_models_are_noticed_when_they_are_read(tmp_path):
+    history = trained(rounds=1)
+    file = history.save(tmp_path / "run", models=True) / "models.pt"
+    content, rng = file.read_bytes(), np.random.default_rng(0)
+    for place in rng.integers(0, len(content), 40):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"models\.pt is "):
+            _ = topofl.History.load(tmp_path / "run").models.flat
+    file.write_bytes(content)
+    assert torch.equal(topofl.History.load(tmp_path / "run").models.flat, history.models.flat)
+
+
 class Unpicklable(torch.nn.Sequential):
     def __reduce__(self):
         raise TypeError("no")

@@ -54,12 +54,12 @@ def test_every_module_that_declares_columns_is_found():
 
 
 def test_compare_shows_every_column_in_its_order():
-    table = metrics.compare([RING], label_counts=COUNTS, hardware={"compute": 1.0})
+    table = metrics.compare([RING], label_counts=COUNTS, hardware={"compute": 1.0}, about="all")
     assert table.columns == ("name", *(column.name for column in all_columns()))
     unlabeled = [
         column.name for column in all_columns() if not {LABELS, HARDWARE} & set(column.needs)
     ]
-    assert metrics.compare([RING]).columns == ("name", *unlabeled)
+    assert metrics.compare([RING], about="all").columns == ("name", *unlabeled)
 
 
 def test_meanings_of_columns_are_distinct():
@@ -115,14 +115,20 @@ def test_limits_are_checked_before_requirements(declare):
         column(name="d", limit=Limit(1000, "metrics.slem", "luck is")),
     )
     all_columns.cache_clear()
-    found = metrics.compare([RING, topologies.ring(1001)], about=[], metrics=list("abcd"))
-    assert found.rows[0][1:] == (
-        NotApplicable("computed here up to n=3: use metrics.slem"),
+    graphs = [RING, topologies.ring(1001)]
+    found = metrics.compare(graphs, about="paths").select(list("abcd"))
+    assert found.rows[0] == (
+        NotApplicable("computed here up to n=3: ask for the column by name, or use metrics.slem"),
         NotApplicable("no luck"),
         NotApplicable("the graph is unlucky"),
         7,
     )
-    assert found.column("d")[1].reason == "luck is computed here up to n=1,000: use metrics.slem"
+    assert found.column("d")[1].reason == (
+        "luck is computed here up to n=1,000: ask for the column by name, or use metrics.slem"
+    )
+    named = metrics.compare(graphs, about=[], metrics=list("abcd"))
+    assert named.rows[0][1:3] == (NotApplicable("no luck"),) * 2  # of any size, if asked for
+    assert named.column("d") == (7, 7)
 
 
 def test_shared_values_are_computed_once(declare):

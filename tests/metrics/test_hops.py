@@ -228,6 +228,8 @@ def test_sequences_without_a_period_are_examined_for_some_rounds():
     wanted = np.mean([looped_from(matrices, s, shares, 5) for s in range(8)])
     found = neighborhood_heterogeneity(sequence, counts, hops=5, rounds=12)
     assert found == pytest.approx(wanted, rel=1e-10)
+    once = neighborhood_heterogeneity(sequence, counts, hops=5, rounds=5)  # from one start
+    assert once == pytest.approx(looped_from(matrices, 0, shares, 5), rel=1e-10)
     with pytest.raises(ValueError, match="`hops` must be at most the 4 rounds"):
         neighborhood_heterogeneity(sequence, counts, hops=5, rounds=4)
     with pytest.raises(TopologyError, match="`rounds` must be given"):

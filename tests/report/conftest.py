@@ -9,7 +9,7 @@ from topofl import metrics, report
 
 @pytest.fixture(scope="session")
 def table():
-    return metrics.compare(GRAPHS, names=NAMES)
+    return metrics.compare(GRAPHS, names=NAMES, about="all")
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ def test_group(column, key):
 
 def test_every_column_is_in_one_group_and_the_given_order_is_kept():
     counts = np.array([[1, 2], [2, 1], [1, 1]])
-    table = metrics.compare([topologies.ring(3)], label_counts=counts)
+    table = metrics.compare([topologies.ring(3)], label_counts=counts, about="all")
     found = [column for _, columns in by_group(table.columns) for column in columns]
     assert sorted(found) == sorted(table.columns)
     assert len(found) == len(set(found))
@@ -38,7 +38,9 @@ def test_every_column_is_in_one_group_and_the_given_order_is_kept():
 
 
 def test_every_column_of_compare_is_explained():
-    table = metrics.compare([topologies.ring(3)], label_counts=np.array([[1, 2], [2, 1], [1, 1]]))
+    table = metrics.compare(
+        [topologies.ring(3)], label_counts=np.array([[1, 2], [2, 1], [1, 1]]), about="all"
+    )
     assert set(table.columns) - set(meanings()) == {"name"}
     assert all(meanings().values())
 

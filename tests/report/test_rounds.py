@@ -180,7 +180,7 @@ def test_changing_columns_are_drawn_over_rounds(text, numbers):
 
 def test_bad_arguments_are_refused(numbers):
     with pytest.raises(ValueError, match=r"`table` must be returned by metrics\.over_rounds"):
-        report.rounds_report(RUN, metrics.compare([MATRICES[0]]))
+        report.rounds_report(RUN, metrics.compare([MATRICES[0]], about="all"))
     for bad in (Table(numbers.columns, ()), "a table"):
         with pytest.raises(ValueError, match=r"`table` must be returned by metrics\.over_rounds"):
             report.rounds_report(RUN, bad)

@@ -238,13 +238,15 @@ def test_errors_of_the_run_train_nothing_again_and_those_of_resuming_do(tmp_path
         (OSError(5, "Input/output error", "/data/mnist"), "failed"),
         (OSError(5, "Input/output error"), "failed"),
         (OSError(28, "No space left on device"), "unwritable"),
-        (OSError(28, "No space left on device", "/data/cache"), "failed"),
+        (OSError(28, "No space left on device", "/data/cache"), "unwritable"),
         (PermissionError(13, "Permission denied", "{store}/x"), "unwritable"),
         (OSError(5, "Input/output error", "{store}/x"), "unwritable"),
         (FileNotFoundError(2, "No such file", "{store}/x"), "failed"),
     ],
 )
-def test_only_errors_below_the_store_stop_the_sweep(tmp_path, monkeypatch, error, state):
+def test_only_full_disks_and_errors_below_the_store_stop_the_sweep(
+    tmp_path, monkeypatch, error, state
+):
     if error.filename:
         error.filename = error.filename.format(store=tmp_path)
 

@@ -2,9 +2,11 @@
 
 import functools
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -81,6 +83,23 @@ def test_a_full_disk_stops_the_sweep_and_is_no_failure_of_the_run(tmp_path, monk
 
     monkeypatch.setattr(RunStore, "add", full)
     with pytest.raises(OSError, match=r"cannot be written to: .*No space left.*start the sweep"):
+        sweep(BASE, GRID, store=tmp_path, progress=False)
+    assert RunStore(tmp_path).failures() == ()
+    monkeypatch.undo()
+    assert len(sweep(BASE, GRID, store=tmp_path, progress=False).runs) == 4
+
+
+@pytest.mark.parametrize("when", ["too little", "nothing"])
+def test_too_little_space_for_checkpoints_is_no_failure_of_the_run(tmp_path, monkeypatch, when):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    if when == "too little":
+        left = shutil.disk_usage(tmp_path)._replace(free=100)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: left)
+    else:
+        monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    with pytest.raises(OSError, match=r"a disk cannot be written to: .*`saving` must.*again"):
         sweep(BASE, GRID, store=tmp_path, progress=False)
     assert RunStore(tmp_path).failures() == ()
     monkeypatch.undo()
@@ -375,9 +394,9 @@ def test_a_repeated_point_keeps_its_first_place(tmp_path):
 
 def test_the_time_of_a_plan_is_that_of_the_processes_that_fit(monkeypatch):
     monkeypatch.setattr(dry, "free_memory", lambda device: 3 * 2**20)
-    assert dry._title(60.0, 1.0, 4).startswith("about 0:20:00 h in 3 processes")
+    assert dry._title(60.0, 1.0, 4).startswith("about 20 min in 3 processes")
     assert "3 of 4 fit into 3 MiB" in dry._title(60.0, 1.0, 4)
-    assert dry._title(60.0, 4.0, 4).startswith("about 1:00:00 h in 1 process,")
+    assert dry._title(60.0, 4.0, 4).startswith("about 1 h in 1 process,")
     assert "0 of 4 fit" in dry._title(60.0, 4.0, 4)
 
 

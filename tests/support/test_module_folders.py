@@ -96,12 +96,12 @@ def test_two_modules_of_one_name_are_not_mistaken_for_each_other(folder, tmp_pat
 def test_runs_are_resumed_from_another_folder(folder, tmp_path):
     done = topofl_elsewhere("run", folder / "run.toml", "--out", "a")
     assert done.returncode == 0, done.stderr
-    done = topofl_elsewhere("resume", "a", "--set", "run.rounds=3")
+    done = topofl_elsewhere("resume", "--trust", "a", "--set", "run.rounds=3")
     assert done.returncode == 0, done.stderr
     again = topofl_elsewhere("run", folder / "run.toml", "--out", "a", "--skip-done")
     assert "run.rounds was 3, is 2" in again.stderr
     folder.rename(tmp_path / "moved")
-    done = topofl_elsewhere("resume", "a", "--set", "run.rounds=4")
+    done = topofl_elsewhere("resume", "--trust", "a", "--set", "run.rounds=4")
     assert done.returncode == 2
     assert f"{folder} (which does not exist)" in done.stderr
     assert "put that folder on PYTHONPATH" in done.stderr
@@ -239,7 +239,7 @@ def test_modules_next_to_the_file_precede_those_of_the_current_folder(tmp_path, 
     assert experiment.tables["modules"] == {"folder": str(path.parent)}
     assert topofl_elsewhere("run", path, "--out", "done").returncode == 0
     (tmp_path / "done" / "methods_.py").write_text(NAMED.format("next to the results"))
-    done = topofl_elsewhere("resume", "done", "--set", "run.rounds=2")
+    done = topofl_elsewhere("resume", "--trust", "done", "--set", "run.rounds=2")
     assert done.returncode == 0, done.stderr
 
 

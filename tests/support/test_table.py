@@ -94,6 +94,13 @@ def test_latex_is_escaped():
     assert r"\textbackslash{} \textasciitilde{} \textasciicircum{} \{ \} \$ \#" in special
 
 
+def test_long_names_have_several_lines_in_latex():
+    name = "dcliques(label_counts[20x10], clique_size=10, inter='ring', seed=0)"
+    row = Table(("graph", "gap"), ((name, 0.5),)).to_latex().splitlines()[4]
+    lines = [r"dcliques(label\_counts{[}20x10],", r"clique\_size=10, inter='ring', seed=0)"]
+    assert row == r"\shortstack[l]{" + r" \\ ".join(lines) + r"} & 0.5 \\"
+
+
 def test_html_is_escaped():
     text = TABLE._repr_html_()
     assert text.startswith("<table><caption>A &amp; B</caption><tr><th>graph</th>")

@@ -124,3 +124,32 @@ def test_networkx_gives_back_an_order_of_numbers() -> None:
     cut = graph.to_networkx()
     cut.remove_node(3)  # the order is no longer that of its nodes
     assert as_topology(cut).nodes == ()
+
+
+# n_id of PyG graphs
+
+
+def test_n_id_in_any_order_sorts_nodes_as_networkx_labels_do(data_class: type) -> None:
+    labels = [2, 0, 3, 1]
+    path = nx.DiGraph([(labels[i], labels[i + 1]) for i in range(3)])
+    edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    ours = as_topology(data_class(edge_index=edges, num_nodes=4, n_id=torch.tensor(labels)))
+    theirs = as_topology(path)
+    assert isinstance(ours, Topology)
+    assert isinstance(theirs, Topology)
+    assert ours.nodes == theirs.nodes == ()
+    np.testing.assert_array_equal(ours.adjacency.toarray(), theirs.adjacency.toarray())
+
+
+@pytest.mark.parametrize("labeled_first", [True, False])
+def test_snapshots_with_and_without_n_id_are_refused(labeled_first: bool, data_class: type) -> None:
+    edges = torch.tensor([[0, 1], [1, 2]])
+    bare = data_class(edge_index=edges, num_nodes=3)
+    labeled = data_class(edge_index=edges, num_nodes=3, n_id=torch.tensor([2, 0, 1]))
+    pair = [labeled, bare] if labeled_first else [bare, labeled]
+    has, lacks = (0, 1) if labeled_first else (1, 0)
+    with pytest.raises(ValueError, match=f"`n_id`.*graph {has} has one, graph {lacks} has none"):
+        as_topology(pair)
+    sequence = as_topology(lambda t: pair[t])
+    with pytest.raises(ValueError, match=f"`n_id`.*round {has} has one, round {lacks} has none"):
+        sequence.at(1)

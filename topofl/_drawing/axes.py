@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from topofl._drawing.cells import block_maxima
+from topofl._drawing.figures import empty_figure, new_axes
 from topofl._drawing.graphs import Graph, GraphSequence
 from topofl._drawing.picture import (
     ARROWS_LIMIT,
@@ -16,10 +17,11 @@ from topofl._drawing.picture import (
     first_rounds,
     group_fills,
 )
-from topofl._support.check import check_finite, check_unmasked, shown
+from topofl._support.check import check_finite, check_unmasked
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = [
     "class_colors",
@@ -27,7 +29,6 @@ __all__ = [
     "draw_graph",
     "draw_matrix",
     "draw_rounds",
-    "new_axes",
     "set_title",
 ]
 
@@ -43,22 +44,6 @@ PIES_LIMIT = 200
 
 CELLS = 512
 """Largest image of a matrix, in cells per side; a cell of a larger matrix is a block's maximum."""
-
-
-def new_axes(ax: "Axes | None", figsize: tuple[float, float] | None = None) -> "Axes":
-    """Return `ax`, or the Axes of a new figure if it is None; raise ``TypeError`` for others."""
-    if ax is None:
-        import matplotlib.pyplot as plt
-
-        return plt.subplots(figsize=figsize, layout="constrained")[1]
-    from matplotlib.axes import Axes
-
-    if not isinstance(ax, Axes):
-        raise TypeError(
-            "`ax` must be the Axes to draw on, such as matplotlib.pyplot.subplots()[1], or None, "
-            f"got {shown(ax)} ({type(ax).__name__})"
-        )
-    return ax
 
 
 def draw_graph(
@@ -346,16 +331,13 @@ def draw_rounds(
     *,
     label_counts: Any = None,
     positions: Any = None,
-) -> np.ndarray:
+) -> "Figure":
     """Draw the first rounds side by side; see :meth:`topofl.TopologySequence.plot`."""
-    import matplotlib.pyplot as plt
-
     graphs, places = first_rounds(sequence, rounds, positions)
-    figure, axes = plt.subplots(
-        1, len(graphs), figsize=(2.6 * len(graphs), 3), squeeze=False, layout="constrained"
-    )
-    for t, (graph, ax) in enumerate(zip(graphs, axes[0], strict=True)):
+    figure = empty_figure(2.6 * len(graphs), 3)
+    axes = figure.subplots(1, len(graphs), squeeze=False)[0]
+    for t, (graph, ax) in enumerate(zip(graphs, axes, strict=True)):
         draw_graph(graph, ax, label_counts=label_counts, positions=places)
         ax.set_title(f"round {t}", fontsize=9)
     figure.suptitle("\n".join(textwrap.wrap(sequence.name, 40 * len(graphs))), fontsize=10)
-    return axes[0]
+    return figure

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topofl._drawing.axes import new_axes, set_title
+from topofl._drawing.axes import set_title
 from topofl._drawing.charts.style import INK, MEASURED, THEORY, WIDE, own_axes
+from topofl._drawing.figures import new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,6 +1,7 @@
-"""Safe opening of files, and atomic replacement of folders."""
+"""Safe opening of files, atomic replacement of folders, and errors of disks."""
 
 import ctypes
+import errno
 import hashlib
 import os
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "FULL",
     "backup_path",
     "check_regular",
     "holds_only",
@@ -24,6 +26,9 @@ __all__ = [
     "sync_file",
     "sync_folder",
 ]
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Numbers of errors of a full disk, or of one on which the user may not write more."""
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100

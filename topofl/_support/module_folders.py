@@ -1,25 +1,88 @@
-"""Folders in which users' modules are found: the current one, and that of an experiment's file."""
+"""Folders in which users' modules are found: the current one, and that of an experiment's file.
+
+A stored run may have been written by somebody else, and names in it may refer to any function. In
+the context :func:`installed_only`, nothing is imported but topofl and installed packages.
+"""
 
 import os
 import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-__all__ = ["appended_folder", "check_folder", "check_origin", "current_folder", "searched"]
+__all__ = [
+    "UntrustedError",
+    "appended_folder",
+    "check_folder",
+    "check_origin",
+    "check_trusted",
+    "current_folder",
+    "installed_only",
+    "searched",
+]
+
+_REMEDY: ContextVar[str | None] = ContextVar("remedy", default=None)
+"""In the context :func:`installed_only`, how to allow other imports; None outside of it."""
+
+
+class UntrustedError(ValueError):
+    """A stored run names a function of a module, which only ``--trust`` imports."""
+
+
+@contextmanager
+def installed_only(remedy: str) -> Iterator[None]:
+    """Import only topofl and installed packages in this context, no modules named ``m:f``.
+
+    The current folder and those of experiments are not searched, since files in them that look
+    like an installed package could offer names, too.
+
+    Parameters
+    ----------
+    remedy
+        End of the error message: what to do to import others.
+    """
+    path, token = list(sys.path), _REMEDY.set(remedy)
+    here = os.path.realpath(os.curdir)
+    first, *others = sys.path
+    by_python = [] if first == "" or os.path.realpath(first) == here else [first]  # of python -m
+    is_appended = others[-1:] == [_current()]
+    sys.path[:] = [*by_python, *others[: len(others) - is_appended]]
+    try:
+        yield
+    finally:
+        _REMEDY.reset(token)
+        sys.path[:] = path
+
+
+def check_trusted(target: str) -> None:
+    """Raise ``UntrustedError`` in the context :func:`installed_only`.
+
+    Parameters
+    ----------
+    target
+        The function that would be imported, for the message.
+    """
+    if (remedy := _REMEDY.get()) is not None:
+        raise UntrustedError(
+            f"the run names the function {target}, and importing it would execute code that the "
+            f"author of the folder chose; {remedy}"
+        )
 
 
 @contextmanager
 def appended_folder(folder: str | None) -> Iterator[None]:
     """Append a folder to ``sys.path`` in this context, after all others; None: nothing is done.
 
+    Neither is anything done in the context :func:`installed_only`.
+
     A module in it hence never takes the place of an installed one. Only the folder that
     :func:`current_folder` appended stays behind it, since a module next to the file of an
     experiment takes precedence over one in the folder where a command happens to be started.
     """
-    if folder is None or folder in sys.path:
+    if folder is None or folder in sys.path or _REMEDY.get() is not None:
         yield
         return
     is_current_last = sys.path[-1:] == [_current()]

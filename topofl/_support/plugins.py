@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from topofl._support.callers import warn_caller
-from topofl._support.module_folders import check_origin, searched
+from topofl._support.module_folders import check_origin, check_trusted, searched
 from topofl._support.words import did_you_mean, shown
 
 __all__ = [
@@ -199,7 +199,7 @@ def _load_entry_point(kind: str, offer: EntryPoint) -> Function:
     with error_context(
         f"the {kind} {offer.name} cannot be loaded, {offer}:", f"; reinstall {offer.package}"
     ):
-        return load_function(offer.target)
+        return _load(offer.target)
 
 
 @contextmanager
@@ -223,7 +223,7 @@ def load_function(target: str) -> Function:
     ------
     ValueError
         If `target` has another form, there is no such module, importing it raises an error, or it
-        has no such function.
+        has no such function. A subclass, if a stored run names it that is read without ``--trust``.
     TypeError
         If the object with this name is not callable.
 
@@ -232,6 +232,12 @@ def load_function(target: str) -> Function:
     >>> load_function("math:hypot")(3, 4)
     5.0
     """
+    check_trusted(target)
+    return _load(target)
+
+
+def _load(target: str) -> Function:
+    """Import the module of a function that may be imported, and return the function."""
     name, colon, path = (word.strip() for word in target.partition(":"))
     if not (colon and _is_dotted(name) and _is_dotted(path)):
         raise ValueError(

@@ -2,8 +2,9 @@
 
 import html
 import re
+import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,9 @@ __all__ = ["LINE_LIMIT", "NotApplicable", "Spread", "Table", "as_text"]
 LINE_LIMIT = 160
 """Tables with longer lines of text, in characters, are printed transposed."""
 
+HEAD_LIMIT = 28
+"""Longer names of rows, in characters, are shortened where they are the headings of columns."""
+
 _LATEX_ESCAPES = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -29,6 +33,9 @@ _LATEX_ESCAPES = str.maketrans(
         "[": "{[}",
     }  # a bare [ after \\ would start an optional argument
 )
+
+LATEX_WIDTH = 40
+"""Most characters of a line in a cell of LaTeX; long names, as of D-Cliques, get several lines."""
 
 _SIGNED = re.compile(r"-[\d.,]+|-?[\d.,]+ ± [\d.,]+")
 """A negative number, or one with the half-width of its interval."""
@@ -85,6 +92,11 @@ class Table:
         :class:`NotApplicable`.
     title
         Line above the table; empty for none.
+    meanings
+        Pairs of a column and its meaning, printed below the table, after the reasons of values
+        that do not apply.
+    notes
+        Further lines below it.
 
     Raises
     ------
@@ -104,6 +116,8 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     title: str = ""
+    meanings: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
@@ -151,7 +165,10 @@ class Table:
             if name in names[:k]:
                 raise ValueError(f"`columns` must have distinct names, got {name!r} twice")
         cells = [self.column(check_choice("columns", name, self.columns)) for name in names]
-        return Table(tuple(names), tuple(zip(*cells, strict=True)), self.title)
+        of = dict(self.meanings)
+        known = tuple((name, of[name]) for name in names if name in of)
+        rows = tuple(zip(*cells, strict=True))
+        return replace(self, columns=tuple(names), rows=rows, meanings=known)
 
     def transposed(self) -> "Table":
         """Return the transposed table, with the cells of its first column as column names."""
@@ -161,7 +178,7 @@ class Table:
             seen[head] = seen.get(head, 0) + 1
             heads[k] = head if seen[head] == 1 else f"{head} ({seen[head]})"
         rows = tuple((name, *self.column(name)) for name in self.columns[1:])
-        return Table((self.columns[0], *heads), rows, self.title)
+        return replace(self, columns=(self.columns[0], *heads), rows=rows)
 
     def __str__(self) -> str:
         """Return aligned text; tables wider than 160 characters are transposed if that helps."""
@@ -169,14 +186,25 @@ class Table:
 
     def _as_printed(self) -> "Table":
         """Return the table, or its transpose if that has shorter lines and the table is wide."""
-        width = _width(self.upright())
+        width = self._width()
         if len(self.columns) < 3 or width <= LINE_LIMIT:
             return self
-        turned = self.transposed()
-        return turned if _width(turned.upright()) < width else self
+        short = [tuple(_shortened(as_text(row[0])) for row in self.rows)]
+        cells = [*short, *(self.column(name) for name in self.columns[1:])]
+        turned = replace(self, rows=tuple(zip(*cells, strict=True))).transposed()
+        return turned if turned._width() < width else self
+
+    def _width(self) -> int:
+        """Return the length of the longest line that is not a note."""
+        return max(map(len, self._aligned()[0]))
 
     def upright(self) -> str:
         """Return aligned text with one line per row, however long."""
+        lines, notes = self._aligned()
+        return "\n".join([*lines, *notes])
+
+    def _aligned(self) -> tuple[list[str], list[str]]:
+        """Return title, heading and rows as aligned lines, and the notes below them."""
         lines, notes, right = self._render()
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         lines.insert(1, ["-" * width for width in widths])
@@ -185,7 +213,7 @@ class Table:
             "  ".join(p(c, w) for p, c, w in zip(pad, line, widths, strict=True)).rstrip()
             for line in lines
         ]
-        return "\n".join([printable(self.title), *body, *notes] if self.title else [*body, *notes])
+        return [printable(self.title), *body] if self.title else body, notes
 
     __repr__ = __str__
 
@@ -198,7 +226,7 @@ class Table:
         return "\n".join([*title, head, rule, *body, *(f"\n{note}" for note in notes)])
 
     def to_latex(self, *, booktabs: bool = False) -> str:
-        """Return a LaTeX ``tabular`` with special characters escaped.
+        """Return a LaTeX ``tabular`` with special characters escaped, and long names in lines.
 
         It needs no packages or, for the lines of `booktabs`, the package of that name.
         """
@@ -266,7 +294,16 @@ class Table:
             not any(isinstance(cell, str) for cell in self.column(name)) for name in self.columns
         ]
         notes = [f"{m[4:]} {printable(reason)}" for reason, m in mark.items()]
+        notes += [printable(f"{name}: {meaning}") for name, meaning in self.meanings]
+        notes += map(printable, self.notes)
         return [[printable(name) for name in self.columns], *rows], notes, right
+
+
+def _shortened(head: str) -> str:
+    """Return a heading of at most `HEAD_LIMIT` characters, without its middle if it is longer."""
+    if len(head) <= HEAD_LIMIT:
+        return head
+    return f"{head[: HEAD_LIMIT // 2]}…{head[1 - HEAD_LIMIT // 2 :]}"
 
 
 def _without_bars(cell: str) -> str:
@@ -277,15 +314,17 @@ def _without_bars(cell: str) -> str:
 
 
 def _as_latex(cell: str) -> str:
-    """Return a cell with special characters escaped; numbers with a sign or ± are formulas."""
+    """Return a cell with special characters escaped, and long ones in several lines.
+
+    Numbers with a sign or ± are formulas.
+    """
     if _SIGNED.fullmatch(cell):
         return f"${cell.replace('±', chr(92) + 'pm').replace(',', '{,}')}$"
-    return cell.translate(_LATEX_ESCAPES)
-
-
-def _width(text: str) -> int:
-    """Return the length of the longest line that is not a footnote."""
-    return max(len(line) for line in text.split("\n[1] ")[0].splitlines())
+    lines = textwrap.wrap(cell, LATEX_WIDTH, break_long_words=False, break_on_hyphens=False)
+    if len(lines) < 2:
+        return cell.translate(_LATEX_ESCAPES)
+    inner = r" \\ ".join(line.translate(_LATEX_ESCAPES) for line in lines)
+    return rf"\shortstack[l]{{{inner}}}"
 
 
 def as_text(cell: Any) -> str:

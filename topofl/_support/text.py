@@ -1,10 +1,10 @@
-"""Escaping of untrusted text for terminals, tables and spreadsheets."""
+"""Escaping of untrusted text for terminals, tables and spreadsheets, and times in words."""
 
 import re
 import unicodedata
 from collections.abc import Mapping
 
-__all__ = ["is_number", "plain_cell", "printable", "split_at_commas"]
+__all__ = ["approximate", "is_number", "plain_cell", "printable", "split_at_commas"]
 
 _SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
@@ -12,6 +12,24 @@ _BIDI_CONTROLS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 """Start of text that spreadsheets interpret as a formula, including full-width characters."""
+
+
+def approximate(seconds: float) -> str:
+    """Return a predicted time in words, with its two largest units.
+
+    Examples
+    --------
+    >>> approximate(0.2), approximate(5), approximate(65), approximate(3600)
+    ('less than a second', 'about 5 s', 'about 1 min 5 s', 'about 1 h')
+    """
+    left = round(seconds)
+    parts: list[tuple[int, str]] = []
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        count, left = divmod(left, size)
+        if count or parts:
+            parts.append((count, unit))
+    words = " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)
+    return f"about {words}" if words else "less than a second"
 
 
 def is_number(text: str) -> bool:

@@ -16,6 +16,7 @@ __all__ = [
     "check_switch",
     "check_takes",
     "did_you_mean",
+    "nearest",
     "plain_text",
     "shown",
 ]
@@ -44,8 +45,34 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the known word nearest to `word`, or an empty string."""
     if not isinstance(word, str):
         return ""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    near = nearest(word, known)
+    return f"; did you mean {near!r}?" if near is not None else ""
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that was most likely meant, or None if no one is similar.
+
+    A word with the same letters in another order comes first, then one that begins with the given
+    word, and then the most similar one. Upper and lower case are alike.
+
+    Examples
+    --------
+    >>> nearest("dsdg", ["dsgt", "dsgd"]), nearest("clique_sz", ["n", "clique_size"])
+    ('dsgd', 'clique_size')
+    >>> nearest("metropolis", ["weighted_metropolis", "metropolis_hastings"])
+    'metropolis_hastings'
+    """
+    low = word.lower()
+
+    def likeness(candidate: str) -> tuple[bool, bool, float]:
+        other = candidate.lower()
+        ratio = difflib.SequenceMatcher(None, other, low).ratio()
+        begins = len(low) >= 3 and other.startswith(low)
+        return sorted(low) == sorted(other), begins, ratio
+
+    found = [(likeness(one), one) for one in known if isinstance(one, str)]
+    found = [(like, one) for like, one in found if any(like[:2]) or like[2] >= 0.6]
+    return max(found)[1] if found else None
 
 
 def check_takes(what: str, function: Callable[..., Any], *names: str) -> None:

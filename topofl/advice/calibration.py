@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Calibration", "Curve", "Setting", "stored"]
+__all__ = ["ROUNDING", "Calibration", "Curve", "Setting", "stored"]
+
+ROUNDING = 1e-12
+"""Deviations up to this are rounding; they are in units of squared label shares, at most 2."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +40,12 @@ class Curve:
     high: np.ndarray
 
     def predict(self, deviation: float) -> tuple[float, float, float]:
-        """Return the relative rounds and the ends of their interval; flat beyond the curve."""
+        """Return the relative rounds and the ends of their interval; flat beyond the curve.
+
+        Only the complete graph has a deviation of 0, up to rounding: its rounds are exactly 1.
+        """
+        if deviation <= ROUNDING:
+            return 1.0, 1.0, 1.0
         at = np.log(max(deviation, self.deviation[0]))
         x = np.log(self.deviation)
         found = (np.interp(at, x, np.log(y)) for y in (self.ratio, self.low, self.high))

@@ -7,7 +7,7 @@ from typing import Any
 from topofl._support.check import check_int
 from topofl._support.table import Spread
 from topofl.advice.arguments import check_clients, check_horizon
-from topofl.advice.calibration import Curve, Setting, stored
+from topofl.advice.calibration import ROUNDING, Curve, Setting, stored
 from topofl.advice.prediction import accumulated, traffic
 from topofl.data import Partition
 from topofl.metrics.data_fit.labels import check_row_per_node, label_spread
@@ -23,7 +23,8 @@ class Prediction:
     Parameters
     ----------
     rounds
-        Rounds to a target accuracy over those of the complete graph, with an interval.
+        Rounds to a target accuracy over those of the complete graph, with an interval; exactly 1
+        for the complete graph itself.
     hops
         K, the horizon of the next two.
     heterogeneity, noise
@@ -56,6 +57,8 @@ class Prediction:
     def __str__(self) -> str:
         """Return the rounds with what they are predicted from, and warnings."""
         terms = f"H_{self.hops} {self.heterogeneity:.4g}, N_{self.hops} {self.noise:.4g}"
+        if self.deviation <= ROUNDING:
+            return f"exactly the rounds of the complete graph, since it averages all nodes; {terms}"
         first = f"{self.rounds} times the rounds of the complete graph; {terms}"
         return "\n".join([first, *(f"Warning: {text}." for text in self.warnings)])
 
@@ -136,7 +139,9 @@ def predict_rounds(
 
 
 def _warnings(deviation: float, curve: Curve, setting: Setting) -> Iterator[str]:
-    """Yield in what a setting and a deviation are outside of the fit."""
+    """Yield in what a setting and a deviation are outside of the fit; nothing if none is used."""
+    if deviation <= ROUNDING:
+        return
     yield from stored().warnings(setting)
     last = float(curve.deviation[-1])
     if deviation > last:

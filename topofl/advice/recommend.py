@@ -8,6 +8,7 @@ from torch import nn
 
 from topofl import topologies
 from topofl._support.check import check_int, check_switch
+from topofl._support.waiting import waited_for
 from topofl.advice.arguments import check_clients, check_horizon
 from topofl.advice.budget import Budget, bytes_of_model, check_budget
 from topofl.advice.calibration import Curve, Setting, stored
@@ -108,7 +109,8 @@ def recommend(
     Notes
     -----
     Only graphs with doubly stochastic weights that connect all nodes are candidates. Building and
-    measuring them takes seconds for 100 nodes and a minute or two for 1,000. Undirected graphs are
+    measuring them takes seconds for 100 nodes and a minute or two for 1,000; from the fifth second
+    on, a progress bar is shown on a terminal. Undirected graphs are
     designed for up to 1,000 nodes, and taken apart into matchings for up to 500. Random
     time-varying graphs are examined over 60 rounds, or twice the hops if those are more.
 
@@ -164,8 +166,7 @@ def recommend(
 def _place(candidate: Candidate) -> tuple[float, float, bool, str]:
     """Return the sort key of a candidate; of two with equal deviations, static graphs come first.
 
-    The deviation is in units of label shares, whose squares are at most 2: differences below 1e-12
-    are rounding.
+    Differences of deviations below ``ROUNDING`` do not count.
     """
     changes = not isinstance(candidate.topology, Topology)
     return round(candidate.deviation, 12), candidate.messages, changes, candidate.name
@@ -218,7 +219,8 @@ def _admitted(
 ) -> Iterator[tuple[Call, Graph, Traffic]]:
     """Yield the distinct graphs within the budget that average over all nodes."""
     seen = set()
-    for call in candidates(n, budget, seed=seed, **options):
+    calls = list(candidates(n, budget, seed=seed, **options))
+    for call in waited_for(calls, "candidates", "graph"):
         try:
             graph = call.build(data)
         except TopologyError:  # there is none for this number of nodes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topofl._drawing import new_axes
+from topofl._drawing import figure_of, new_axes
 from topofl._drawing.charts.style import MEASURED
 from topofl._support.notebook import paragraph
 from topofl._support.table import NotApplicable, Spread, Table
@@ -16,6 +16,7 @@ from topofl.topology import Topology, TopologySequence
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["Candidate", "Recommendation"]
 
@@ -168,13 +169,13 @@ class Recommendation:
         table = self._table(explained=False)._repr_html_()
         return f"{table}<ol>{items}</ol>{''.join(map(paragraph, notes))}"
 
-    def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the predicted rounds of the first candidates with intervals, and return the axes.
+    def plot(self, ax: "Axes | None" = None) -> "Figure":
+        """Draw the predicted rounds of the first candidates with intervals, and return the figure.
 
         Without predicted rounds, their deviations are drawn.
         """
         shown = self.candidates[:BARS]
-        ax = new_axes(ax, figsize=(8, 1 + 0.28 * len(shown)))
+        ax = new_axes(ax, 8, 1 + 0.28 * len(shown))
         places = np.arange(len(shown))
         spreads = [_spread(candidate) for candidate in shown]
         known = [spread for spread in spreads if spread is not None]
@@ -187,7 +188,7 @@ class Recommendation:
         ax.set_xscale("log")
         what = "rounds to target / complete graph" if known else "deviation"
         ax.set(xlabel=f"predicted {what}", title=self.budget)
-        return ax
+        return figure_of(ax)
 
     def _notes(self) -> list[str]:
         fit = f"Predicted rounds are fitted to {self.fitted_to}."

@@ -38,6 +38,7 @@ from topofl.algorithms.contract.local import sgd as sgd
 from topofl.algorithms.contract.local import train as train
 from topofl.algorithms.contract.needs import Need as Need
 from topofl.algorithms.contract.needs import doubly_stochastic as doubly_stochastic
+from topofl.algorithms.contract.needs import equal_shares as equal_shares
 from topofl.algorithms.contract.needs import needing as needing
 from topofl.algorithms.contract.needs import static as static
 from topofl.algorithms.contract.needs import strongly_connected as strongly_connected

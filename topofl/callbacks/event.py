@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
+from topofl._support.public import public
+
 __all__ = ["Callback", "Event", "as_json", "scalars"]
 
 
@@ -49,6 +51,7 @@ The example of :class:`Event` defines one.
 """
 
 
+@public
 def scalars(event: Event) -> dict[str, float]:
     """Return the finite numbers of an event by ``"kind/name"``, for trackers.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from topofl._support.check import check_int, check_path, shown
+from topofl._support.public import public
 from topofl._support.text import printable
 from topofl.callbacks.event import Callback, Event, as_json
 
@@ -18,6 +19,7 @@ _LINE_START = b'{"time": "'
 """Start of every line of a log."""
 
 
+@public
 def jsonl(path: str | PathLike[str]) -> Callback:
     """Return a callback that appends one JSON object per event to a file.
 
@@ -76,6 +78,7 @@ def _log_file(path: Path) -> Path:
     return path
 
 
+@public
 def text(stream: TextIO | None = None, *, every: int | None = None) -> Callback:
     """Return a callback that prints one line per event, for the logs of batch jobs.
 

@@ -7,11 +7,13 @@ from importlib import import_module
 from os import PathLike
 from typing import Any
 
+from topofl._support.public import public
 from topofl.callbacks.event import Callback, Event, as_json, scalars
 
 __all__ = ["mlflow", "tensorboard", "wandb"]
 
 
+@public
 def tensorboard(folder: str | PathLike[str]) -> Callback:
     """Return a callback that writes scalars for TensorBoard, and the run's settings as text.
 
@@ -53,6 +55,7 @@ def tensorboard(folder: str | PathLike[str]) -> Callback:
     return callback
 
 
+@public
 def wandb(project: str, **options: Any) -> Callback:
     """Return a callback that logs to Weights & Biases, with the run's settings as config.
 
@@ -94,6 +97,7 @@ def wandb(project: str, **options: Any) -> Callback:
     return callback
 
 
+@public
 def mlflow(
     experiment: str,
     *,

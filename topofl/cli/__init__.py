@@ -4,12 +4,13 @@ import os
 import shlex
 import sys
 import warnings
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
 
-from topofl._support.module_folders import current_folder
+from topofl._support.module_folders import current_folder, installed_only
 from topofl._support.text import printable
 from topofl._support.torchrun import process_number
 from topofl.cli.failure import CommandFailed
@@ -53,7 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _warnings_as_notes(), current_folder():
             options = make_parser().parse_args(argv)
             module, _, function = options.command.partition(":")
-            getattr(import_module(module), function)(options)
+            with _opened(options, sys.argv[1:] if argv is None else argv):
+                getattr(import_module(module), function)(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -71,6 +73,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _report(error, 1)
     return 0
+
+
+def _opened(options: Namespace, argv: Sequence[str]) -> AbstractContextManager[None]:
+    """Return the context of a command, in which stored runs import no code without ``--trust``.
+
+    Commands that build something from the configuration in a folder have this option.
+    """
+    if getattr(options, "trust", True):
+        return nullcontext()
+    command = shlex.join(["topofl", argv[0], "--trust", *argv[1:]])
+    return installed_only(f"if you trust it, as a run of your own: {command}")
 
 
 def _is_failed_run(error: Exception) -> bool:
@@ -98,6 +111,7 @@ def _report(error: BaseException, code: int) -> int:
     if not _speaks(error):
         return code
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    text += _remedy_of_ranks(error)
     print(
         f"topofl: error: {printable(' '.join(text.split())) or type(error).__name__}",
         file=sys.stderr,
@@ -121,6 +135,20 @@ def _how_to_continue(stopped: KeyboardInterrupt) -> str:
     saved = "" if stopped.saved == stopped.done else f", saved up to round {stopped.saved or 0}"
     command = shlex.join(["topofl", "resume", str(folder)])
     return f"{done}{saved}; resume with: {command}"
+
+
+def _remedy_of_ranks(error: BaseException) -> str:
+    """Return the command that continues a run of which a rank ended; empty for other errors."""
+    if "topofl.engine" not in sys.modules:
+        return ""
+    from topofl.cli.folders import NEXT
+    from topofl.engine import RankError
+
+    if not isinstance(error, RankError) or error.saved is None:
+        return ""
+    folder = error.saved[0].parent
+    folder = folder.parent if folder.name == NEXT else folder  # a run that was to replace another
+    return f"; from the command line: {shlex.join(['topofl', 'resume', str(folder)])}"
 
 
 @contextmanager

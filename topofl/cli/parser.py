@@ -16,6 +16,7 @@ from topofl.cli.shared_options import (
     add_json_option,
     add_report_options,
     add_table_options,
+    add_trust_option,
     add_verb,
     path_argument,
 )
@@ -125,7 +126,7 @@ def _add_spectral(verbs: Any) -> None:
         "the graph's own, Metropolis-Hastings if it is undirected, or uniform)"
     )
     verb.add_argument("--weights", metavar="RULE", help=help_weights)
-    default = "five printed, and all in files and JSON"
+    default = "those that decide printed, and all in files and JSON"
     which = add_report_options(verb, "numbers, pictures, measurements", default)
     which.add_argument("--all", action="store_true", help="print all columns")
     add_table_options(verb)
@@ -194,6 +195,7 @@ def _add_graphs(verbs: Any) -> None:
     )
     help_labels = "also read the data of the run: adds columns on labels, and orders nodes by them"
     verb.add_argument("--labels", action="store_true", help=help_labels)
+    add_trust_option(verb)
     add_report_options(verb, "a picture with a slider, curves", "structure, averaging, data")
     add_table_options(verb)
 
@@ -216,7 +218,10 @@ def _add_reproduce(verbs: Any) -> None:
         action="store_true",
         help="list papers, figures, and figures that are missing, and exit",
     )
-    scales = "smoke (seconds, no files), quick (hours on 2 cores; default) or paper"
+    scales = (
+        "smoke (seconds, no files), quick (default; minutes a figure and hours a paper on 2 cores) "
+        "or paper; see --dry-run"
+    )
     verb.add_argument("--scale", default="quick", metavar="SCALE", help=scales)
     verb.add_argument(
         "--seeds",

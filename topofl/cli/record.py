@@ -28,6 +28,7 @@ __all__ = [
     "is_pending",
     "pending_record",
     "record_in",
+    "settings_in",
     "write_pending",
 ]
 
@@ -99,6 +100,12 @@ def pending_record(out: Path) -> dict[str, Any] | None:
     return found if found.get("curves") == json.loads(json.dumps(curves)) else None
 
 
+def settings_in(out: Path) -> config.Tables:
+    """Return the tables of ``config.toml`` in a folder, without building anything."""
+    tables = config.read(out / "config.toml")
+    return {name: as_table(name, table) for name, table in tables.items()}
+
+
 def check_same(out: Path, job: Job) -> None:
     """Raise ``ValueError`` unless the finished run in a folder is this one, naming what differs.
 
@@ -108,9 +115,7 @@ def check_same(out: Path, job: Job) -> None:
     if record is not None:
         other = differences(record, job.tables, job.digest)
     elif (out / "config.toml").is_file():
-        tables = config.read(out / "config.toml")
-        own = {name: as_table(name, table) for name, table in tables.items()}
-        other = other_settings(own, job.tables)
+        other = other_settings(settings_in(out), job.tables)
     else:
         other = ["it has neither run.json nor config.toml"]
     if other:

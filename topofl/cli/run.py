@@ -5,11 +5,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from topofl import callbacks, config
+from topofl._support.text import approximate
 from topofl.callbacks import Callback, Event
 from topofl.cli.as_json import print_rows
 from topofl.cli.folders import (
@@ -24,17 +24,25 @@ from topofl.cli.folders import (
 )
 from topofl.cli.notes import print_notes
 from topofl.cli.ranks import announced, check_alone, on_ranks, started
-from topofl.cli.record import check_same, commit_record, is_pending, record_in, write_pending
+from topofl.cli.record import (
+    check_same,
+    commit_record,
+    is_pending,
+    record_in,
+    settings_in,
+    write_pending,
+)
 from topofl.cli.report import print_remark, print_report
 from topofl.cli.stored import check_options, run_in_store
 from topofl.engine import Interrupted
-from topofl.engine.store.checkpoint import rounds_in
+from topofl.engine.store.checkpoint import ResumeError, rounds_in
+from topofl.engine.store.fingerprint import OtherRunError
 from topofl.engine.store.lock import locked
 from topofl.engine.store.writing import prune
 from topofl.estimate import Estimate
 from topofl.history import History
 from topofl.runs.cost import reset_peak_memory
-from topofl.runs.recorded import asked_for, note_of, record_of
+from topofl.runs.recorded import asked_for, note_of, other_settings, record_of
 from topofl.runs.records import RECORD
 from topofl.runs.run import digest_of
 from topofl.runs.work import Job
@@ -176,23 +184,8 @@ def _total_time(need: Estimate, tables: config.Tables) -> list[str]:
     rounds = tables["run"]["rounds"]
     every = tables["evaluation"]["every"]
     evaluations = 1 + -(-rounds // every)  # before the first, and after the last
-    seconds = int(rounds * need.seconds_per_round + evaluations * need.seconds_per_evaluation)
-    return [f"in all {_duration(seconds)} for {rounds} rounds and {evaluations} evaluations"]
-
-
-def _duration(seconds: int) -> str:
-    """Return a time in words.
-
-    Examples
-    --------
-    >>> _duration(0), _duration(48), _duration(3750)
-    ('less than a second', 'about 48 s', 'about 1:02:30 h (hours:minutes:seconds)')
-    """
-    if seconds < 1:
-        return "less than a second"
-    if seconds < 60:
-        return f"about {seconds} s"
-    return f"about {timedelta(seconds=seconds)} h (hours:minutes:seconds)"
+    seconds = rounds * need.seconds_per_round + evaluations * need.seconds_per_evaluation
+    return [f"in all {approximate(seconds)} for {rounds} rounds and {evaluations} evaluations"]
 
 
 def resume(options: argparse.Namespace) -> None:
@@ -239,6 +232,7 @@ def _continue(out: Path, options: argparse.Namespace) -> None:
     earlier = record_in(out)
     tables = asked_for(experiment.tables, earlier if done else None)
     job = Job.of(tables, digest_of(experiment.dataset))
+    before = settings_in(out)
 
     def write_changes(event: Event) -> None:
         is_removed = not (out / "config.toml").is_file()
@@ -249,14 +243,33 @@ def _continue(out: Path, options: argparse.Namespace) -> None:
     announced(out / "checkpoints", resume=True)
     start = _start_of_cost()
     try:
-        history = on_ranks(experiment).run(
-            **how, callbacks=[write_changes, *_log_callbacks(options)]
-        )
+        with _naming_settings(out, before, experiment.tables):
+            history = on_ranks(experiment).run(
+                **how, callbacks=[write_changes, *_log_callbacks(options)]
+            )
     except Interrupted as stopped:
         stopped.folder = out / "checkpoints"  # as the user named it
         raise
     _finish(out, experiment, job, history, time.perf_counter() - start)
     _report_saved(out, history, options)
+
+
+@contextmanager
+def _naming_settings(out: Path, before: config.Tables, now: config.Tables) -> Iterator[None]:
+    """Name changed settings as ``--set`` does, if the checkpoints are those of other settings."""
+    try:
+        yield
+    except ResumeError as error:
+        if not isinstance(error.__cause__, OtherRunError):
+            raise
+        rounds = now["run"]["rounds"]
+        changed = other_settings({**before, "run": {**before["run"], "rounds": rounds}}, now)
+        if not changed:
+            raise
+        raise ValueError(
+            f"{out} must be continued with the settings of its run, but {'; '.join(changed)}; "
+            "leave them as they were, or start another run: topofl run --out"
+        ) from error
 
 
 def _log_callbacks(options: argparse.Namespace) -> list[Callback]:

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from topofl.cli.shared_options import add_json_option, add_verb, path_argument
+from topofl.cli.shared_options import add_json_option, add_trust_option, add_verb, path_argument
 
 __all__ = ["add_resume", "add_run"]
 
@@ -75,6 +75,7 @@ def add_resume(verbs: Any) -> None:
     _add_training_options(
         verb, "table.key=value, for run.rounds (more of them), saving.every, compute.device"
     )
+    add_trust_option(verb)
 
 
 def _add_training_options(verb: argparse.ArgumentParser, help_set: str) -> None:

@@ -1,4 +1,7 @@
-"""``topofl runs``: lists, filters and removes stored runs, and lists folders of ``topofl run``."""
+"""``topofl runs``: lists, filters and removes stored runs, and lists folders of ``topofl run``.
+
+Runs that are not finished are listed too, with what finishes them.
+"""
 
 import argparse
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,6 +14,7 @@ from topofl._support.text import printable
 from topofl.cli.as_json import print_rows
 from topofl.cli.notes import print_notes, runs_text
 from topofl.cli.output import print_table
+from topofl.cli.unfinished import Unfinished, unfinished_in_folders, unfinished_in_store
 from topofl.runs import Failure, RunStore, StoredRun
 from topofl.runs.shown import heads_of
 from topofl.runs.stored import ABOUT, runs_of_folders
@@ -18,7 +22,13 @@ from topofl.summary.settings import Settings, is_seed, levels_text
 
 __all__ = ["runs"]
 
-Entry = StoredRun | Failure
+Entry = StoredRun | Failure | Unfinished
+
+
+FINISHED_BY = "finished by"
+"""Column with what finishes a run, in lists with runs that are not finished."""
+
+NOT_FINISHED = NotApplicable("the run is not finished")
 
 
 def runs(options: argparse.Namespace) -> None:
@@ -31,7 +41,8 @@ def runs(options: argparse.Namespace) -> None:
     every = _entries(store, options)
     settings = {entry.key: entry.settings for entry in every}
     matching = _selected(every, settings, options.where)
-    kind = Failure if options.failed else StoredRun
+    listed = StoredRun if options.remove else StoredRun | Unfinished
+    kind = Failure if options.failed else listed
     found = [entry for entry in matching if isinstance(entry, kind)]
     if options.remove:
         if not options.where and not options.failed:
@@ -55,13 +66,13 @@ def runs(options: argparse.Namespace) -> None:
         order = sorted(_columns(matching, settings, None), key=is_seed)  # seeds come last
         found.sort(key=lambda entry: [_place(settings[entry.key].get(name)) for name in order])
     print_table(_table(found, settings, columns), options)
-    if not options.failed and (failed := len(matching) - len(found)):
+    if not options.failed and (failed := sum(isinstance(one, Failure) for one in matching)):
         print_notes([f"{failed} failed, see --failed"])
 
 
 def _remove_by_key(store: RunStore, starts: Sequence[str], options: argparse.Namespace) -> None:
     """Remove runs by the start of their keys without reading them, since they may be damaged."""
-    if runs_of_folders(store.root):
+    if _in_folders(store):
         _entries(store, options)  # raises
     every = store.keys()
     found = [key for key in every if all(start and key.startswith(start) for start in starts)]
@@ -82,7 +93,7 @@ def _traceback_row(failure: Failure) -> dict[str, Any]:
 
 def _entries(store: RunStore, options: argparse.Namespace) -> Sequence[Entry]:
     """Return all runs of a store, also those that failed, or those in folders of topofl run."""
-    if found := runs_of_folders(store.root):
+    if found := _in_folders(store):
         given = next((name for name in ("remove", "failed") if getattr(options, name)), None)
         if given is not None:
             raise ValueError(
@@ -90,7 +101,15 @@ def _entries(store: RunStore, options: argparse.Namespace) -> Sequence[Entry]:
                 f"such as {found[0].key}; remove folders without topofl"
             )
         return found
-    return [*store.runs(), *store.failures()]
+    return [*store.runs(), *store.failures(), *unfinished_in_store(store)]
+
+
+def _in_folders(store: RunStore) -> list[StoredRun | Unfinished]:
+    """Return the runs in folders of topofl run, finished or not, by the names of the folders."""
+    if (store.root / ABOUT).exists():
+        return []
+    found = [*runs_of_folders(store.root), *unfinished_in_folders(store.root)]
+    return sorted(found, key=lambda entry: entry.key)
 
 
 def _selected(
@@ -128,6 +147,7 @@ def _wanted(name: str, value: str, own: Collection[Mapping[str, Any]]) -> Wanted
 
 def _resolved(option: str, name: str, own: Collection[Mapping[str, Any]]) -> str:
     """Return the full name of a setting or table, from a short one as in topofl.summarize."""
+    own = [one for one in own if one]  # those of runs that a store has just begun are not known
     if not own or any(name in one for one in own):
         return name
     return Settings.of(list(own)).resolve(option, name)
@@ -158,7 +178,7 @@ def _columns(
     entries: Sequence[Entry], settings: Mapping[str, Mapping[str, Any]], names: str | None
 ) -> list[str]:
     """Return the settings to show: those given, or those in which the runs differ."""
-    own = [settings[entry.key] for entry in entries]
+    own = [settings[entry.key] for entry in entries if settings[entry.key]]
     compared = Settings.of(own)
     known = list(compared.levels)
     differing = [name for name in known if len({shown(one.get(name)) for one in own}) > 1]
@@ -196,21 +216,37 @@ def _table(
             for name in entry.curves["scores"]
         )
     )
+    begun = [entry for entry in entries if isinstance(entry, Unfinished)]
     rows = tuple(
         (
             entry.key,
-            *(_cell(settings[entry.key].get(name)) for name in columns),
-            *(
-                _finals(entry, scores)
-                if isinstance(entry, StoredRun)
-                else (" ".join(entry.error.split()),)
-            ),
+            *_settings_cells(settings[entry.key], columns),
+            *_last_cells(entry, scores),
+            *([entry.remedy if isinstance(entry, Unfinished) else ""] if begun else []),
         )
         for entry in entries
     )
     last = ("error",) if is_failed else ("round", *scores, "seconds")
+    last = (*last, FINISHED_BY) if begun else last
     heads = heads_of(columns, ["key", *last])
-    return Table(("key", *heads, *last), rows, title=runs_text(len(entries)))
+    title = runs_text(len(entries)) + (f", {len(begun)} not finished" if begun else "")
+    return Table(("key", *heads, *last), rows, title=title)
+
+
+def _settings_cells(own: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
+    """Return the settings of a run, which are not known for one that a store has just begun."""
+    if not own:
+        return [NOT_FINISHED] * len(columns)
+    return [_cell(own.get(name)) for name in columns]
+
+
+def _last_cells(entry: Entry, scores: Sequence[str]) -> tuple[Any, ...]:
+    """Return how far a run came: its final scores, its error, or its newest checkpoint."""
+    if isinstance(entry, StoredRun):
+        return _finals(entry, scores)
+    if isinstance(entry, Failure):
+        return (" ".join(entry.error.split()),)
+    return entry.round, *([NOT_FINISHED] * (len(scores) + 1))
 
 
 def _finals(run: StoredRun, scores: Sequence[str]) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ __all__ = [
     "add_json_option",
     "add_report_options",
     "add_table_options",
+    "add_trust_option",
     "add_verb",
     "path_argument",
 ]
@@ -80,4 +81,13 @@ def add_json_option(verb: Any) -> None:
     """Add ``--json``, with which a command prints only JSON on stdout."""
     verb.add_argument(
         "--json", action="store_true", help="print a JSON list with one object per row"
+    )
+
+
+def add_trust_option(verb: Any) -> None:
+    """Add ``--trust``, without which names in a stored run import no module, as in ``main``."""
+    verb.add_argument(
+        "--trust",
+        action="store_true",
+        help="import the functions that the run names as module:function, which runs their code",
     )

@@ -3,6 +3,7 @@
 import argparse
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from topofl.cli.notes import print_notes
 from topofl.cli.output import print_table
 from topofl.config.tables import build_rule
 from topofl.data import Partition
-from topofl.metrics._columns import grouped_columns, headline
+from topofl.metrics._columns import headline
 from topofl.mixing import WeightRule
 from topofl.topology import Topology, TopologySequence
 
@@ -57,32 +58,27 @@ def spectral(options: argparse.Namespace) -> None:
 
 
 def _print(table: Table, options: argparse.Namespace) -> None:
-    """Print the table, or only its first columns and how to see the others."""
-    if options.json or not _is_short(options):
+    """Print the table, or only the columns that decide if no others were asked for."""
+    short = not options.all and options.about is None
+    if options.json or not short:
         print_table(table, options)
         return
-    print_table(table, options, ["name", *_first_columns(options)])
-    print_notes(["these are the first numbers to look at; --all prints all, --about GROUPS some"])
+    first = headline(table.columns[1:])
+    named = [name for name in _custom(options) if name not in first]
+    print_table(table, options, ["name", *first, *named])
+    print_notes(["these numbers decide; --all prints all, --about GROUPS some"])
 
 
-def _is_short(options: argparse.Namespace) -> bool:
-    """Return whether no columns were asked for, so that only the first ones are printed."""
-    return not options.all and options.about is None
+def _in_full(options: argparse.Namespace) -> bool:
+    """Return whether all columns are written, to a file or as JSON, if no groups are given."""
+    return bool(options.all or options.json or options.csv or options.html)
 
 
-def _first_columns(options: argparse.Namespace) -> list[str]:
-    """Return the columns that a page shows first, followed by those of ``--metrics``."""
-    groups = grouped_columns(with_labels=options.data is not None, with_hardware=False)
-    first = headline([name for members in groups.values() for name in members])
-    return [*first, *(name for name in _custom(options) if name not in first)]
-
-
-def _computed(options: argparse.Namespace) -> dict[str, list[str] | None]:
+def _computed(options: argparse.Namespace) -> dict[str, Any]:
     """Return the groups and further columns to compute: those that are printed or written."""
-    if _is_short(options) and not (options.json or options.csv or options.html):
-        return {"about": [], "metrics": _first_columns(options)}
-    about = None if options.about is None else options.about.split(",")
-    return {"about": about, "metrics": _custom(options)}
+    about = "all" if _in_full(options) else None
+    groups = about if options.about is None else options.about.split(",")
+    return {"about": groups, "metrics": _custom(options)}
 
 
 def _custom(options: argparse.Namespace) -> list[str]:
@@ -107,11 +103,10 @@ def _build_and_compare(options: argparse.Namespace) -> _Compared:
         print_notes(new_notes)
         notes += new_notes
         graphs.append(built.value)
-    size = 7850 if clients is None else (clients.dataset.inputs[0].numel() + 1) * clients.n_classes
     rounds = 100 if options.rounds is None else options.rounds
     how: dict[str, Any] = {"seed": options.seed, "rounds": rounds} | _computed(options)
-    how |= {"weights": _rule(options), "n_parameters": size}
-    return _Compared(graphs, counts, metrics.compare(graphs, label_counts=counts, **how), notes)
+    table = metrics.compare(graphs, label_counts=clients, weights=_rule(options), **how)
+    return _Compared(graphs, counts, replace(table, notes=()), notes)
 
 
 def _rule(options: argparse.Namespace) -> WeightRule | None:

@@ -99,10 +99,13 @@ def _add_sweep_options(verb: argparse.ArgumentParser) -> None:
 
 def add_runs(verbs: Any) -> None:
     """Add the command ``topofl runs``."""
-    text = "list, filter and remove stored runs"
+    text = "list, filter and remove stored runs, and list those that are not finished"
     verb = add_verb(verbs, "runs", "topofl.cli.runs:runs", text, _RUNS_EXAMPLES)
     verb.add_argument(
-        "store", type=path_argument, metavar="STORE", help="folder of a sweep or a store"
+        "store",
+        type=path_argument,
+        metavar="STORE",
+        help="a store, or a folder with folders of topofl run",
     )
     verb.add_argument(
         "--where",

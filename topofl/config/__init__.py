@@ -46,7 +46,8 @@ GML, edge list, or a matrix of scipy or numpy): ``topology = "graph.graphml,own_
 mixes by the weights of its edges.
 
 Names can refer to custom functions: ``name = "mymodule:dsgt"`` is the function ``dsgt`` of the
-module ``mymodule``, which is importable or next to the file; ``[modules]`` names another folder, as
+module ``mymodule``, which is importable or next to the file: a configuration is code, so read one
+that you received before you load it; ``[modules]`` names another folder, as
 in ``folder = "lib"``, relative to the file. A name may also be an entry point of an installed
 package, in one of the groups ``topofl.algorithms``, ``topofl.topologies`` and ``topofl.data``. Keys
 set the arguments of such functions that are numbers, text or lists. The functions of ``also`` in

@@ -24,6 +24,7 @@ from topofl._spec import (
 )
 from topofl._support.check import check_choice, check_switch, shown
 from topofl._support.plugins import error_context, load_function
+from topofl._support.public import ELSEWHERE
 from topofl._support.seeding import seeded_torch
 from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.phase import Algorithm
@@ -167,8 +168,7 @@ def _check_optimizer(name: str, arguments: Mapping[str, Any], function: Callable
     keys = [key for key in ("optimizer", "optim") if key in arguments]
     if keys and is_ours(function) and keys[0] not in parameters(function):
         raise ValueError(
-            f"`{name}` takes no {keys[0]!r}, got {shown(arguments[keys[0]])}; use dadam, or "
-            "compose your own, see the recipe 'Another optimizer'"
+            f"`{name}` takes no {keys[0]!r}, got {shown(arguments[keys[0]])}; {ELSEWHERE[keys[0]]}"
         )
 
 
@@ -235,9 +235,10 @@ def build_run(table: dict[str, Any]) -> Built:
 
 
 def build_evaluation(table: dict[str, Any]) -> Built:
-    """Return an Evaluation; custom stages are imported from their modules."""
+    """Return an Evaluation; functions of stages and columns are imported from their modules."""
     arguments = arguments_of(Evaluation, table)
-    evaluation = Evaluation(**arguments | {"also": _load_stages(arguments["also"])})
+    functions = {name: _load_functions(name, arguments[name]) for name in ("also", "per_node")}
+    evaluation = Evaluation(**arguments | functions)
     return Built(
         evaluation,
         recorded(Evaluation, arguments)
@@ -246,15 +247,15 @@ def build_evaluation(table: dict[str, Any]) -> Built:
     )
 
 
-def _load_stages(also: Any) -> Any:
-    """Return the functions of custom stages, given as ``module:function``."""
-    if not isinstance(also, Mapping):
-        return also
+def _load_functions(argument: str, names: Any) -> Any:
+    """Return the functions of custom stages or columns, given as ``module:function``."""
+    if not isinstance(names, Mapping):
+        return names
     found = {}
-    for key, name in also.items():
+    for key, name in names.items():
         if not isinstance(name, str):
             raise TypeError(
-                '`also` must name functions, as in {ensemble = "mymodule:mean"}, '
+                f'`{argument}` must name functions, as in {{ensemble = "mymodule:mean"}}, '
                 f"got {shown(name)}"
             )
         with error_context(f"there is no evaluation {name!r}:"):

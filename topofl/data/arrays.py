@@ -13,6 +13,7 @@ from topofl._support.check import (
     check_int,
     shown,
 )
+from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.data._labels import Numbered, as_classes, as_names, as_owners, rows_of
 from topofl.data._split import apportion, sample_split
@@ -21,6 +22,7 @@ from topofl.data.dataset import Dataset
 __all__ = ["as_dataset", "as_targets", "check_trained", "from_arrays"]
 
 
+@public
 def from_arrays(
     x: Any,
     y: Any = None,

@@ -7,6 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from topofl._support.check import check_int, check_switch, shown
+from topofl._support.public import public
 
 __all__ = ["Augmentation", "Moves", "check_augmentation", "crop_and_flip"]
 
@@ -112,6 +113,7 @@ def check_augmentation(augment: Any) -> Augmentation:
     return augment
 
 
+@public
 def crop_and_flip(padding: int = 4, flip: bool = True) -> Augmentation:
     """Return random crops and horizontal flips, for :func:`topofl.data.augmented`.
 

@@ -14,12 +14,14 @@ from topofl._support.check import (
     check_int,
     shown,
 )
+from topofl._support.public import public
 from topofl.data._labels import as_names
 from topofl.data._pixels import Channels, check_channels, check_range, scale_and_shift
 
 __all__ = ["Dataset"]
 
 
+@public
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Examples with labels or targets, split into training, validation and test sets.

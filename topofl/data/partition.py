@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topofl._drawing import matrix_as_html, new_axes
+from topofl._drawing import figure_of, matrix_as_html, new_axes
 from topofl._drawing.charts.style import MEASURED
 from topofl._support.check import check_indices, check_int, check_switch
 from topofl._support.notebook import as_html
+from topofl._support.public import public
 from topofl.data._assignment import (
     check_disjoint,
     check_index_arrays,
@@ -22,6 +23,7 @@ from topofl.data.dataset import Dataset
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 __all__ = ["Partition", "check_dataset", "labels_of"]
@@ -30,6 +32,7 @@ NAMES_LIMIT = 26
 """Most classes whose names are written in a plot."""
 
 
+@public
 @dataclass(frozen=True, eq=False, repr=False)
 class Partition:
     """The examples of a dataset that each of n nodes holds.
@@ -190,21 +193,20 @@ class Partition:
             seed=self.seed,
         )
 
-    def plot(self, ax: "Axes | None" = None) -> "Axes":
+    def plot(self, ax: "Axes | None" = None) -> "Figure":
         """Plot the number of training examples per node (horizontal) and class (vertical) as disks.
 
         Parameters
         ----------
         ax
-            Axes to draw on; default: those of a new figure.
+            Axes to draw on; None: a new figure.
 
         Returns
         -------
-        matplotlib.axes.Axes
-            Axes with one disk for each class that each node holds. The figure is not shown; call
-            ``plt.show()``.
+        matplotlib.figure.Figure
+            The figure, with one disk for each class that each node holds.
         """
-        ax = new_axes(ax, figsize=(8, 3))
+        ax = new_axes(ax, 8, 3)
         node, label = np.nonzero(self.label_counts)
         count = self.label_counts[node, label]
         ax.scatter(node, label, s=120 * count / count.max(), color=MEASURED, linewidths=0)
@@ -218,7 +220,7 @@ class Partition:
         names = self.class_names
         if names is not None and len(names) <= NAMES_LIMIT:
             ax.set_yticks(range(len(names)), names, fontsize=8, parse_math=False)
-        return ax
+        return figure_of(ax)
 
 
 def check_dataset(dataset: object) -> None:

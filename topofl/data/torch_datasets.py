@@ -13,12 +13,14 @@ from topofl._support.check import (
     check_switch,
     shown,
 )
+from topofl._support.public import public
 from topofl.data.arrays import as_dataset, as_targets
 from topofl.data.dataset import Dataset
 
 __all__ = ["from_torch"]
 
 
+@public
 def from_torch(
     dataset: torch.utils.data.Dataset,
     *,

@@ -28,7 +28,7 @@ from topofl.engine.memory.mapped import MappedFiles
 from topofl.engine.memory.system import returning_freed_memory
 from topofl.engine.options import Compute
 from topofl.engine.ranks import Ranks
-from topofl.engine.recorder import Recorder
+from topofl.engine.recorder import OWN_COLUMNS, Recorder
 from topofl.engine.setup import Setup
 from topofl.engine.state import RunState
 from topofl.engine.store.checkpoint import Checkpoint, check_tensors, naming_its_file
@@ -100,6 +100,13 @@ class ActiveRun:
                 f"`name` of a number that a phase notes must differ from all scores, got "
                 f"{taken[0]!r}; rename it"
             )
+        own = set(setup.evaluation.per_node or ())
+        others = OWN_COLUMNS | active.columns.keys() | set(setup.trace.requests.noted)
+        if taken := sorted(own & others):
+            raise ValueError(
+                f"names in `evaluation.per_node` must differ from all columns of the history, got "
+                f"{taken[0]!r}; rename it"
+            )
         return active
 
     @property
@@ -120,6 +127,11 @@ class ActiveRun:
     def columns(self) -> dict[str, ScoreColumn]:
         """Columns of scores, by name."""
         return columns_in(self.stages, self.setup.sets, self.setup.task)
+
+    @property
+    def noted_per_node(self) -> list[str]:
+        """Names of the values per node that phases note."""
+        return [name for name, per_node in self.setup.trace.requests.noted.items() if per_node]
 
     def scored(self, column: str, done: int) -> bool:
         """Whether an evaluation after `done` rounds has a column; True for columns of no stage."""
@@ -142,7 +154,8 @@ class ActiveRun:
         """Bytes of a checkpoint, without mixing matrices."""
         flat = self.run_state.models.flat
         tensors = [flat, *(tensor for state in self.states.values() for tensor in state.values())]
-        scores = len(self.columns) * (2 + self.rounds // self.setup.evaluation.every)
+        of_nodes = [*self.columns, *self.noted_per_node, *(self.setup.evaluation.per_node or ())]
+        scores = len(of_nodes) * (2 + self.rounds // self.setup.evaluation.every)
         n = self.run_state.models.n
         recorded = 8 * n * (self.rounds + scores)
         held = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
@@ -323,6 +336,7 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
         "init": setup.init,
         "on_disconnected": compute.on_disconnected,
         **({} if setup.attack is None else {"attackers": setup.attack.description}),
+        **({} if setup.share is None else {"largest_share": list(setup.share)}),
         "task": {"name": setup.task.name, "scores": setup.task.directions},
         "evaluation": setup.evaluation_settings,
         "columns": as_json(active.columns),

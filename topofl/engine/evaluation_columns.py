@@ -10,7 +10,7 @@ from torch import Tensor
 from topofl.engine.active_run import ActiveRun
 from topofl.engine.distributed.measured import distance_of_ranks
 from topofl.engine.evaluate.scores import Scores
-from topofl.engine.evaluation_stages import EvaluationContext, scores_of_stages
+from topofl.engine.evaluation_stages import EvaluationContext, node_values, scores_of_stages
 from topofl.engine.state import RunState
 from topofl.metrics import consensus_distance
 
@@ -22,8 +22,13 @@ def evaluation_columns(
     context: EvaluationContext,
     scores_before_exchange: Mapping[str, Mapping[str, Scores]],
     diversity: float,
+    noted: Mapping[str, Tensor],
 ) -> dict[str, Any]:
-    """Return the columns of an evaluation; `scores_before_exchange` are from within the round."""
+    """Return the columns of an evaluation.
+
+    `scores_before_exchange`, the `diversity` of gradients and the values per node that phases
+    `noted` are from within the round.
+    """
     run_state = context.run_state
     columns: dict[str, Any] = dict(
         scores_of_stages(active.stages, context, active.rounds, scores_before_exchange)
@@ -35,7 +40,7 @@ def evaluation_columns(
     if run_state.trace.pushes:
         weights = run_state.ranks.all_rows(run_state.models.push_sum_weights)
         columns |= {"push_weight": weights.clone()}
-    return columns
+    return columns | dict(noted) | node_values(active.setup.evaluation.per_node or {}, context)
 
 
 def _consensus_distance(run_state: RunState) -> float:

@@ -16,11 +16,11 @@ from torch import Tensor
 from topofl._columns import ScoreColumn, columns_of, name_of
 from topofl.algorithms.contract.phase import Algorithm, Neighbors, Phase
 from topofl.algorithms.contract.round import State
-from topofl.engine.evaluate.custom import check_returned_models, versions_of
+from topofl.engine.evaluate.custom import check_returned_models, check_returned_values, versions_of
 from topofl.engine.evaluate.nearest_neighbors import neighbor_scores
 from topofl.engine.evaluate.scores import Evaluated, Scores, evaluate, scored_nodes
 from topofl.engine.memory.system import returning_freed_memory
-from topofl.engine.options import CustomStage
+from topofl.engine.options import CustomStage, NodeValues
 from topofl.engine.population import Population
 from topofl.engine.rounds import EngineRound
 from topofl.engine.setup import Setup
@@ -36,6 +36,7 @@ __all__ = [
     "EvaluationSets",
     "EvaluationStage",
     "columns_in",
+    "node_values",
     "scores_of",
     "scores_of_stages",
     "stages_of",
@@ -237,26 +238,58 @@ def _custom_scores(
     run_state = context.run_state
     everyone = run_state.models.of_all_nodes()
     isolated = _isolated(run_state, everyone, context.graph)
+    returned = _returned(f"`evaluation.also[{name!r}]`", name, function, context, isolated)
+    flat = check_returned_models(name, returned, everyone)
+    models = run_state.models.like(run_state.ranks.own_rows(flat))
+    return scores_of(replace(isolated, models=models), context.parallel_map, context.sets)
+
+
+def node_values(
+    functions: Mapping[str, NodeValues], context: EvaluationContext
+) -> dict[str, Tensor]:
+    """Return the values per node, (n,), of user-defined columns, by name."""
+    if not functions:
+        return {}
+    run_state = context.run_state
+    isolated = _isolated(run_state, run_state.models.of_all_nodes(), context.graph)
+    found = {}
+    for name, function in functions.items():
+        argument = f"`evaluation.per_node[{name!r}]`"
+        returned = _returned(argument, name, function, context, isolated)
+        found[name] = check_returned_values(name, returned, run_state.models.n)
+    return found
+
+
+def _returned(
+    argument: str,
+    name: str,
+    function: Callable[..., Any],
+    context: EvaluationContext,
+    isolated: RunState,
+) -> Any:
+    """Return what a user-defined function returns for the models of all nodes, in `isolated`.
+
+    Raises ``ValueError`` if it changes them or the states of phases.
+    """
+    everyone, models = isolated.models, context.run_state.models
     current = EngineRound(
         isolated, context.parallel_map, context.t, statistics=None, phase=f"evaluation.{name}",
         sharded=context.sharded,
     )  # fmt: skip
     current.states = context.states
-    if everyone is not run_state.models:
+    if everyone is not models:
         current.gathered = {}  # states, too, are those of all nodes
-    before = versions_of(everyone, run_state.models.push_sum_weights, context.states)
+    before = versions_of(everyone, models.push_sum_weights, context.states)
     try:
         returned = function(everyone, current)
     except DivergenceError as error:
         raise DivergenceError(f"in the evaluation {name!r}, {error}", error.found) from error
-    if versions_of(everyone, run_state.models.push_sum_weights, context.states) != before:
+    if versions_of(everyone, models.push_sum_weights, context.states) != before:
         raise ValueError(
-            f"`evaluation.also[{name!r}]` must not change the models or the states of phases; work "
-            "on a copy, models.like(models.flat.clone())"
+            f"{argument} must not change the models or the states of phases; work on a copy, "
+            "models.like(models.flat.clone())"
         )
-    flat = check_returned_models(name, returned, everyone)
-    models = run_state.models.like(run_state.ranks.own_rows(flat))
-    return scores_of(replace(isolated, models=models), context.parallel_map, context.sets)
+    return returned
 
 
 def _isolated(run_state: RunState, models: Population, graph: Topology | None) -> RunState:

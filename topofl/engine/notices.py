@@ -24,7 +24,9 @@ def warn_of_emulation(compute: Backend) -> None:
 
 def progress_bar(start: int, rounds: int, progress: bool | str, title: str) -> Iterator[int]:
     """Return the rounds of a run, shown as a progress bar."""
-    from tqdm.auto import tqdm
+    with warnings.catch_warnings():  # a bar of text takes the place of a missing widget
+        warnings.filterwarnings("ignore", "IProgress not found")
+        from tqdm.auto import tqdm
 
     quiet = False if in_notebook() else None  # None: silent unless on a terminal
     disable = quiet if progress == "auto" else not progress

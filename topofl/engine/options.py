@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from topofl._columns import STAGES
@@ -20,10 +21,19 @@ from topofl._support.check import (
     check_switch,
     shown,
 )
+from topofl._support.public import public
 from topofl.algorithms.contract.phase import Phase, check_fine_tune
 from topofl.algorithms.contract.round import Models, Round
 
-__all__ = ["Compute", "CustomStage", "Evaluation", "Saving", "check_device"]
+__all__ = [
+    "OPTIONS",
+    "Compute",
+    "CustomStage",
+    "Evaluation",
+    "NodeValues",
+    "Saving",
+    "check_device",
+]
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -32,7 +42,11 @@ SETS = ("test", "val", "own_test", "own_val")
 CustomStage = Callable[[Models, Round], Models | torch.Tensor]
 """User-defined stage of evaluations: (models, round) -> the models that are scored."""
 
+NodeValues = Callable[[Models, Round], "torch.Tensor | np.ndarray"]
+"""User-defined column of evaluations: (models, round) -> a value per node, (n,)."""
 
+
+@public
 @dataclass(frozen=True)
 class Evaluation:
     """When models are evaluated, on which examples, and at which stages of a round.
@@ -83,14 +97,18 @@ class Evaluation:
         its message counts. Before training it is round 0, with the initial states. Memory
         estimates do not include the function. Names and functions are part of the fingerprint
         of a run. None: no such stages.
+    per_node
+        User-defined columns, name -> function of ``(models, round)`` as in `also`. It returns a
+        value per node, a tensor or an array of shape (n,), which the column of this name has at
+        every evaluation: ``history[name]`` has shape (evaluations, n). None: no such columns.
 
     Raises
     ------
     ValueError, TypeError
         If a number is not a positive integer, a set is unknown or named twice, `fine_tune` is not a
-        phase of each node alone, or `also` is not a dictionary of functions whose names are
-        identifiers other than the built-in ones. :func:`topofl.run` checks what depends on the data
-        or the algorithm, and the results of the functions in `also`.
+        phase of each node alone, or `also` or `per_node` is not a dictionary of functions whose
+        names are identifiers other than the built-in ones. :func:`topofl.run` checks what depends
+        on the data or the algorithm, and the results of these functions.
 
     Examples
     --------
@@ -103,6 +121,13 @@ class Evaluation:
     ...     return models.flat.mean(0).expand(round.n, -1)
     >>> list(Evaluation(also={"mean": mean}).custom)
     ['mean']
+
+    Record how far each model is from the average:
+
+    >>> def drift(models, round):
+    ...     return (models.flat - models.flat.mean(0)).norm(dim=1)
+    >>> list(Evaluation(per_node={"drift": drift}).per_node)
+    ['drift']
     """
 
     every: int = 10
@@ -113,6 +138,7 @@ class Evaluation:
     fine_tune: Phase | Literal[False] | None = None
     fine_tune_every: int | None = None
     also: Mapping[str, CustomStage] | None = field(default=None, hash=False)
+    per_node: Mapping[str, NodeValues] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         for name in ("every", "examples", "nodes", "fine_tune_every"):
@@ -122,8 +148,9 @@ class Evaluation:
         check_switch("before_exchange", self.before_exchange, auto=False)
         if self.fine_tune is not None and self.fine_tune is not False:
             check_fine_tune(self.fine_tune)
-        if self.also is not None:
-            object.__setattr__(self, "also", _check_custom_stages(self.also))
+        for name in ("also", "per_node"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _check_functions(name, value))
 
     @property
     def custom(self) -> Mapping[str, CustomStage]:
@@ -131,24 +158,26 @@ class Evaluation:
         return self.also or {}
 
 
-def _check_custom_stages(also: Any) -> dict[str, CustomStage]:
-    """Return user-defined stages; raise unless they are functions with valid names."""
-    if not isinstance(also, Mapping):
+def _check_functions(argument: str, functions: Any) -> dict[str, Any]:
+    """Return user-defined stages or columns; raise unless they are functions with valid names."""
+    if not isinstance(functions, Mapping):
         raise TypeError(
-            f"`also` must be a dictionary such as {{'ensemble': function}}, got {shown(also)}"
+            f"`{argument}` must be a dictionary such as {{'ensemble': function}}, got "
+            f"{shown(functions)}"
         )
-    for name, function in also.items():
+    for name, function in functions.items():
         if not isinstance(name, str) or not name.isidentifier() or name in (*STAGES, *SETS):
             taken = ", ".join(filter(None, (*STAGES, *SETS)))
             raise ValueError(
-                f"names in `also` must be identifiers other than {taken}, got {shown(name)}; "
-                "rename it"
+                f"names in `{argument}` must be identifiers other than {taken}, got "
+                f"{shown(name)}; rename it"
             )
         if not callable(function):
             raise TypeError(
-                f"`also[{name!r}]` must be a function of (models, round), got {shown(function)}"
+                f"`{argument}[{name!r}]` must be a function of (models, round), got "
+                f"{shown(function)}"
             )
-    return dict(also)
+    return dict(functions)
 
 
 def _sets_named(on: Any) -> tuple[str, ...]:
@@ -163,6 +192,7 @@ def _sets_named(on: Any) -> tuple[str, ...]:
     return names
 
 
+@public
 @dataclass(frozen=True)
 class Compute:
     """How a run is computed; results do not depend on it up to rounding.
@@ -338,6 +368,7 @@ def check_device(device: Any) -> None:
         ) from error
 
 
+@public
 @dataclass(frozen=True)
 class Saving:
     """Where checkpoints are written, how often, and whether a run resumes from the newest one.
@@ -401,3 +432,7 @@ class Saving:
             raise ValueError(
                 "`resume` must be False without a folder to resume from; give one as `folder`"
             )
+
+
+OPTIONS = {"evaluation": Evaluation, "compute": Compute, "saving": Saving}
+"""The arguments of a run that group options, by name."""

@@ -39,6 +39,9 @@ class RankError(RuntimeError):
     reporter
         Whether this process is the one that should show the error: of several ranks that notice a
         failure, the first.
+    saved
+        The folder of checkpoints, and the round of the newest one there (None: there is none); None
+        if there is no such folder.
 
     Examples
     --------
@@ -50,6 +53,7 @@ class RankError(RuntimeError):
         super().__init__(message)
         self.missing = missing
         self.reporter = reporter
+        self.saved: tuple[Path, int | None] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,14 +186,22 @@ def naming_checkpoints(folder: Path | None, newest: Callable[[Path], int | None]
     try:
         yield
     except RankError as error:
-        how = "give a folder for checkpoints, so that a run can be continued"
-        if folder is not None:
-            saved = newest(folder)
-            how = (
-                f"{folder} has {'no checkpoint' if saved is None else f'one of round {saved}'}, "
-                f"continue on any number of ranks with Saving({str(folder)!r}, resume=True)"
-            )
-        raise RankError(f"{error}; {how}", error.missing, error.reporter) from error
+        saved = None if folder is None else (folder, newest(folder))
+        how = _how_to_continue(saved)
+        continued = RankError(f"{error}; {how}", error.missing, error.reporter)
+        continued.saved = saved
+        raise continued from error
+
+
+def _how_to_continue(saved: tuple[Path, int | None] | None) -> str:
+    """Return how a run is continued from its folder of checkpoints and the round of the newest."""
+    if saved is None:
+        return "give a folder for checkpoints, so that a run can be continued"
+    folder, done = saved
+    return (
+        f"{folder} has {'no checkpoint' if done is None else f'one of round {done}'}, continue on "
+        f"any number of ranks with Saving({str(folder)!r}, resume=True)"
+    )
 
 
 def _named(ranks: tuple[int, ...]) -> str:

@@ -5,13 +5,19 @@ from dataclasses import InitVar, dataclass, field
 from typing import TypeVar, cast
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from topofl._support.check import shown
 from topofl._support.seeding import stream
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import Models, Rows, Rule, State, Trial
-from topofl.engine.dry_run.checked import AggregationRule, check_noted, state_of_phase
+from topofl.engine.dry_run.checked import (
+    AggregationRule,
+    check_noted,
+    check_same_kind,
+    state_of_phase,
+)
 from topofl.engine.dry_run.round import EXCHANGES
 from topofl.engine.evaluate.cross_evaluation import check_trials, cross_evaluate
 from topofl.engine.mixer import Mixer
@@ -249,7 +255,7 @@ class EngineRound:
         self._check_call("server" if server else "send")
         self.exchanges.send(weights, nbytes, server=server)
 
-    def note(self, name: str, value: float | Tensor) -> None:
+    def note(self, name: str, value: float | Tensor | np.ndarray) -> None:
         """See :meth:`topofl.algorithms.Round.note`."""
         if name not in self.run_state.trace.requests.noted:
             known = ", ".join(self.run_state.trace.requests.noted) or "none"
@@ -257,7 +263,12 @@ class EngineRound:
                 f"the phase {self.phase!r} must note {shown(name)} in the first rounds too, which "
                 f"show a run the columns of its history ({known}); note nan there"
             )
-        check_noted(self.phase, name, value)
+        per_node = self.run_state.trace.requests.noted[name]
+        if per_node and np.ndim(value) == 1:
+            value = torch.as_tensor(value)
+            own = len(value) == len(self.run_state.models.flat)
+            value = self.all_rows(value) if own else value
+        check_same_kind(self.phase, name, check_noted(self.phase, name, value, self.n), per_node)
         if isinstance(value, Tensor):
             self.noted[name] = value.detach().clone()  # without waiting for the device
         else:
@@ -268,5 +279,16 @@ class EngineRound:
         """The numbers that phases noted in the round; NaN for those not noted in it."""
         return {
             name: float(self.noted.get(name, np.nan))
-            for name in self.run_state.trace.requests.noted
+            for name, per_node in self.run_state.trace.requests.noted.items()
+            if not per_node
+        }
+
+    @property
+    def node_values(self) -> dict[str, Tensor]:
+        """The values per node, (n,), that phases noted; NaN for those not noted in the round."""
+        nothing = torch.full((self.n,), torch.nan, dtype=torch.float64, device="cpu")
+        return {
+            name: torch.as_tensor(self.noted.get(name, nothing))
+            for name, per_node in self.run_state.trace.requests.noted.items()
+            if per_node
         }

@@ -13,6 +13,7 @@ from torch import nn
 
 from topofl._support.ambient import in_plain_torch
 from topofl._support.check import check_int, check_switch, shown
+from topofl._support.public import public
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
@@ -28,7 +29,7 @@ from topofl.engine.active_run import (
 from topofl.engine.distributed.start import IdleRank, Joined, joined_ranks
 from topofl.engine.memory.mapped import mapped_files
 from topofl.engine.notices import progress_bar, warn_of_emulation
-from topofl.engine.options import Compute, Evaluation, Saving
+from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving
 from topofl.engine.rank_failure import naming_checkpoints
 from topofl.engine.ranks import Ranks, one_process
 from topofl.engine.run_rounds import evaluate_start, run_rounds
@@ -45,7 +46,6 @@ from topofl.engine.store.interrupt import stop_between_rounds
 from topofl.engine.store.lock import Lock
 from topofl.engine.store.rows import check_shared
 from topofl.engine.store.schedule import CheckpointSchedule
-from topofl.engine.suggestions import suggesting_options
 from topofl.history import History
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
@@ -53,7 +53,7 @@ from topofl.tasks import Task
 __all__ = ["run"]
 
 
-@suggesting_options
+@public(options=OPTIONS)
 @in_plain_torch
 def run(
     algorithm: Algorithm,
@@ -100,6 +100,8 @@ def run(
         uniform averaging over in-neighbors on directed ones. A warning names the first round in
         which the default ignores unequal edge weights: to mix by them, give
         ``as_topology(graph, own_weights=True)`` as `topology`; to ignore them, name a rule here.
+        Another names the node with the largest share if a static directed graph weighs nodes
+        unequally (see :func:`topofl.metrics.perron_vector`), unless nodes push their models.
         The rows of a matrix with labels must have the labels of `topology` in the same order.
     task
         The loss of each example and the scores that evaluations report, such as

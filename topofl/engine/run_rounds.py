@@ -5,6 +5,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import torch
+
 from topofl.algorithms.contract.phase import Phase
 from topofl.algorithms.contract.round import State
 from topofl.callbacks import Callback, Event
@@ -30,7 +32,10 @@ def evaluate_start(
 ) -> None:
     """Evaluate the models before the first round."""
     began = time.perf_counter()
-    scores = evaluation_columns(active, active.context(parallel_map, 0), {}, math.nan)
+    context = active.context(parallel_map, 0)
+    nothing = torch.full((active.run_state.models.n,), torch.nan, device="cpu")
+    noted = dict.fromkeys(active.noted_per_node, nothing.double())
+    scores = evaluation_columns(active, context, {}, math.nan, noted)
     recorded = active.recorder.add_evaluation({"round": 0} | scores)
     seconds = time.perf_counter() - began
     values = evaluation_record(recorded) | {"seconds": seconds}
@@ -99,7 +104,8 @@ def _round(
     training.statistics = statistics = None  # frees its memory before the evaluation
     began = time.perf_counter()
     context = replace(context, graph=current.graph, lr=training.lr)
-    scores = evaluation_columns(active, context, scores_before_exchange, diversity)
+    noted = current.node_values
+    scores = evaluation_columns(active, context, scores_before_exchange, diversity, noted)
     recorded = evaluation_record(active.recorder.add_evaluation({"round": t + 1} | scores))
     return training.diverged, columns, recorded | {"seconds": time.perf_counter() - began}
 

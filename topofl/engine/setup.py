@@ -23,7 +23,12 @@ from topofl.engine.checks.evaluation import (
     evaluation_sets,
     with_fine_tuning,
 )
-from topofl.engine.checks.graphs import check_graphs, check_topology
+from topofl.engine.checks.graphs import (
+    check_graphs,
+    check_topology,
+    unequal_share,
+    warn_of_unequal_share,
+)
 from topofl.engine.checks.model import check_batched, check_model, check_output
 from topofl.engine.distributed.start import local_device
 from topofl.engine.dry_run.play import DRY_ROUNDS, DryRunInputs, complete_graph, trace_first_rounds
@@ -72,6 +77,9 @@ class Setup:
         The loss and the scores.
     attack
         The attack; None: no attackers.
+    share
+        The node with the largest share in the average on which models agree, and its share; None:
+        all shares are equal, or not known.
     """
 
     algorithm: Algorithm
@@ -90,6 +98,7 @@ class Setup:
     sets: Mapping[str, Evaluated]
     task: Task
     attack: Attack | None
+    share: tuple[int, float] | None = None
 
     @property
     def graphs(self) -> Topology | TopologySequence:
@@ -114,12 +123,14 @@ class Setup:
         names = [
             field.name
             for field in fields(self.evaluation)
-            if field.name not in ("fine_tune", "also")
+            if field.name not in ("fine_tune", "also", "per_node")
         ]
         settings = {name: getattr(self.evaluation, name) for name in names}
         settings["on"] = list(self.evaluation.on)
-        custom = {name: _name_of(stage) for name, stage in self.evaluation.custom.items()}
-        return settings | ({"also": custom} if custom else {})
+        for argument in ("also", "per_node"):
+            if functions := getattr(self.evaluation, argument):
+                settings[argument] = {name: _name_of(f) for name, f in functions.items()}
+        return settings
 
 
 def _name_of(function: Any) -> str:
@@ -186,9 +197,12 @@ def resolve(
     rule = partial(rules.resolve, rules.push if trace.pushes else rules.pull)
     graphs = check_graphs(trace, given, clients, mixing, compute.on_disconnected, rule)
     check_attack(trace, attack, graphs, rule)
+    share = unequal_share(trace, graphs, rule)
+    if share is not None and mixing is None:
+        warn_of_unequal_share(algorithm.name, graphs.at(0), *share)
     return Setup(
         algorithm, model, module, sample, clients, replace(dry_inputs, graphs=graphs), trace,
-        rounds, seed, init, evaluation, compute, device, sets, task, attack,
+        rounds, seed, init, evaluation, compute, device, sets, task, attack, share,
     )  # fmt: skip
 
 

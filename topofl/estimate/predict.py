@@ -11,6 +11,7 @@ from torch import nn
 
 from topofl._support.ambient import in_plain_torch
 from topofl._support.check import check_switch
+from topofl._support.public import public
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
@@ -28,11 +29,10 @@ from topofl.engine.memory.footprint import (
     remedy,
 )
 from topofl.engine.memory.system import free_memory, watched_growth
-from topofl.engine.options import Compute, Evaluation
+from topofl.engine.options import OPTIONS, Compute, Evaluation
 from topofl.engine.recorder import bytes_kept
 from topofl.engine.setup import Setup, resolve
 from topofl.engine.shorthands import as_compute
-from topofl.engine.suggestions import suggesting_options
 from topofl.engine.train.forward import image_order, is_linear
 from topofl.engine.train.plan import Plan, choose_plan
 from topofl.estimate.probe import fewest_nodes, probe_run
@@ -44,7 +44,7 @@ from topofl.tasks import Task
 __all__ = ["estimate"]
 
 
-@suggesting_options
+@public(options=OPTIONS)
 @in_plain_torch
 def estimate(
     algorithm: Algorithm,
@@ -227,10 +227,11 @@ def _bytes_of_history(setup: Setup, period: int) -> int:
         return 0
     n = setup.clients.n
     columns = columns_in(stages_of(setup, setup.algorithm), setup.sets, setup.task)
-    scores = len(columns) + setup.trace.pushes
+    noted = setup.trace.requests.noted.values()
+    scores = len(columns) + setup.trace.pushes + sum(noted) + len(setup.evaluation.per_node or ())
     evaluations = 1 + -(-rounds // setup.evaluation.every)
     # losses of nodes, columns of rounds, and the index of the mixing matrix
-    per_round = n + 9 + setup.trace.pushes + len(setup.trace.requests.noted)
+    per_round = n + 9 + setup.trace.pushes + len(noted) - sum(noted)
     numbers = rounds * per_round + evaluations * (scores * n + 3)
     ahead = min(rounds, period + SAMPLED_ROUNDS)
     used: Iterator[MixingMatrix | None] = (

@@ -1,22 +1,44 @@
 """Folders of saved histories: where they are, and which a new history may replace."""
 
+import hashlib
+import json
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from topofl._support.check import shown
 from topofl._support.files import backup_path, holds_only
 
-__all__ = ["FILES", "MODELS", "OURS", "check_replaceable", "resolved", "saved_in"]
+__all__ = [
+    "FILES",
+    "FORMAT",
+    "MODELS",
+    "OURS",
+    "check_replaceable",
+    "meta_sum",
+    "resolved",
+    "saved_in",
+]
 
 FILES = ("meta.json", "rounds.jsonl", "arrays.npz")
 """The files of a saved history."""
+
+FORMAT = 2
+"""Format of histories with checksums; without ``format`` in meta.json they have none."""
 
 MODELS = "models.pt"
 """The file of models, if they were also saved."""
 
 OURS = re.compile("|".join(map(re.escape, (*FILES, MODELS))))
 """Names of all files in a folder that contains only a history, complete or not."""
+
+
+def meta_sum(meta: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the entries of a meta.json, without the checksum itself."""
+    sums = {name: one for name, one in meta["sha256"].items() if name != "meta.json"}
+    return hashlib.sha256(json.dumps({**meta, "sha256": sums}, sort_keys=True).encode()).hexdigest()
 
 
 def saved_in(folder: Path) -> Path | None:

@@ -1,5 +1,6 @@
 """Read a history from a folder, including those of older versions, and check its files."""
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +15,7 @@ from topofl._matrices import Matrices, kept_of
 from topofl._support.arrays import Header, read_arrays
 from topofl._support.check import check_int, check_path
 from topofl.history.columns import columns_by_name
-from topofl.history.places import FILES, MODELS, resolved, saved_in
+from topofl.history.places import FILES, FORMAT, MODELS, meta_sum, resolved, saved_in
 
 if TYPE_CHECKING:
     from topofl.history.history import History
@@ -49,6 +50,7 @@ def load(path: str | os.PathLike[str], make: Callable[..., "History"]) -> "Histo
                 "History.save or topofl run wrote"
             )
     meta = _parse(path / "meta.json", _text(path / "meta.json"))
+    sums = _checked_sums(path, meta)
     lines = _text(path / "rounds.jsonl").splitlines()
     records = [_parse(path / "rounds.jsonl", line, k) for k, line in enumerate(lines, start=1)]
     try:
@@ -59,13 +61,47 @@ def load(path: str | os.PathLike[str], make: Callable[..., "History"]) -> "Histo
                 f"{path / 'rounds.jsonl'} is half-written: it has {len(records)} lines, expected "
                 f"{expected}"
             )
-        expected_arrays = partial(_expected_arrays, meta["n_rounds"], len(names))
+        expected_arrays = partial(
+            _expected_arrays, meta["n_rounds"], len(names), meta.pop("arrays", None)
+        )
         arrays = read_arrays(path / "arrays.npz", expected_arrays)
-        return _assemble(path, meta, records, arrays, make)
+        return _assemble(path, meta, records, arrays, make, sums.get(MODELS, ""))
     except MISMATCHES as error:
         raise ValueError(
             f"{path} is damaged: meta.json, rounds.jsonl and arrays.npz do not match ({error!r})"
         ) from error
+
+
+def _checked_sums(folder: Path, meta: dict[str, Any]) -> dict[str, str]:
+    """Take the checksums out of a meta.json; raise unless all files but the models match.
+
+    Histories of older versions have none.
+    """
+    if "format" not in meta and "sha256" not in meta:
+        return {}
+    sums = meta.get("sha256")
+    if meta.get("format") != FORMAT or not isinstance(sums, dict):
+        raise ValueError(
+            f"{folder / 'meta.json'} is damaged or of a later version: its format must be {FORMAT}"
+            "; run it again, or use the version that wrote it"
+        )
+    for name in FILES:
+        if name == "meta.json":
+            found = meta_sum(meta)
+        else:
+            with (folder / name).open("rb") as stream:
+                found = hashlib.file_digest(stream, "sha256").hexdigest()
+        if found != sums.get(name):
+            raise ValueError(
+                f"{folder / name} is half-written or damaged: its SHA-256 is not the one in "
+                "meta.json; run it again"
+            )
+    if (MODELS in sums) != (folder / MODELS).is_file():
+        raise ValueError(
+            f"{folder / MODELS} is missing or of another history; remove it, or run it again"
+        )
+    del meta["format"], meta["sha256"]
+    return sums
 
 
 def _check_meta(path: Path, meta: dict[str, Any]) -> list[str]:
@@ -96,6 +132,8 @@ def _check_meta(path: Path, meta: dict[str, Any]) -> list[str]:
         raise ValueError(f"{path}: task must have scores, each high or low")
     if not _are_groups(meta.get("groups", [])):
         raise ValueError(f"{path}: groups must be lists of nodes, integers from 0")
+    if not _is_share(meta.get("largest_share", [0, 0.0])):
+        raise ValueError(f"{path}: largest_share must have a node and a number")
     nodes = meta.get("attackers", {}).get("nodes", [])
     if not isinstance(nodes, list) or not all(type(node) is int and node >= 0 for node in nodes):
         raise ValueError(f"{path}: attackers must have nodes, integers from 0")
@@ -110,6 +148,16 @@ def _are_groups(groups: Any) -> bool:
     )
 
 
+def _is_share(share: Any) -> bool:
+    """Return whether an entry of a meta.json holds a node and its share."""
+    return (
+        isinstance(share, list)
+        and list(map(type, share)) == [int, float]
+        and share[0] >= 0
+        and 0 <= share[1] <= 1
+    )
+
+
 def _is_task(task: Any) -> bool:
     """Return whether an entry of a meta.json describes a task with its scores."""
     scores = task.get("scores") if isinstance(task, dict) else None
@@ -118,13 +166,17 @@ def _is_task(task: Any) -> bool:
     return set(map(str, scores.values())) <= {"high", "low"}
 
 
-def _expected_arrays(n_rounds: int, matrices: int, headers: Mapping[str, Header]) -> list[str]:
+def _expected_arrays(
+    n_rounds: int, matrices: int, listed: list[str] | None, headers: Mapping[str, Header]
+) -> list[str]:
     """Return the names of a history's arrays, or raise if shapes or dtypes do not match.
 
     Parameters
     ----------
     n_rounds, matrices
         Number of rounds, and of distinct mixing matrices.
+    listed
+        Names of the arrays in meta.json; None: an older version wrote it. Others are not read.
     headers
         Shape and dtype of each array in the file.
     """
@@ -132,7 +184,7 @@ def _expected_arrays(n_rounds: int, matrices: int, headers: Mapping[str, Header]
     shapes = {"node_loss": {(n_rounds, n)}, "matrix_of_round": {(n_rounds,), (0,)}}
     evaluated = headers["evaluation.round"].shape[0]
     for name in headers:
-        if name.startswith("evaluation."):
+        if name.startswith("evaluation.") and (listed is None or name in listed):
             shapes[name] = {(evaluated,), (evaluated, n)}
     for k in range(matrices):
         rows = headers[f"matrix.{k}.indptr"].size
@@ -164,6 +216,7 @@ def _assemble(
     records: list[dict[str, Any]],
     arrays: dict[str, np.ndarray],
     make: Callable[..., "History"],
+    sum_of_models: str,
 ) -> "History":
     """Return the history from the contents of its files, or raise if they do not match."""
     n = arrays["node_loss"].shape[1]
@@ -184,7 +237,7 @@ def _assemble(
         arrays["node_loss"],
         Matrices(matrices),
         arrays["matrix_of_round"],
-        _models_in(path, n),
+        _models_in(path, n, sum_of_models),
     )
     if part := _mismatch(history):
         raise ValueError(f"{part} is missing or does not match the rest; run it again")
@@ -200,13 +253,13 @@ def _with_prefix(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.
     }
 
 
-def _models_in(folder: Path, n: int) -> "Trained | None":
+def _models_in(folder: Path, n: int, checksum: str) -> "Trained | None":
     """Return the models of n nodes saved in a folder; None if there are none."""
     if not (folder / MODELS).is_file():
         return None
     from topofl.trained import Trained  # imports torch, which numbers do not need
 
-    return Trained.load(folder / MODELS, n)
+    return Trained.load(folder / MODELS, n, checksum)
 
 
 def _mismatch(history: "History") -> str:

@@ -29,6 +29,8 @@ def summary(history: "History") -> str:
     if history.n_rounds and "simulated_seconds" in history.rounds:
         seconds = float(history.rounds["simulated_seconds"][-1])
         text += f", {seconds:.4g} simulated seconds"
+    if share := history.meta.get("largest_share"):
+        text += f", node {share[0]} has {share[1]:.3f} of the average, not 1/{len(values)}"
     if diverged := history.meta.get("diverged"):
         text += f", {len(diverged)} nodes diverged"
     return f"History({text})"

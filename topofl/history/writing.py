@@ -1,5 +1,6 @@
 """Write a history to a folder."""
 
+import hashlib
 import json
 import math
 import os
@@ -14,7 +15,7 @@ from topofl._matrices import Matrices, Packed, kept
 from topofl._support.check import check_path, check_switch
 from topofl._support.files import make_staging_folder, replace_folder, sync_file, sync_folder
 from topofl.history.frames import records
-from topofl.history.places import MODELS, OURS, check_replaceable, resolved
+from topofl.history.places import FORMAT, MODELS, OURS, check_replaceable, meta_sum, resolved
 
 if TYPE_CHECKING:
     from topofl.history.history import History
@@ -71,13 +72,25 @@ def _write(history: "History", folder: Path, *, models: bool) -> None:
             arrays[f"matrix.{k}.{part}"] = getattr(matrix.weights, part)
         if isinstance(matrix, Packed):
             arrays[f"matrix.{k}.row_of"] = matrix.row_of
+    extra["arrays"] = list(arrays)
     np.savez_compressed(folder / "arrays.npz", **arrays)  # pyright: ignore[reportArgumentType]
-    (folder / "meta.json").write_text(json.dumps(dict(history.meta) | extra, indent=2) + "\n")
     if models and history.models is not None:
         history.models.save(folder / MODELS)
+    meta = _with_checksums(json.loads(json.dumps(dict(history.meta) | extra)), folder)
+    (folder / "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
     for path in folder.iterdir():
         sync_file(path)
     sync_folder(folder)
+
+
+def _with_checksums(meta: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the entries of a meta.json, with the SHA-256 of all files of its folder."""
+    sums = {}
+    for path in sorted(folder.iterdir()):
+        with path.open("rb") as stream:
+            sums[path.name] = hashlib.file_digest(stream, "sha256").hexdigest()
+    meta = meta | {"format": FORMAT, "sha256": sums}
+    return meta | {"sha256": sums | {"meta.json": meta_sum(meta)}}
 
 
 def _finite(value: Any) -> Any:

@@ -11,30 +11,33 @@ from typing import Any
 from topofl._support.check import check_sequence, shown
 from topofl._support.ordering import ordered_columns
 from topofl._support.plugins import error_context, resolve_name, with_checked_result
+from topofl._support.public import public
 from topofl._support.table import NotApplicable, Table
 from topofl.metrics._declaration import GROUPS, HARDWARE, LABELS, Entry, MetricColumn
 from topofl.topology import TopologyError
 
 __all__ = ["all_columns", "chosen_columns", "columns", "grouped_columns", "headline", "value_of"]
 
-HEADLINE = (
+DECISIVE = (
+    "H_10",
+    "neighborhood heterogeneity",
+    "N_10",
     "spectral gap",
-    "accumulated heterogeneity",
-    "accumulated noise",
-    "effective neighbors",
     "max degree",
+    "messages per round",
     "MB per round",
-    "nodes",
-    "edges",
-    "mean degree",
-    "slem",
+    "seconds per round",
 )
 """Numbers shown first, the most important one first: those that predict convergence, and costs."""
 
+FURTHER = ("nodes", "edges", "mean degree", "slem")
+"""Numbers shown if there are fewer than `SHOWN` of these."""
+
 SHOWN = 5
-"""How many of them are shown."""
+"""How many numbers are shown first, at least."""
 
 
+@public
 def columns() -> Table:
     """Return a table of all columns of :func:`compare`: group, meaning, requirements and limit.
 
@@ -67,15 +70,16 @@ def columns() -> Table:
 
 
 def headline(columns: Sequence[str]) -> list[str]:
-    """Return the five most important columns, completed in the given order if fewer are known.
+    """Return the five to eight columns that decide, completed in the given order to five.
 
     Examples
     --------
     >>> headline(["nodes", "luck", "spectral gap", "edges", "skill", "fate"])
     ['spectral gap', 'nodes', 'edges', 'luck', 'skill']
     """
-    known = [name for name in HEADLINE if name in columns]
-    return (known + [name for name in columns if name not in known])[:SHOWN]
+    known = [name for name in DECISIVE if name in columns]
+    others = [name for name in (*FURTHER, *columns) if name in columns and name not in known]
+    return [*known, *dict.fromkeys(others)][: max(SHOWN, len(known))]
 
 
 @cache
@@ -170,10 +174,10 @@ def _custom_column(name: str, function: Callable[..., Any]) -> MetricColumn:
     return MetricColumn(name, "other", "", compute)
 
 
-def value_of(column: MetricColumn, entry: Entry) -> Any:
+def value_of(column: MetricColumn, entry: Entry, *, of_any_size: bool) -> Any:
     """Return the value of a column, or a NotApplicable with the message of a ``TopologyError``."""
     try:
-        return column.value(entry)
+        return column.value(entry, of_any_size=of_any_size)
     except TopologyError as error:
         reason = _ARGUMENT.sub("", str(error))  # a reason in a table refers to no argument
         return NotApplicable(_about_the_graph(reason, entry.rounds.name))

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from topofl._linalg import spectral
 from topofl._support.table import NotApplicable
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import Topology
@@ -15,6 +16,7 @@ __all__ = [
     "CUBIC_LIMIT",
     "GROUPS",
     "HARDWARE",
+    "ITERATED_LIMIT",
     "LABELS",
     "NODE_GROUPS",
     "ONE_MATRIX",
@@ -23,6 +25,7 @@ __all__ = [
     "Limit",
     "MetricColumn",
     "Requirement",
+    "iterated",
     "mean",
 ]
 
@@ -36,6 +39,9 @@ GROUPS: Mapping[str, str] = {
     "cost": "cost per round",
 }
 """Groups of columns in the order of the table, with their headings in reports."""
+
+ITERATED_LIMIT = 5_000
+"""Largest graph for which ``compare`` iterates for eigenvalues that have no closed form."""
 
 CUBIC_LIMIT = 300
 """Largest graph for which ``compare`` computes metrics with n^3 steps per round or n flows."""
@@ -128,16 +134,26 @@ class Limit:
         Function to use for larger graphs.
     subject
         Start of the reason shown for larger graphs, for example "distances are".
+    unless
+        Whether a graph has a closed form, so that the limit does not apply; None if none has.
     """
 
     nodes: int
     instead: str
     subject: str = ""
+    unless: Callable[[Entry], bool] | None = None
 
     @property
     def reason(self) -> str:
         """Reason why larger graphs have no value."""
-        return f"{self.subject} computed here up to n={self.nodes:,}: use {self.instead}".lstrip()
+        return (
+            f"{self.subject} computed here up to n={self.nodes:,}: ask for the column by name, or "
+            f"use {self.instead}"
+        ).lstrip()
+
+    def exceeded(self, entry: Entry) -> bool:
+        """Return whether a graph is too large."""
+        return entry.n > self.nodes and not (self.unless is not None and self.unless(entry))
 
 
 @dataclass(frozen=True)
@@ -174,7 +190,7 @@ class MetricColumn:
         Function of an :class:`Entry` that returns the value or a :class:`NotApplicable`. If it
         raises ``TopologyError``, the column does not apply, and the message is the reason.
     limit
-        Largest graph for which it is computed; None for any.
+        Largest graph for which it is computed unless it is asked for by name; None for any.
     needs
         Conditions that are checked, in this order, before it is computed.
     after
@@ -190,9 +206,9 @@ class MetricColumn:
     needs: tuple[Requirement, ...] = ()
     after: str = ""
 
-    def value(self, entry: Entry) -> Any:
+    def value(self, entry: Entry, *, of_any_size: bool = False) -> Any:
         """Return the value, or a :class:`NotApplicable` if a limit or requirement is not met."""
-        if self.limit is not None and entry.n > self.limit.nodes:
+        if self.limit is not None and not of_any_size and self.limit.exceeded(entry):
             return NotApplicable(self.limit.reason)
         for requirement in self.needs:
             reason = requirement.unmet(entry)
@@ -232,6 +248,16 @@ def _unmet_without_labels(entry: Entry) -> str:
 
 def _unmet_without_hardware(entry: Entry) -> str:
     return "needs hardware: pass `hardware=`" if entry.hardware is None else ""
+
+
+def _is_circulant(entry: Entry) -> bool:
+    """Return whether all eigenvalues are those of a Fourier transform, of any number of nodes."""
+    return entry.is_static and spectral.circulant_spectrum(entry.matrices[0].weights) is not None
+
+
+def iterated(instead: str, nodes: int = ITERATED_LIMIT) -> Limit:
+    """Return the limit of what needs iterations unless the weights are circulant."""
+    return Limit(nodes, instead, unless=lambda entry: entry.shared(_is_circulant))
 
 
 ONE_MATRIX = Requirement("a static graph", _unmet_if_changing)

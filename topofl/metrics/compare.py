@@ -4,10 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from torch import nn
+
 from topofl._support.check import check_choice, check_int, check_label_counts, check_sequence
+from topofl._support.public import public
 from topofl._support.table import Table
-from topofl.metrics._columns import chosen_columns, grouped_columns, value_of
-from topofl.metrics._declaration import Entry
+from topofl._support.waiting import waited_for
+from topofl.data.partition import Partition
+from topofl.metrics._columns import chosen_columns, grouped_columns, headline, value_of
+from topofl.metrics._declaration import Entry, MetricColumn
 from topofl.metrics._rounds import (
     ROUNDS,
     WeightRule,
@@ -18,33 +23,44 @@ from topofl.metrics._rounds import (
     recorded_matrices,
 )
 from topofl.metrics.data_fit.labels import check_row_per_node
+from topofl.metrics.hops.deviation import check_model
 from topofl.metrics.seconds.hardware import AnyHardware, as_hardware
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import graph_of
 
 __all__ = ["compare"]
 
+Groups = Mapping[str, Mapping[str, MetricColumn]]
+
 SAMPLED_ROUNDS = 10
 """Number of rounds over which per-round metrics are averaged for sequences without a period."""
 
 EXAMPLE = 7850
-"""Default number of parameters of a model: logistic regression on MNIST."""
+"""Default number of parameters without data: logistic regression on MNIST."""
+
+ALL = "all"
+"""Value of `about` for all groups of columns."""
+
+HINT = 'These numbers decide which graph to take; about="all" shows all of them.'
+"""Line below a table of the columns that decide."""
 
 
+@public
 def compare(
     graphs: Sequence[Any] | Mapping[str, Any],
     *,
     label_counts: Any = None,
     names: Sequence[str] | None = None,
     weights: WeightRule | None = None,
-    n_parameters: int = EXAMPLE,
+    model: nn.Module | None = None,
+    n_parameters: int | None = None,
     about: str | Sequence[str] | None = None,
     metrics: str | Callable[..., Any] | Sequence[str | Callable[..., Any]] = (),
     rounds: int = ROUNDS,
     seed: int = 0,
     hardware: AnyHardware | None = None,
 ) -> Table:
-    """Return a table that compares graphs by structure, averaging speed, data fit and cost.
+    """Return a table that compares graphs by data fit, averaging speed, cost and structure.
 
     See the page :doc:`A first comparison </docs/tutorials/first-comparison>`.
 
@@ -62,11 +78,14 @@ def compare(
     weights
         Rule from Topology to MixingMatrix for all graphs; default: the graph's own weights if it
         has any, else Metropolis-Hastings if undirected, else uniform pull.
-    n_parameters
-        Numbers per message, of 4 bytes each; default: logistic regression on MNIST.
+    model, n_parameters
+        A model, or its number of parameters, of 4 bytes each, which are a message; at most one of
+        the two. Default: logistic regression, the smallest model, on the data of `label_counts` if
+        that is a Partition, else on MNIST; the title names it.
     about
         Groups of columns, one or a list: any of "structure", "paths", "averaging", "rounds",
-        "push-sum", "data", "cost"; default: all.
+        "push-sum", "data", "cost"; "all" for all of them. Default: the five to eight columns that
+        decide which graph to take.
     metrics
         Additional columns, one or a list: user-defined functions from a MixingMatrix to a number;
         names of such functions, ``module:function`` or entry points in the group
@@ -83,8 +102,9 @@ def compare(
     Returns
     -------
     Table
-        One row per graph, printed transposed if that is narrower. A value that does not apply is a
-        ``NotApplicable`` with a reason, printed as n/a. :func:`topofl.metrics.columns` lists all
+        One row per graph, printed transposed if that is narrower, with the meaning of each column
+        below, and with long names shortened. A value that does not apply is a ``NotApplicable``
+        with a reason, printed as n/a. :func:`topofl.metrics.columns` lists all
         columns with their meaning; the groups are
 
         * structure: numbers of nodes, edges and neighbors; triangles; communities.
@@ -108,7 +128,14 @@ def compare(
         of `metrics` is neither a function nor a name or does not return a number.
     ValueError
         If `names` or `label_counts` have the wrong length, `about` has an unknown group, one of
-        `metrics` cannot be found or raises an error, or two columns have the same name.
+        `metrics` cannot be found or raises an error, or two columns have the same name; if both
+        `model` and `n_parameters` are given.
+
+    Notes
+    -----
+    Some columns are computed for graphs up to a number of nodes, which the reason of a missing
+    value says; those named in `metrics` are computed for any. From the fifth second on, a progress
+    bar is shown on a terminal.
 
     Examples
     --------
@@ -149,7 +176,7 @@ def compare(
     if counts is not None:
         for entry in entries:
             check_row_per_node(counts, entry.n, entry.name)
-    size = check_int("n_parameters", n_parameters, minimum=1)
+    size, assumed = _message(model, n_parameters, label_counts)
     machines = None if hardware is None else as_hardware(hardware)
     if machines is not None:
         for entry in entries:
@@ -159,27 +186,65 @@ def compare(
         for entry in entries
     ]
     groups = grouped_columns(with_labels=counts is not None, with_hardware=machines is not None)
-    if about is None:
-        wanted = list(groups)
-    else:
-        wanted = (
-            [about] if isinstance(about, str) else check_sequence("about", about, "names of groups")
-        )
+    shown = _of_groups(about, groups)
+    further = [metrics] if isinstance(metrics, str) or callable(metrics) else metrics
+    named = chosen_columns(further, groups)
+    shown |= named
+    rows = _rows(entries, shown, named)
+    meanings = tuple((name, column.meaning) for name, column in shown.items() if column.meaning)
+    hint = (HINT,) * (about is None)
+    return Table(("name", *shown), rows, _title(entries, assumed), meanings, hint)
+
+
+def _of_groups(about: Any, groups: Groups) -> dict[str, MetricColumn]:
+    """Return the columns of the groups that are asked for; those that decide for None."""
+    if about is None or about == ALL:
+        columns = {name: one for members in groups.values() for name, one in members.items()}
+        return columns if about else {name: columns[name] for name in headline(list(columns))}
+    wanted = [about] if isinstance(about, str) else check_sequence("about", about, "groups")
     shown = {}
     for group in wanted:
-        shown |= groups[check_choice("about", group, groups)]
-    further = [metrics] if isinstance(metrics, str) or callable(metrics) else metrics
-    shown |= chosen_columns(further, groups)
-    rows = tuple(
-        (entry.name, *(value_of(column, entry) for column in shown.values())) for entry in entries
+        shown |= groups[check_choice("about", group, [*groups, ALL])] if group != ALL else {}
+    return shown
+
+
+def _rows(
+    entries: Sequence[Entry], shown: Mapping[str, MetricColumn], named: Mapping[str, MetricColumn]
+) -> tuple[tuple[Any, ...], ...]:
+    """Return the values of all graphs; those of columns that are `named` for graphs of any size."""
+    cells = [(entry, name) for entry in entries for name in shown]
+    values = [
+        value_of(shown[name], entry, of_any_size=name in named)
+        for entry, name in waited_for(cells, "metrics", "value")
+    ]
+    width = len(shown)
+    return tuple(
+        (entry.name, *values[k * width : (k + 1) * width]) for k, entry in enumerate(entries)
     )
-    return Table(("name", *shown), rows, title=_title(entries, n_parameters))
 
 
-def _title(entries: Sequence[Entry], n_parameters: int) -> str:
+def _message(model: nn.Module | None, n_parameters: int | None, clients: Any) -> tuple[int, str]:
+    """Return the number of parameters of a message, and which model is assumed, in words."""
+    if model is not None:
+        if n_parameters is not None:
+            raise ValueError(
+                "`model` or `n_parameters` must be given, not both, got both; leave out one"
+            )
+        check_model(model)
+        size = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        return size, f"messages of {size:,} parameters"
+    if n_parameters is not None:
+        size = check_int("n_parameters", n_parameters, minimum=1)
+        return size, f"messages of {size:,} parameters"
+    size, name = EXAMPLE, "MNIST"
+    if isinstance(clients, Partition) and clients.dataset.inputs.is_floating_point():
+        name = clients.dataset.name
+        size = (clients.dataset.inputs[0].numel() + 1) * clients.n_classes
+    return size, f"messages of {size:,} parameters, as of logistic regression on {name}"
+
+
+def _title(entries: Sequence[Entry], assumed: str) -> str:
     graphs = f"{len(entries)} graph{'s' * (len(entries) != 1)}"
-    example = ", as of logistic regression on MNIST" if n_parameters == EXAMPLE else ""
-    assumed = f"messages of {n_parameters:,} parameters{example}"
     n_runs = sum(entry.run_costs is not None for entry in entries)
     if n_runs == 0:
         return f"{graphs}; {assumed}"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import check_choice, check_int
+from topofl._support.public import public
 from topofl._support.table import NotApplicable
 from topofl.metrics._declaration import Entry, MetricColumn, mean
 from topofl.mixing import MixingMatrix
@@ -83,6 +84,7 @@ class Cost:
     accounting: str
 
 
+@public
 def round_cost(
     mixing: MixingMatrix,
     n_parameters: int,

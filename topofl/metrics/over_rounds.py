@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl._support.table import NotApplicable, Table
 from topofl.metrics._rounds import (
     WeightRule,
@@ -34,6 +36,7 @@ class _Round:
     meta: Mapping[str, Any]
 
 
+@public
 def over_rounds(
     x: Any,
     *,
@@ -41,7 +44,8 @@ def over_rounds(
     label_counts: Any = None,
     weights: WeightRule | None = None,
     about: str | Sequence[str] = ABOUT,
-    n_parameters: int = 7850,
+    model: nn.Module | None = None,
+    n_parameters: int | None = None,
 ) -> Table:
     """Return a table with one row per round and the columns of :func:`compare`.
 
@@ -53,10 +57,9 @@ def over_rounds(
     rounds
         Number of rounds, starting at 0, or a list of rounds; default: all recorded rounds, or one
         period.
-    label_counts, weights, about, n_parameters
+    label_counts, weights, about, model, n_parameters
         As in :func:`compare`. Costs of a History are those of the messages sent in all phases,
-        including those that choose peers; costs of graphs are one message of `n_parameters` per
-        edge.
+        including those that choose peers; costs of graphs are one message per edge.
 
     Returns
     -------
@@ -91,7 +94,7 @@ def over_rounds(
     groups = {"groups": node_groups(x)}
     numbers = compare(
         [_Round(as_rounds(matrix), groups) for matrix in distinct.values()],
-        label_counts=label_counts, about=about, n_parameters=n_parameters,
+        label_counts=label_counts, about=about, model=model, n_parameters=n_parameters,
     )  # fmt: skip
     of_matrix = dict(zip(distinct, numbers.rows, strict=True))
     lengths = rounds_until_strong(source, max(wanted) + 1)
@@ -103,7 +106,7 @@ def over_rounds(
         for t in wanted
     )
     title = f"{source.name}, {len(wanted)} round{'s' * (len(wanted) != 1)}"
-    return Table(("round", JOINT, *numbers.columns[1:]), rows, title=title)
+    return Table(("round", JOINT, *numbers.columns[1:]), rows, title, numbers.meanings)
 
 
 def _recorded_cost_columns(x: Any, columns: Sequence[str]) -> dict[int, np.ndarray | NotApplicable]:

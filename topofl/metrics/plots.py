@@ -6,17 +6,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from topofl._drawing.charts.style import WIDE, checked_axes, legend_above, own_axes, style
+from topofl._drawing.figures import figure_of
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
 from topofl.metrics.averaging.spectral import contraction_factors, slem
 from topofl.topology import TopologyError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["plot_contraction"]
 
 
+@public
 def plot_contraction(
     x: Mixable,
     *,
@@ -24,7 +28,7 @@ def plot_contraction(
     seed: int | np.random.Generator,
     ax: "Axes | None" = None,
     weights: WeightRule | None = None,
-) -> "Axes":
+) -> "Figure":
     """Plot the measured consensus distance from a random start and the predicted ``slem(x) ** t``.
 
     Both lines start at 1. For one symmetric matrix, the dashed prediction is an upper bound, to
@@ -41,11 +45,12 @@ def plot_contraction(
     seed
         Seed of the random start: one standard normal number per node.
     ax
-        Axes to draw on; None creates a figure.
+        Axes to draw on; None: a new figure.
 
     Returns
     -------
-    matplotlib.axes.Axes
+    matplotlib.figure.Figure
+        The figure, to show or to save.
 
     Raises
     ------
@@ -55,9 +60,8 @@ def plot_contraction(
     Examples
     --------
     >>> from topofl import topologies
-    >>> from matplotlib.figure import Figure
-    >>> ax = plot_contraction(topologies.ring(16), rounds=50, seed=0, ax=Figure().subplots())
-    >>> [line.get_label() for line in ax.lines]
+    >>> figure = plot_contraction(topologies.ring(16), rounds=50, seed=0)
+    >>> [line.get_label() for line in figure.axes[0].lines]
     ['ring(n=16): measured', 'predicted, 0.9493 per round']
     """
     source = as_rounds(x, weights)
@@ -80,7 +84,7 @@ def plot_contraction(
     ax.plot(t, rate**t, "--", color=color, alpha=0.7, label=label)
     ax.set(xlabel="round", ylabel="consensus distance, relative to the start", yscale="log")
     legend_above(ax)
-    return ax
+    return figure_of(ax)
 
 
 def _predicted(x: Mixable, weights: WeightRule | None) -> tuple[float, str]:

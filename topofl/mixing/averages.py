@@ -6,11 +6,13 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._support.check import as_array, shown
+from topofl._support.public import public
 from topofl.mixing.matrix import MixingMatrix
 
 __all__ = ["average_of", "average_of_chosen"]
 
 
+@public
 def average_of(sizes: Any, members: Any = None) -> MixingMatrix:
     """Return the mixing matrix of a server: every row averages over the members, weighted by sizes.
 
@@ -62,6 +64,7 @@ def average_of(sizes: Any, members: Any = None) -> MixingMatrix:
     )
 
 
+@public
 def average_of_chosen(chosen: Any, sizes: Any = None, *, name: str = "chosen") -> MixingMatrix:
     """Return the mixing matrix that averages each node with the nodes it chose, weighted by sizes.
 

@@ -9,6 +9,7 @@ import torch
 
 from topofl._support.callers import warn_caller
 from topofl._support.check import as_csr, check_choice, shown
+from topofl._support.public import public
 from topofl.mixing.matrix import MixingMatrix
 from topofl.topology import (
     Missing,
@@ -23,6 +24,7 @@ from topofl.topology import (
 __all__ = ["from_weights"]
 
 
+@public
 def from_weights(
     weights: Any,
     topology: Topology | None = None,

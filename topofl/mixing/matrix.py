@@ -19,6 +19,7 @@ from topofl.topology import Topology, TopologyError, as_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from torch_geometric.data import Data
 
 __all__ = ["MixingMatrix", "WeightRule", "matrix_picture"]
@@ -199,8 +200,8 @@ class MixingMatrix:
         edges.setdiag(0)
         return Topology(edges, name=f"support({self.name})", nodes=self.nodes)
 
-    def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the matrix, with receivers as rows and senders as columns, and return the Axes.
+    def plot(self, ax: "Axes | None" = None) -> "Figure":
+        """Draw the matrix, with receivers as rows and senders as columns, and return the figure.
 
         Above 512 nodes each cell shows the largest of the weights that it covers. The graph of the
         nonzero weights is drawn by :meth:`topofl.Topology.plot` of :meth:`support`, which shows the
@@ -209,23 +210,23 @@ class MixingMatrix:
         Parameters
         ----------
         ax
-            Axes to draw on; None creates a figure.
+            Axes to draw on; None: a new figure.
 
         Examples
         --------
         >>> from topofl import data, mixing, topologies
         >>> clients = data.shards(data.digits(), n=6, per_node=2, seed=0)
         >>> W = mixing.metropolis_hastings(topologies.ring(6))
-        >>> W.plot().get_ylabel()
+        >>> W.plot().axes[0].get_ylabel()
         'receiver'
-        >>> ax = W.support().plot(label_counts=clients)  # nodes as pie charts of their labels
-        >>> len(ax.get_legend().get_texts())  # classes
+        >>> figure = W.support().plot(label_counts=clients)  # nodes as pie charts of their labels
+        >>> len(figure.axes[0].get_legend().get_texts())  # classes
         10
         """
-        return _drawing.draw_matrix(self.weights, self.name, ax)
+        return _drawing.figure_of(_drawing.draw_matrix(self.weights, self.name, ax))
 
-    def plot_spectrum(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw all eigenvalues, mark :attr:`slem`, and return the Axes.
+    def plot_spectrum(self, ax: "Axes | None" = None) -> "Figure":
+        """Draw all eigenvalues, mark :attr:`slem`, and return the figure.
 
         The real eigenvalues of symmetric weights are shown as a histogram from -1 to 1, those of
         other weights as points in the complex plane within the unit circle.
@@ -233,7 +234,7 @@ class MixingMatrix:
         Parameters
         ----------
         ax
-            Axes to draw on; None creates a figure.
+            Axes to draw on; None: a new figure.
 
         Raises
         ------
@@ -245,7 +246,8 @@ class MixingMatrix:
                 f"`plot_spectrum` must have at most {spectral.limits.DENSE_LIMIT} nodes, got "
                 f"n={self.n}: all eigenvalues are computed densely; use slem or spectral_gap"
             )
-        return _drawing.draw_spectrum(self.eigenvalues, self.slem, self.name, ax)
+        drawn = _drawing.draw_spectrum(self.eigenvalues, self.slem, self.name, ax)
+        return _drawing.figure_of(drawn)
 
     def to_torch(
         self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32

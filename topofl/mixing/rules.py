@@ -4,6 +4,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._support.check import TOLERANCE, check_choice, check_fraction
+from topofl._support.public import public
 from topofl.mixing.checks import need_topology, need_undirected
 from topofl.mixing.matrix import MixingMatrix
 from topofl.topology import Topology, TopologyError
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 
+@public
 def metropolis_hastings(topology: Topology) -> MixingMatrix:
     """Return Metropolis-Hastings weights, symmetric and doubly stochastic.
 
@@ -49,6 +51,7 @@ def metropolis_hastings(topology: Topology) -> MixingMatrix:
     )
 
 
+@public
 def weighted_metropolis(topology: Topology) -> MixingMatrix:
     """Return Metropolis-Hastings weights in proportion to edge weights, doubly stochastic.
 
@@ -90,6 +93,7 @@ def weighted_metropolis(topology: Topology) -> MixingMatrix:
     )
 
 
+@public
 def max_degree(topology: Topology) -> MixingMatrix:
     """Return max-degree weights, ``W = I - L / (max degree + 1)``: the same weight on every edge.
 
@@ -115,6 +119,7 @@ def max_degree(topology: Topology) -> MixingMatrix:
     return _with_rest_on_diagonal(topology, weights, f"max_degree({topology.name})")
 
 
+@public
 def uniform(topology: Topology, *, direction: str = "pull") -> MixingMatrix:
     """Return equal weights over the neighbors and the node itself.
 
@@ -154,6 +159,7 @@ def uniform(topology: Topology, *, direction: str = "pull") -> MixingMatrix:
     )
 
 
+@public
 def own_weights(topology: Topology) -> MixingMatrix:
     """Return the weights of the edges as mixing weights, with the rest of each row on the diagonal.
 
@@ -191,6 +197,7 @@ def own_weights(topology: Topology) -> MixingMatrix:
     return MixingMatrix(weights, name=f"own_weights({topology.name})", nodes=topology.nodes)
 
 
+@public
 def metropolis_or_uniform(topology: Topology) -> MixingMatrix:
     """Return the default weights: own weights, Metropolis-Hastings or uniform.
 
@@ -216,6 +223,7 @@ def metropolis_or_uniform(topology: Topology) -> MixingMatrix:
     )
 
 
+@public
 def lazy(mixing: MixingMatrix, *, share: float = 0.5) -> MixingMatrix:
     """Return lazy weights, ``share * I + (1 - share) * W``.
 
@@ -245,6 +253,7 @@ def lazy(mixing: MixingMatrix, *, share: float = 0.5) -> MixingMatrix:
     return MixingMatrix(weights, name=f"lazy({mixing.name}, share={share:g})", nodes=mixing.nodes)
 
 
+@public
 def within_groups(topology: Topology) -> MixingMatrix:
     """Return the mixing matrix of Clique Averaging, uniform over neighbors in the same group.
 

@@ -9,10 +9,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from topofl._support.check import check_int, shown
+from topofl._support.public import public
 
 __all__ = ["with_group_norm"]
 
 
+@public
 def with_group_norm(module: nn.Module, *, groups: int = 32) -> nn.Module:
     """Return a copy of a network with GroupNorm in place of BatchNorm and similar layers.
 

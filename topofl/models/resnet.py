@@ -5,11 +5,13 @@ from collections import OrderedDict
 from torch import Tensor, nn
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl.models.building import Conv2d, GroupNorm, Linear, built_from_seed_0, check_image_shape
 
 __all__ = ["resnet18_gn"]
 
 
+@public
 def resnet18_gn(
     in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10, *, groups: int = 32
 ) -> nn.Sequential:

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from torch import nn
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl.models.building import Conv2d, GroupNorm, Linear, built_from_seed_0, check_image_shape
 
 __all__ = ["dpfl_cnn", "dpfl_femnist_cnn", "fedavg_cnn", "gn_lenet", "logistic_regression"]
 
 
+@public
 def logistic_regression(in_features: int = 784, n_classes: int = 10) -> nn.Sequential:
     """Return multinomial logistic regression: one linear layer with bias on flattened inputs.
 
@@ -37,6 +39,7 @@ def logistic_regression(in_features: int = 784, n_classes: int = 10) -> nn.Seque
         return nn.Sequential(OrderedDict(flatten=nn.Flatten(), head=Linear(in_features, n_classes)))
 
 
+@public
 def gn_lenet(in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10) -> nn.Sequential:
     """Return the LeNet variant with GroupNorm that D-Cliques trains on CIFAR-10.
 
@@ -90,6 +93,7 @@ def _pooled(side: int) -> int:
     return (side - 3) // 2 + 1
 
 
+@public
 def dpfl_cnn(in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10) -> nn.Sequential:
     """Return the small LeNet that DPFL trains on CIFAR-10 and CINIC-10.
 
@@ -118,6 +122,7 @@ def dpfl_cnn(in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10) 
     return _lenet(in_shape, n_classes, kernels=(6, 16), hidden=(120, 84))
 
 
+@public
 def dpfl_femnist_cnn(
     in_shape: tuple[int, int, int] = (1, 28, 28), n_classes: int = 10
 ) -> nn.Sequential:
@@ -149,6 +154,7 @@ def dpfl_femnist_cnn(
     return _lenet(in_shape, n_classes, kernels=(4, 12), hidden=(120, 100))
 
 
+@public
 def fedavg_cnn(
     in_shape: tuple[int, int, int] = (3, 32, 32),
     n_classes: int = 10,

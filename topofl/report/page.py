@@ -99,7 +99,7 @@ def spectral_report(
     --------
     >>> from topofl import metrics, topologies
     >>> graphs = [topologies.ring(5)]
-    >>> spectral_report(graphs, metrics.compare(graphs), seed=0, rounds=10)[:15]
+    >>> spectral_report(graphs, metrics.compare(graphs, about="all"), seed=0, rounds=10)[:15]
     '<!doctype html>'
     """
     seed = check_int("seed", seed, minimum=0)
@@ -114,6 +114,12 @@ def spectral_report(
             f"`table` must have one row per graph: got {len(table.rows)} rows for {len(graphs)} "
             "graphs"
         )
+    lacking = [name for name in ("slem", "spectral gap") if name not in table.columns]
+    if lacking:
+        raise ValueError(
+            f"`table` must have the column {lacking[0]!r}, got {len(table.columns)} others; use "
+            'metrics.compare(graphs, about="all")'
+        )
     names = [str(name) for name in table.column("name")]
     measured = [
         measure(graph, name, rounds=rounds, seed=seed, weights=weights)
@@ -121,7 +127,7 @@ def spectral_report(
     ]
     numbers = view(table, "numbers", table.title or "All numbers")
     glance = view(
-        _glance(table), "glance", "Five numbers per graph; the others are below", grouped=False
+        _glance(table), "glance", "The numbers that decide; the others are below", grouped=False
     )
     theory = _prediction_table(table, measured)
     slems = table.column("slem")

@@ -34,7 +34,8 @@ def _graph_picture(graph: Topology, label_counts: Any) -> DescribedFigure:
     figure = Figure(
         figsize=(3.5, 2.7) if label_counts is None else (4.2, 2.7), layout="constrained"
     )
-    ax = graph.plot(figure.subplots(), label_counts=label_counts)
+    ax = figure.subplots()
+    graph.plot(ax, label_counts=label_counts)
     remark = ax.get_title().replace("\n", " ")
     ax.set_title("")
     kind = "directed" if graph.is_directed else "undirected"
@@ -44,12 +45,8 @@ def _graph_picture(graph: Topology, label_counts: Any) -> DescribedFigure:
 
 
 def _sequence_picture(graphs: TopologySequence, label_counts: Any) -> DescribedFigure:
-    from matplotlib import pyplot as plt  # imported here, since it prepares a backend
-
-    axes = graphs.plot(label_counts=label_counts)
-    figure = axes[0].figure
-    plt.close(figure)  # released by pyplot; the figure can still be saved
+    figure = graphs.plot(label_counts=label_counts)
     repeats = "without a period" if graphs.period is None else f"of a period of {graphs.period:,}"
     return DescribedFigure(
-        figure, "Picture", f"Rounds 0 to {len(axes) - 1} {repeats}, {graphs.n:,} nodes."
+        figure, "Picture", f"Rounds 0 to {len(figure.axes) - 1} {repeats}, {graphs.n:,} nodes."
     )

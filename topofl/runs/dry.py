@@ -3,11 +3,11 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from topofl._support.check import check_int, check_path, plain_text
 from topofl._support.table import NotApplicable, Table
+from topofl._support.text import approximate
 from topofl.engine.memory.system import free_memory
 from topofl.runs.plan import Base, Point, one_per_key, prepare, shard_of
 from topofl.runs.points import VARIED
@@ -138,8 +138,8 @@ def _title(minutes: float, peak: float, jobs: int) -> str:
     free = free_memory("cpu")
     fitting = jobs if free is None or not peak else min(int(free / 2**20 // peak), jobs)
     used = max(fitting, 1)
-    hours = timedelta(seconds=round(60 * minutes / used))
-    title = f"about {hours} h in {used} process{'es' * (used > 1)}, estimated from probes"
+    processes = f"{used} process{'es' * (used > 1)}"
+    title = f"{approximate(60 * minutes / used)} in {processes}, estimated from probes"
     if free is not None and peak:
         title += f"; {fitting} of {jobs} fit into {free >> 20} MiB of free memory"
     return title

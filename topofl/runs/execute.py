@@ -226,8 +226,9 @@ def execute(
             executor.shutdown()
     if progress.unwritable:
         raise OSError(
-            f"{root} cannot be written to: {progress.unwritable}; free some space or name another "
-            "folder, and start the sweep again: finished runs are stored"
+            f"the sweep stopped, since a disk cannot be written to: {progress.unwritable}; free "
+            "some space or name another folder, and start the sweep again: finished runs are "
+            f"stored in {root}"
         )
 
 

@@ -5,12 +5,11 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-from topofl._support.text import printable
+from topofl._support.text import approximate, printable
 from topofl.runs.private import in_progress
 from topofl.runs.work import Job, Outcome
 
@@ -92,8 +91,8 @@ class Live:
         head += f", {self.failed} failed" if self.failed else ""
         ended = self.done + self.failed
         if ended and left:
-            seconds = round((time.monotonic() - self._began) / ended * left)
-            head += f", about {timedelta(seconds=seconds)} left"
+            seconds = (time.monotonic() - self._began) / ended * left
+            head += f", {approximate(seconds)} left"
         keys = list(self._running)[:SHOWN]
         reports = in_progress(self.root, keys)
         lines = [head]

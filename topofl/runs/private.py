@@ -25,6 +25,7 @@ __all__ = [
     "Reporter",
     "claimed_folder",
     "in_progress",
+    "private_folders",
     "remove_abandoned",
     "staging_folder",
 ]
@@ -153,6 +154,17 @@ def in_progress(root: Path, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
             if key in wanted and (report := _content(folder / _PROGRESS)):
                 found[key] = report
     return found
+
+
+def private_folders(root: Path) -> list[tuple[str, Path, bool]]:
+    """Return the private folders in a store: key, folder, and whether its process may be alive."""
+    with suppress(OSError):
+        return [
+            (_key(folder), folder, not is_dead(_owner(folder)))
+            for folder in sorted((root / RUNNING).iterdir())
+            if not folder.name.startswith(_NEW)
+        ]
+    return []
 
 
 def remove_abandoned(root: Path, keys: Iterable[str], stored: Iterable[str]) -> None:

@@ -93,7 +93,8 @@ def key_of(tables: Tables, digest: str) -> str:
         kept["data"].pop(key, None)
     kept["data"]["content"] = digest
     with appended_folder(tables.get("modules", {}).get("folder")):
-        files = contents_of(kept)
+        named = {name: table for name, table in kept.items() if name != "compute"}
+        files = contents_of(named)  # a Compute, part of which records may choose, names no files
     if files:
         kept["files"] = files
     return hash_of(kept)

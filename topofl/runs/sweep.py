@@ -10,6 +10,7 @@ from typing import Any
 
 from topofl._support.callers import warn_caller
 from topofl._support.check import check_int, check_path, check_switch
+from topofl._support.public import public
 from topofl._support.table import NotApplicable, Table
 from topofl.engine.memory.system import free_memory, resident
 from topofl.runs.best import Best, best_of
@@ -165,6 +166,7 @@ def _results(run: StoredRun | Failure | None, scores: Sequence[str]) -> Iterator
     yield from [why] * (2 + 2 * len(scores))
 
 
+@public
 def sweep(
     base: Base,
     grid: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
@@ -180,7 +182,7 @@ def sweep(
 ) -> Sweep:
     """Perform all runs of a grid that are not in the store yet, and return all of them.
 
-    See the page :doc:`Sweeps and stored runs </docs/sweeps>`.
+    See the page :doc:`Sweeps </docs/sweeps>`.
 
     Parameters
     ----------

@@ -18,6 +18,7 @@ import torch
 
 import topofl
 from topofl import config
+from topofl._support.files import FULL
 from topofl._support.machine import available_cores
 from topofl._support.processes import identity
 from topofl.callbacks import Event
@@ -84,7 +85,7 @@ class Outcome:
         Its key.
     state
         ``"done"``, ``"found"`` (another process had stored it), ``"failed"``, ``"interrupted"``, or
-        ``"unwritable"`` if the store cannot be written to.
+        ``"unwritable"`` if the store cannot be written to or a disk is full.
     error
         Type and message of the error; empty if there is none.
     """
@@ -221,15 +222,15 @@ def _line(error: BaseException) -> str:
 
 
 def _is_of_writing(error: OSError, root: Path) -> bool:
-    """Return whether the store is on a full or broken disk, which is no fault of the run.
+    """Return whether a disk is full, or that of the store broken, which is no fault of the run.
 
-    Errors name no file if it was open already. Only a full disk is then known to be the store's,
-    the one place to which runs write.
+    A full disk is the fault of no run wherever it is, as that of a cache or of `compute.scratch`.
     """
-    full = (errno.ENOSPC, errno.EDQUOT)
+    if error.errno in FULL:
+        return True
     if not isinstance(error.filename, str | bytes):
-        return error.errno in full
-    numbers = (*full, errno.EROFS, errno.EIO, errno.ESTALE, errno.EACCES, errno.EPERM)
+        return False  # errors name no file if it was open already
+    numbers = (errno.EROFS, errno.EIO, errno.ESTALE, errno.EACCES, errno.EPERM)
     place = Path(os.fsdecode(error.filename)).resolve()
     return error.errno in numbers and place.is_relative_to(root.resolve())
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from topofl._support.public import public
 from topofl.summary.collected import Collected, collect
 from topofl.summary.pairs import pairs_with
 from topofl.summary.statistics import statistic_of
@@ -12,6 +13,7 @@ from topofl.summary.targets import target_of
 __all__ = ["summarize"]
 
 
+@public
 def summarize(
     runs: Any,
     by: str | Sequence[str] | None = None,

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from topofl.tasks.task import Score, Task, choose_scores
+from topofl._support.public import public
+from topofl.tasks.task import Function, Score, Task, choose_scores
 
 __all__ = [
     "accuracy",
@@ -19,7 +20,8 @@ __all__ = [
 ]
 
 
-def classification(scores: Sequence[str] = ("accuracy",)) -> Task:
+@public
+def classification(scores: Sequence[str | Score | Function] = ("accuracy",)) -> Task:
     """Return the task of classification by cross-entropy.
 
     Outputs are logits (b, classes), targets are classes (b,) of int64.
@@ -30,12 +32,14 @@ def classification(scores: Sequence[str] = ("accuracy",)) -> Task:
         Some of ``"accuracy"``; ``"f1"``, the mean over classes of the F1 score, by scikit-learn;
         ``"auc"``, the mean one-vs-rest area under the ROC curve, over classes that some but not all
         examples have, by scikit-learn; ``"calibration"``, the expected calibration error with 15
-        bins (Guo et al., 2017). The first is the primary one.
+        bins (Guo et al., 2017). A function of outputs and targets that returns a number per
+        example, (b,), or a :class:`topofl.tasks.Score` of one, is a score under the function's
+        name. The first is the primary one.
 
     Raises
     ------
     ValueError
-        If a score is unknown or given twice.
+        If a score is unknown or given twice, or a function has no name.
 
     References
     ----------
@@ -51,6 +55,13 @@ def classification(scores: Sequence[str] = ("accuracy",)) -> Task:
     ...                      task=tasks.classification(scores=("f1", "accuracy")))
     >>> history["f1"].shape
     (2, 10)
+
+    A score of your own beside the accuracy:
+
+    >>> def top3(outputs, targets):
+    ...     return (outputs.topk(3).indices == targets[:, None]).any(1)
+    >>> tasks.classification(scores=("accuracy", top3)).directions
+    {'accuracy': 'high', 'top3': 'high', 'loss': 'low'}
     """
     known = {
         "accuracy": Score(accuracy),

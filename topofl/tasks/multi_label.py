@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.nn import functional
 
-from topofl.tasks.task import Score, Task, choose_scores
+from topofl._support.public import public
+from topofl.tasks.task import Function, Score, Task, choose_scores
 
 __all__ = ["binary_cross_entropy", "f1_of_labels", "hamming_loss", "multi_label", "subset_accuracy"]
 
 
-def multi_label(scores: Sequence[str] = ("subset_accuracy",)) -> Task:
+@public
+def multi_label(scores: Sequence[str | Score | Function] = ("subset_accuracy",)) -> Task:
     """Return the task of multi-label classification by binary cross-entropy.
 
     Outputs are logits (b, labels), targets are 0 or 1 (b, labels). The loss of an example is the
@@ -21,12 +23,13 @@ def multi_label(scores: Sequence[str] = ("subset_accuracy",)) -> Task:
     scores
         Some of ``"subset_accuracy"``, the fraction of examples with all labels correct;
         ``"hamming_loss"``, the fraction of wrong labels; ``"f1"``, the mean over labels of the F1
-        score, by scikit-learn. The first is the primary one.
+        score, by scikit-learn; or functions, as in :func:`topofl.tasks.classification`. The first
+        is the primary one.
 
     Raises
     ------
     ValueError
-        If a score is unknown or given twice.
+        If a score is unknown or given twice, or a function has no name.
 
     Examples
     --------

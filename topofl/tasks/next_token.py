@@ -7,12 +7,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from topofl.tasks.task import Score, Task, choose_scores
+from topofl._support.public import public
+from topofl.tasks.task import Function, Score, Task, choose_scores
 
 __all__ = ["next_token"]
 
 
-def next_token(scores: Sequence[str] = ("accuracy", "perplexity"), *, ignored: int = -100) -> Task:
+@public
+def next_token(
+    scores: Sequence[str | Score | Function] = ("accuracy", "perplexity"), *, ignored: int = -100
+) -> Task:
     """Return the task of next-token prediction by cross-entropy.
 
     Outputs are logits (b, T, vocabulary), targets are token ids (b, T) of int64. The loss of an
@@ -24,16 +28,16 @@ def next_token(scores: Sequence[str] = ("accuracy", "perplexity"), *, ignored: i
     ----------
     scores
         Some of ``"accuracy"``, the fraction of positions predicted correctly, and ``"perplexity"``,
-        the exponential of the mean loss; low is good. The first is the primary one. Both average
-        over the counted positions of a sequence first, and then over sequences: sequences of
-        different lengths have equal weights.
+        the exponential of the mean loss; low is good. Both average over the counted positions of a
+        sequence first, and then over sequences: sequences of different lengths have equal weights.
+        Also functions, as in :func:`topofl.tasks.classification`. The first is the primary one.
     ignored
         Target of positions that do not count, such as padding.
 
     Raises
     ------
     ValueError
-        If a score is unknown or given twice.
+        If a score is unknown or given twice, or a function has no name.
 
     Examples
     --------

@@ -6,12 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl.tasks.task import Score, Task, choose_scores
+from topofl._support.public import public
+from topofl.tasks.task import Function, Score, Task, choose_scores
 
 __all__ = ["absolute_error", "r2", "regression", "squared_error"]
 
 
-def regression(scores: Sequence[str] = ("mse",)) -> Task:
+@public
+def regression(scores: Sequence[str | Score | Function] = ("mse",)) -> Task:
     """Return the task of regression by the mean squared error.
 
     Outputs and targets are numbers of the same shape (b, ...); targets (b,) also match outputs (b,
@@ -21,13 +23,13 @@ def regression(scores: Sequence[str] = ("mse",)) -> Task:
     ----------
     scores
         Some of ``"mse"``, ``"mae"`` (the mean absolute error), ``"rmse"`` (the root of ``"mse"``),
-        and ``"r2"``, the coefficient of determination, by scikit-learn. The first is the primary
-        one.
+        and ``"r2"``, the coefficient of determination, by scikit-learn; or functions, as in
+        :func:`topofl.tasks.classification`. The first is the primary one.
 
     Raises
     ------
     ValueError
-        If a score is unknown or given twice.
+        If a score is unknown or given twice, or a function has no name.
 
     Examples
     --------

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from topofl._support.check import check_choice, shown
+from topofl._support.public import public
 
 __all__ = ["COLUMNS", "Function", "Score", "Task", "choose_scores"]
 
@@ -27,6 +28,7 @@ COLUMNS = (
 """Columns of a history that are not scores of a task."""
 
 
+@public
 @dataclass(frozen=True)
 class Score:
     """A score that evaluations report for each node.
@@ -71,6 +73,7 @@ class Score:
                 raise TypeError(f"`{name}` of a Score must be a function, got {shown(value)}")
 
 
+@public
 @dataclass(frozen=True)
 class Task:
     """A learning task: a loss per example, and the scores that evaluations report.
@@ -174,12 +177,33 @@ def _check_name(name: Any) -> None:
         )
 
 
-def choose_scores(known: Mapping[str, Score], scores: Sequence[str]) -> dict[str, Score]:
-    """Return the known scores that `scores` names, in its order."""
-    names = (scores,) if isinstance(scores, str) else tuple(scores)
+def choose_scores(
+    known: Mapping[str, Score], scores: str | Sequence[str | Score | Function]
+) -> dict[str, Score]:
+    """Return the scores that `scores` names or holds, by name, in its order.
+
+    A function, or a :class:`Score`, has the name of its function.
+    """
+    given = (scores,) if isinstance(scores, str | Score) or callable(scores) else tuple(scores)
+    found = [_named_score(known, one) for one in given]
+    names = [name for name, _ in found]
     if len(set(names)) < len(names):
         raise ValueError(
-            f"`scores` must name each score once, got {', '.join(map(str, names))}; remove the "
-            "duplicates"
+            f"`scores` must name each score once, got {', '.join(names)}; remove the duplicates"
         )
-    return {check_choice("scores", name, list(known)): known[name] for name in names}
+    return dict(found)
+
+
+def _named_score(known: Mapping[str, Score], given: Any) -> tuple[str, Score]:
+    """Return a score with its name, from a known name, a function or a Score."""
+    if not isinstance(given, Score) and not callable(given):
+        name = check_choice("scores", given, list(known))
+        return name, known[name]
+    score = given if isinstance(given, Score) else Score(given)
+    name = getattr(score.function, "__name__", None)
+    if name is None or not name.isidentifier():
+        raise ValueError(
+            "`scores` must have functions with a name, which their columns get, got "
+            f"{shown(score.function)}; define it by def"
+        )
+    return name, score

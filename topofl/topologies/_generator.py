@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
+from topofl._support.public import public
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["FAMILIES", "GENERATORS", "Example", "Generator", "generator"]
@@ -56,7 +57,7 @@ GENERATORS: dict[str, Generator] = {}
 def generator(
     *, family: Family, examples: Sequence[Example]
 ) -> Callable[[AnyFunction], AnyFunction]:
-    """Return a decorator that declares a generator and leaves its function as it is.
+    """Return a decorator that declares a generator, a public function.
 
     The gallery, the property tests, ``topologies.__all__`` and the command line read these
     declarations.
@@ -68,6 +69,7 @@ def generator(
     """
 
     def declare(function: AnyFunction) -> AnyFunction:
+        function = public(function)
         GENERATORS[function.__name__] = Generator(function, family, tuple(examples))
         return function
 

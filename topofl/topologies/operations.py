@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import check_indices, check_unmasked
+from topofl._support.public import public
 from topofl.topologies._common import check_weights_unused, static_graph, with_some_edges
 from topofl.topology import Topology, from_edges
 
 __all__ = ["induced_subgraph", "relabel", "remove_edges", "union", "with_groups"]
 
 
+@public
 def union(*graphs: Any, name: str | None = None) -> Topology:
     """Return the union of graphs: all their edges with weight 1, and the groups of the first graph.
 
@@ -70,6 +72,7 @@ def _check_same_nodes(first: Topology, other: Topology) -> None:
         )
 
 
+@public
 def relabel(graph: Any, order: Sequence[int] | np.ndarray) -> Topology:
     """Return the graph with nodes renumbered: node i of the result is node ``order[i]``.
 
@@ -110,6 +113,7 @@ def relabel(graph: Any, order: Sequence[int] | np.ndarray) -> Topology:
     )
 
 
+@public
 def induced_subgraph(graph: Any, nodes: Sequence[int] | np.ndarray) -> Topology:
     """Return the subgraph of some nodes: node i of the result is node ``nodes[i]`` of `graph`.
 
@@ -179,6 +183,7 @@ def _restricted(
     )
 
 
+@public
 def remove_edges(graph: Any, edges: Iterable[tuple[int, int]] | np.ndarray) -> Topology:
     """Return the graph without these edges; undirected edges are removed in both directions.
 
@@ -239,6 +244,7 @@ def _numbers(pairs: np.ndarray, n: int) -> np.ndarray:
     return pairs[:, 0] * n + pairs[:, 1]
 
 
+@public
 def with_groups(graph: Any, groups: Iterable[Iterable[int]]) -> Topology:
     """Return the graph with other groups.
 

@@ -17,9 +17,16 @@ from topofl._support.check import (
     check_unmasked,
     shown,
 )
+from topofl._support.public import public
 from topofl.topology.edges import as_pairs, from_edges
 from topofl.topology.graph import Topology, TopologyError
-from topofl.topology.interchange import is_networkx, is_pyg, read_networkx, read_pyg
+from topofl.topology.interchange import (
+    is_networkx,
+    is_pyg,
+    lacks_labels,
+    read_networkx,
+    read_pyg,
+)
 from topofl.topology.order import ordered_as
 from topofl.topology.sequence import TopologySequence
 
@@ -34,6 +41,7 @@ class _Options(NamedTuple):
     own_weights: bool
 
 
+@public
 def as_topology(
     graph: Any,
     *,
@@ -53,12 +61,10 @@ def as_topology(
     ----------
     graph
         * a Topology or TopologySequence (returned unchanged, or renamed);
-        * ``nx.Graph`` or ``nx.DiGraph``: labels, ``weight`` and direction are preserved. If the
-          labels are 0..n-1, added in any order, node i is the one labeled i. Other labels stay in
-          the order of the graph;
+        * ``nx.Graph`` or ``nx.DiGraph``: labels, ``weight`` and direction are preserved;
         * PyG ``Data``: ``edge_index`` and, if present, ``edge_weight`` (or a one-column
-          ``edge_attr``; several features per edge are ignored). Nodes keep their order; the labels
-          are ``n_id``, if present;
+          ``edge_attr``; several features per edge are ignored). The labels are ``n_id``, if
+          present;
         * a square numpy array, nested list of n rows, torch tensor or scipy sparse matrix: entry
           [u, v] is the weight of the edge from u to v. (For a mixing matrix, whose rows are
           receivers, use :meth:`MixingMatrix.support`.);
@@ -66,6 +72,9 @@ def as_topology(
           edges. Write a list of two pairs as tuples, since two rows of two numbers are a matrix;
         * a callable ``t -> graph``: a time-varying sequence;
         * a list of graphs: a periodic sequence.
+
+        If the labels of a networkx or PyG graph are 0..n-1 in any order, node i is the one labeled
+        i; other labels stay in the order of the graph.
 
         All graphs of a sequence must have the same nodes. Nodes are matched by label and ordered as
         in the graph of round 0.
@@ -273,7 +282,8 @@ def _without_diagonal(matrix: sparse.csr_array) -> sparse.csr_array:
 
 def _from_callable(graph: Callable[[int], Any], name: str, options: _Options) -> TopologySequence:
     try:
-        first = _single_graph(graph(0), options)
+        given = graph(0)
+        first = _single_graph(given, options)
     except MemoryError:
         raise
     except Exception as error:  # a function that does not take a round can raise anything
@@ -282,20 +292,44 @@ def _from_callable(graph: Callable[[int], Any], name: str, options: _Options) ->
         raise TypeError(
             f"`graph` must return a graph for round 0, {name} raised {error!r}"
         ) from error
-    return TopologySequence(
-        first.n, partial(_ordered_round, graph, options, first.n, first.nodes), name=name
-    )
+    start = _Start(first.n, first.nodes, lacks_labels(given))
+    return TopologySequence(first.n, partial(_ordered_round, graph, options, start), name=name)
+
+
+class _Start(NamedTuple):
+    """What later graphs of a sequence must match: size and labels of the first one."""
+
+    n: int
+    nodes: tuple[Hashable, ...]
+    lacks_labels: bool | None
 
 
 def _ordered_round(
-    graph: Callable[[int], Any], options: _Options, n: int, nodes: tuple[Hashable, ...], t: int
+    graph: Callable[[int], Any], options: _Options, start: _Start, t: int
 ) -> Topology:
     """Return the graph of round t, with its nodes in the order of round 0."""
-    return ordered_as(_single_graph(graph(t), options), n, nodes, f"round {t}")
+    given = graph(t)
+    _check_labels("round", t, 0, lacks_labels(given), start.lacks_labels)
+    return ordered_as(_single_graph(given, options), start.n, start.nodes, f"round {t}")
+
+
+def _check_labels(what: str, k: int, first: int, lacks: bool | None, lacked: bool | None) -> None:
+    """Raise ``ValueError`` if only one of two PyG graphs has ``n_id``."""
+    if None not in (lacks, lacked) and lacks != lacked:
+        having, lacking = (first, k) if lacks else (k, first)
+        raise ValueError(
+            f"`graph` must be graphs that all have `n_id`, or none, since nodes are matched by it: "
+            f"{what} {having} has one, {what} {lacking} has none; set data.n_id in all, or "
+            "delete it"
+        )
 
 
 def _from_list(graphs: Sequence[Any], name: str, options: _Options) -> TopologySequence:
     members = [_single_graph(graph, options) for graph in graphs]
+    lacking = [lacks_labels(graph) for graph in graphs]
+    pyg = [k for k, lacks in enumerate(lacking) if lacks is not None]
+    for k in pyg[1:]:
+        _check_labels("graph", k, pyg[0], lacking[k], lacking[pyg[0]])
     sizes = [member.n for member in members]
     nodes = members[0].nodes
     if len(set(sizes)) != 1:

@@ -6,11 +6,13 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._support.check import check_nodes, check_switch, check_unmasked, shown
+from topofl._support.public import public
 from topofl.topology.graph import Topology
 
 __all__ = ["as_pairs", "from_edges"]
 
 
+@public
 def from_edges(
     edges: Iterable[tuple[int, int]] | np.ndarray,
     n: int,

@@ -26,6 +26,7 @@ from topofl.topology.interchange import as_networkx, as_pyg
 if TYPE_CHECKING:
     import networkx as nx
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from torch_geometric.data import Data
 
 __all__ = ["Topology", "TopologyError", "unused_weights"]
@@ -244,8 +245,8 @@ class Topology:
         label_counts: Any = None,
         labels: bool | Sequence[Any] | None = None,
         positions: Any = None,
-    ) -> "Axes":
-        """Draw the graph, laid out to show its structure, and return the Axes.
+    ) -> "Figure":
+        """Draw the graph, laid out to show its structure, and return the figure.
 
         D-Cliques are drawn as circles on a circle, circulants as chords of a circle, grids as
         grids, and so on; graphs without known structure have a spring layout, or a spectral layout
@@ -257,7 +258,7 @@ class Topology:
         Parameters
         ----------
         ax
-            Axes to draw on; None creates a figure.
+            Axes to draw on; None: a new figure.
         label_counts
             (n, classes) counts, or an object with such a ``label_counts``, for example a Partition,
             whose class names are then in the legend: each node is a pie chart of its labels, or
@@ -267,27 +268,33 @@ class Topology:
         positions
             (n, 2) positions of the nodes that replace the layout.
 
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure, to show or to save; notebooks show it.
+
         Raises
         ------
         TypeError, ValueError
             If `label_counts`, `labels` or `positions` do not fit the graph.
         """
-        return _drawing.draw_graph(
+        ax = _drawing.draw_graph(
             self, ax, label_counts=label_counts, labels=labels, positions=positions
         )
+        return _drawing.figure_of(ax)
 
-    def plot_adjacency(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the adjacency matrix, with senders as rows and receivers as columns.
+    def plot_adjacency(self, ax: "Axes | None" = None) -> "Figure":
+        """Draw the adjacency matrix, senders as rows and receivers as columns; return the figure.
 
         Nodes are ordered by group, and each group is outlined. Above 512 nodes a cell is dark if
-        any entry that it covers is an edge. Returns the Axes.
+        any entry that it covers is an edge.
 
         Parameters
         ----------
         ax
-            Axes to draw on; None creates a figure.
+            Axes to draw on; None: a new figure.
         """
-        return _drawing.draw_adjacency(self, ax)
+        return _drawing.figure_of(_drawing.draw_adjacency(self, ax))
 
     def _repr_svg_(self) -> str | None:
         """Return the SVG that notebooks show, or None above 300 nodes or 3,000 edges."""

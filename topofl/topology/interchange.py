@@ -20,6 +20,7 @@ __all__ = [
     "as_pyg",
     "is_networkx",
     "is_pyg",
+    "lacks_labels",
     "read_networkx",
     "read_pyg",
 ]
@@ -94,13 +95,19 @@ def is_pyg(graph: Any) -> bool:
     return hasattr(graph, "edge_index") and hasattr(graph, "num_nodes")
 
 
+def lacks_labels(graph: Any) -> bool | None:
+    """Return whether a PyG graph has no ``n_id``; None if `graph` is no PyG graph."""
+    return graph.get("n_id") is None if is_pyg(graph) else None
+
+
 def read_pyg(
     argument: str, graph: Any, *, own_weights: bool = False
 ) -> tuple[sparse.csr_array, tuple[Hashable, ...]]:
     """Return the adjacency matrix of a PyG graph and its ``n_id`` as node labels.
 
-    Rows of the matrix are sources. The labels are empty if there is no ``n_id`` or if it is 0..n-1.
-    With `own_weights`, edges must not have features in place of weights.
+    Rows of the matrix are sources. The labels are empty if there is no ``n_id`` or if it has the
+    numbers 0..n-1, by which nodes are then sorted, as by the labels of networkx graphs. With
+    `own_weights`, edges must not have features in place of weights.
 
     Raises
     ------
@@ -128,7 +135,10 @@ def read_pyg(
     matrix = sparse.csr_array((values, (edge_index[0], edge_index[1])), shape=(n, n))
     labels = graph.get("n_id")
     nodes = () if labels is None else tuple(labels.tolist())
-    return matrix, () if nodes == tuple(range(n)) else nodes
+    if len(nodes) != n or set(nodes) != set(range(n)):
+        return matrix, nodes
+    order = np.argsort(nodes)
+    return sparse.csr_array(matrix[order][:, order]), ()
 
 
 def _pyg_weights(graph: Any, n_edges: int, own_weights: bool) -> np.ndarray:

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from topofl import _drawing
 from topofl._support.check import check_int, check_nodes, shown
 from topofl.topology.graph import Topology
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["TopologySequence"]
 
@@ -98,8 +99,8 @@ class TopologySequence:
 
     def plot(
         self, rounds: int | None = None, *, label_counts: Any = None, positions: Any = None
-    ) -> np.ndarray:
-        """Draw the first rounds side by side and return the Axes.
+    ) -> "Figure":
+        """Draw the first rounds side by side and return the figure.
 
         Each node has the same position in all rounds.
 
@@ -112,8 +113,8 @@ class TopologySequence:
 
         Returns
         -------
-        numpy.ndarray
-            (rounds,) matplotlib Axes of a new figure.
+        matplotlib.figure.Figure
+            The figure, with one Axes per round in ``figure.axes``.
 
         Raises
         ------

@@ -206,3 +206,22 @@ def test_numbers_in_quotes_are_refused(text):
 def test_a_decay_and_a_schedule_exclude_each_other():
     with pytest.raises(ValueError, match="`lr_decay` must be 1 where `lr` is a schedule"):
         algorithms.fedavg("cosine(0.5, rounds=30)", lr_decay=0.9)
+
+
+OPTIMIZER = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+
+
+@pytest.mark.parametrize("method", [algorithms.dsgd, algorithms.dsgt, algorithms.dfedavgm])
+@pytest.mark.parametrize(
+    ("lr", "message"),
+    [
+        (torch.optim.SGD, "got the class torch.optim.sgd.SGD; .* use dadam"),
+        (OPTIMIZER, "got an object of torch.optim.sgd.SGD; .* use dadam"),
+        (torch.optim.lr_scheduler.StepLR, "got the class .*StepLR; write it as a function"),
+        (torch.optim.lr_scheduler.StepLR(OPTIMIZER, 3), "got an object of .*StepLR; write it as"),
+        (dict, r"got the class builtins.dict; pass 0.1, .* or a function of \(round, step\)$"),
+    ],
+)
+def test_classes_and_parts_of_torch_are_no_learning_rates(method, lr, message):
+    with pytest.raises(TypeError, match=f"^`lr` must be a number or a schedule, {message}"):
+        method(lr)

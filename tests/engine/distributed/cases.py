@@ -3,6 +3,7 @@
 from functools import partial
 from itertools import combinations
 
+import numpy as np
 import torch
 
 import topofl
@@ -57,6 +58,29 @@ def noisy_phase():
         return state
 
     return algorithms.Phase(lambda models: {}, add_noise)
+
+
+def length(models, round):
+    return models.flat.norm(dim=1)
+
+
+def noting_phases():
+    """Return phases that note values per node, with the rows of a rank and with all of them."""
+
+    def own(models, state, round):
+        round.note("own", models.flat.norm(dim=1))
+        return state
+
+    def whole(models, state, round):
+        round.note("whole", models.flat.norm(dim=1))
+        round.note("index", np.arange(round.n))
+        return state
+
+    return algorithms.chain(
+        "noting", local=algorithms.sgd(0.1, batch_size=4), gossip=algorithms.gossip(),
+        own=algorithms.Phase(lambda models: {}, own, rowwise=True),
+        whole=algorithms.Phase(lambda models: {}, whole),
+    )  # fmt: skip
 
 
 def users_policy():
@@ -132,6 +156,9 @@ MORE = {
         "osgp", algorithm=algorithms.osgp(0.05, batch_size=4, epochs=1, delay=2)
     ),
     "user's phase": lambda: plain("dsgd", algorithm=users_phase()),
+    "values per node": lambda: plain(
+        "dsgd", algorithm=noting_phases(), per_node={"length": length}
+    ),
     "user's policy": lambda: plain("dsgd", algorithm=users_policy()),
     "path": lambda: plain("dsgd", topology=topofl.as_topology([(k, k + 1) for k in range(5)])),
     "a group is on one rank": lambda: plain("dsgd", topology=unequal_groups()),

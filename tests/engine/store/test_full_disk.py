@@ -12,7 +12,7 @@ import topofl
 from tests import problems
 from tests.engine import killed
 from tests.engine.store.helpers import arguments, train
-from topofl.engine.store import checkpoint
+from topofl.engine.store import checkpoint, lock
 from topofl.engine.store.checkpoint import rounds_in
 
 
@@ -113,3 +113,10 @@ def test_an_interrupt_that_cannot_be_saved_says_so(tmp_path, monkeypatch):
         ),
     ):
         run_with(stop, tmp_path)
+
+
+def test_a_folder_in_use_is_an_error_that_names_the_argument(tmp_path, monkeypatch):
+    with lock.locked(tmp_path) as held:
+        monkeypatch.setattr(held, "_holder", -1)  # as in a process that was forked
+        with pytest.raises(BlockingIOError, match="`saving` must be a folder that no other run"):
+            held.hold()

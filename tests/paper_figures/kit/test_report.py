@@ -548,6 +548,37 @@ def test_only_boxes_scroll_sideways(tab, width):
 
 
 @needs_browser
+@pytest.mark.parametrize("width", [1200, 1500])
+def test_tables_fit_wide_windows_and_titles_have_room(started, folder, width):
+    """The table has the columns of the arms of D-Cliques, the widest of the reports."""
+    heads = ("arm", "mean degree", "messages", "messages, as in the paper", "MB", "spectral gap")
+    heads += ("heterogeneity", "clique skew", "accuracy % mean", "worst node", "best node")
+    spread = Spread(16.25, 15.5, 17.0)
+    row = ("D-Cliques (fully-connected)", 19.0, 19.0, 19.0, 0.00806, 0.08575, 0.002282)
+    arms = Table((*heads, "epochs to 47 %"), ((*row, NotApplicable("none"), *([spread] * 4)),))
+    title = (
+        "D-SGD on the complete graph, a grid and a ring, with IID data and with two label shards"
+    )
+    some = result(folder, "dcliques-fig01", title, (), (arms,))
+    path = folder / "wide.html"
+    path.write_text(report.to_html(some_report([some])), encoding="utf-8")
+    started.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=900,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
+    started.visit(path)
+    boxes = "Array.from(document.querySelectorAll('.scroller'), (box) => [box.scrollWidth, "
+    sizes = started.run(f"{boxes}box.clientWidth])")
+    assert len(sizes) > 1
+    assert all(inner <= outer for inner, outer in sizes)
+    shown = "document.querySelector('.linked td:nth-child(2)').offsetWidth"
+    assert started.run(shown) >= 15 * 16
+
+
+@needs_browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast_is_enough(tab, scheme):
     tab.run("document.querySelector('details').open = true")

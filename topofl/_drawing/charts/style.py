@@ -1,15 +1,13 @@
 """The style of all charts: colors, line styles, sizes, wrapped labels, and new figures."""
 
-import io
 import re
 import textwrap
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing.axes import new_axes
+from topofl._drawing.figures import empty_figure, figure_of, new_axes
 from topofl._drawing.picture import PALETTE, PLAIN
 from topofl._support.text import printable
 
@@ -28,7 +26,6 @@ __all__ = [
     "THEORY",
     "WIDE",
     "checked_axes",
-    "empty_figure",
     "legend_above",
     "luminance",
     "new_figure",
@@ -124,25 +121,6 @@ def _parts_of(word: str, width: int) -> list[str]:
     return [*parts, word]
 
 
-def empty_figure(width: float, height: float) -> "Figure":
-    """Return a figure that pyplot does not know but notebooks show.
-
-    So no figure stays open, and threads can draw concurrently.
-    """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    # IPython knows how to show a Figure only after pyplot has drawn one.
-    setattr(figure, "_repr_png_", partial(_png, figure))  # noqa: B010
-    return figure
-
-
-def _png(figure: "Figure") -> bytes:
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png")
-    return stream.getvalue()
-
-
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> "Sequence[Axes]":
     """Return the axes of a new figure from :func:`empty_figure`, row by row."""
     figure = empty_figure(width, height)
@@ -159,8 +137,8 @@ def set_font(ax: "Axes") -> None:
 
 
 def own_axes(width: float, height: float) -> "Axes":
-    """Return the axes of a new figure of pyplot, which notebooks show."""
-    ax = new_axes(None, (width, height))
+    """Return the axes of a new figure."""
+    ax = new_axes(None, width, height)
     set_font(ax)
     return ax
 
@@ -173,10 +151,5 @@ def legend_above(ax: "Axes") -> None:
 
 def checked_axes(ax: Any) -> "tuple[Axes, Figure]":
     """Return the axes and its figure, or raise ``TypeError`` if it is no Axes."""
-    from matplotlib.figure import Figure
-
     ax = new_axes(ax)
-    figure = ax.get_figure()
-    while not isinstance(figure, Figure):  # axes of a subfigure
-        figure = figure.figure  # pyright: ignore[reportOptionalMemberAccess]
-    return ax, figure
+    return ax, figure_of(ax)

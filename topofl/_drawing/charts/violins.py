@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing.charts.style import FONT, WIDE, checked_axes, empty_figure, set_font, wrapped
+from topofl._drawing.charts.style import FONT, WIDE, checked_axes, set_font, wrapped
+from topofl._drawing.figures import empty_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

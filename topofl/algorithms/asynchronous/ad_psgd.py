@@ -3,6 +3,7 @@
 import numpy as np
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.needs import needing, undirected
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain, on_all_models
@@ -22,6 +23,7 @@ from topofl.clocks import AnyClock, Clock, as_clock
 __all__ = ["ad_psgd"]
 
 
+@public
 @needing(undirected)
 def ad_psgd(lr: Rate, *, batch_size: int = 128, clock: AnyClock = None) -> Algorithm:
     """Return AD-PSGD: asynchronous decentralized parallel SGD on a simulated clock.

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from topofl._support.check import check_int, check_switch
+from topofl._support.public import public
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.needs import needing, undirected
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain, on_all_models
@@ -23,6 +24,7 @@ from topofl.clocks import AnyClock, Clock, as_clock
 __all__ = ["random_walks"]
 
 
+@public
 @needing(undirected)
 def random_walks(
     lr: Rate,

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from topofl._support.check import shown
+from topofl._support.public import public
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import Models, Round, State
@@ -21,6 +22,7 @@ SECONDS = "simulated_seconds"
 """Name of the column in histories."""
 
 
+@public
 def timed(algorithm: Algorithm, clock: AnyClock = None) -> Algorithm:
     """Return a synchronous method whose history records ``simulated_seconds``.
 
@@ -193,7 +195,7 @@ class _Watched:
         self.round.send(weights, nbytes, server=server)
         self._wait(weights, nbytes, server)
 
-    def note(self, name: str, value: float | Tensor) -> None:
+    def note(self, name: str, value: float | Tensor | np.ndarray) -> None:
         """Record a value, or raise ``ValueError`` if it is simulated seconds."""
         if name == SECONDS:
             raise ValueError(

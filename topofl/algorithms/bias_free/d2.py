@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 
 from topofl._support.check import check_switch
+from topofl._support.public import public
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import (
     doubly_stochastic,
@@ -27,6 +28,7 @@ _LARGE = eigenvalues_above(
 )
 
 
+@public
 @needing(static, symmetric, doubly_stochastic)
 @needing(_LARGE, when={"lazy": False})
 def d2(lr: Rate, *, lazy: bool = True, batch_size: int = 128) -> Algorithm:

@@ -1,5 +1,6 @@
 """Decentralized gradient tracking (DSGT)."""
 
+from topofl._support.public import public
 from topofl.algorithms.contract.correction_terms import tracking
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import doubly_stochastic, needing
@@ -11,6 +12,7 @@ from topofl.algorithms.contract.terms import descend
 __all__ = ["dsgt"]
 
 
+@public
 @needing(doubly_stochastic)
 def dsgt(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     """Return decentralized gradient tracking (DSGT): nodes exchange models and tracked gradients.

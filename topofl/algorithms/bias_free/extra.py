@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from topofl._support.public import public
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import (
     doubly_stochastic,
@@ -24,6 +25,7 @@ _LARGE = eigenvalues_above(
 )
 
 
+@public
 @needing(static, symmetric, doubly_stochastic, _LARGE)
 def extra(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     """Return EXTRA, the exact first-order algorithm: gossip, a gradient step and a correction.

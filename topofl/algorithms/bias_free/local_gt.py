@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from topofl._support.check import check_int, check_positive
+from topofl._support.public import public
 from topofl.algorithms.contract.correction_terms import correction
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.needs import doubly_stochastic, needing
@@ -15,6 +16,7 @@ from topofl.algorithms.contract.terms import descend
 __all__ = ["local_gt"]
 
 
+@public
 @needing(doubly_stochastic)
 def local_gt(
     lr: Rate, *, local_steps: int = 5, global_lr: float = 1.0, batch_size: int = 128

@@ -1,5 +1,6 @@
 """Push-DIGing: gradient tracking by push-sum over directed graphs, which may change."""
 
+from topofl._support.public import public
 from topofl.algorithms.contract.correction_terms import tracking
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import needing, strongly_connected
@@ -12,6 +13,7 @@ from topofl.algorithms.exchanges.average import pushed_weights
 __all__ = ["push_diging"]
 
 
+@public
 @needing(strongly_connected)
 def push_diging(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     """Return Push-DIGing: gradient tracking by push-sum over directed graphs.

@@ -1,5 +1,6 @@
 """S-AB: gradient tracking over directed graphs with row- and column-stochastic weights."""
 
+from topofl._support.public import public
 from topofl.algorithms.contract.correction_terms import tracking
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import needing, strongly_connected
@@ -11,6 +12,7 @@ from topofl.algorithms.contract.terms import descend
 __all__ = ["sab"]
 
 
+@public
 @needing(strongly_connected)
 def sab(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     """Return S-AB: gradient tracking over directed graphs, without push-sum weights.
@@ -59,12 +61,13 @@ def sab(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     Examples
     --------
     >>> import topofl
-    >>> from topofl import algorithms, data, models, topologies
+    >>> from topofl import algorithms, data, mixing, models, topologies
     >>> clients = data.shards(data.digits(), n=10, seed=0)
     >>> graph = topologies.remove_edges(topologies.exponential(10), [(0, 1), (4, 8), (5, 6)])
     >>> how = {"model": models.logistic_regression(64), "clients": clients}
     >>> how |= {"topology": graph, "rounds": 30, "seed": 0}
-    >>> tracked, plain = (topofl.run(one(lr=0.1), **how) for one in (sab, algorithms.dsgd))
+    >>> tracked = topofl.run(sab(lr=0.1), **how)
+    >>> plain = topofl.run(algorithms.dsgd(lr=0.1), mixing=mixing.uniform, **how)  # unequal shares
     >>> bool(tracked.last("loss").mean() < plain.last("loss").mean())
     True
     """

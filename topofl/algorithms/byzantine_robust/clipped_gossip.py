@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_fraction, check_positive
+from topofl._support.public import public
 from topofl.algorithms.contract.needs import Need, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -59,6 +60,7 @@ outweighed = Need(
 """The requirement that attackers have small weights."""
 
 
+@public
 @needing(outweighed)
 def clipped_gossip(
     lr: Rate,

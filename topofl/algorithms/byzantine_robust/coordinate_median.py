@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from topofl._support.public import public
 from topofl.algorithms.contract.needs import Need, needing
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -40,6 +41,7 @@ _MAJORITY = Need(
 )
 
 
+@public
 @needing(_MAJORITY)
 def coordinate_median(
     lr: Rate, *, batch_size: int = 128, momentum: float = 0.0, local_steps: int = 1

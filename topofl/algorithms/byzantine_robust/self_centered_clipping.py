@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_positive, check_probability
+from topofl._support.public import public
 from topofl.algorithms.byzantine_robust.clipped_gossip import clipping, outweighed
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import needing
@@ -15,6 +16,7 @@ from topofl.algorithms.contract.terms import Step, Term, descend
 __all__ = ["self_centered_clipping"]
 
 
+@public
 @needing(outweighed)
 def self_centered_clipping(
     lr: Rate,

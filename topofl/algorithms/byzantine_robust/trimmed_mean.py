@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl.algorithms.contract.needs import Need, needing
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -59,6 +60,7 @@ _ENOUGH = Need(
 )
 
 
+@public
 @needing(_ENOUGH)
 def trimmed_mean(
     lr: Rate,

@@ -2,6 +2,7 @@
 
 import torch
 
+from topofl._support.public import public
 from topofl.algorithms.contract.correction_terms import tracking
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import doubly_stochastic, needing, static
@@ -23,6 +24,7 @@ from topofl.algorithms.exchanges.compressors import Compressor
 __all__ = ["beer"]
 
 
+@public
 @needing(static, doubly_stochastic)
 def beer(
     lr: Rate,

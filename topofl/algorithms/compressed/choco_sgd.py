@@ -7,6 +7,7 @@ from scipy.sparse.csgraph import connected_components
 
 from topofl._linalg import spectral
 from topofl._support.check import TOLERANCE, check_fraction, check_int
+from topofl._support.public import public
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import Need, needing, static, symmetric
 from topofl.algorithms.contract.optimizer_terms import momentum as heavy_ball
@@ -48,6 +49,7 @@ _GAP = Need(
 )
 
 
+@public
 @needing(static, symmetric)
 @needing(_GAP, when={"gamma": None})
 def choco_sgd(

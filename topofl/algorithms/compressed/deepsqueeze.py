@@ -3,6 +3,7 @@
 import torch
 
 from topofl._support.check import check_fraction, check_int
+from topofl._support.public import public
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import doubly_stochastic, needing
 from topofl.algorithms.contract.optimizer_terms import momentum as heavy_ball
@@ -24,6 +25,7 @@ from topofl.algorithms.exchanges.compressors import Compressor
 __all__ = ["deepsqueeze"]
 
 
+@public
 @needing(doubly_stochastic)
 def deepsqueeze(
     lr: Rate,

@@ -11,12 +11,14 @@ from topofl._support.check import (
     check_nonnegative,
     check_sequence,
 )
+from topofl._support.public import public
 from topofl.algorithms.contract.round import Models, State, no_state
 from topofl.algorithms.contract.terms import Step, Term, per_row
 
 __all__ = ["correction", "cosine_pull", "masked", "proximal", "tracking"]
 
 
+@public
 def proximal(strength: float | Sequence[float], *, kept: str | None = None) -> Term:
     """Return the proximal term, which adds ``strength * (theta - anchor)`` to gradients.
 
@@ -88,6 +90,7 @@ def _check_strength(strength: Any) -> float | tuple[float, ...]:
     return check_nonnegative("strength", strength)
 
 
+@public
 def masked(name: str = "mask") -> Term:
     """Return the term that multiplies gradients by a mask, which freezes masked parameters.
 
@@ -114,6 +117,7 @@ def masked(name: str = "mask") -> Term:
     return Term("masked", update, init, elementwise=True, settings={"masked": name})
 
 
+@public
 def correction(name: str = "correction") -> Term:
     """Return the term that adds a correction from the phase's state, initially 0, to gradients.
 
@@ -142,6 +146,7 @@ def correction(name: str = "correction") -> Term:
     return Term("correction", update, init, elementwise=True, settings={"correction": name})
 
 
+@public
 def tracking() -> Term:
     """Return the term of gradient tracking: an estimate of the mean gradient of all nodes.
 
@@ -177,6 +182,7 @@ def tracking() -> Term:
     return Term("tracking", update, init, elementwise=True)
 
 
+@public
 def cosine_pull(name: str = "toward") -> Term:
     """Return the term that pulls models toward directions ``a`` by cosine similarity.
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_positive, check_probability, check_switch
+from topofl._support.public import public
 from topofl.algorithms.contract.checked import check_same_shape
 from topofl.algorithms.contract.round import Models, State, no_state
 from topofl.algorithms.contract.schedules import rate_at
@@ -70,6 +71,7 @@ def checked_point(at: GradientPoint, part: str, made: Any, theta: Tensor) -> Ten
     return check_same_shape(f"`{part}` of the point {at.name!r}", noun, made, theta)
 
 
+@public
 def lookahead(inner_lr: float) -> GradientPoint:
     """Return the point one gradient step ahead, computed on an additional minibatch (Per-FedAvg).
 
@@ -100,6 +102,7 @@ def lookahead(inner_lr: float) -> GradientPoint:
     return GradientPoint("lookahead", where, minibatches=2, settings={"inner_lr": inner_lr})
 
 
+@public
 def ascent(radius: float) -> GradientPoint:
     """Return the point one step uphill, computed on the same minibatch (SAM).
 
@@ -135,6 +138,7 @@ def ascent(radius: float) -> GradientPoint:
     return GradientPoint("ascent", where, settings={"radius": radius})
 
 
+@public
 def mixture(common: Descend, *, share: float = 0.5, adaptive: bool = False) -> GradientPoint:
     """Return the mixture of models with common ones trained on the same minibatches (APFL).
 

@@ -13,6 +13,7 @@ from topofl._support.check import (
     check_takes,
     shown,
 )
+from topofl._support.public import public
 from topofl.algorithms.contract import optimizer_terms
 from topofl.algorithms.contract.amounts import Amount, check_amount, check_work
 from topofl.algorithms.contract.gradient_points import GradientPoint
@@ -139,6 +140,7 @@ class Training:
         )
 
 
+@public
 def train(
     descend: Descend,
     *,
@@ -300,6 +302,7 @@ def sgd_descent(
     return descend(*chosen, lr=decayed(lr, lr_decay))
 
 
+@public
 def sgd(
     lr: Rate,
     *,

@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 from topofl._linalg.spectral import smallest
 from topofl._support.check import TOLERANCE, shown
+from topofl._support.public import public
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologyError, TopologySequence
 
@@ -25,6 +26,7 @@ __all__ = [
     "check_weights",
     "doubly_stochastic",
     "eigenvalues_above",
+    "equal_shares",
     "exceeded_bound",
     "need_error",
     "needing",
@@ -308,6 +310,14 @@ doubly_stochastic = Need(
 )
 """The mixing matrix of every round is doubly stochastic."""
 
+equal_shares = Need(
+    "equal shares",
+    "all columns of W sum to 1; with the default weights of a static directed graph for which they "
+    "do not, a run warns that losses are weighted by metrics.perron_vector",
+    "use algorithms.osgp or algorithms.push_diging, or `mixing` whose columns sum to 1, too",
+)
+"""Never refused, since a run warns: declared by methods that average by W and never push."""
+
 
 def eigenvalues_above(bound: float, remedy: str) -> Need:
     """Return the need that every eigenvalue of W exceeds `bound`; list it after :data:`symmetric`.
@@ -333,6 +343,7 @@ def eigenvalues_above(bound: float, remedy: str) -> Need:
     return Need(name, "every eigenvalue of W", remedy, weights=least, verb="have")
 
 
+@public
 def needing(
     *needs: Need, when: Mapping[str, object] | None = None
 ) -> "Callable[[Callable[P, Algorithm]], Callable[P, Algorithm]]":

@@ -9,12 +9,14 @@ from topofl._support.check import (
     check_positive,
     check_switch,
 )
+from topofl._support.public import public
 from topofl.algorithms.contract.round import Models, State, no_state
 from topofl.algorithms.contract.terms import Step, Term, per_row
 
 __all__ = ["adam", "adamw", "clip", "momentum", "weight_decay"]
 
 
+@public
 def clip(norm: float) -> Term:
     """Return the term that clips gradients to a largest norm, over all trained parameters.
 
@@ -41,6 +43,7 @@ def clip(norm: float) -> Term:
     return Term("clip", update, settings={"clip": norm})
 
 
+@public
 def weight_decay(rate: float) -> Term:
     """Return the weight decay of ``torch.optim.SGD``, which adds ``rate * theta`` to gradients.
 
@@ -64,6 +67,7 @@ def weight_decay(rate: float) -> Term:
     return Term("weight_decay", update, elementwise=True, settings={"weight_decay": rate})
 
 
+@public
 def momentum(
     rate: float, *, nesterov: bool = False, reset: bool = False, name: str = "velocity"
 ) -> Term:
@@ -119,6 +123,7 @@ def momentum(
     )
 
 
+@public
 def adam(
     beta1: float = 0.9, beta2: float = 0.999, *, eps: float = 1e-8, reset: bool = False
 ) -> Term:
@@ -179,6 +184,7 @@ def adam(
     )
 
 
+@public
 def adamw(
     beta1: float = 0.9,
     beta2: float = 0.999,

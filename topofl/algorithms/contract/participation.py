@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from topofl._support.check import check_int, check_positive, check_probability, shown
+from topofl._support.public import public
 
 __all__ = ["Participation", "first_round", "later_rounds", "participation_name", "sampled"]
 
@@ -53,6 +54,7 @@ class _Sampled:
         )
 
 
+@public
 def sampled(amount: float | int) -> Participation:
     """Return the rule by which a random sample of nodes participates, redrawn in every round.
 

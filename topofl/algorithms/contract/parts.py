@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from topofl._support.check import did_you_mean, shown
+from topofl._support.public import public
 
 __all__ = ["Part", "as_part", "body", "everything", "head", "part"]
 
@@ -92,6 +93,7 @@ body = head.rest
 """All parameters but the :data:`head`."""
 
 
+@public
 def part(*patterns: str) -> Part:
     """Return the part of a model whose parameter or layer names match one of some patterns.
 

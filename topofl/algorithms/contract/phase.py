@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from topofl._support.check import check_switch, shown
+from topofl._support.public import public
 from topofl._support.table import Table
 from topofl._support.text import printable
 from topofl.algorithms.contract.needs import Need
@@ -189,6 +190,7 @@ def check_fine_tune(phase: object) -> Phase:
     return phase
 
 
+@public
 def chain(
     name: str,
     /,
@@ -249,6 +251,7 @@ def chain(
     )
 
 
+@public
 def sharing(owner: str, phase: Phase) -> Phase:
     """Return a phase that uses the state of an earlier phase instead of its own.
 
@@ -273,6 +276,7 @@ def sharing(owner: str, phase: Phase) -> Phase:
     return Phase(lambda models: {}, apply, settings, rowwise=phase.rowwise)
 
 
+@public
 def on_all_models(phase: Phase) -> Phase:
     """Return a phase that has the models of all nodes also if a run is distributed.
 
@@ -308,6 +312,7 @@ def on_all_models(phase: Phase) -> Phase:
     return phase._replace(init=init, apply=apply, rowwise=True)
 
 
+@public
 def on_kept_models(owner: str, phase: Phase, kept: str = "anchor") -> Phase:
     """Return a phase that acts on models in the state of an earlier phase, not on the main models.
 

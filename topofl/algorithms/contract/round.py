@@ -420,8 +420,11 @@ class Round(Protocol):
         """
         ...
 
-    def note(self, name: str, value: float | Tensor) -> None:
-        """Note a number of the round in the column ``history[name]``.
+    def note(self, name: str, value: float | Tensor | np.ndarray) -> None:
+        """Note a number of the round, or one per node, in the column ``history[name]``.
+
+        The column has the numbers of all rounds, (rounds,). Values per node are kept at
+        evaluations, like scores: the column has shape (evaluations, n), and NaN before training.
 
         Parameters
         ----------
@@ -430,13 +433,16 @@ class Round(Protocol):
             that all histories have. A phase must note it in the first rounds already; rounds
             without a value hold NaN.
         value
-            A number, or a tensor that holds one. The last value noted in a round counts.
+            A number, or a tensor that holds one; or a tensor or an array of shape (n,) with a value
+            per node. A phase with ``rowwise=True`` notes those of ``models.nodes``, which are
+            gathered from all processes. The last value noted in a round counts.
 
         Examples
         --------
         How far the models moved::
 
             round.note("moved", (models.flat - state["before"]).norm())
+            round.note("moved_by", (models.flat - state["before"]).norm(dim=1))  # of each node
         """
         ...
 

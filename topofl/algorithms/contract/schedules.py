@@ -9,6 +9,7 @@ import torch
 
 from topofl._support.calls import evaluate_call
 from topofl._support.check import check_int, check_nonnegative, check_positive, check_takes, shown
+from topofl._support.public import ELSEWHERE, public
 from topofl._support.text import is_number
 
 __all__ = [
@@ -72,6 +73,7 @@ class _Cosine:
         return f"cosine({self.lr!r}, rounds={self.rounds}{rest})"
 
 
+@public
 def constant(lr: float) -> Schedule:
     """Return the schedule with the same learning rate in all rounds, equivalent to a number.
 
@@ -83,6 +85,7 @@ def constant(lr: float) -> Schedule:
     return _Constant(check_positive("lr", lr))
 
 
+@public
 def exponential(lr: float, decay: float) -> Schedule:
     """Return the schedule with exponential decay, ``lr * decay**round``.
 
@@ -107,6 +110,7 @@ def exponential(lr: float, decay: float) -> Schedule:
     return _Constant(lr) if decay == 1 else _Exponential(lr, decay)
 
 
+@public
 def cosine(lr: float, *, rounds: int, warmup: int = 0, end: float = 0.0) -> Schedule:
     """Return the schedule with cosine decay after a linear warmup.
 
@@ -143,6 +147,7 @@ def cosine(lr: float, *, rounds: int, warmup: int = 0, end: float = 0.0) -> Sche
 
 def decayed(lr: Rate, decay: float) -> Schedule:
     """Return the schedule ``lr * decay**round``; if `lr` is a schedule, `decay` must be 1."""
+    _check_no_class("lr", lr)
     if not callable(lr) and not isinstance(lr, str):
         return exponential(lr, decay)
     if check_positive("lr_decay", decay) != 1:
@@ -161,7 +166,8 @@ def as_schedule(name: str, lr: Rate) -> Schedule:
     Raises
     ------
     TypeError, ValueError
-        If it is none of these, or if a number or an argument is out of its range.
+        If it is none of these, such as an optimizer of torch or one of its schedulers, or if a
+        number or an argument is out of its range.
 
     Examples
     --------
@@ -178,10 +184,26 @@ def as_schedule(name: str, lr: Rate) -> Schedule:
         return as_schedule(
             name, evaluate_call(name, lr, functions, "0.1 or cosine(0.5, rounds=300)")
         )
+    _check_no_class(name, lr)
     if not callable(lr):
         return _Constant(check_positive(name, lr))
     check_takes(f"`{name}`", lr, "round", "step")
     return lr
+
+
+def _check_no_class(name: str, lr: object) -> None:
+    """Raise ``TypeError`` for a class, or for an optimizer or a scheduler of torch."""
+    kind = lr if isinstance(lr, type) else type(lr)
+    module = kind.__module__
+    if not (isinstance(lr, type) or module.startswith("torch.optim")):
+        return
+    remedy = "pass 0.1, cosine(0.1, rounds=300), or a function of (round, step)"
+    if module.startswith("torch.optim.lr_scheduler"):
+        remedy = "write it as a function of (round, step), or use cosine or exponential"
+    elif module.startswith("torch.optim"):
+        remedy = f"{remedy}; {ELSEWHERE['optimizer']}"
+    got = f"{'the class' if isinstance(lr, type) else 'an object of'} {module}.{kind.__qualname__}"
+    raise TypeError(f"`{name}` must be a number or a schedule, got {got}; {remedy}")
 
 
 def rate_at(lr: Schedule, round: int, step: int, dtype: torch.dtype, phase: str = "") -> float:

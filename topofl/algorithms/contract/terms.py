@@ -18,6 +18,7 @@ from topofl._support.check import (
     check_takes,
     shown,
 )
+from topofl._support.public import public
 from topofl.algorithms.contract.checked import NO_BRANCHES, check_same_shape, explaining_meta_errors
 from topofl.algorithms.contract.round import Models, State, no_state
 from topofl.algorithms.contract.schedules import Rate, Schedule, as_schedule, described
@@ -176,6 +177,7 @@ def merged_states(states: Any) -> State:
     return found
 
 
+@public
 def descend(*terms: Term, lr: Rate) -> Descend:
     """Return the local step that passes gradients through terms and descends along the result.
 

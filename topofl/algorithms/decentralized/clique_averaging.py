@@ -1,6 +1,7 @@
 """D-SGD with Clique Averaging, from the D-Cliques paper."""
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl.algorithms.contract.local import sgd_descent, train
 from topofl.algorithms.contract.needs import Need, needing, undirected
 from topofl.algorithms.contract.phase import Algorithm, chain
@@ -19,6 +20,7 @@ _GROUPS = Need(
 )
 
 
+@public
 @needing(undirected, _GROUPS)
 def clique_averaging(lr: Rate, *, batch_size: int = 128, momentum: float = 0.0) -> Algorithm:
     """Return D-SGD with Clique Averaging: gradients are averaged in cliques, models over all edges.

@@ -10,8 +10,9 @@ from topofl._support.check import (
     check_positive,
     check_switch,
 )
+from topofl._support.public import public
 from topofl.algorithms.contract.local import train
-from topofl.algorithms.contract.needs import doubly_stochastic, needing
+from topofl.algorithms.contract.needs import doubly_stochastic, equal_shares, needing
 from topofl.algorithms.contract.optimizer_terms import adam, adamw
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
@@ -22,6 +23,8 @@ from topofl.algorithms.exchanges.average import gossip
 __all__ = ["dadam"]
 
 
+@public
+@needing(equal_shares, when={"track": False})
 @needing(doubly_stochastic, when={"track": True})
 def dadam(
     lr: Rate,
@@ -58,6 +61,11 @@ def dadam(
     ``W`` must then be doubly stochastic in every round, so that ``u`` and ``h`` always have the
     same mean over nodes. A message holds two numbers per parameter. The first steps use ``u_i =
     eps`` and are long if `eps` is small.
+
+    Without `track`, the default weights of a static directed graph may give nodes unequal shares in
+    the average (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their
+    losses by these shares. :func:`topofl.algorithms.osgp` and
+    :func:`topofl.algorithms.push_diging` weight all nodes equally.
 
     Parameters
     ----------

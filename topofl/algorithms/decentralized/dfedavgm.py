@@ -1,6 +1,8 @@
 """DFedAvgM, and its variant with personal heads."""
 
+from topofl._support.public import public
 from topofl.algorithms.contract.local import sgd
+from topofl.algorithms.contract.needs import equal_shares, needing
 from topofl.algorithms.contract.parts import Part, head
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -10,6 +12,8 @@ from topofl.algorithms.personalized.dfedpgp import dfedpgp
 __all__ = ["dfedavgm", "dfedavgm_p"]
 
 
+@public
+@needing(equal_shares)
 def dfedavgm(
     lr: Rate,
     *,
@@ -26,6 +30,11 @@ def dfedavgm(
 
         y^(k+1) = y^k - lr * grad F_i(y^k) + momentum * (y^k - y^(k-1))      (`epochs` passes)
         x_i     = sum_j W[i, j] y_j^K
+
+    On a static directed graph, the default weights may give nodes unequal shares in the average
+    (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by these
+    shares. :func:`topofl.algorithms.osgp` and :func:`topofl.algorithms.push_diging` weight all
+    nodes equally.
 
     Parameters
     ----------
@@ -62,6 +71,8 @@ def dfedavgm(
     return chain("dfedavgm", local=local, exchange=gossip())
 
 
+@public
+@needing(equal_shares)
 def dfedavgm_p(
     lr: Rate,
     *,
@@ -79,6 +90,11 @@ def dfedavgm_p(
 
     As in :func:`topofl.algorithms.dfedpgp`, nodes train heads, then bodies, and then average
     bodies, ``u_i <- sum_j W[i, j] u_j``: only the graph differs.
+
+    On a static directed graph, the default weights may give nodes unequal shares in the average
+    (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by these
+    shares. :func:`topofl.algorithms.osgp` and :func:`topofl.algorithms.push_diging` weight all
+    nodes equally.
 
     Parameters
     ----------

@@ -1,8 +1,10 @@
 """DFedSAM: sharpness-aware local training, then one or several gossip steps."""
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl.algorithms.contract.gradient_points import ascent
 from topofl.algorithms.contract.local import sgd_descent, train
+from topofl.algorithms.contract.needs import equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
@@ -10,6 +12,8 @@ from topofl.algorithms.contract.schedules import Rate
 __all__ = ["dfedsam"]
 
 
+@public
+@needing(equal_shares)
 def dfedsam(
     lr: Rate,
     *,
@@ -34,6 +38,11 @@ def dfedsam(
 
     A step computes two gradients on the same minibatch. Each of the `gossip_steps` exchanges sends
     a model along every edge. The theory assumes symmetric, doubly stochastic weights.
+
+    On a static directed graph, the default weights may give nodes unequal shares in the average
+    (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by these
+    shares. :func:`topofl.algorithms.osgp` and :func:`topofl.algorithms.push_diging` weight all
+    nodes equally.
 
     Parameters
     ----------

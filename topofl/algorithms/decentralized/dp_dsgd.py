@@ -5,7 +5,9 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_choice, check_int, check_nonnegative, check_positive
+from topofl._support.public import public
 from topofl.algorithms.contract.local import Training
+from topofl.algorithms.contract.needs import equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.random_rows import normal_rows
 from topofl.algorithms.contract.round import Models, Round, State
@@ -16,6 +18,8 @@ from topofl.algorithms.exchanges.average import gossip
 __all__ = ["dp_dsgd"]
 
 
+@public
+@needing(equal_shares)
 def dp_dsgd(
     lr: Rate, *, clip: float = 1.0, noise: float = 1.0, level: str = "record", batch_size: int = 32,
     steps: int = 1, lr_decay: float = 1.0,
@@ -47,6 +51,11 @@ def dp_dsgd(
     scores that a run records are computed from the raw data and are not private. Floating-point
     noise that is not rounded to a grid does not keep the guarantee to the last bit (Mironov 2012):
     use this method for simulations.
+
+    On a static directed graph, the default weights may give nodes unequal shares in the average
+    (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by these
+    shares. :func:`topofl.algorithms.osgp` and :func:`topofl.algorithms.push_diging` weight all
+    nodes equally.
 
     Parameters
     ----------

@@ -1,7 +1,9 @@
 """Decentralized SGD (D-SGD, D-PSGD)."""
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl.algorithms.contract.local import sgd
+from topofl.algorithms.contract.needs import equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.exchanges.average import gossip
@@ -9,6 +11,8 @@ from topofl.algorithms.exchanges.average import gossip
 __all__ = ["dsgd"]
 
 
+@public
+@needing(equal_shares)
 def dsgd(
     lr: Rate, *, batch_size: int = 128, momentum: float = 0.0, local_steps: int = 1
 ) -> Algorithm:
@@ -19,6 +23,11 @@ def dsgd(
         theta_i^(1/2) = theta_i - lr * v_i,   v_i = momentum * v_i + grad F(theta_i; S_i)
             (`local_steps` times)
         theta_i       = sum_j W[i, j] theta_j^(1/2)
+
+    On a static directed graph, the default weights may give nodes unequal shares in the average
+    (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by these
+    shares. :func:`topofl.algorithms.osgp` and :func:`topofl.algorithms.push_diging` weight all
+    nodes equally.
 
     Parameters
     ----------

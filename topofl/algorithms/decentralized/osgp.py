@@ -1,5 +1,6 @@
 """Stochastic gradient push (SGP), and its overlapping variant (OSGP)."""
 
+from topofl._support.public import public
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -8,6 +9,7 @@ from topofl.algorithms.exchanges.average import push_sum
 __all__ = ["osgp"]
 
 
+@public
 def osgp(
     lr: Rate,
     *,

@@ -4,8 +4,10 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_fraction, check_int, check_nonnegative, check_switch
+from topofl._support.public import public
 from topofl.algorithms.contract import optimizer_terms
 from topofl.algorithms.contract.local import Training
+from topofl.algorithms.contract.needs import equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
@@ -15,6 +17,8 @@ from topofl.algorithms.exchanges.average import gossip
 __all__ = ["qg_dsgdm"]
 
 
+@public
+@needing(equal_shares)
 def qg_dsgdm(
     lr: Rate,
     *,
@@ -39,6 +43,11 @@ def qg_dsgdm(
     of :func:`topofl.algorithms.dsgd` follows the gradients of node i alone, which drives nodes with
     different data apart. A message holds a model. The theory assumes doubly stochastic weights; the
     graph may change.
+
+    On a static directed graph, the default weights may give nodes unequal shares in the average
+    (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by these
+    shares. :func:`topofl.algorithms.osgp` and :func:`topofl.algorithms.push_diging` weight all
+    nodes equally.
 
     Parameters
     ----------

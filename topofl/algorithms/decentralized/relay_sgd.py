@@ -9,6 +9,7 @@ import torch
 from scipy.sparse.csgraph import breadth_first_order, shortest_path
 from torch import Tensor
 
+from topofl._support.public import public
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.needs import needing, static, strongly_connected, undirected
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain, on_all_models
@@ -20,6 +21,7 @@ from topofl.topology import Topology
 __all__ = ["relay_sgd"]
 
 
+@public
 @needing(static, undirected, strongly_connected)
 def relay_sgd(
     lr: Rate, *, batch_size: int = 128, momentum: float = 0.0, local_steps: int = 1

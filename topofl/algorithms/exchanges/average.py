@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl.algorithms.contract.participation import Participation, participation_name
 from topofl.algorithms.contract.parts import Part, as_part, everything
 from topofl.algorithms.contract.phase import Phase
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 
+@public
 def gossip(share: Part = everything) -> Phase:
     """Return the gossip phase, which replaces all models ``X`` by ``W @ X``.
 
@@ -54,6 +56,7 @@ def gossip(share: Part = everything) -> Phase:
     return Phase(init, apply, {"weights": "round"} | share_setting(share), rowwise=True)
 
 
+@public
 def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
     """Return the phase of a push-sum exchange, with the round's column-stochastic matrix ``P``.
 
@@ -155,6 +158,7 @@ def _delay(received: Tensor, kept: Tensor, sent: Tensor) -> None:
     received.copy_(kept + arriving)
 
 
+@public
 def server_average(
     share: Part = everything, *, participants: Participation | None = None, weighted: bool = True
 ) -> Phase:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_int, check_positive
+from topofl._support.public import public
 from topofl._support.seeding import random_keys
 
 __all__ = ["BLOCK", "Compressor", "no_compression", "quantized", "random_k", "sign", "top_k"]
@@ -75,6 +76,7 @@ class Compressor:
         return f"{self.name}({', '.join(f'{key}={value}' for key, value in self.settings.items())})"
 
 
+@public
 def top_k(share: float) -> Compressor:
     """Return the compressor that keeps the ``k = ceil(share * d)`` numbers of largest magnitude.
 
@@ -117,6 +119,7 @@ def top_k(share: float) -> Compressor:
     )
 
 
+@public
 def random_k(share: float) -> Compressor:
     """Return the compressor that keeps ``k = ceil(share * d)`` random numbers of each row.
 
@@ -169,6 +172,7 @@ def _random_indices(seeds: np.ndarray, d: int, k: int) -> np.ndarray:
     return np.argpartition(random_keys(0, seeds, np.arange(d)), k - 1, axis=1)[:, :k]
 
 
+@public
 def sign() -> Compressor:
     """Return the compressor of signs times the mean magnitude, ``Q(x) = ||x||_1 / d * sign(x)``.
 
@@ -198,6 +202,7 @@ def sign() -> Compressor:
     return Compressor("sign", _by_rows(some), nbytes, lambda d: 1 / d, False)
 
 
+@public
 def quantized(levels: int) -> Compressor:
     """Return the compressor of random quantization to s levels of magnitude (QSGD).
 
@@ -252,6 +257,7 @@ def quantized(levels: int) -> Compressor:
     )
 
 
+@public
 def no_compression() -> Compressor:
     """Return the identity, as a compressor that sends vectors uncompressed.
 

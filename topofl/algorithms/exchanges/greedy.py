@@ -10,6 +10,7 @@ from torch import Tensor
 
 from topofl._support.check import check_int, check_sequence, check_switch
 from topofl._support.generators import translate_queries
+from topofl._support.public import public
 from topofl.algorithms.contract.round import Models, Round, State, Trial
 from topofl.algorithms.exchanges.peers import Choice, Policy, can_receive
 from topofl.mixing import average_of_chosen
@@ -18,6 +19,7 @@ from topofl.topologies.from_data.greedy_choice import WORST, double_greedy, shuf
 __all__ = ["greedy_peers", "random_peers"]
 
 
+@public
 def greedy_peers(
     budget: int | None = None,
     *,
@@ -123,6 +125,7 @@ def _check_nodes(name: str, nodes: Any) -> list[int]:
     )
 
 
+@public
 def random_peers(budget: int) -> Policy:
     """Return the policy of a random collaboration graph, the same in all rounds.
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_int, shown
+from topofl._support.public import public
 from topofl.algorithms.contract.parts import Part, as_part, everything
 from topofl.algorithms.contract.phase import Phase
 from topofl.algorithms.contract.round import Models, Round, State, no_state
@@ -92,6 +93,7 @@ class Policy(NamedTuple):
     rowwise: bool = False
 
 
+@public
 def average_over_peers(policy: Policy, share: Part = everything) -> Phase:
     """Return the phase in which nodes average with peers that a policy chooses.
 

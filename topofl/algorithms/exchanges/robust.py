@@ -6,6 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from topofl._support.check import check_fraction, check_int, check_takes, shown
+from topofl._support.public import public
 from topofl.algorithms.contract.checked import named_errors
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.optimizer_terms import momentum as heavy_ball
@@ -23,6 +24,7 @@ their weights (k,); see the example of :func:`aggregate`.
 """
 
 
+@public
 def aggregate(rule: Aggregation, /, **settings: object) -> Phase:
     """Return the exchange in which nodes aggregate their own and received models by a rule.
 

@@ -16,6 +16,7 @@ from topofl._support.check import (
     check_positive,
     check_switch,
 )
+from topofl._support.public import public
 from topofl.algorithms.contract.parts import Part, as_part, head
 from topofl.algorithms.contract.phase import Phase, sharing
 from topofl.algorithms.contract.round import Models, Round, State, Trial
@@ -44,6 +45,7 @@ NUMBERS = 2**16
 """Total number of parameters of the models that a node evaluates at a time."""
 
 
+@public
 def scored_peers(
     k: int | None = 10,
     threshold: float | None = None,
@@ -253,6 +255,7 @@ def _standardized(values: Tensor, candidates: Tensor) -> Tensor:
     return torch.where(known, scaled, values)
 
 
+@public
 def refresh_losses(owner: str, loss_refresh: str = "selected") -> Phase:
     """Return the phase in which peers evaluate models for the next choice of scored peers.
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from topofl._linalg.simplex import simplex_projection
 from topofl._support.check import check_positive, check_probability
+from topofl._support.public import public
 from topofl.algorithms.contract.parts import Part, as_part, everything
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.exchanges.peers import Choice, Policy, can_receive
@@ -20,6 +21,7 @@ BLOCK = 2**20
 """Differences from the initial model that are in memory at a time, 4 MB in float32."""
 
 
+@public
 def similar_peers(
     strength: float = 0.8, *, threshold: float = 0.9, compare: Part | str = everything
 ) -> Policy:

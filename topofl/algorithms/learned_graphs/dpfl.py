@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.participation import first_round, later_rounds
 from topofl.algorithms.contract.phase import Algorithm, chain
@@ -14,6 +15,7 @@ from topofl.algorithms.exchanges.peers import Policy, average_over_peers
 __all__ = ["dpfl", "random_collaboration"]
 
 
+@public
 def dpfl(
     lr: Rate,
     *,
@@ -95,6 +97,7 @@ def dpfl(
     )
 
 
+@public
 def random_collaboration(
     lr: Rate,
     budget: int,

@@ -3,6 +3,7 @@
 from typing import Any
 
 from topofl._support.check import check_positive
+from topofl._support.public import public
 from topofl.algorithms.contract.amounts import check_epochs
 from topofl.algorithms.contract.local import sgd, sgd_arguments
 from topofl.algorithms.contract.parts import Part, as_part, head
@@ -14,6 +15,7 @@ from topofl.algorithms.exchanges.scored import refresh_losses, scored_peers
 __all__ = ["pfeddst"]
 
 
+@public
 def pfeddst(
     lr: Rate,
     *,

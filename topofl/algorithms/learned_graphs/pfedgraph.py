@@ -1,6 +1,7 @@
 """pFedGraph: a server computes a personal weighted mean for each node."""
 
 from topofl._support.check import check_nonnegative, check_switch
+from topofl._support.public import public
 from topofl.algorithms.contract.correction_terms import cosine_pull
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.parts import everything
@@ -12,6 +13,7 @@ from topofl.algorithms.exchanges.similar import PULL_DIRECTIONS, similar_peers_w
 __all__ = ["pfedgraph"]
 
 
+@public
 def pfedgraph(
     lr: Rate,
     *,

@@ -3,6 +3,7 @@
 import torch
 
 from topofl._support.check import check_probability, check_switch
+from topofl._support.public import public
 from topofl.algorithms.contract.gradient_points import mixture
 from topofl.algorithms.contract.local import sgd_descent, train
 from topofl.algorithms.contract.participation import sampled
@@ -14,6 +15,7 @@ from topofl.algorithms.exchanges.average import server_average
 __all__ = ["apfl"]
 
 
+@public
 def apfl(
     lr: Rate,
     *,

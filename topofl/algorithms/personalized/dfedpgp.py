@@ -1,8 +1,10 @@
 """DFedPGP: personal heads, and bodies averaged over directed graphs."""
 
 from topofl._support.check import check_choice, check_positive
+from topofl._support.public import public
 from topofl.algorithms.contract.amounts import check_epochs
 from topofl.algorithms.contract.local import sgd
+from topofl.algorithms.contract.needs import equal_shares, needing
 from topofl.algorithms.contract.parts import Part, as_part, head
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -11,6 +13,8 @@ from topofl.algorithms.exchanges.average import gossip, push_sum
 __all__ = ["dfedpgp"]
 
 
+@public
+@needing(equal_shares, when={"mode": "pull"})
 def dfedpgp(
     lr: Rate,
     *,
@@ -45,7 +49,9 @@ def dfedpgp(
     mode
         ``"push"``: push-sum, as in Algorithm 1 and the theory of the paper, for example over
         ``topologies.random_out``. ``"pull"``: as in its experiments (appendix B), where rows sum to
-        1 and all ``mu_i`` stay 1, for example over ``topologies.random_in``.
+        1 and all ``mu_i`` stay 1, for example over ``topologies.random_in``. A static directed
+        graph may then give nodes unequal shares in the average
+        (:func:`topofl.metrics.perron_vector`), of which a run warns.
     epochs, head_epochs
         Passes over a node's data per round; the paper's 5 and 1.
     batch_size, momentum, lr_decay, weight_decay, clip

@@ -1,6 +1,7 @@
 """Dis-PFL: personalized sparse models with evolving masks."""
 
 from topofl._support.check import check_choice, check_int, check_positive, check_probability
+from topofl._support.public import public
 from topofl.algorithms.contract.correction_terms import masked
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.phase import Algorithm, chain
@@ -10,6 +11,7 @@ from topofl.algorithms.exchanges.masks import MASK, prune_and_average, under_mas
 __all__ = ["dispfl"]
 
 
+@public
 def dispfl(
     lr: Rate,
     *,

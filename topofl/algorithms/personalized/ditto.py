@@ -1,6 +1,7 @@
 """Ditto: personal models near a shared one."""
 
 from topofl._support.check import check_nonnegative, check_positive
+from topofl._support.public import public
 from topofl.algorithms.contract.amounts import check_epochs
 from topofl.algorithms.contract.correction_terms import proximal
 from topofl.algorithms.contract.local import sgd, sgd_arguments
@@ -12,6 +13,7 @@ from topofl.algorithms.exchanges.average import server_average
 __all__ = ["ditto"]
 
 
+@public
 def ditto(
     lr: Rate,
     *,

@@ -1,5 +1,6 @@
 """FedPer: averaged bodies and personal heads."""
 
+from topofl._support.public import public
 from topofl.algorithms.contract.local import fine_tuning, sgd, sgd_arguments
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.parts import Part, as_part, head
@@ -10,6 +11,7 @@ from topofl.algorithms.exchanges.average import server_average
 __all__ = ["fedper"]
 
 
+@public
 def fedper(
     lr: Rate,
     *,

@@ -1,6 +1,7 @@
 """FedRep: averaged bodies, and heads that are trained first."""
 
 from topofl._support.check import check_positive
+from topofl._support.public import public
 from topofl.algorithms.contract.amounts import check_epochs
 from topofl.algorithms.contract.local import fine_tuning, sgd, sgd_arguments
 from topofl.algorithms.contract.participation import sampled
@@ -12,6 +13,7 @@ from topofl.algorithms.exchanges.average import server_average
 __all__ = ["fedrep"]
 
 
+@public
 def fedrep(
     lr: Rate,
     *,

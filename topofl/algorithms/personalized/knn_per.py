@@ -1,6 +1,7 @@
 """kNN-Per: FedAvg's model interpolated with nearest neighbors."""
 
 from topofl._support.check import check_int, check_positive, check_probability
+from topofl._support.public import public
 from topofl.algorithms.contract.local import sgd, sgd_arguments
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.parts import Part, as_part, head
@@ -11,6 +12,7 @@ from topofl.algorithms.exchanges.average import server_average
 __all__ = ["knn_per"]
 
 
+@public
 def knn_per(
     lr: Rate,
     *,

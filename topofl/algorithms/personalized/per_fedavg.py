@@ -1,6 +1,7 @@
 """Per-FedAvg: meta-learning of a model that nodes adapt in a few steps."""
 
 from topofl._support.check import check_positive
+from topofl._support.public import public
 from topofl.algorithms.contract.gradient_points import lookahead
 from topofl.algorithms.contract.local import fine_tuning, sgd_descent, train
 from topofl.algorithms.contract.participation import sampled
@@ -11,6 +12,7 @@ from topofl.algorithms.exchanges.average import server_average
 __all__ = ["per_fedavg"]
 
 
+@public
 def per_fedavg(
     lr: Rate,
     *,

@@ -1,5 +1,6 @@
 """Centralized SGD on the pooled data, the upper reference."""
 
+from topofl._support.public import public
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -7,6 +8,7 @@ from topofl.algorithms.contract.schedules import Rate
 __all__ = ["centralized"]
 
 
+@public
 def centralized(lr: Rate, *, batch_size: int = 128, momentum: float = 0.0) -> Algorithm:
     """Return centralized SGD: one model on the pooled data of all nodes.
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from topofl._support.check import check_int, check_switch
+from topofl._support.public import public
 from topofl.algorithms.contract.amounts import check_work
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.phase import Algorithm, chain
@@ -11,6 +12,7 @@ from topofl.algorithms.contract.schedules import Rate
 __all__ = ["local_only"]
 
 
+@public
 def local_only(
     lr: Rate,
     *,

@@ -1,5 +1,6 @@
 """FedAvg: federated averaging by a server."""
 
+from topofl._support.public import public
 from topofl.algorithms.contract.local import fine_tuning, sgd, sgd_arguments
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.phase import Algorithm, chain
@@ -9,6 +10,7 @@ from topofl.algorithms.exchanges.average import server_average
 __all__ = ["fedavg"]
 
 
+@public
 def fedavg(
     lr: Rate,
     *,

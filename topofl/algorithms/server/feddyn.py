@@ -1,6 +1,7 @@
 """FedDyn: federated learning with dynamic regularization."""
 
 from topofl._support.check import check_positive
+from topofl._support.public import public
 from topofl.algorithms.contract.correction_terms import correction, proximal
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.participation import Participation, sampled
@@ -13,6 +14,7 @@ from topofl.algorithms.exchanges.average import server_average
 __all__ = ["feddyn"]
 
 
+@public
 def feddyn(
     lr: Rate, *, alpha: float = 0.1, participation: float | int = 1.0, batch_size: int = 128,
     epochs: int = 5,

@@ -5,6 +5,7 @@ from functools import lru_cache
 
 import torch
 
+from topofl._support.public import public
 from topofl.algorithms.contract.amounts import check_amount, check_work
 from topofl.algorithms.contract.local import Training, sgd_descent
 from topofl.algorithms.contract.participation import Participation, participation_name, sampled
@@ -16,6 +17,7 @@ from topofl.algorithms.exchanges.average import server_weights
 __all__ = ["fednova"]
 
 
+@public
 def fednova(
     lr: Rate,
     *,

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_fraction, check_positive
+from topofl._support.public import public
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
@@ -17,6 +18,7 @@ from topofl.algorithms.exchanges.average import server_average
 __all__ = ["fedadam", "fedavgm", "fedyogi"]
 
 
+@public
 def fedadam(
     lr: Rate,
     *,
@@ -96,6 +98,7 @@ def fedadam(
     return chain("fedadam", local=_local(lr, participation, batch_size, epochs), server=server)
 
 
+@public
 def fedyogi(
     lr: Rate,
     *,
@@ -144,6 +147,7 @@ def fedyogi(
     return chain("fedyogi", local=_local(lr, participation, batch_size, epochs), server=server)
 
 
+@public
 def fedavgm(
     lr: Rate, *, server_lr: float = 1.0, beta: float = 0.9, participation: float | int = 1.0,
     batch_size: int = 128, epochs: int = 5,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from topofl._support.public import public
 from topofl.algorithms.contract.correction_terms import proximal
 from topofl.algorithms.contract.local import fine_tuning, sgd, sgd_arguments
 from topofl.algorithms.contract.participation import sampled
@@ -12,6 +13,7 @@ from topofl.algorithms.exchanges.average import server_average
 __all__ = ["fedprox"]
 
 
+@public
 def fedprox(
     lr: Rate,
     *,

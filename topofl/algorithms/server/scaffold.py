@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl.algorithms.contract.amounts import check_epochs
 from topofl.algorithms.contract.correction_terms import correction
 from topofl.algorithms.contract.local import Training
@@ -20,6 +21,7 @@ from topofl.mixing import average_of
 __all__ = ["scaffold"]
 
 
+@public
 def scaffold(
     lr: Rate,
     *,

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+from topofl._support.public import public
 from topofl.data.augment import Augmentation, check_augmentation
 from topofl.data.partition import Partition, check_clients
 
 __all__ = ["augmented"]
 
 
+@public
 def augmented(clients: Partition, augment: Augmentation) -> Partition:
     """Return a partition whose nodes train on randomly cropped and flipped images.
 

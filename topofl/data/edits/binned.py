@@ -5,10 +5,12 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import as_array, check_finite, check_int
+from topofl._support.public import public
 
 __all__ = ["binned"]
 
 
+@public
 def binned(values: Any, n: int) -> np.ndarray:
     """Return the quantile bin of each number, with `n` bins of about equal size.
 

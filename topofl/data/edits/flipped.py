@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from topofl._support.check import check_indices, check_int
+from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.data.dataset import Dataset
 from topofl.data.partition import Partition, check_clients
@@ -14,6 +15,7 @@ from topofl.data.partition import Partition, check_clients
 __all__ = ["flip_labels"]
 
 
+@public
 def flip_labels(
     clients: Partition,
     nodes: int | Sequence[int],

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from topofl._support.check import check_fraction
+from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.data._split import apportion, sample_split
 from topofl.data.partition import Partition, check_clients
@@ -12,6 +13,7 @@ from topofl.data.partition import Partition, check_clients
 __all__ = ["with_validation"]
 
 
+@public
 def with_validation(
     clients: Partition, share: float = 0.2, *, seed: int | np.random.Generator = 0
 ) -> Partition:

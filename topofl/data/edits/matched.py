@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from topofl._support.check import check_choice
+from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.data.partition import Partition, check_clients
 
@@ -15,6 +16,7 @@ IndexArrays = list[np.ndarray]
 """Index arrays, one per node or per class."""
 
 
+@public
 def match_test(clients: Partition, *, rule: str, seed: int | np.random.Generator = 0) -> Partition:
     """Return a partition whose nodes test on examples in proportion to their training classes.
 

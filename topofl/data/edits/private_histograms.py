@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import check_choice, check_label_counts, check_positive, check_switch
+from topofl._support.public import public
 from topofl._support.seeding import stream
 
 __all__ = ["private_label_histograms"]
@@ -13,6 +14,7 @@ _MIN_EPSILON = 1e-300
 """Smallest epsilon: Laplace samples from 53 random bits are below 37, so sums stay finite."""
 
 
+@public
 def private_label_histograms(
     label_counts: Any,
     *,

@@ -3,6 +3,7 @@
 import numpy as np
 
 from topofl._support.check import check_int, check_positive
+from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.data.dataset import Dataset
 from topofl.data.partition import Partition
@@ -17,6 +18,7 @@ from topofl.data.partitioners._deal import check_labeled_n, deal, partition_of, 
 __all__ = ["dirichlet_per_class", "dirichlet_per_client"]
 
 
+@public
 def dirichlet_per_client(
     dataset: Dataset,
     n: int,
@@ -77,6 +79,7 @@ classes=1..6 per node)
     )
 
 
+@public
 def dirichlet_per_class(
     dataset: Dataset,
     n: int,

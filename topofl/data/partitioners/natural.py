@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import check_int, check_sequence, did_you_mean, shown
+from topofl._support.public import public
 from topofl._support.seeding import seed_of, stream
 from topofl.data._labels import repeated
 from topofl.data.dataset import Dataset
@@ -14,6 +15,7 @@ from topofl.data.partition import Partition, check_dataset
 __all__ = ["natural"]
 
 
+@public
 def natural(
     dataset: Dataset,
     n: int | None = None,

@@ -3,6 +3,7 @@
 import numpy as np
 
 from topofl._support.check import check_int, check_positive
+from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.data.dataset import Dataset
 from topofl.data.partition import Partition
@@ -28,6 +29,7 @@ from topofl.data.partitioners._deal import (
 __all__ = ["pathological", "pathological_dirichlet", "pathological_shared"]
 
 
+@public
 def pathological(
     dataset: Dataset,
     n: int,
@@ -104,6 +106,7 @@ def _explain_infeasible(dataset: Dataset, n: int, classes_per_node: int) -> str:
     )
 
 
+@public
 def pathological_shared(
     dataset: Dataset,
     n: int,
@@ -187,6 +190,7 @@ def _check_room(stock: np.ndarray, n: int, classes_per_node: int) -> None:
         )
 
 
+@public
 def pathological_dirichlet(
     dataset: Dataset,
     n: int,

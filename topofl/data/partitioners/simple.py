@@ -3,6 +3,7 @@
 import numpy as np
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.data._split import by_class
 from topofl.data.dataset import Dataset
@@ -16,6 +17,7 @@ from topofl.data.partitioners._deal import check_labeled_n, check_n, deal, parti
 __all__ = ["iid", "one_class_per_node", "shards"]
 
 
+@public
 def shards(
     dataset: Dataset,
     n: int,
@@ -78,6 +80,7 @@ def shards(
     )
 
 
+@public
 def iid(
     dataset: Dataset,
     n: int,
@@ -110,6 +113,7 @@ def iid(
     return partition_of("iid", dataset, shares, rng, val_fraction, test_fraction)
 
 
+@public
 def one_class_per_node(
     dataset: Dataset,
     n: int,

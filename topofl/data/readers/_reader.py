@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import ParamSpec
 
+from topofl._support.public import public
 from topofl.data.dataset import Dataset
 
 __all__ = ["READERS", "reader"]
@@ -14,11 +15,12 @@ READERS: dict[str, Callable[..., Dataset]] = {}
 
 
 def reader(function: Callable[P, Dataset]) -> Callable[P, Dataset]:
-    """Register a function that returns a Dataset in ``READERS``, and return it.
+    """Register a public function that returns a Dataset in ``READERS``, and return it.
 
     Specs, TOML files, ``topofl list dataset`` and the tests of bad paths and random calls find
     readers in this registry. A reader whose first parameter is `root` reads files in or below that
     folder.
     """
+    function = public(function)
     READERS[function.__name__] = function
     return function

@@ -12,6 +12,7 @@ import numpy as np
 
 from topofl._support.check import check_path
 from topofl._support.machine import total_memory
+from topofl._support.public import public
 
 __all__ = ["read_idx"]
 
@@ -23,6 +24,7 @@ _CHUNK_SIZE = 2**20
 """Bytes read at once, so that a header with a size that is too large costs no memory."""
 
 
+@public
 def read_idx(path: str | os.PathLike[str], *, md5: str | None = None) -> np.ndarray:
     """Return the array in an IDX file, the format of MNIST.
 

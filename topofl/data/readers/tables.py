@@ -11,6 +11,7 @@ import numpy as np
 
 from topofl._support.check import check_path, shown
 from topofl._support.files import check_regular
+from topofl._support.public import public
 from topofl._support.text import is_number
 from topofl.data._labels import is_missing
 from topofl.data.dataset import Dataset
@@ -22,6 +23,7 @@ __all__ = ["from_csv", "from_dataframe"]
 _REMEDY = "turn it into numbers first, as in pandas.get_dummies(frame, columns=[{!r}])"
 
 
+@public
 def from_dataframe(
     frame: Any,
     *,

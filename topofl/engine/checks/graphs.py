@@ -5,16 +5,24 @@ from typing import Any
 
 import scipy.sparse as sparse
 
-from topofl.algorithms.contract.needs import check_weights, strongly_connected
+from topofl._support.callers import warn_caller
+from topofl.algorithms.contract.needs import check_weights, equal_shares, strongly_connected
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.data import Partition
 from topofl.engine.dry_run.play import complete_graph
 from topofl.engine.dry_run.trace import Trace
+from topofl.metrics.averaging.perron import largest_share
 from topofl.mixing import warn_of_unused_weights
 from topofl.topology import Topology, TopologyError, TopologySequence, graph_of
 
-__all__ = ["check_graphs", "check_topology", "check_trial_examples"]
+__all__ = [
+    "check_graphs",
+    "check_topology",
+    "check_trial_examples",
+    "unequal_share",
+    "warn_of_unequal_share",
+]
 
 
 def check_topology(
@@ -62,6 +70,37 @@ def check_graphs(
             name="a server" if trace.is_served else "no edges",
         )
     return graphs
+
+
+def unequal_share(
+    trace: Trace, graphs: Topology | TopologySequence, rule: Rule
+) -> tuple[int, float] | None:
+    """Return the node with the largest share in the average on which models agree, and the share.
+
+    None if all shares are 1/n; if graphs change; if nodes push, which corrects for the shares; if
+    models are not multiplied by the weights; and if nodes that are not connected do not agree.
+    """
+    if graphs.period != 1 or trace.pushes or trace.chooses or not trace.needs_topology:
+        return None
+    weights = rule(graphs.at(0))
+    mixed = any(weights in dry_round.mixed for dry_round in trace.rounds)
+    if weights.is_doubly_stochastic or not mixed:
+        return None
+    try:
+        return largest_share(weights)
+    except TopologyError:
+        return None
+
+
+def warn_of_unequal_share(method: str, graph: Topology, node: int, share: float) -> None:
+    """Warn that the default weights of a directed graph give its nodes unequal shares."""
+    rule = "own_weights" if graph.own_weights else "uniform"
+    warn_caller(
+        f"the weights of {graph.name}, which is directed, give node {node} a share of {share:.3f} "
+        f"in the average on which models agree, {share * graph.n:.3g} times 1/n, so that {method} "
+        "minimizes the mean of the losses of nodes with these shares: to weight all nodes equally, "
+        f"{equal_shares.remedy}; to keep the shares, pass mixing=mixing.{rule}"
+    )
 
 
 def check_trial_examples(trace: Trace, clients: Partition) -> None:

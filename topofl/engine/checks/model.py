@@ -164,7 +164,7 @@ def _logits(module: nn.Module, inputs: Tensor, n_classes: int | None) -> Tensor:
     except Exception as error:  # whatever the user's forward raises
         raise ValueError(
             f"`model` cannot take examples of shape {tuple(inputs.shape[1:])}: {error!r}; "
-            f"{_remedy(module, inputs)}"
+            f"{_remedy(module, inputs, n_classes)}"
         ) from error
     if not isinstance(logits, Tensor):
         raise ValueError(
@@ -195,7 +195,7 @@ def _logits(module: nn.Module, inputs: Tensor, n_classes: int | None) -> Tensor:
     return logits
 
 
-def _remedy(module: nn.Module, inputs: Tensor) -> str:
+def _remedy(module: nn.Module, inputs: Tensor, n_classes: int | None) -> str:
     """Return the remedy for a model that cannot take the examples."""
     if any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in module.modules()):
         return (
@@ -209,7 +209,12 @@ def _remedy(module: nn.Module, inputs: Tensor) -> str:
     try:
         module(inputs[:1].flatten(1))
     except Exception:  # whatever the user's forward raises
-        return f"build it for that shape, e.g. models.logistic_regression({inputs[0].numel()})"
+        size = inputs[0].numel()
+        if n_classes is None:
+            return (
+                f"build it for that shape, e.g. nn.Sequential(nn.Flatten(), nn.Linear({size}, 1))"
+            )
+        return f"build it for that shape, e.g. models.logistic_regression({size}, {n_classes})"
     return "put nn.Flatten() before its first layer"
 
 

@@ -1,5 +1,6 @@
 """Checks of the arguments that phases pass to a round and of the states that they return."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import FrozenInstanceError
@@ -21,6 +22,7 @@ __all__ = [
     "check_noted",
     "check_participants",
     "check_rule",
+    "check_same_kind",
     "checked_state",
     "initial_state",
     "on_shapes_only",
@@ -67,21 +69,33 @@ def check_rule(phase: str, rule: object) -> None:
     check_takes(f"`rule` of the phase {phase!r}", rule, "own", "received", "weights")
 
 
-def check_noted(phase: str, name: str, value: object) -> None:
-    """Raise ``ValueError`` unless the value that a phase notes is one real number."""
-    if isinstance(value, Tensor):
-        is_number = value.numel() == 1 and not value.is_complex()
-        got = f"a tensor of shape {tuple(value.shape)}"
-    elif isinstance(value, np.ndarray):
-        is_number = value.size == 1 and value.dtype.kind in "biuf"
-        got = f"an array of shape {value.shape}"
+def check_noted(phase: str, name: str, value: object, n: int) -> bool:
+    """Return whether a phase notes a value per node, (n,), or raise unless it notes one number.
+
+    Raises ``ValueError`` for anything else. With a single node, one value is one number.
+    """
+    if isinstance(value, Tensor | np.ndarray):
+        real = not value.is_complex() if isinstance(value, Tensor) else value.dtype.kind in "biuf"
+        shape = tuple(value.shape)
+        if real and (math.prod(shape) == 1 or shape == (n,)):
+            return n > 1 and shape == (n,)
+        got = f"{'a tensor' if isinstance(value, Tensor) else 'an array'} of shape {shape}"
+    elif isinstance(value, Real | np.bool_):
+        return False
     else:
-        is_number = isinstance(value, Real | np.bool_)
         got = shown(value)
-    if not is_number:
+    raise ValueError(
+        f"`value` of round.note must be one real number, or one per node, ({n},), got {got} as "
+        f"{name!r} in the phase {phase!r}; note its mean, or give each number its own name"
+    )
+
+
+def check_same_kind(phase: str, name: str, per_node: bool, before: bool) -> None:
+    """Raise ``ValueError`` if a phase notes a value per node, and before noted one number."""
+    if per_node != before:
         raise ValueError(
-            f"`value` of round.note must be one real number per round, got {got} as {name!r} in "
-            f"the phase {phase!r}; note its mean, or give each number its own name"
+            f"`value` of round.note must be of one shape in all rounds, got {name!r} both as one "
+            f"number and as one per node in the phase {phase!r}; note them by two names"
         )
 
 

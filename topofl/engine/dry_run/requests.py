@@ -48,7 +48,7 @@ class PhaseRequests:
     trial_sets
         Sets of examples on which nodes cross-evaluated models.
     noted
-        Names of numbers that rounds record.
+        Names of numbers that phases note, and whether they note a value per node.
     drawn
         Purposes for which phases drew random numbers.
     """
@@ -60,7 +60,7 @@ class PhaseRequests:
     gradients: dict[str, Tensor] = field(default_factory=dict)
     batch_sizes: list[int] = field(default_factory=list)
     trial_sets: set[str] = field(default_factory=set)
-    noted: dict[str, None] = field(default_factory=dict)
+    noted: dict[str, bool] = field(default_factory=dict)
     drawn: set[str] = field(default_factory=set)
 
     def check_one_push(self) -> None:

@@ -25,6 +25,7 @@ from topofl.engine.dry_run.checked import (
     check_noted,
     check_participants,
     check_rule,
+    check_same_kind,
     state_of_phase,
 )
 from topofl.engine.dry_run.requests import PhaseRequests, RecordedSteps
@@ -326,11 +327,11 @@ class DryRound:
         self.used = self.used or weights
         self.ledger.send(weights, nbytes, server=server)
 
-    def note(self, name: str, value: float | Tensor) -> None:
+    def note(self, name: str, value: float | Tensor | np.ndarray) -> None:
         """See :meth:`topofl.algorithms.Round.note`; the value is ignored."""
         _check_name(self.phase, name)
-        check_noted(self.phase, name, value)
-        self.requests.noted[name] = None
+        per_node = check_noted(self.phase, name, value, self.n)
+        check_same_kind(self.phase, name, per_node, self.requests.noted.setdefault(name, per_node))
 
     def _note_call(self, call: str) -> None:
         self.requests.calls.setdefault(self.phase, set()).add(call)

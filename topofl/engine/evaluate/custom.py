@@ -1,15 +1,17 @@
-"""Checks of user-defined stages of evaluations."""
+"""Checks of user-defined stages and columns of evaluations."""
 
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from topofl._support.check import shown
 from topofl.algorithms.contract.round import Models, State
 from topofl.engine.population import Population
 
-__all__ = ["check_returned_models", "versions_of"]
+__all__ = ["check_returned_models", "check_returned_values", "versions_of"]
 
 
 def versions_of(
@@ -44,3 +46,23 @@ def check_returned_models(name: str, returned: Models | Tensor, models: Populati
             f"{flat.device}; return flat.to(models.flat)"
         )
     return flat.detach().contiguous()
+
+
+def check_returned_values(name: str, returned: Tensor | np.ndarray, n: int) -> Tensor:
+    """Return the values per node, (n,), of a user-defined column; raise unless they are such."""
+    if not isinstance(returned, Tensor | np.ndarray) or tuple(returned.shape) != (n,):
+        array = isinstance(returned, Tensor | np.ndarray)
+        got = f"shape {tuple(returned.shape)}" if array else shown(returned)
+        raise ValueError(
+            f"`evaluation.per_node[{name!r}]` must return one number per node, a tensor or an "
+            f"array of shape (n,)=({n},), got {got}; reduce the other axes, as by values.mean(1)"
+        )
+    real = (
+        not returned.is_complex() if isinstance(returned, Tensor) else returned.dtype.kind in "biuf"
+    )
+    if not real:
+        raise ValueError(
+            f"`evaluation.per_node[{name!r}]` must return real numbers, got {returned.dtype}; "
+            "convert them"
+        )
+    return torch.as_tensor(returned).detach().clone()

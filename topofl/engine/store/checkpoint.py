@@ -376,9 +376,11 @@ def _check_writable(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder, prefix=".topofl-") as probe:
             probe.write(b"x")
     except OSError as error:
-        raise type(error)(
+        named = type(error)(
             f"`saving` must be a writable folder, {folder} is not: {error.strerror or error}"
-        ) from error
+        )
+        named.errno = error.errno  # sweeps stop at a full disk
+        raise named from error
     except ValueError as error:  # invalid names
         raise ValueError(
             f"`saving` must be a writable folder, got {str(folder)!r}: {error}"

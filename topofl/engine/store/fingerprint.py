@@ -22,7 +22,12 @@ from topofl.engine.setup import Setup
 from topofl.engine.state import RunState
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["check_same", "fingerprint", "members_of", "structure_of", "versions"]
+__all__ = ["OtherRunError", "check_same", "fingerprint", "members_of", "structure_of", "versions"]
+
+
+class OtherRunError(ValueError):
+    """A checkpoint belongs to another run; the message names what differs inside of the engine."""
+
 
 SAMPLED_ROUNDS = 3
 """Number of rounds whose graphs are compared if the sequence has no period."""
@@ -238,7 +243,7 @@ def versions() -> dict[str, str]:
 
 
 def check_same(marker: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` if a checkpoint belongs to another run; warn about other versions.
+    """Raise ``OtherRunError`` if a checkpoint belongs to another run; warn about other versions.
 
     Parameters
     ----------
@@ -248,7 +253,7 @@ def check_same(marker: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         The marker that this process would write.
     """
     if different := _differences(marker["run"], now["run"]):
-        raise ValueError(
+        raise OtherRunError(
             f"`resume` must continue the same run: {'; '.join(different)}; start another run in "
             "another folder"
         )

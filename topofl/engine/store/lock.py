@@ -29,7 +29,7 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-__all__ = ["NAME", "Lock", "locked"]
+__all__ = ["NAME", "Lock", "is_in_use", "locked"]
 
 NAME = ".topofl.lock"
 """Name of the file in the locked folder."""
@@ -110,7 +110,7 @@ class Lock:
 
 
 @contextmanager
-def locked(folder: Path, argument: str = "checkpoint") -> Iterator[Lock]:
+def locked(folder: Path, argument: str = "saving") -> Iterator[Lock]:
     """Hold the lock on a folder, which is created if it is missing.
 
     Raises
@@ -126,6 +126,21 @@ def locked(folder: Path, argument: str = "checkpoint") -> Iterator[Lock]:
         yield lock
     finally:
         lock.release()
+
+
+def is_in_use(folder: Path) -> bool:
+    """Return whether a process that may be alive has named itself in the lock of a folder."""
+    try:
+        descriptor = os.open(folder / NAME, _FLAGS & ~os.O_CREAT & ~os.O_RDWR)
+    except OSError:  # there is none
+        return False
+    try:
+        holder = _read_holder(descriptor, folder / NAME)
+    except OSError:  # it is not a lock
+        return False
+    finally:
+        os.close(descriptor)
+    return bool(holder) and not is_dead(holder)
 
 
 @contextmanager

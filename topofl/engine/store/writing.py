@@ -1,5 +1,6 @@
 """Write, remove and move checkpoints."""
 
+import errno
 import hashlib
 import json
 import os
@@ -202,13 +203,16 @@ def check_space(folder: Path, size: int) -> None:
     Raises
     ------
     OSError
-        If it does not; the space of existing checkpoints counts as free.
+        If it does not, with the number ``ENOSPC``; the space of existing checkpoints counts as
+        free.
     """
     used = sum(_size(path) for path in folder.iterdir() if FILE_NAME.fullmatch(path.name))
     needed = (KEPT + 1) * size
     free = shutil.disk_usage(folder).free + used
     if needed > free:
-        raise OSError(
+        error = OSError(
             f"`saving` must have space for {KEPT + 1} checkpoints, {needed} bytes, {folder} has "
             f"{free} bytes free; free some space, or use a folder on another disk"
         )
+        error.errno = errno.ENOSPC  # sweeps stop at a full disk
+        raise error

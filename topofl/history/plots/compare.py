@@ -19,6 +19,7 @@ from topofl._drawing.charts.panels import panels_of_names
 from topofl._drawing.charts.style import COLORS, wrapped
 from topofl._drawing.charts.violins import draw_violins
 from topofl._support.check import shown
+from topofl._support.public import public
 from topofl.history.history import History
 from topofl.history.plots.nodes import draw_nodes, draw_ranks
 from topofl.history.plots.notes import note_on, note_on_last, note_on_nodes
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["compare_histories"]
 
 
+@public
 def compare_histories(
     histories: Mapping[str, History] | Sequence[History],
     column: str | None = None,

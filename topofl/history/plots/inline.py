@@ -26,7 +26,8 @@ def history_as_html(history: "History") -> str:
     from matplotlib.figure import Figure  # loaded where a history is shown, which few programs do
 
     figure = Figure(figsize=(COLUMN, HEIGHT), dpi=80, layout="constrained")
-    ax = plot(history, None, "band", figure.subplots(), "curve")
+    ax = figure.subplots()
+    plot(history, None, "band", ax, "curve")
     stream = io.BytesIO()
     figure.savefig(stream, format="png", metadata={"Software": None})
     about = f"{ax.get_ylabel()} by {ax.get_xlabel()}".replace("\n", " ")

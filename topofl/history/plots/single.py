@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing import new_axes
+from topofl._drawing import figure_of, new_axes
 from topofl._drawing.charts.fronts import Front, draw_front, front_of, labels_of
 from topofl._drawing.charts.lines import draw_line
 from topofl._drawing.charts.style import COLORS, FONT, WIDE, own_axes, set_font
@@ -18,6 +18,7 @@ from topofl.history.summary import with_attack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from topofl.history.history import History
 
@@ -34,7 +35,7 @@ def plot(
     ax: "Axes | None",
     label: str | None,
     **given: Any,
-) -> "Axes":
+) -> "Figure":
     """See :meth:`topofl.History.plot`."""
     options = check_options(kind, **given)
     column = history.primary if column is None else column
@@ -42,9 +43,8 @@ def plot(
     series = series_of(history, column, options.x, label or with_attack(history, run))
     if ax is not None:
         ax = new_axes(ax)
-    return {"band": _band, "violin": _violin, "nodes": _nodes, "pareto": _pareto}[kind](
-        series, options, ax
-    )
+    draw = {"band": _band, "violin": _violin, "nodes": _nodes, "pareto": _pareto}[kind]
+    return figure_of(draw(series, options, ax))
 
 
 def _band(series: Series, options: Options, ax: "Axes | None") -> "Axes":

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from topofl._support.check import check_switch, check_unmasked
+from topofl._support.public import public
 
 __all__ = ["consensus_distance", "mean_model"]
 
@@ -15,6 +16,7 @@ NUMBERS = 2**18
 """Numbers converted to float64 at a time; a copy of all models would take too much memory."""
 
 
+@public
 def mean_model(models: Models) -> Models:
     """Return the mean model over nodes, of shape (d,), in float64.
 
@@ -39,6 +41,7 @@ def mean_model(models: Models) -> Models:
     return _as_float64(models).mean(0)
 
 
+@public
 def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = False) -> float:
     """Return the consensus distance of models, ``sqrt((1/n) sum_i ||theta_i - mean||^2)``.
 

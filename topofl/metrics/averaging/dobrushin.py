@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl.metrics._declaration import MetricColumn
 from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
 from topofl.mixing import MixingSequence
@@ -30,6 +31,7 @@ ENTRY_LIMIT = 50_000_000
 """Largest number of entries of a product of larger, sparse matrices."""
 
 
+@public
 def dobrushin(
     x: Mixable, *, rounds: int | None = None, start: int = 0, weights: WeightRule | None = None
 ) -> float:

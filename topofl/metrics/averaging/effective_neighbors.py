@@ -4,6 +4,7 @@ import numpy as np
 import scipy.linalg
 
 from topofl._support.check import check_choice, check_fraction
+from topofl._support.public import public
 from topofl.metrics._declaration import MetricColumn
 from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
 from topofl.mixing import MixingMatrix
@@ -34,6 +35,7 @@ LIMIT = 2000
 """Largest number of nodes whose covariance is computed (seconds if symmetric, else a minute)."""
 
 
+@public
 def effective_neighbors(
     x: Mixable, gamma: float, *, weights: WeightRule | None = None, which: str = "mean"
 ) -> float:

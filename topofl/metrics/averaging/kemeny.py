@@ -4,6 +4,7 @@ import numpy as np
 import scipy.linalg
 from scipy.sparse.csgraph import connected_components
 
+from topofl._support.public import public
 from topofl.metrics._declaration import ONE_MATRIX, MetricColumn
 from topofl.metrics._rounds import WeightRule, as_mixing
 from topofl.metrics.averaging.perron import perron_vector
@@ -30,6 +31,7 @@ COLUMNS = (
 )
 
 
+@public
 def kemeny_constant(x: MixingMatrix | Topology, *, weights: WeightRule | None = None) -> float:
     """Return the Kemeny constant, the expected steps of a random walk to a random node.
 

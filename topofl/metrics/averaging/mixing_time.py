@@ -8,6 +8,7 @@ import numpy as np
 
 from topofl._linalg import spectral
 from topofl._support.check import check_positive
+from topofl._support.public import public
 from topofl.metrics._declaration import MetricColumn
 from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
 from topofl.metrics.averaging.perron import perron_vector
@@ -29,6 +30,7 @@ TIE = 1e-12
 """Relative difference below which two distances to the limit are equal up to rounding."""
 
 
+@public
 def mixing_time(
     x: Mixable, *, epsilon: float = 0.25, weights: WeightRule | None = None
 ) -> int | float:

@@ -7,14 +7,17 @@ import scipy.sparse.linalg as sparse_linalg
 
 from topofl._linalg import spectral
 from topofl._linalg.classes import classes_of
+from topofl._support.public import public
 from topofl._support.vectors import start_vector
-from topofl.metrics._declaration import ONE_MATRIX, MetricColumn
+from topofl.metrics._declaration import ONE_MATRIX, MetricColumn, iterated
 from topofl.metrics._rounds import Mixable, WeightRule, as_mixing, as_rounds, converging
+from topofl.metrics.averaging.spectral import sigma
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import Topology, TopologyError
 
 __all__ = [
     "PRODUCT_LIMIT",
+    "largest_share",
     "perron_skewness",
     "perron_vector",
     "pi_weighted_gap",
@@ -27,6 +30,7 @@ COLUMNS = (
         "averaging",
         "gap of one exchange in the norm weighted by the Perron vector pi",
         lambda entry: pi_weighted_gap(entry.matrices[0]),
+        limit=iterated("metrics.pi_weighted_gap"),
         needs=(ONE_MATRIX,),
         after="sigma",
     ),
@@ -41,7 +45,11 @@ COLUMNS = (
 PRODUCT_LIMIT = 5000
 """Largest number of nodes for which products of rounds, which become dense, are computed."""
 
+QUICK_LIMIT = 500
+"""Largest number of nodes for which elimination takes less than about 0.2 seconds."""
 
+
+@public
 def perron_vector(x: Mixable, *, weights: WeightRule | None = None) -> np.ndarray:
     """Return the Perron vector pi: each node's share in the consensus, or in the push-sum weights.
 
@@ -100,6 +108,7 @@ def perron_vector(x: Mixable, *, weights: WeightRule | None = None) -> np.ndarra
     )
 
 
+@public
 def perron_skewness(x: Mixable, *, weights: WeightRule | None = None) -> float:
     """Return the skewness of the Perron vector pi, ``max(pi) / min(pi)``.
 
@@ -120,6 +129,28 @@ def perron_skewness(x: Mixable, *, weights: WeightRule | None = None) -> float:
     return float(pi.max() / pi.min()) if pi.min() > 0 else float("inf")
 
 
+def largest_share(weights: MixingMatrix) -> tuple[int, float]:
+    """Return the node with the largest entry of the Perron vector, and the entry.
+
+    It is also found for large matrices whose smallest entries are too small to be computed.
+
+    Raises
+    ------
+    TopologyError
+        If the vector is not unique, or its computation does not converge.
+
+    Examples
+    --------
+    >>> from topofl import mixing, topologies
+    >>> largest_share(mixing.uniform(topologies.star(4)))
+    (0, 0.4)
+    """
+    rows = weights.weights if weights.is_row_stochastic else sparse.csr_array(weights.weights.T)
+    pi = _stationary(rows, weights.name, uneven=True)
+    return int(pi.argmax()), float(pi.max())
+
+
+@public
 def pi_weighted_gap(x: MixingMatrix | Topology, *, weights: WeightRule | None = None) -> float:
     """Return the pi-weighted gap of one exchange, ``1 - ||W - 1 pi^T||_pi``.
 
@@ -169,6 +200,8 @@ def pi_weighted_gap(x: MixingMatrix | Topology, *, weights: WeightRule | None = 
             f"the pi-weighted gap needs a strongly connected graph, node {int(pi.argmin())} of "
             f"{matrix.name} has Perron weight 0; use metrics.spectral_gap"
         )
+    if matrix.is_doubly_stochastic and matrix.n > spectral.limits.DENSE_LIMIT:
+        return float(np.clip(1.0 - sigma(matrix), 0.0, 1.0))
     rows = matrix.weights if matrix.is_row_stochastic else sparse.csr_array(matrix.weights.T)
     root = np.sqrt(pi)
     scaled = sparse.csr_array(rows.multiply(root[:, None]).multiply(1 / root[None, :]))
@@ -209,18 +242,26 @@ def product_of_rounds(source: MixingSequence, rounds: int, start: int = 0) -> sp
     return product
 
 
-def _stationary(rows: sparse.csr_array, name: str) -> np.ndarray:
-    """Return the unique pi with ``pi^T W = pi^T`` of row-stochastic W, or raise."""
+def _stationary(rows: sparse.csr_array, name: str, uneven: bool = False) -> np.ndarray:
+    """Return the unique pi with ``pi^T W = pi^T`` of row-stochastic W, or raise.
+
+    If `uneven`, the smallest entries of all but small matrices may be inaccurate.
+    """
     members = _closed_class(rows, name)
     inner = sparse.csr_array(rows[members][:, members])
     pi = np.zeros(rows.shape[0])
     rounding = (4 + inner.count_nonzero(axis=0).max()) * np.finfo(float).eps
     if np.abs(inner.sum(axis=0) - 1).max() <= rounding:  # doubly stochastic there
         pi[members] = 1 / len(members)
-    elif len(members) <= spectral.limits.DENSE_LIMIT:
+    elif len(members) <= (QUICK_LIMIT if uneven else spectral.limits.DENSE_LIMIT):
         pi[members] = _perron_by_elimination(inner.toarray())
     else:
         pi[members] = _perron_by_iteration(inner, name)
+        if not uneven and pi[members].min() < 1e-10 * pi.max():
+            raise TopologyError(
+                f"the Perron vector of {name} is too uneven to be computed for "
+                f"n={len(members):,}: it is exact up to n={spectral.limits.DENSE_LIMIT:,}"
+            )
     return pi
 
 
@@ -261,9 +302,4 @@ def _perron_by_iteration(rows: sparse.csr_array, name: str) -> np.ndarray:
     with converging(f"the Perron vector of {name}"):
         _, vectors = sparse_linalg.eigs(transposed, k=1, which="LM", v0=np.full(n, 1 / n), ncv=40)
     pi = np.abs(vectors[:, 0].real)
-    if pi.min() < 1e-10 * pi.max():
-        raise TopologyError(
-            f"the Perron vector of {name} is too uneven to be computed for n={n:,}: it is exact up "
-            f"to n={spectral.limits.DENSE_LIMIT:,}"
-        )
     return pi / pi.sum()

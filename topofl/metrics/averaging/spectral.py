@@ -8,9 +8,16 @@ import scipy.sparse as sparse
 
 from topofl._linalg import periods, spectral
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl._support.vectors import centered
-from topofl.metrics._declaration import ONE_MATRIX, Entry, MetricColumn, Requirement
+from topofl.metrics._declaration import (
+    ONE_MATRIX,
+    Entry,
+    MetricColumn,
+    Requirement,
+    iterated,
+)
 from topofl.metrics._rounds import (
     Mixable,
     WeightRule,
@@ -35,8 +42,9 @@ COLUMNS = (
     MetricColumn(
         "spectral gap",
         "averaging",
-        "1 - slem: 0 never reaches consensus, 1 reaches it exactly within a period",
+        "speed of agreement in the long run: 0 never agrees, 1 agrees exactly within a period",
         lambda entry: spectral_gap(entry.rounds),
+        limit=iterated("metrics.spectral_gap"),
     ),
     MetricColumn(
         "slem",
@@ -44,12 +52,14 @@ COLUMNS = (
         "second largest eigenvalue modulus of the mixing matrix: factor on disagreement per round "
         "in the long run",
         lambda entry: slem(entry.rounds),
+        limit=iterated("metrics.slem"),
     ),
     MetricColumn(
         "lambda_n",
         "averaging",
         "smallest eigenvalue of the mixing matrix",
         lambda entry: smallest_eigenvalue(entry.matrices[0]),
+        limit=iterated("metrics.smallest_eigenvalue"),
         needs=(ONE_MATRIX,),
     ),
     MetricColumn(
@@ -57,6 +67,7 @@ COLUMNS = (
         "averaging",
         "worst-case factor of one round on consensus distance",
         lambda entry: sigma(entry.matrices[0]),
+        limit=iterated("metrics.sigma"),
         needs=(ONE_MATRIX,),
     ),
     MetricColumn(
@@ -90,6 +101,7 @@ EXACT = 1e-12
 """Exchanges with a smaller factor on disagreement average exactly, up to rounding."""
 
 
+@public
 def slem(x: Mixable, *, weights: WeightRule | None = None) -> float:
     """Return the second largest eigenvalue modulus (SLEM), per round.
 
@@ -142,6 +154,7 @@ def slem(x: Mixable, *, weights: WeightRule | None = None) -> float:
     return rate
 
 
+@public
 def spectral_gap(x: Mixable, *, weights: WeightRule | None = None) -> float:
     """Return the spectral gap, ``1 - slem(x)``.
 
@@ -165,6 +178,7 @@ def spectral_gap(x: Mixable, *, weights: WeightRule | None = None) -> float:
     return 1.0 - slem(x, weights=weights)
 
 
+@public
 def sigma(x: MixingMatrix | Topology, *, weights: WeightRule | None = None) -> float:
     """Return ``||W - J||_2``, the worst-case factor of one exchange on consensus distance.
 
@@ -204,6 +218,7 @@ def sigma(x: MixingMatrix | Topology, *, weights: WeightRule | None = None) -> f
     return matrix.slem if matrix.is_symmetric else spectral.sigma(matrix.weights)
 
 
+@public
 def smallest_eigenvalue(x: MixingMatrix | Topology, *, weights: WeightRule | None = None) -> float:
     """Return lambda_n, the smallest eigenvalue of symmetric weights.
 
@@ -257,6 +272,7 @@ def without_rounding(value: float, n: int) -> float:
     return float(near)
 
 
+@public
 def measured_contraction(
     x: Mixable,
     *,

@@ -8,6 +8,7 @@ import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 
 from topofl._support.check import check_choice
+from topofl._support.public import public
 from topofl.metrics._declaration import MetricColumn
 from topofl.metrics._rounds import n_rounds, recorded_matrices
 from topofl.mixing import MixingMatrix, MixingSequence
@@ -25,6 +26,7 @@ COLUMNS = (
 )
 
 
+@public
 def b_connectivity(
     graphs: Any, *, rounds: int | None = None, windows: str = "sliding"
 ) -> int | float:

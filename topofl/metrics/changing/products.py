@@ -8,6 +8,7 @@ import scipy.sparse.linalg as sparse_linalg
 
 from topofl._linalg import spectral
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl._support.vectors import start_vector
 from topofl.metrics._declaration import MetricColumn
 from topofl.metrics._rounds import Mixable, WeightRule, as_rounds, converging, n_rounds
@@ -33,6 +34,7 @@ COLUMNS = (
 )
 
 
+@public
 def window_product(
     x: Mixable, *, rounds: int, start: int = 0, weights: WeightRule | None = None
 ) -> MixingMatrix:
@@ -70,6 +72,7 @@ def window_product(
     )
 
 
+@public
 def product_contraction(
     x: Mixable, *, rounds: int, start: int = 0, weights: WeightRule | None = None
 ) -> float:
@@ -110,6 +113,7 @@ def product_contraction(
     return without_rounding(spectral.sigma(product.weights), product.n)
 
 
+@public
 def expected_gap(
     x: Mixable, *, rounds: int | None = None, weights: WeightRule | None = None
 ) -> float:

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from topofl._support.public import public
 from topofl.metrics._rounds import WeightRule, as_mixing
 from topofl.metrics.data_fit.gradients import as_float64, check_shape
 from topofl.mixing import MixingMatrix
@@ -14,6 +15,7 @@ CHUNK = 5_000_000
 """Numbers mixed at a time in float64, so that gradients of large models are not copied."""
 
 
+@public
 def gradient_mixing_error(
     x: MixingMatrix | Topology,
     gradients: np.ndarray | torch.Tensor,

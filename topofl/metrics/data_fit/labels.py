@@ -8,6 +8,7 @@ import numpy as np
 from topofl._linalg.distances import DISTANCES
 from topofl._linalg.distances import distance as distance_between
 from topofl._support.check import as_array, check_choice, check_label_counts, check_sequence
+from topofl._support.public import public
 from topofl.metrics._declaration import LABELS, NODE_GROUPS, MetricColumn
 from topofl.topology import Topology, TopologyError
 
@@ -28,11 +29,12 @@ COLUMNS = (
             lambda graph: clique_skew(graph, entry.label_counts).mean()
         ),
         needs=(LABELS, NODE_GROUPS),
-        after="accumulated heterogeneity",
+        after="H_10",
     ),
 )
 
 
+@public
 def label_distributions(label_counts: Any) -> np.ndarray:
     """Return the label distribution of each node: the share of each class in its data.
 
@@ -81,6 +83,7 @@ def label_spread(label_counts: Any) -> float:
     return float(np.square(shares - shares.mean(axis=0)).sum() / len(shares))
 
 
+@public
 def clique_skew(
     topology_or_groups: Topology | Sequence[Sequence[int]],
     label_counts: Any,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl._support.check import check_choice, check_int, shown
+from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.data.partition import Partition
 from topofl.metrics._rounds import Mixable, WeightRule
@@ -102,6 +103,7 @@ class PredictedDeviation:
         return self.value
 
 
+@public
 def predicted_deviation(
     x: Mixable,
     clients: Partition,
@@ -278,6 +280,7 @@ def _check_statistics(statistics: Any, clients: Any, measured: list[str]) -> Non
         )
 
 
+@public
 def gradient_statistics(
     clients: Partition,
     *,

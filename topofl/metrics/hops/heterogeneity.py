@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import check_choice
+from topofl._support.public import public
 from topofl.metrics._declaration import LABELS, MetricColumn
 from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
 from topofl.metrics.data_fit.gradients import check_gradients
@@ -30,9 +31,9 @@ COLUMNS = (
         needs=(LABELS,),
     ),
     MetricColumn(
-        "accumulated heterogeneity",
+        f"H_{HOPS}",
         "data",
-        f"label skew that {HOPS} exchanges leave in neighborhoods, summed over the exchanges",
+        f"label skew that 1 to {HOPS} exchanges leave in neighborhoods, summed; low is good",
         lambda entry: over_hops(
             entry,
             lambda rounds: neighborhood_heterogeneity(
@@ -44,6 +45,7 @@ COLUMNS = (
 )
 
 
+@public
 def neighborhood_heterogeneity(
     x: Mixable,
     label_counts: Any = None,

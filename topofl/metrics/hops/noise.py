@@ -4,8 +4,9 @@ import numpy as np
 
 from topofl._linalg import spectral
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl._support.seeding import stream
-from topofl.metrics._declaration import MetricColumn
+from topofl.metrics._declaration import MetricColumn, iterated
 from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
 from topofl.metrics.hops.accumulated import (
     HOPS,
@@ -22,19 +23,24 @@ __all__ = ["EXACT_LIMIT", "accumulated_noise"]
 EXACT_LIMIT = 2000
 """Largest number of nodes whose products of rounds are computed in full."""
 
+PROBED_LIMIT = 200_000
+"""Largest graph whose column is estimated by random vectors unless it is asked for by name."""
+
 COLUMNS = (
     MetricColumn(
-        "accumulated noise",
+        f"N_{HOPS}",
         "averaging",
-        f"noise of the nodes that {HOPS} exchanges leave, summed over the exchanges",
+        f"gradient noise that 1 to {HOPS} exchanges leave, summed; low is good",
         lambda entry: over_hops(
             entry, lambda rounds: accumulated_noise(entry.rounds, rounds=rounds, seed=entry.seed)
         ),
+        limit=iterated("metrics.accumulated_noise", nodes=PROBED_LIMIT),
         after="worst effective neighbors",
     ),
 )
 
 
+@public
 def accumulated_noise(
     x: Mixable,
     hops: int | str = HOPS,
@@ -68,8 +74,8 @@ def accumulated_noise(
         else uniform pull.
     probes, seed
         For more than 2,000 nodes, the norm is estimated from this number of random sign vectors
-        (Hutchinson), drawn with this seed. Sums over all hops of symmetric weights and circulants
-        are exact wherever their eigenvalues are known.
+        (Hutchinson), drawn with this seed. Sums of circulants, such as rings, are exact for any
+        number of nodes, and sums over all hops of symmetric weights for up to 6,000.
 
     Returns
     -------
@@ -111,23 +117,29 @@ def accumulated_noise(
     hops, discount = check_hops(hops), check_discount(discount)
     probes = check_int("probes", probes, minimum=1)
     source = as_rounds(x, weights)
-    if hops == "inf" and (known := _of_spectrum(source, discount)) is not None:
-        return known
+    if hops == "inf" or source.n > EXACT_LIMIT:
+        known = _of_spectrum(source, hops, discount)
+        if known is not None:
+            return known
     if source.n <= EXACT_LIMIT:
         return accumulated(source, np.eye(source.n), hops, discount, rounds)
     signs = stream(seed, "probes of accumulated noise").integers(2, size=(source.n, probes))
     return accumulated(source, (2.0 * signs - 1.0) / probes**0.5, hops, discount, rounds)
 
 
-def _of_spectrum(source: MixingSequence, discount: float) -> float | None:
-    """Return the sum over all hops from the eigenvalues of one normal matrix, or None."""
+def _of_spectrum(source: MixingSequence, hops: int | str, discount: float) -> float | None:
+    """Return the sum from the eigenvalues of one normal matrix, or None."""
     if source.period != 1 or not source.at(0).is_doubly_stochastic:
         return None
     matrix = source.at(0)
     eigenvalues = spectral.circulant_spectrum(matrix.weights)
     if eigenvalues is None:
-        if not matrix.is_symmetric or matrix.n > spectral.limits.SPECTRUM_LIMIT:
+        if hops != "inf" or not matrix.is_symmetric or matrix.n > spectral.limits.SPECTRUM_LIMIT:
             return None
         eigenvalues = matrix.eigenvalues
     others = np.delete(eigenvalues, int(np.abs(eigenvalues - 1).argmin()))
-    return geometric(np.abs(others) ** 2, np.ones(len(others)), discount) / matrix.n
+    squares = np.abs(others) ** 2
+    if hops != "inf":
+        terms = (discount ** (k - 1) * float((squares**k).sum()) for k in range(1, int(hops) + 1))
+        return sum(terms) / matrix.n
+    return geometric(squares, np.ones(len(others)), discount) / matrix.n

@@ -8,7 +8,9 @@ import scipy.linalg
 
 from topofl._drawing.axes import set_title
 from topofl._drawing.charts.style import MEASURED, WIDE, checked_axes, own_axes
+from topofl._drawing.figures import figure_of
 from topofl._linalg import spectral
+from topofl._support.public import public
 from topofl.metrics._rounds import WeightRule, as_mixing
 from topofl.metrics.hops.accumulated import check_discount, check_hops, geometric
 from topofl.metrics.hops.heterogeneity import values_of
@@ -17,6 +19,7 @@ from topofl.topology import Topology, TopologyError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["HeterogeneitySpectrum", "heterogeneity_spectrum"]
 
@@ -72,8 +75,8 @@ class HeterogeneitySpectrum:
         powers = squares[:, None] ** np.arange(1, int(hops) + 1)
         return float(self.energies @ powers @ discount ** np.arange(int(hops)))
 
-    def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the energy over eigenvalues, and return the axes.
+    def plot(self, ax: "Axes | None" = None) -> "Figure":
+        """Draw the energy over eigenvalues on `ax` (None: a new figure), and return the figure.
 
         Energy near 0 is averaged away by one exchange; energy near 1 or -1 stays for many rounds.
         """
@@ -89,9 +92,10 @@ class HeterogeneitySpectrum:
             ylabel="energy of the labels",
         )
         set_title(ax, self.name)
-        return ax
+        return figure_of(ax)
 
 
+@public
 def heterogeneity_spectrum(
     x: MixingMatrix | Topology,
     label_counts: Any = None,

@@ -9,6 +9,7 @@ import scipy.sparse as sparse
 
 from topofl._linalg import spectral
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl._support.table import NotApplicable, Table
 from topofl.metrics._declaration import CUBIC_LIMIT, Entry, Limit, MetricColumn
 from topofl.metrics._rounds import (
@@ -122,6 +123,7 @@ class PushSumConstants:
         return self.to_table()._repr_html_()
 
 
+@public
 def push_sum_constants(
     x: Mixable, *, rounds: int | None = None, dimension: int = 1, weights: WeightRule | None = None
 ) -> PushSumConstants:

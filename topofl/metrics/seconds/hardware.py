@@ -19,12 +19,14 @@ from topofl._support.check import (
     check_nonnegative,
     check_positive,
 )
+from topofl._support.public import public
 from topofl.clocks import DISTRIBUTIONS, Times, as_times
 from topofl.metrics.seconds.regions import azure_latency
 
 __all__ = ["AnyHardware", "Hardware", "as_hardware"]
 
 
+@public
 @dataclass(frozen=True, eq=False, repr=False)
 class Hardware:
     """Machines and their links: seconds per local step, latency and bandwidth.

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from topofl._support.check import check_choice, check_nonnegative, check_sequence
+from topofl._support.public import public
 
 __all__ = ["AZURE_REGIONS", "azure_latency"]
 
@@ -37,6 +38,7 @@ ROUND_TRIPS = (
 """Round-trip times in milliseconds from each of these regions (rows) to each (columns)."""
 
 
+@public
 def azure_latency(
     regions: Sequence[str] = AZURE_REGIONS, *, within: float | None = None
 ) -> np.ndarray:

@@ -12,6 +12,7 @@ from topofl._support.check import (
     check_switch,
     shown,
 )
+from topofl._support.public import public
 from topofl._support.table import Table
 from topofl.metrics._declaration import HARDWARE, Entry, MetricColumn
 from topofl.metrics._rounds import is_list_of_matrices
@@ -145,6 +146,7 @@ class RoundTime:
         return f"{self.name}: a round takes {self.seconds:.4g} s, most of it {self.bound}"
 
 
+@public
 def round_time(
     x: Any,
     *,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl._support.check import check_int, shown
+from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.data.partition import Partition
 from topofl.metrics.hops.deviation import check_model_and_clients
@@ -23,6 +24,7 @@ FIRST_STEPS = 2
 MOST_STEPS = 10_000
 
 
+@public
 def step_seconds(
     model: nn.Module,
     clients: Partition,

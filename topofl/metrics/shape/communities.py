@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl.metrics._declaration import (
     CUBIC_LIMIT,
     LABELS,
@@ -80,6 +81,7 @@ def _communities(entry: Entry) -> list[list[list[int]]]:
     return [communities(graph, seed=entry.seed) for graph in entry.graphs]
 
 
+@public
 def communities(graph: Any, *, seed: int = 0) -> list[list[int]]:
     """Return the communities of a graph by the Louvain method: groups with many edges inside.
 
@@ -122,6 +124,7 @@ def communities(graph: Any, *, seed: int = 0) -> list[list[int]]:
     return sorted(sorted(int(node) for node in group) for group in found)
 
 
+@public
 def modularity(graph: Any, groups: Sequence[Sequence[int]]) -> float:
     """Return the modularity: share of edges inside groups, minus the share expected by degree.
 
@@ -165,6 +168,7 @@ def modularity(graph: Any, groups: Sequence[Sequence[int]]) -> float:
     )
 
 
+@public
 def neighbor_label_distance(graph: Any, label_counts: Any) -> float:
     """Return the mean label distance of neighbors, relative to that of all pairs of nodes.
 
@@ -216,6 +220,7 @@ def neighbor_label_distance(graph: Any, label_counts: Any) -> float:
     return total / 2 / len(rows) / _mean_distance(shares)
 
 
+@public
 def label_separation(groups: Sequence[Sequence[int]], label_counts: Any) -> float:
     """Return the share of label variation between groups, corrected for chance.
 

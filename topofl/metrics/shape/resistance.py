@@ -7,6 +7,7 @@ import scipy.linalg
 from scipy.sparse.csgraph import connected_components
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl._support.vectors import laplacian
 from topofl.metrics._declaration import UNDIRECTED, MetricColumn
 from topofl.metrics.shape.structure import as_static
@@ -32,6 +33,7 @@ BLOCK = 64
 """Number of nodes that are eliminated per update of the remaining matrix."""
 
 
+@public
 def effective_resistance(graph: Any, u: int | None = None, v: int | None = None) -> float:
     """Return the effective resistance between two nodes, or its mean over all pairs.
 
@@ -87,6 +89,7 @@ def effective_resistance(graph: Any, u: int | None = None, v: int | None = None)
     return 0.0 if u == v else _pair_resistance(topology, u, v)
 
 
+@public
 def kirchhoff_index(graph: Any) -> float:
     """Return the Kirchhoff index, the sum of resistances over all pairs: ``n sum_k 1 / lambda_k``.
 

@@ -1,6 +1,7 @@
 """Size, degrees, sparsity and reciprocity of a graph."""
 
 from topofl._support.check import check_choice, check_switch
+from topofl._support.public import public
 from topofl.metrics._declaration import MetricColumn
 from topofl.mixing import need_topology
 from topofl.topology import Topology
@@ -44,6 +45,7 @@ COLUMNS = (
 )
 
 
+@public
 def sparsity(topology: Topology, *, count_self: bool = False) -> float:
     """Return the sparsity, the share of possible edges that are absent: ``1 - E / (n (n - 1))``.
 
@@ -85,6 +87,7 @@ def sparsity(topology: Topology, *, count_self: bool = False) -> float:
     return 1 - topology.adjacency.nnz / max(1, topology.n * (topology.n - 1))
 
 
+@public
 def reciprocity(topology: Topology, *, over: str = "edges") -> float:
     """Return the reciprocity, the share of directed edges that have a reverse edge.
 

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import maximum_flow
 
+from topofl._support.public import public
 from topofl.metrics._declaration import CONNECTED, CUBIC_LIMIT, UNDIRECTED, Limit, MetricColumn
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologyError, graph_of
@@ -69,6 +70,7 @@ FLOW_LIMIT = 300_000_000
 """Largest number of maximum flows times edges (about half a minute)."""
 
 
+@public
 def clustering(graph: Any) -> float:
     """Return the clustering coefficient: share of neighbor pairs with an edge, mean over nodes.
 
@@ -118,6 +120,7 @@ def clustering(graph: Any) -> float:
     return float(np.divide(closed, possible, out=np.zeros(len(closed)), where=possible > 0).mean())
 
 
+@public
 def edge_connectivity(graph: Any) -> int:
     """Return the edge connectivity, the fewest edges whose removal disconnects the graph.
 
@@ -170,6 +173,7 @@ def edge_connectivity(graph: Any) -> int:
     return _smallest_flow(capacities, pairs, least)
 
 
+@public
 def node_connectivity(graph: Any) -> int:
     """Return the node connectivity, the fewest nodes whose removal disconnects the graph.
 

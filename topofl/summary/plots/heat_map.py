@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing.charts.style import FONT, checked_axes, empty_figure, luminance, wrapped
+from topofl._drawing.charts.style import FONT, checked_axes, luminance, wrapped
+from topofl._drawing.figures import empty_figure
 from topofl._support.check import shown
 from topofl.summary.cells import rounded
 from topofl.summary.collected import Collected, collect, sort_key

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.topologies._common import call_name
 from topofl.topologies._generator import generator
@@ -138,6 +139,7 @@ def decentralized_greedy_swap(
     return joined(groups, len(labels.shares), join(groups, rng), name)
 
 
+@public
 def decentralized_greedy_swap_trace(
     label_counts: Any = None,
     clique_size: int = 10,

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import check_edges, check_int, check_nodes
+from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.topologies._common import call_name
 from topofl.topologies._generator import generator
@@ -132,6 +133,7 @@ def greedy_swap(
     return disjoint(groups, len(labels.shares), name)
 
 
+@public
 def greedy_swap_trace(
     label_counts: Any = None,
     clique_size: int = 10,

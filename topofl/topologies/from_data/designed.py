@@ -1,4 +1,4 @@
-"""Topologies designed for the nodes' data: few links, little heterogeneity over several hops."""
+"""Topologies designed for the nodes' data: few links, low heterogeneity over several hops."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -49,13 +49,14 @@ def designed(
     steps: int = STEPS,
     seed: int | np.random.Generator,
 ) -> Topology:
-    """Return an undirected graph designed for the nodes' data: given links, least heterogeneity.
+    """Return an undirected graph designed for the nodes' data: given links, low heterogeneity.
 
     With Metropolis-Hastings weights W, the graph has a low ``H_K = (1/n) sum_{k=1..K} ||W^k Pi - J
     Pi||_F^2``, the label heterogeneity accumulated over K hops, which predicts how fast
     decentralized SGD learns; see :func:`topofl.metrics.neighborhood_heterogeneity`. From several
     starts (a random graph, and cliques with representative labels as in D-Cliques), swaps of two
-    edges that keep all degrees lower H_K until none is found, and the best result is returned.
+    edges that keep all degrees lower H_K until none is found, and the best result is returned. Its
+    H_K is low and not the lowest: 4 to 20 % above the best graph of an exhaustive sample.
 
     Parameters
     ----------

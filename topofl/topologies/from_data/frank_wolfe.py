@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._support.check import check_int, check_nonnegative
+from topofl._support.public import public
 from topofl.topologies._common import call_name, counts_and_source, label_shares
 from topofl.topologies._generator import generator
 from topofl.topology import Topology
@@ -96,6 +97,7 @@ def stl_fw(
     return Topology(edges, name=name, own_weights=True)
 
 
+@public
 def stl_fw_trace(label_counts: Any, degree: int = 10, *, lam: float = 0.1) -> np.ndarray:
     """Return both terms of STL-FW's objective after every step.
 

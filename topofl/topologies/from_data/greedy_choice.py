@@ -7,6 +7,7 @@ import numpy as np
 
 from topofl._support.check import as_array, check_finite, check_int, check_switch, shown
 from topofl._support.generators import answer_queries
+from topofl._support.public import public
 from topofl._support.seeding import stream
 
 __all__ = ["WORST", "Reward", "averaged_reward", "bggc", "double_greedy", "ggc", "shuffled"]
@@ -23,6 +24,7 @@ _ROUNDING = 1e-12
 """Rounding: a gain must exceed this fraction of the rewards whose difference it is."""
 
 
+@public
 def ggc(
     reward: Reward,
     k: int,
@@ -144,6 +146,7 @@ def double_greedy(
     return sorted(chosen)
 
 
+@public
 def bggc(
     loss: Loss,
     k: int,
@@ -229,6 +232,7 @@ def bggc(
     return tuple(sorted(taken - {k}))
 
 
+@public
 def averaged_reward(loss: Loss, models: np.ndarray, weights: Any) -> Reward:
     """Return DPFL's reward: minus the loss, at node k, of the weighted mean of the group's models.
 

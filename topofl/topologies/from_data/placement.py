@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._support.check import check_int
+from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.topologies._common import call_name, counts_and_source, distinct_pairs, label_shares
 from topofl.topologies._generator import generator
@@ -93,6 +94,7 @@ def neighborhood_swap(
     )
 
 
+@public
 def neighborhood_swap_trace(
     label_counts: Any,
     base: Topology | int = 10,

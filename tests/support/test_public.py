@@ -1,0 +1,132 @@
+"""Unknown keywords of public functions: names, the nearest one, and the page."""
+
+import importlib
+import inspect
+import pickle
+
+import pytest
+
+import topofl
+from topofl import (
+    algorithms,
+    attacks,
+    callbacks,
+    clocks,
+    data,
+    metrics,
+    mixing,
+    models,
+    privacy,
+    tasks,
+    topologies,
+)
+from topofl._support.public import public
+
+OPTIONS = (
+    topofl.Compute,
+    topofl.Evaluation,
+    topofl.Saving,
+    metrics.Hardware,
+    clocks.Clock,
+    tasks.Task,
+    tasks.Score,
+    data.Dataset,
+    data.Partition,
+    attacks.Attack,
+)
+
+PACKAGES = (algorithms, attacks, callbacks, clocks, data, metrics, mixing, models, privacy, tasks)
+
+
+def functions_of(package):
+    """Return the public functions of a package; also the parts of methods, which are not listed."""
+    others = [] if package not in (algorithms, topologies) else vars(package)
+    names = dict.fromkeys([*package.__all__, *(name for name in others if name[0] != "_")])
+    values = [getattr(package, name) for name in names]
+    return [
+        value for value in values if inspect.isfunction(value) and value.__module__[:6] == "topofl"
+    ]
+
+
+PUBLIC = [
+    *(
+        function
+        for package in (*PACKAGES, topologies, topofl)
+        for function in functions_of(package)
+    ),
+    *OPTIONS,
+]
+
+
+def identify(value):
+    return f"{value.__module__.removeprefix('topofl.')}.{value.__name__}"
+
+
+def arguments_of(function):
+    takes = inspect.signature(function).parameters.values()
+    return [p.name for p in takes if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+
+@pytest.mark.parametrize("function", PUBLIC, ids=identify)
+def test_an_unknown_keyword_is_answered_with_names_and_page(function):
+    takes = inspect.signature(function).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in takes):
+        pytest.skip("it takes any keyword")
+    with pytest.raises(TypeError) as raised:
+        function(zzqx_=1)
+    start, _, page = str(raised.value).rpartition("; see the reference of ")
+    known = ", ".join(arguments_of(function)) or "none"
+    assert start == f"{function.__name__}() has no argument 'zzqx_'; it has {known}"
+    module, _, name = page.rpartition(".")
+    assert module.count(".") <= 1  # as users import it, not the module in which it is written
+    assert getattr(importlib.import_module(module), name) is function
+
+
+@pytest.mark.parametrize("function", PUBLIC, ids=identify)
+def test_a_misspelled_keyword_is_answered_with_the_nearest_one(function):
+    names = [name for name in arguments_of(function) if len(name) > 3]
+    if not names or any(
+        p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values()
+    ):
+        pytest.skip("it has no names that can be misspelled")
+    for name in names:
+        word = name[:-2] + name[:-3:-1] if name[-1] != name[-2] else f"{name}_"
+        with pytest.raises(
+            TypeError, match=rf"has no argument '{word}'; did you mean '{name}'\? It"
+        ):
+            function(**{word: 1})
+
+
+@pytest.mark.parametrize("function", PUBLIC, ids=identify)
+def test_a_public_function_is_pickled_by_name(function):
+    assert pickle.loads(pickle.dumps(function)) is function
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        (lambda: algorithms.dsgd(0.1, batchsize=8), "'batchsize'; did you mean 'batch_size'? It"),
+        (lambda: algorithms.dsgd(0.1, optimizer="adam"), "'optimizer'; use dadam, or compose"),
+        (lambda: topologies.dcliques(n=8, clique_sz=4), "'clique_sz'; did you mean 'clique_size'?"),
+        (lambda: topofl.Evaluation(metrics=["f1"]), "'metrics'; scores belong to the task"),
+        (lambda: topofl.run(algorithms.dsgd(0.1), loss=1), "'loss'; the task of a run has it"),
+    ],
+)
+def test_words_of_other_libraries_are_answered(call, answer):
+    with pytest.raises(TypeError) as raised:
+        call()
+    assert answer in str(raised.value)
+
+
+def test_other_errors_of_a_call_are_unchanged():
+    @public
+    def first(value, *, lr=0.1):
+        return value + lr
+
+    assert first(1, lr=2) == 3
+    with pytest.raises(
+        TypeError, match=r"first\(\) missing 1 required positional argument: 'value'$"
+    ):
+        first(lr=1)
+    with pytest.raises(TypeError, match="can only concatenate"):
+        first("text", lr=1)

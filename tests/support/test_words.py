@@ -1,0 +1,34 @@
+"""Suggestions for misspelled words."""
+
+import pytest
+
+from topofl import algorithms, metrics, mixing, topologies
+from topofl._support.words import did_you_mean, nearest
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "meant"),
+    [
+        ("dsdg", algorithms.__all__, "dsgd"),
+        ("metropolis", mixing.__all__, "metropolis_hastings"),
+        ("DSGD", algorithms.__all__, "dsgd"),
+        ("d_cliques", topologies.__all__, "dcliques"),
+        ("spectral", metrics.__all__, "spectral_gap"),
+        ("clique_sz", ["n", "clique_size", "cliques"], "clique_size"),
+        ("batchsize", ["lr", "batch_size", "local_steps"], "batch_size"),
+        ("topology.nme", ["topology.n", "topology.name"], "topology.name"),
+        ("zzqx", algorithms.__all__, None),
+        ("n", ["n_classes"], None),  # one letter begins too many words
+    ],
+)
+def test_the_word_that_was_meant_is_suggested(word, known, meant):
+    assert nearest(word, known) == meant
+    assert did_you_mean(word, known) == (f"; did you mean {meant!r}?" if meant else "")
+
+
+@pytest.mark.parametrize("name", algorithms.__all__)
+def test_two_letters_that_change_places_give_the_word_back(name):
+    for place in range(len(name) - 1):
+        word = name[:place] + name[place + 1] + name[place] + name[place + 2 :]
+        if word not in algorithms.__all__:
+            assert sorted(nearest(word, algorithms.__all__) or "") == sorted(name)

@@ -1,0 +1,125 @@
+"""Public functions, which answer an unknown keyword with the names that they take."""
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar, overload
+
+from topofl._support.words import nearest
+
+__all__ = ["ELSEWHERE", "public"]
+
+Made = TypeVar("Made", bound=Callable[..., Any])
+
+ELSEWHERE = {
+    "optimizer": "use dadam, or compose your own, see the recipe 'Another optimizer'",
+    "optim": "use dadam, or compose your own, see the recipe 'Another optimizer'",
+    "loss": "the task of a run has it: write task=Task(loss=...), see 'Write your own task'",
+    "criterion": "the task of a run has it: write task=Task(loss=...), see 'Write your own task'",
+    "metrics": "scores belong to the task of a run, see 'Write your own task', and evaluated "
+    "models of your own to Evaluation(also=...)",
+}
+"""Where to say what other libraries say by these arguments."""
+
+
+@overload
+def public(function: Made, /) -> Made: ...
+
+
+@overload
+def public(*, options: Mapping[str, Any]) -> Callable[[Made], Made]: ...
+
+
+def public(function: Any = None, /, *, options: Mapping[str, Any] | None = None) -> Any:
+    """Decorate a function or dataclass: an unknown keyword raises ``TypeError`` with a suggestion.
+
+    The message names the nearest argument, all arguments, and the page of the function. Signature,
+    docstring and name stay those of the function, which hence can be pickled. Arguments are looked
+    at only after a call has failed. A decorated class is changed in place.
+
+    Parameters
+    ----------
+    function
+        The function or dataclass.
+    options
+        Arguments that group options, by name, and their dataclasses: the message says in which one
+        a keyword belongs.
+
+    Examples
+    --------
+    >>> @public
+    ... def train(*, lr, batch_size=16):
+    ...     pass
+    >>> train(lr=0.1, batchsize=8)
+    Traceback (most recent call last):
+    ...
+    TypeError: train() has no argument 'batchsize'; did you mean 'batch_size'? It has lr, \
+batch_size; see the reference of topofl._support.public.train
+    """
+    if function is None:
+        return functools.partial(_decorated, options=options or {})
+    return _decorated(function, {})
+
+
+def _decorated(function: Any, options: Mapping[str, Any]) -> Any:
+    """Return a function that explains why a call of it failed; of a class, change this method."""
+    make = function.__init__ if inspect.isclass(function) else function
+
+    @functools.wraps(make)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return make(*args, **kwargs)
+        except TypeError:
+            message = _message(function, kwargs, options) if kwargs else ""
+            if not message:
+                raise
+        raise TypeError(message)
+
+    if make is function:
+        return call
+    function.__init__ = call
+    return function
+
+
+def _message(function: Any, given: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    """Return the error message for the first unknown keyword; empty if there is none."""
+    takes = inspect.signature(function).parameters.values()
+    known = [p.name for p in takes if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    word = next((word for word in given if word not in known), None)
+    if word is None or any(p.kind is p.VAR_KEYWORD for p in takes):
+        return ""
+    hint = _hint(word, known, options)
+    return (
+        f"{function.__name__}() has no argument {word!r}{hint}{'' if hint[-1:] == '?' else ';'} "
+        f"{'It' if hint[-1:] == '?' else 'it'} has {', '.join(known) or 'none'}; see the "
+        f"reference of {_public_name(function)}"
+    )
+
+
+def _hint(word: str, known: list[str], options: Mapping[str, Any]) -> str:
+    """Return a suggestion for an unknown keyword: an option of that name, else a similar name."""
+    groups = {name: kind for name, kind in options.items() if name in known}
+    places = [(name, own.name) for name, kind in groups.items() for own in fields(kind)]
+    same = [place for place in places if place[1] == word]
+    if not same:
+        near = nearest(word, [*known, *map("_".join, places)])
+        if near in known:
+            return f"; did you mean {near!r}?"
+        if near is None:
+            return f"; {ELSEWHERE[word]}" if word in ELSEWHERE else ""
+        same = [place for place in places if "_".join(place) == near]
+    written = " or ".join(f"{name}={groups[name].__name__}({own}=...)" for name, own in same)
+    return f"; write {written}"
+
+
+def _public_name(function: Any) -> str:
+    """Return the name by which users import a function, such as ``topofl.algorithms.dsgd``."""
+    package, _, module = function.__module__.partition(".")
+    for place in (package, f"{package}.{module.partition('.')[0]}"):
+        holder = sys.modules.get(place)
+        is_there = holder is not None and function.__name__ in getattr(holder, "__all__", ())
+        if is_there or (place != package and hasattr(holder, function.__name__)):
+            return f"{place}.{function.__name__}"
+    return f"{function.__module__}.{function.__name__}"

@@ -1,0 +1,80 @@
+"""Runs that were begun and not finished, in folders of ``topofl run`` and in stores."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from topofl import config
+from topofl.cli.folders import NEXT, is_finished
+from topofl.engine.store.checkpoint import newest_round
+from topofl.engine.store.lock import is_in_use
+from topofl.runs import RunStore
+from topofl.runs.private import private_folders
+from topofl.runs.records import flat_settings
+
+__all__ = ["Unfinished", "unfinished_in_folders", "unfinished_in_store"]
+
+RUNNING = "nothing: it is running"
+REPEAT = "the command that started it"
+
+
+@dataclass(frozen=True, eq=False)
+class Unfinished:
+    """A run that was begun and not finished.
+
+    Parameters
+    ----------
+    key
+        Its key in a store, or the name of its folder.
+    tables
+        Its configuration; empty if it is not known.
+    round
+        The round of its newest checkpoint; 0 if there is none.
+    remedy
+        What finishes it.
+    """
+
+    key: str
+    tables: Mapping[str, Any]
+    round: int
+    remedy: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The configuration as one flat dictionary, with keys such as ``"data.alpha"``."""
+        return flat_settings(self.tables)
+
+
+def unfinished_in_folders(root: Path) -> list[Unfinished]:
+    """Return the unfinished runs in subfolders that ``topofl run`` wrote, by name."""
+    if not root.is_dir():
+        return []
+    folders = sorted(path for path in root.iterdir() if not path.name.startswith("."))
+    return [found for folder in folders for found in _unfinished_in(folder)]
+
+
+def _unfinished_in(folder: Path) -> Iterator[Unfinished]:
+    """Yield the run in a folder if it is not finished."""
+    saved = newest_round(folder / NEXT / "checkpoints")
+    place = folder if saved is None else folder / NEXT
+    if is_finished(folder) or not (place / "checkpoints").is_dir():
+        return
+    with suppress(OSError, ValueError):  # without a configuration it cannot be continued
+        tables = config.read(place / "config.toml")
+        done = newest_round(place / "checkpoints") or 0
+        command = shlex.join(["topofl", "resume", str(folder)])
+        yield Unfinished(folder.name, tables, done, RUNNING if is_in_use(folder) else command)
+
+
+def unfinished_in_store(store: RunStore) -> list[Unfinished]:
+    """Return the runs of a store that have checkpoints and no end, in the order of their keys."""
+    return [
+        Unfinished(
+            key, {}, newest_round(folder / "checkpoints") or 0, RUNNING if is_alive else REPEAT
+        )
+        for key, folder, is_alive in private_folders(store.root)
+        if not store.has(key)
+    ]
