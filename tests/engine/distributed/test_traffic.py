@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from topofl.engine.distributed import ranks
-from topofl.engine.distributed.ranks import Ranks
+from topofl.engine.ranks import Ranks
 
 
 @pytest.mark.parametrize(
