@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from topofl.engine.distributed import ranks
+from topofl.engine import ranks
 from topofl.engine.ranks import Ranks
 
 
