@@ -394,8 +394,8 @@ class Saving:
         result is bit for bit that of an uninterrupted run with the same executor and chunk. All
         arguments must be unchanged, except that ``compute.on_divergence`` may differ, that `rounds`
         may be larger (the evaluation after the former last round is then dropped, unless it is due
-        by ``evaluation.every``), and that ``"auto"`` takes the executor and chunk chosen before. If the
-        run is complete, its history is returned at once.
+        by ``evaluation.every``), and that ``"auto"`` takes the executor and chunk chosen before. If
+        the run is complete, its history is returned at once.
     models
         Whether the history has the models after the last round, as ``history.models``, which stay
         in CPU memory as long as the history. False saves that memory, for example in hundreds of
