@@ -13,7 +13,13 @@ import numpy as np
 from topofl._columns import as_json
 from topofl._matrices import Matrices, Packed, kept
 from topofl._support.check import check_path, check_switch
-from topofl._support.files import make_staging_folder, replace_folder, sync_file, sync_folder
+from topofl._support.files import (
+    make_staging_folder,
+    remove_staging_folders,
+    replace_folder,
+    sync_file,
+    sync_folder,
+)
 from topofl.history.frames import records
 from topofl.history.places import FORMAT, MODELS, OURS, check_replaceable, meta_sum, resolved
 
@@ -35,6 +41,7 @@ def save(
     place = resolved(check_path("path", path))  # a link stays; its target is replaced
     check_replaceable(place, overwrite=overwrite)
     place.parent.mkdir(parents=True, exist_ok=True)
+    remove_staging_folders(place, OURS, of_the_dead=True)
     complete = make_staging_folder(place)
     try:
         _write(history, complete, models=models)
