@@ -9,7 +9,8 @@ import shutil
 import stat
 import sys
 import tempfile
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ __all__ = [
     "check_regular",
     "holds_only",
     "make_staging_folder",
+    "naming",
+    "raising_os_errors",
     "read_file",
     "remove_if_ours",
     "remove_staging_folders",
@@ -43,6 +46,36 @@ _STEM_LIMIT = 200
 
 _OWNER_LIMIT = 190
 """Longest identity of a process, in bytes, in the name of a staging folder."""
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let errors of the system about a file that was opened before, as on a full disk, name it.
+
+    Examples
+    --------
+    >>> with naming("a.txt"):
+    ...     raise OSError(28, "No space left on device")
+    Traceback (most recent call last):
+    OSError: [Errno 28] No space left on device: 'a.txt'
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = os.fspath(path)
+        raise
+
+
+@contextmanager
+def raising_os_errors() -> Iterator[None]:
+    """Raise the ``OSError`` that torch replaces by an error of its own."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def backup_path(place: Path) -> Path:

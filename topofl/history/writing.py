@@ -15,6 +15,7 @@ from topofl._matrices import Matrices, Packed, kept
 from topofl._support.check import check_path, check_switch
 from topofl._support.files import (
     make_staging_folder,
+    naming,
     remove_staging_folders,
     replace_folder,
     sync_file,
@@ -44,7 +45,8 @@ def save(
     remove_staging_folders(place, OURS, of_the_dead=True)
     complete = make_staging_folder(place)
     try:
-        _write(history, complete, models=models)
+        with naming(place):
+            _write(history, complete, models=models)
         umask = os.umask(0)
         os.umask(umask)
         complete.chmod(0o777 & ~umask)  # mkdtemp gives access to the owner only
