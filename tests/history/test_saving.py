@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -270,6 +271,18 @@ def test_folders_of_processes_that_may_live_stay(history, tmp_path, monkeypatch,
     assert left.exists() == bool(owner), "only what is known to be dead is removed"
     files.remove_staging_folders(tmp_path / "run", OURS)
     assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["arrays", "format", "matrices", "n_rounds", "round_columns", "sha256"]
+)
+def test_entries_of_users_are_not_replaced_by_others(history, tmp_path, name):
+    noted = replace(history, meta={**history.meta, name: "mine"})
+    with pytest.raises(ValueError, match=f"`meta` must not have .*'{name}'; name them otherwise"):
+        noted.save(tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+    noted = replace(history, meta={**history.meta, f"my_{name}": "mine"})
+    assert_same(topofl.History.load(noted.save(tmp_path / "run")), noted)
 
 
 def test_jsonl_has_one_object_per_round(history, tmp_path):

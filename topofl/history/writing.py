@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["save"]
 
+_OWN = frozenset({"arrays", "format", "matrices", "n_rounds", "round_columns", "sha256"})
+"""Entries of a meta.json that are not those of the history's `meta`."""
+
 
 def save(
     history: "History", path: str | os.PathLike[str], *, overwrite: bool, models: bool
@@ -38,6 +41,11 @@ def save(
     if models and history.models is None:
         raise ValueError(
             "`models` must be False for a history without models, got True; leave it out"
+        )
+    if taken := sorted(_OWN & set(history.meta)):
+        raise ValueError(
+            f"`meta` must not have entries of the names that meta.json has for other things, got "
+            f"{', '.join(map(repr, taken))}; name them otherwise"
         )
     place = resolved(check_path("path", path))  # a link stays; its target is replaced
     check_replaceable(place, overwrite=overwrite)
