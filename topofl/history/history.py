@@ -605,7 +605,8 @@ class History:
             If `path` is a file, or a folder with other contents and `overwrite` is False.
         ValueError
             If `path` is empty, a link that leads back to itself, or the current folder or one above
-            it; if `models` is True and the history has none.
+            it; if `models` is True and the history has none; if `meta` has an entry with a name
+            that ``meta.json`` needs, such as ``format``.
         """
         return writing.save(self, path, overwrite=overwrite, models=models)
 
