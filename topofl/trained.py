@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl._support.check import as_array, check_int, shown
+from topofl._support.files import raising_os_errors
 
 __all__ = ["Normalization", "Trained"]
 
@@ -206,14 +207,13 @@ class Trained:
         """Write parameters, their names and shapes, and the normalization of inputs to a file."""
         inputs = {name: getattr(self.inputs, name) for name in ("shape", "dtype", "scale", "shift")}
         shapes = {name: list(shape) for name, shape in self.shapes.items()}
-        torch.save(
-            {
-                "flat": self.flat,
-                "shapes": shapes,
-                "inputs": inputs | {"shape": list(self.inputs.shape)},
-            },
-            path,
-        )
+        content = {
+            "flat": self.flat,
+            "shapes": shapes,
+            "inputs": inputs | {"shape": list(self.inputs.shape)},
+        }
+        with path.open("wb") as stream, raising_os_errors():
+            torch.save(content, stream)
 
     @classmethod
     def load(cls, path: Path, n: int, checksum: str = "") -> "Trained":

@@ -171,7 +171,23 @@ def _setting(
     if left:
         names = ", ".join(f"{one.other.name} ({len(one.pairs)} seeds)" for one in left)
         lines += ["", f"Incomplete, and therefore without a verdict: {names}."]
+    if begun := [one for one in left if one.pairs]:
+        lines += ["", "Their mean differences so far:", "", _begun_table(begun).to_markdown()]
     return lines
+
+
+def _begun_table(rows: Sequence[Comparison]) -> Table:
+    """Return the mean differences of comparisons that lack seeds."""
+    columns = ("compared with", "seeds", *(f"difference, {outcome}" for outcome in OUTCOMES))
+    body = [
+        (
+            one.other.name,
+            len(one.pairs),
+            *(f"{100 * (one.mean(1, o) - one.mean(0, o)):+.2f}" for o in OUTCOMES),
+        )
+        for one in rows
+    ]
+    return Table(columns, tuple(body))
 
 
 def _further(records: Records, seeds: Sequence[int]) -> list[str]:

@@ -6,6 +6,7 @@ rates, predictors and runs of all scenarios (see ``analysis/study/HYPOTHESES.md`
 (``topofl runs`` lists them), predictors in ``predictions.jsonl``. The same command continues an
 interrupted one; finished results are not computed again. DIR contains the folders ``mnist`` and
 ``cifar10-subset``; without ``--data`` only scenarios on the embedded digits are computed.
+``--runs analysis/results/study/runs.csv.gz`` writes the report of runs that are there already.
 
 ``python -m analysis.study CONFIG.toml``, or ``topofl study CONFIG.toml``, does the same for graphs,
 data and methods of your own: a file of ``topofl run`` without ``[topology]`` and with a table
@@ -16,7 +17,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -24,29 +25,41 @@ from topofl import TopologyError
 
 from ..program import as_installed
 from .cells import Source, about, cells, scenarios_of
+from .choices import pairs_said
+from .dataset import read_runs
 from .page import check_page
 from .records import Records
 from .report import Outputs, write_report
 from .run import compute, rates_said, status, tuning_runs
 from .sentences import finding
-from .statistics import FEWEST
+from .statistics import FEWEST, CellTable
 from .tables import cell_tables
 
 __all__ = ["main", "study"]
+
+Show = Callable[[str], None]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the study from the command line; returns the exit code."""
     try:
-        study(_parser().parse_args(argv))
+        options = _parser().parse_args(argv)
+        study(options, options.runs)
     except (ValueError, TypeError, TopologyError, OSError, ModuleNotFoundError) as error:
         print(as_installed(f"python -m analysis.study: error: {error}"), file=sys.stderr)
         return 2
     return 0
 
 
-def study(options: argparse.Namespace) -> None:
+def study(options: argparse.Namespace, runs: Path | None = None) -> None:
     """Compute what is missing, and write the report.
+
+    Parameters
+    ----------
+    options
+        Those of the command line.
+    runs
+        File of runs of which the report is written, without computing any; None: none.
 
     Raises
     ------
@@ -68,9 +81,21 @@ def study(options: argparse.Namespace) -> None:
         _print_plan(scenarios, source, options)
         return
     show = partial(print, flush=True, file=sys.stderr if options.json else sys.stdout)
+    if runs is None:
+        tables, rates = _computed(scenarios, source, options, show)
+    else:
+        tables, rates = read_runs(runs, source), []
+        if options.scenarios:
+            tables = [table for table in tables if table.scenario in scenarios]
+    _report(tables, rates, source, options, show)
+
+
+def _computed(
+    scenarios: Sequence[str], source: Source, options: argparse.Namespace, show: Show
+) -> tuple[list[CellTable], list[str]]:
+    """Compute what is missing; return complete cells, and sentences on their learning rates."""
     end = time.monotonic() + 60 * options.minutes
-    folder = _folder(options.out, source)
-    records = Records(folder, partial(about, source))
+    records = Records(_folder(options.out, source), partial(about, source))
     show(status(scenarios, records, source))
     try:
         compute(
@@ -83,9 +108,24 @@ def study(options: argparse.Namespace) -> None:
     except KeyboardInterrupt:
         print("interrupted; the same command continues", file=sys.stderr)
     show(status(scenarios, records, source))
-    outputs = Outputs(folder, options.html, options.graphs)
-    paths = write_report(records, scenarios, source, outputs)
-    for line in _results(records, scenarios, source) if paths else ():
+    tables = cell_tables(records, scenarios, source)
+    if not tables:
+        return [], []
+    return tables, [one for name in scenarios for one in rates_said(source.scenario(name), records)]
+
+
+def _report(
+    tables: Sequence[CellTable],
+    rates: Sequence[str],
+    source: Source,
+    options: argparse.Namespace,
+    show: Show,
+) -> None:
+    """Write the report, and say the learning rates and what predicts the learning phase."""
+    outputs = Outputs(_folder(options.out, source), options.html, options.graphs)
+    paths = write_report(tables, source, outputs, rates)
+    found = (finding(tables), pairs_said(tables)) if paths else ()
+    for line in [*rates, *(f"{said}." for said in found if said)] if paths else ():
         show(line)
     for path in paths:
         show(f"written: {path}")
@@ -113,13 +153,6 @@ def _note_few_graphs(scenarios: Sequence[str], source: Source) -> None:
                 "is computed",
                 file=sys.stderr,
             )
-
-
-def _results(records: Records, scenarios: Sequence[str], source: Source) -> list[str]:
-    """Return the learning rates, and what predicts the learning phase."""
-    lines = [line for name in scenarios for line in rates_said(source.scenario(name), records)]
-    found = finding(cell_tables(records, scenarios, source))
-    return lines if found is None else [*lines, f"{found}."]
 
 
 def _print_plan(scenarios: Sequence[str], source: Source, options: argparse.Namespace) -> None:
@@ -169,6 +202,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--processes", type=int, default=1, help="processes (default 1)")
     parser.add_argument("--minutes", type=float, default=1e9, help="start no run after this time")
     parser.add_argument("--dry-run", action="store_true", help="print the numbers of runs only")
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        metavar="FILE",
+        help="write the report of this runs.csv.gz, without training",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON on stdout")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write an interactive page")
     parser.add_argument(

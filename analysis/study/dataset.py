@@ -13,13 +13,13 @@ from torch_geometric.data import Data, InMemoryDataset
 
 from topofl import Topology, metrics, mixing
 
-from .cells import Cell, Source, clients_of, graph_of
+from .cells import Cell, Source, clients_of, graph_of, scenarios_of
 from .graphs import Graph
 from .predictors import PREDICTORS
 from .statistics import CellTable
 from .tables import OUTCOMES
 
-__all__ = ["StudyDataset", "runs_table", "write_runs"]
+__all__ = ["StudyDataset", "read_runs", "runs_table", "write_runs"]
 
 CELL = ("scenario", "partition", "method", "seed", "graph")
 """Columns that identify a run."""
@@ -49,6 +49,34 @@ def write_runs(tables: Sequence[CellTable], path: Path) -> Path:
     unchanging = {"method": "gzip", "mtime": 0}
     runs_table(tables).to_csv(path, index=False, float_format="%.5g", compression=unchanging)
     return path
+
+
+def read_runs(path: Path, source: Source = Source()) -> list[CellTable]:  # noqa: B008 - frozen
+    """Return the cells of a file of :func:`write_runs`, which has five significant digits.
+
+    Raises
+    ------
+    ValueError
+        If the file lacks a column, or if one of its scenarios is not in the source.
+    """
+    runs = pd.read_csv(path)
+    columns = [*CELL, "family", "lr", *PREDICTORS, *OUTCOMES]
+    if absent := [name for name in columns if name not in runs]:
+        raise ValueError(f"{path} must be a table of runs of this study, but lacks {absent}")
+    if absent := sorted(set(runs["scenario"]) - set(scenarios_of(source))):
+        raise ValueError(f"{path} must have scenarios of this study only, got {absent}")
+    return [
+        CellTable(
+            *cell,
+            nodes=source.scenario(cell[0]).n,
+            graphs=own["graph"].tolist(),
+            families=own["family"].tolist(),
+            predictors={name: own[name].to_numpy(float) for name in PREDICTORS},
+            outcomes={name: own[name].to_numpy(float) for name in OUTCOMES},
+            lr=float(own["lr"].iloc[0]),
+        )
+        for cell, own in runs.groupby(list(CELL[:-1]), sort=False)
+    ]
 
 
 class StudyDataset(InMemoryDataset):

@@ -6,7 +6,7 @@ import numpy as np
 
 from .predictors import PREDICTORS
 from .statistics import DRAWS, CellTable, Statistic, median_over_cells, partial_spearman, spearman
-from .tables import SKEWED, correlation
+from .tables import SKEWED, correlation, first_cells
 
 __all__ = ["Sentence", "finding", "sentences"]
 
@@ -38,7 +38,7 @@ def finding(tables: Sequence[CellTable]) -> str | None:
 
     The cells are those of the first table of the report. None: too few graphs for a correlation.
     """
-    skewed = [t for t in tables if t.method == "D-SGD" and t.partition in SKEWED] or list(tables)
+    skewed = first_cells(tables)
     # Oriented correlations are -1 for a perfect predictor.
     medians = {name: _median(skewed, correlation(name, EARLY)) for name in PREDICTORS}
     known = {name: value for name, value in medians.items() if np.isfinite(value)}

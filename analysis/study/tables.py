@@ -32,6 +32,7 @@ __all__ = [
     "correlation",
     "correlation_table",
     "correlations",
+    "first_cells",
     "groups",
     "reached_at",
 ]
@@ -145,6 +146,12 @@ def reached_at(target: float, accuracy: Sequence[float], cost: Sequence[float]) 
         return float(cost[0])
     share = (target - accuracy[k - 1]) / (accuracy[k] - accuracy[k - 1])
     return float(cost[k - 1] + share * (cost[k] - cost[k - 1]))
+
+
+def first_cells(tables: Sequence[CellTable]) -> list[CellTable]:
+    """Return the cells of the first table of the report: D-SGD on skewed labels, or else all."""
+    skewed = [t for t in tables if t.method == "D-SGD" and t.partition in SKEWED]
+    return skewed or list(tables)
 
 
 def groups(tables: Sequence[CellTable]) -> dict[str, list[CellTable]]:

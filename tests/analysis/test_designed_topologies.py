@@ -1,6 +1,7 @@
 """The comparison of designed topologies: equal messages, kept runs, intervals, and the command."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -95,6 +96,7 @@ def test_incomplete_comparisons_have_no_verdict_and_missing_ones_are_told(tiny, 
     text = path.read_text()
     assert "better" not in text.replace("is better", "")
     assert "without a verdict: D-Cliques of 10 (3 seeds), STL-FW (10) (0 seeds)" in text
+    assert "| D-Cliques of 10 | 3 | +10.10 | +10.10 | +10.10 |" in text
     assert "## MNIST\n\nNot run" in text
     paths = report.write_report(records, tmp_path, range(3))
     assert len(paths) == 3
@@ -163,3 +165,18 @@ def test_the_command_writes_a_report(tiny, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         command.main(["--help"])
     assert "Equal messages" in capsys.readouterr().out
+
+
+def test_incomplete_comparisons_of_the_stored_report_are_in_it_and_base_graphs_in_the_page():
+    root = Path(__file__).parents[2]
+    found = pd.read_csv(root / "analysis" / "results" / "designed" / "runs.csv")
+    text = (root / "analysis" / "results" / "designed" / "report.md").read_text()
+    page = (root / "docs" / "what-predicts-convergence.md").read_text()
+    for name in ("base graph (10)", "base graph (5)", "STL-FW (10)"):
+        own = found[(found["setting"] == "CIFAR-10 subset") & (found["compared with"] == name)]
+        theirs, ours = (own[own["graph"] == graph] for graph in ("other", "designed"))
+        means = 100 * (ours[[*report.OUTCOMES]].mean() - theirs[[*report.OUTCOMES]].mean())
+        shown = " | ".join(f"{mean:+.2f}" for mean in means)
+        assert f"| {name} | {len(ours)} | {shown} |" in text
+        assert (f"| CIFAR-10 subset | {name}, " in page) == name.startswith("base graph")
+        assert (f" | {shown} |" in page) == name.startswith("base graph")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.callbacks.helpers import SETTINGS, lines, play, stream
+from tests.full_disk import full_at
 from topofl import callbacks
 from topofl.callbacks import Event
 
@@ -118,3 +119,11 @@ def test_text_has_one_line_per_event(capsys):
     assert not [line for line in said if " round:" in line]
     with pytest.raises(ValueError, match="`every` must be at least 1, got 0"):
         callbacks.text(every=0)
+
+
+def test_a_log_on_a_full_disk_names_its_file(tmp_path):
+    path = tmp_path / "log.jsonl"
+    log = callbacks.jsonl(path)
+    log(Event("round", 1, {"train_loss": 2.5}))
+    with full_at(path.stat().st_size), pytest.raises(OSError, match=r"'.*/log\.jsonl'$"):
+        log(Event("round", 2, {"train_loss": 2.5}))

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from tests.cli.commands import fails
+from tests.full_disk import full_at
 from topofl.cli import main
 from topofl.history import History
 
@@ -129,3 +130,10 @@ def test_compare_mistakes(capsys, runs, tmp_path):
     assert "arrays.npz do not match (KeyError('columns'))" in fails(capsys, 2, "compare", "a")
     meta.write_text("{")
     assert "half-written or damaged" in fails(capsys, 2, "compare", "a")
+
+
+@pytest.mark.parametrize("how", [[], ["--group-by", "algorithm"]])
+def test_a_plot_on_a_full_disk_names_its_file(capsys, runs, how):
+    with full_at(1000):
+        line = fails(capsys, 1, "compare", *runs, *how, "--plot", "p.png")
+    assert line.endswith("File too large: 'p.png'")

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,12 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import topofl
 from tests.cli.commands import TEXT, contents, fails, train
+from tests.full_disk import full_at
 from topofl import config
 from topofl.cli import main
 from topofl.cli.folders import NEXT
 from topofl.engine.rounds import EngineRound
 from topofl.engine.store.checkpoint import rounds_in
+from topofl.engine.store.lock import NAME as LOCK
 from topofl.engine.store.lock import locked
 from topofl.history import History
 
@@ -46,7 +50,9 @@ def test_results_that_cannot_be_saved_are_refused_before_training(
 ):
     train(monkeypatch, AssertionError("trained"))
     line = fails(capsys, 1, "run", toml, "--out", "small.toml/results")
-    assert "cannot write to small.toml/results" in line
+    wanted = "`--out` must be a folder that can be written to, "
+    assert wanted in line
+    assert line.endswith("small.toml is not, got small.toml/results; name another")
 
 
 def test_folders_and_files_of_others_are_left_alone(capsys, toml, tmp_path):
@@ -312,3 +318,37 @@ def test_two_commands_do_not_share_a_folder(toml, tmp_path, capsys, monkeypatch)
         assert "`DIR` must be a folder that no other run is using" in fails(
             capsys, 1, "resume", "a"
         )
+
+
+@pytest.mark.parametrize(
+    ("size", "file"),
+    [(0, rf"r/{re.escape(LOCK)}"), (200, "r/config.toml"), (1000, r"r/\.run\.json.*")],
+)
+@pytest.mark.filterwarnings("ignore:the checkpoint of round")
+def test_a_full_disk_names_the_file(capsys, toml, size, file):
+    with full_at(size):
+        line = fails(capsys, 1, "run", toml, "--out", "r")
+    assert re.search(f"File too large: '{file}'$", line), line
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="folders can be created elsewhere")
+def test_a_folder_that_cannot_be_created_names_the_option(capsys, toml, monkeypatch):
+    train(monkeypatch, AssertionError("trained"))
+    for place in ("/proc/x", "/proc/x/y"):
+        line = fails(capsys, 2, "run", toml, "--out", place)
+        assert f"`--out` must be a folder that can be created, got {place}: No such file" in line
+
+
+@pytest.mark.parametrize("way", [[], ["--json"]])
+def test_the_place_of_a_run_can_be_read_in_any_locale(toml, tmp_path, way):
+    environment = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    command = [sys.executable, "-m", "topofl", "run", toml, "--out", "caf\xe9", *way]
+    root = str(Path(topofl.__file__).parents[1])
+    done = subprocess.run(
+        [os.fsencode(word) for word in command],
+        capture_output=True,
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, **environment, "PYTHONPATH": root},
+    )
+    assert b"saved in caf\\xe9\n" in done.stdout + done.stderr

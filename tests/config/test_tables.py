@@ -110,6 +110,9 @@ def no_task():
 
 def mean(models, round):
     return models.flat.mean(0).expand(round.n, -1)
+
+def length(models, round):
+    return models.flat.norm(dim=1)
 """
 
 
@@ -149,6 +152,23 @@ def test_own_stages_are_configured_and_repeated(own_module, tmp_path):
     np.testing.assert_array_equal(again["accuracy_ensemble"], history["accuracy_ensemble"])
 
 
+def test_columns_of_values_per_node_are_configured_and_repeated(own_module, tmp_path):
+    (tmp_path / "first.toml").write_text(
+        config.dumps(
+            tables() | {"evaluation": {"every": 1, "per_node": {"own": "owntask_:length"}}}
+        )
+    )
+    experiment = config.load(tmp_path / "first.toml")
+    history = experiment.run()
+    np.testing.assert_allclose(
+        history["own"][-1], history.models.flat.norm(dim=1).numpy(), rtol=1e-6
+    )
+    assert experiment.tables["evaluation"]["per_node"] == {"own": "owntask_:length"}
+    (tmp_path / "again.toml").write_text(config.dumps(experiment.tables_of(history)))
+    again = config.load(tmp_path / "again.toml").run()
+    np.testing.assert_array_equal(again["own"], history["own"])
+
+
 BAD_OWN = {
     "no task": (
         {"task": "clasification"},
@@ -174,6 +194,14 @@ BAD_OWN = {
         r"\[evaluation\] `also` must name functions, as in .*, got 3",
     ),
     "no table": ({"evaluation": {"also": "mean"}}, r"\[evaluation\] `also` must be a dictionary"),
+    "no column": (
+        {"evaluation": {"per_node": {"a": "owntask_:men"}}},
+        "there is no evaluation 'owntask_:men'",
+    ),
+    "a column of numbers": (
+        {"evaluation": {"per_node": {"a": 3}}},
+        r"\[evaluation\] `per_node` must name functions, as in .*, got 3",
+    ),
 }
 
 

@@ -6,6 +6,7 @@ import json
 import networkx as nx
 import numpy as np
 import pytest
+import scipy.sparse.linalg as sparse_linalg
 import torch
 from torch import nn
 
@@ -14,6 +15,7 @@ from tests import problems
 from tests.engine import runs
 from tests.engine.runs import run, weighted_ring
 from topofl import algorithms, data, mixing, topologies
+from topofl.metrics.averaging import perron
 from topofl.metrics.averaging.perron import largest_share
 
 
@@ -235,7 +237,7 @@ def test_unequal_shares_of_a_directed_graph_are_named_once_and_recorded(tmp_path
     assert len(told) == 1
     text = str(told[0].message)
     assert f"node 0 a share of {limit[0]:.3f} " in text
-    assert f"{6 * limit[0]:.3g} times 1/n" in text
+    assert f"({6 * limit[0]:.3g} times 1/n)" in text
     for remedy in ("algorithms.osgp", "algorithms.push_diging", "`mixing`", "mixing.uniform"):
         assert remedy in text
     assert told[0].filename == runs.__file__
@@ -244,6 +246,24 @@ def test_unequal_shares_of_a_directed_graph_are_named_once_and_recorded(tmp_path
     assert f"node 0 has {limit[0]:.3f} of the average, not 1/6" in repr(history)
     history.save(tmp_path / "saved")
     assert repr(topofl.History.load(tmp_path / "saved")) == repr(history)
+
+
+def test_shares_that_cannot_be_computed_are_named_without_a_number(monkeypatch):
+    def fails(*given, **options):
+        raise sparse_linalg.ArpackNoConvergence("no convergence", np.zeros(0), np.zeros((0, 0)))
+
+    monkeypatch.setattr(perron, "QUICK_LIMIT", 5)
+    monkeypatch.setattr(perron.sparse_linalg, "eigs", fails)
+    with pytest.warns(UserWarning, match="unequal shares, which could not be computed, in the"):
+        history = run(topology=cycle_with_hub(6))
+    assert "largest_share" not in history.meta
+
+
+def test_groups_that_never_agree_need_no_warning():
+    edges = [(i, j) for k in (0, 3) for i in range(k, k + 3) for j in range(k, k + 3) if i < j]
+    graph = topofl.from_edges([*edges, (1, 0), (4, 3), (2, 1)], 6, directed=True)
+    history = run(topology=graph, compute=topofl.Compute(on_disconnected="allow"))
+    assert "largest_share" not in history.meta
 
 
 def test_a_rule_given_for_a_directed_graph_keeps_its_shares_without_a_warning():

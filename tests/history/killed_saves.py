@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from topofl._support import files
-from topofl.history import FILES, OURS, History
+from topofl.history import FILES, History
 
 FUNCTIONS = [
     (os, name) for name in ("rename", "replace", "rmdir", "unlink", "fsync", "chmod", "mkdir")
@@ -72,9 +72,6 @@ def verdict(place, *, portable):
     history("newest").save(place)
     if (found := History.load(place).meta["algorithm"]) != "newest":
         return f"after the next save there is {found}"
-    files.remove_staging_folders(
-        place, OURS
-    )  # whoever knows that nobody is saving can remove what was being written
     left = {path.name for path in place.parent.iterdir()} - {place.name}
     return f"left are {left}" if left else ""
 

@@ -260,6 +260,7 @@ FIELDS = {
         "f1": {"score": "f1", "stage": "", "set": "test"},
     },
     "text": "accuracy",
+    "nothing": None,
 }
 
 

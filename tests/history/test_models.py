@@ -1,5 +1,6 @@
 """Models after the last round: predictions, copies and files."""
 
+import errno
 import pickle
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 
 import topofl
 from tests import problems
+from tests.full_disk import full_at
 from topofl import algorithms, data, topologies
 from topofl._support.seeding import seeded_torch
 
@@ -221,3 +223,23 @@ def test_histories_with_models_are_pickled(kind):
     assert torch.equal(again.models.flat, history.models.flat)
     network = None if kind == "plain" else problems.linear()
     assert torch.equal(again.predict(x, network=network), history.predict(x))
+
+
+@pytest.mark.parametrize("size", [10, 600, 1500])
+def test_saving_on_a_full_disk_names_the_path(tmp_path, size):
+    result = trained()
+    path = result.save(tmp_path / "run")
+    whole = sorted(one.stat().st_size for one in result.save(path, models=True).iterdir())
+    assert whole[-1] > 1500, "or nothing is cut off"
+    with full_at(size), pytest.raises(OSError, match=r"File too large: '.*/run'$") as caught:
+        result.save(path, models=True)
+    assert caught.value.errno == errno.EFBIG
+    assert [one.name for one in tmp_path.iterdir()] == ["run"]
+    assert topofl.History.load(path).models is not None, "the older one is whole"
+
+
+def test_models_on_a_full_disk_are_an_error_of_the_system(tmp_path):
+    models = trained().models
+    assert models is not None
+    with full_at(1000), pytest.raises(OSError, match="File too large"):
+        models.save(tmp_path / "models.pt")

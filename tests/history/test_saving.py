@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import topofl
 from tests.history.helpers import assert_same
-from topofl._support import files
+from topofl._support import files, processes
 from topofl.history import OURS
 
 
@@ -212,6 +213,76 @@ def verdicts():
 def test_one_of_both_histories_survives_a_kill_at_any_moment(verdicts, way):
     assert verdicts[way]["wrong"] == {}
     assert verdicts[way]["killed"] >= 15, "or nothing was looked at"
+
+
+KILLED = """
+import os, sys
+import numpy as np
+from tests.history.killed_saves import history
+np.savez_compressed = lambda *args, **arrays: os._exit(9)
+history("new").save(sys.argv[1])
+"""
+
+
+def test_the_next_save_or_load_removes_what_a_killed_save_left(history, tmp_path):
+    def leave(path):
+        command = [sys.executable, "-c", KILLED, str(path)]
+        done = subprocess.run(command, check=False, cwd=Path(__file__).parents[2])
+        assert done.returncode == 9
+
+    def names():
+        return sorted(path.name for path in tmp_path.iterdir())
+
+    path = tmp_path / "run"
+    leave(path)
+    (left,) = names()
+    assert left.startswith(".run.topofl-new-")
+    with pytest.raises(FileNotFoundError, match=r"meta\.json is missing"):
+        topofl.History.load(path)
+    assert names() == [], "nothing was saved yet, and what was begun is of no use"
+    leave(path)
+    history.save(path)
+    assert names() == ["run"]
+    leave(path)
+    assert len(names()) == 2
+    assert_same(topofl.History.load(path), history)
+    assert names() == ["run"]
+    long = tmp_path / ("y" * 255)
+    leave(long)
+    history.save(long)
+    assert names() == ["run", long.name]
+
+
+@pytest.mark.parametrize(
+    "owner", [{}, {"host": "elsewhere"}, {"host": "x/+% " * 60}, {"space": "pid:[1]"}]
+)
+def test_folders_of_processes_that_may_live_stay(history, tmp_path, monkeypatch, owner):
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    mine = processes.identity()
+    other = mine | {"pid": process.pid, "started": processes.start_time(process.pid)}
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "identity", lambda: other | owner)
+        left = files.make_staging_folder(tmp_path / "run")
+    history.save(tmp_path / "run")
+    topofl.History.load(tmp_path / "run")
+    assert left.exists(), "its process lives"
+    process.communicate(b"\n")
+    topofl.History.load(tmp_path / "run")
+    assert left.exists() == bool(owner), "only what is known to be dead is removed"
+    files.remove_staging_folders(tmp_path / "run", OURS)
+    assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["arrays", "format", "matrices", "n_rounds", "round_columns", "sha256"]
+)
+def test_entries_of_users_are_not_replaced_by_others(history, tmp_path, name):
+    noted = replace(history, meta={**history.meta, name: "mine"})
+    with pytest.raises(ValueError, match=f"`meta` must not have .*'{name}'; name them otherwise"):
+        noted.save(tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+    noted = replace(history, meta={**history.meta, f"my_{name}": "mine"})
+    assert_same(topofl.History.load(noted.save(tmp_path / "run")), noted)
 
 
 def test_jsonl_has_one_object_per_round(history, tmp_path):

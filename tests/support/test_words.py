@@ -1,9 +1,12 @@
 """Suggestions for misspelled words."""
 
+from pathlib import Path
+
 import pytest
 
+import topofl
 from topofl import algorithms, metrics, mixing, topologies
-from topofl._support.words import did_you_mean, nearest
+from topofl._support.words import check_path, did_you_mean, nearest
 
 
 @pytest.mark.parametrize(
@@ -32,3 +35,22 @@ def test_two_letters_that_change_places_give_the_word_back(name):
         word = name[:place] + name[place + 1] + name[place] + name[place + 2 :]
         if word not in algorithms.__all__:
             assert sorted(nearest(word, algorithms.__all__) or "") == sorted(name)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "runs/a\ud800b", "\ud83d\ude00"])
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("path", topofl.History.load),
+        ("path", topofl.callbacks.jsonl),
+        ("root", topofl.data.mnist),
+        ("folder", topofl.Saving),
+    ],
+)
+def test_a_path_that_cannot_be_encoded_names_its_argument(name, call, text):
+    with pytest.raises(ValueError, match=rf"`{name}` must be the path of .* names of files cannot"):
+        call(text)
+
+
+def test_a_path_of_any_bytes_is_one():
+    assert check_path("path", "a\udcff") == Path("a\udcff")

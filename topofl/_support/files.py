@@ -9,9 +9,13 @@ import shutil
 import stat
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from topofl._support.processes import from_name, identity, is_dead, name_of
 
 __all__ = [
     "FULL",
@@ -19,6 +23,8 @@ __all__ = [
     "check_regular",
     "holds_only",
     "make_staging_folder",
+    "naming",
+    "raising_os_errors",
     "read_file",
     "remove_if_ours",
     "remove_staging_folders",
@@ -38,6 +44,39 @@ _AT_FDCWD = -100
 _STEM_LIMIT = 200
 """Longest name, in bytes, from which other names are derived; file systems allow 255 bytes."""
 
+_OWNER_LIMIT = 190
+"""Longest identity of a process, in bytes, in the name of a staging folder."""
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let errors of the system about a file that was opened before, as on a full disk, name it.
+
+    Examples
+    --------
+    >>> with naming("a.txt"):
+    ...     raise OSError(28, "No space left on device")
+    Traceback (most recent call last):
+    OSError: [Errno 28] No space left on device: 'a.txt'
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = os.fspath(path)
+        raise
+
+
+@contextmanager
+def raising_os_errors() -> Iterator[None]:
+    """Raise the ``OSError`` that torch replaces by an error of its own."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
+
 
 def backup_path(place: Path) -> Path:
     """Return the temporary path of the old folder while a new one replaces it at `place`."""
@@ -46,13 +85,24 @@ def backup_path(place: Path) -> Path:
 
 
 def make_staging_folder(place: Path) -> Path:
-    """Create and return an empty folder next to `place`, for contents that will replace it."""
-    return Path(tempfile.mkdtemp(prefix=f"{_stem(place)}.topofl-new-", dir=place.parent))
+    """Create and return an empty folder next to `place`, for contents that will replace it.
+
+    Its name has the identity of this process, so that others remove it if this one is killed.
+    """
+    owner = f"{name_of(identity())}+"
+    if len(owner) > _OWNER_LIMIT:  # a host name with many special characters
+        owner = ""
+    return Path(tempfile.mkdtemp(prefix=f"{_staging_start(place)}{owner}", dir=place.parent))
 
 
-def _stem(place: Path) -> str:
+def _staging_start(place: Path, limit: int = 40) -> str:
+    """Return how the names of staging folders begin; older versions had the limit 200."""
+    return f"{_stem(place, limit)}.topofl-new-"
+
+
+def _stem(place: Path, limit: int = _STEM_LIMIT) -> str:
     name = os.fsencode(place.name)
-    return f".{place.name if len(name) <= _STEM_LIMIT else hashlib.sha256(name).hexdigest()[:16]}"
+    return f".{place.name if len(name) <= limit else hashlib.sha256(name).hexdigest()[:16]}"
 
 
 def holds_only(folder: Path, ours: re.Pattern[str]) -> bool:
@@ -92,7 +142,9 @@ def remove_if_ours(folder: Path, ours: re.Pattern[str]) -> bool:
     return not os.path.lexists(folder)
 
 
-def remove_staging_folders(place: Path, ours: re.Pattern[str]) -> None:
+def remove_staging_folders(
+    place: Path, ours: re.Pattern[str], *, of_the_dead: bool = False
+) -> None:
     """Remove folders of :func:`make_staging_folder` that killed processes left behind.
 
     Parameters
@@ -101,11 +153,17 @@ def remove_staging_folders(place: Path, ours: re.Pattern[str]) -> None:
         As in :func:`make_staging_folder`.
     ours
         As in :func:`holds_only`; a folder with any other file is not removed.
+    of_the_dead
+        Remove only folders of processes that are known to be dead, and what cannot be removed is
+        left. False: remove all folders, also those without a process, as older versions made them;
+        the caller knows that nobody is saving.
     """
-    start = f"{_stem(place)}.topofl-new-"
-    there = place.parent.iterdir() if place.parent.is_dir() else ()
-    for folder in [path for path in there if path.name.startswith(start)]:
-        remove_if_ours(folder, ours)
+    with suppress(OSError) if of_the_dead else nullcontext():
+        names = os.listdir(place.parent) if place.parent.is_dir() else []
+        for start in {_staging_start(place), _staging_start(place, _STEM_LIMIT)}:
+            for name in [name for name in names if name.startswith(start)]:
+                if not of_the_dead or is_dead(from_name(name.removeprefix(start))):
+                    remove_if_ours(place.parent / name, ours)
 
 
 def replace_folder(complete: Path, place: Path, ours: re.Pattern[str]) -> None:

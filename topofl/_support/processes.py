@@ -4,8 +4,17 @@ import os
 import socket
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
-__all__ = ["identity", "is_dead", "is_of_this_boot", "pid_namespace", "start_time"]
+__all__ = [
+    "from_name",
+    "identity",
+    "is_dead",
+    "is_of_this_boot",
+    "name_of",
+    "pid_namespace",
+    "start_time",
+]
 
 
 def identity() -> dict[str, Any]:
@@ -17,6 +26,35 @@ def identity() -> dict[str, Any]:
         "started": start_time(pid),
         "space": pid_namespace(),
     }
+
+
+def name_of(holder: dict[str, Any]) -> str:
+    """Return an identity as part of the name of a file or folder.
+
+    Examples
+    --------
+    >>> name_of({"pid": 12, "host": "a/b", "started": None, "space": "pid:[1]"})
+    '12+a%2Fb++pid%3A%5B1%5D'
+    """
+    parts = (holder["pid"], holder["host"], holder["started"], holder["space"])
+    return "+".join(quote("" if part is None else str(part), "") for part in parts)
+
+
+def from_name(text: str) -> dict[str, Any]:
+    """Return the identity at the start of text, as :func:`name_of` writes it; empty if none is.
+
+    Examples
+    --------
+    >>> from_name("12+a%2Fb++pid%3A%5B1%5D+x")
+    {'pid': 12, 'host': 'a/b', 'started': None, 'space': 'pid:[1]'}
+    >>> from_name("ab12")
+    {}
+    """
+    pid, *parts = text.split("+")
+    if len(parts) < 3 or not pid.isdigit():
+        return {}
+    host, started, space = (unquote(part) or None for part in parts[:3])
+    return {"pid": int(pid), "host": host, "started": started, "space": space}
 
 
 def is_dead(holder: dict[str, Any]) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from topofl._support.check import check_choice, check_path, shown
+from topofl._support.files import naming
 from topofl._support.text import plain_cell, printable
 
 if TYPE_CHECKING:
@@ -277,7 +278,8 @@ class Table:
             ]
         text = frame.to_csv(index=False, lineterminator="\n")
         if path is not None:
-            check_path("path", path, "file").write_text(text, encoding="utf-8", newline="\n")
+            with naming(path):
+                check_path("path", path, "file").write_text(text, encoding="utf-8", newline="\n")
         return text
 
     def _render(self) -> tuple[list[list[str]], list[str], list[bool]]:

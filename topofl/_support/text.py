@@ -13,6 +13,9 @@ _BIDI_CONTROLS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 """Start of text that spreadsheets interpret as a formula, including full-width characters."""
 
+_UNDECODED = re.compile("[\udc80-\udcff]+")
+"""Bytes that could not be decoded, as Python has them in paths and arguments."""
+
 
 def approximate(seconds: float) -> str:
     """Return a predicted time in words, with its two largest units.
@@ -51,16 +54,27 @@ def printable(text: str) -> str:
     r"""Return `text` as one line, with characters that control a terminal escaped.
 
     These are control characters (C0 and C1), line and paragraph separators, bidirectional controls
-    and unpaired surrogates, which cannot be encoded. Other text is returned unchanged.
+    and unpaired surrogates, which cannot be encoded; characters of paths that the locale cannot
+    decode, as under ``LC_ALL=C``, are escaped as what they are in UTF-8. Other text is returned
+    unchanged.
 
     Examples
     --------
     >>> print(printable("ring\n\x1b[2J"))
     ring\n\x1b[2J
+    >>> print(printable("\udcc3\udca9"))  # the two bytes of an accented e
+    \xe9
     """
     if text.isprintable():  # the usual case
         return text
+    text = _UNDECODED.sub(_as_utf8, text)
     return "".join(_escaped(c) if _is_unsafe(c) else c for c in text)
+
+
+def _as_utf8(undecoded: re.Match[str]) -> str:
+    """Return bytes that Python stands for by surrogates as escaped characters of UTF-8."""
+    found = undecoded[0].encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+    return "".join(map(_escaped, found))
 
 
 def _is_unsafe(character: str) -> bool:

@@ -98,7 +98,8 @@ def check_path(name: str, value: object, kind: str = "folder") -> Path:
     TypeError
         If it is neither a string nor a path.
     ValueError
-        If it is empty, contains a null character, or has a part of more than 255 bytes.
+        If it is empty, contains a null character or one that the file system cannot encode, or has
+        a part of more than 255 bytes.
     """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str):
@@ -113,6 +114,13 @@ def check_path(name: str, value: object, kind: str = "folder") -> Path:
             else f"{text!r:.80} with a null character"
         )
         raise ValueError(f"`{name}` must be the path of a {kind}, got {got}")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"`{name}` must be the path of a {kind}, got {shown(text)}, with a character that "
+            f"names of files cannot have here ({error.encoding}); leave it out"
+        ) from None
     if any(len(part.encode("utf-8", "replace")) > 255 for part in Path(text).parts):
         raise ValueError(
             f"`{name}` must be the path of a {kind}, got {shown(text)}, a name of more than 255 "

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from topofl._support.check import check_int, check_path, shown
+from topofl._support.files import naming
 from topofl._support.public import public
 from topofl._support.text import printable
 from topofl.callbacks.event import Callback, Event, as_json
@@ -56,7 +57,7 @@ def jsonl(path: str | PathLike[str]) -> Callback:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         record = {"time": now, "kind": event.kind, "round": event.round, "values": event.values}
         line = json.dumps(as_json(record), allow_nan=False).encode() + b"\n"
-        with path.open("ab", buffering=0) as file:
+        with naming(path), path.open("ab", buffering=0) as file:
             if file.write(line) != len(line):
                 raise OSError(f"{path} could not be written completely: is the disk full?")
 
@@ -66,7 +67,7 @@ def jsonl(path: str | PathLike[str]) -> Callback:
 def _log_file(path: Path) -> Path:
     """Return the path of a new or older log, after removing an incomplete last line."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b") as file:
+    with naming(path), path.open("a+b") as file:
         file.seek(0)
         if not _LINE_START.startswith(file.read(len(_LINE_START))):
             raise FileExistsError(

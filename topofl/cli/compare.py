@@ -9,7 +9,7 @@ from topofl._spec import at
 from topofl._support.table import NotApplicable, Spread, Table
 from topofl.cli.folders import load_finished
 from topofl.cli.notes import print_notes
-from topofl.cli.output import print_table, with_columns
+from topofl.cli.output import print_table, save_picture, with_columns
 from topofl.history import SECONDS, History, compare_histories, over_nodes
 
 __all__ = ["check_column", "compare", "table_of_runs"]
@@ -184,4 +184,4 @@ def _scores(history: History, target: float, column: str) -> tuple[Any, Any, Any
 
 def _plot(histories: Mapping[str, History], path: Path, column: str, x: str) -> None:
     scored = {name: one for name, one in histories.items() if column in one.evaluations}
-    compare_histories(scored, column, x=x).savefig(path)
+    save_picture(compare_histories(scored, column, x=x), path)

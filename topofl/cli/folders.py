@@ -8,7 +8,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from topofl import config
-from topofl._support.files import backup_path, holds_only, remove_if_ours, remove_staging_folders
+from topofl._support.files import (
+    backup_path,
+    holds_only,
+    naming,
+    remove_if_ours,
+    remove_staging_folders,
+)
 from topofl.cli.notes import print_notes
 from topofl.cli.record import (
     PARTIAL_RECORD,
@@ -58,7 +64,8 @@ _IN_NEXT = re.compile(
 def write_config(out: Path, tables: config.Tables) -> None:
     """Write the configuration of a run atomically."""
     partial = out / PARTIAL
-    partial.write_text(config.dumps(tables), encoding="utf-8")
+    with naming(out / "config.toml"):
+        partial.write_text(config.dumps(tables), encoding="utf-8")
     os.replace(partial, out / "config.toml")
 
 
@@ -119,11 +126,23 @@ def _check_movable(out: Path) -> None:
             )
 
 
+def _make(out: Path) -> None:
+    """Create a folder for results, or raise an error that names the option."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise type(error)(
+            f"`--out` must be a folder that can be created, got {out}: {error.strerror}; name "
+            "another"
+        ) from error
+
+
 @contextmanager
 def claimed(out: Path) -> Iterator[None]:
     """Create and lock a folder; if the body fails before any checkpoint, undo this."""
     made = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
+        _make(out)
         with locked(out, "--out"):
             fresh = not (out / "config.toml").exists()
             try:
@@ -194,7 +213,8 @@ def check_place(out: Path, options: argparse.Namespace) -> None:
     there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise PermissionError(
-            f"cannot write to {out}: {there} is not a folder that can be written to"
+            f"`--out` must be a folder that can be written to, {there} is not, got {out}; name "
+            "another"
         )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from topofl._spec.parse import parse_value
 from topofl.cli.folders import unfinished_run
 from topofl.cli.notes import print_notes
-from topofl.cli.output import print_json, with_columns
+from topofl.cli.output import print_json, save_picture, with_columns
 from topofl.summary import Summary, summarize
 
 __all__ = ["compare_groups"]
@@ -71,7 +71,7 @@ def _plot(summary: Summary, options: argparse.Namespace) -> None:
                 "leave it out"
             )
         more["band"] = options.band
-    summary.plot(kind, **more).savefig(options.plot)
+    save_picture(summary.plot(kind, **more), options.plot)
 
 
 def _print(summary: Summary, options: argparse.Namespace) -> None:

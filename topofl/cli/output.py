@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from topofl._support.files import naming
 from topofl._support.table import NotApplicable, Spread, Table
 from topofl.cli.as_json import print_rows
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from topofl.summary import Summary
 
-__all__ = ["check_picture", "json_rows", "plain_cell", "print_json", "print_table", "with_columns"]
+__all__ = [
+    "check_picture",
+    "json_rows",
+    "plain_cell",
+    "print_json",
+    "print_table",
+    "save_picture",
+    "with_columns",
+]
 
 Shown = TypeVar("Shown", Table, "Summary")
 
@@ -25,6 +36,12 @@ def check_picture(option: str, path: Path) -> None:
     known = FigureCanvasBase.get_supported_filetypes()
     if path.suffix and path.suffix[1:].lower() not in known:
         raise ValueError(f"`{option}` must end in .png, .pdf or .svg, got {path.name}")
+
+
+def save_picture(figure: "Figure", path: Path) -> None:
+    """Write a picture to a file, which errors such as those of a full disk name."""
+    with naming(path):
+        figure.savefig(path)
 
 
 def with_columns(shown: Shown, columns: Sequence[str] | None) -> Shown:

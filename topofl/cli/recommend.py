@@ -12,7 +12,7 @@ from topofl import config, models
 from topofl.advice import recommend as ranked
 from topofl.cli.clients import shards_of
 from topofl.cli.notes import print_notes
-from topofl.cli.output import check_picture, print_json
+from topofl.cli.output import check_picture, print_json, save_picture
 from topofl.data import Partition
 
 __all__ = ["recommend"]
@@ -100,4 +100,4 @@ def _draw(found: Any, path: Path) -> None:
 
     figure = Figure(figsize=(9, 1.2 + 0.28 * min(len(found.candidates), 20)), layout="constrained")
     found.plot(figure.subplots())
-    figure.savefig(path)
+    save_picture(figure, path)

@@ -391,11 +391,11 @@ class Saving:
         depend on it.
     resume
         Continue from the newest valid checkpoint in the folder, if any; otherwise start anew. The
-        result is bit for bit that of an uninterrupted run. All arguments must be unchanged, except
-        that ``compute.on_divergence`` may differ, that `rounds` may be larger (the evaluation after
-        the former last round is then dropped, unless it is due by ``evaluation.every``), and that
-        ``"auto"`` takes the executor chosen before. If the run is complete, its history is returned
-        at once.
+        result is bit for bit that of an uninterrupted run with the same executor and chunk. All
+        arguments must be unchanged, except that ``compute.on_divergence`` may differ, that `rounds`
+        may be larger (the evaluation after the former last round is then dropped, unless it is due
+        by ``evaluation.every``), and that ``"auto"`` takes the executor and chunk chosen before. If
+        the run is complete, its history is returned at once.
     models
         Whether the history has the models after the last round, as ``history.models``, which stay
         in CPU memory as long as the history. False saves that memory, for example in hundreds of

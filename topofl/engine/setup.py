@@ -27,7 +27,6 @@ from topofl.engine.checks.graphs import (
     check_graphs,
     check_topology,
     unequal_share,
-    warn_of_unequal_share,
 )
 from topofl.engine.checks.model import check_batched, check_model, check_output
 from topofl.engine.distributed.start import local_device
@@ -197,9 +196,7 @@ def resolve(
     rule = partial(rules.resolve, rules.push if trace.pushes else rules.pull)
     graphs = check_graphs(trace, given, clients, mixing, compute.on_disconnected, rule)
     check_attack(trace, attack, graphs, rule)
-    share = unequal_share(trace, graphs, rule)
-    if share is not None and mixing is None:
-        warn_of_unequal_share(algorithm.name, graphs.at(0), *share)
+    share = unequal_share(trace, graphs, rule, warn=mixing is None)
     return Setup(
         algorithm, model, module, sample, clients, replace(dry_inputs, graphs=graphs), trace,
         rounds, seed, init, evaluation, compute, device, sets, task, attack, share,

@@ -62,7 +62,7 @@ class History:
         ``busiest_messages``, ``busiest_bytes`` (in + out of the node, or server, with the most),
         and ``messages_paper``, ``bytes_paper`` (the D-Cliques paper's accounting, in which
         gradients go to all neighbors); with push-sum ``smallest_push_weight``; on a simulated clock
-        ``simulated_seconds``, the time at the end of the round.
+        ``simulated_seconds``, the time at the end of the round; and numbers that phases note.
     evaluations
         Entries of length E, one per evaluation: ``round`` (0 is before training); the scores of the
         task, such as ``accuracy``, and ``loss``, (E, n), of every node's model at the end of the
@@ -74,8 +74,9 @@ class History:
         (NaN where models were evaluated without), and with nearest neighbors ``accuracy_knn`` and
         ``loss_knn``, all (E, n). If several sets are evaluated, columns of the second and later
         ones end in their names, as in ``accuracy_own_val`` and ``loss_before_exchange_own_val``;
-        :meth:`column` finds names. With push-sum also ``push_weight`` (E, n). If only a part of the
-        models is exchanged, distances are of that part.
+        :meth:`column` finds names. With push-sum also ``push_weight`` (E, n), and values per node
+        that phases note or ``Evaluation(per_node=)`` computes, (E, n), which are NaN in evaluations
+        without. If only a part of the models is exchanged, distances are of that part.
     node_loss
         (R, n) minibatch loss of each node, mean over the steps of the last phase that trains
         parameters used for prediction; NaN where the node did not train.
@@ -604,7 +605,8 @@ class History:
             If `path` is a file, or a folder with other contents and `overwrite` is False.
         ValueError
             If `path` is empty, a link that leads back to itself, or the current folder or one above
-            it; if `models` is True and the history has none.
+            it; if `models` is True and the history has none; if `meta` has an entry with a name
+            that ``meta.json`` needs, such as ``format``.
         """
         return writing.save(self, path, overwrite=overwrite, models=models)
 

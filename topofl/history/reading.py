@@ -14,8 +14,9 @@ from topofl._columns import as_json, from_json
 from topofl._matrices import Matrices, kept_of
 from topofl._support.arrays import Header, read_arrays
 from topofl._support.check import check_int, check_path
+from topofl._support.files import remove_staging_folders
 from topofl.history.columns import columns_by_name
-from topofl.history.places import FILES, FORMAT, MODELS, meta_sum, resolved, saved_in
+from topofl.history.places import FILES, FORMAT, MODELS, OURS, meta_sum, resolved, saved_in
 
 if TYPE_CHECKING:
     from topofl.history.history import History
@@ -42,7 +43,7 @@ def load(path: str | os.PathLike[str], make: Callable[..., "History"]) -> "Histo
     """See :meth:`topofl.History.load`; `make` is the class to construct."""
     path = check_path("path", path)
     resolved(path)
-    path = saved_in(path / "history") or saved_in(path) or path
+    path = _found_in(path)
     for name in FILES:
         if not (path / name).is_file():
             raise FileNotFoundError(
@@ -70,6 +71,16 @@ def load(path: str | os.PathLike[str], make: Callable[..., "History"]) -> "Histo
         raise ValueError(
             f"{path} is damaged: meta.json, rounds.jsonl and arrays.npz do not match ({error!r})"
         ) from error
+
+
+def _found_in(path: Path) -> Path:
+    """Return the folder with the files, after removing what killed processes left next to it."""
+    for place in (path / "history", path):
+        if found := saved_in(place):
+            remove_staging_folders(resolved(place), OURS, of_the_dead=True)
+            return found
+    remove_staging_folders(resolved(path), OURS, of_the_dead=True)
+    return path
 
 
 def _checked_sums(folder: Path, meta: dict[str, Any]) -> dict[str, str]:

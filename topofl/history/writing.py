@@ -13,7 +13,14 @@ import numpy as np
 from topofl._columns import as_json
 from topofl._matrices import Matrices, Packed, kept
 from topofl._support.check import check_path, check_switch
-from topofl._support.files import make_staging_folder, replace_folder, sync_file, sync_folder
+from topofl._support.files import (
+    make_staging_folder,
+    naming,
+    remove_staging_folders,
+    replace_folder,
+    sync_file,
+    sync_folder,
+)
 from topofl.history.frames import records
 from topofl.history.places import FORMAT, MODELS, OURS, check_replaceable, meta_sum, resolved
 
@@ -21,6 +28,9 @@ if TYPE_CHECKING:
     from topofl.history.history import History
 
 __all__ = ["save"]
+
+_OWN = frozenset({"arrays", "format", "matrices", "n_rounds", "round_columns", "sha256"})
+"""Entries of a meta.json that are not those of the history's `meta`."""
 
 
 def save(
@@ -32,12 +42,19 @@ def save(
         raise ValueError(
             "`models` must be False for a history without models, got True; leave it out"
         )
+    if taken := sorted(_OWN & set(history.meta)):
+        raise ValueError(
+            f"`meta` must not have entries of the names that meta.json has for other things, got "
+            f"{', '.join(map(repr, taken))}; name them otherwise"
+        )
     place = resolved(check_path("path", path))  # a link stays; its target is replaced
     check_replaceable(place, overwrite=overwrite)
     place.parent.mkdir(parents=True, exist_ok=True)
+    remove_staging_folders(place, OURS, of_the_dead=True)
     complete = make_staging_folder(place)
     try:
-        _write(history, complete, models=models)
+        with naming(place):
+            _write(history, complete, models=models)
         umask = os.umask(0)
         os.umask(umask)
         complete.chmod(0o777 & ~umask)  # mkdtemp gives access to the owner only

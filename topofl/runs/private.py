@@ -15,9 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
 
-from topofl._support.processes import identity, is_dead
+from topofl._support.processes import from_name, identity, is_dead, name_of
 from topofl.callbacks import Event
 
 __all__ = [
@@ -82,12 +81,7 @@ def staging_folder(root: Path, key: str) -> Iterator[Path]:
 
 def _name(key: str) -> str:
     """Return the name of this process's folder: the run and all that identifies the process."""
-    return "+".join([key, *(quote("" if one is None else str(one), "") for one in _identity())])
-
-
-def _identity() -> tuple[Any, ...]:
-    me = identity()
-    return me["pid"], me["host"], me["started"], me["space"]
+    return f"{key}+{name_of(identity())}"
 
 
 def _key(folder: Path) -> str:
@@ -96,11 +90,7 @@ def _key(folder: Path) -> str:
 
 def _owner(folder: Path) -> dict[str, Any]:
     """Return the identity of the process that a folder belongs to; empty if its name has none."""
-    _, *parts = folder.name.split("+")
-    if len(parts) < 4 or not parts[0].isdigit():
-        return {}
-    host, started, space = (unquote(part) or None for part in parts[1:4])
-    return {"pid": int(parts[0]), "host": host, "started": started, "space": space}
+    return from_name(folder.name.partition("+")[2])
 
 
 def _content(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Any
 
 from topofl._support.callers import warn_caller
-from topofl._support.files import sync_file
+from topofl._support.files import naming, sync_file
 from topofl._support.notebook import as_html
 from topofl.runs.shown import settings_as_html
 
@@ -130,8 +130,9 @@ def readable(path: Path) -> dict[str, Any] | None:
 
 def write_file(path: Path, text: str) -> None:
     """Write a file to disk."""
-    path.write_text(text, encoding="utf-8")
-    sync_file(path)
+    with naming(path):
+        path.write_text(text, encoding="utf-8")
+        sync_file(path)
 
 
 def replace_file(path: Path, text: str) -> None:

@@ -190,3 +190,18 @@ def test_the_executor_is_not_chosen_again(tmp_path, monkeypatch, asked):
         **problems.options(saving=topofl.Saving(tmp_path, resume=True), **settings | {"rounds": 3})
     )
     assert resumed.meta["executor"] == "looped"
+
+
+def test_the_chunk_is_not_chosen_again(tmp_path, monkeypatch):
+    settings = dsgd_arguments(model=problems.convolutional(), rounds=3)
+    monkeypatch.setattr("topofl.engine.train.plan._fastest", lambda *given: ("batched", 2))
+    whole = topofl.run(**problems.options(**settings))
+    topofl.run(**problems.options(saving=tmp_path, **settings | {"rounds": 2}))
+    monkeypatch.setattr("topofl.engine.train.plan._fastest", lambda *given: ("batched", 3))
+    other = topofl.run(**problems.options(**settings))
+    assert other.meta["chunk"] == 3  # as a separate run may choose
+    resumed = topofl.run(
+        **problems.options(saving=topofl.Saving(tmp_path, resume=True), **settings)
+    )
+    assert (resumed.meta["executor"], resumed.meta["chunk"]) == ("batched", 2)
+    np.testing.assert_array_equal(resumed.node_loss, whole.node_loss)

@@ -21,7 +21,6 @@ __all__ = [
     "check_topology",
     "check_trial_examples",
     "unequal_share",
-    "warn_of_unequal_share",
 ]
 
 
@@ -73,33 +72,43 @@ def check_graphs(
 
 
 def unequal_share(
-    trace: Trace, graphs: Topology | TopologySequence, rule: Rule
+    trace: Trace, graphs: Topology | TopologySequence, rule: Rule, *, warn: bool
 ) -> tuple[int, float] | None:
     """Return the node with the largest share in the average on which models agree, and the share.
 
-    None if all shares are 1/n; if graphs change; if nodes push, which corrects for the shares; if
+    If `warn`, unequal shares are warned of, also if they cannot be computed. None if all shares are
+    1/n or cannot be computed; if graphs change; if nodes push, which corrects for the shares; if
     models are not multiplied by the weights; and if nodes that are not connected do not agree.
     """
     if graphs.period != 1 or trace.pushes or trace.chooses or not trace.needs_topology:
         return None
-    weights = rule(graphs.at(0))
+    graph, weights = graphs.at(0), rule(graphs.at(0))
     mixed = any(weights in dry_round.mixed for dry_round in trace.rounds)
     if weights.is_doubly_stochastic or not mixed:
         return None
     try:
-        return largest_share(weights)
+        found = largest_share(weights)
+        shares = "" if found is None else _share_in_words(*found, graph.n)
     except TopologyError:
-        return None
+        found, shares = None, "its nodes unequal shares, which could not be computed,"
+    if warn and shares:
+        _warn_of_unequal_shares(trace.algorithm.name, graph, shares)
+    return found
 
 
-def warn_of_unequal_share(method: str, graph: Topology, node: int, share: float) -> None:
+def _share_in_words(node: int, share: float, n: int) -> str:
+    """Return words on the largest share of n nodes."""
+    return f"node {node} a share of {share:.3f} ({share * n:.3g} times 1/n)"
+
+
+def _warn_of_unequal_shares(method: str, graph: Topology, shares: str) -> None:
     """Warn that the default weights of a directed graph give its nodes unequal shares."""
     rule = "own_weights" if graph.own_weights else "uniform"
     warn_caller(
-        f"the weights of {graph.name}, which is directed, give node {node} a share of {share:.3f} "
-        f"in the average on which models agree, {share * graph.n:.3g} times 1/n, so that {method} "
-        "minimizes the mean of the losses of nodes with these shares: to weight all nodes equally, "
-        f"{equal_shares.remedy}; to keep the shares, pass mixing=mixing.{rule}"
+        f"the weights of {graph.name}, which is directed, give {shares} in the average on which "
+        f"models agree, so that {method} minimizes the mean of the losses of nodes with these "
+        f"shares: to weight all nodes equally, {equal_shares.remedy}; to keep the shares, pass "
+        f"mixing=mixing.{rule}"
     )
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from topofl._support.files import naming
 from topofl._support.processes import identity, is_dead, is_of_this_boot
 from topofl._support.text import printable
 
@@ -177,9 +178,14 @@ def _acquire(path: Path, argument: str) -> int:
         os.close(descriptor)
         is_here = same_host and (not holder or is_of_this_boot(holder))
         raise BlockingIOError(_in_use_by(path, argument, holder, is_here))
-    os.ftruncate(descriptor, 0)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    os.write(descriptor, json.dumps(identity()).encode())
+    try:
+        with naming(path):
+            os.ftruncate(descriptor, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.write(descriptor, json.dumps(identity()).encode())
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor
 
 

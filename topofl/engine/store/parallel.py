@@ -20,10 +20,10 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystem
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_saver import save
 
+from topofl._support.files import raising_os_errors
 from topofl.engine.ranks import Ranks
 from topofl.engine.store.checkpoint import check_archive
 from topofl.engine.store.rows import METADATA
-from topofl.engine.store.writing import raising_os_errors
 
 __all__ = ["TensorFolder", "write_tensors"]
 

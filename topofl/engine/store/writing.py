@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import torch
 
-from topofl._support.files import sync_folder
+from topofl._support.files import raising_os_errors, sync_folder
 from topofl.engine.store.checkpoint import (
     FILE_NAME,
     FORMAT,
@@ -23,7 +23,7 @@ from topofl.engine.store.checkpoint import (
     state_path,
 )
 
-__all__ = ["check_space", "move_all", "prune", "raising_os_errors", "save"]
+__all__ = ["check_space", "move_all", "prune", "save"]
 
 
 KEPT = 2
@@ -116,17 +116,6 @@ class _Hashed:
 
     def flush(self) -> None:
         self.stream.flush()
-
-
-@contextmanager
-def raising_os_errors() -> Iterator[None]:
-    """Raise the ``OSError`` that torch replaces by an error of its own."""
-    try:
-        yield
-    except RuntimeError as error:
-        if isinstance(error.__context__, OSError):
-            raise error.__context__ from None
-        raise
 
 
 @contextmanager

@@ -129,15 +129,16 @@ def perron_skewness(x: Mixable, *, weights: WeightRule | None = None) -> float:
     return float(pi.max() / pi.min()) if pi.min() > 0 else float("inf")
 
 
-def largest_share(weights: MixingMatrix) -> tuple[int, float]:
+def largest_share(weights: MixingMatrix) -> tuple[int, float] | None:
     """Return the node with the largest entry of the Perron vector, and the entry.
 
-    It is also found for large matrices whose smallest entries are too small to be computed.
+    It is also found for large matrices whose smallest entries are too small to be computed. None if
+    the vector is not unique, since several groups of nodes never receive from others.
 
     Raises
     ------
     TopologyError
-        If the vector is not unique, or its computation does not converge.
+        If its computation does not converge.
 
     Examples
     --------
@@ -146,6 +147,8 @@ def largest_share(weights: MixingMatrix) -> tuple[int, float]:
     (0, 0.4)
     """
     rows = weights.weights if weights.is_row_stochastic else sparse.csr_array(weights.weights.T)
+    if classes_of([rows]).is_closed.sum() > 1:
+        return None
     pi = _stationary(rows, weights.name, uneven=True)
     return int(pi.argmax()), float(pi.max())
 
