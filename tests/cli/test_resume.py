@@ -21,7 +21,6 @@ from topofl.engine.store.lock import locked
 from topofl.history import History
 from topofl.runs.private import RUNNING
 
-
 OWN = """
 from topofl import algorithms
 from topofl.algorithms import Algorithm
