@@ -95,7 +95,7 @@ def test_what_is_no_score_is_there(history):
     assert history._repr_html_()
     assert history.to_pandas()["consensus_distance"].notna().tolist() == [1, 0, 1, 0, 1]
     assert history.plot("train_loss").axes[0].get_ylabel() == "train loss"
-    with pytest.raises(KeyError, match="no column 'bites'; known are .* did you mean 'bytes'"):
+    with pytest.raises(KeyError, match=r"no column 'bites'; known are .* did you mean 'bytes'"):
         history["bites"]
     with pytest.raises(ValueError, match=r"runs with Evaluation\(on=\(\)\) evaluate nothing"):
         topofl.summarize({"one": history}, "seed")

@@ -92,9 +92,10 @@ class Evaluation:
     ------
     ValueError, TypeError
         If a number is not a positive integer, a set is unknown or named twice, an option that needs
-        a set is given with ``on=()``, `fine_tune` is not a phase of each node alone, or `also` is not a dictionary of functions whose names are
-        identifiers other than the built-in ones. :func:`topofl.run` checks what depends on the data
-        or the algorithm, and the results of the functions in `also`.
+        a set is given with ``on=()``, `fine_tune` is not a phase of each node alone, or `also` is
+        not a dictionary of functions whose names are identifiers other than the built-in ones.
+        :func:`topofl.run` checks what depends on the data or the algorithm, and the results of the
+        functions in `also`.
 
     Examples
     --------

@@ -96,8 +96,8 @@ def _evaluation_indices(clients: Partition, where: str) -> Any:
             else f"load the data with {kind}=, choose another set"
         )
         raise ValueError(
-            f"`evaluation.on` must name a set with examples, {where!r} is empty; {remedy}, or train "
-            "without scores by Evaluation(on=())"
+            f"`evaluation.on` must name a set with examples, {where!r} is empty; {remedy}, or "
+            "train without scores by Evaluation(on=())"
         )
     return indices
 
