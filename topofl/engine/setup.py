@@ -167,6 +167,8 @@ def resolve(
     rounds, seed = check_rounds_and_seed(rounds, seed, init)
 
     algorithm = with_fine_tuning(algorithm, evaluation.fine_tune)
+    if not evaluation.on:
+        algorithm = replace(algorithm, fine_tune=None, neighbors=None)  # which only scores need
     clients = clients.pooled() if algorithm.pooled else clients
     check_fine_tuning(algorithm, evaluation, clients.n, rounds)
     check_evaluated(clients, evaluation)

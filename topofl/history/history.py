@@ -76,7 +76,8 @@ class History:
         ones end in their names, as in ``accuracy_own_val`` and ``loss_before_exchange_own_val``;
         :meth:`column` finds names. With push-sum also ``push_weight`` (E, n), and values per node
         that phases note or ``Evaluation(per_node=)`` computes, (E, n), which are NaN in evaluations
-        without. If only a part of the models is exchanged, distances are of that part.
+        without. If only a part of the models is exchanged, distances are of that part. With
+        ``Evaluation(on=())`` there are no scores and losses.
     node_loss
         (R, n) minibatch loss of each node, mean over the steps of the last phase that trains
         parameters used for prediction; NaN where the node did not train.

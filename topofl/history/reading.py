@@ -15,7 +15,7 @@ from topofl._matrices import Matrices, kept_of
 from topofl._support.arrays import Header, read_arrays
 from topofl._support.check import check_int, check_path
 from topofl._support.files import remove_staging_folders
-from topofl.history.columns import columns_by_name
+from topofl.history.columns import columns_by_name, why_not_scored
 from topofl.history.places import FILES, FORMAT, MODELS, OURS, meta_sum, resolved, saved_in
 
 if TYPE_CHECKING:
@@ -281,8 +281,10 @@ def _mismatch(history: "History") -> str:
     for name, column in history.rounds.items():
         if column.shape != (history.n_rounds,) or column.dtype.kind not in "iuf":
             return name
-    shape = history.evaluations[history.primary].shape
-    for name in ("round", *history.scores, *history.score_columns, *history.evaluations):
+    shape, named = (len(history.evaluations["round"]), history.node_loss.shape[1]), []
+    if not why_not_scored(history):
+        shape, named = history.evaluations[history.primary].shape, [*history.scores]
+    for name in ("round", *named, *history.score_columns, *history.evaluations):
         values = history.evaluations[name]
         expected = shape if values.ndim == 2 else shape[:1]
         if values.shape != expected or values.dtype.kind not in "iuf":
