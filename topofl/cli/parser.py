@@ -238,7 +238,8 @@ def _add_execution_options(verb: argparse.ArgumentParser) -> None:
         "--data",
         type=path_argument,
         metavar="DIR",
-        help="folder that contains MNIST and CIFAR-10, or the parent of one",
+        help="folder that contains MNIST and CIFAR-10, or the parent of one (default: "
+        "$TOPOFL_DATA)",
     )
     verb.add_argument(
         "--datasets", metavar="NAMES", help="use only these: mnist, cifar10, or both with a comma"
