@@ -92,6 +92,10 @@ def test_spectral_takes_datasets_and_partitions_of_configurations(capsys, tmp_pa
         assert row["neighborhood heterogeneity"] == pytest.approx(
             dict(zip(expected.columns, expected.rows[0], strict=True))["neighborhood heterogeneity"]
         )
+    assert main(["spectral", "ring:4", "--data", "cifar10,verify=false"]) == 0
+    assert "messages of 30,730 parameters, as of logistic regression on cifar10" in (
+        capsys.readouterr().out
+    )
     words = ["digits,flip_labels=[0]", "--partition", "iid"]
     assert main([*command, *words]) == 0
     assert main(["spectral", "ring:4", "--data", words[0], *words[1:], "--html", "a.html"]) == 0
