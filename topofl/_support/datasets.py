@@ -118,6 +118,14 @@ def default_root() -> Path | None:
     ------
     ValueError
         If it is not a folder.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from unittest.mock import patch
+    >>> with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, TOPOFL_DATA=folder):
+    ...     default_root() == Path(folder)
+    True
     """
     place = os.environ.get("TOPOFL_DATA")
     if place and not Path(place).is_dir():
