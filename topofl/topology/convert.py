@@ -17,12 +17,11 @@ from topofl._support.check import (
     check_unmasked,
     shown,
 )
+from topofl._support.graphs import is_networkx, is_pyg
 from topofl._support.public import public
 from topofl.topology.edges import as_pairs, from_edges
 from topofl.topology.graph import Topology, TopologyError
 from topofl.topology.interchange import (
-    is_networkx,
-    is_pyg,
     lacks_labels,
     read_networkx,
     read_pyg,
