@@ -18,7 +18,7 @@ from topofl._support.public import public
 from topofl.data.arrays import as_dataset, as_targets
 from topofl.data.dataset import Dataset
 
-__all__ = ["from_torch"]
+__all__ = ["collected", "from_torch"]
 
 
 @public
@@ -73,11 +73,11 @@ def from_torch(
     Dataset('TensorDataset', inputs=(8, 8), n_classes=2, train=6, val=0, test=2)
     """
     check_switch("targets", targets, auto=False)
-    x, y, learned = _collect("dataset", dataset, targets)
+    x, y, learned = collected("dataset", dataset, targets)
     held: dict[str, Any] = {
         key: value
         if value is None or isinstance(value, Real | np.ndarray)
-        else _collect(key, value, targets)[: 2 + targets]
+        else collected(key, value, targets)[: 2 + targets]
         for key, value in (("test", test), ("val", val))
     }
     name = type(dataset).__name__ if name is None else name
@@ -104,7 +104,7 @@ def _names(dataset: Any) -> tuple[str, ...] | None:
     return tuple(names) if len(set(names)) == len(names) else None
 
 
-def _collect(name: str, dataset: Any, targets: bool) -> tuple[Tensor, Any, Tensor | None]:
+def collected(name: str, dataset: Any, targets: bool) -> tuple[Tensor, Any, Tensor | None]:
     """Return the inputs, the labels if items have them, and the targets if `targets` is true."""
     _check_no_graph(name, dataset, targets)
     if isinstance(dataset, Mapping) or hasattr(dataset, "columns"):
