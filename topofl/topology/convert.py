@@ -246,8 +246,8 @@ def _from_named_pairs(pairs: list[tuple[Hashable, ...]], name: str, options: _Op
     odd = [node for node in ends if not isinstance(node, str | int)]
     if odd:
         raise TypeError(
-            f"`graph` must be pairs of texts or of integers, got the node {shown(odd[0])}; for edges "
-            "with weights use a networkx graph"
+            f"`graph` must be pairs of texts or of integers, got the node {shown(odd[0])}; for "
+            "edges with weights use a networkx graph"
         )
     place = {node: number for number, node in enumerate(dict.fromkeys(ends))}
     numbers = np.array([place[node] for node in ends]).reshape(-1, 2)
