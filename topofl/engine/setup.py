@@ -216,7 +216,8 @@ def _check_kinds(algorithm: object, clients: object) -> None:
         kind = type(clients).__name__
         raise TypeError(
             "`clients` must be a Partition such as data.shards(data.digits(), n=10, seed=0), got "
-            f"{kind}"
+            f"{kind}; make one from the examples of each client by data.from_clients([(x0, y0), "
+            "(x1, y1), ...])"
         )
 
 

@@ -29,10 +29,12 @@ def dataframe(history: "History", per: str) -> "pd.DataFrame":
         raise ValueError(f"`per` must be 'round', got 'node': {why}")
     if not why:
         shape = history.evaluations[history.primary].shape
-    table = {
+    table: dict[str, Any] = {
         "round": np.repeat(history.evaluations["round"], shape[1]),
         "node": np.tile(np.arange(shape[1]), shape[0]),
     }
+    if labels := history.meta.get("nodes"):
+        table["label"] = list(labels) * shape[0]
     for name, values in history.evaluations.items():
         if values.shape == shape:
             table[name] = values.reshape(-1)

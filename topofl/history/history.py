@@ -47,7 +47,8 @@ class History:
     ----------
     meta
         What determined the run, as JSON values: algorithm, topology, seed, sizes, versions.
-        ``meta["groups"]`` has the groups of nodes of its topology, such as cliques, if any, and
+        ``meta["groups"]`` has the groups of nodes of its topology, such as cliques, if any,
+        ``meta["nodes"]`` the labels of its nodes, integers or texts, if they have any, and
         ``meta["server"]`` is true if nodes send to a server. ``meta["partition"]`` has the ``seed``
         of the partition, None if it is not known, and a digest of the ``members`` of its nodes.
         ``meta["task"]`` has the name of the task and its scores, the primary one first, each with
@@ -495,7 +496,8 @@ class History:
         ----------
         per
             ``"round"``: one row per round with statistics over nodes, NaN where the round was not
-            evaluated. ``"node"``: one row per evaluation and node.
+            evaluated. ``"node"``: one row per evaluation and node, with a column ``label`` if the
+            nodes of the topology have labels.
         """
         return frames.dataframe(self, per)
 

@@ -143,12 +143,21 @@ def _check_meta(path: Path, meta: dict[str, Any]) -> list[str]:
         raise ValueError(f"{path}: task must have scores, each high or low")
     if not _are_groups(meta.get("groups", [])):
         raise ValueError(f"{path}: groups must be lists of nodes, integers from 0")
+    if not _are_labels(meta.get("nodes", []), meta.get("n")):
+        raise ValueError(f"{path}: nodes must be one label for each node, texts or integers")
     if not _is_share(meta.get("largest_share", [0, 0.0])):
         raise ValueError(f"{path}: largest_share must have a node and a number")
     nodes = meta.get("attackers", {}).get("nodes", [])
     if not isinstance(nodes, list) or not all(type(node) is int and node >= 0 for node in nodes):
         raise ValueError(f"{path}: attackers must have nodes, integers from 0")
     return meta["matrices"]
+
+
+def _are_labels(labels: Any, n: Any) -> bool:
+    """Return whether an entry of a meta.json holds labels of all nodes, or none."""
+    if not isinstance(labels, list) or not all(isinstance(label, str | int) for label in labels):
+        return False
+    return len(labels) in (0, n)
 
 
 def _are_groups(groups: Any) -> bool:
