@@ -29,7 +29,7 @@ from topofl import (
     models,
     topologies,
 )
-from topofl.toolkit import dataset_folder, save_picture
+from topofl.toolkit import save_picture
 
 from .program import as_installed
 
@@ -171,7 +171,7 @@ def digits() -> StudyTask:
 def mnist(root: str | Path) -> StudyTask:
     """Return the setting of the D-Cliques paper (section IV-A) on MNIST: 100 nodes, 10 epochs."""
     return StudyTask(
-        data.mnist(dataset_folder(Path(root), "mnist") or root),
+        data.mnist(root),
         n=100,
         lr=0.1,
         batch_size=128,

@@ -102,6 +102,7 @@ def _values() -> dict[str, Any]:
         **{"n_classes": 2, "name": "name", "train": np.arange(6)},
         **{"val": np.array([6]), "test": np.array([7])},
         **{"Partition.train": [[0], [1]], "effective_resistance.u": 0, "effective_resistance.v": 1},
+        **{"from_clients.clients": [(np.eye(8), [0, 1] * 4)] * 2},
         **{"from_torch.dataset": torch.utils.data.TensorDataset(torch.eye(8), torch.arange(8) % 2)},
         **{
             "natural.dataset": data.Dataset(

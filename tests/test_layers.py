@@ -212,7 +212,7 @@ ROOMS = {
             "torch_datasets",
             "partition",
         ),
-        *("partitioners edits", "readers"),
+        *("partitioners edits clients", "readers"),
     ],
     "metrics": [
         "_rounds _declaration",

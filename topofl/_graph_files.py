@@ -1,7 +1,8 @@
 """Reading graphs from files, for the command line and configurations."""
 
+import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -13,6 +14,7 @@ import scipy.sparse as sparse
 from topofl._support.arrays import Header, read_array, read_arrays
 from topofl._support.check import check_nodes, check_switch, shown
 from topofl._support.files import check_regular
+from topofl._support.text import is_number
 from topofl.topology import Topology, as_topology
 
 if TYPE_CHECKING:
@@ -39,13 +41,16 @@ def read_graph(
     path
         Path of the file, with one of the suffixes :data:`topofl._support.suffixes.KINDS`; text
         files may have at most 128 MiB. A line of an ``.edgelist`` is "source target" or "source
-        target weight", where no weight means 1; an edge may be repeated with the same weight. Entry
+        target weight", and one of a ``.csv`` "source,target" or "source,target,weight", where no
+        weight means 1; an edge may be repeated with the same weight. The first line of a ``.csv``
+        is a header if its third field is not a number, if its names are no numbers and all others
+        are, or if it begins with "source,target", "from,to" or "src,dst". Entry
         [u, v] of a matrix is the weight of the edge from u to v. If all labels are whole numbers,
         they become integers and the nodes are sorted by them, whether they start at 0 or at 1.
         Other labels keep the order of the file.
     directed
-        Whether the lines of an edge list are directed edges; None means undirected. The other
-        formats store the direction and accept only None.
+        Whether the lines of an edge list or a CSV file are directed edges; None means undirected.
+        The other formats store the direction and accept only None.
     n, own_weights, drop_self_loops
         As in :func:`topofl.as_topology`.
 
@@ -59,7 +64,7 @@ def read_graph(
     """
     if directed is not None:
         check_switch("directed", directed, auto=False)
-        if path.suffix.lower() != ".edgelist":
+        if path.suffix.lower() not in (".edgelist", ".csv"):
             raise ValueError(
                 f"`directed` must be left out for {path.suffix} files, which store whether they "
                 "are directed"
@@ -95,9 +100,10 @@ def _read(path: Path, directed: bool) -> Any:
             import networkx as nx
 
             content = _checked_bytes(path)
-            if suffix == ".edgelist":
+            if suffix in (".edgelist", ".csv"):
+                lines = (_csv_lines if suffix == ".csv" else _lines)(content.decode("utf-8-sig"))
                 empty = nx.DiGraph() if directed else nx.Graph()
-                return _with_integer_labels(_read_edges(content.decode("utf-8"), empty))
+                return _with_integer_labels(_with_edges(empty, lines))
             read = nx.read_graphml if suffix == ".graphml" else nx.read_gml
             return _with_integer_labels(read(BytesIO(content)))
 
@@ -112,8 +118,12 @@ def _checked_bytes(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _read_edges(text: str, graph: "nx.Graph") -> "nx.Graph":
-    """Add the edges of an edge list to the graph and return it; ``#`` starts a comment."""
+_Lines = Iterable[tuple[int, Sequence[str]]]
+"""Numbers of lines, from 1, and their two or three words: source, target and weight."""
+
+
+def _lines(text: str) -> _Lines:
+    """Return the words of an edge list; ``#`` starts a comment."""
     for k, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
         if words and len(words) not in (2, 3):
@@ -121,7 +131,52 @@ def _read_edges(text: str, graph: "nx.Graph") -> "nx.Graph":
                 f"line {k} must be 'source target' or 'source target weight', got {shown(line)}"
             )
         if words:
-            _add_edge(graph, words[0], words[1], float(words[2]) if len(words) == 3 else 1.0, k)
+            yield k, words
+
+
+def _csv_lines(text: str) -> _Lines:
+    """Return the fields of a CSV file without its header."""
+    reader = csv.reader(text.splitlines(), skipinitialspace=True, strict=True)
+    lines = [(reader.line_num, [field.strip() for field in fields]) for fields in reader if fields]
+    for k, fields in lines:
+        if len(fields) not in (2, 3) or not fields[0] or not fields[1]:
+            raise ValueError(
+                f"line {k} must be 'source,target' or 'source,target,weight', got "
+                f"{shown(','.join(fields))}"
+            )
+    if not lines or not _is_header(*(fields for _, fields in lines)):
+        return lines
+    return lines[1:]
+
+
+def _is_header(first: Sequence[str], *others: Sequence[str]) -> bool:
+    """Return whether the first fields name columns, or raise ``ValueError`` if nothing tells."""
+    names = {name for fields in others for name in fields[:2]}
+    if tuple(name.lower() for name in first[:2]) in _HEADS:
+        return True
+    if len(first) == 3 and first[2]:
+        return not is_number(first[2])
+    if not names or any(map(is_number, first[:2])) or not names.isdisjoint(first[:2]):
+        return False
+    if all(map(is_number, names)):
+        return True
+    raise ValueError(
+        f"line 1 must be an edge or a header, got {shown(','.join(first))}, whose names are in no "
+        "other line; begin with the header source,target"
+    )
+
+
+_HEADS = {("source", "target"), ("from", "to"), ("src", "dst")}
+"""Names of the first two columns of a CSV file that are never names of nodes."""
+
+
+def _with_edges(graph: "nx.Graph", lines: _Lines) -> "nx.Graph":
+    """Add the edges of lines to the graph and return it."""
+    for k, words in lines:
+        weight = words[2] if len(words) == 3 and words[2] else "1"
+        if not is_number(weight):
+            raise ValueError(f"line {k} must have a number as weight, got {shown(weight)}")
+        _add_edge(graph, words[0], words[1], float(weight), k)
     return graph
 
 

@@ -31,7 +31,6 @@ from pathlib import Path
 import torch
 
 from topofl import data
-from topofl.toolkit import dataset_folder
 
 from ..program import as_installed
 from .cases import CASES, SEEDS
@@ -54,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     datasets = {"digits": data.digits()}
     if options.data is not None:
-        datasets["MNIST"] = data.mnist(dataset_folder(options.data, "mnist") or options.data)
+        datasets["MNIST"] = data.mnist(options.data)
     records, found = records_of(options.out, CASES, datasets), []
     for case in CASES:
         if case.dataset not in datasets:

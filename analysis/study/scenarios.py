@@ -9,7 +9,6 @@ from typing import Any
 from torch import nn
 
 from topofl import Evaluation, algorithms, data, models
-from topofl.toolkit import dataset_folder
 
 from .graphs import GRAPHS, StudyGraph
 
@@ -114,8 +113,7 @@ def _folder(root: Path | None, name: str) -> Path:
 
 def read_mnist(root: Path | None) -> data.Dataset:
     """Return MNIST, from `root` or a folder below."""
-    folder = _folder(root, "mnist")
-    return data.mnist((root and dataset_folder(root, "mnist")) or folder)
+    return data.mnist(root)
 
 
 def read_cifar(root: Path | None) -> data.Dataset:

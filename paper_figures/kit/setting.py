@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from topofl.engine.options import check_device
-from topofl.toolkit import MARKERS, dataset_folder, dataset_folders
+from topofl.toolkit import MARKERS, dataset_folder, dataset_folders, default_root
 
 from .arguments import check_choice, check_positive_int
 
@@ -57,7 +57,7 @@ class Setting:
         if self.root is not None and (found := dataset_folder(self.root, dataset)):
             return str(found)
         where = (
-            "no folder was given"
+            "no folder was given, and TOPOFL_DATA is not set"
             if self.root is None
             else f"nothing named {MARKERS[dataset]} is in or below {self.root}"
         )
@@ -97,8 +97,8 @@ def make_setting(
     seeds
         Number of seeds, counted from 0; by default 2, 3 and 5 at these scales.
     root
-        Folder that contains the datasets' files, possibly in subfolders; not needed at scale
-        ``"smoke"``.
+        Folder that contains the datasets' files, possibly in subfolders; None: the environment
+        variable TOPOFL_DATA, if it is set. Not needed at scale ``"smoke"``.
     device
         As for :func:`topofl.run`.
     datasets
@@ -112,9 +112,8 @@ def make_setting(
         If the folder or a requested dataset does not exist.
     """
     check_device(device)
-    setting = Setting(
-        check_choice("scale", scale, SEEDS), (0,), None if root is None else Path(root), device
-    )
+    place = default_root() if root is None else Path(root)
+    setting = Setting(check_choice("scale", scale, SEEDS), (0,), place, device)
     if setting.root is not None and not setting.root.is_dir():
         raise FileNotFoundError(
             f"there is no folder {setting.root}; give the folder that contains the datasets' files "

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -48,15 +49,18 @@ def test_pairs_of_equal_degree_are_counted_as_defined():
     degree = np.array([4.0, 4.0, 4.4, 4.6, 4.0])
     accuracy = np.array([0.50, 0.505, 0.52, 0.60, 0.55])
     h_1 = np.array([3.0, 1.0, 3.0, 1.0, np.nan])
-    given = {"mean degree": degree, "H_10": -accuracy, "H_1": h_1, "spectral gap": -accuracy}
+    given: dict[str, Any] = {"mean degree": degree, "H_10": -accuracy, "H_1": h_1}
+    given["spectral gap"] = -accuracy
     cell = table("2 shards", accuracy, **given)
     # All but (0, 1), which differ by half a point, and those of 4.6 with 4, which are 14 % apart.
     assert choices.ordered_pairs([cell], "H_10") == (6, 6, 6)
     assert choices.ordered_pairs([cell, cell], "spectral gap") == (0, 12, 12)
     # (0, 2) is equal, (1, 2) is wrong, (2, 3) is right, and three pairs have a graph without it.
     assert choices.ordered_pairs([cell], "H_1") == (1, 2, 6)
-    assert "of 6 pairs" in choices.pairs_said([cell])
-    assert "H_10 orders 100.0 % rightly, H_1 orders 50.0 % rightly" in choices.pairs_said([cell])
+    said = choices.pairs_said([cell])
+    assert said is not None
+    assert "of 6 pairs" in said
+    assert "H_10 orders 100.0 % rightly, H_1 orders 50.0 % rightly" in said
     assert choices.pairs_said([table("2 shards", accuracy)]) is None
 
 

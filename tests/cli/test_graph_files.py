@@ -29,6 +29,7 @@ WRITERS = {
     "ring.graphml": lambda path: nx.write_graphml(weighted_ring(10), path),
     "ring.gml": lambda path: nx.write_gml(weighted_ring(10), path),
     "ring.edgelist": lambda path: nx.write_weighted_edgelist(weighted_ring(10), path),
+    "ring.csv": lambda path: nx.write_weighted_edgelist(weighted_ring(10), path, delimiter=","),
     "ring.npz": lambda path: sparse.save_npz(path, nx.to_scipy_sparse_array(weighted_ring(10))),
     "ring.npy": lambda path: np.save(path, nx.to_numpy_array(weighted_ring(10))),
 }
@@ -106,6 +107,59 @@ def test_files_that_are_no_graphs_are_refused_by_name(capsys, tmp_path, monkeypa
         capsys, 2, "spectral", f"{name},seed=0"
     )
     assert "`n` must be left out or be 10" in fails(capsys, 2, "spectral", f"{name}:9")
+
+
+@pytest.mark.parametrize("text", [
+    "a,b\nb,c\n", "Source,Target\na,b\nb,c\n", "from, to, km\na, b, 1\nb, c,\n",
+    "x,y,cost\na,b,1\nb,c,1.0\n", '\ufeff"a","b"\r\n\r\nb,c\r\n',
+])  # fmt: skip
+def test_csv_files_have_edges_and_maybe_a_header(tmp_path, text):
+    path = tmp_path / "g.csv"
+    path.write_text(text, encoding="utf-8", newline="")
+    graph = read_graph(path)
+    assert graph.nodes == ("a", "b", "c")
+    assert graph.adjacency.toarray().tolist() == [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
+    assert read_graph(path, directed=True).is_directed
+
+
+def test_csv_files_with_weights_and_whole_numbers(tmp_path):
+    path = tmp_path / "g.csv"
+    path.write_text("person,friend\n7,1\n1,3\n")
+    assert read_graph(path).nodes == (1, 3, 7)
+    path.write_text("0,1,0.5\n1,2,0.25\n")
+    own = read_graph(path, own_weights=True)
+    assert own.adjacency.toarray()[1].tolist() == [0.5, 0, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("a,b\nb\n", r"cannot be read as .csv: line 2 must be 'source,target' or"),
+        ("a,b\nb,c,1,2\n", "line 2 must be 'source,target'"),
+        ("a,b\n,c\n", "line 2 must be 'source,target'"),
+        ("a,b,1\nb,c,far\n", "line 2 must have a number as weight, got 'far'"),
+        ("person,friend\na,b\nb,c\n", "a header, got 'person,friend', .*begin with the header"),
+    ],
+)
+def test_csv_files_that_are_no_edges_are_refused(tmp_path, text, match):
+    path = tmp_path / "g.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=match):
+        read_graph(path)
+
+
+@pytest.mark.parametrize("name", ["g.tsv", "no/such.txt", "edges"])
+def test_files_of_unknown_kinds_are_refused_with_those_that_are_read(
+    capsys, tmp_path, monkeypatch, name
+):
+    monkeypatch.chdir(tmp_path)
+    Path("edges").write_text("0 1\n")
+    Path("ring").write_text("0 1\n")
+    text = fails(capsys, 2, "spectral", name)
+    kinds = ".graphml, .gml, .edgelist, .csv, .npz, .npy"
+    assert f"must be of one of the kinds {kinds}, got {name}" in text
+    assert "dcliques" not in text
+    assert main(["spectral", "ring:5"]) == 0
 
 
 def test_directed_is_said_of_edge_lists_only(capsys, tmp_path, monkeypatch):
@@ -272,6 +326,10 @@ def test_a_graph_of_a_file_is_a_base(capsys, tmp_path, monkeypatch):
 
 def test_matrices_with_crafted_indices_are_refused(capsys, runs, tmp_path):
     path = tmp_path / "a" / "history" / "arrays.npz"
+    meta = path.with_name("meta.json")
+    old = json.loads(meta.read_text())
+    del old["format"], old["sha256"]  # as a forger would, so that the matrix itself is looked at
+    meta.write_text(json.dumps(old))
     with np.load(path) as file:
         arrays = dict(file)
     for part, value in (("indices", 10**8), ("indices", -(10**8)), ("indptr", 10**8)):

@@ -13,12 +13,21 @@ import numpy as np
 import pytest
 
 from tests.cli.commands import contents, fails, train
-from topofl import config
+from topofl import config, summarize
 from topofl.cli import main
+from topofl.engine import RankError
 from topofl.engine.rounds import EngineRound
 from topofl.engine.store.lock import locked
 from topofl.history import History
 from topofl.runs.private import RUNNING
+
+OWN = """
+from topofl import algorithms
+from topofl.algorithms import Algorithm
+
+def method(lr: float = 0.1) -> Algorithm:
+    return algorithms.dsgd(lr=lr)
+"""
 
 
 def stop_in_step(monkeypatch, step):
@@ -83,6 +92,38 @@ def test_unfinished_runs_are_listed_with_what_finishes_them(capsys, toml, tmp_pa
     assert "2 runs, 1 not finished" in capsys.readouterr().out
     assert main(shlex.split(first["finished by"])[1:]) == 0
     assert "finished by" not in listed("r")[0]
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_the_command_that_continues_a_run_has_trust_where_it_needs_that(
+    capsys, toml, tmp_path, monkeypatch, replaces
+):
+    (tmp_path / "own.py").write_text(OWN)
+    monkeypatch.delitem(sys.modules, "own", raising=False)
+    if replaces:
+        assert main(["run", toml, "--out", "r/a b"]) == 0
+    capsys.readouterr()
+    words = ["run", toml, "--out", "r/a b", *["--force"] * replaces]
+    with monkeypatch.context() as patch:
+        stop_in_step(patch, 3)
+        assert main([*words, "--set", "algorithm=own:method"]) == 1
+    command = "topofl resume --trust 'r/a b'"
+    assert capsys.readouterr().err.endswith(f"; resume with: {command}\n")
+    assert main(["runs", "r", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["finished by"] == command
+    assert f"continue it with {command}" in fails(capsys, 2, "graphs", "r/a b")
+    if not replaces:
+        with pytest.raises(FileNotFoundError, match=f"finish it with {command}"):
+            summarize(["r/a b"], "seed")
+    error = RankError("rank 1 of 2 ended in round 4", (1,))
+    error.saved = tmp_path.joinpath("r", "a b", "checkpoints"), 3
+    with monkeypatch.context() as patch:
+        train(patch, error)
+        place = str(tmp_path / "r" / "a b")
+        assert fails(capsys, 1, "run", toml, "--out", "c").endswith(
+            f"from the command line: topofl resume --trust '{place}'"
+        )
+    assert main(shlex.split(command)[1:]) == 0
 
 
 def test_a_store_lists_its_unfinished_runs(capsys, toml, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ import pytest
 
 import topofl
 from tests.cli.commands import FAILING, fails
+from tests.data.readers.cifar_files import save_pickles
 from tests.data.readers.test_mnist import save_images
 from topofl import config, data, metrics, mixing, topologies
 from topofl._graph_files import read_graph
@@ -51,7 +52,9 @@ def test_spectral_of_a_graph_of_a_graph_with_data(capsys):
 
 
 def test_data_are_found_below_a_folder(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(data, "mnist", functools.partial(data.mnist, verify=False, val=0))
+    mnist = data.mnist
+    small = functools.wraps(mnist)(lambda **given: mnist(**given | {"verify": False, "val": 0}))
+    monkeypatch.setitem(data.READERS, "mnist", small)
     save_images(tmp_path / "all" / "mnist" / "raw", ("train", "t10k"), np.arange(20) % 10)
     command = ["spectral", "ring:5", "--about", "data", "--json"]
     assert main([*command, "--data", str(tmp_path / "all" / "mnist")]) == 0
@@ -66,9 +69,51 @@ def test_data_are_found_below_a_folder(capsys, tmp_path, monkeypatch):
     )
     for file in tmp_path.rglob("t10k*"):
         file.unlink()
-    assert "`--data` must hold the four files" in fails(
+    assert "`--data`: `root` must hold the four files" in fails(
         capsys, 2, *command, "--data", str(tmp_path)
     )
+
+
+def test_spectral_takes_datasets_and_partitions_of_configurations(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOPOFL_DATA", str(tmp_path))
+    save_pickles(tmp_path / "cifar" / "cifar-10-batches-py")
+    command = ["spectral", "ring:4", "--about", "data", "--json", "--data"]
+    skew = "dirichlet_per_client,alpha=0.3"
+    for words in (
+        ["cifar10,verify=false", "--partition", skew],
+        [f"cifar10,verify=false,partition=dirichlet_per_client,alpha=0.3,root={tmp_path}"],
+    ):
+        assert main([*command, *words, "--seed", "3"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        own = data.cifar10(tmp_path, verify=False)
+        clients = data.dirichlet_per_client(own, 4, alpha=0.3, seed=3)
+        expected = metrics.compare([topologies.ring(4)], label_counts=clients, about="data")
+        assert row["neighborhood heterogeneity"] == pytest.approx(
+            dict(zip(expected.columns, expected.rows[0], strict=True))["neighborhood heterogeneity"]
+        )
+    assert main(["spectral", "ring:4", "--data", "cifar10,verify=false"]) == 0
+    assert "messages of 30,730 parameters, as of logistic regression on cifar10" in (
+        capsys.readouterr().out
+    )
+    words = ["digits,flip_labels=[0]", "--partition", "iid"]
+    assert main([*command, *words]) == 0
+    assert main(["spectral", "ring:4", "--data", words[0], *words[1:], "--html", "a.html"]) == 0
+    assert "--partition iid" in Path("a.html").read_text()
+    recommend = ["recommend", "--data", "digits", "--n", "8", "--max-degree", "2", "--json"]
+    found = []
+    for more in ([], ["--partition", "one_class_per_node"]):
+        capsys.readouterr()
+        assert main([*recommend, "--static", *more]) == 0
+        found.append(capsys.readouterr().out)
+    assert found[0] != found[1]
+
+
+def test_the_data_may_state_the_number_of_nodes_of_a_file(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.edgelist").write_text("0 1\n1 2\n2 0\n")
+    assert main(["spectral", "a.edgelist", "--data", "digits,n=3"]) == 0
+    assert "H_10" in capsys.readouterr().out
 
 
 @pytest.mark.filterwarnings("always:the edges of s ")
@@ -220,7 +265,19 @@ def test_spectral_with_data(capsys):
         (["ring:5", "--data", "digits", "--per-node", "0"], "`per_node` must be at least 1, got 0"),
         (
             ["ring:5", "--data", "no/such/folder"],
-            "`--data` must be 'digits' or a folder with MNIST",
+            "or a folder with MNIST, got 'no/such/folder', which does not exist",
+        ),
+        (["ring:5", "--data", "digitz"], "`--data`: there is no dataset 'digitz'; did you mean"),
+        (["ring:5", "--data", "digits,n=6"], "the same number of nodes, as ring:100, got [5, 6]"),
+        (["ring:5", "--partition", "iid"], "`--partition` must come with --data, got --partition"),
+        (["ring:5", "--per-node", "2"], "`--per-node` must come with --data"),
+        (
+            ["ring:5", "--data", "digits", "--partition", "shard"],
+            "`--partition`: there is no partition 'shard'; did you mean 'shards'?",
+        ),
+        (
+            ["ring:5", "--data", "digits,partition=iid", "--partition", "iid"],
+            "`--partition` must not repeat what `--data` says, got 'partition' in both",
         ),
         (["ring:5", "--csv", "no/such/folder/x.csv"], "No such file or directory"),
     ],

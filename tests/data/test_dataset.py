@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch.utils.data import IterableDataset, TensorDataset
+from torch_geometric.data import Data
 
 from topofl import data
 
@@ -336,6 +337,28 @@ def test_from_torch_takes_any_map_style_dataset_of_arrays():
 def test_from_torch_refuses(dataset, error, match):
     with pytest.raises(error, match=match):
         data.from_torch(dataset)
+
+
+GRAPH = Data(x=torch.eye(2), y=torch.tensor([0, 1]), edge_index=torch.tensor([[0], [1]]))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "where"),
+    [
+        (GRAPH, ""),
+        ([GRAPH, GRAPH], " in item 0"),
+        ([(GRAPH, 0), (GRAPH, 1)], " as input of item 0"),
+    ],
+)
+@pytest.mark.parametrize("targets", [False, True])
+def test_from_torch_says_that_a_graph_is_a_topology(dataset, where, targets):
+    pairs = r"pairs \(input, target\) or triples .*" if targets else r"pairs \(input, label\)"
+    message = rf"`dataset` must give {pairs}, got a PyG graph \(Data\){where}; .*as_topology\(graph"
+    with pytest.raises(TypeError, match=message):
+        data.from_torch(dataset, targets=targets)
+    good = Items((torch.zeros(2), 0))
+    with pytest.raises(TypeError, match=r"`test` must give .* PyG graph .*as_topology\(graph"):
+        data.from_torch(good, test=dataset)
 
 
 def test_from_torch_names_the_held_out_dataset_that_is_wrong():

@@ -2,6 +2,7 @@
 
 import datetime
 import enum
+import importlib
 from dataclasses import replace
 
 import networkx as nx
@@ -272,7 +273,8 @@ def test_nodes_of_a_numbered_graph_are_the_owners_in_sorted_order():
 def test_names_alike_are_sought_for_an_unknown_owner_only(monkeypatch):
     dataset = data.from_arrays(X, [0, 1] * 4, owners=[f"id{k}" for k in range(8)])
     sought = []
-    monkeypatch.setattr("difflib.get_close_matches", lambda word, *_, **__: sought.append(word))
+    module = importlib.import_module("topofl.data.partitioners.natural")
+    monkeypatch.setattr(module, "did_you_mean", lambda word, _: sought.append(word))
     data.natural(dataset, owners=dataset.owner_names, min_size=1, seed=0)
     assert sought == []
     with pytest.raises(ValueError, match="got 'id8'; they are"):

@@ -106,7 +106,7 @@ BAD = [
     (Evaluation, {"on": "tset"}, ValueError, "`on` must be one of .* did you mean 'test'"),
     (
         Evaluation,
-        {"on": ()},
+        {"on": None},
         ValueError,
         "`on` must be one of 'test', 'val', 'own_test', 'own_val'",
     ),

@@ -69,7 +69,36 @@ BAD_INPUT = {
         ValueError,
         "must be a multiple of every=2, .* got 3",
     ),
-    "no set": ({"on": ()}, ValueError, "`on` must be one of 'test', 'val', 'own_test', 'own_val'"),
+    "no set and before exchange": (
+        {"on": (), "before_exchange": True},
+        ValueError,
+        r"`before_exchange` must be False with on=\(\), which scores no models, got True; leave",
+    ),
+    "no set and fine-tuning": (
+        {"on": (), "fine_tune": TUNED},
+        ValueError,
+        r"`fine_tune` must be None with on=\(\)",
+    ),
+    "no set and when to fine-tune": (
+        {"on": (), "fine_tune_every": 2},
+        ValueError,
+        r"`fine_tune_every` must be None with on=\(\), .* got 2",
+    ),
+    "no set and a user's stage": (
+        {"on": (), "also": {"mean": lambda models, round: models}},
+        ValueError,
+        r"`also` must be None with on=\(\)",
+    ),
+    "no set and examples": (
+        {"on": [], "examples": 3},
+        ValueError,
+        r"`examples` must be None with on=\(\), .* got 3",
+    ),
+    "no set and nodes": (
+        {"on": [], "nodes": 3},
+        ValueError,
+        r"`nodes` must be None with on=\(\), .* got 3",
+    ),
     "unknown set": ({"on": ("own_test", "own_vel")}, ValueError, "`on` .* did you mean 'own_val'"),
     "twice": ({"on": ("test", "test")}, ValueError, "`on` must name each set once, got test, test"),
     "no own test examples": (

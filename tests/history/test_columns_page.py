@@ -25,7 +25,7 @@ def noted_columns():
     found = set()
     for path in (ROOT / "topofl" / "algorithms").rglob("*.py"):
         text = path.read_text()
-        for name, constant in NOTED.findall(text.replace('round.note("moved"', "")):
+        for name, constant in NOTED.findall(text.replace('round.note("moved', "")):
             value = re.search(rf'^{constant} = "(\w+)"', text, re.MULTILINE) if constant else None
             found.add(name or (value[1] if value else ""))
     return found - {""}

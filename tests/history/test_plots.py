@@ -28,18 +28,20 @@ def test_to_pandas_is_tidy(history):
 def test_fine_tuned_evaluations_are_drawn_as_one_line():
     nothing = [np.nan] * 3
     history = scored(accuracy_fine_tuned=[nothing, ACCURACY[1], nothing, ACCURACY[3]])
-    (line,) = history.plot("accuracy_fine_tuned").lines
+    (line,) = history.plot("accuracy_fine_tuned").axes[0].lines
     assert line.get_xdata().tolist() == [1, 3]
     np.testing.assert_allclose(line.get_ydata(), [0.8125, 0.4375])
-    once = scored(accuracy_fine_tuned=[nothing, ACCURACY[1]]).plot("accuracy_fine_tuned").lines[0]
+    figure = scored(accuracy_fine_tuned=[nothing, ACCURACY[1]]).plot("accuracy_fine_tuned")
+    (once,) = figure.axes[0].lines
     assert once.get_marker() == "o"
 
 
-def test_plot_returns_axes(history):
-    ax = history.plot("accuracy", label="mine")
+def test_plot_returns_the_figure(history):
+    figure = history.plot("accuracy", label="mine")
+    (ax,) = figure.axes
     np.testing.assert_allclose(ax.lines[0].get_ydata(), history["accuracy"].mean(1))
     assert ax.get_xlabel() == "round\n(mean over nodes; band: 10 % to 90 %)"
-    assert history.plot("messages", ax=ax) is ax
+    assert history.plot("messages", ax=ax) is figure
 
 
 MB = 12 * 650 * 4 / 1e6
@@ -57,14 +59,15 @@ AXES = {
 def test_scores_are_drawn_against_costs(timed, x):
     name, places = AXES[x]
     axes = Figure().subplots(3)
-    ax = timed.plot("accuracy", x=x, ax=axes[0])
+    timed.plot("accuracy", x=x, ax=axes[0])
+    ax = axes[0]
     assert ax.get_xlabel().split("\n")[0] == name
     np.testing.assert_allclose(ax.lines[0].get_xdata(), places)
     each = {"rounds": 1, "steps": 2, "seconds": 1.5, "megabytes": MB}[x]
-    np.testing.assert_allclose(
-        timed.plot("train_loss", x=x, ax=axes[1]).lines[0].get_xdata(), each * np.arange(1, 5)
-    )
-    early = timed.plot("accuracy_before_exchange", x=x, ax=axes[2]).lines[0].get_xdata()
+    timed.plot("train_loss", x=x, ax=axes[1])
+    np.testing.assert_allclose(axes[1].lines[0].get_xdata(), each * np.arange(1, 5))
+    timed.plot("accuracy_before_exchange", x=x, ax=axes[2])
+    early = axes[2].lines[0].get_xdata()
     np.testing.assert_allclose(early, [0, MB, 3 * MB] if x == "megabytes" else places)
 
 
@@ -95,9 +98,7 @@ def test_asynchronous_runs_have_seconds_and_steps(build):
     history = run_of(partial(build, clock={"compute": 2.0}), topologies.ring(6), rounds=3, every=1)
     assert history.seconds_to(0.0, "accuracy") == 0
     seconds = history["simulated_seconds"]
-    assert history.plot(x="seconds", ax=Figure().subplots()).lines[0].get_xdata().tolist() == [
-        0,
-        *seconds,
-    ]
+    drawn = history.plot(x="seconds").axes[0].lines[0]
+    assert drawn.get_xdata().tolist() == [0, *seconds]
     assert history["steps"].tolist() == [6] * 3
     assert f", {seconds[-1]:.4g} simulated seconds)" in repr(history)

@@ -4,7 +4,6 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from matplotlib import pyplot as plt
 
 import topofl
 from topofl import (
@@ -552,8 +551,7 @@ def test_gradient_statistics_refuse_other_arguments():
 
 
 def test_picture_of_a_spectrum():
-    ax = heterogeneity_spectrum(topologies.ring(12), counts_of(12)).plot()
-    plt.close(ax.figure)
+    (ax,) = heterogeneity_spectrum(topologies.ring(12), counts_of(12)).plot().axes
     heights = np.array([bar.get_height() for bar in ax.patches])
     shares = metrics.label_distributions(counts_of(12))
     variance = np.square(shares - shares.mean(axis=0)).sum() / 12

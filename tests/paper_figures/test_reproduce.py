@@ -214,13 +214,25 @@ def test_a_panel_without_its_data_is_told_in_the_report(tmp_path):
     )
 
 
+def test_the_variable_names_the_folder_of_data(tmp_path, monkeypatch):
+    (tmp_path / "mnist" / "raw").mkdir(parents=True)
+    (tmp_path / "mnist" / "raw" / f"{MARKERS['mnist']}.gz").touch()
+    monkeypatch.setenv("TOPOFL_DATA", str(tmp_path))
+    setting = make_setting("quick")
+    assert setting.datasets == ("mnist",)
+    assert setting.root_of("mnist") == str(tmp_path / "mnist" / "raw")
+    assert make_setting("quick", root=tmp_path / "mnist").root == tmp_path / "mnist"
+
+
 def test_missing_data_leave_figures_out_and_say_so(tmp_path, monkeypatch):
+    monkeypatch.delenv("TOPOFL_DATA", raising=False)
     monkeypatch.setattr(command, "reproduce_each", lambda figures, setting, **_: iter(()))
     with pytest.raises(
         FileNotFoundError, match=r"dcliques-fig10 needs the files of cifar10; .* --data"
     ):
         reproduce("dcliques-fig10", out=tmp_path)
     monkeypatch.undo()
+    monkeypatch.delenv("TOPOFL_DATA", raising=False)
     figures = [figure for figure in FIGURES if figure.id in ("dcliques-fig05", "dcliques-fig10")]
     outcomes = list(
         command.reproduce_each(figures, make_setting("quick"), out=tmp_path, progress=False)

@@ -62,7 +62,7 @@ def test_a_history_follows_its_task(tmp_path):
     assert np.array_equal(loaded["r2"], history["r2"])
     assert "mse_mean" in loaded.to_pandas()
     assert loaded.to_pandas(per="node").shape[0] == history["mse"].size
-    assert loaded.plot().get_ylabel() == "mse"
+    assert loaded.plot().axes[0].get_ylabel() == "mse"
 
 
 def test_best_on_validation_by_the_primary_score():

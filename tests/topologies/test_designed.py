@@ -13,7 +13,7 @@ from topofl.topologies.from_data._edge_swaps import (
     metropolis,
     slopes,
 )
-from topofl.topologies.from_data.designed_directed import _minimized
+from topofl.topologies.from_data.designed_directed import _joined, _minimized
 
 CLIENTS = data.shards(data.digits(), n=30, per_node=2, seed=0)
 RNG = np.random.default_rng(0)
@@ -183,6 +183,53 @@ def test_directed_edges_stay_on_a_physical_network():
     edges = set(map(tuple, graph.edge_index.T.tolist()))
     assert edges
     assert edges <= set(map(tuple, allowed.edge_index.T.tolist()))
+
+
+EQUAL = np.ones((40, 10), dtype=int)
+
+
+@pytest.mark.parametrize("hops", [1, 10])
+@pytest.mark.parametrize(
+    ("n", "degree"), [(12, 1), (12, 3), (20, 2), (20, 3), (40, 2), (40, 3), (40, 5)]
+)
+def test_directed_designs_of_equal_labels_are_connected(n, degree, hops):
+    graph = topologies.designed_directed(EQUAL[:n], degree=degree, hops=hops)
+    assert graph.is_connected
+    assert max(graph.in_degrees.max(), graph.out_degrees.max()) <= degree
+    weights = mixing.own_weights(graph)
+    assert weights.is_doubly_stochastic
+    assert weights.spectral_gap >= mixing.own_weights(_cycle(n)).spectral_gap * (1 - 1e-9)
+
+
+def _cycle(n):
+    """Directed cycle with weights of one half, the least that any connected design starts from."""
+    return as_topology(np.roll(np.eye(n), 1, axis=1) / 2, own_weights=True)
+
+
+@pytest.mark.parametrize("degree", [1, 2])
+def test_cycles_are_joined_on_the_edges_of_a_physical_network(degree):
+    allowed = topologies.random_regular(20, 10, seed=0)
+    graph = topologies.designed_directed(EQUAL[:20], degree=degree, allowed=allowed)
+    assert graph.is_connected
+    edges = set(map(tuple, graph.edge_index.T.tolist()))
+    assert edges <= set(map(tuple, allowed.edge_index.T.tolist()))
+    assert max(graph.in_degrees.max(), graph.out_degrees.max()) <= degree
+
+
+def test_joined_cycles_cost_as_little_as_swaps_allow():
+    costs = np.full((6, 6), 5.0)
+    costs[[0, 1, 2, 3, 4, 5], [1, 0, 3, 2, 5, 4]] = 0.0  # three pairs
+    costs[0, 3] = costs[2, 1] = costs[3, 5] = costs[4, 2] = 1.0
+    costs[5, 2] = np.inf
+    assert _joined(np.array([1, 0, 3, 2, 5, 4]), costs).tolist() == [3, 0, 1, 5, 2, 4]
+
+
+def test_designs_that_the_allowed_edges_leave_disconnected_are_reported():
+    allowed = as_topology([(0, 1), (2, 3), (1, 2)])
+    with pytest.warns(UserWarning, match="is not strongly connected.*edges of `allowed`") as found:
+        graph = topologies.designed_directed(EQUAL[:4], degree=1, allowed=allowed)
+    assert found[0].filename == __file__
+    assert not graph.is_connected
 
 
 # Refusals

@@ -204,3 +204,52 @@ def test_functions_that_are_no_sequences_are_named():
         TypeError, match=r"`graph` must return a graph for round 0, .* raised KeyError"
     ):
         as_topology({}.__getitem__, name="lookup")
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [("Zug", "Bern"), ("Bern", "Aarau"), ("Aarau", "Zug"), ("Zug", "Bern")],
+        [["Zug", "Bern"], ["Bern", "Aarau"], ["Aarau", "Zug"]],
+        np.array([("Zug", "Bern"), ("Bern", "Aarau"), ("Aarau", "Zug")]),
+        [("b", "a"), ("c", "d")],
+        [["b", "a"], ["c", "d"]],
+        [("b", 1), (1, 0)],
+        [("1", "0"), ("1", "2")],
+    ],
+)
+def test_edge_lists_with_names_are_those_of_networkx(pairs) -> None:
+    graph = as_topology(pairs)
+    wanted = as_topology(nx.Graph([tuple(pair) for pair in pairs]))
+    assert graph.nodes == wanted.nodes
+    assert (graph.adjacency != wanted.adjacency).nnz == 0
+
+
+def test_edge_lists_with_names_take_the_options_of_others() -> None:
+    loop = [("a", "a"), ("a", "b")]
+    with pytest.raises(ValueError, match="self-loop"):
+        as_topology(loop)
+    assert as_topology(loop, drop_self_loops=True).nodes == ("a", "b")
+    assert as_topology([("a", "b")], own_weights=True).own_weights
+    assert as_topology([("a", "b")], n=2, name="pair").name == "pair"
+    with pytest.raises(ValueError, match="`n` must be left out or be 2, the number of nodes"):
+        as_topology([("a", "b")], n=3)
+    with pytest.raises(
+        TypeError, match=r"`graph` must be pairs of texts or of integers, got .*0.5"
+    ):
+        as_topology([("a", 0.5)])
+    with pytest.raises(
+        TypeError, match=r"`graph` must be pairs of texts or of integers, got .*None"
+    ):
+        as_topology([("a", None)])
+
+
+def test_sequences_of_edge_lists_match_nodes_by_name() -> None:
+    graphs = as_topology([[("a", "b"), ("b", "c")], [("c", "a"), ("a", "b")]])
+    assert graphs.at(1).nodes == ("a", "b", "c")
+    assert sorted(map(tuple, graphs.at(1).edge_index.T.tolist())) == [
+        (0, 1),
+        (0, 2),
+        (1, 0),
+        (2, 0),
+    ]

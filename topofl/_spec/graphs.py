@@ -10,9 +10,9 @@ import numpy as np
 
 from topofl._graph_files import read_graph
 from topofl._spec.arguments import Built, arguments_of, at, is_ours, recorded, with_seed
-from topofl._spec.names import Function, find, parameters
+from topofl._spec.names import Function, catalogue, find, offers, parameters
 from topofl._spec.parse import named, table_of
-from topofl._support.suffixes import is_graph_file
+from topofl._support.suffixes import KINDS, is_graph_file
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["build_topology"]
@@ -78,11 +78,25 @@ def build_topology(
 def _maker(name: object) -> Function:
     """Return the generator of a name, or a function that reads a graph file."""
     if not is_graph_file(name):
+        _check_kind_of_file(name)
         return find("topology", name)
     path = Path(str(name)).expanduser()
     function = partial(read_graph, path)
     function.__name__ = path.name  # type: ignore[attr-defined]  # for messages
     return function
+
+
+def _check_kind_of_file(name: object) -> None:
+    """Raise ``ValueError`` if a name is that of a file of a kind that is not read."""
+    if not isinstance(name, str) or ":" in name:
+        return
+    if not (Path(name).suffix or "/" in name or Path(name).expanduser().is_file()):
+        return
+    if name not in {*catalogue()["topology"], *(offer.name for offer in offers("topology"))}:
+        raise ValueError(
+            f"a graph file must be of one of the kinds {', '.join(KINDS)}, got {name}; save the "
+            "graph as one of these, or name a topology of topofl list topology"
+        )
 
 
 def _is_degree(parameter: inspect.Parameter, value: Any) -> bool:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 __all__ = ["KINDS", "is_graph_file"]
 
-KINDS = (".graphml", ".gml", ".edgelist", ".npz", ".npy")
-"""Suffixes of graph files: three networkx formats, scipy sparse matrices and numpy arrays."""
+KINDS = (".graphml", ".gml", ".edgelist", ".csv", ".npz", ".npy")
+"""Suffixes of graph files: networkx formats, edges as CSV, scipy sparse matrices, numpy arrays."""
 
 
 def is_graph_file(name: object) -> bool:

@@ -123,7 +123,7 @@ def _how_to_continue(stopped: KeyboardInterrupt) -> str:
     """Return the message about an interruption, with the command that resumes the run, if any."""
     if "topofl.engine" not in sys.modules:  # it was interrupted while the library was imported
         return str(stopped) or "interrupted"
-    from topofl.cli.folders import is_finished
+    from topofl.cli.folders import command_to_resume, is_finished
     from topofl.engine import Interrupted
 
     if not isinstance(stopped, Interrupted):
@@ -133,22 +133,21 @@ def _how_to_continue(stopped: KeyboardInterrupt) -> str:
     if stopped.saved is None and is_finished(folder):
         return f"{done}, saved nothing; the finished run is unchanged"
     saved = "" if stopped.saved == stopped.done else f", saved up to round {stopped.saved or 0}"
-    command = shlex.join(["topofl", "resume", str(folder)])
-    return f"{done}{saved}; resume with: {command}"
+    return f"{done}{saved}; resume with: {command_to_resume(folder)}"
 
 
 def _remedy_of_ranks(error: BaseException) -> str:
     """Return the command that continues a run of which a rank ended; empty for other errors."""
     if "topofl.engine" not in sys.modules:
         return ""
-    from topofl.cli.folders import NEXT
+    from topofl.cli.folders import NEXT, command_to_resume
     from topofl.engine import RankError
 
     if not isinstance(error, RankError) or error.saved is None:
         return ""
     folder = error.saved[0].parent
     folder = folder.parent if folder.name == NEXT else folder  # a run that was to replace another
-    return f"; from the command line: {shlex.join(['topofl', 'resume', str(folder)])}"
+    return f"; from the command line: {command_to_resume(folder)}"
 
 
 @contextmanager

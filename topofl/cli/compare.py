@@ -10,7 +10,7 @@ from topofl._support.table import NotApplicable, Spread, Table
 from topofl.cli.folders import load_finished
 from topofl.cli.notes import print_notes
 from topofl.cli.output import print_table, save_picture, with_columns
-from topofl.history import SECONDS, History, compare_histories, over_nodes
+from topofl.history import SECONDS, History, compare_histories, over_nodes, why_not_scored
 
 __all__ = ["check_column", "compare", "table_of_runs"]
 
@@ -36,7 +36,7 @@ def compare(options: argparse.Namespace) -> None:
     if options.hardware is not None:
         histories = {name: _on(options.hardware, name, one) for name, one in histories.items()}
     column = next(iter(histories.values())).primary if options.column is None else options.column
-    check_column(histories, column)
+    check_column(histories, column, is_json=options.json)
     table = table_of_runs(histories, target, column)
     table = with_columns(table, options.columns)
     if options.plot is not None:
@@ -65,15 +65,21 @@ def _check_needs_groups(options: argparse.Namespace) -> None:
             )
 
 
-def check_column(histories: Mapping[str, History], column: str) -> None:
-    """Raise unless a run has this score; note which runs have it at other stages, too."""
+def check_column(histories: Mapping[str, History], column: str, *, is_json: bool) -> None:
+    """Raise unless a run has this score; note which runs have it at other stages, too.
+
+    If no run evaluated anything, tables say so below, and for JSON a note does.
+    """
     known = {
         name
         for one in histories.values()
         for name in one.evaluations
         if one.score_of(name) is not None
     }
-    if column not in known:
+    whys = list(dict.fromkeys(map(why_not_scored, histories.values())))
+    if not known and all(whys):
+        print_notes(whys if is_json else [])  # tables have them below
+    elif column not in known:
         raise ValueError(f"`--column` must be one of {', '.join(sorted(known))}, got {column!r}")
     for stage, how in _OTHER_STAGES.items():
         found = {
@@ -150,7 +156,7 @@ def _row(name: str, history: History, target: float, column: str) -> tuple[Any, 
 def _seconds(history: History, target: float, column: str) -> float | NotApplicable:
     """Return the simulated seconds to the target, or the reason why there are none."""
     if column not in history.evaluations:
-        return NotApplicable(f"the run has no {column}")
+        return NotApplicable(why_not_scored(history) or f"the run has no {column}")
     return history.seconds_to(target, column)
 
 
@@ -165,7 +171,7 @@ def _gap(history: History) -> float | NotApplicable:
 def _scores(history: History, target: float, column: str) -> tuple[Any, Any, Any]:
     """Return the rounds to the target, the final score, and that of the worst tenth of nodes."""
     if column not in history.evaluations:
-        none = NotApplicable(f"the run has no {column}")
+        none = NotApplicable(why_not_scored(history) or f"the run has no {column}")
         return none, none, none
     rounds, final = history.rounds_to(target, column), history.last(column)
     side = "above" if history.low_is_good(column) else "below"
@@ -184,4 +190,4 @@ def _scores(history: History, target: float, column: str) -> tuple[Any, Any, Any
 
 def _plot(histories: Mapping[str, History], path: Path, column: str, x: str) -> None:
     scored = {name: one for name, one in histories.items() if column in one.evaluations}
-    save_picture(compare_histories(scored, column, x=x), path)
+    save_picture(compare_histories(scored or histories, column, x=x), path)

@@ -23,6 +23,7 @@ from topofl.cli.record import (
     pending_record,
     record_in,
 )
+from topofl.config.resuming import resume_command
 from topofl.engine.store.checkpoint import OURS as CHECKPOINTS
 from topofl.engine.store.checkpoint import rounds_in
 from topofl.engine.store.lock import NAME as LOCK
@@ -38,6 +39,7 @@ __all__ = [
     "check_history",
     "check_place",
     "claimed",
+    "command_to_resume",
     "is_finished",
     "load_finished",
     "settle",
@@ -165,6 +167,12 @@ def is_finished(folder: Path) -> bool:
     return saved_in(folder / "history") is not None and not rounds_in(folder / NEXT / "checkpoints")
 
 
+def command_to_resume(folder: Path) -> str:
+    """Return the command that continues the run in a folder, or the one that is to replace it."""
+    place = folder / NEXT if rounds_in(folder / NEXT / "checkpoints") else folder
+    return resume_command(folder, place)
+
+
 def unfinished_run(folder: Path) -> str:
     """Return a message about the unfinished run in a folder, or an empty string."""
     stopped = rounds_in(folder / NEXT / "checkpoints") or rounds_in(folder / "checkpoints")
@@ -172,7 +180,7 @@ def unfinished_run(folder: Path) -> str:
         return ""
     return (
         f"{folder} holds a run that is not finished (round {stopped[-1]}); "
-        f"continue it with topofl resume {folder}"
+        f"continue it with {command_to_resume(folder)}"
     )
 
 

@@ -13,6 +13,7 @@ from topofl.cli.run_options import add_resume, add_run
 from topofl.cli.setup_options import add_completion, add_doctor, add_explore, add_new
 from topofl.cli.shared_options import (
     EXIT_CODES,
+    add_data_options,
     add_json_option,
     add_report_options,
     add_table_options,
@@ -85,6 +86,7 @@ def _add_spectral(verbs: Any) -> None:
     examples = """
         topofl spectral ring:100 exponential:100 "dcliques:100,inter=ring,seed=0"
         topofl spectral ring:100 dcliques:100,seed=0 --data digits --per-node 2 --all
+        topofl spectral ring:100 --data digits --partition dirichlet_per_client,alpha=0.1
         topofl spectral random_regular:64,k=4,seed=1 --csv graphs.csv
         topofl spectral "link_failures,base=(torus:100),fail=0.1,recover=0.5,seed=0"
         topofl spectral graph.graphml graph.graphml,own_weights=true
@@ -100,20 +102,9 @@ def _add_spectral(verbs: Any) -> None:
         f"({files})"
     )
     verb.add_argument("specs", nargs="+", metavar="SPEC", help=help_specs)
+    add_data_options(verb)
     verb.add_argument(
-        "--data",
-        metavar="DATA",
-        help="'digits', or a folder with MNIST in it or below: adds label heterogeneity",
-    )
-    verb.add_argument(
-        "--per-node",
-        type=int,
-        default=2,
-        metavar="K",
-        help="shards of sorted data per node (default: 2)",
-    )
-    verb.add_argument(
-        "--seed", type=int, default=0, help="seed of shards and measurements (default: 0)"
+        "--seed", type=int, default=0, help="seed of clients and measurements (default: 0)"
     )
     help_rounds = "rounds to measure (default: 100, and 500 for the curves of a page)"
     verb.add_argument("--rounds", type=int, metavar="R", help=help_rounds)
@@ -136,6 +127,7 @@ def _add_recommend(verbs: Any) -> None:
     examples = """
         topofl recommend --data digits --n 60 --per-node 2 --max-degree 6
         topofl recommend --data digits --n 60 --max-messages 240 --directed --static
+        topofl recommend --data digits --partition one_class_per_node --n 60 --max-degree 6
         topofl recommend experiment.toml --max-degree 4 --plot rounds.png
     """
     text = "recommend topologies for given data and a communication budget"
@@ -144,12 +136,8 @@ def _add_recommend(verbs: Any) -> None:
     verb.add_argument(
         "config", nargs="?", type=path_argument, metavar="CONFIG.toml", help=help_config
     )
-    verb.add_argument(
-        "--data", metavar="DATA", help="'digits', or a folder with MNIST in it or below"
-    )
+    add_data_options(verb)
     verb.add_argument("--n", type=int, metavar="N", help="number of nodes, with --data")
-    help_shards = "shards of sorted data per node (default: 2)"
-    verb.add_argument("--per-node", type=int, default=2, metavar="K", help=help_shards)
     budget = verb.add_mutually_exclusive_group(required=True)
     help_degree = "most messages that a node sends, and that it receives, per round"
     budget.add_argument("--max-degree", type=int, metavar="D", help=help_degree)
@@ -238,7 +226,8 @@ def _add_execution_options(verb: argparse.ArgumentParser) -> None:
         "--data",
         type=path_argument,
         metavar="DIR",
-        help="folder that contains MNIST and CIFAR-10, or the parent of one",
+        help="folder that contains MNIST and CIFAR-10, or the parent of one (default: "
+        "$TOPOFL_DATA)",
     )
     verb.add_argument(
         "--datasets", metavar="NAMES", help="use only these: mnist, cifar10, or both with a comma"

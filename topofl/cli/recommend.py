@@ -10,7 +10,7 @@ from torch import nn
 
 from topofl import config, models
 from topofl.advice import recommend as ranked
-from topofl.cli.clients import shards_of
+from topofl.cli.clients import check_needs_data, clients_of
 from topofl.cli.notes import print_notes
 from topofl.cli.output import check_picture, print_json, save_picture
 from topofl.data import Partition
@@ -63,11 +63,12 @@ class _Experiment:
 
 def _experiment(options: argparse.Namespace) -> _Experiment:
     """Return what the options describe, or a configuration where they do not."""
+    check_needs_data(options)
     if (options.config is None) == (options.data is None):
         got = "neither" if options.data is None else "both"
         raise ValueError(f"exactly one of CONFIG.toml and `--data` must be given, got {got}")
     if options.config is None:
-        clients, model = _shards(options)
+        clients, model = _clients(options)
         # Without a batch size of the user's, noise is not measured and the model only has a size.
         return _Experiment(clients, model, options.lr, options.rounds, options.batch_size)
     configured = config.load(options.config)
@@ -86,11 +87,11 @@ def _first(value: Any, otherwise: Any) -> Any:
     return otherwise if value is None else value
 
 
-def _shards(options: argparse.Namespace) -> tuple[Partition, nn.Module]:
-    """Return the clients that ``--data``, ``--n`` and ``--per-node`` describe, and a model."""
+def _clients(options: argparse.Namespace) -> tuple[Partition, nn.Module]:
+    """Return the clients that ``--data``, its options and ``--n`` describe, and a model."""
     if options.n is None:
         raise ValueError("`--n` must be given with `--data`, e.g. --n 60")
-    clients = shards_of(options, options.n)
+    clients = clients_of(options, options.n)
     dataset = clients.dataset
     return clients, models.logistic_regression(dataset.inputs[0].numel(), dataset.n_classes)
 

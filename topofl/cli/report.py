@@ -13,7 +13,7 @@ __all__ = ["print_remark", "print_report"]
 
 def print_report(name: str, history: History, options: argparse.Namespace) -> None:
     """Print the scores of a finished run, and a note if nodes diverged."""
-    check_column({name: history}, history.primary)
+    check_column({name: history}, history.primary, is_json=options.json)
     table = table_of_runs({name: history}, 0.8, history.primary)
     print_json(table) if options.json else print(table)
     if diverged := history.meta["diverged"]:

@@ -17,6 +17,7 @@ from topofl.cli.folders import (
     check_history,
     check_place,
     claimed,
+    command_to_resume,
     is_finished,
     load_finished,
     settle,
@@ -168,7 +169,7 @@ def _saved_elsewhere_if_blocked(out: Path, history: History) -> Iterator[None]:
             f"and its history is saved in {elsewhere}"
         )
         raise OSError(
-            f"{what}; once nothing is in its way, topofl resume {out} puts it in place"
+            f"{what}; once nothing is in its way, {command_to_resume(out)} puts it in place"
         ) from error
 
 

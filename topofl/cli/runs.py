@@ -68,6 +68,11 @@ def runs(options: argparse.Namespace) -> None:
     print_table(_table(found, settings, columns), options)
     if not options.failed and (failed := sum(isinstance(one, Failure) for one in matching)):
         print_notes([f"{failed} failed, see --failed"])
+    done = [entry for entry in found if isinstance(entry, StoredRun)]
+    if unscored := sum(not entry.curves["scores"] for entry in done):
+        print_notes(
+            [f"{unscored} of {runs_text(len(done))} evaluated nothing: evaluation.on is []"]
+        )
 
 
 def _remove_by_key(store: RunStore, starts: Sequence[str], options: argparse.Namespace) -> None:

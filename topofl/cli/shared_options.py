@@ -6,6 +6,7 @@ from typing import Any
 
 __all__ = [
     "EXIT_CODES",
+    "add_data_options",
     "add_json_option",
     "add_report_options",
     "add_table_options",
@@ -46,6 +47,25 @@ def add_verb(
     )
     verb.set_defaults(command=command)
     return verb
+
+
+def add_data_options(verb: argparse.ArgumentParser) -> None:
+    """Add the options that say which clients ``spectral`` and ``recommend`` are about."""
+    verb.add_argument(
+        "--data",
+        metavar="DATA",
+        help="a dataset with its arguments, as digits or cifar10,root=DIR,verify=false, or a "
+        "folder with MNIST in it or below; arguments are the keys of [data]",
+    )
+    verb.add_argument(
+        "--partition",
+        metavar="PARTITION",
+        help="how --data is divided, as dirichlet_per_client,alpha=0.1; see topofl list partition "
+        "(default: shards)",
+    )
+    verb.add_argument(
+        "--per-node", type=int, metavar="K", help="shards of sorted data per node (default: 2)"
+    )
 
 
 def add_report_options(verb: argparse.ArgumentParser, contents: str, default: str) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from topofl import metrics
 from topofl._spec import at, build_topology, parse_spec, table_of
 from topofl._support.table import Table
-from topofl.cli.clients import shards_of
+from topofl.cli.clients import check_needs_data, clients_of, n_of
 from topofl.cli.notes import print_notes
 from topofl.cli.output import print_table
 from topofl.config.tables import build_rule
@@ -34,6 +34,7 @@ class _Compared(NamedTuple):
 
 def spectral(options: argparse.Namespace) -> None:
     """Print a table that compares graphs; with ``--html``, also write a page."""
+    check_needs_data(options)
     if options.html is None:
         _print(_build_and_compare(options).table, options)
         return
@@ -91,7 +92,7 @@ def _build_and_compare(options: argparse.Namespace) -> _Compared:
     clients = (
         None
         if options.data is None
-        else _shards(options, [_number_of_nodes(spec.arguments) for spec in specs])
+        else _clients(options, [_number_of_nodes(spec.arguments) for spec in specs])
     )
     counts = None if clients is None else clients.label_counts
     graphs = []
@@ -121,11 +122,9 @@ def _rule(options: argparse.Namespace) -> WeightRule | None:
 
 def _spectral_command(options: argparse.Namespace) -> str:
     """Return the command that writes the same page, with its defaults."""
-    data_words = (
-        []
-        if options.data is None
-        else ["--data", options.data, "--per-node", str(options.per_node)]
-    )
+    data_words = [] if options.data is None else ["--data", options.data]
+    data_words += [] if options.partition is None else ["--partition", options.partition]
+    data_words += [] if options.per_node is None else ["--per-node", str(options.per_node)]
     numbers = [
         "--seed",
         str(options.seed),
@@ -147,12 +146,12 @@ def _number_of_nodes(arguments: Mapping[str, Any]) -> Any:
     return arguments.get("n")
 
 
-def _shards(options: argparse.Namespace, sizes: Sequence[Any]) -> Partition:
-    """Return the shards of the data, for the number of nodes in the specs."""
-    known = sorted({size for size in sizes if isinstance(size, int)})
+def _clients(options: argparse.Namespace, sizes: Sequence[Any]) -> Partition:
+    """Return the clients of the data, for the number of nodes in the specs or of the data."""
+    known = sorted({size for size in [*sizes, n_of(options)] if isinstance(size, int)})
     if len(known) != 1:
         got = known or "none"
         raise ValueError(
             f"with `--data`, all graphs must have the same number of nodes, as ring:100, got {got}"
         )
-    return shards_of(options, known[0])
+    return clients_of(options, known[0])

@@ -1,6 +1,5 @@
 """Runs that were begun and not finished, in folders of ``topofl run`` and in stores."""
 
-import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 
 from topofl import config
 from topofl.cli.folders import NEXT, is_finished
+from topofl.config.resuming import resume_command
 from topofl.engine.store.checkpoint import newest_round
 from topofl.engine.store.lock import is_in_use
 from topofl.runs import RunStore
@@ -65,7 +65,7 @@ def _unfinished_in(folder: Path) -> Iterator[Unfinished]:
     with suppress(OSError, ValueError):  # without a configuration it cannot be continued
         tables = config.read(place / "config.toml")
         done = newest_round(place / "checkpoints") or 0
-        command = shlex.join(["topofl", "resume", str(folder)])
+        command = resume_command(folder, place)
         yield Unfinished(folder.name, tables, done, RUNNING if is_in_use(folder) else command)
 
 

@@ -42,7 +42,7 @@ of :mod:`topofl.attacks`, or a custom function that returns an Attack) and ``[mo
 ``share = 0.2`` and ``seed`` draw the nodes by :func:`topofl.attacks.drawn`. A table may also be one
 line of text, as on the command line: ``topology = "ring"``. So may a graph within a table:
 ``base = "ring"`` or ``base = { name = "ring" }``. A graph may also be the path of a file (GraphML,
-GML, edge list, or a matrix of scipy or numpy): ``topology = "graph.graphml,own_weights=true"``
+GML, edge list, CSV, or a matrix of scipy or numpy): ``topology = "graph.graphml,own_weights=true"``
 mixes by the weights of its edges.
 
 Names can refer to custom functions: ``name = "mymodule:dsgt"`` is the function ``dsgt`` of the

@@ -23,6 +23,7 @@ from topofl._spec import (
     with_seed,
 )
 from topofl._support.check import check_choice, check_switch, shown
+from topofl._support.datasets import default_root
 from topofl._support.plugins import error_context, load_function
 from topofl._support.public import ELSEWHERE
 from topofl._support.seeding import seeded_torch
@@ -89,6 +90,8 @@ def build_clients(table: dict[str, Any], read: Read = read_data) -> Built:
     split = arguments_of(partitioner, split, hidden=[first(partitioner)])
     source = {key.removeprefix("split_"): rest[key] for key in rest if key not in of_partitioner}
     source = arguments_of(reader, source, hidden=["name"])  # in a file, the name of the reader
+    if is_ours(reader) and source.get("root", "") is None:
+        source["root"] = None if (place := default_root()) is None else str(place)
     source |= {key: _absolute(key, source[key]) for key in _path_keys(reader, source)}
     clients = partitioner(read(name, reader, source), **split)
     source = recorded(reader, source)
@@ -119,7 +122,7 @@ def _path_keys(reader: Callable[..., Dataset], source: Mapping[str, Any]) -> Ite
         value = source.get(key)
         takes = is_ours(reader) and "PathLike" in str(parameter.annotation)
         is_other = key not in ("root", "cache") and takes and isinstance(value, str)
-        if key in source and (key == "root" or is_other or (key == "cache" and value is not None)):
+        if is_other or (key in ("root", "cache") and value is not None):
             yield key
 
 

@@ -8,6 +8,7 @@
 
 from topofl.data.arrays import from_arrays
 from topofl.data.augment import Augmentation, crop_and_flip
+from topofl.data.clients import from_clients
 from topofl.data.dataset import Dataset
 from topofl.data.edits.augmented import augmented
 from topofl.data.edits.binned import binned
@@ -51,6 +52,7 @@ _OTHERS = [
     "dirichlet_per_client",
     "flip_labels",
     "from_arrays",
+    "from_clients",
     "from_dataframe",
     "from_torch",
     "iid",

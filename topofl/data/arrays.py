@@ -19,7 +19,7 @@ from topofl.data._labels import Numbered, as_classes, as_names, as_owners, rows_
 from topofl.data._split import apportion, sample_split
 from topofl.data.dataset import Dataset
 
-__all__ = ["as_dataset", "as_targets", "check_trained", "from_arrays"]
+__all__ = ["as_dataset", "as_inputs", "as_targets", "check_trained", "from_arrays"]
 
 
 @public
@@ -279,7 +279,7 @@ def _as_part(
         raise TypeError(
             f"`{y_name}` must be given, the class of each example, or `{t_name}`, got neither"
         )
-    inputs = _as_inputs(x_name, x)
+    inputs = as_inputs(x_name, x)
     blank = Numbered(np.zeros(len(inputs), np.int64), known)
     labels, classes = blank if y is None else as_classes(y_name, y, known)
     if len(labels) != len(inputs):
@@ -320,7 +320,7 @@ def _torch_dtype(name: str, values: np.ndarray) -> Any:
     return values.dtype.newbyteorder("=")
 
 
-def _as_inputs(name: str, x: Any) -> Tensor:
+def as_inputs(name: str, x: Any) -> Tensor:
     """Return a contiguous copy: uint8 and int32 unchanged, other integers int64, else float32."""
     x = x if isinstance(x, Tensor) else as_array(name, x)
     inputs = _from_tensor(name, x) if isinstance(x, Tensor) else _from_numpy(name, x)

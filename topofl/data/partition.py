@@ -237,7 +237,7 @@ def check_clients(clients: object) -> None:
     if not isinstance(clients, Partition):
         raise TypeError(
             f"`clients` must be a data.Partition, got {type(clients).__name__}; make one with "
-            "data.shards, for example"
+            "data.shards, for example, or from the examples of each client by data.from_clients"
         )
 
 

@@ -13,11 +13,12 @@ from topofl._support.check import (
     check_switch,
     shown,
 )
+from topofl._support.graphs import is_pyg
 from topofl._support.public import public
 from topofl.data.arrays import as_dataset, as_targets
 from topofl.data.dataset import Dataset
 
-__all__ = ["from_torch"]
+__all__ = ["collected", "from_torch"]
 
 
 @public
@@ -60,7 +61,8 @@ def from_torch(
     Raises
     ------
     TypeError
-        If a dataset is not map-style, or an item has another form (the message names it).
+        If a dataset is not map-style, or an item has another form (the message names it), such as
+        a PyG graph, which is a topology: see :func:`topofl.as_topology`.
     ValueError
         If items differ in shape or dtype, and as :func:`from_arrays`.
 
@@ -71,11 +73,11 @@ def from_torch(
     Dataset('TensorDataset', inputs=(8, 8), n_classes=2, train=6, val=0, test=2)
     """
     check_switch("targets", targets, auto=False)
-    x, y, learned = _collect("dataset", dataset, targets)
+    x, y, learned = collected("dataset", dataset, targets)
     held: dict[str, Any] = {
         key: value
         if value is None or isinstance(value, Real | np.ndarray)
-        else _collect(key, value, targets)[: 2 + targets]
+        else collected(key, value, targets)[: 2 + targets]
         for key, value in (("test", test), ("val", val))
     }
     name = type(dataset).__name__ if name is None else name
@@ -102,8 +104,9 @@ def _names(dataset: Any) -> tuple[str, ...] | None:
     return tuple(names) if len(set(names)) == len(names) else None
 
 
-def _collect(name: str, dataset: Any, targets: bool) -> tuple[Tensor, Any, Tensor | None]:
+def collected(name: str, dataset: Any, targets: bool) -> tuple[Tensor, Any, Tensor | None]:
     """Return the inputs, the labels if items have them, and the targets if `targets` is true."""
+    _check_no_graph(name, dataset, targets)
     if isinstance(dataset, Mapping) or hasattr(dataset, "columns"):
         raise TypeError(
             f"`{name}` must be a map-style dataset with a length, got {type(dataset).__name__}; "
@@ -136,6 +139,23 @@ def _collect(name: str, dataset: Any, targets: bool) -> tuple[Tensor, Any, Tenso
     return inputs, _as_labels(labels) if labels else None, learned
 
 
+def _check_no_graph(name: str, value: Any, targets: bool, where: str = "") -> None:
+    """Raise ``TypeError`` if a value is a PyG graph."""
+    if is_pyg(value):
+        raise TypeError(
+            f"`{name}` must give {_wanted(targets)}, got a PyG graph ({type(value).__name__})"
+            f"{where}; pass the examples of its nodes to data.from_arrays(graph.x, graph.y), and "
+            "the graph itself, as a topology, to topofl.as_topology(graph)"
+        )
+
+
+def _wanted(targets: bool) -> str:
+    """Return what the items of a dataset must be, for error messages."""
+    if targets:
+        return "pairs (input, target) or triples (input, label, target)"
+    return "pairs (input, label)"
+
+
 def _as_labels(labels: list[int | str]) -> Any:
     """Return class numbers as an array, and other labels as a list, whose types are checked."""
     return np.array(labels) if all(isinstance(y, int) for y in labels) else labels
@@ -163,14 +183,12 @@ def _as_item(
     name: str, place: int, item: Any, targets: bool
 ) -> tuple[Tensor, int | str | None, Tensor | None]:
     """Return the input, the class if the item has one, and the target if `targets` is true."""
+    _check_no_graph(name, item, targets, f" in item {place}")
     if not isinstance(item, tuple | list) or len(item) not in ((2, 3) if targets else (2,)):
-        wanted = (
-            "pairs (input, target) or triples (input, label, target)"
-            if targets
-            else "pairs (input, label)"
-        )
-        raise TypeError(f"`{name}` must give {wanted}, got {type(item).__name__} in item {place}")
+        got = type(item).__name__
+        raise TypeError(f"`{name}` must give {_wanted(targets)}, got {got} in item {place}")
     x = item[0]
+    _check_no_graph(name, x, targets, f" as input of item {place}")
     y = None if targets and len(item) == 2 else item[1]
     if not isinstance(x, Tensor | np.ndarray):
         raise TypeError(

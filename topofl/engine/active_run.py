@@ -319,11 +319,13 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
     setup, run_state = active.setup, active.run_state
     augment, compute = setup.clients.augment, setup.compute
     groups = node_groups(setup.graphs)
+    labels = [x if isinstance(x, str | int) else str(x) for x in setup.graphs.at(0).nodes]
     return {
         "algorithm": setup.algorithm.name,
         "settings": setup.algorithm.settings,
         "topology": setup.graphs.name,
         **({"groups": list(map(list, groups))} if groups else {}),
+        **({"nodes": labels} if labels else {}),
         **({"server": True} if run_state.trace.uses_server else {}),
         "clients": setup.clients.name,
         "partition": {"seed": setup.clients.seed, "members": members_of(setup.clients)},

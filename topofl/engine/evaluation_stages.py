@@ -117,7 +117,7 @@ def stages_of(setup: Setup, algorithm: Algorithm) -> dict[str, EvaluationStage]:
     Parameters
     ----------
     setup
-        The setup of the run.
+        The setup of the run. Without evaluated sets there are no stages.
     algorithm
         Its algorithm, or in a distributed run the phases that a rank applies.
 
@@ -127,6 +127,8 @@ def stages_of(setup: Setup, algorithm: Algorithm) -> dict[str, EvaluationStage]:
         If a column of a user-defined stage would have the name of another column.
     """
     evaluation = setup.evaluation
+    if not evaluation.on:
+        return {}
     stages = {"": EvaluationStage(_at_end_of_round)}
     if evaluation.before_exchange:
         stages["before_exchange"] = EvaluationStage(_before_exchange, before_exchange=True)
@@ -186,7 +188,7 @@ def scores_of_stages(
             found[name] = no_scores(
                 context.sets, context.run_state.models.n, context.run_state.task
             )
-    first = next(iter(context.sets))
+    first = next(iter(context.sets), "")
     return {
         name_of(ScoreColumn(score, stage, on), first): values
         for stage, sets in found.items()

@@ -65,7 +65,9 @@ class Evaluation:
         dataset. ``"own_test"`` or ``"own_val"``: each node's model on its own held-out examples.
         Of several, such as ``("own_test", "own_val")``, the first gives the columns ``accuracy``
         and ``loss``, and the others columns with their name, such as ``accuracy_own_val``. Stored
-        as a tuple.
+        as a tuple. ``()``: no model is scored, so that the data need no test set; evaluations then
+        record consensus distances and gradient diversity only, and an algorithm's own fine-tuning
+        is left out.
     examples
         Evaluate on this many examples of each shared set, the same for all nodes and rounds, drawn
         from a separate stream of the run's seed. None: all of them. Not with ``"own_test"`` and
@@ -105,10 +107,11 @@ class Evaluation:
     Raises
     ------
     ValueError, TypeError
-        If a number is not a positive integer, a set is unknown or named twice, `fine_tune` is not a
-        phase of each node alone, or `also` or `per_node` is not a dictionary of functions whose
-        names are identifiers other than the built-in ones. :func:`topofl.run` checks what depends
-        on the data or the algorithm, and the results of these functions.
+        If a number is not a positive integer, a set is unknown or named twice, an option that needs
+        a set is given with ``on=()``, `fine_tune` is not a phase of each node alone, or `also` or
+        `per_node` is not a dictionary of functions whose names are identifiers other than the
+        built-in ones. :func:`topofl.run` checks what depends on the data or the algorithm, and the
+        results of these functions.
 
     Examples
     --------
@@ -151,11 +154,25 @@ class Evaluation:
         for name in ("also", "per_node"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _check_functions(name, value))
+        if not self.on:
+            _check_without_sets(self)
 
     @property
     def custom(self) -> Mapping[str, CustomStage]:
         """User-defined stages by name; empty if `also` is None."""
         return self.also or {}
+
+
+def _check_without_sets(evaluation: Evaluation) -> None:
+    """Raise ``ValueError`` if an option needs a set of examples, and none is evaluated."""
+    for name in ("examples", "nodes", "before_exchange", "fine_tune", "fine_tune_every", "also"):
+        value = getattr(evaluation, name)
+        if value is not None and value is not False:
+            default = False if name == "before_exchange" else None
+            raise ValueError(
+                f"`{name}` must be {default} with on=(), which scores no models, got "
+                f"{shown(value)}; leave it out, or name a set, as in on='test'"
+            )
 
 
 def _check_functions(argument: str, functions: Any) -> dict[str, Any]:
@@ -182,7 +199,7 @@ def _check_functions(argument: str, functions: Any) -> dict[str, Any]:
 
 def _sets_named(on: Any) -> tuple[str, ...]:
     """Return the names of the evaluated sets; raise unless each is known and named once."""
-    if isinstance(on, str) or not isinstance(on, Sequence) or not len(on):
+    if isinstance(on, str) or not isinstance(on, Sequence):
         return (check_choice("on", on, SETS),)
     names = tuple(check_choice("on", name, SETS) for name in on)
     if len(set(names)) != len(names):

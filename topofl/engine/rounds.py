@@ -265,7 +265,7 @@ class EngineRound:
             )
         per_node = self.run_state.trace.requests.noted[name]
         if per_node and np.ndim(value) == 1:
-            value = torch.as_tensor(value)
+            value = value if isinstance(value, Tensor) else torch.from_numpy(np.asarray(value))
             own = len(value) == len(self.run_state.models.flat)
             value = self.all_rows(value) if own else value
         check_same_kind(self.phase, name, check_noted(self.phase, name, value, self.n), per_node)
@@ -288,7 +288,7 @@ class EngineRound:
         """The values per node, (n,), that phases noted; NaN for those not noted in the round."""
         nothing = torch.full((self.n,), torch.nan, dtype=torch.float64, device="cpu")
         return {
-            name: torch.as_tensor(self.noted.get(name, nothing))
+            name: cast(Tensor, self.noted.get(name, nothing))
             for name, per_node in self.run_state.trace.requests.noted.items()
             if per_node
         }

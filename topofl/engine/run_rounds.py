@@ -33,8 +33,9 @@ def evaluate_start(
     """Evaluate the models before the first round."""
     began = time.perf_counter()
     context = active.context(parallel_map, 0)
-    nothing = torch.full((active.run_state.models.n,), torch.nan, device="cpu")
-    noted = dict.fromkeys(active.noted_per_node, nothing.double())
+    n = active.run_state.models.n
+    nothing = torch.full((n,), torch.nan, dtype=torch.float64, device="cpu")
+    noted = dict.fromkeys(active.noted_per_node, nothing)
     scores = evaluation_columns(active, context, {}, math.nan, noted)
     recorded = active.recorder.add_evaluation({"round": 0} | scores)
     seconds = time.perf_counter() - began

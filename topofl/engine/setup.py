@@ -167,6 +167,8 @@ def resolve(
     rounds, seed = check_rounds_and_seed(rounds, seed, init)
 
     algorithm = with_fine_tuning(algorithm, evaluation.fine_tune)
+    if not evaluation.on:
+        algorithm = replace(algorithm, fine_tune=None, neighbors=None)  # which only scores need
     clients = clients.pooled() if algorithm.pooled else clients
     check_fine_tuning(algorithm, evaluation, clients.n, rounds)
     check_evaluated(clients, evaluation)
@@ -214,7 +216,8 @@ def _check_kinds(algorithm: object, clients: object) -> None:
         kind = type(clients).__name__
         raise TypeError(
             "`clients` must be a Partition such as data.shards(data.digits(), n=10, seed=0), got "
-            f"{kind}"
+            f"{kind}; make one from the examples of each client by data.from_clients([(x0, y0), "
+            "(x1, y1), ...])"
         )
 
 

@@ -1,6 +1,6 @@
 """Histories: what a run records, as columns per round, scores per node, and mixing matrices."""
 
-from topofl.history.columns import SECONDS
+from topofl.history.columns import SECONDS, why_not_scored
 from topofl.history.history import History
 from topofl.history.places import FILES, MODELS, OURS, check_replaceable, saved_in
 from topofl.history.plots.compare import compare_histories
@@ -18,4 +18,5 @@ __all__ = [
     "evaluation_record",
     "over_nodes",
     "saved_in",
+    "why_not_scored",
 ]

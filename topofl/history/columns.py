@@ -20,6 +20,7 @@ __all__ = [
     "columns_by_name",
     "lookup",
     "scores_in",
+    "why_not_scored",
     "why_unrecorded",
 ]
 
@@ -52,6 +53,8 @@ def columns_by_name(meta: Mapping[str, Any], evaluations: Iterable[str]) -> dict
 def column_name(history: "History", score: str | None, stage: str, on: str | None) -> str:
     """See :meth:`topofl.History.column`."""
     columns = history.score_columns
+    if why := why_not_scored(history):
+        raise ValueError(why)
     first = next((column.set for column in columns.values()), "test")
     wanted = ScoreColumn(
         history.primary if score is None else score, stage, first if on is None else on
@@ -93,7 +96,19 @@ def lookup(history: "History", name: str) -> np.ndarray:
         if name == column:
             raise KeyError(f"no column {name!r}: {why_unrecorded(history, cost)}")
     known = column_names(history)
+    if (why := why_not_scored(history)) and columns_named([name], history.scores, ""):
+        raise KeyError(f"no column {name!r}: {why}")
     raise KeyError(f"no column {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
+
+
+def why_not_scored(history: "History") -> str:
+    """Return why a run has no scores, and the remedy; empty if it evaluated models."""
+    if history.meta.get("evaluation", {}).get("on") != []:
+        return ""
+    return (
+        f"{run_name(history)} evaluated nothing, since it ran with Evaluation(on=()): run it again "
+        "with a set of examples, as in Evaluation(on='test')"
+    )
 
 
 def why_unrecorded(history: "History", cost: str) -> str:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from topofl._support.check import check_choice
+from topofl.history.columns import why_not_scored
 from topofl.history.statistics import evaluation_record
 
 if TYPE_CHECKING:
@@ -22,11 +23,18 @@ def dataframe(history: "History", per: str) -> "pd.DataFrame":
     check_choice("per", per, ["round", "node"])
     if per == "round":
         return pd.DataFrame(records(history)).set_index("round")
-    shape = history.evaluations[history.primary].shape
-    table = {
+    why = why_not_scored(history)
+    shape = (len(history.evaluations["round"]), history.node_loss.shape[1])
+    if why and all(values.shape != shape for values in history.evaluations.values()):
+        raise ValueError(f"`per` must be 'round', got 'node': {why}")
+    if not why:
+        shape = history.evaluations[history.primary].shape
+    table: dict[str, Any] = {
         "round": np.repeat(history.evaluations["round"], shape[1]),
         "node": np.tile(np.arange(shape[1]), shape[0]),
     }
+    if labels := history.meta.get("nodes"):
+        table["label"] = list(labels) * shape[0]
     for name, values in history.evaluations.items():
         if values.shape == shape:
             table[name] = values.reshape(-1)

@@ -47,7 +47,8 @@ class History:
     ----------
     meta
         What determined the run, as JSON values: algorithm, topology, seed, sizes, versions.
-        ``meta["groups"]`` has the groups of nodes of its topology, such as cliques, if any, and
+        ``meta["groups"]`` has the groups of nodes of its topology, such as cliques, if any,
+        ``meta["nodes"]`` the labels of its nodes, integers or texts, if they have any, and
         ``meta["server"]`` is true if nodes send to a server. ``meta["partition"]`` has the ``seed``
         of the partition, None if it is not known, and a digest of the ``members`` of its nodes.
         ``meta["task"]`` has the name of the task and its scores, the primary one first, each with
@@ -76,7 +77,8 @@ class History:
         ones end in their names, as in ``accuracy_own_val`` and ``loss_before_exchange_own_val``;
         :meth:`column` finds names. With push-sum also ``push_weight`` (E, n), and values per node
         that phases note or ``Evaluation(per_node=)`` computes, (E, n), which are NaN in evaluations
-        without. If only a part of the models is exchanged, distances are of that part.
+        without. If only a part of the models is exchanged, distances are of that part. With
+        ``Evaluation(on=())`` there are no scores and losses.
     node_loss
         (R, n) minibatch loss of each node, mean over the steps of the last phase that trains
         parameters used for prediction; NaN where the node did not train.
@@ -494,7 +496,8 @@ class History:
         ----------
         per
             ``"round"``: one row per round with statistics over nodes, NaN where the round was not
-            evaluated. ``"node"``: one row per evaluation and node.
+            evaluated. ``"node"``: one row per evaluation and node, with a column ``label`` if the
+            nodes of the topology have labels.
         """
         return frames.dataframe(self, per)
 

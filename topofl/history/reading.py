@@ -15,7 +15,7 @@ from topofl._matrices import Matrices, kept_of
 from topofl._support.arrays import Header, read_arrays
 from topofl._support.check import check_int, check_path
 from topofl._support.files import remove_staging_folders
-from topofl.history.columns import columns_by_name
+from topofl.history.columns import columns_by_name, why_not_scored
 from topofl.history.places import FILES, FORMAT, MODELS, OURS, meta_sum, resolved, saved_in
 
 if TYPE_CHECKING:
@@ -143,12 +143,21 @@ def _check_meta(path: Path, meta: dict[str, Any]) -> list[str]:
         raise ValueError(f"{path}: task must have scores, each high or low")
     if not _are_groups(meta.get("groups", [])):
         raise ValueError(f"{path}: groups must be lists of nodes, integers from 0")
+    if not _are_labels(meta.get("nodes", []), meta.get("n")):
+        raise ValueError(f"{path}: nodes must be one label for each node, texts or integers")
     if not _is_share(meta.get("largest_share", [0, 0.0])):
         raise ValueError(f"{path}: largest_share must have a node and a number")
     nodes = meta.get("attackers", {}).get("nodes", [])
     if not isinstance(nodes, list) or not all(type(node) is int and node >= 0 for node in nodes):
         raise ValueError(f"{path}: attackers must have nodes, integers from 0")
     return meta["matrices"]
+
+
+def _are_labels(labels: Any, n: Any) -> bool:
+    """Return whether an entry of a meta.json holds labels of all nodes, or none."""
+    if not isinstance(labels, list) or not all(isinstance(label, str | int) for label in labels):
+        return False
+    return len(labels) in (0, n)
 
 
 def _are_groups(groups: Any) -> bool:
@@ -281,8 +290,10 @@ def _mismatch(history: "History") -> str:
     for name, column in history.rounds.items():
         if column.shape != (history.n_rounds,) or column.dtype.kind not in "iuf":
             return name
-    shape = history.evaluations[history.primary].shape
-    for name in ("round", *history.scores, *history.score_columns, *history.evaluations):
+    shape, named = (len(history.evaluations["round"]), history.node_loss.shape[1]), []
+    if not why_not_scored(history):
+        shape, named = history.evaluations[history.primary].shape, [*history.scores]
+    for name in ("round", *named, *history.score_columns, *history.evaluations):
         values = history.evaluations[name]
         expected = shape if values.ndim == 2 else shape[:1]
         if values.shape != expected or values.dtype.kind not in "iuf":

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from topofl._support.check import check_choice, check_int, check_label_counts, check_sequence
@@ -237,9 +238,10 @@ def _message(model: nn.Module | None, n_parameters: int | None, clients: Any) ->
         size = check_int("n_parameters", n_parameters, minimum=1)
         return size, f"messages of {size:,} parameters"
     size, name = EXAMPLE, "MNIST"
-    if isinstance(clients, Partition) and clients.dataset.inputs.is_floating_point():
+    inputs = clients.dataset.inputs if isinstance(clients, Partition) else None
+    if inputs is not None and (inputs.is_floating_point() or inputs.dtype == torch.uint8):
         name = clients.dataset.name
-        size = (clients.dataset.inputs[0].numel() + 1) * clients.n_classes
+        size = (inputs[0].numel() + 1) * clients.n_classes
     return size, f"messages of {size:,} parameters, as of logistic regression on {name}"
 
 

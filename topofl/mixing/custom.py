@@ -9,13 +9,12 @@ import torch
 
 from topofl._support.callers import warn_caller
 from topofl._support.check import as_csr, check_choice, shown
+from topofl._support.graphs import is_networkx, is_pyg
 from topofl._support.public import public
 from topofl.mixing.matrix import MixingMatrix
 from topofl.topology import (
     Missing,
     Topology,
-    is_networkx,
-    is_pyg,
     places_of,
     read_networkx,
     read_pyg,

@@ -95,6 +95,11 @@ def is_low_good(runs: Iterable[StoredRun], column: str) -> bool:
 def _final(run: StoredRun, column: str) -> float:
     """Return the final mean of a score over nodes, NaN if it is not finite."""
     scores = run.curves["scores"]
+    if not scores:
+        raise ValueError(
+            f"`column` must be a score of the runs, got {shown(column)}, but run {run.key} "
+            "evaluated nothing; run it with a set, as in evaluation.on=test"
+        )
     if column not in scores:
         raise ValueError(
             f"`column` must be one of {', '.join(scores)}, got {shown(column)}"

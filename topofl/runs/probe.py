@@ -62,14 +62,16 @@ def probe(run: Run) -> tuple[float, float]:
 
 def _share(experiment: config.Experiment) -> float:
     """Return the share of a run's test examples on which a probe evaluates."""
-    all_examples = experiment.options["evaluation"].examples or len(experiment.clients.dataset.test)
-    return (_examples(experiment) or all_examples) / all_examples
+    if (examples := _examples(experiment)) is None:
+        return 1.0
+    evaluation = experiment.options["evaluation"]
+    return examples / (evaluation.examples or len(experiment.clients.dataset.test))
 
 
 def _examples(experiment: config.Experiment) -> int | None:
     """Return the number of test examples of a probe; None for those of the run."""
     evaluation = experiment.options["evaluation"]
-    if any(name.startswith("own_") for name in evaluation.on):
+    if not evaluation.on or any(name.startswith("own_") for name in evaluation.on):
         return None
     return min(evaluation.examples or len(experiment.clients.dataset.test), PROBED_EXAMPLES)
 

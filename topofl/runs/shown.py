@@ -41,9 +41,10 @@ def finals_of(
     """Yield last round, final scores and megabytes of a run with these curves as cells."""
     yield curves["round"][-1]
     for name in scores:
+        missing = f"no finite {name}" if name in curves["scores"] else f"{name} was not evaluated"
         for statistic in statistics:
             values = curves["scores"].get(name, {}).get(statistic, [None])
-            yield NotApplicable(f"no finite {name}") if values[-1] is None else values[-1]
+            yield NotApplicable(missing) if values[-1] is None else values[-1]
     yield curves["bytes"][-1] / 1e6
 
 

@@ -93,7 +93,10 @@ def check_column(entries: Sequence[Entry], column: Any) -> str:
     """
     known = dict.fromkeys(chain.from_iterable(entry.curves["scores"] for entry in entries))
     if not known:
-        raise ValueError("`runs` must have evaluations with scores, got none with any")
+        raise ValueError(
+            "`runs` must have evaluations with scores, got none with any; runs with "
+            "Evaluation(on=()) evaluate nothing, so run them with a set, as in evaluation='test'"
+        )
     name = next(iter(known)) if column is None else column
     if not isinstance(name, str):
         raise TypeError(f"`column` must be the name of a score, got {shown(column)}")

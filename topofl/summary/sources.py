@@ -10,6 +10,7 @@ from typing import Any
 from topofl import config
 from topofl._spec import at
 from topofl._support.check import check_path, shown
+from topofl.config.resuming import resume_command
 from topofl.history import History, saved_in
 from topofl.runs import Failure, RunStore, StoredRun, Sweep, curves_of
 from topofl.runs.records import flat_settings
@@ -160,8 +161,8 @@ def _of_path(path: Path) -> Entry | RunStore:
     if saved_in(path / "history") is None and saved_in(path) is None:
         if (path / "config.toml").is_file():
             raise FileNotFoundError(
-                f"`runs` must be finished, {path} has no history; finish it with topofl resume "
-                f"{path}, or leave it out"
+                f"`runs` must be finished, {path} has no history; finish it with "
+                f"{resume_command(path)}, or leave it out"
             )
         return RunStore(path)
     with at(f"{path}:"):

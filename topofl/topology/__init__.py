@@ -6,8 +6,6 @@ from topofl.topology.convert import graph_of as graph_of
 from topofl.topology.edges import from_edges
 from topofl.topology.graph import Topology, TopologyError
 from topofl.topology.graph import unused_weights as unused_weights
-from topofl.topology.interchange import is_networkx as is_networkx
-from topofl.topology.interchange import is_pyg as is_pyg
 from topofl.topology.interchange import read_networkx as read_networkx
 from topofl.topology.interchange import read_pyg as read_pyg
 from topofl.topology.order import Missing as Missing

@@ -17,12 +17,11 @@ from topofl._support.check import (
     check_unmasked,
     shown,
 )
+from topofl._support.graphs import is_networkx, is_pyg
 from topofl._support.public import public
 from topofl.topology.edges import as_pairs, from_edges
 from topofl.topology.graph import Topology, TopologyError
 from topofl.topology.interchange import (
-    is_networkx,
-    is_pyg,
     lacks_labels,
     read_networkx,
     read_pyg,
@@ -68,8 +67,10 @@ def as_topology(
         * a square numpy array, nested list of n rows, torch tensor or scipy sparse matrix: entry
           [u, v] is the weight of the edge from u to v. (For a mixing matrix, whose rows are
           receivers, use :meth:`MixingMatrix.support`.);
-        * an edge list of integer pairs, read as undirected; use :func:`from_edges` for directed
-          edges. Write a list of two pairs as tuples, since two rows of two numbers are a matrix;
+        * an edge list of pairs of integers, read as undirected; use :func:`from_edges` for directed
+          edges. Write a list of two pairs as tuples, since two rows of two numbers are a matrix.
+          Nodes may be named by text, and are then numbered in the order in which they first occur,
+          as by networkx;
         * a callable ``t -> graph``: a time-varying sequence;
         * a list of graphs: a periodic sequence.
 
@@ -106,6 +107,11 @@ def as_topology(
     --------
     >>> as_topology([(0, 1), (1, 2)], name="path")
     Topology('path', n=3, edges=2, undirected)
+
+    Names of nodes:
+
+    >>> as_topology([("Zug", "Bern"), ("Bern", "Genf")]).nodes
+    ('Zug', 'Bern', 'Genf')
 
     Edge weights as mixing weights:
 
@@ -201,6 +207,8 @@ def _from_array(graph: Any, name: str | None, options: _Options) -> Topology:
         raise ValueError(
             "`graph` must have at least one node, got none; for nodes without edges pass `n`"
         )
+    if (named := _named_pairs(graph, array)) is not None:
+        return _from_named_pairs(named, name or "edges", options)
     is_edge_list = (
         array.ndim == 2 and array.shape[1] == 2 and (array.shape[0] != 2 or _is_pairs(graph))
     )
@@ -222,6 +230,29 @@ def _from_array(graph: Any, name: str | None, options: _Options) -> Topology:
 def _is_pairs(graph: Any) -> bool:
     """Return whether a graph is a list of tuples, and so never a 2 x 2 matrix."""
     return isinstance(graph, Sequence) and all(isinstance(row, tuple) for row in graph)
+
+
+def _named_pairs(graph: Any, array: np.ndarray) -> list[tuple[Hashable, ...]] | None:
+    """Return the pairs of an edge list in which a node is named by text, or None."""
+    if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "UO":
+        return None
+    pairs = [tuple(pair) for pair in (graph if isinstance(graph, Sequence) else array.tolist())]
+    return pairs if any(isinstance(node, str) for pair in pairs for node in pair) else None
+
+
+def _from_named_pairs(pairs: list[tuple[Hashable, ...]], name: str, options: _Options) -> Topology:
+    """Return the graph of pairs of names, numbered in the order of their first occurrence."""
+    ends = [node for pair in pairs for node in pair]
+    odd = [node for node in ends if not isinstance(node, str | int)]
+    if odd:
+        raise TypeError(
+            f"`graph` must be pairs of texts or of integers, got the node {shown(odd[0])}; for "
+            "edges with weights use a networkx graph"
+        )
+    place = {node: number for number, node in enumerate(dict.fromkeys(ends))}
+    numbers = np.array([place[node] for node in ends]).reshape(-1, 2)
+    graph = _from_pairs(numbers, name, options._replace(n=len(place)))
+    return replace(graph, nodes=tuple(place))
 
 
 def _from_pairs(pairs: np.ndarray, name: str, options: _Options) -> Topology:

@@ -1,6 +1,5 @@
 """Reading and writing networkx and PyG graphs."""
 
-import sys
 from collections.abc import Hashable
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -9,6 +8,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._support.check import check_nodes
+from topofl._support.graphs import is_pyg
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -18,8 +18,6 @@ __all__ = [
     "NODE_ORDER",
     "as_networkx",
     "as_pyg",
-    "is_networkx",
-    "is_pyg",
     "lacks_labels",
     "read_networkx",
     "read_pyg",
@@ -27,12 +25,6 @@ __all__ = [
 
 NODE_ORDER = "node_order"
 """Attribute of exported networkx graphs with the order of integer labels that are not sorted."""
-
-
-def is_networkx(graph: Any) -> bool:
-    """Return whether `graph` is a networkx graph; only a program that loaded networkx has one."""
-    networkx = sys.modules.get("networkx")
-    return networkx is not None and isinstance(graph, networkx.Graph)
 
 
 def read_networkx(
@@ -88,11 +80,6 @@ def _ordered_labels(graph: "nx.Graph") -> tuple[Hashable, ...]:
 def _is_whole(label: Hashable) -> bool:
     """Return whether a label is a whole number."""
     return isinstance(label, Integral) or (isinstance(label, float) and label.is_integer())
-
-
-def is_pyg(graph: Any) -> bool:
-    """Return whether `graph` is a PyG ``Data`` or has the same attributes."""
-    return hasattr(graph, "edge_index") and hasattr(graph, "num_nodes")
 
 
 def lacks_labels(graph: Any) -> bool | None:

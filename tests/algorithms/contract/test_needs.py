@@ -91,7 +91,8 @@ def test_needs_are_listed_without_building_an_algorithm(capsys):
     assert (
         needs_of(algorithms.dsgt) == algorithms.dsgt(0.1).needs == (algorithms.doubly_stochastic,)
     )
-    assert needs_of(algorithms.dsgd) == ()
+    assert [need.name for need in needs_of(algorithms.dsgd)] == ["equal shares"]
+    assert needs_of(algorithms.local_only) == ()
     assert main(["list", "algorithm", "--needs"]) == 0
     text = capsys.readouterr().out
     assert (
@@ -249,7 +250,8 @@ def test_needs_by_arguments_are_listed(name, text, capsys):
 def test_needs_by_arguments_are_checked():
     with pytest.raises(TopologyError, match=r"doubly stochastic for dadam .*column of node 1"):
         tried(algorithms.dadam(0.1, track=True), UNLIKE)
-    tried(algorithms.dadam(0.1), UNLIKE)
+    with pytest.warns(UserWarning, match=r"node 0 a share of 0\.214 "):
+        tried(algorithms.dadam(0.1), UNLIKE)
     with pytest.raises(
         TopologyError,
         match=r"must have groups for clique_averaging .*got star\(n=6\): it has none; use",

@@ -170,6 +170,7 @@ MORE = {
         before_exchange=True, fine_tune=algorithms.sgd(0.1, epochs=1), fine_tune_every=2,
     ),
     "some nodes are evaluated": lambda: plain("knn_per", nodes=2),
+    "nothing is evaluated": lambda: plain("osgp", on=()),
     "ragged clients": lambda: plain("fedavg", clients=problems.ragged_clients()),
     "a node freezes": lambda: plain(
         "dsgd", clients=clients_with_extremes(), on_divergence="freeze", dtype=torch.float32,

@@ -44,7 +44,7 @@ def test_with_seconds_keeps_all_else():
     again = timed.with_seconds({"compute": 1.0})
     assert again[SECONDS].tolist() == [1.0, 2.0, 3.0, 4.0]
     assert timed.meta["hardware"]["compute"] == "0.5"
-    line = timed.plot(x="seconds").get_lines()[0]
+    line = timed.plot(x="seconds").axes[0].get_lines()[0]
     assert line.get_xdata() == pytest.approx(seconds_of(history) * np.arange(5))
 
 

@@ -67,7 +67,7 @@ def height_and_width(size: int | Sequence[int] | None) -> tuple[int, int] | None
     return check_int("size", sides[0], minimum=1), check_int("size", sides[1], minimum=1)
 
 
-def folder_with(root: str | os.PathLike[str], what: str, *inside: str) -> Path:
+def folder_with(root: object, what: str, *inside: str) -> Path:
     """Return `root` as a path, or raise ``FileNotFoundError`` if something in it is missing."""
     folder = check_path("root", root)
     missing = [name for name in inside if not (folder / name).exists()]

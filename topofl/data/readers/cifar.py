@@ -64,7 +64,7 @@ _CIFAR100 = _Kind(
 
 @reader
 def cifar10(
-    root: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
     *,
     val: int = 0,
     seed: int | np.random.Generator = 0,
@@ -80,8 +80,9 @@ def cifar10(
     ----------
     root
         Folder with the six batches, pickled (as in cifar-10-batches-py) or binary (as in
-        cifar-10-batches-bin, with .bin), or the parent of such a folder; pickled files take
-        precedence. Nothing is downloaded, and code in a pickle is never run.
+        cifar-10-batches-bin, with .bin), in it or at most three levels below; pickled files take
+        precedence. None: the environment variable TOPOFL_DATA. Nothing is downloaded, and code in a
+        pickle is never run.
     val
         Number of the 50,000 training images held out for validation, chosen at random with class
         counts proportional to those of the test set. D-Cliques uses 5,000 for tuning, and 0 for its
@@ -136,7 +137,7 @@ def cifar10(
 
 @reader
 def cifar100(
-    root: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
     *,
     val: int = 0,
     seed: int | np.random.Generator = 0,
@@ -153,7 +154,8 @@ def cifar100(
     ----------
     root
         Folder with the two files, pickled (as in cifar-100-python) or binary (as in
-        cifar-100-binary, with .bin), or the parent of such a folder.
+        cifar-100-binary, with .bin); or a folder with such a folder, of one of these names, at
+        most three levels below. None: the environment variable TOPOFL_DATA.
     val, seed, verify
         As in :func:`cifar10`.
     labels
@@ -193,7 +195,7 @@ def cifar100(
 
 def _dataset(
     kind: _Kind,
-    root: str | os.PathLike[str],
+    root: object,
     key: str,
     val: int,
     seed: int | np.random.Generator,

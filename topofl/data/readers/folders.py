@@ -39,7 +39,7 @@ _CINIC10_STD = (0.24205776, 0.23828046, 0.25874835)
 
 @reader
 def image_folder(
-    root: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
     *,
     size: int | tuple[int, int] | None = None,
     merge_val: bool = False,
@@ -54,7 +54,8 @@ def image_folder(
     root
         Folder with ``train`` and optionally ``test`` and ``val`` or ``valid``, each with one folder
         per class of .png, .jpg and .jpeg files, whose contents must be PNG or JPEG, too. Other
-        files, and names that begin with a dot, are ignored.
+        files, and names that begin with a dot, are ignored. None: the environment variable
+        TOPOFL_DATA. Folders below are not searched, since nothing tells these images from others.
     size
         Height and width in pixels, one integer or two, to which other images are resized (bilinear,
         with antialiasing). None: all must have the size of the first.
@@ -144,7 +145,7 @@ def image_folder(
 
 @reader
 def cinic10(
-    root: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
     *,
     merge_val: bool = True,
     size: int | tuple[int, int] | None = None,
@@ -156,8 +157,8 @@ def cinic10(
     ----------
     root
         Folder with ``train``, ``valid`` and ``test``, each with one folder for each of the ten
-        classes, or the parent of such a folder named ``CINIC-10``. A subset of the images of every
-        class will do. Nothing is downloaded.
+        classes, in it or at most three levels below; None: the environment variable TOPOFL_DATA. A
+        subset of the images of every class will do. Nothing is downloaded.
     merge_val
         Whether to train on the validation images, too, as DPFL does. None are then left for
         validation.
@@ -205,11 +206,11 @@ def cinic10(
     >>> dataset.name
     'cinic10 (10 classes, 10 + 10 + 10 images)'
     """
-    root = check_path("root", root)
-    nested = root / "CINIC-10"
+    place = check_path("root", root)
+    nested = place / "CINIC-10"
     inside = [f"train/{name}" for name in _CINIC10]
     folder = folder_with(
-        nested if nested.is_dir() else root, "the folders of CINIC-10", *inside, "valid", "test"
+        nested if nested.is_dir() else place, "the folders of CINIC-10", *inside, "valid", "test"
     )
     sides = height_and_width(size)
     merge_val = bool(check_switch("merge_val", merge_val, auto=False))

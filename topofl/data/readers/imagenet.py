@@ -29,7 +29,7 @@ __all__ = ["tiny_imagenet"]
 
 @reader
 def tiny_imagenet(
-    root: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
     *,
     val: int = 0,
     seed: int | np.random.Generator = 0,
@@ -44,9 +44,9 @@ def tiny_imagenet(
     ----------
     root
         Folder with ``wnids.txt``, ``train/<class>/images/``, ``val/images/`` and
-        ``val/val_annotations.txt``, or the parent of such a folder named ``tiny-imagenet-200``. In
-        a subset, classes without a folder in ``train`` and annotations without an image are
-        ignored. Nothing is downloaded.
+        ``val/val_annotations.txt``, in it or at most three levels below; None: the environment
+        variable TOPOFL_DATA. In a subset, classes without a folder in ``train`` and annotations
+        without an image are ignored. Nothing is downloaded.
     val
         Number of training images held out for validation, chosen at random with class counts
         proportional to those of the test set.
@@ -98,9 +98,11 @@ def tiny_imagenet(
     ('tiny_imagenet (1 classes, 1 + 1 images)', torch.Size([2, 3, 64, 64]))
     """
     inside = "wnids.txt", "train", "val/images", "val/val_annotations.txt"
-    root = check_path("root", root)
-    nested = root / "tiny-imagenet-200"
-    folder = folder_with(nested if nested.is_dir() else root, "the files of Tiny ImageNet", *inside)
+    place = check_path("root", root)
+    nested = place / "tiny-imagenet-200"
+    folder = folder_with(
+        nested if nested.is_dir() else place, "the files of Tiny ImageNet", *inside
+    )
     sides = height_and_width(size)
     names = _wnids(folder)
     parts = [images_by_class(folder / "train", names, "images"), _annotated(folder / "val", names)]

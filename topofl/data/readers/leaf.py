@@ -43,7 +43,7 @@ class _Part(NamedTuple):
 
 @reader
 def femnist(
-    root: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
     *,
     classes: str = "0-9A-Za-z",
     test: float | None = None,
@@ -60,7 +60,9 @@ def femnist(
     root
         Folder with ``train/*.json`` and optionally ``test/*.json``; or with ``mytrain.json`` and
         optionally ``mytest.json``, the names in other projects; or with ``*.json``, which are not
-        split. Examples are LEAF's ``data/femnist``, ``data`` and ``data/all_data``.
+        split. Examples are LEAF's ``data/femnist``, ``data`` and ``data/all_data``. If none is
+        there, a folder at most three levels below with LEAF's ``train/all_data_*.json`` is read.
+        None: the environment variable TOPOFL_DATA.
     classes
         Characters to use, single ones and ranges: ``"0-9"`` for digits, ``"a-j"`` for ten letters.
         They become classes 0, 1, ... in this order. If the labels in the files mean something else,

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from topofl._support.check import check_choice, check_path, check_switch
+from topofl._support.datasets import INSIDE
 from topofl._support.seeding import stream
 from topofl.data._split import validation
 from topofl.data.dataset import Dataset
@@ -52,7 +53,7 @@ images, the size in TensorFlow Datasets.
 
 @reader
 def mnist(
-    root: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
     *,
     val: int = 10_000,
     seed: int | np.random.Generator = 0,
@@ -63,8 +64,9 @@ def mnist(
     Parameters
     ----------
     root
-        Folder with the files, gzipped or not, in it or in ``raw/`` or ``MNIST/raw/`` below it.
-        Nothing is downloaded.
+        Folder with the files, gzipped or not, in it or at most three levels below, outside of
+        folders named after Fashion-MNIST; None: the environment variable TOPOFL_DATA. Nothing is
+        downloaded.
     val
         Number of the 60,000 training images held out for validation, chosen at random with class
         counts proportional to those of the test set (equal to them for 10,000). With 0, all images
@@ -86,8 +88,8 @@ def mnist(
     FileNotFoundError
         If files are missing; the message lists them and the folders searched.
     ValueError
-        If a file is damaged or not the original one, or if `val` needs more images than a class
-        has.
+        If a file is damaged or not the original one, if `val` needs more images than a class has,
+        or if `root` is None and TOPOFL_DATA is not set.
 
     References
     ----------
@@ -111,14 +113,14 @@ def mnist(
     Dataset('mnist (unverified)', inputs=(20, 1, 28, 28), n_classes=10, train=10, val=0, test=10)
     """
     names = tuple(_MNIST_MD5)
-    folder = _find_folder(root, names, ("raw", "MNIST/raw"))
+    folder = _find_folder(root, names, INSIDE["mnist"])
     found = _read_files(folder, names, 10, md5=_MNIST_MD5 if verify else {})
     return _dataset(found, 10, "mnist", verify, val, seed, mean=0.1307, std=0.3081)
 
 
 @reader
 def fashion_mnist(
-    root: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
     *,
     val: int = 0,
     seed: int | np.random.Generator = 0,
@@ -130,7 +132,8 @@ def fashion_mnist(
     ----------
     root
         Folder with the files, which have the same names as those of MNIST, gzipped or not, in it or
-        in ``raw/`` or ``FashionMNIST/raw/`` below it. Nothing is downloaded.
+        at most three levels below, there in a folder with "fashion" in its name (or in raw of one);
+        None: the environment variable TOPOFL_DATA. Nothing is downloaded.
     val
         Number of the 60,000 training images held out for validation, as in :func:`mnist`.
     seed
@@ -179,7 +182,7 @@ def fashion_mnist(
     """
     check_switch("verify", verify, auto=False)
     names = tuple(_MNIST_MD5)
-    folder = _find_folder(root, names, ("raw", "FashionMNIST/raw"))
+    folder = _find_folder(root, names, INSIDE["fashion_mnist"])
     found = _read_files(folder, names, 10)
     if verify:
         _check_sizes(folder, found, ((60_000, 10_000),))
@@ -197,7 +200,7 @@ def fashion_mnist(
 
 @reader
 def emnist(
-    root: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
     *,
     split: str = "balanced",
     val: int = 0,
@@ -210,7 +213,8 @@ def emnist(
     ----------
     root
         Folder with the files, such as ``emnist-letters-train-images-idx3-ubyte``, gzipped or not,
-        in it or in ``gzip/``, ``raw/`` or ``EMNIST/raw/`` below it. Nothing is downloaded.
+        in it or at most three levels below; None: the environment variable TOPOFL_DATA. Nothing
+        is downloaded.
     split
         ``"balanced"`` (47 classes: digits and letters, merged where upper and lower case look
         alike), ``"byclass"`` (62: digits, upper and lower case), ``"bymerge"`` (47), ``"digits"``
@@ -269,7 +273,7 @@ def emnist(
         for part in ("train", "test")
         for what in ("images-idx3-ubyte", "labels-idx1-ubyte")
     )
-    folder = _find_folder(root, names, ("gzip", "raw", "EMNIST/raw"))
+    folder = _find_folder(root, names, INSIDE["emnist"])
     found = _read_files(folder, names, published.n_classes, first_label=published.first_label)
     if verify:
         _check_sizes(folder, found, published.sizes)
@@ -378,10 +382,10 @@ def _dataset(
     )
 
 
-def _find_folder(root: str | os.PathLike[str], names: Sequence[str], inside: Sequence[str]) -> Path:
+def _find_folder(root: object, names: Sequence[str], inside: Sequence[str]) -> Path:
     """Return the folder that holds all files: `root`, or one of the folders `inside` of it."""
-    root = check_path("root", root)
-    folders = [root, *(root / folder for folder in inside)]
+    folder = check_path("root", root)
+    folders = [folder, *(folder / place for place in inside)]
     present = [sum(_find_file(folder, name).is_file() for name in names) for folder in folders]
     best = folders[present.index(max(present))]
     missing = [name for name in names if not _find_file(best, name).is_file()]

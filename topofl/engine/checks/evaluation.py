@@ -91,12 +91,13 @@ def _evaluation_indices(clients: Partition, where: str) -> Any:
     if sum(map(len, indices)) == 0 if own else len(indices) == 0:
         kind = where.removeprefix("own_")
         remedy = (
-            f"partition with {kind}_fraction, or see data.{_HELPERS[kind]}"
+            f"partition with {kind}_fraction, see data.{_HELPERS[kind]}"
             if own
-            else f"load the data with {kind}=, or choose another set"
+            else f"load the data with {kind}=, choose another set"
         )
         raise ValueError(
-            f"`evaluation.on` must name a set with examples, {where!r} is empty; {remedy}"
+            f"`evaluation.on` must name a set with examples, {where!r} is empty; {remedy}, or "
+            "train without scores by Evaluation(on=())"
         )
     return indices
 

@@ -65,4 +65,6 @@ def check_returned_values(name: str, returned: Tensor | np.ndarray, n: int) -> T
             f"`evaluation.per_node[{name!r}]` must return real numbers, got {returned.dtype}; "
             "convert them"
         )
-    return torch.as_tensor(returned).detach().clone()
+    if isinstance(returned, Tensor):
+        return returned.detach().clone()
+    return torch.from_numpy(returned.copy())

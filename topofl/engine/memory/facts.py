@@ -222,7 +222,7 @@ def memory_facts(
         distance=8 * min(n * d, max(n, consensus.NUMBERS)),
         matrices=sum(bytes_of_matrix(matrix, dtype) for matrix in matrices),
         mixing=numbers_of_mixing(matrices, n, d, compute) * dtype.itemsize * trace.exchanges,
-        evaluation=max(neighbors, *evaluations),
+        evaluation=max([neighbors, *evaluations]),
         data=clients.dataset.inputs.numel() * stored.itemsize + targets.nbytes,
         torch=d * dtype.itemsize + _bytes_of_torch(module),
         returned=not is_linear(module),

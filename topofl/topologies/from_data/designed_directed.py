@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
+from scipy.sparse.csgraph import connected_components
 
+from topofl._support.callers import warn_caller
 from topofl._support.check import check_int, check_nonnegative
 from topofl.topologies._common import call_name, counts_and_source
 from topofl.topologies._common import label_shares as shares_of
@@ -32,7 +34,12 @@ def designed_directed(
     Over doubly stochastic W, the method minimizes ``(1/n) sum_{k=1..K} ||W^k Pi - J Pi||_F^2 +
     (lam/n) ||W - J||_F^2`` from W = I: each step moves to the best point between W and the
     permutation in whose direction the objective decreases fastest. After `degree` steps each node
-    receives from and sends to at most `degree` others. With ``hops=1`` it is :func:`stl_fw`.
+    receives from and sends to at most `degree` others. With ``hops=1`` it is :func:`stl_fw` where
+    that is connected.
+
+    If the result is not connected, as with equal labels at all nodes, the steps are repeated from
+    the mean of I and a single cycle, which is connected: the cycles of the first permutation are
+    joined at the least increase of its slope.
 
     Parameters
     ----------
@@ -46,7 +53,8 @@ def designed_directed(
     Returns
     -------
     Topology
-        Directed; the edge i -> j carries ``W[j, i]``, and ``own_weights`` is set.
+        Directed; the edge i -> j carries ``W[j, i]``, and ``own_weights`` is set. It is strongly
+        connected if `degree` is at least 1. With `allowed` it may not be: a warning says so.
 
     Raises
     ------
@@ -81,12 +89,7 @@ def designed_directed(
         )
     shares = shares_of(counts)
     costs = _forbidden_costs(len(counts), allowed)
-    if hops == 1 and costs is None:  # the line search has a closed form
-        weights = sparse.csr_array(sparse.eye_array(len(counts)))
-        for step in frank_wolfe_steps(shares, degree, lam):
-            weights = step.weights
-    else:
-        weights = _minimized(shares - shares.mean(axis=0), degree, hops, lam, costs)
+    weights = _designed(shares, degree, hops, lam, costs)
     edges = sparse.csr_array(weights.T)
     edges.setdiag(0)
     hops_shown = None if hops == HOPS else hops
@@ -94,7 +97,37 @@ def designed_directed(
     name = call_name(
         "designed_directed", source, degree=degree, hops=hops_shown, lam=lam_shown, allowed=allowed
     )
-    return Topology(edges, name=name, own_weights=True)
+    graph = Topology(edges, name=name, own_weights=True)
+    if degree and not graph.is_connected:
+        warn_caller(
+            f"{name} is not strongly connected, so models do not agree on one average: no "
+            "connected graph with edges of `allowed` only was found; raise `degree`, or allow more "
+            "edges"
+        )
+    return graph
+
+
+def _designed(
+    shares: np.ndarray, degree: int, hops: int, lam: float, costs: np.ndarray | None
+) -> sparse.csr_array:
+    """Return W after `degree` steps from I or, if it is not connected, from I and one cycle."""
+    deviations = shares - shares.mean(axis=0)
+    identity = weights = sparse.csr_array(sparse.eye_array(len(shares)))
+    if hops == 1 and costs is None:  # the line search has a closed form
+        for step in frank_wolfe_steps(shares, degree, lam):
+            weights = step.weights
+    else:
+        weights = _minimized(deviations, degree, hops, lam, costs)
+    if degree == 0 or _is_connected(weights):
+        return weights
+    slope = _slope(identity, deviations, hops, lam, costs)
+    start = sparse.csr_array((identity + _permutation(slope, joined=True)) / 2)
+    found = _minimized(deviations, degree - 1, hops, lam, costs, start)
+    return found if _is_connected(found) else weights
+
+
+def _is_connected(weights: sparse.csr_array) -> bool:
+    return connected_components(weights, directed=True, connection="strong")[0] == 1
 
 
 def _forbidden_costs(n: int, allowed: Topology | None) -> np.ndarray | None:
@@ -108,11 +141,16 @@ def _forbidden_costs(n: int, allowed: Topology | None) -> np.ndarray | None:
 
 
 def _minimized(
-    deviations: np.ndarray, degree: int, hops: int, lam: float, costs: np.ndarray | None
+    deviations: np.ndarray,
+    degree: int,
+    hops: int,
+    lam: float,
+    costs: np.ndarray | None,
+    start: sparse.csr_array | None = None,
 ) -> sparse.csr_array:
-    """Return W after `degree` steps of Frank-Wolfe."""
+    """Return W after `degree` steps of Frank-Wolfe from `start`; None: from I."""
     n = len(deviations)
-    weights = sparse.csr_array(sparse.eye_array(n))
+    weights = sparse.csr_array(sparse.eye_array(n)) if start is None else start
 
     def objective(matrix: sparse.csr_array) -> float:
         variance = (np.square(matrix.data).sum() - 1) / n
@@ -120,12 +158,7 @@ def _minimized(
 
     value = objective(weights)
     for _ in range(degree):
-        left, right = slopes(weights, deviations, hops)
-        slope = left @ right.T
-        entries = sparse.coo_array(weights)
-        slope[entries.coords] += 2 * lam / n * entries.data
-        if costs is not None:
-            slope = slope + costs
+        slope = _slope(weights, deviations, hops, lam, costs)
         found, lowest = _least_along(
             sparse.csr_array(_permutation(slope) - weights), weights, objective
         )
@@ -135,11 +168,61 @@ def _minimized(
     return weights
 
 
-def _permutation(costs: np.ndarray) -> sparse.csr_array:
-    """Return the permutation matrix of least total cost, of shape (n, n)."""
+def _slope(
+    weights: sparse.csr_array,
+    deviations: np.ndarray,
+    hops: int,
+    lam: float,
+    costs: np.ndarray | None,
+) -> np.ndarray:
+    """Return the gradient of the objective at W, (n, n), up to a constant, plus `costs`."""
+    left, right = slopes(weights, deviations, hops)
+    slope = left @ right.T
+    entries = sparse.coo_array(weights)
+    slope[entries.coords] += 2 * lam / len(deviations) * entries.data
+    return slope if costs is None else slope + costs
+
+
+def _permutation(costs: np.ndarray, *, joined: bool = False) -> sparse.csr_array:
+    """Return the permutation matrix of least total cost, (n, n), perhaps with joined cycles."""
     from scipy.optimize import linear_sum_assignment
 
-    return sparse.csr_array((np.ones(len(costs)), linear_sum_assignment(costs)), shape=costs.shape)
+    rows, targets = linear_sum_assignment(costs)
+    if joined:
+        targets = _joined(targets, costs)
+    return sparse.csr_array((np.ones(len(costs)), (rows, targets)), shape=costs.shape)
+
+
+def _joined(targets: np.ndarray, costs: np.ndarray) -> np.ndarray:
+    """Return a permutation whose cycles are joined into one, as far as costs are finite.
+
+    The smallest cycle is joined first, by swapping the targets of one of its nodes and of a node
+    outside at the least cost.
+    """
+    targets = targets.copy()
+    nodes = np.arange(len(targets))
+    ones = np.ones(len(targets))
+    count, cycle_of = connected_components(
+        sparse.csr_array((ones, (nodes, targets)), shape=costs.shape), directed=False
+    )
+    closed: set[int] = set()
+    while True:
+        sizes = np.bincount(cycle_of, minlength=count)
+        left = [k for k in np.argsort(sizes, kind="stable") if sizes[k] and k not in closed]
+        if not left or sizes[left[0]] == len(targets):
+            return targets
+        inside, outside = (np.flatnonzero(cycle_of == left[0]), np.flatnonzero(cycle_of != left[0]))
+        change = costs[np.ix_(inside, targets[outside])]
+        change = change + costs[np.ix_(outside, targets[inside])].T
+        change -= costs[inside, targets[inside]][:, None] + costs[outside, targets[outside]]
+        a, b = np.unravel_index(int(change.argmin()), change.shape)
+        if not np.isfinite(change[a, b]):
+            closed.add(left[0])
+            continue
+        a, b = inside[a], outside[b]
+        targets[[a, b]] = targets[[b, a]]
+        cycle_of[inside] = cycle_of[b]
+        closed.clear()
 
 
 def _least_along(

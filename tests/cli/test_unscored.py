@@ -1,0 +1,76 @@
+"""Commands on runs that evaluate nothing."""
+
+import json
+import sys
+
+import pytest
+
+from tests.cli.commands import TEXT, fails
+from topofl import History, config
+from topofl.cli import main
+
+CODE = """
+import numpy as np
+from topofl import data
+
+def untested():
+    rng = np.random.default_rng(0)
+    return data.from_arrays(rng.normal(size=(80, 5)), rng.integers(0, 3, 80))
+"""
+
+WHY = "evaluated nothing, since it ran with Evaluation(on=()): run it again with a set"
+
+
+@pytest.fixture
+def toml(tmp_path, monkeypatch):
+    """Return a configuration of data without a test set, without scores."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "own", raising=False)
+    (tmp_path / "own.py").write_text(CODE)
+    path = tmp_path / "small.toml"
+    path.write_text(TEXT.replace('"digits"', '"own:untested"') + "on = []\n")
+    return str(path)
+
+
+def test_runs_are_saved_continued_and_listed(capsys, toml):
+    line = fails(capsys, 2, "run", toml, "--set", "evaluation.on=test")
+    assert "'test' is empty" in line
+    assert "Evaluation(on=())" in line
+    assert main(["run", toml, "--out", "r/a"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.count(WHY) == 1
+    assert printed.err == ""
+    assert config.read("r/a/config.toml")["evaluation"]["on"] == []
+    assert main(["resume", "--trust", "r/a", "--set", "run.rounds=6"]) == 0
+    assert History.load("r/a")["round"].tolist() == [0, 2, 4, 6]
+    capsys.readouterr()
+    assert main(["run", toml, "--out", "r/b", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)[0]["final accuracy"] is None
+    assert printed.err.count(WHY) == 1
+    assert main(["runs", "r"]) == 0
+    printed = capsys.readouterr()
+    assert "accuracy" not in printed.out
+    assert "2 of 2 runs evaluated nothing: evaluation.on is []" in printed.err
+    assert main(["run", toml, "--dry-run", "--set", "evaluation.on=[]"]) == 0
+
+
+def test_stores_and_comparisons(capsys, toml):
+    assert main(["run", toml, "--store", "store"]) == 0
+    assert main(["run", toml, "--out", "a"]) == 0
+    capsys.readouterr()
+    assert main(["compare", "a"]) == 0
+    assert capsys.readouterr().out.count(WHY) == 1
+    assert WHY in fails(capsys, 2, "compare", "a", "--plot", "a.png")
+    assert "evaluate nothing" in fails(capsys, 2, "compare", "store", "--group-by", "seed")
+    assert main(["runs", "store"]) == 0
+    assert "1 of 1 run evaluated nothing" in capsys.readouterr().err
+
+
+def test_sweeps(capsys, toml, tmp_path):
+    sweep = ["sweep", toml, "--grid", "algorithm.lr=0.1,0.5", "--store", "store", "--no-progress"]
+    assert main([*sweep, "--dry-run"]) == 0
+    assert main(sweep) == 0
+    assert "accuracy" not in capsys.readouterr().out
+    line = fails(capsys, 2, *sweep, "--search", "2")
+    assert "evaluated nothing; run it with a set, as in evaluation.on=test" in line
