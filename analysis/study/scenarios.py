@@ -113,7 +113,7 @@ def _folder(root: Path | None, name: str) -> Path:
 
 def read_mnist(root: Path | None) -> data.Dataset:
     """Return MNIST, from `root` or a folder below."""
-    return data.mnist(root)
+    return data.mnist(_folder(root, "mnist").parent)
 
 
 def read_cifar(root: Path | None) -> data.Dataset:
