@@ -147,7 +147,7 @@ def _history(accuracy: float) -> topofl.History:
 
 GIVEN = {
     "topologies": ("steps",),
-    "data": ("min_size", "min_per_class"),
+    "data": ("root", "min_size", "min_per_class"),
     "neighborhood_swap": ("base",),
     "designed": ("degree", "n"),
     "neighborhood_heterogeneity": ("label_counts",),

@@ -34,7 +34,7 @@ def test_data_adds_columns(tmp_path, capsys):
     )
     page = markup.read(path.read_text())
     assert "label heterogeneity" in [heading.text for heading in page.all("th")]
-    assert "--data digits --per-node 2" in page.all("pre")[0].text
+    assert "--data digits --seed 0" in page.all("pre")[0].text
     capsys.readouterr()
 
 

@@ -147,7 +147,7 @@ def test_integer_images_are_pixels():
 
 
 def test_spectra_of_disconnected_graphs():
-    table = metrics.compare([DISCONNECTED])
+    table = metrics.compare([DISCONNECTED], about="all")
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert (row["spectral gap"], row["algebraic connectivity"], row["effective resistance"]) == (
         0,

@@ -14,7 +14,7 @@ def ax():
 
 def test_symmetric_weights_stay_below_the_prediction_and_end_parallel(ax):
     graph = topologies.torus(25)
-    assert metrics.plot_contraction(graph, rounds=80, seed=0, ax=ax) is ax
+    assert metrics.plot_contraction(graph, rounds=80, seed=0, ax=ax) is ax.figure
     measured, predicted = (line.get_ydata() for line in ax.lines)
     rate = metrics.slem(graph)
     np.testing.assert_allclose(predicted, rate ** np.arange(81))

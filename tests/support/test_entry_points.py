@@ -172,7 +172,7 @@ def test_list_names_packages(package, capsys):
         ),
         "  slow(lr, head=",
         "  heavy(matrix)\n",
-        "  spectral gap\n      averaging: 1 - slem",
+        "  spectral gap\n      averaging: speed of agreement",
     ):
         assert expected in text
     assert main(["list", "metric"]) == 0

@@ -102,7 +102,18 @@ def lookup(history: "History", name: str) -> np.ndarray:
 
 
 def why_not_scored(history: "History") -> str:
-    """Return why a run has no scores, and the remedy; empty if it evaluated models."""
+    """Return why a run has no scores, and the remedy; empty if it evaluated models.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import algorithms, data, models
+    >>> clients = data.iid(data.digits(), 2, seed=0)
+    >>> history = topofl.run(algorithms.local_only(lr=0.1), model=models.logistic_regression(64),
+    ...                      clients=clients, rounds=1, seed=0, evaluation=())
+    >>> why_not_scored(history).partition(", since")[0]
+    'local_only on no edges evaluated nothing'
+    """
     if history.meta.get("evaluation", {}).get("on") != []:
         return ""
     return (

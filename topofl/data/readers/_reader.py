@@ -35,9 +35,11 @@ def reader(function: Callable[P, Dataset]) -> Callable[P, Dataset]:
 
 def _finding(function: Callable[P, Dataset]) -> Callable[P, Dataset]:
     """Return a reader that is called with the folder in or below `root` that has the files."""
+    takes = inspect.signature(function)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Dataset:
+        takes.bind(*args, **kwargs)  # unknown arguments are refused before files are looked for
         given, *rest = args or [kwargs.pop("root", None)]
         return function(_found(given, function.__name__), *rest, **kwargs)  # type: ignore[call-arg]
 
