@@ -156,10 +156,7 @@ def test_intervals_are_those_of_a_t_test():
 def test_missing_data_are_refused(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("TOPOFL_DATA", raising=False)
     assert command.main(["MNIST", "--out", str(tmp_path)]) == 2
-    assert (
-        "`root` must be given unless the environment variable TOPOFL_DATA"
-        in capsys.readouterr().err
-    )
+    assert "`--data` must name a folder with the folder mnist" in capsys.readouterr().err
 
 
 def test_the_command_writes_a_report(tiny, tmp_path, monkeypatch, capsys):
