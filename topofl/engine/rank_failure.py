@@ -113,7 +113,9 @@ def _report(link: Link, rank: int, how: str) -> RankError:
     until = time.monotonic() + REPORTING * (1 if first else 2)
     while time.monotonic() < until:
         if store.check(["error"]):
-            return RankError(store.get("error").decode(), reporter=False)
+            found = store.get("error").decode()
+            _let_others_read(rank)
+            return RankError(found, reporter=False)
         if not first and store.check(["report"]):
             missing = tuple(json.loads(store.get("report")))
             return RankError(f"{_named(missing)} {how}", missing, reporter=False)
@@ -124,9 +126,14 @@ def _report(link: Link, rank: int, how: str) -> RankError:
     missing = tuple(sorted(set(range(link.size)) - present))
     if first:
         store.set("report", json.dumps(missing))
-        if rank == 0 and not torchrun_holds_store():  # the store ends with this process
-            time.sleep(2 * ANSWERING)
+        _let_others_read(rank)
     return RankError(f"{_named(missing)} {how}", missing, reporter=first)
+
+
+def _let_others_read(rank: int) -> None:
+    """Wait until other ranks have read the store, if it ends with this process."""
+    if rank == 0 and not torchrun_holds_store():
+        time.sleep(2 * ANSWERING)
 
 
 def _within(seconds: float, function: Callable[[], T]) -> T | None:
