@@ -12,7 +12,7 @@ from topofl.engine.attackers import ReceivedRows
 from topofl.engine.distributed.exchange import average_by_server
 from topofl.engine.dry_run.checked import AggregationRule, aggregated
 from topofl.engine.ledger import Ledger
-from topofl.engine.mixer import Mixer
+from topofl.engine.mixing import Mixer
 from topofl.engine.state import RunState
 from topofl.engine.train.workers import ParallelMap
 from topofl.mixing import MixingMatrix

@@ -13,7 +13,7 @@ from topofl.algorithms.contract.round import Rule, State, check_key
 from topofl.algorithms.contract.schedules import rate_at
 from topofl.engine.distributed.shard import losses_of_all, own_part
 from topofl.engine.dry_run.checked import check_participants
-from topofl.engine.mixer import Mixer
+from topofl.engine.mixing import Mixer
 from topofl.engine.population import Population
 from topofl.engine.state import RunState
 from topofl.engine.train.batches import Batch

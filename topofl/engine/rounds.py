@@ -20,7 +20,7 @@ from topofl.engine.dry_run.checked import (
 )
 from topofl.engine.dry_run.round import EXCHANGES
 from topofl.engine.evaluate.cross_evaluation import check_trials, cross_evaluate
-from topofl.engine.mixer import Mixer
+from topofl.engine.mixing import Mixer
 from topofl.engine.population import Population
 from topofl.engine.round_exchanges import RoundExchanges
 from topofl.engine.round_training import RoundTraining

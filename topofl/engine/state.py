@@ -21,7 +21,7 @@ from topofl.engine.memory.facts import MemoryFacts, memory_facts
 from topofl.engine.memory.footprint import check_memory, first_nodes, fits_into
 from topofl.engine.memory.mapped import MappedFiles
 from topofl.engine.memory.system import free_memory
-from topofl.engine.mixer import Mixer, mixer
+from topofl.engine.mixing import Mixer, mixer
 from topofl.engine.population import Population, initial_population
 from topofl.engine.ranks import Ranks
 from topofl.engine.setup import Setup

@@ -10,7 +10,7 @@ from topofl.callbacks import Event
 from topofl.data import Partition
 from topofl.engine.dry_run.round import DryRound
 from topofl.engine.dry_run.trace import Trace
-from topofl.engine.mixer import mixer
+from topofl.engine.mixing import mixer
 from topofl.engine.options import Evaluation
 from topofl.engine.run import run
 from topofl.engine.setup import Setup

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from topofl._matrices import digest_of
-from topofl.engine.mixer import (
+from topofl.engine.mixing import (
     COLUMNS,
     SPARSE_BELOW,
     columns_at_a_time,

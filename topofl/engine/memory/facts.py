@@ -22,7 +22,7 @@ from topofl.engine.memory.parts import (
     numbers_of_mixing,
 )
 from topofl.engine.memory.system import is_in_memory
-from topofl.engine.mixer import (
+from topofl.engine.mixing import (
     component_means,
     sums_by_group,
 )

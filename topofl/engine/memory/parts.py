@@ -10,7 +10,7 @@ from topofl.algorithms.contract.phase import Algorithm
 from topofl.data import Augmentation, Partition
 from topofl.engine.evaluate.nearest_neighbors import bytes_of_neighbors
 from topofl.engine.evaluate.scores import NODES, ROWS, Evaluated, EvaluationPlan
-from topofl.engine.mixer import (
+from topofl.engine.mixing import (
     FEWEST,
     GATHERED,
     SPARSE_BELOW,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.simulated_device import SimulatedDevice
 from topofl import as_topology, mixing, topologies
-from topofl.engine import mixer as module
-from topofl.engine.mixer import COLUMNS, mixer
+from topofl.engine import mixing as module
+from topofl.engine.mixing import COLUMNS, mixer
 
 CPU = torch.device("cpu")
 
