@@ -9,8 +9,9 @@ from torch import nn
 
 from topofl import Compute, Evaluation, data, topologies
 from topofl._support.seeding import seeded_torch
-from topofl.engine.dry_run.play import DryRunInputs, trace_first_rounds
+from topofl.engine.dry_run import trace_first_rounds
 from topofl.engine.population import Layout
+from topofl.engine.requests import Inputs
 from topofl.engine.setup import weight_rules
 
 
@@ -86,7 +87,7 @@ def traced(algorithm, model, clients=None, graphs=None):
     sizes, layout = np.array([len(own) for own in clients.train]), Layout.of(model)
     rules = weight_rules(None, graphs)
     return trace_first_rounds(
-        DryRunInputs(algorithm, layout, next(model.parameters()).dtype, graphs, rules, sizes)
+        Inputs(algorithm, layout, next(model.parameters()).dtype, graphs, rules, sizes)
     )
 
 

@@ -16,7 +16,7 @@ from tests.cli.commands import contents, fails, train
 from topofl import config, summarize
 from topofl.cli import main
 from topofl.engine import RankError
-from topofl.engine.rounds import EngineRound
+from topofl.engine.round_work import RoundWork
 from topofl.engine.store.lock import locked
 from topofl.history import History
 from topofl.runs.private import RUNNING
@@ -32,15 +32,15 @@ def method(lr: float = 0.1) -> Algorithm:
 
 def stop_in_step(monkeypatch, step):
     """Let a Ctrl-C arrive while a step is taken."""
-    take, steps = EngineRound.train, []
+    take, steps = RoundWork.train, []
 
-    def interrupted(self, models, how, own, **words):
+    def interrupted(self, *arguments):
         steps.append(self.t)
         if len(steps) == step:
             signal.raise_signal(signal.SIGINT)
-        return take(self, models, how, own, **words)
+        return take(self, *arguments)
 
-    monkeypatch.setattr(EngineRound, "train", interrupted)
+    monkeypatch.setattr(RoundWork, "train", interrupted)
 
 
 def test_interrupted_and_resumed_is_as_if_nothing_had_happened(capsys, toml, tmp_path, monkeypatch):
@@ -256,17 +256,17 @@ def test_a_folder_that_vanishes_while_a_run_lasts_can_be_gone_on_with(
         assert main(["run", toml, "--out", "r"]) == 0
     if verb == "resume":
         words = ["resume", "r", "--set", "run.rounds=6"]
-    take, steps, first = EngineRound.train, [], 4 if verb == "resume" else 0
+    take, steps, first = RoundWork.train, [], 4 if verb == "resume" else 0
 
-    def vanishing(self, models, how, own, **more):
+    def vanishing(self, *arguments):
         steps.append(self.t)
         if len(steps) == (1 if verb == "resume" else 3):
             shutil.rmtree(tmp_path / "r")
             signal.raise_signal(signal.SIGINT)
-        return take(self, models, how, own, **more)
+        return take(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(EngineRound, "train", vanishing)
+        patch.setattr(RoundWork, "train", vanishing)
         capsys.readouterr()
         assert main(words) == 1
     done = first + len(steps)

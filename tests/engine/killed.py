@@ -150,7 +150,7 @@ def die_with_half(writing, call):
 def plan(moment):
     """Prepare to be killed in a run with a checkpoint every two rounds; return its arguments."""
     from tests import problems
-    from topofl.engine.rounds import EngineRound
+    from topofl.engine.round_work import RoundWork
     from topofl.engine.store import writing
 
     if moment in ("between rounds", "in the last round"):
@@ -159,10 +159,10 @@ def plan(moment):
             "callbacks": [problems.each_round(lambda done, models: die() if done == last else None)]
         }
     {
-        "after train, in the second round": lambda: die_at(EngineRound, "train", 2, after=True),
-        "after train": lambda: die_at(EngineRound, "train", 4, after=True),
+        "after train, in the second round": lambda: die_at(RoundWork, "train", 2, after=True),
+        "after train": lambda: die_at(RoundWork, "train", 4, after=True),
         "after mix": lambda: [
-            die_at(EngineRound, door, 4, after=True) for door in ("mix", "aggregate", "send")
+            die_at(RoundWork, door, 4, after=True) for door in ("mix", "aggregate")
         ],
         "with half of the first .pt": lambda: die_with_half(writing, 1),
         "with half of a .pt": lambda: die_with_half(writing, 3),

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from topofl._support.check import check_choice
 from topofl._support.seeding import NoGeneratorError, seeded_torch, torch_seed
 from topofl.algorithms.contract.parts import Part
+from topofl.algorithms.contract.round import Rows
 from topofl.engine.ranks import one_process
 from topofl.topology import Topology
 
@@ -101,7 +102,7 @@ class NodesOfRank(Protocol):
         """Return (n, ...) values of all nodes, given those of the own ones, (k, ...)."""
         ...
 
-    def own_rows(self, values: Tensor) -> Tensor:
+    def own_rows(self, values: Rows) -> Rows:
         """Return (k, ...) values of the own nodes, given those of all nodes, (n, ...)."""
         ...
 

@@ -3,27 +3,23 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from topofl._support.torchrun import processes_on_machine
-from topofl.algorithms.contract.round import Rule
 from topofl.data import Partition
-from topofl.engine.attackers import ActiveAttack
-from topofl.engine.distributed.exchange import Halo, halo_of, rank_mixer
 from topofl.engine.distributed.shard import Shard, shard_of
-from topofl.engine.dry_run.round import WeightRules
-from topofl.engine.dry_run.trace import Trace
+from topofl.engine.dry_run import Trace
 from topofl.engine.evaluate.scores import Evaluated, EvaluationPlan, evaluation_plan
 from topofl.engine.memory.facts import MemoryFacts, memory_facts
 from topofl.engine.memory.footprint import check_memory, first_nodes, fits_into
 from topofl.engine.memory.mapped import MappedFiles
 from topofl.engine.memory.system import free_memory
-from topofl.engine.mixing import Mixer, mixer
+from topofl.engine.mixing import ActiveAttack, Mixing
 from topofl.engine.population import Population, initial_population
 from topofl.engine.ranks import Ranks
+from topofl.engine.requests import Inputs
 from topofl.engine.setup import Setup
 from topofl.engine.train.batches import Batches
 from topofl.engine.train.buffers import Buffers
@@ -34,7 +30,6 @@ from topofl.engine.train.gradients import new_gradients
 from topofl.engine.train.learner import Learner, Worker, differentiate
 from topofl.engine.train.plan import Backend, Plan, TimingTrial, choose_plan
 from topofl.engine.train.workers import ParallelMap, torch_threads, worker_threads
-from topofl.mixing import MixingMatrix, check_pulls, check_pushes
 from topofl.tasks import Task
 from topofl.topology import Topology, TopologySequence
 
@@ -52,18 +47,12 @@ class RunState:
     learner: Learner
     monitor: DivergenceMonitor
     graphs: Topology | TopologySequence
-    seed: int
+    inputs: Inputs
     trace: Trace
-    rules: WeightRules
-    resolve: Callable[[Rule, Topology], MixingMatrix]
     examples_of_nodes: Mapping[str, Sequence[np.ndarray]]
-    mixer: Callable[[MixingMatrix], Mixer]
-    active_attack: ActiveAttack | None
-    sizes: np.ndarray
+    mixing: Mixing
     sets: Mapping[str, Evaluated]
     ranks: Ranks
-    mixes_ranks: Callable[[MixingMatrix], Callable[[Tensor], None]]
-    halo: Callable[[MixingMatrix], Halo]
     files: MappedFiles | None = None
 
     @classmethod
@@ -96,7 +85,8 @@ class RunState:
             int(setup.trace.batch_sizes().max()), choose, setup.task, ranks,
         )  # fmt: skip
         attack = setup.attack
-        cached_mixers = 1 if setup.trace.chooses else max(64, graphs.period or 0)
+        active_attack = attack and ActiveAttack(attack, clients.n, setup.seed, compute.device)
+        known_matrices = 1 if setup.trace.chooses else max(64, graphs.period or 0)
         return cls(
             module=module,
             task=setup.task,
@@ -107,21 +97,13 @@ class RunState:
                 setup.compute.on_divergence, clients.n, attack=str(attack) if attack else ""
             ),
             graphs=graphs,
-            seed=setup.seed,
+            inputs=setup.inputs,
             trace=setup.trace,
-            rules=setup.rules,
-            resolve=setup.rules.resolve,
             examples_of_nodes=shard.examples_of_nodes,
-            mixer=lru_cache(maxsize=cached_mixers)(_mixer_for(models, files)),
-            active_attack=attack and ActiveAttack(attack, clients.n, setup.seed, compute.device),
-            sizes=np.array([len(own) for own in clients.train]),
+            mixing=Mixing(ranks, compute.dtype, known_matrices, active_attack, files),
             sets=shard.sets,
             files=files,
             ranks=ranks,
-            mixes_ranks=lru_cache(maxsize=cached_mixers)(
-                lambda weights: rank_mixer(weights, ranks, compute.dtype)
-            ),
-            halo=lru_cache(maxsize=cached_mixers)(lambda weights: halo_of(weights, ranks)),
         )
 
     @contextmanager
@@ -136,14 +118,6 @@ class RunState:
             worker_threads(self.learner.plan.workers) as parallel_map,
         ):
             yield parallel_map
-
-    def push_weights(self, graph: Topology) -> MixingMatrix:
-        """Return the column-stochastic matrix of a graph by which nodes push."""
-        return check_pushes(self.resolve(self.rules.push, graph))
-
-    def weights(self, graph: Topology, rule: Rule | None = None) -> MixingMatrix:
-        """Return the mixing matrix of a graph, by `rule` or by default the run's rule."""
-        return check_pulls(self.resolve(rule or self.rules.pull, graph))
 
 
 def _initial_models(
@@ -282,15 +256,3 @@ def _explaining_compile_errors(compiled: bool) -> Iterator[None]:
             "`compile` must be False for this model on this machine, torch cannot compile it: "
             f"{str(error).strip().partition(chr(10))[0]}"
         ) from error
-
-
-def _mixer_for(models: Population, files: MappedFiles | None) -> Callable[[MixingMatrix], Mixer]:
-    def mixer_of(weights: MixingMatrix) -> Mixer:
-        found = mixer(weights, models.flat.device, models.flat.dtype)
-        return (
-            found
-            if files is None
-            else found._replace(apply=files.by_copies(found.apply), by_columns=False)
-        )
-
-    return mixer_of

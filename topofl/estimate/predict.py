@@ -16,8 +16,7 @@ from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
 from topofl.data import Partition
-from topofl.engine.dry_run.play import play_rounds
-from topofl.engine.dry_run.round import DryRound
+from topofl.engine.dry_run import play_rounds
 from topofl.engine.evaluate.scores import evaluation_plan
 from topofl.engine.evaluation_stages import columns_in, stages_of
 from topofl.engine.memory.facts import MemoryFacts, memory_facts
@@ -31,6 +30,7 @@ from topofl.engine.memory.footprint import (
 from topofl.engine.memory.system import free_memory, watched_growth
 from topofl.engine.options import OPTIONS, Compute, Evaluation
 from topofl.engine.recorder import bytes_kept
+from topofl.engine.round import Round
 from topofl.engine.setup import Setup, resolve
 from topofl.engine.shorthands import as_compute
 from topofl.engine.train.forward import image_order, is_linear
@@ -122,7 +122,7 @@ def estimate(
             compute=replace(as_compute(compute), on_disconnected="allow"),
         )
         period = SAMPLED_ROUNDS if setup.trace.chooses else setup.graphs.period or SAMPLED_ROUNDS
-        later = play_rounds(setup.dry_inputs, period + MOST_ROUNDS)
+        later = play_rounds(setup.inputs, period + MOST_ROUNDS)
         played = [next(later) for _ in range(period)]
         facts = _facts(setup, played)
         free = free_memory(setup.device)
@@ -179,7 +179,7 @@ def _planned(
     setup: Setup,
     facts: MemoryFacts,
     free: int | None,
-    probed: Sequence[DryRound] | None,
+    probed: Sequence[Round] | None,
     growth: Callable[[], int | None],
 ) -> _Planned:
     """Return the plan of a run; with first rounds that are `probed`, from a probe if it fits."""
@@ -198,7 +198,7 @@ def _planned(
     return _Planned(plan, beyond, found.seconds)
 
 
-def _facts(setup: Setup, played: Sequence[DryRound]) -> MemoryFacts:
+def _facts(setup: Setup, played: Sequence[Round]) -> MemoryFacts:
     """Return the facts that determine the memory of a run, given a dry run of its first rounds."""
     clients, backend, task = setup.clients, setup.backend(), setup.task
     examples = clients.dataset.learned(backend.dtype)[:2].to(backend.device)
@@ -234,7 +234,5 @@ def _bytes_of_history(setup: Setup, period: int) -> int:
     per_round = n + 9 + setup.trace.pushes + len(noted) - sum(noted)
     numbers = rounds * per_round + evaluations * (scores * n + 3)
     ahead = min(rounds, period + SAMPLED_ROUNDS)
-    used: Iterator[MixingMatrix | None] = (
-        round.used for round in play_rounds(setup.dry_inputs, ahead)
-    )
+    used: Iterator[MixingMatrix | None] = (round.used for round in play_rounds(setup.inputs, ahead))
     return 8 * numbers + bytes_kept(used, period, ahead, rounds)

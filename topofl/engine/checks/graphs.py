@@ -10,8 +10,7 @@ from topofl.algorithms.contract.needs import check_weights, equal_shares, strong
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.data import Partition
-from topofl.engine.dry_run.play import complete_graph
-from topofl.engine.dry_run.trace import Trace
+from topofl.engine.dry_run import Trace, complete_graph
 from topofl.metrics.averaging.perron import largest_share
 from topofl.mixing import warn_of_unused_weights
 from topofl.topology import Topology, TopologyError, TopologySequence, graph_of

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from topofl.algorithms.contract.phase import Algorithm, Phase, on_all_models
-from topofl.algorithms.contract.round import State
+from topofl.algorithms.contract.round import Rows, State
 from topofl.data import Dataset, Partition
 from topofl.engine.evaluate.scores import Evaluated
 from topofl.engine.population import Layout, Population
@@ -118,7 +118,7 @@ class _SomeNodes:
     def all_rows(self, values: Tensor) -> Tensor:
         return values.new_empty(self.n, *values.shape[1:])
 
-    def own_rows(self, values: Tensor) -> Tensor:
+    def own_rows(self, values: Rows) -> Rows:
         return values[: len(self.nodes)]
 
 

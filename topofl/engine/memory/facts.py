@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl.data import Partition
-from topofl.engine.dry_run.requests import RecordedSteps
-from topofl.engine.dry_run.trace import Trace
+from topofl.engine.dry_run import Trace
 from topofl.engine.evaluate.scores import CLASSIFICATION, Evaluated, EvaluationPlan
 from topofl.engine.memory.parts import (
     bytes_held,
@@ -27,6 +26,7 @@ from topofl.engine.mixing import (
     sums_by_group,
 )
 from topofl.engine.population import Layout
+from topofl.engine.requests import RecordedSteps
 from topofl.engine.train.forward import Order, is_linear
 from topofl.engine.train.plan import Backend, Sizes
 from topofl.engine.train.terms import bytes_of_terms
