@@ -180,7 +180,7 @@ ROOMS = {
     "engine": [
         "rank_failure",
         "ranks",
-        "population mixer ledger recorder options attackers",
+        "population mixer ledger recorder options attackers mapped_files",
         "suggestions shorthands",
         *("train", "dry_run", "evaluate", "checks", "distributed", "setup", "memory", "state"),
         *("round_training round_exchanges", "rounds"),
