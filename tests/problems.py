@@ -5,6 +5,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from topofl import Compute, Evaluation, data, topologies
@@ -12,7 +13,7 @@ from topofl._support.seeding import seeded_torch
 from topofl.engine.dry_run import trace_first_rounds
 from topofl.engine.population import Layout
 from topofl.engine.requests import Inputs
-from topofl.engine.setup import weight_rules
+from topofl.engine.setup import resolve, weight_rules
 
 
 def dataset(seed=0, n_examples=90, shape=(1, 6, 6), n_classes=3):
@@ -89,6 +90,14 @@ def traced(algorithm, model, clients=None, graphs=None):
     return trace_first_rounds(
         Inputs(algorithm, layout, next(model.parameters()).dtype, graphs, rules, sizes)
     )
+
+
+def resolved(algorithm, model, clients, graphs=None, dtype=torch.float32):
+    """Return the checked setup of one round."""
+    return resolve(
+        algorithm, model=model, clients=clients, topology=graphs, rounds=1,
+        compute=Compute(dtype=dtype, device="cpu"),
+    )  # fmt: skip
 
 
 def options(**settings):

@@ -23,8 +23,8 @@ from topofl.engine.evaluation_stages import (
     columns_in,
     stages_of,
 )
-from topofl.engine.memory.mapped import MappedFiles
-from topofl.engine.memory.system import returning_freed_memory
+from topofl.engine.mapped_files import MappedFiles
+from topofl.engine.memory import returning_freed_memory
 from topofl.engine.options import Compute
 from topofl.engine.ranks import Ranks
 from topofl.engine.recorder import OWN_COLUMNS, Recorder

@@ -19,7 +19,7 @@ from topofl.algorithms.contract.round import State
 from topofl.engine.evaluate.custom import check_returned_models, check_returned_values, versions_of
 from topofl.engine.evaluate.nearest_neighbors import neighbor_scores
 from topofl.engine.evaluate.scores import Evaluated, Scores, evaluate, scored_nodes
-from topofl.engine.memory.system import returning_freed_memory
+from topofl.engine.memory import returning_freed_memory
 from topofl.engine.options import CustomStage, NodeValues
 from topofl.engine.population import Population
 from topofl.engine.round_work import RoundWork, computed_round

@@ -8,14 +8,11 @@ import numpy as np
 from torch import nn
 
 from topofl._support.torchrun import processes_on_machine
-from topofl.data import Partition
 from topofl.engine.distributed.shard import Shard, shard_of
 from topofl.engine.dry_run import Trace
 from topofl.engine.evaluate.scores import Evaluated, EvaluationPlan, evaluation_plan
-from topofl.engine.memory.facts import MemoryFacts, memory_facts
-from topofl.engine.memory.footprint import check_memory, first_nodes, fits_into
-from topofl.engine.memory.mapped import MappedFiles
-from topofl.engine.memory.system import free_memory
+from topofl.engine.mapped_files import MappedFiles
+from topofl.engine.memory import Footprint, footprint, free_memory
 from topofl.engine.mixing import ActiveAttack, Mixing
 from topofl.engine.population import Population, initial_population
 from topofl.engine.ranks import Ranks
@@ -77,7 +74,7 @@ class RunState:
         targets = clients.dataset.learned(compute.dtype)[:2].to(compute.device)
         how_evaluated = evaluation_plan(module, setup.sample, setup.task, targets)
         shard = shard_of(clients, setup.sets, ranks)
-        choose = _plan_chooser(setup, compute, order, how_evaluated, ranks, shard)
+        choose = _plan_chooser(setup, compute, how_evaluated, ranks, shard)
         examples = Examples.of(shard.dataset, compute.device, compute.dtype, clients.augment)
         models = _initial_models(setup, compute, ranks, files)
         learner = new_learner(
@@ -140,7 +137,6 @@ def _initial_models(
 def _plan_chooser(
     setup: Setup,
     compute: Backend,
-    order: Order,
     how_evaluated: EvaluationPlan,
     ranks: Ranks,
     shard: Shard,
@@ -149,49 +145,30 @@ def _plan_chooser(
 
     Raises ``ValueError`` if the run does not fit into memory.
     """
-    module, trace = setup.module, setup.trace
-    facts = memory_facts(
-        trace,
-        module,
-        setup.sample,
-        order,
-        how_evaluated,
-        setup.clients,
-        list(trace.rounds[0].mixed),
-        list(setup.sets.values()),
-        compute,
-        setup.graphs,
-        setup.task,
+    need = _need_of_rank(
+        footprint(setup, how_evaluated, list(setup.trace.rounds[0].mixed)), shard, setup
     )
-    facts = _facts_of_rank(facts, shard, setup.clients)
     free = free_memory(compute.device)
     if free is not None and compute.device.type == "cpu":
         free //= processes_on_machine()  # which start together
-    check_memory(facts, compute, free)
-    linear = is_linear(module)
+    need.check(compute, free)
+    linear = is_linear(setup.module)
 
     def choose(trial: TimingTrial) -> Plan:
-        return choose_plan(compute, linear, facts.sizes, trial, fits_into(facts, free))
+        return choose_plan(compute, linear, need.sizes, trial, need.fits_into(free))
 
     # all ranks use the executor that rank 0 timed
     unknown = Plan("", 0, 0, 0)
     return lambda trial: ranks.of_first(choose(trial) if ranks.is_first else unknown)
 
 
-def _facts_of_rank(facts: MemoryFacts, shard: Shard, clients: Partition) -> MemoryFacts:
-    """Return the memory facts of a rank, which holds some of the nodes and examples."""
-    if shard.dataset is clients.dataset:
-        return facts
-    k = len(shard.members)
-    own = first_nodes(facts, k)
-    share = len(shard.dataset.inputs) / len(clients.dataset.inputs)
-    return replace(
-        own,
-        fine_tuning=facts.fine_tuning * k // facts.n,
-        history=facts.history,
-        data=int(facts.data * share),
-        held=0,
-    )
+def _need_of_rank(need: Footprint, shard: Shard, setup: Setup) -> Footprint:
+    """Return the memory of a rank, which holds some of the nodes and examples."""
+    whole = setup.clients.dataset
+    if shard.dataset is whole:
+        return need
+    data = need.of_run["data"] * len(shard.dataset.inputs) // len(whole.inputs)
+    return replace(need.of_first(len(shard.members), data=data), held=0)
 
 
 def new_learner(
