@@ -98,7 +98,8 @@ def test_methods_that_average_by_rows_of_weights_warn_of_unequal_shares_and_decl
         assert not declared
         return
     except ValueError as error:
-        assert "a common start" in str(error)
+        if "a common start" not in str(error):
+            raise
         run(name, topology=None, rounds=1)  # no rows: models are averaged by a server
         return
     undirected, _ = mean_model(name, topologies.ring(6))
