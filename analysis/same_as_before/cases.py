@@ -165,6 +165,11 @@ def of_options() -> Iterator[tuple[str, Case]]:
         yield f"gossip of the {share}", partial(plain, chain)
 
 
+def evaluated(name: str, **how: Any) -> dict[str, Any]:
+    """Return the arguments of a run with an evaluation of its own."""
+    return of_name(name, {}, evaluation=topofl.Evaluation(**how))
+
+
 def of_evaluations() -> Iterator[tuple[str, Case]]:
     """Yield runs with all that is evaluated, in other chunks, and resumed from a checkpoint."""
 
@@ -177,12 +182,13 @@ def of_evaluations() -> Iterator[tuple[str, Case]]:
         return models.flat.norm(dim=1)
 
     tuned = algorithms.sgd(0.05, batch_size=16, epochs=1)
-    whole = topofl.Evaluation(
-        every=2, on=("own_test", "test"), before_exchange=True, fine_tune=tuned, fine_tune_every=2,
-        also={"mean": mean}, per_node={"length": length},
-    )  # fmt: skip
+    whole = {
+        "every": 2, "on": ("own_test", "test"), "before_exchange": True, "fine_tune": tuned,
+        "fine_tune_every": 2, "also": {"mean": mean},
+    }  # fmt: skip
     for name in ("dsgd", "fedrep", "clique_averaging", "ditto", "push_diging"):
-        yield f"{name}, all evaluations", partial(of_name, name, {}, evaluation=whole)
+        yield f"{name}, all evaluations", partial(evaluated, name, **whole)
+    yield "dsgd, values per node", partial(evaluated, "dsgd", every=1, per_node={"length": length})
     few = topofl.Evaluation(every=1, nodes=3, examples=50)
     for name in ("dsgd", "knn_per", "dpfl"):
         yield f"{name}, few evaluated", partial(of_name, name, {}, evaluation=few)
