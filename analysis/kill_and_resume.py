@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import topofl
 from topofl import algorithms, data, models, topologies
@@ -179,6 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=200, help="processes to kill (default 200)")
     parser.add_argument("--seed", type=int, default=0, help="of the times of the kills (default 0)")
     options = parser.parse_args(argv)
+    torch.set_num_threads(1)  # forks of a process with threads of OpenMP wait for them forever
     done = trials(options.kills, options.seed)
     lost = sum(bool(trial.wrong) for trial in done)
     print(
