@@ -43,6 +43,19 @@ def stop_in_step(monkeypatch, step):
     monkeypatch.setattr(RoundWork, "train", interrupted)
 
 
+def rounds_of(monkeypatch, words):
+    """Return the rounds that a command trains."""
+    take, rounds = EngineRound.train, []
+
+    def noted(self, models, how, own, **words):
+        rounds.append(self.t)
+        return take(self, models, how, own, **words)
+
+    monkeypatch.setattr(EngineRound, "train", noted)
+    assert main(words) == 0
+    return rounds
+
+
 def test_interrupted_and_resumed_is_as_if_nothing_had_happened(capsys, toml, tmp_path, monkeypatch):
     assert main(["run", toml, "--out", "whole"]) == 0
     with monkeypatch.context() as patch:
@@ -135,15 +148,30 @@ def test_a_store_lists_its_unfinished_runs(capsys, toml, tmp_path, monkeypatch):
     capsys.readouterr()
     assert main(["runs", "store", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert row == {"key": key, "round": 3, "seconds": None, "finished by": "nothing: it is running"}
+    assert (row["key"], row["round"], row["seconds"]) == (key, 3, None)
+    assert (row["algorithm.name"], row["topology.name"]) == ("dsgd", "dcliques")
+    assert row["finished by"] == "nothing: it is running"
+    assert main(["runs", "store", "--where", "algorithm=dsgd", "--columns", "run.rounds"]) == 0
+    assert "1 run, 1 not finished" in capsys.readouterr().out
     process = subprocess.Popen(["true"])
     process.wait()
-    folder.rename(folder.with_name(folder.name.replace(f"+{os.getpid()}+", f"+{process.pid}+")))
+    dead = folder.rename(
+        folder.with_name(folder.name.replace(f"+{os.getpid()}+", f"+{process.pid}+"))
+    )
+    assert main(["runs", "store", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["finished by"] == f"topofl run store/.running/{dead.name}/config.toml --store store"
+    (dead / "config.toml").rename(tmp_path / "aside.toml")  # as for runs of functions
     assert main(["runs", "store"]) == 0
     assert "the command that started it" in capsys.readouterr().out
-    assert main(["run", toml, "--store", "store"]) == 0
-    assert main(["runs", "store"]) == 0
-    assert "finished by" not in capsys.readouterr().out
+    (tmp_path / "aside.toml").rename(dead / "config.toml")
+    with monkeypatch.context() as patch:
+        assert rounds_of(patch, shlex.split(row["finished by"])[1:]) == [3]
+    capsys.readouterr()
+    assert main(["runs", "store", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert "finished by" not in row
+    assert row["key"] == key
 
 
 def test_a_finished_run_says_so_and_takes_more_rounds(capsys, toml, tmp_path):
