@@ -182,7 +182,9 @@ ROOMS = {
         "ranks",
         "population ledger recorder options mapped_files",
         "suggestions shorthands",
-        *("mixing", "requests", "train", "round", "dry_run", "evaluate", "checks"),
+        *("mixing divergence diversity workers buffers forward minibatches", "plan examples"),
+        *("gradients", "allocations executor", "gradient_exchange terms", "training"),
+        *("requests", "round", "dry_run", "evaluate", "checks"),
         *("distributed", "setup", "memory", "state", "round_work"),
         *(
             "store evaluation_stages notices",

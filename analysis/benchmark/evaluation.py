@@ -13,9 +13,9 @@ import topofl
 from topofl import NotApplicable, Table
 from topofl.callbacks import Event
 from topofl.engine.evaluate.scores import Evaluated, evaluate
+from topofl.engine.examples import Examples
 from topofl.engine.population import Layout, Population
-from topofl.engine.train.examples import Examples
-from topofl.engine.train.workers import worker_threads
+from topofl.engine.workers import worker_threads
 
 from .cases import LOGISTIC, TRAINING, Case, clients_of, setting
 from .steps.stopwatch import in_turns, seconds_of

@@ -133,7 +133,7 @@ def test_a_rate_that_diverges_is_not_chosen(monkeypatch):
 
 def test_divergence_is_nothing_rather_than_an_error(monkeypatch):
     def raise_it(*args, **kwargs):
-        raise topofl.DivergenceError(topofl.engine.train.divergence.Diverged(0, 1, 0.1))
+        raise topofl.DivergenceError(topofl.engine.divergence.Diverged(0, 1, 0.1))
 
     monkeypatch.setattr(topofl, "run", raise_it)
     assert runs._run(TINY, METHODS["dsgd"], "ring", 0.1, 0, "test") is None

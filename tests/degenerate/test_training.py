@@ -11,7 +11,7 @@ import topofl
 from tests import naive, problems
 from tests.degenerate.inputs import DISCONNECTED, clients_of, models_of, naive_nodes, run
 from topofl import algorithms, data, metrics, mixing, topologies
-from topofl.engine.train.batches import Batches
+from topofl.engine.minibatches import Batches
 
 SMALL = ([0], [1, 2, 3, 4, 5], range(6, 14))
 

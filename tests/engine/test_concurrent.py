@@ -14,7 +14,7 @@ from torch import nn
 import topofl
 from tests import problems
 from topofl import algorithms, topologies
-from topofl.engine.train import plan
+from topofl.engine import plan
 
 ROUNDS = 4
 

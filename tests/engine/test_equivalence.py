@@ -12,8 +12,8 @@ from tests import naive, problems
 from tests.algorithms.table import ALGORITHMS
 from topofl import algorithms, mixing, topologies
 from topofl.algorithms.contract.local import sgd_descent
+from topofl.engine import gradient_exchange, plan
 from topofl.engine.population import initial_population
-from topofl.engine.train import gradient_exchange, plan
 
 ROUNDS, SEED, BATCH = 5, 3, 4
 

@@ -15,7 +15,7 @@ from tests import problems
 from tests.engine import runs
 from tests.engine.runs import run, same, weighted_ring
 from topofl import algorithms, metrics, mixing, topologies
-from topofl.engine.train.batches import Batches
+from topofl.engine.minibatches import Batches
 
 
 def test_results_are_a_function_of_the_seed():

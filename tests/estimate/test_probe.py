@@ -8,7 +8,7 @@ import torch
 from tests import problems
 from tests.estimate.helpers import PREDICT, PROBE, need
 from topofl import algorithms
-from topofl.engine.train.plan import SHARED_WORK, Plan, Sizes
+from topofl.engine.plan import SHARED_WORK, Plan, Sizes
 from topofl.estimate.probe import fewest_nodes
 
 

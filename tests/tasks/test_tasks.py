@@ -25,7 +25,7 @@ from tests.tasks.cases import (
 )
 from topofl import Task, algorithms, data, topologies
 from topofl._support.seeding import seeded_torch
-from topofl.engine.train.gradients import in_closed_form
+from topofl.engine.gradients import in_closed_form
 from topofl.tasks import classification, multi_label, next_token, regression
 from topofl.tasks.classification import accuracy, cross_entropy
 from topofl.tasks.regression import squared_error

@@ -1,10 +1,10 @@
 """The engine: it owns the memory, the executors and the only loop over rounds."""
 
+from topofl.engine.divergence import DivergenceError
 from topofl.engine.options import Compute, Evaluation, Saving
 from topofl.engine.rank_failure import RankError
 from topofl.engine.run import run
 from topofl.engine.store.interrupt import Interrupted
-from topofl.engine.train.divergence import DivergenceError
 
 __all__ = [
     "Compute",

@@ -26,6 +26,7 @@ from topofl.engine.evaluation_stages import (
 from topofl.engine.mapped_files import MappedFiles
 from topofl.engine.memory import returning_freed_memory
 from topofl.engine.options import Compute
+from topofl.engine.plan import Backend, Plan
 from topofl.engine.ranks import Ranks
 from topofl.engine.recorder import OWN_COLUMNS, Recorder
 from topofl.engine.requests import initial_state
@@ -41,8 +42,7 @@ from topofl.engine.store.fingerprint import (
 )
 from topofl.engine.store.rows import SavedRows
 from topofl.engine.store.writing import check_space
-from topofl.engine.train.plan import Backend, Plan
-from topofl.engine.train.workers import ParallelMap
+from topofl.engine.workers import ParallelMap
 from topofl.metrics._rounds import node_groups
 from topofl.trained import Normalization, Trained
 

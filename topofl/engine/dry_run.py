@@ -12,6 +12,7 @@ from torch import Tensor
 from topofl.algorithms.contract.needs import need_error, static
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import State
+from topofl.engine.allocations import AllocationTrace
 from topofl.engine.population import Layout, Population
 from topofl.engine.ranks import one_process
 from topofl.engine.requests import (
@@ -25,7 +26,6 @@ from topofl.engine.requests import (
     topology_missing,
 )
 from topofl.engine.round import Round
-from topofl.engine.train.allocations import AllocationTrace
 from topofl.topology import Topology, TopologySequence
 
 DRY_ROUNDS = 3

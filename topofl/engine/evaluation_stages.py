@@ -16,18 +16,18 @@ from torch import Tensor
 from topofl._columns import ScoreColumn, columns_of, name_of
 from topofl.algorithms.contract.phase import Algorithm, Neighbors, Phase
 from topofl.algorithms.contract.round import State
+from topofl.engine.divergence import DivergenceError, DivergenceMonitor
 from topofl.engine.evaluate.custom import check_returned_models, check_returned_values, versions_of
 from topofl.engine.evaluate.nearest_neighbors import neighbor_scores
 from topofl.engine.evaluate.scores import Evaluated, Scores, evaluate, scored_nodes
+from topofl.engine.forward import is_linear
 from topofl.engine.memory import returning_freed_memory
 from topofl.engine.options import CustomStage, NodeValues
 from topofl.engine.population import Population
 from topofl.engine.round_work import RoundWork, computed_round
 from topofl.engine.setup import Setup
 from topofl.engine.state import RunState
-from topofl.engine.train.divergence import DivergenceError, DivergenceMonitor
-from topofl.engine.train.forward import is_linear
-from topofl.engine.train.workers import ParallelMap
+from topofl.engine.workers import ParallelMap
 from topofl.tasks import COLUMNS, Task
 from topofl.topology import Topology
 

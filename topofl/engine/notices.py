@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from topofl._support.callers import in_notebook
 from topofl._support.machine import emulates_bf16
 from topofl._support.text import printable
-from topofl.engine.train.plan import Backend
+from topofl.engine.plan import Backend
 
 __all__ = ["progress_bar", "warn_of_emulation"]
 

@@ -13,17 +13,17 @@ from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State, Trial
 from topofl.algorithms.contract.schedules import rate_at
 from topofl.engine.distributed.shard import losses_of_all, own_part
+from topofl.engine.divergence import Diverged
+from topofl.engine.diversity import GradientStatistics
 from topofl.engine.evaluate.cross_evaluation import check_trials, cross_evaluate
+from topofl.engine.minibatches import Batch
 from topofl.engine.mixing import Aggregate, Mixer
 from topofl.engine.population import Population
 from topofl.engine.round import Round
 from topofl.engine.state import RunState
-from topofl.engine.train.batches import Batch
-from topofl.engine.train.divergence import Diverged
-from topofl.engine.train.diversity import GradientStatistics
-from topofl.engine.train.steps import all_gradients, local_steps
-from topofl.engine.train.terms import LocalUpdate
-from topofl.engine.train.workers import ParallelMap
+from topofl.engine.terms import LocalUpdate
+from topofl.engine.training import all_gradients, local_steps
+from topofl.engine.workers import ParallelMap
 from topofl.mixing import MixingMatrix
 
 T = TypeVar("T")

@@ -12,6 +12,8 @@ from topofl.algorithms.contract.round import State
 from topofl.callbacks import Callback, Event
 from topofl.engine.active_run import ActiveRun
 from topofl.engine.distributed.measured import traffic_of_round
+from topofl.engine.divergence import Diverged, DivergenceError
+from topofl.engine.diversity import GradientStatistics
 from topofl.engine.evaluate.scores import Scores
 from topofl.engine.evaluation_columns import evaluation_columns
 from topofl.engine.evaluation_stages import EvaluationContext, EvaluationStage
@@ -20,9 +22,7 @@ from topofl.engine.round import Round
 from topofl.engine.round_work import RoundWork, computed_round
 from topofl.engine.state import RunState
 from topofl.engine.store.schedule import CheckpointSchedule
-from topofl.engine.train.divergence import Diverged, DivergenceError
-from topofl.engine.train.diversity import GradientStatistics
-from topofl.engine.train.workers import ParallelMap
+from topofl.engine.workers import ParallelMap
 from topofl.history import evaluation_record
 
 __all__ = ["evaluate_start", "run_rounds"]

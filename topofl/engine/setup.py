@@ -34,10 +34,10 @@ from topofl.engine.dry_run import DRY_ROUNDS, Trace, complete_graph, trace_first
 from topofl.engine.evaluate.scores import Evaluated
 from topofl.engine.evaluate.task import as_task, check_task, check_voters
 from topofl.engine.options import Compute, Evaluation
+from topofl.engine.plan import Backend, Plan
 from topofl.engine.population import Layout
 from topofl.engine.requests import Inputs, WeightRules
 from topofl.engine.shorthands import as_compute, as_evaluation
-from topofl.engine.train.plan import Backend, Plan
 from topofl.mixing import MixingMatrix, metropolis_or_uniform, own_weights, uniform, warning_once
 from topofl.tasks import Task, cross_entropy
 from topofl.topology import Topology, TopologySequence

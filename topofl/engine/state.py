@@ -8,25 +8,25 @@ import numpy as np
 from torch import nn
 
 from topofl._support.torchrun import processes_on_machine
+from topofl.engine.buffers import Buffers
 from topofl.engine.distributed.shard import Shard, shard_of
+from topofl.engine.divergence import DivergenceMonitor
 from topofl.engine.dry_run import Trace
 from topofl.engine.evaluate.scores import Evaluated, EvaluationPlan, evaluation_plan
+from topofl.engine.examples import Examples
+from topofl.engine.executor import Learner, Worker, differentiate
+from topofl.engine.forward import Order, image_order, is_linear
+from topofl.engine.gradients import new_gradients
 from topofl.engine.mapped_files import MappedFiles
 from topofl.engine.memory import Footprint, footprint, free_memory
+from topofl.engine.minibatches import Batches
 from topofl.engine.mixing import ActiveAttack, Mixing
+from topofl.engine.plan import Backend, Plan, TimingTrial, choose_plan
 from topofl.engine.population import Population, initial_population
 from topofl.engine.ranks import Ranks
 from topofl.engine.requests import Inputs
 from topofl.engine.setup import Setup
-from topofl.engine.train.batches import Batches
-from topofl.engine.train.buffers import Buffers
-from topofl.engine.train.divergence import DivergenceMonitor
-from topofl.engine.train.examples import Examples
-from topofl.engine.train.forward import Order, image_order, is_linear
-from topofl.engine.train.gradients import new_gradients
-from topofl.engine.train.learner import Learner, Worker, differentiate
-from topofl.engine.train.plan import Backend, Plan, TimingTrial, choose_plan
-from topofl.engine.train.workers import ParallelMap, torch_threads, worker_threads
+from topofl.engine.workers import ParallelMap, torch_threads, worker_threads
 from topofl.tasks import Task
 from topofl.topology import Topology, TopologySequence
 

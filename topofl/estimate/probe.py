@@ -11,11 +11,11 @@ from topofl.data import Partition
 from topofl.engine.dry_run import Trace
 from topofl.engine.mixing import mixer
 from topofl.engine.options import Evaluation
+from topofl.engine.plan import SHARED_WORK, Plan, Sizes
 from topofl.engine.ranks import one_process
 from topofl.engine.round import Round
 from topofl.engine.run import run
 from topofl.engine.setup import Setup
-from topofl.engine.train.plan import SHARED_WORK, Plan, Sizes
 from topofl.topology import Topology
 
 __all__ = ["Probe", "fewest_nodes", "probe_run"]

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl import data, mixing
-from topofl.engine.train.batches import Batches
+from topofl.engine.minibatches import Batches
 
 from ..cases import Case, setting
 from .stopwatch import seconds_of

@@ -28,7 +28,7 @@ from topofl.algorithms import (
     proximal,
     train,
 )
-from topofl.engine.train import plan
+from topofl.engine import plan
 
 
 def sign(g, theta, own, step):

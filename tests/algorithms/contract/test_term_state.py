@@ -39,7 +39,7 @@ from topofl.algorithms import (
     weight_decay,
 )
 from topofl.engine.population import Layout
-from topofl.engine.train.terms import bytes_of_terms
+from topofl.engine.terms import bytes_of_terms
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from tests.algorithms.harness import (
 from tests.algorithms.personalized.test_baselines import with_test_sets
 from tests.engine.evaluated_runs import personal_clients
 from topofl import algorithms
+from topofl.engine import plan
 from topofl.engine.evaluate import nearest_neighbors
-from topofl.engine.train import plan
 
 HEADS = {problems.convolutional: "5", problems.linear: "1"}
 

@@ -9,7 +9,7 @@ from tests.engine.distributed import cases, same_results
 from tests.new_process import results_of
 from topofl import algorithms
 from topofl._support.seeding import stream
-from topofl.engine.train.batches import Batches
+from topofl.engine.minibatches import Batches
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from tests import problems
 from topofl.engine.evaluate import scorer
 from topofl.engine.evaluate import scores as module
 from topofl.engine.evaluate.scores import Evaluated, evaluate
+from topofl.engine.forward import stacked_forward
 from topofl.engine.population import initial_population
-from topofl.engine.train.forward import stacked_forward
 
 
 def population(model, n=4):

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
+from topofl.engine.allocations import AllocationTrace, bytes_of_forward
+from topofl.engine.diversity import NUMBERS, GradientStatistics
 from topofl.engine.evaluate import scores as module
 from topofl.engine.evaluate.scores import Evaluated, evaluate, evaluation_plan
+from topofl.engine.gradients import batched_gradients, looped_gradients
 from topofl.engine.population import initial_population
-from topofl.engine.train.allocations import AllocationTrace, bytes_of_forward
-from topofl.engine.train.diversity import NUMBERS, GradientStatistics
-from topofl.engine.train.gradients import batched_gradients, looped_gradients
 from topofl.metrics import consensus_distance
 from topofl.metrics.averaging.consensus import NUMBERS as COPIED
 

@@ -182,10 +182,10 @@ def test_values_of_the_model_matter_where_they_are_used(tmp_path):
     "asked", [{"executor": "auto"}, {"executor": "auto", "chunk": 4}, {"executor": "looped"}]
 )
 def test_the_executor_is_not_chosen_again(tmp_path, monkeypatch, asked):
-    monkeypatch.setattr("topofl.engine.train.plan._fastest", lambda *a: ("looped", 1))
+    monkeypatch.setattr("topofl.engine.plan._fastest", lambda *a: ("looped", 1))
     settings = dsgd_arguments(model=problems.convolutional(), rounds=2) | asked
     topofl.run(**problems.options(saving=tmp_path, **settings))
-    monkeypatch.setattr("topofl.engine.train.plan._fastest", lambda *a: ("batched", 4))
+    monkeypatch.setattr("topofl.engine.plan._fastest", lambda *a: ("batched", 4))
     resumed = topofl.run(
         **problems.options(saving=topofl.Saving(tmp_path, resume=True), **settings | {"rounds": 3})
     )
@@ -194,10 +194,10 @@ def test_the_executor_is_not_chosen_again(tmp_path, monkeypatch, asked):
 
 def test_the_chunk_is_not_chosen_again(tmp_path, monkeypatch):
     settings = dsgd_arguments(model=problems.convolutional(), rounds=3)
-    monkeypatch.setattr("topofl.engine.train.plan._fastest", lambda *given: ("batched", 2))
+    monkeypatch.setattr("topofl.engine.plan._fastest", lambda *given: ("batched", 2))
     whole = topofl.run(**problems.options(**settings))
     topofl.run(**problems.options(saving=tmp_path, **settings | {"rounds": 2}))
-    monkeypatch.setattr("topofl.engine.train.plan._fastest", lambda *given: ("batched", 3))
+    monkeypatch.setattr("topofl.engine.plan._fastest", lambda *given: ("batched", 3))
     other = topofl.run(**problems.options(**settings))
     assert other.meta["chunk"] == 3  # as a separate run may choose
     resumed = topofl.run(

@@ -13,9 +13,9 @@ from tests import naive, problems
 from tests.engine.test_equivalence import modules_at_start
 from topofl import algorithms, data, mixing, models
 from topofl._support.seeding import stream
-from topofl.engine.train.batches import Batches
-from topofl.engine.train.buffers import Buffers
-from topofl.engine.train.examples import Examples
+from topofl.engine.buffers import Buffers
+from topofl.engine.examples import Examples
+from topofl.engine.minibatches import Batches
 
 CPU = torch.device("cpu")
 
@@ -249,7 +249,7 @@ def test_training_equals_the_naive_loop(name, clients, settings):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_executors_and_chunks_see_the_same_images(threads, monkeypatch):
-    monkeypatch.setattr("topofl.engine.train.plan.SHARED_WORK", 0)
+    monkeypatch.setattr("topofl.engine.plan.SHARED_WORK", 0)
     seen, gather = [], Examples.gather
 
     def noted(self, indices, buffers, choices=None):

@@ -11,10 +11,10 @@ import torch
 import topofl
 from tests import naive, problems
 from topofl import algorithms, attacks, data, mixing, topologies
+from topofl.engine import plan
+from topofl.engine.divergence import DivergenceMonitor
 from topofl.engine.population import initial_population
-from topofl.engine.train import plan
-from topofl.engine.train.divergence import DivergenceMonitor
-from topofl.engine.train.terms import finite_rows
+from topofl.engine.terms import finite_rows
 
 BAD = 3
 """The node whose logits overflow in its first step."""

@@ -8,8 +8,8 @@ from torch import nn
 import topofl
 from tests import problems
 from topofl import algorithms, data, models, topologies
+from topofl.engine.forward import image_order, is_linear, one_forward, stacked_forward
 from topofl.engine.population import Layout
-from topofl.engine.train.forward import image_order, is_linear, one_forward, stacked_forward
 
 
 class Viewing(nn.Module):

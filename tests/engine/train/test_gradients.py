@@ -9,14 +9,14 @@ import topofl
 from tests import problems
 from topofl import algorithms
 from topofl._support.seeding import seeded_torch
-from topofl.engine.population import initial_population
-from topofl.engine.train.buffers import Buffers
-from topofl.engine.train.gradients import (
+from topofl.engine.buffers import Buffers
+from topofl.engine.gradients import (
     autocast,
     batched_gradients,
     linear_gradients,
     looped_gradients,
 )
+from topofl.engine.population import initial_population
 
 CPU = torch.device("cpu")
 

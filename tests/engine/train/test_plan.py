@@ -8,11 +8,10 @@ from torch import nn
 import topofl
 from tests import problems
 from topofl import algorithms, run
-from topofl.engine import state
+from topofl.engine import plan, state, training
 from topofl.engine.evaluate.scores import evaluation_plan
 from topofl.engine.memory import footprint
-from topofl.engine.train import plan, steps
-from topofl.engine.train.plan import Backend, Plan, Sizes, choose_plan
+from topofl.engine.plan import Backend, Plan, Sizes, choose_plan
 from topofl.topologies import ring
 
 LARGE = Sizes(n=100, d=100_000, batch=20, batch_bytes=20 * 3072 * 4)
@@ -143,13 +142,13 @@ class Counted(nn.Module):
 @pytest.mark.parametrize("epochs", [2, [1, 5, 1, 0, 2, 1]])
 @pytest.mark.parametrize("chunk", [1, 2, 4, 6])
 def test_waiting_is_what_the_engine_computes(monkeypatch, chunk, epochs):
-    computed, differentiate = [], steps.differentiate
+    computed, differentiate = [], training.differentiate
 
     def counted(learner, worker, models, minibatches, rows, *rest):
         computed.append(rows.stop - rows.start)
         return differentiate(learner, worker, models, minibatches, rows, *rest)
 
-    monkeypatch.setattr(steps, "differentiate", counted)
+    monkeypatch.setattr(training, "differentiate", counted)
     clients, model = problems.ragged_clients(), Counted()
     algorithm = algorithms.local_only(0.1, batch_size=4, epochs=epochs)
     run(
@@ -170,7 +169,7 @@ def test_waiting_is_what_the_engine_computes(monkeypatch, chunk, epochs):
 
 def test_trials_are_of_as_many_nodes_as_they_say(monkeypatch):
     """The first nodes are tried, by chunks; looped ones one after the other."""
-    tried, differentiate = [], steps.differentiate
+    tried, differentiate = [], training.differentiate
 
     def noted(learner, worker, models, minibatches, rows, *rest):
         tried.append((learner.plan.executor, rows.start, rows.stop))

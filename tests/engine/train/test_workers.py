@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from topofl.engine.train.workers import worker_threads
+from topofl.engine.workers import worker_threads
 
 
 @pytest.fixture

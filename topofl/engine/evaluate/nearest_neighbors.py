@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.phase import Neighbors
+from topofl.engine.allocations import bytes_of_forward
 from topofl.engine.evaluate.scorer import Scorer, score_of_set
 from topofl.engine.evaluate.scores import (
     CLASSIFICATION,
@@ -18,10 +19,9 @@ from topofl.engine.evaluate.scores import (
     scored_nodes,
     sharing_copy,
 )
+from topofl.engine.forward import Order, applied, image_order
 from topofl.engine.population import Layout, Population
-from topofl.engine.train.allocations import bytes_of_forward
-from topofl.engine.train.forward import Order, applied, image_order
-from topofl.engine.train.workers import ParallelMap
+from topofl.engine.workers import ParallelMap
 from topofl.tasks import Task, accuracy, cross_entropy
 
 __all__ = ["bytes_of_neighbors", "neighbor_scores"]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from topofl.data import Augmentation, Dataset
-from topofl.engine.train.buffers import Buffers
+from topofl.engine.buffers import Buffers
 
 __all__ = ["Examples"]
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from topofl.engine.train.forward import Order, stacked_forward
-from topofl.engine.train.gradients import batched_gradients, looped_gradients
+from topofl.engine.forward import Order, stacked_forward
+from topofl.engine.gradients import batched_gradients, looped_gradients
 from topofl.tasks import Function, cross_entropy
 
 __all__ = ["AllocationTrace", "bytes_of_forward", "bytes_of_forwards", "bytes_of_step"]

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from topofl.engine.train.buffers import Buffers
-from topofl.engine.train.forward import Order, is_linear, stacked_forward
-from topofl.engine.train.plan import Backend
+from topofl.engine.buffers import Buffers
+from topofl.engine.forward import Order, is_linear, stacked_forward
+from topofl.engine.plan import Backend
 from topofl.tasks import Function, Task, cross_entropy
 
 __all__ = [

@@ -13,9 +13,9 @@ from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State
 from topofl.algorithms.contract.schedules import constant, rate_at
 from topofl.algorithms.contract.terms import Step, merged_states, per_row, writable_result
+from topofl.engine.allocations import AllocationTrace
+from topofl.engine.buffers import Buffers
 from topofl.engine.population import Layout, Population
-from topofl.engine.train.allocations import AllocationTrace
-from topofl.engine.train.buffers import Buffers
 
 __all__ = ["Chunk", "LocalUpdate", "bytes_of_terms", "finite_rows"]
 

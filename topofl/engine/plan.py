@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from topofl.engine.train.workers import torch_threads
+from topofl.engine.workers import torch_threads
 
 __all__ = ["Backend", "Fits", "Plan", "Sizes", "choose_plan", "least_plans", "most_nodes"]
 

@@ -10,13 +10,9 @@ import torch
 from torch import Tensor
 
 from topofl.algorithms.contract.terms import per_row
-from topofl.engine.mixing import Mixer
-from topofl.engine.population import Population
-from topofl.engine.train.batches import Batch
-from topofl.engine.train.divergence import DivergenceMonitor
-from topofl.engine.train.diversity import GradientStatistics
-from topofl.engine.train.gradient_exchange import Contain, gradient_exchange, nodes_per_update
-from topofl.engine.train.learner import (
+from topofl.engine.divergence import DivergenceMonitor
+from topofl.engine.diversity import GradientStatistics
+from topofl.engine.executor import (
     Learner,
     Minibatches,
     Work,
@@ -25,8 +21,12 @@ from topofl.engine.train.learner import (
     differentiate,
     for_each_chunk,
 )
-from topofl.engine.train.terms import Chunk, LocalUpdate, finite_rows
-from topofl.engine.train.workers import ParallelMap
+from topofl.engine.gradient_exchange import Contain, gradient_exchange, nodes_per_update
+from topofl.engine.minibatches import Batch
+from topofl.engine.mixing import Mixer
+from topofl.engine.population import Population
+from topofl.engine.terms import Chunk, LocalUpdate, finite_rows
+from topofl.engine.workers import ParallelMap
 
 __all__ = ["all_gradients", "local_steps"]
 

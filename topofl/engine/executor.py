@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from topofl.engine.buffers import Buffers
+from topofl.engine.diversity import GradientStatistics
+from topofl.engine.examples import Examples
+from topofl.engine.gradients import Gradients
+from topofl.engine.minibatches import Batch, Batches
+from topofl.engine.plan import Plan
 from topofl.engine.population import Population
-from topofl.engine.train.batches import Batch, Batches
-from topofl.engine.train.buffers import Buffers
-from topofl.engine.train.diversity import GradientStatistics
-from topofl.engine.train.examples import Examples
-from topofl.engine.train.gradients import Gradients
-from topofl.engine.train.plan import Plan
-from topofl.engine.train.workers import ParallelMap
+from topofl.engine.workers import ParallelMap
 
 __all__ = [
     "Learner",

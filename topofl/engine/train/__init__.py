@@ -1,1 +1,0 @@
-"""Local training: batches, forward passes, gradients, terms and steps of all nodes' models."""
