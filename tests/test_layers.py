@@ -182,8 +182,8 @@ ROOMS = {
         "ranks",
         "population ledger recorder options mapped_files",
         "suggestions shorthands",
-        *("mixing divergence diversity workers buffers forward minibatches", "plan examples"),
-        *("gradients", "allocations executor", "gradient_exchange terms", "training"),
+        *("mixing divergence diversity workers", "plan minibatches", "gradients", "executor"),
+        *("training", "allocations"),
         *("requests", "round", "dry_run", "evaluate", "checks"),
         *("distributed", "setup", "memory", "state", "round_work"),
         *(

@@ -12,7 +12,7 @@ from tests import naive, problems
 from tests.algorithms.table import ALGORITHMS
 from topofl import algorithms, mixing, topologies
 from topofl.algorithms.contract.local import sgd_descent
-from topofl.engine import gradient_exchange, plan
+from topofl.engine import plan, training
 from topofl.engine.population import initial_population
 
 ROUNDS, SEED, BATCH = 5, 3, 4
@@ -127,25 +127,24 @@ def modules_to_flat(model, clients, name):
 @pytest.fixture
 def meetings(monkeypatch):
     """Record how gradients are mixed."""
-    seen = []
-    for name in ("_exchange_of_all", "_exchange_of_means"):
-        original = getattr(gradient_exchange, name)
+    seen, original = [], training._MixedGradients.of
 
-        def noted(*given, name=name, original=original):
-            seen.append(name)
-            return original(*given)
+    def noted(*given):
+        made = original(*given)
+        seen.append("all" if made.means is None else "means")
+        return made
 
-        monkeypatch.setattr(gradient_exchange, name, noted)
+    monkeypatch.setattr(training._MixedGradients, "of", noted)
     return seen
 
 
 @pytest.mark.parametrize(
     ("chunk", "way"),
     [
-        (1, "_exchange_of_means"),
-        (3, "_exchange_of_means"),
-        (6, "_exchange_of_all"),
-        (18, "_exchange_of_all"),
+        (1, "means"),
+        (3, "means"),
+        (6, "all"),
+        (18, "all"),
     ],
 )
 @pytest.mark.parametrize("options", CASES["clique_averaging"])
@@ -159,7 +158,7 @@ def test_group_means_of_gradients_on_threads_equal_naive_loop(
         "clique_averaging", model, clients, graph, options, executor="batched", chunk=chunk
     )
     torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
-    assert set(meetings) == {way if workers > 1 or chunk == 18 else "_exchange_of_means"}
+    assert set(meetings) == {way if workers > 1 or chunk == 18 else "means"}
 
 
 @pytest.mark.parametrize("chunk", [1, 3])
@@ -190,7 +189,7 @@ def test_groups_may_change_from_round_to_round(chunk, workers, meetings):
     how = {"executor": "batched", "chunk": chunk, "on_disconnected": "allow"}
     got = engine_models("clique_averaging", model, clients, graphs, {"momentum": 0.9}, **how)
     torch.testing.assert_close(got, nodes.flat(), rtol=0, atol=1e-10)
-    assert "_exchange_of_means" in meetings
+    assert "means" in meetings
 
 
 FURTHER = [
@@ -210,15 +209,15 @@ def test_group_sums_and_stored_gradients_give_the_same_steps(options, monkeypatc
     monkeypatch.setattr(
         algorithms, "made", lambda **_: algorithms.chain("made", local=local), raising=False
     )
-    for kept in (gradient_exchange.gradients_in_memory, lambda groups, workers, chunk, n: n):
-        monkeypatch.setattr(gradient_exchange, "gradients_in_memory", kept)
+    for kept in (training.gradients_in_memory, lambda groups, workers, chunk, n: n):
+        monkeypatch.setattr(training, "gradients_in_memory", kept)
         how = {"executor": "batched", "chunk": 3}
         found.append(
             engine_models("made", problems.linear(), clients, problems.cliques(clients), {}, **how)
         )
     torch.testing.assert_close(*found, rtol=0, atol=1e-12)
-    assert set(meetings[:ROUNDS]) == {"_exchange_of_means"}
-    assert set(meetings[ROUNDS:]) == {"_exchange_of_all"}
+    assert set(meetings[:ROUNDS]) == {"means"}
+    assert set(meetings[ROUNDS:]) == {"all"}
 
 
 @pytest.mark.parametrize("rows", [1, 4, 12])
@@ -227,7 +226,7 @@ def test_nodes_are_updated_in_any_number_at_a_time(rows, monkeypatch):
     graph, found = problems.cliques(clients), []
     for many in (rows, 3):
         monkeypatch.setattr(
-            gradient_exchange, "UPDATED", many * 8 * sum(p.numel() for p in model.parameters())
+            training, "UPDATED", many * 8 * sum(p.numel() for p in model.parameters())
         )
         how = {"executor": "batched", "chunk": 1}
         found.append(engine_models("clique_averaging", model, clients, graph, {}, **how))

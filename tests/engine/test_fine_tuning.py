@@ -259,7 +259,7 @@ def test_only_evaluated_nodes_are_fine_tuned(monkeypatch):
     monkeypatch.setattr(
         round_work,
         "local_steps",
-        lambda *a, **k: sizes.append(a[2].models.n) or original(*a, **k),  # learner, each, descent
+        lambda *a, **k: sizes.append(a[1].models.n) or original(*a, **k),  # executor, job
     )
     everyone = run(fine_tune=TUNED, rounds=1, chunk=3)
     assert sizes == [N, N]

@@ -42,7 +42,6 @@ from topofl.engine.store.fingerprint import (
 )
 from topofl.engine.store.rows import SavedRows
 from topofl.engine.store.writing import check_space
-from topofl.engine.workers import ParallelMap
 from topofl.metrics._rounds import node_groups
 from topofl.trained import Normalization, Trained
 
@@ -138,10 +137,15 @@ class ActiveRun:
         found = self.columns.get(column)
         return found is None or self.stages[found.stage].due(done, self.rounds)
 
-    def context(self, parallel_map: ParallelMap, done: int) -> EvaluationContext:
+    def context(self, done: int) -> EvaluationContext:
         """Return the context of an evaluation during round `done`; 0: before the first round."""
         return EvaluationContext(
-            self.run_state, parallel_map, self.setup.sets, done, self.states, self.sharded
+            self.run_state,
+            self.run_state.executor.parallel_map,
+            self.setup.sets,
+            done,
+            self.states,
+            self.sharded,
         )
 
     @property
@@ -342,7 +346,7 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
         "task": {"name": setup.task.name, "scores": setup.task.directions},
         "evaluation": setup.evaluation_settings,
         "columns": as_json(active.columns),
-        **run_state.learner.plan._asdict(),
+        **run_state.executor.plan._asdict(),
         "asked": {"executor": compute.executor, "chunk": compute.chunk},
         "device": str(run_state.models.flat.device),
         "dtype": str(run_state.models.flat.dtype).removeprefix("torch."),

@@ -1,7 +1,8 @@
-"""Allocation traces: peak bytes of tensors in a step or an evaluation of a model."""
+"""Allocation traces: peak bytes of tensors in a step, its terms, or an evaluation of a model."""
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,11 +11,14 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from topofl.engine.forward import Order, stacked_forward
-from topofl.engine.gradients import batched_gradients, looped_gradients
+from topofl.algorithms.contract.gradient_points import GradientPoint, checked_point
+from topofl.algorithms.contract.local import Training
+from topofl.algorithms.contract.schedules import constant
+from topofl.engine.gradients import Order, batched_gradients, looped_gradients, stacked_forward
+from topofl.engine.population import Layout, Population
+from topofl.engine.training import Chunk, LocalSteps
+from topofl.engine.workers import Buffers
 from topofl.tasks import Function, cross_entropy
-
-__all__ = ["AllocationTrace", "bytes_of_forward", "bytes_of_forwards", "bytes_of_step"]
 
 
 class AllocationTrace(TorchDispatchMode):
@@ -154,3 +158,59 @@ def _timeline(function: Callable[[], object]) -> Sequence[int]:
     with AllocationTrace() as allocations:
         function()
     return allocations.timeline
+
+
+FEW_NUMBERS = 2**20
+"""Number of parameters of all models up to which a dry step uses zeros instead of meta tensors.
+
+The first operation on a meta tensor makes torch load sympy, and some operations its compiler; each
+takes 35 MB and a second.
+"""
+
+
+class _ShapesOnlyTrace(AllocationTrace):
+    """Allocation trace that refuses to read numbers, which meta tensors do not have."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation and record the storages that it allocates."""
+        if func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default):
+            raise RuntimeError("meta tensors have no numbers to read")
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def bytes_of_terms(training: Training, layout: Layout, dtype: torch.dtype, n: int) -> int:
+    """Return the bytes of a node's local step in addition to its model and gradient.
+
+    They include the state that terms create in each round, but not the state that they carry from
+    round to round. Two nodes take a step; `init` gets all n, whose number its result may depend on.
+    """
+    nodes = min(n, 2)
+    # A custom schedule may not be defined for this step.
+    training = replace(training, descend=replace(training.descend, lr=constant(1.0)))
+    device = "cpu" if n * layout.d <= FEW_NUMBERS else "meta"
+    models = Population.alone(torch.zeros(n, layout.d, dtype=dtype, device=device), layout)
+    bad = torch.zeros(n, dtype=torch.bool, device=device)
+    job = LocalSteps(models, training, training.init(models), 0, bad, dry=True)
+    shapes = layout.shapes if job.trained is None else [layout.shapes[k] for k in job.trained]
+    gradients = [torch.zeros(nodes, *shape, dtype=dtype, device=device) for shape in shapes]
+    with _ShapesOnlyTrace() as allocations:
+        chunk = job.chunk(slice(0, nodes), Buffers(models.flat.device))
+        if training.at is None:
+            job.take_step(chunk, 1, gradients)
+        else:
+            job.take_step(chunk, 1, [_gradient_at_point(job, training.at, chunk, gradients)])
+    return -(-allocations.peak // nodes)
+
+
+def _gradient_at_point(
+    job: LocalSteps, at: GradientPoint, chunk: Chunk, gradients: Sequence[Tensor]
+) -> Tensor:
+    """Return the gradient of a gradient point in a dry run, from given gradients of the model."""
+    theta = job.trained_columns(job.models.flat[chunk.rows])
+    own = chunk.parts[0]
+    step = job.step(1)
+    values = at.where(theta, own, step, lambda _: job.flat(gradients))
+    point = job.parameters(checked_point(at, "where", values, theta), chunk)
+    g = at.back(job.flat(gradients), theta, own, step, lambda _: job.flat(gradients))
+    del values, point
+    return checked_point(at, "back", g, theta)

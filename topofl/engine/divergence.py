@@ -7,8 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Diverged", "DivergenceError", "DivergenceMonitor"]
-
 
 class Diverged(NamedTuple):
     """Where a node's training became NaN or infinite: node, round (from 1), learning rate."""

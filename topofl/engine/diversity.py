@@ -1,34 +1,14 @@
 """Gradient diversity: how much the nodes' gradients differ."""
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-__all__ = ["NUMBERS", "GradientStatistics"]
-
-T = TypeVar("T")
+from topofl.engine.ranks import Ranks
 
 NUMBERS = 2**18
 """Numbers that are converted to float64 at a time on CPU."""
-
-
-class Summing(Protocol):
-    """The ranks of a distributed run, which sum tensors."""
-
-    @property
-    def device(self) -> torch.device:
-        """Device of this rank."""
-        ...
-
-    def objects(self, own: T) -> list[T]:
-        """Return the objects of all ranks."""
-        ...
-
-    def sum_(self, values: Tensor) -> Tensor:
-        """Add the values of all ranks, in place."""
-        ...
 
 
 class GradientStatistics:
@@ -68,7 +48,7 @@ class GradientStatistics:
         for total, more in zip(self._sums, other._sums, strict=True):
             total.add_(more)
 
-    def add_ranks(self, ranks: Summing) -> None:
+    def add_ranks(self, ranks: Ranks) -> None:
         """Add the observations of the other ranks of a distributed run."""
         shapes = next(filter(None, ranks.objects([s.shape for s in self._sums])), None)
         if shapes is None:

@@ -20,7 +20,7 @@ from topofl.engine.divergence import DivergenceError, DivergenceMonitor
 from topofl.engine.evaluate.custom import check_returned_models, check_returned_values, versions_of
 from topofl.engine.evaluate.nearest_neighbors import neighbor_scores
 from topofl.engine.evaluate.scores import Evaluated, Scores, evaluate, scored_nodes
-from topofl.engine.forward import is_linear
+from topofl.engine.gradients import is_linear
 from topofl.engine.memory import returning_freed_memory
 from topofl.engine.options import CustomStage, NodeValues
 from topofl.engine.population import Population
@@ -274,7 +274,7 @@ def _returned(
     Raises ``ValueError`` if it changes them or the states of phases.
     """
     everyone, models = isolated.models, context.run_state.models
-    work = RoundWork(isolated, context.parallel_map, context.t)
+    work = RoundWork(isolated, context.t)
     current = computed_round(work, context.states, context.sharded, f"evaluation.{name}")
     if everyone is not models:
         current.gathered = {}  # states, too, are those of all nodes
@@ -411,7 +411,7 @@ def fine_tuned(
     models = run_state.models.like(run_state.models.flat.clone())
     isolated = _isolated(run_state, models, graph)
     only = _scored_somewhere(sets, run_state.models.n)
-    work = RoundWork(isolated, parallel_map, t, only=only)
+    work = RoundWork(isolated, t, only=only)
     current = computed_round(work, phase="fine_tune")
     try:
         phase.apply(models, phase.init(models), current)

@@ -1,66 +1,37 @@
-"""The learner of a run: data, memory and worker threads, and gradients of chunks of nodes."""
+"""The executor of a run: plan, threads, reused memory, and gradients of chunks of nodes."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from topofl.engine.buffers import Buffers
-from topofl.engine.diversity import GradientStatistics
-from topofl.engine.examples import Examples
-from topofl.engine.gradients import Gradients
-from topofl.engine.minibatches import Batch, Batches
-from topofl.engine.plan import Plan
+from topofl.engine.gradients import Gradients, Order, new_gradients
+from topofl.engine.minibatches import Batches, Examples, Minibatches, on_device
+from topofl.engine.plan import Backend, Plan, TimingTrial
 from topofl.engine.population import Population
-from topofl.engine.workers import ParallelMap
-
-__all__ = [
-    "Learner",
-    "Minibatches",
-    "Work",
-    "Worker",
-    "chunks_of",
-    "differentiate",
-    "for_each_chunk",
-]
-
-
-class Minibatches(NamedTuple):
-    """One step's minibatches of all nodes, on the device.
-
-    Attributes
-    ----------
-    indices
-        (n, width) int64.
-    weights
-        (n, width) weight of each example in its node's mean loss; None: 1 / width each.
-    choices
-        (n, width) int64 random choice for each image; None: no augmentation.
-    """
-
-    indices: Tensor
-    weights: Tensor | None
-    choices: Tensor | None
+from topofl.engine.workers import Buffers, ParallelMap, in_turn, torch_threads, worker_threads
+from topofl.tasks import Task
 
 
 class Worker(NamedTuple):
-    """Gradient function and buffers of one thread."""
+    """Number, gradient function and buffers of one thread."""
 
+    number: int
     gradients: Gradients
     buffers: Buffers
 
 
-@dataclass(frozen=True, eq=False)
-class Learner:
-    """Plan, workers and data of training, which stay the same during a run.
+@dataclass(eq=False)
+class Executor:
+    """How a run computes, and on which data: the same from its first to its last round.
 
     Parameters
     ----------
     plan
-        Executor, nodes per call, and threads.
+        Batched or looped, nodes per call, and threads.
     workers
         One per thread.
     examples, targets
@@ -69,6 +40,8 @@ class Learner:
         Minibatches of all nodes, by step and phase.
     buffers
         Memory for tensors of all nodes, which every step reuses.
+    parallel_map
+        The map over the plan's worker threads within :meth:`threads`; otherwise one in turn.
     """
 
     plan: Plan
@@ -77,102 +50,116 @@ class Learner:
     targets: Tensor
     batches: Batches
     buffers: Buffers
+    parallel_map: ParallelMap = field(default=in_turn, init=False)
 
-    def minibatches(self, batches: Sequence[Batch]) -> list[Minibatches]:
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """Use the number of threads of the plan; torch's setting is restored afterwards.
+
+        Waking a second thread costs microseconds on an idle machine, but milliseconds on a busy
+        one: more than a whole step with 50 nodes and logistic regression on digits.
+        """
+        with torch_threads(self.plan.threads), worker_threads(self.plan.workers) as parallel_map:
+            self.parallel_map = parallel_map
+            try:
+                yield
+            finally:
+                self.parallel_map = in_turn
+
+    def on_device(self, batches: Sequence[Minibatches]) -> list[Minibatches]:
         """Return the minibatches of some steps on the device, to which they are copied together."""
-        device = self.targets.device
-        if device.type == "cpu":
-            return [
-                self._on_cpu(batch, np.ascontiguousarray(batch.indices), batch.weights)
-                for batch in batches
-            ]
-        return self._on_device(batches, device)
+        return on_device(batches, self.targets.device, self.examples.dtype)
 
-    def _on_cpu(self, batch: Batch, indices: np.ndarray, weights: np.ndarray | None) -> Minibatches:
-        shares = None if weights is None else torch.from_numpy(weights).to(self.examples.dtype)
-        choices = None if batch.choices is None else torch.from_numpy(batch.choices)
-        return Minibatches(torch.from_numpy(indices), shares, choices)
+    def gradients(
+        self,
+        worker: Worker,
+        models: Population,
+        minibatches: Minibatches,
+        rows: slice,
+        trained: Sequence[int] | None = None,
+        point: Sequence[Tensor] | None = None,
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """Return losses (k,) and gradients of some nodes on their minibatches.
 
-    def _on_device(self, batches: Sequence[Batch], device: torch.device) -> list[Minibatches]:
-        sizes = [batch.indices.size for batch in batches]
-        weights = [batch.weights for batch in batches]
-        dense = [w if w is not None else np.zeros(0) for w in weights]
-        parts = (
-            torch.from_numpy(np.concatenate([b.indices.ravel() for b in batches]))
-            .to(device)
-            .split(sizes)
+        They are taken at the models, or at parameters (k, *shape) of another `point`.
+        """
+        indices = minibatches.indices[rows]
+        weights = None if minibatches.weights is None else minibatches.weights[rows]
+        choices = None if minibatches.choices is None else minibatches.choices[rows].view(-1)
+        inputs = self.examples.gather(indices.view(-1), worker.buffers, choices).unflatten(
+            0, indices.shape
         )
-        shares = torch.from_numpy(np.concatenate([w.ravel() for w in dense])).to(
-            device, self.examples.dtype
-        )
-        shares = shares.split([w.size for w in dense])
-        moved = [b.choices.ravel() for b in batches if b.choices is not None]
-        choices = (
-            torch.from_numpy(np.concatenate(moved)).to(device).split(sizes)
-            if moved
-            else [None] * len(sizes)
-        )
-        return [
-            Minibatches(
-                indices.view(batch.indices.shape),
-                None if own is None else share.view(batch.indices.shape),
-                None if choice is None else choice.view(batch.indices.shape),
-            )
-            for batch, indices, own, share, choice in zip(
-                batches, parts, weights, shares, choices, strict=True
-            )
-        ]
+        targets = torch.index_select(self.targets, 0, indices.view(-1)).unflatten(0, indices.shape)
+        parameters = [view[rows] for view in models.views] if point is None else point
+        return worker.gradients(parameters, inputs, targets, weights, trained)
+
+    def chunks(self, n: int, size: int | None = None) -> list[slice]:
+        """Return n nodes as slices of at most `size` nodes; None: those of one call."""
+        size = self.plan.chunk if size is None else size
+        return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+    def over_chunks(
+        self,
+        function: Callable[[Worker, slice], None],
+        chunks: Sequence[slice],
+        *,
+        interleaved: bool = False,
+    ) -> None:
+        """Call ``function(worker, rows)`` for every chunk; workers take equal shares of them."""
+        workers = len(self.workers)
+
+        def work(k: int) -> None:
+            own = slice(k * len(chunks) // workers, (k + 1) * len(chunks) // workers)
+            for rows in chunks[slice(k, None, workers) if interleaved else own]:
+                function(self.workers[k], rows)
+
+        self.parallel_map(work, range(workers))
 
 
-def differentiate(
-    learner: Learner,
-    worker: Worker,
+def new_executor(
+    module: nn.Module,
+    order: Order,
     models: Population,
-    minibatches: Minibatches,
-    rows: slice,
-    trained: Sequence[int] | None = None,
-    point: Sequence[Tensor] | None = None,
-) -> tuple[Tensor, Sequence[Tensor]]:
-    """Return losses (k,) and gradients of some nodes on their minibatches.
+    examples: Examples,
+    targets: Tensor,
+    batches: Batches,
+    compute: Backend,
+    task: Task,
+    batch_size: int,
+    choose: Callable[[TimingTrial], Plan],
+) -> Executor:
+    """Return the executor of a run, with a plan chosen by trials on its largest minibatches."""
 
-    They are taken at the models, or at parameters (k, *shape) of another `point`.
-    """
-    indices = minibatches.indices[rows]
-    weights = None if minibatches.weights is None else minibatches.weights[rows]
-    choices = None if minibatches.choices is None else minibatches.choices[rows].view(-1)
-    inputs = learner.examples.gather(indices.view(-1), worker.buffers, choices).unflatten(
-        0, indices.shape
-    )
-    targets = torch.index_select(learner.targets, 0, indices.view(-1)).unflatten(0, indices.shape)
-    parameters = [view[rows] for view in models.views] if point is None else point
-    return worker.gradients(parameters, inputs, targets, weights, trained)
+    def executor(plan: Plan) -> Executor:
+        workers = [worker(k, plan.executor) for k in range(plan.workers)]
+        return Executor(plan, workers, examples, targets, batches, Buffers(compute.device))
 
+    def worker(number: int, name: str) -> Worker:
+        buffers = Buffers(compute.device)
+        return Worker(number, new_gradients(module, name, order, buffers, compute, task), buffers)
 
-Work = Callable[[Worker, slice, GradientStatistics], None]
-"""(worker, rows, statistics of the worker) -> None: work on a chunk of nodes."""
+    def trial(name: str, chunk: int, nodes: int) -> None:
+        tried = executor(Plan(name, chunk, 1, 1))
+        (minibatches,) = tried.on_device([batches.at(0, batch_size, "probe")])
+        with _explaining_compile_errors(compute.compile):
+            for rows in tried.chunks(nodes):
+                tried.gradients(tried.workers[0], models, minibatches, rows)
 
-
-def for_each_chunk(
-    learner: Learner,
-    parallel_map: ParallelMap,
-    chunks: Sequence[slice],
-    function: Work,
-    *,
-    interleaved: bool = False,
-) -> list[GradientStatistics]:
-    """Call `function` for every chunk, with the chunks divided among the workers."""
-    workers = len(learner.workers)
-    observed = [GradientStatistics() for _ in learner.workers]
-
-    def work(k: int) -> None:
-        own = slice(k * len(chunks) // workers, (k + 1) * len(chunks) // workers)
-        for rows in chunks[slice(k, None, workers) if interleaved else own]:
-            function(learner.workers[k], rows, observed[k])
-
-    parallel_map(work, range(workers))
-    return observed
+    plan = choose(trial)
+    if compute.compile:
+        trial(plan.executor, 1, 1)
+    return executor(plan)
 
 
-def chunks_of(n: int, size: int) -> list[slice]:
-    """Return n nodes as slices of at most `size` nodes."""
-    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+@contextmanager
+def _explaining_compile_errors(compiled: bool) -> Iterator[None]:
+    """Turn the errors of ``torch.compile`` into one ``ValueError``."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not compiled:
+            raise
+        raise ValueError(
+            "`compile` must be False for this model on this machine, torch cannot compile it: "
+            f"{str(error).strip().partition(chr(10))[0]}"
+        ) from error

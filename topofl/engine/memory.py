@@ -12,14 +12,12 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from topofl.engine.allocations import bytes_of_step
+from topofl.engine.allocations import bytes_of_step, bytes_of_terms
 from topofl.engine.diversity import NUMBERS
 from topofl.engine.dry_run import Trace
 from topofl.engine.evaluate.nearest_neighbors import bytes_of_neighbors
 from topofl.engine.evaluate.scores import NODES, ROWS, Evaluated, EvaluationPlan
-from topofl.engine.forward import Order, image_order, is_linear
-from topofl.engine.gradient_exchange import gradients_in_memory, nodes_per_update
-from topofl.engine.gradients import in_closed_form
+from topofl.engine.gradients import Order, image_order, in_closed_form, is_linear
 from topofl.engine.mapped_files import LARGEST, called_repeatedly, is_in_memory
 from topofl.engine.mixing import (
     FEWEST,
@@ -32,7 +30,7 @@ from topofl.engine.mixing import (
 from topofl.engine.plan import Backend, Fits, Plan, Sizes, least_plans, most_nodes
 from topofl.engine.requests import RecordedSteps
 from topofl.engine.setup import Setup
-from topofl.engine.terms import bytes_of_terms
+from topofl.engine.training import gradients_in_memory, nodes_per_update
 from topofl.metrics.averaging import consensus
 from topofl.mixing import MixingMatrix
 

@@ -1,17 +1,20 @@
-"""Minibatches, drawn as a pure function of (seed, phase, step, node)."""
+"""Minibatches: which examples, in which order, gathered, augmented and normalized on the device."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from topofl._support.seeding import random_keys, torch_seed
-from topofl.data import Augmentation
+from topofl.data import Augmentation, Dataset
+from topofl.engine.workers import Buffers
 
-__all__ = ["Batch", "Batches"]
 
-
-class Batch(NamedTuple):
+class Minibatches(NamedTuple):
     """One step's minibatches of all nodes.
 
     Attributes
@@ -19,32 +22,62 @@ class Batch(NamedTuple):
     indices
         (n, width) int64 indices into the dataset; rows of nodes with fewer than `width` examples
         are padded with their last one.
-    counts
-        (n,) number of examples in each row, without padding.
+    weights
+        (n, width) weight of each example in its node's mean loss, 0 for padding; None: 1 / width
+        each.
     choices
         (n, width) int64 random choice for each image, see :class:`topofl.data.Augmentation`; None:
         no augmentation.
     """
 
-    indices: np.ndarray
-    counts: np.ndarray
-    choices: np.ndarray | None = None
+    indices: Tensor
+    weights: Tensor | None
+    choices: Tensor | None = None
 
-    @property
-    def weights(self) -> np.ndarray | None:
-        """(n, width) weight of each example in its node's mean loss; None: 1 / width each."""
-        width = self.indices.shape[1]
-        if (self.counts == width).all():
-            return None
-        return (np.arange(width) < self.counts[:, None]) / self.counts[:, None]
-
-    def of(self, nodes: np.ndarray) -> "Batch":
+    def of(self, nodes: np.ndarray) -> "Minibatches":
         """Return the minibatches of some nodes."""
-        return Batch(
+        weights = None if self.weights is None else self.weights[nodes]
+        return Minibatches(
             self.indices[nodes],
-            self.counts[nodes],
+            None if weights is None or bool((weights[:, -1] > 0).all()) else weights,
             None if self.choices is None else self.choices[nodes],
         )
+
+
+def on_device(
+    batches: Sequence[Minibatches], device: torch.device, dtype: torch.dtype
+) -> list[Minibatches]:
+    """Return the minibatches of some steps on a device, to which they are copied together.
+
+    Weights get a `dtype`.
+    """
+    if device.type == "cpu":
+        return [
+            batch if batch.weights is None else batch._replace(weights=batch.weights.to(dtype))
+            for batch in batches
+        ]
+    indices = _moved([batch.indices for batch in batches], device)
+    weighted = [batch.weights for batch in batches if batch.weights is not None]
+    weights = _moved(weighted, device, dtype)
+    choices = _moved([batch.choices for batch in batches if batch.choices is not None], device)
+    return [
+        Minibatches(
+            next(indices),
+            None if batch.weights is None else next(weights),
+            None if batch.choices is None else next(choices),
+        )
+        for batch in batches
+    ]
+
+
+def _moved(
+    parts: Sequence[Tensor], device: torch.device, dtype: torch.dtype | None = None
+) -> Iterator[Tensor]:
+    """Yield tensors on a device, to which they are copied as one."""
+    if parts:
+        together = torch.cat([part.reshape(-1) for part in parts]).to(device, dtype)
+        for moved, part in zip(together.split([x.numel() for x in parts]), parts, strict=True):
+            yield moved.view(part.shape)
 
 
 class Batches:
@@ -88,7 +121,7 @@ class Batches:
         """Return the dataset indices of a node's examples, in the order given."""
         return self._members[node, : self.sizes[node]]
 
-    def at(self, step: int | np.ndarray, batch_size: int | np.ndarray, phase: str) -> Batch:
+    def at(self, step: int | np.ndarray, batch_size: int | np.ndarray, phase: str) -> Minibatches:
         """Return the minibatches of local step `step` of `phase`.
 
         `step` and `batch_size` are ints or (n,). Nodes with fewer examples have shorter epochs.
@@ -100,7 +133,12 @@ class Batches:
         columns = start[:, None] + np.arange(counts.max())
         columns = np.minimum(columns, (start + counts - 1)[:, None])
         indices = np.take_along_axis(self._order(phase, epochs), columns, axis=1)
-        return Batch(indices, counts, self._choices(phase, step, indices.shape[1]))
+        choices = self._choices(phase, step, indices.shape[1])
+        return Minibatches(
+            torch.from_numpy(indices),
+            _weights(counts, indices.shape[1]),
+            None if choices is None else torch.from_numpy(choices),
+        )
 
     def _choices(self, phase: str, step: int | np.ndarray, width: int) -> np.ndarray | None:
         if self._augment is None:
@@ -121,3 +159,103 @@ class Batches:
             order = np.argsort(keys, axis=1, kind="stable")
             self._orders[phase] = (key, np.take_along_axis(self._members, order, axis=1))
         return self._orders[phase][1]
+
+
+def _weights(counts: np.ndarray, width: int) -> Tensor | None:
+    """Return the weights of minibatches of `counts` examples, padded to `width`; None: equal."""
+    if (counts == width).all():
+        return None
+    return torch.from_numpy((np.arange(width) < counts[:, None]) / counts[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """A dataset's inputs on a device.
+
+    Parameters
+    ----------
+    stored
+        (N, ...) uint8 pixels, or values that are used unchanged: numbers of type `dtype`, or
+        integers such as token ids.
+    affine
+        Scale and shift of pixels: models receive ``pixels * scale + shift``; None for other inputs.
+    dtype
+        Dtype of model inputs, except for integers that are used unchanged.
+    augment
+        Augmentation of gathered images; None: none.
+    """
+
+    stored: Tensor
+    affine: tuple[Tensor, Tensor] | None
+    dtype: torch.dtype
+    augment: Augmentation | None = None
+
+    @classmethod
+    def of(
+        cls,
+        dataset: Dataset,
+        device: torch.device,
+        dtype: torch.dtype,
+        augment: Augmentation | None = None,
+    ) -> "Examples":
+        """Return a dataset's inputs on a device: pixels stay uint8, and token ids integers."""
+        affine = dataset.affine(dtype)
+        if affine is None:
+            own = dtype if dataset.inputs.is_floating_point() else dataset.inputs.dtype
+            return cls(dataset.inputs.to(device=device, dtype=own), None, dtype, augment)
+        scale, shift = (part.to(device) for part in affine)
+        return cls(dataset.inputs.to(device), (scale, shift), dtype, augment)
+
+    def __call__(self, indices: Tensor) -> Tensor:
+        """Return the examples at (k,) indices, (k, ...), in new memory."""
+        return self._normalized(self.stored[indices], None)
+
+    def gather(self, indices: Tensor, buffers: Buffers, choices: Tensor | None = None) -> Tensor:
+        """Return the examples at (k,) indices, (k, ...), in memory that the next call reuses.
+
+        With (k,) `choices` the examples are images, which are augmented accordingly.
+        """
+        shape = (len(indices), *self.stored.shape[1:])
+        stored = torch.index_select(
+            self.stored, 0, indices, out=buffers.take("stored", shape, self.stored.dtype)
+        )
+        if self.augment is not None and choices is not None:
+            self._augment(stored, self.augment, choices, buffers)
+        return self._normalized(stored, buffers)
+
+    def _augment(
+        self, images: Tensor, augment: Augmentation, choices: Tensor, buffers: Buffers
+    ) -> None:
+        """Crop and flip (k, channels, height, width) images in place."""
+        k, channels, height, width = images.shape
+        p = augment.padding
+        wide = width + 2 * p
+        padded = buffers.take("padded", (k, channels, height + 2 * p, wide), images.dtype).zero_()
+        padded[:, :, p : p + height, p : p + width] = images
+        tops, lefts, flipped = augment.moves(choices)
+        positions = buffers.take("places", (k, height * width), torch.int64)
+        corners = (tops * wide + lefts)[:, None]
+        torch.index_select(self._grids, 0, flipped, out=positions).add_(corners)
+        in_channels = positions[:, None].expand(-1, channels, -1)
+        torch.gather(padded.flatten(2), 2, in_channels, out=images.view(k, channels, -1))
+
+    @cached_property
+    def _grids(self) -> Tensor:
+        """(2, height * width) positions of the top left crop in a padded image: plain, mirrored."""
+        height, width = self.stored.shape[2:]
+        wide = width + 2 * (self.augment.padding if self.augment else 0)
+        y, x = (torch.arange(side, device=self.stored.device) for side in (height, width))
+        grid = wide * y[:, None] + x
+        return torch.stack([grid.flatten(), grid.flip(1).flatten()])
+
+    def _normalized(self, stored: Tensor, buffers: Buffers | None) -> Tensor:
+        if self.affine is None:
+            return stored
+        shape = tuple(stored.shape)
+        out = (
+            stored.new_empty(shape, dtype=self.dtype)
+            if buffers is None
+            else buffers.take("inputs", shape, self.dtype)
+        )
+        scale, shift = self.affine
+        return out.copy_(stored).mul_(scale).add_(shift)

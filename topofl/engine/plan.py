@@ -11,8 +11,6 @@ import torch
 
 from topofl.engine.workers import torch_threads
 
-__all__ = ["Backend", "Fits", "Plan", "Sizes", "choose_plan", "least_plans", "most_nodes"]
-
 SHARED_WORK = 10_000_000
 """Parameters of all models times minibatch size from which a step uses several threads."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,14 +16,12 @@ from topofl.engine.distributed.shard import losses_of_all, own_part
 from topofl.engine.divergence import Diverged
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.evaluate.cross_evaluation import check_trials, cross_evaluate
-from topofl.engine.minibatches import Batch
+from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Aggregate, Mixer
 from topofl.engine.population import Population
 from topofl.engine.round import Round
 from topofl.engine.state import RunState
-from topofl.engine.terms import LocalUpdate
-from topofl.engine.training import all_gradients, local_steps
-from topofl.engine.workers import ParallelMap
+from topofl.engine.training import LocalSteps, all_gradients, local_steps
 from topofl.mixing import MixingMatrix
 
 T = TypeVar("T")
@@ -35,8 +33,8 @@ class RoundWork:
 
     Parameters
     ----------
-    run_state, parallel_map
-        State and threads of the run.
+    run_state
+        State of the run.
     t
         The round, from 0.
     statistics
@@ -46,7 +44,6 @@ class RoundWork:
     """
 
     run_state: RunState
-    parallel_map: ParallelMap
     t: int
     statistics: GradientStatistics | None = None
     only: np.ndarray | None = None
@@ -69,8 +66,9 @@ class RoundWork:
     def _mix(self, weights: MixingMatrix, values: Tensor) -> None:
         """Mix all columns; each worker takes a share of them."""
         mix = self.run_state.mixing.of(weights, values)
-        shares = self.run_state.learner.plan.workers if mix.by_columns else 1
-        self.parallel_map(mix, values.tensor_split(shares, dim=1))
+        executor = self.run_state.executor
+        shares = executor.plan.workers if mix.by_columns else 1
+        executor.parallel_map(mix, values.tensor_split(shares, dim=1))
 
     def aggregate(
         self, weights: MixingMatrix, values: Tensor, rule: Aggregate, exchange: str
@@ -87,7 +85,8 @@ class RoundWork:
         indices, ranks = self.run_state.examples_of_nodes[on], self.run_state.ranks
         check_trials(trials, indices)
         own = {i: trial for i, trial in trials.items() if ranks.owner[i] == ranks.rank}
-        found = cross_evaluate(self.run_state, self.parallel_map, own, indices) if own else {}
+        parallel_map = self.run_state.executor.parallel_map
+        found = cross_evaluate(self.run_state, parallel_map, own, indices) if own else {}
         merged = {i: result for part in ranks.objects(found) for i, result in part.items()}
         return {i: merged[i] for i in trials}
 
@@ -136,29 +135,18 @@ class RoundWork:
                 ), predicts=self.run_state.models in (models, models.copy_of),
             )  # fmt: skip
             return
-        learner, steps = self.run_state.learner, int(counts.max())
+        steps = int(counts.max())
         batches = self._minibatches(phase, training, all_counts, steps)
-        update = self._local_update(models, training, state)
-        bad = self._frozen(models.flat.device)
-        options: dict[str, Any] = {
-            "mix_gradients": mixer,
-            "statistics": self.statistics if self.losses is None else None,
-        }
-        if (counts == steps).all() or learner.plan.chunk == 1:
-            options["counts"] = None if (counts == steps).all() else counts
-            losses, bad = local_steps(
-                learner,
-                self.parallel_map,
-                update,
-                batches,
-                self.run_state.monitor,
-                bad=bad,
-                **options,
-            )
+        job = self._local_steps(models, training, state)
+        if (counts == steps).all():
+            losses = local_steps(self.run_state.executor, job, batches, mixer)
+        elif self.run_state.executor.plan.chunk == 1:
+            job = replace(job, counts=counts)
+            losses = local_steps(self.run_state.executor, job, batches, mixer)
         else:
-            losses = self._train_compactly(update, batches, counts, bad, options)
+            losses = self._train_compactly(job, batches, counts, mixer)
         predicts = self.run_state.models in (models, models.copy_of)
-        self._record_losses(losses, bad, counts, update.step(0).lr, predicts=predicts)
+        self._record_losses(losses, job.bad, counts, job.step(0).lr, predicts=predicts)
 
     def _frozen(self, device: torch.device) -> Tensor:
         """Return a mask of the rows whose nodes no longer train."""
@@ -166,58 +154,59 @@ class RoundWork:
 
     def _minibatches(
         self, phase: str, training: Training, all_counts: np.ndarray, steps: int
-    ) -> list[Batch]:
+    ) -> list[Minibatches]:
         """Return the minibatches of a call of :meth:`train`; further calls draw other ones."""
         call = self.calls[phase]
         key = phase if call == 1 else f"{phase}/{call}"
         first = self.t * all_counts * training.minibatches
-        draw, sizes = self.run_state.learner.batches.at, training.sizes
+        draw, sizes = self.run_state.executor.batches.at, training.sizes
         if isinstance(sizes, np.ndarray):
             sizes = self.run_state.ranks.own_rows(sizes)
         return [draw(first + k, sizes, key) for k in range(steps * training.minibatches)]
 
-    def _local_update(self, models: Population, training: Training, state: State) -> LocalUpdate:
+    def _local_steps(self, models: Population, training: Training, state: State) -> LocalSteps:
         pushed = self.run_state.trace.pushed
         weighted = () if not pushed or bool((models.push_sum_weights == 1).all()) else pushed
         own = {  # without the models themselves, which a phase may store in its state
             name: x for name, x in state.items() if x.data_ptr() != models.flat.data_ptr()
         }
-        return LocalUpdate(
-            models, training, own, self.t, models.push_sum_weights if weighted else None, weighted,
+        return LocalSteps(
+            models, training, own, self.t, self._frozen(models.flat.device),
+            self.run_state.monitor.policy,
+            statistics=self.statistics if self.losses is None else None,
+            push_sum_weights=models.push_sum_weights if weighted else None, weighted=weighted,
             nodes=self.run_state.ranks.nodes,
         )  # fmt: skip
 
     def _train_compactly(
         self,
-        update: LocalUpdate,
-        batches: Sequence[Batch],
+        job: LocalSteps,
+        batches: Sequence[Minibatches],
         counts: np.ndarray,
-        bad: Tensor,
-        options: dict[str, Any],
+        mixer: Mixer | None,
     ) -> Tensor:
         """Train the nodes that take steps in one block, most steps first; return all losses."""
         n = len(counts)
         nodes = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-        rows = torch.from_numpy(nodes).to(bad.device)
-        push_sum_weights = update.push_sum_weights
+        rows = torch.from_numpy(nodes).to(job.bad.device)
+        push_sum_weights = job.push_sum_weights
         small = replace(
-            update,
-            models=update.models.like(update.models.flat[rows]),
+            job,
+            models=job.models.like(job.models.flat[rows]),
             own={
                 name: x[rows.to(x.device)] if x.dim() and len(x) == n else x
-                for name, x in update.own.items()
+                for name, x in job.own.items()
             },
+            bad=job.bad[rows],
+            counts=counts[nodes],
             push_sum_weights=None if push_sum_weights is None else push_sum_weights[rows],
-            nodes=nodes if update.nodes is None else update.nodes[nodes],
+            nodes=nodes if job.nodes is None else job.nodes[nodes],
         )
         small_batches = [batch.of(nodes) for batch in batches]
-        small_losses, found = local_steps(
-            self.run_state.learner, self.parallel_map, small, small_batches, self.run_state.monitor,
-            counts=counts[nodes], bad=bad[rows], **options,
-        )  # fmt: skip
-        update.models.flat[rows] = small.models.flat
-        bad[rows] = found
-        for name, x in update.own.items():
+        small_losses = local_steps(self.run_state.executor, small, small_batches, mixer)
+        job.models.flat[rows] = small.models.flat
+        job.bad[rows] = small.bad
+        for name, x in job.own.items():
             if x.dim() and len(x) == n:
                 x[rows.to(x.device)] = small.own[name]
         losses = small_losses.new_zeros(n, small_losses.shape[1])
@@ -253,11 +242,11 @@ class RoundWork:
 
     def gradients(self, phase: str, models: Population, batch_size: int, key: str) -> Tensor:
         """See :meth:`topofl.engine.round.Work.gradients`."""
-        learner, ranks = self.run_state.learner, self.run_state.ranks
+        executor, ranks = self.run_state.executor, self.run_state.ranks
         name = f"{phase}/{key}" if key else phase
-        batch = learner.batches.at(self.t, batch_size, name)
+        batch = executor.batches.at(self.t, batch_size, name)
         rows = models.of_own_nodes()
-        losses, gradients = all_gradients(learner, self.parallel_map, rows, batch, key)
+        losses, gradients = all_gradients(executor, rows, batch, key)
         self.steps += models.n
         if self.run_state.models in (models, models.copy_of):
             self._record_gradient_losses(phase, losses)

@@ -272,7 +272,7 @@ def _execute(
 
     began = time.perf_counter()
     stops = stop_between_rounds(folder is not None, patient=active.setup.compute.distributed)
-    with run_state.threads() as parallel_map, stops as request:
+    with run_state.executor.threads(), stops as request:
         checkpoints = CheckpointSchedule(
             folder, active.rounds, saving.every, active.size, active.state, marker, emit, request,
             run_state.ranks, saved=start if resumed else None, lock=lock, final=saving.final,
@@ -280,9 +280,9 @@ def _execute(
         )  # fmt: skip
         emit(Event("start", start, meta | {"resumed_at": start}, run_state.models))
         if not resumed:
-            evaluate_start(active, parallel_map, checkpoints, emit)
+            evaluate_start(active, checkpoints, emit)
         bar = progress_bar(start, active.rounds, progress, active.title)
-        run_rounds(active, parallel_map, checkpoints, emit, bar)
+        run_rounds(active, checkpoints, emit, bar)
     seconds = time.perf_counter() - began
     values = {"seconds": seconds, "rounds": active.rounds}
     emit(Event("end", active.rounds, values, run_state.models))

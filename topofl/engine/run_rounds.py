@@ -22,18 +22,15 @@ from topofl.engine.round import Round
 from topofl.engine.round_work import RoundWork, computed_round
 from topofl.engine.state import RunState
 from topofl.engine.store.schedule import CheckpointSchedule
-from topofl.engine.workers import ParallelMap
 from topofl.history import evaluation_record
 
 __all__ = ["evaluate_start", "run_rounds"]
 
 
-def evaluate_start(
-    active: ActiveRun, parallel_map: ParallelMap, checkpoints: CheckpointSchedule, emit: Callback
-) -> None:
+def evaluate_start(active: ActiveRun, checkpoints: CheckpointSchedule, emit: Callback) -> None:
     """Evaluate the models before the first round."""
     began = time.perf_counter()
-    context = active.context(parallel_map, 0)
+    context = active.context(0)
     n = active.run_state.models.n
     nothing = torch.full((n,), torch.nan, dtype=torch.float64, device="cpu")
     noted = dict.fromkeys(active.noted_per_node, nothing)
@@ -47,7 +44,6 @@ def evaluate_start(
 
 def run_rounds(
     active: ActiveRun,
-    parallel_map: ParallelMap,
     checkpoints: CheckpointSchedule,
     emit: Callback,
     rounds: Iterator[int],
@@ -57,7 +53,7 @@ def run_rounds(
     for t in rounds:
         began = time.perf_counter()
         try:
-            diverged, columns, scores = _round(active, parallel_map, t)
+            diverged, columns, scores = _round(active, t)
         except DivergenceError as error:
             _emit_divergence(error.found, t + 1, run_state, emit)
             raise
@@ -70,16 +66,16 @@ def run_rounds(
 
 
 def _round(
-    active: ActiveRun, parallel_map: ParallelMap, t: int
+    active: ActiveRun, t: int
 ) -> tuple[Sequence[Diverged], dict[str, float], dict[str, float] | None]:
     """Run and record a round; return diverged nodes, its columns, and those of any evaluation."""
     run_state = active.run_state
     evaluated = active.evaluated(t + 1)
     statistics = GradientStatistics() if evaluated else None
-    work = RoundWork(run_state, parallel_map, t, statistics)
+    work = RoundWork(run_state, t, statistics)
     current = computed_round(work, active.states, active.sharded)
     run_state.ranks.begin_round(t)
-    context = active.context(parallel_map, t + 1)
+    context = active.context(t + 1)
     stages_before_exchange = {
         name: stage for name, stage in active.stages.items() if evaluated and stage.before_exchange
     }
@@ -134,5 +130,5 @@ def _apply_phases(
             }
         current.phase = name
         state = checked_state(name, "apply", phase.apply(run_state.models, states[name], current))
-        states[name] = run_state.learner.buffers.apart(state)  # such as last round's gradients
+        states[name] = run_state.executor.buffers.apart(state)  # such as last round's gradients
     return scores_before_exchange

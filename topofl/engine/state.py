@@ -1,32 +1,27 @@
-"""The state of a run: models, learner, graphs, mixing and divergence monitor."""
+"""The state of a run: models, executor, graphs, mixing and divergence monitor."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import nn
 
 from topofl._support.torchrun import processes_on_machine
-from topofl.engine.buffers import Buffers
 from topofl.engine.distributed.shard import Shard, shard_of
 from topofl.engine.divergence import DivergenceMonitor
 from topofl.engine.dry_run import Trace
 from topofl.engine.evaluate.scores import Evaluated, EvaluationPlan, evaluation_plan
-from topofl.engine.examples import Examples
-from topofl.engine.executor import Learner, Worker, differentiate
-from topofl.engine.forward import Order, image_order, is_linear
-from topofl.engine.gradients import new_gradients
+from topofl.engine.executor import Executor, new_executor
+from topofl.engine.gradients import image_order, is_linear
 from topofl.engine.mapped_files import MappedFiles
 from topofl.engine.memory import Footprint, footprint, free_memory
-from topofl.engine.minibatches import Batches
+from topofl.engine.minibatches import Batches, Examples
 from topofl.engine.mixing import ActiveAttack, Mixing
 from topofl.engine.plan import Backend, Plan, TimingTrial, choose_plan
 from topofl.engine.population import Population, initial_population
 from topofl.engine.ranks import Ranks
 from topofl.engine.requests import Inputs
 from topofl.engine.setup import Setup
-from topofl.engine.workers import ParallelMap, torch_threads, worker_threads
 from topofl.tasks import Task
 from topofl.topology import Topology, TopologySequence
 
@@ -35,13 +30,13 @@ __all__ = ["RunState"]
 
 @dataclass(frozen=True, eq=False)
 class RunState:
-    """State of a run that lasts from round to round: models, learner, graphs and mixers."""
+    """State of a run that lasts from round to round: models, executor, graphs and mixers."""
 
     module: nn.Module
     task: Task
     evaluation_plan: EvaluationPlan
     models: Population
-    learner: Learner
+    executor: Executor
     monitor: DivergenceMonitor
     graphs: Topology | TopologySequence
     inputs: Inputs
@@ -77,9 +72,11 @@ class RunState:
         choose = _plan_chooser(setup, compute, how_evaluated, ranks, shard)
         examples = Examples.of(shard.dataset, compute.device, compute.dtype, clients.augment)
         models = _initial_models(setup, compute, ranks, files)
-        learner = new_learner(
-            module, order, models, examples, shard, setup.seed, compute,
-            int(setup.trace.batch_sizes().max()), choose, setup.task, ranks,
+        executor = new_executor(
+            module, order, models, examples,
+            shard.dataset.learned(compute.dtype).to(compute.device),
+            Batches(shard.members, setup.seed, examples.augment, ranks.nodes), compute, setup.task,
+            int(setup.trace.batch_sizes().max()), choose,
         )  # fmt: skip
         attack = setup.attack
         active_attack = attack and ActiveAttack(attack, clients.n, setup.seed, compute.device)
@@ -89,7 +86,7 @@ class RunState:
             task=setup.task,
             evaluation_plan=how_evaluated,
             models=models,
-            learner=learner,
+            executor=executor,
             monitor=DivergenceMonitor(
                 setup.compute.on_divergence, clients.n, attack=str(attack) if attack else ""
             ),
@@ -103,18 +100,10 @@ class RunState:
             ranks=ranks,
         )
 
-    @contextmanager
-    def threads(self) -> Iterator[ParallelMap]:
-        """Use the number of threads of the plan; torch's setting is restored afterwards.
-
-        Waking a second thread costs microseconds on an idle machine, but milliseconds on a busy
-        one: more than a whole step with 50 nodes and logistic regression on digits.
-        """
-        with (
-            torch_threads(self.learner.plan.threads),
-            worker_threads(self.learner.plan.workers) as parallel_map,
-        ):
-            yield parallel_map
+    @property
+    def learner(self) -> Executor:
+        """The executor, as evaluation calls it."""
+        return self.executor
 
 
 def _initial_models(
@@ -169,67 +158,3 @@ def _need_of_rank(need: Footprint, shard: Shard, setup: Setup) -> Footprint:
         return need
     data = need.of_run["data"] * len(shard.dataset.inputs) // len(whole.inputs)
     return replace(need.of_first(len(shard.members), data=data), held=0)
-
-
-def new_learner(
-    module: nn.Module,
-    order: Order,
-    models: Population,
-    examples: Examples,
-    shard: Shard,
-    seed: int,
-    compute: Backend,
-    batch_size: int,
-    choose: Callable[[TimingTrial], Plan],
-    task: Task,
-    ranks: Ranks,
-) -> Learner:
-    """Return the learner of a run, with a plan chosen by trials on its largest minibatches."""
-    batches = Batches(shard.members, seed, examples.augment, ranks.nodes)
-    targets = shard.dataset.learned(compute.dtype).to(compute.device)
-
-    def learner(plan: Plan) -> Learner:
-        return Learner(
-            plan,
-            [worker(plan.executor) for _ in range(plan.workers)],
-            examples,
-            targets,
-            batches,
-            Buffers(compute.device),
-        )
-
-    def worker(executor: str) -> Worker:
-        buffers = Buffers(compute.device)
-        return Worker(new_gradients(module, executor, order, buffers, compute, task), buffers)
-
-    def trial(executor: str, chunk: int, nodes: int) -> None:
-        tried = learner(Plan(executor, chunk, 1, 1))
-        (minibatches,) = tried.minibatches([batches.at(0, batch_size, "probe")])
-        with _explaining_compile_errors(compute.compile):
-            for start in range(0, nodes, chunk):
-                differentiate(
-                    tried,
-                    tried.workers[0],
-                    models,
-                    minibatches,
-                    slice(start, min(start + chunk, nodes)),
-                )
-
-    plan = choose(trial)
-    if compute.compile:
-        trial(plan.executor, 1, 1)
-    return learner(plan)
-
-
-@contextmanager
-def _explaining_compile_errors(compiled: bool) -> Iterator[None]:
-    """Turn the errors of ``torch.compile`` into one ``ValueError``."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not compiled:
-            raise
-        raise ValueError(
-            "`compile` must be False for this model on this machine, torch cannot compile it: "
-            f"{str(error).strip().partition(chr(10))[0]}"
-        ) from error

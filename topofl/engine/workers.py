@@ -1,6 +1,7 @@
-"""Worker threads: independent work on several Python threads, each with one torch thread."""
+"""Worker threads, each with one torch thread, and memory that is reused."""
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -8,10 +9,9 @@ from threading import Lock, Thread
 from typing import Protocol, TypeVar
 
 import torch
+from torch import Tensor
 
 from topofl._support.check import check_int
-
-__all__ = ["ParallelMap", "torch_threads", "worker_threads"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -23,6 +23,11 @@ class ParallelMap(Protocol):
     def __call__(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Return the results in the order of `items`."""
         ...
+
+
+def in_turn(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Return the results of all items, computed one after the other in the calling thread."""
+    return [function(item) for item in items]
 
 
 @contextmanager
@@ -63,7 +68,7 @@ def worker_threads(workers: int) -> Iterator[ParallelMap]:
     [1, 2, 3]
     """
     if check_int("workers", workers, minimum=1) == 1:
-        yield lambda function, items: [function(item) for item in items]
+        yield in_turn
         return
     pool = ThreadPoolExecutor(workers - 1, "topofl", _use_threads, (1,))
     with torch_threads(1):
@@ -152,3 +157,38 @@ def _in_new_thread(function: Callable[[], object]) -> None:
     thread = Thread(target=function)
     thread.start()
     thread.join()
+
+
+class Buffers:
+    """Reused tensors by name, on one device, which grow to the largest requested shape.
+
+    Not thread-safe.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._tensors: dict[str, Tensor] = {}
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Return an uninitialized contiguous tensor, valid until the name is taken again."""
+        size = math.prod(shape)
+        buffer = self._tensors.get(name)
+        if buffer is None or buffer.dtype != dtype or buffer.numel() < size:
+            buffer = self._tensors[name] = torch.empty(size, dtype=dtype, device=self._device)
+        return buffer[:size].view(shape)
+
+    def apart(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return tensors with those copied that are in a buffer, and would change with it.
+
+        Examples
+        --------
+        >>> buffers = Buffers(torch.device("cpu"))
+        >>> kept = buffers.apart({"last": buffers.take("gradients", (2,), torch.float32).fill_(1)})
+        >>> buffers.take("gradients", (2,), torch.float32).fill_(0).sum(), kept["last"].sum()
+        (tensor(0.), tensor(2.))
+        """
+        own = {tensor.untyped_storage().data_ptr() for tensor in self._tensors.values()}
+        return {
+            name: x.clone() if not x.is_meta and x.untyped_storage().data_ptr() in own else x
+            for name, x in tensors.items()
+        }

@@ -19,7 +19,7 @@ from topofl.data import Partition
 from topofl.engine.dry_run import play_rounds
 from topofl.engine.evaluate.scores import evaluation_plan
 from topofl.engine.evaluation_stages import columns_in, stages_of
-from topofl.engine.forward import is_linear
+from topofl.engine.gradients import is_linear
 from topofl.engine.memory import Footprint, footprint, free_memory, watched_growth
 from topofl.engine.options import OPTIONS, Compute, Evaluation
 from topofl.engine.plan import Plan, choose_plan

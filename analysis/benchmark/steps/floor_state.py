@@ -157,9 +157,7 @@ def _epoch(case: Case, clients: data.Partition, order: np.ndarray) -> Iterator[T
             f"`examples` must give all {case.n} nodes equally many, got {case.network.examples}"
         )
     for step in range(-(-int(batches.sizes[0]) // case.batch_size)):
-        yield torch.from_numpy(
-            np.ascontiguousarray(batches.at(step, case.batch_size, "local").indices[order])
-        )
+        yield batches.at(step, case.batch_size, "local").indices[order]
 
 
 def _group_size(groups: Sequence[Sequence[int]]) -> int:

@@ -38,8 +38,8 @@ from topofl.algorithms import (
     train,
     weight_decay,
 )
+from topofl.engine.allocations import bytes_of_terms
 from topofl.engine.population import Layout
-from topofl.engine.terms import bytes_of_terms
 
 
 @pytest.mark.parametrize(

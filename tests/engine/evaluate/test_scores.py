@@ -9,7 +9,7 @@ from tests import problems
 from topofl.engine.evaluate import scorer
 from topofl.engine.evaluate import scores as module
 from topofl.engine.evaluate.scores import Evaluated, evaluate
-from topofl.engine.forward import stacked_forward
+from topofl.engine.gradients import stacked_forward
 from topofl.engine.population import initial_population
 
 

@@ -9,8 +9,7 @@ from torch import nn
 
 from tests import problems
 from topofl.engine.allocations import AllocationTrace, bytes_of_forward, bytes_of_step
-from topofl.engine.forward import image_order
-from topofl.engine.gradients import batched_gradients
+from topofl.engine.gradients import batched_gradients, image_order
 
 
 def as_it_is(x):

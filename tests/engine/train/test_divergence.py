@@ -14,7 +14,7 @@ from topofl import algorithms, attacks, data, mixing, topologies
 from topofl.engine import plan
 from topofl.engine.divergence import DivergenceMonitor
 from topofl.engine.population import initial_population
-from topofl.engine.terms import finite_rows
+from topofl.engine.training import finite_rows
 
 BAD = 3
 """The node whose logits overflow in its first step."""

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from topofl import data
-from topofl.engine.buffers import Buffers
-from topofl.engine.examples import Examples
+from topofl.engine.minibatches import Examples
+from topofl.engine.workers import Buffers
 
 CPU = torch.device("cpu")
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 3, 4, 4), dtype=np.uint8)

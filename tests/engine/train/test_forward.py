@@ -8,7 +8,7 @@ from torch import nn
 import topofl
 from tests import problems
 from topofl import algorithms, data, models, topologies
-from topofl.engine.forward import image_order, is_linear, one_forward, stacked_forward
+from topofl.engine.gradients import image_order, is_linear, one_forward, stacked_forward
 from topofl.engine.population import Layout
 
 

@@ -9,7 +9,6 @@ import topofl
 from tests import problems
 from topofl import algorithms
 from topofl._support.seeding import seeded_torch
-from topofl.engine.buffers import Buffers
 from topofl.engine.gradients import (
     autocast,
     batched_gradients,
@@ -17,6 +16,7 @@ from topofl.engine.gradients import (
     looped_gradients,
 )
 from topofl.engine.population import initial_population
+from topofl.engine.workers import Buffers
 
 CPU = torch.device("cpu")
 

@@ -8,8 +8,9 @@ from torch import nn
 import topofl
 from tests import problems
 from topofl import algorithms, run
-from topofl.engine import plan, state, training
+from topofl.engine import plan, round_work
 from topofl.engine.evaluate.scores import evaluation_plan
+from topofl.engine.executor import Executor
 from topofl.engine.memory import footprint
 from topofl.engine.plan import Backend, Plan, Sizes, choose_plan
 from topofl.topologies import ring
@@ -142,13 +143,13 @@ class Counted(nn.Module):
 @pytest.mark.parametrize("epochs", [2, [1, 5, 1, 0, 2, 1]])
 @pytest.mark.parametrize("chunk", [1, 2, 4, 6])
 def test_waiting_is_what_the_engine_computes(monkeypatch, chunk, epochs):
-    computed, differentiate = [], training.differentiate
+    computed, gradients = [], Executor.gradients
 
-    def counted(learner, worker, models, minibatches, rows, *rest):
+    def counted(executor, worker, models, minibatches, rows, *rest):
         computed.append(rows.stop - rows.start)
-        return differentiate(learner, worker, models, minibatches, rows, *rest)
+        return gradients(executor, worker, models, minibatches, rows, *rest)
 
-    monkeypatch.setattr(training, "differentiate", counted)
+    monkeypatch.setattr(Executor, "gradients", counted)
     clients, model = problems.ragged_clients(), Counted()
     algorithm = algorithms.local_only(0.1, batch_size=4, epochs=epochs)
     run(
@@ -169,13 +170,18 @@ def test_waiting_is_what_the_engine_computes(monkeypatch, chunk, epochs):
 
 def test_trials_are_of_as_many_nodes_as_they_say(monkeypatch):
     """The first nodes are tried, by chunks; looped ones one after the other."""
-    tried, differentiate = [], training.differentiate
+    tried, gradients, train = [], Executor.gradients, round_work.local_steps
 
-    def noted(learner, worker, models, minibatches, rows, *rest):
-        tried.append((learner.plan.executor, rows.start, rows.stop))
-        return differentiate(learner, worker, models, minibatches, rows, *rest)
+    def noted(executor, worker, models, minibatches, rows, *rest):
+        tried.append((executor.plan.executor, rows.start, rows.stop))
+        return gradients(executor, worker, models, minibatches, rows, *rest)
 
-    monkeypatch.setattr(state, "differentiate", noted)
+    def after_trials(*given):
+        monkeypatch.setattr(Executor, "gradients", gradients)
+        return train(*given)
+
+    monkeypatch.setattr(Executor, "gradients", noted)
+    monkeypatch.setattr(round_work, "local_steps", after_trials)
     clients = problems.equal_clients()
     run(
         algorithms.dsgd(0.1, batch_size=4),

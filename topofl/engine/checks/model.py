@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl._support.seeding import NoGeneratorError, seeded_torch
-from topofl.engine.forward import is_linear, stacked_forward
+from topofl.engine.gradients import is_linear, stacked_forward
 
 __all__ = ["check_batched", "check_model", "check_output"]
 

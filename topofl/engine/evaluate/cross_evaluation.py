@@ -11,8 +11,8 @@ from topofl._support.generators import answer_queries
 from topofl.algorithms.contract.round import Trial
 from topofl.engine.evaluate.scorer import loss_of
 from topofl.engine.evaluate.scores import EXAMPLES, EvaluationPlan, sharing_copy
-from topofl.engine.executor import Learner
-from topofl.engine.forward import is_linear, one_forward, stacked_forward
+from topofl.engine.executor import Executor as Learner
+from topofl.engine.gradients import is_linear, one_forward, stacked_forward
 from topofl.engine.population import Layout, Population
 from topofl.engine.workers import ParallelMap
 from topofl.tasks import Task

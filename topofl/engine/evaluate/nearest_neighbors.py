@@ -19,7 +19,7 @@ from topofl.engine.evaluate.scores import (
     scored_nodes,
     sharing_copy,
 )
-from topofl.engine.forward import Order, applied, image_order
+from topofl.engine.gradients import Order, applied, image_order
 from topofl.engine.population import Layout, Population
 from topofl.engine.workers import ParallelMap
 from topofl.tasks import Task, accuracy, cross_entropy

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from topofl.engine.allocations import bytes_of_forwards
 from topofl.engine.evaluate.scorer import Scorer
-from topofl.engine.forward import Forward, Order, image_order, is_linear, stacked_forward
+from topofl.engine.gradients import Forward, Order, image_order, is_linear, stacked_forward
 from topofl.engine.population import Population
 from topofl.engine.workers import ParallelMap
 from topofl.tasks import Task, classification

@@ -9,7 +9,7 @@ from topofl._support.callers import warn_caller
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.data import Dataset
 from topofl.engine.evaluate.scores import CLASSIFICATION
-from topofl.engine.forward import is_linear
+from topofl.engine.gradients import is_linear
 from topofl.tasks import Function, Task, cross_entropy
 
 __all__ = ["as_task", "check_task", "check_voters"]

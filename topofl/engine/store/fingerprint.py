@@ -68,7 +68,7 @@ def fingerprint(setup: Setup, run_state: RunState) -> dict[str, Any]:
         "model": f"{type(model).__name__} {_digest(_model_parts(model, setup.init == 'given'))}",
         "task": _plain(setup.task),
         **{f"task.{key}": code for key, code in _digest_code(setup.task).items()},
-        **run_state.learner.plan._asdict(),
+        **run_state.executor.plan._asdict(),
         **_describe_attack(setup),
         "seed": setup.seed,
         "init": setup.init,
