@@ -45,13 +45,13 @@ def stop_in_step(monkeypatch, step):
 
 def rounds_of(monkeypatch, words):
     """Return the rounds that a command trains."""
-    take, rounds = EngineRound.train, []
+    take, rounds = RoundWork.train, []
 
-    def noted(self, models, how, own, **words):
+    def noted(self, *arguments):
         rounds.append(self.t)
-        return take(self, models, how, own, **words)
+        return take(self, *arguments)
 
-    monkeypatch.setattr(EngineRound, "train", noted)
+    monkeypatch.setattr(RoundWork, "train", noted)
     assert main(words) == 0
     return rounds
 

@@ -220,7 +220,7 @@ class ActiveRun:
             for name, saved in state["phases"].items():
                 names = self.sharded.get(name, ())
                 saved = {key: self._rows_of(x, key in names) for key, x in saved.items()}
-                _restore(self.states[name], saved, self.run_state.models.flat.device)
+                _restore(self.states[name], saved, self.run_state.models.device)
             self.recorder.restore(state["recorder"], self.evaluated, self.scored, found.round)
             self.run_state.monitor.restore(state["guard"])
         if self.rounds == found.round and (missing := self._missing_at_end(found)):
@@ -306,7 +306,7 @@ def trained_models(active: ActiveRun) -> Trained | None:
     flat = ranks.to_first(models.flat)
     if flat is None:
         return None
-    dataset, dtype = setup.clients.dataset, models.flat.dtype
+    dataset, dtype = setup.clients.dataset, models.dtype
     affine = dataset.affine(dtype)
     scale, shift = (None, None) if affine is None else (part.cpu() for part in affine)
     inputs = Normalization(tuple(dataset.inputs.shape[1:]), dataset.inputs.dtype, scale, shift)
@@ -344,8 +344,8 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
         "columns": as_json(active.columns),
         **run_state.learner.plan._asdict(),
         "asked": {"executor": compute.executor, "chunk": compute.chunk},
-        "device": str(run_state.models.flat.device),
-        "dtype": str(run_state.models.flat.dtype).removeprefix("torch."),
+        "device": str(run_state.models.device),
+        "dtype": str(run_state.models.dtype).removeprefix("torch."),
         "precision": compute.precision,
         "on_divergence": compute.on_divergence,
         **({"ranks": active.joined.description} if compute.distributed else {}),

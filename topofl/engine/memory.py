@@ -2,6 +2,7 @@
 
 import gc
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -69,8 +70,8 @@ class Footprint:
     ----------
     sizes
         Numbers of nodes and of parameters, and the bytes of a node's step as one of many nodes.
-    model
-        Bytes of one model.
+    models, model
+        Number of models that are stored at once, and bytes of one of them.
     largest
         Number of parameters of the largest layer.
     minibatch, looped
@@ -96,6 +97,7 @@ class Footprint:
     """
 
     sizes: Sizes
+    models: int
     model: int
     largest: int
     minibatch: int
@@ -120,7 +122,7 @@ class Footprint:
             **self.of_nodes,
             **self.of_run,
             **{name: workers * size for name, size in self.of_worker.items()},
-            "parameters": min(n * self.model, LARGEST) if self.on_disk else n * self.model,
+            "parameters": min(self.models * self.model, LARGEST if self.on_disk else sys.maxsize),
             "gradients": self.of_nodes["gradients"] + gradients,
             "minibatches": together * self.minibatch,
             "activations": together * max(step - self.model, 0),
@@ -149,6 +151,7 @@ class Footprint:
         return replace(
             self,
             sizes=self.sizes._replace(n=k),
+            models=min(k, self.models),
             of_nodes={name: known.get(name, size) for name, size in of_nodes.items()},
             of_run={name: known.get(name, size) for name, size in self.of_run.items()},
             of_worker={**self.of_worker, "mixing": mixing},
@@ -265,6 +268,7 @@ def footprint(
     example = gathered + _bytes_of_moves(setup, stored) + targets[0].nbytes
     return Footprint(
         Sizes(n, d, width, width * seen, batched + of_terms, _steps_by_phase(steps)),
+        trace.stored,
         model,
         max(p.numel() for p in module.parameters()),
         width * example,

@@ -129,22 +129,23 @@ class RoundWork:
     ) -> None:
         """Take local steps with the models in the rows that this process holds."""
         if not counts.any():  # the nodes of other ranks take steps
-            losses = models.flat.new_zeros(len(models.flat), 1)
+            losses = torch.zeros(len(models), 1, dtype=models.dtype, device=models.device)
             self._record_losses(
                 losses, self._frozen(losses.device), counts, rate_at(
-                    training.descend.lr, self.t, 0, models.flat.dtype
+                    training.descend.lr, self.t, 0, models.dtype
                 ), predicts=self.run_state.models in (models, models.copy_of),
             )  # fmt: skip
             return
         learner, steps = self.run_state.learner, int(counts.max())
         batches = self._minibatches(phase, training, all_counts, steps)
         update = self._local_update(models, training, state)
-        bad = self._frozen(models.flat.device)
+        bad = self._frozen(models.device)
         options: dict[str, Any] = {
             "mix_gradients": mixer,
             "statistics": self.statistics if self.losses is None else None,
         }
-        if (counts == steps).all() or learner.plan.chunk == 1:
+        together = learner.plan.chunk > 1 or models.distinct < len(models)
+        if (counts == steps).all() or not together:
             options["counts"] = None if (counts == steps).all() else counts
             losses, bad = local_steps(
                 learner,
@@ -180,7 +181,7 @@ class RoundWork:
         pushed = self.run_state.trace.pushed
         weighted = () if not pushed or bool((models.push_sum_weights == 1).all()) else pushed
         own = {  # without the models themselves, which a phase may store in its state
-            name: x for name, x in state.items() if x.data_ptr() != models.flat.data_ptr()
+            name: x for name, x in state.items() if x.data_ptr() != models.held.stored.data_ptr()
         }
         return LocalUpdate(
             models, training, own, self.t, models.push_sum_weights if weighted else None, weighted,
@@ -202,7 +203,7 @@ class RoundWork:
         push_sum_weights = update.push_sum_weights
         small = replace(
             update,
-            models=update.models.like(update.models.flat[rows]),
+            models=update.models.like(update.models.rows(nodes)),
             own={
                 name: x[rows.to(x.device)] if x.dim() and len(x) == n else x
                 for name, x in update.own.items()
@@ -215,7 +216,7 @@ class RoundWork:
             self.run_state.learner, self.parallel_map, small, small_batches, self.run_state.monitor,
             counts=counts[nodes], bad=bad[rows], **options,
         )  # fmt: skip
-        update.models.flat[rows] = small.models.flat
+        update.models.write(nodes, small.models.flat)
         bad[rows] = found
         for name, x in update.own.items():
             if x.dim() and len(x) == n:
@@ -261,7 +262,7 @@ class RoundWork:
         self.steps += models.n
         if self.run_state.models in (models, models.copy_of):
             self._record_gradient_losses(phase, losses)
-        return ranks.all_rows(gradients) if ranks.holds_all(models.flat) else gradients
+        return ranks.all_rows(gradients) if len(models) == models.n else gradients
 
     def _record_gradient_losses(self, phase: str, losses: Tensor) -> None:
         """Record losses at gradient evaluations by phase; they count without local steps."""
