@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from topofl.engine.options import Compute, Evaluation
 from topofl.engine.population import Layout
 from topofl.engine.requests import Inputs, WeightRules
 from topofl.engine.shorthands import as_compute, as_evaluation
+from topofl.engine.train.forward import Order, image_order
 from topofl.engine.train.plan import Backend, Plan
 from topofl.mixing import MixingMatrix, metropolis_or_uniform, own_weights, uniform, warning_once
 from topofl.tasks import Task, cross_entropy
@@ -102,6 +103,11 @@ class Setup:
     def graphs(self) -> Topology | TopologySequence:
         """The graphs that the algorithm uses; they have no edges if it exchanges nothing."""
         return self.inputs.graphs or complete_graph(self.clients.n)
+
+    @cached_property
+    def order(self) -> Order:
+        """Function that converts inputs and parameters to the memory format of the model."""
+        return image_order(self.module, self.sample, self.compute.channels_last)
 
     @property
     def rules(self) -> WeightRules:

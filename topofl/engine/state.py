@@ -22,7 +22,7 @@ from topofl.engine.train.batches import Batches
 from topofl.engine.train.buffers import Buffers
 from topofl.engine.train.divergence import DivergenceMonitor
 from topofl.engine.train.examples import Examples
-from topofl.engine.train.forward import Order, image_order, is_linear
+from topofl.engine.train.forward import Order, is_linear
 from topofl.engine.train.gradients import new_gradients
 from topofl.engine.train.learner import Learner, Worker, differentiate
 from topofl.engine.train.plan import Backend, Plan, TimingTrial, choose_plan
@@ -70,7 +70,7 @@ class RunState:
             If the run does not fit into free memory.
         """
         module, clients, graphs = setup.module, setup.clients, setup.graphs
-        order = image_order(module, setup.sample, compute.channels_last)
+        order = setup.order
         targets = clients.dataset.learned(compute.dtype)[:2].to(compute.device)
         how_evaluated = evaluation_plan(module, setup.sample, setup.task, targets)
         shard = shard_of(clients, setup.sets, ranks)
