@@ -18,18 +18,18 @@ from topofl.algorithms.contract.round import State
 from topofl.engine.distributed.shard import divided, sharded_names
 from topofl.engine.distributed.start import Joined
 from topofl.engine.dry_run.checked import initial_state
-from topofl.engine.evaluation_stages import (
-    EvaluationContext,
-    EvaluationStage,
-    columns_in,
-    stages_of,
-)
 from topofl.engine.memory.mapped import MappedFiles
 from topofl.engine.memory.system import returning_freed_memory
 from topofl.engine.options import Compute
 from topofl.engine.ranks import Ranks
 from topofl.engine.recorder import OWN_COLUMNS, Recorder
 from topofl.engine.setup import Setup
+from topofl.engine.stages import (
+    EvaluationContext,
+    EvaluationStage,
+    columns_in,
+    stages_of,
+)
 from topofl.engine.state import RunState
 from topofl.engine.store.checkpoint import Checkpoint, check_tensors, naming_its_file
 from topofl.engine.store.fingerprint import (

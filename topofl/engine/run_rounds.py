@@ -13,10 +13,10 @@ from topofl.callbacks import Callback, Event
 from topofl.engine.active_run import ActiveRun
 from topofl.engine.distributed.measured import traffic_of_round
 from topofl.engine.dry_run.checked import checked_state
-from topofl.engine.evaluate.scores import Scores
+from topofl.engine.evaluation import Scores
 from topofl.engine.evaluation_columns import evaluation_columns
-from topofl.engine.evaluation_stages import EvaluationContext, EvaluationStage
 from topofl.engine.rounds import EngineRound
+from topofl.engine.stages import EvaluationContext, EvaluationStage
 from topofl.engine.state import RunState
 from topofl.engine.store.schedule import CheckpointSchedule
 from topofl.engine.train.divergence import Diverged, DivergenceError

@@ -16,7 +16,7 @@ from topofl.engine.distributed.exchange import Halo, halo_of, rank_mixer
 from topofl.engine.distributed.shard import Shard, shard_of
 from topofl.engine.dry_run.round import WeightRules
 from topofl.engine.dry_run.trace import Trace
-from topofl.engine.evaluate.scores import Evaluated, EvaluationPlan, evaluation_plan
+from topofl.engine.evaluation import Evaluated, EvaluationPlan, evaluation_plan
 from topofl.engine.memory.facts import MemoryFacts, memory_facts
 from topofl.engine.memory.footprint import check_memory, first_nodes, fits_into
 from topofl.engine.memory.mapped import MappedFiles

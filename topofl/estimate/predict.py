@@ -18,8 +18,7 @@ from topofl.attacks import Attack
 from topofl.data import Partition
 from topofl.engine.dry_run.play import play_rounds
 from topofl.engine.dry_run.round import DryRound
-from topofl.engine.evaluate.scores import evaluation_plan
-from topofl.engine.evaluation_stages import columns_in, stages_of
+from topofl.engine.evaluation import evaluation_plan
 from topofl.engine.memory.facts import MemoryFacts, memory_facts
 from topofl.engine.memory.footprint import (
     first_nodes,
@@ -33,6 +32,7 @@ from topofl.engine.options import OPTIONS, Compute, Evaluation
 from topofl.engine.recorder import bytes_kept
 from topofl.engine.setup import Setup, resolve
 from topofl.engine.shorthands import as_compute
+from topofl.engine.stages import columns_in, stages_of
 from topofl.engine.train.forward import image_order, is_linear
 from topofl.engine.train.plan import Plan, choose_plan
 from topofl.estimate.probe import fewest_nodes, probe_run

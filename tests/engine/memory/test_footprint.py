@@ -12,7 +12,7 @@ import topofl
 from tests import problems
 from topofl import algorithms, mixing, models, topologies
 from topofl.engine import state
-from topofl.engine.evaluate.scores import Evaluated, evaluate, evaluation_plan
+from topofl.engine.evaluation import Evaluated, evaluate, evaluation_plan
 from topofl.engine.memory.facts import MemoryFacts, groups_of, memory_facts
 from topofl.engine.memory.footprint import (
     check_memory,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from topofl.data import Partition
 from topofl.engine.dry_run.requests import RecordedSteps
 from topofl.engine.dry_run.trace import Trace
-from topofl.engine.evaluate.scores import CLASSIFICATION, Evaluated, EvaluationPlan
+from topofl.engine.evaluation import CLASSIFICATION, Evaluated, EvaluationPlan
 from topofl.engine.memory.parts import (
     bytes_held,
     bytes_of_evaluation,

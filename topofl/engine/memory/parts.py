@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.data import Augmentation, Partition
-from topofl.engine.evaluate.nearest_neighbors import bytes_of_neighbors
-from topofl.engine.evaluate.scores import NODES, ROWS, Evaluated, EvaluationPlan
+from topofl.engine.evaluation import NODES, ROWS, Evaluated, EvaluationPlan
 from topofl.engine.mixer import (
     FEWEST,
     GATHERED,
     SPARSE_BELOW,
     columns_at_a_time,
 )
+from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.population import Layout
 from topofl.engine.train.allocations import bytes_of_step
 from topofl.engine.train.forward import Order, is_linear
