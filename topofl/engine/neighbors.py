@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.phase import Neighbors
-from topofl.engine.evaluate.scorer import Scorer, score_of_set
 from topofl.engine.evaluation import (
     CLASSIFICATION,
     EXAMPLES,
@@ -19,6 +18,7 @@ from topofl.engine.evaluation import (
     sharing_copy,
 )
 from topofl.engine.population import Layout, Population
+from topofl.engine.scorer import Scorer, score_of_set
 from topofl.engine.train.allocations import bytes_of_forward
 from topofl.engine.train.forward import Order, applied, image_order
 from topofl.engine.train.workers import ParallelMap

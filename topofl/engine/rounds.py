@@ -12,6 +12,7 @@ from topofl._support.check import shown
 from topofl._support.seeding import stream
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import Models, Rows, Rule, State, Trial
+from topofl.engine.cross_evaluation import check_trials, cross_evaluate
 from topofl.engine.dry_run.checked import (
     AggregationRule,
     check_noted,
@@ -19,7 +20,6 @@ from topofl.engine.dry_run.checked import (
     state_of_phase,
 )
 from topofl.engine.dry_run.round import EXCHANGES
-from topofl.engine.evaluate.cross_evaluation import check_trials, cross_evaluate
 from topofl.engine.mixer import Mixer
 from topofl.engine.population import Population
 from topofl.engine.round_exchanges import RoundExchanges

@@ -16,7 +16,7 @@ from torch import Tensor
 from topofl._columns import ScoreColumn, columns_of, name_of
 from topofl.algorithms.contract.phase import Algorithm, Neighbors, Phase
 from topofl.algorithms.contract.round import State
-from topofl.engine.evaluate.custom import check_returned_models, check_returned_values, versions_of
+from topofl.engine.custom_stages import check_returned_models, check_returned_values, versions_of
 from topofl.engine.evaluation import Evaluated, Scores, evaluate, scored_nodes
 from topofl.engine.memory.system import returning_freed_memory
 from topofl.engine.neighbors import neighbor_scores
