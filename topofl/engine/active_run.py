@@ -17,12 +17,6 @@ from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import State
 from topofl.engine.distributed.shard import divided, sharded_names
 from topofl.engine.distributed.start import Joined
-from topofl.engine.evaluation_stages import (
-    EvaluationContext,
-    EvaluationStage,
-    columns_in,
-    stages_of,
-)
 from topofl.engine.mapped_files import MappedFiles
 from topofl.engine.memory import returning_freed_memory
 from topofl.engine.options import Compute
@@ -30,6 +24,12 @@ from topofl.engine.ranks import Ranks
 from topofl.engine.recorder import OWN_COLUMNS, Recorder
 from topofl.engine.requests import initial_state
 from topofl.engine.setup import Setup
+from topofl.engine.stages import (
+    EvaluationContext,
+    EvaluationStage,
+    columns_in,
+    stages_of,
+)
 from topofl.engine.state import RunState
 from topofl.engine.store.checkpoint import Checkpoint, check_tensors, naming_its_file
 from topofl.engine.store.fingerprint import (

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl.engine.dry_run import Trace
-from topofl.engine.evaluate.nearest_neighbors import bytes_of_neighbors
-from topofl.engine.evaluate.scores import NODES, ROWS, Evaluated, EvaluationPlan
+from topofl.engine.evaluation import NODES, ROWS, Evaluated, EvaluationPlan
 from topofl.engine.mapped_files import LARGEST, called_repeatedly, is_in_memory
 from topofl.engine.mixing import (
     FEWEST,
@@ -25,6 +24,7 @@ from topofl.engine.mixing import (
     component_means,
     sums_by_group,
 )
+from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.requests import RecordedSteps
 from topofl.engine.setup import Setup
 from topofl.engine.train.allocations import bytes_of_step

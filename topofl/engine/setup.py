@@ -29,10 +29,10 @@ from topofl.engine.checks.graphs import (
     unequal_share,
 )
 from topofl.engine.checks.model import check_batched, check_model, check_output
+from topofl.engine.checks.task import as_task, check_task, check_voters
 from topofl.engine.distributed.start import local_device
 from topofl.engine.dry_run import DRY_ROUNDS, Trace, complete_graph, trace_first_rounds
-from topofl.engine.evaluate.scores import Evaluated
-from topofl.engine.evaluate.task import as_task, check_task, check_voters
+from topofl.engine.evaluation import Evaluated
 from topofl.engine.options import Compute, Evaluation
 from topofl.engine.population import Layout
 from topofl.engine.requests import Inputs, WeightRules

@@ -10,7 +10,7 @@ from torch import nn
 from topofl._support.torchrun import processes_on_machine
 from topofl.engine.distributed.shard import Shard, shard_of
 from topofl.engine.dry_run import Trace
-from topofl.engine.evaluate.scores import Evaluated, EvaluationPlan, evaluation_plan
+from topofl.engine.evaluation import Evaluated, EvaluationPlan, evaluation_plan
 from topofl.engine.mapped_files import MappedFiles
 from topofl.engine.memory import Footprint, footprint, free_memory
 from topofl.engine.mixing import ActiveAttack, Mixing
