@@ -300,12 +300,11 @@ def trace_first_rounds(inputs: Inputs, rounds: int = DRY_ROUNDS) -> Trace:
     models, requests = _models(inputs), Requests()
     states = _initial_states(inputs.algorithm, models)
     state_sizes = [_state_bytes(states)]
-    played, scratch_sizes, stored = list[Round](), list[int](), [models.distinct]
+    played, scratch_sizes = list[Round](), list[int]()
     for t in range(rounds):
         current, largest = _play_round(inputs, t, models, requests, states)
         played.append(current)
         scratch_sizes.append(largest)
-        stored.append(models.distinct)
         state_sizes.append(_state_bytes(states))
     return Trace(
         inputs.algorithm,
@@ -315,7 +314,7 @@ def trace_first_rounds(inputs: Inputs, rounds: int = DRY_ROUNDS) -> Trace:
         state=max(state_sizes),
         scratch=max(scratch_sizes),
         fine_tuning=_play_fine_tuning(inputs, requests, played[0].graph),
-        stored=max(stored),
+        stored=models.held.most,
         common_start="start" in models.calls,
     )
 

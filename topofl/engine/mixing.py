@@ -200,13 +200,21 @@ class Mixing:
             self._average(weights, values)
 
     def _average(self, weights: MixingMatrix, values: Tensor) -> None:
-        ranks = self._ranks_of(values)
+        values.copy_(self.average(weights, _rows_of(values), len(values)).expand_as(values))
+
+    def average(
+        self, weights: MixingMatrix, rows: Callable[[np.ndarray], Tensor], k: int
+    ) -> Tensor:
+        """Return the weighted mean (1, d) over all nodes, given the function that reads own rows.
+
+        There are k own rows: those of this rank, or of all nodes. All rows of `weights` are equal.
+        """
+        ranks = self._alone if k == self.ranks.n else self.ranks
         row = slice(*weights.weights.indptr[:2])
         nodes, shares = weights.weights.indices[row], weights.weights.data[row]
         own = ranks.owner[nodes] == ranks.rank
-        rows = torch.from_numpy(ranks.row_of[nodes[own]]).to(values.device)
-        total = torch.from_numpy(shares[own]).to(values) @ values[rows]
-        values.copy_(ranks.sum_(total).expand_as(values))
+        read = rows(ranks.row_of[nodes[own]])
+        return ranks.sum_(torch.from_numpy(shares[own]).to(read) @ read)[None]
 
     def aggregate(
         self, weights: MixingMatrix, values: Tensor, rule: Aggregate, t: int, exchange: str
@@ -233,6 +241,10 @@ class Mixing:
             return values  # rows for each receiver are forged once there are weights
         forged = self.attack.forged(values, None, t, exchange)
         return values.index_copy(0, self.attack.attackers, forged)
+
+
+def _rows_of(values: Tensor) -> Callable[[np.ndarray], Tensor]:
+    return lambda which: values[torch.from_numpy(which).to(values.device)]
 
 
 def mixer(weights: MixingMatrix, ranks: Ranks, dtype: torch.dtype) -> Mixer:

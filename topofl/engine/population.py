@@ -127,11 +127,28 @@ class Held:
         (k,) row of `stored` that each row is equal to; None: row i is row i of `stored`.
     new
         Returns the memory of all rows once they are stored apart; None: in memory.
+
+    Attributes
+    ----------
+    most
+        Largest number of rows that were stored at once.
     """
 
     stored: Tensor
     place: np.ndarray | None = None
     new: New | None = None
+    most: int = field(default=0, init=False)
+    _all: Tensor | None = field(default=None, init=False)
+    """Memory of all rows, which is kept once it was needed."""
+
+    def __post_init__(self) -> None:
+        self._store(self.stored, self.place)
+
+    def _store(self, stored: Tensor, place: np.ndarray | None) -> None:
+        self.stored, self.place = stored, place
+        self.most = max(self.most, len(stored))
+        if place is None:
+            self._all = stored
 
     @classmethod
     def equal(cls, row: Tensor, k: int, new: New | None = None) -> "Held":
@@ -146,10 +163,13 @@ class Held:
         """Return all rows (k, d), each stored apart from now on."""
         if self.place is not None:
             shape = (len(self.place), self.stored.shape[1])
-            flat = self.new(shape, self.stored.dtype) if self.new else self.stored.new_empty(shape)
+            flat = self._all
+            if flat is None:
+                create = self.new or _in_memory(self.stored.device)
+                flat = create(shape, self.stored.dtype)
             for start in range(0, shape[0], ROWS):  # not all at once, which would exist twice
                 flat[start : start + ROWS] = self.rows(slice(start, start + ROWS))
-            self.stored, self.place = flat, None
+            self._store(flat, None)
         return self.stored
 
     def rows(self, which: slice | np.ndarray) -> Tensor:
@@ -167,14 +187,18 @@ class Held:
         others = np.ones(len(self.place), dtype=bool)
         others[which] = False
         used, places = np.unique(self.place[others], return_inverse=True)
-        self.stored = torch.cat([self.stored[torch.from_numpy(used).to(values.device)], values])
-        self.place = np.empty_like(self.place)
-        self.place[others] = places
-        self.place[which] = len(used) + np.arange(len(which))
+        place = np.empty_like(self.place)
+        place[others], place[which] = places, len(used) + np.arange(len(which))
+        kept = self.stored[torch.from_numpy(used).to(values.device)]
+        self._store(torch.cat([kept, values]), place)
 
     def fill(self, row: Tensor) -> None:
         """Let all rows be equal to a copy of one, (1, d), which is stored once."""
-        self.stored, self.place = row.detach().clone(), np.zeros(len(self), dtype=np.int64)
+        self._store(row.detach().clone(), np.zeros(len(self), dtype=np.int64))
+
+
+def _in_memory(device: torch.device) -> New:
+    return lambda shape, dtype: torch.empty(shape, dtype=dtype, device=device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +256,7 @@ class Population:
 
     @property
     def distinct(self) -> int:
-        """Number of models that are stored."""
+        """Number of models that are stored; fewer than ``len(models)`` if some are equal."""
         return len(self.held.stored)
 
     def rows(self, which: slice | np.ndarray) -> Tensor:

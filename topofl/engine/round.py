@@ -80,6 +80,10 @@ class Work(Protocol):
         """Multiply values by a matrix in place; `exchange` seeds what attackers send."""
         ...
 
+    def serve(self, weights: MixingMatrix, models: Population) -> None:
+        """Let all models be the average of a server; all rows of `weights` are equal."""
+        ...
+
     def aggregate(
         self, weights: MixingMatrix, values: Tensor, rule: Aggregate, exchange: str
     ) -> None:
@@ -295,7 +299,7 @@ class Round:
     def mix(
         self,
         weights: MixingMatrix,
-        values: Tensor,
+        values: Tensor | Models,
         columns: Sequence[slice] = (slice(None),),
         *,
         scalars: int = 0,
@@ -305,7 +309,8 @@ class Round:
         """See :meth:`topofl.algorithms.Round.mix`."""
         self._enter("server" if server else "mix")
         check_matrix("mix", weights)
-        ranges = [range(values.shape[1])[part] for part in columns]
+        d = values.shape[1] if isinstance(values, Tensor) else self.inputs.layout.d
+        ranges = [range(d)[part] for part in columns]
         width = sum(map(len, ranges))
         if counted:
             self.ledger.add(weights, width + scalars, server=server)
@@ -313,12 +318,28 @@ class Round:
         if not server:
             self._count_product(weights, width)
         exchange = self._next_exchange(server=server)
+        if not isinstance(values, Tensor):
+            models = cast(Population, values)
+            if server and width == d and self.inputs.attack is None:
+                self._serve(weights, models, ranges)
+                return
+            values = models.flat
         if self.work is None:
             self._note_columns(values, ranges)
             self._allocate_forged(values)
             return
         for k, part in enumerate(columns):
             self.work.mix(weights, values[:, part], f"{exchange}/{k}", server)
+
+    def _serve(self, weights: MixingMatrix, models: Population, ranges: Sequence[range]) -> None:
+        """Let all models be the average of a server, which is stored once."""
+        if self.work is not None:
+            self.work.serve(weights, models)
+            return
+        with _disable_current_modes():  # the models do not belong to the phase
+            models.fill(models.rows(slice(0, 1)))
+        noted = self.requests.columns.setdefault(self.phase, set())
+        noted.update((part.start, part.stop) for part in ranges)
 
     def _count_product(self, weights: MixingMatrix, columns: int) -> None:
         self.mixed[weights] = self.mixed.get(weights, 0) + columns

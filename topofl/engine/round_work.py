@@ -66,6 +66,10 @@ class RoundWork:
         else:
             mixing.mix(self._mix, weights, values, self.t, exchange)
 
+    def serve(self, weights: MixingMatrix, models: Population) -> None:
+        """See :meth:`topofl.engine.round.Work.serve`."""
+        models.fill(self.run_state.mixing.average(weights, models.rows, len(models)))
+
     def _mix(self, weights: MixingMatrix, values: Tensor) -> None:
         """Mix all columns; each worker takes a share of them."""
         mix = self.run_state.mixing.of(weights, values)

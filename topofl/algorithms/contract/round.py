@@ -309,7 +309,7 @@ class Round(Protocol):
     def mix(
         self,
         weights: MixingMatrix,
-        values: Tensor,
+        values: "Tensor | Models",
         columns: Sequence[slice] = (slice(None),),
         *,
         scalars: int = 0,
@@ -317,6 +317,10 @@ class Round(Protocol):
         counted: bool = True,
     ) -> None:
         """Replace columns of `values` (n, d) by ``weights @ values``, and count the messages.
+
+        Given the models themselves instead of ``models.flat``, an average of whole models by a
+        server is stored once for all nodes: memory and time do not grow with the nodes that do not
+        take part. Read ``models.flat`` anew afterwards.
 
         Parameters
         ----------
