@@ -144,7 +144,7 @@ def differentiate(
         0, indices.shape
     )
     targets = torch.index_select(learner.targets, 0, indices.view(-1)).unflatten(0, indices.shape)
-    parameters = [view[rows] for view in models.views] if point is None else point
+    parameters = models.views_of(rows) if point is None else point
     return worker.gradients(parameters, inputs, targets, weights, trained)
 
 
