@@ -56,6 +56,14 @@ def test_only_written_rows_are_stored_apart():
     assert len(held.stored) == 4  # the common one, 900, 3 and 5
     held.fill(row(9))
     assert len(held.stored) == 1
+    assert held.most == 4
+
+
+def test_rows_that_are_stored_apart_are_filled_in_place():
+    """They may be the tensor of a phase, such as the personal models of Ditto."""
+    held = Held(flat := torch.zeros(N, D))
+    held.fill(torch.ones(1, D))
+    assert flat.sum() == N * D
 
 
 def test_a_filled_row_is_a_copy():

@@ -152,14 +152,14 @@ class ActiveRun:
     @property
     def size(self) -> int:
         """Bytes of a checkpoint, without mixing matrices."""
-        flat = self.run_state.models.flat
-        tensors = [flat, *(tensor for state in self.states.values() for tensor in state.values())]
+        models = self.run_state.models
+        tensors = (tensor for state in self.states.values() for tensor in state.values())
         of_nodes = [*self.columns, *self.noted_per_node, *(self.setup.evaluation.per_node or ())]
         scores = len(of_nodes) * (2 + self.rounds // self.setup.evaluation.every)
-        n = self.run_state.models.n
-        recorded = 8 * n * (self.rounds + scores)
-        held = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        return held * n // len(flat) + recorded + 2**14
+        recorded = 8 * models.n * (self.rounds + scores)
+        held = len(models) * models.layout.d * models.dtype.itemsize
+        held += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return held * models.n // len(models) + recorded + 2**14
 
     def state(self) -> dict[str, Any]:
         """Return everything that the next round starts from, as tensors, numbers and text.

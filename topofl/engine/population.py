@@ -138,8 +138,6 @@ class Held:
     place: np.ndarray | None = None
     new: New | None = None
     most: int = field(default=0, init=False)
-    _all: Tensor | None = field(default=None, init=False)
-    """Memory of all rows, which is kept once it was needed."""
 
     def __post_init__(self) -> None:
         self._store(self.stored, self.place)
@@ -147,8 +145,6 @@ class Held:
     def _store(self, stored: Tensor, place: np.ndarray | None) -> None:
         self.stored, self.place = stored, place
         self.most = max(self.most, len(stored))
-        if place is None:
-            self._all = stored
 
     @classmethod
     def equal(cls, row: Tensor, k: int, new: New | None = None) -> "Held":
@@ -163,10 +159,7 @@ class Held:
         """Return all rows (k, d), each stored apart from now on."""
         if self.place is not None:
             shape = (len(self.place), self.stored.shape[1])
-            flat = self._all
-            if flat is None:
-                create = self.new or _in_memory(self.stored.device)
-                flat = create(shape, self.stored.dtype)
+            flat = self.new(shape, self.stored.dtype) if self.new else self.stored.new_empty(shape)
             for start in range(0, shape[0], ROWS):  # not all at once, which would exist twice
                 flat[start : start + ROWS] = self.rows(slice(start, start + ROWS))
             self._store(flat, None)
@@ -193,12 +186,11 @@ class Held:
         self._store(torch.cat([kept, values]), place)
 
     def fill(self, row: Tensor) -> None:
-        """Let all rows be equal to a copy of one, (1, d), which is stored once."""
-        self._store(row.detach().clone(), np.zeros(len(self), dtype=np.int64))
-
-
-def _in_memory(device: torch.device) -> New:
-    return lambda shape, dtype: torch.empty(shape, dtype=dtype, device=device)
+        """Let all rows be equal to one, (1, d); it is stored once unless all are stored apart."""
+        if self.place is None:
+            self.stored.copy_(row.expand_as(self.stored))
+        else:
+            self._store(row.detach().clone(), np.zeros(len(self), dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,8 +231,8 @@ class Population:
     def flat(self) -> Tensor:
         """(n, d), contiguous: all models, changed in place; each is stored apart from now on.
 
-        What holds for one model only, or for few, uses `rows`, `write` and `fill`, after which
-        tensors that were read here are no longer the models.
+        What reads or changes few models, or makes all of them equal, uses `rows`, `write` and
+        `fill`.
         """
         return self.held.apart()
 
@@ -268,7 +260,7 @@ class Population:
         self.held.write(which, values)
 
     def fill(self, row: Tensor) -> None:
-        """Let all models of this process be equal to one, (1, d), which is stored once."""
+        """Let all models of this process be equal to one, (1, d); see :meth:`Held.fill`."""
         self.held.fill(row)
 
     @property

@@ -318,9 +318,9 @@ class Round(Protocol):
     ) -> None:
         """Replace columns of `values` (n, d) by ``weights @ values``, and count the messages.
 
-        Given the models themselves instead of ``models.flat``, an average of whole models by a
-        server is stored once for all nodes: memory and time do not grow with the nodes that do not
-        take part. Read ``models.flat`` anew afterwards.
+        Given the models themselves instead of ``models.flat``, which stores each of them apart, an
+        average of whole models by a server is stored once for all nodes: memory and time do not
+        grow with the nodes that do not take part.
 
         Parameters
         ----------

@@ -94,7 +94,7 @@ class LocalUpdate:
 
     def step(self, k: int) -> Step:
         """Return round, step and learning rate of step k; ValueError if the rate is invalid."""
-        return Step(self.t, k, rate_at(self.training.descend.lr, self.t, k, self.models.flat.dtype))
+        return Step(self.t, k, rate_at(self.training.descend.lr, self.t, k, self.models.dtype))
 
     def chunk(self, rows: slice, buffers: Buffers) -> Chunk:
         """Return some nodes with their state, ready for the first step of the round."""
