@@ -182,9 +182,9 @@ ROOMS = {
         "ranks",
         "population ledger recorder options mapped_files",
         "suggestions shorthands",
-        *("mixing", "requests", "train", "round", "dry_run", "scorer"),
-        *("evaluation", "neighbors cross_evaluation", "checks"),
-        *("distributed", "setup", "memory", "state", "round_work"),
+        *("mixing", "requests", "train", "round", "dry_run"),
+        *("evaluation", "neighbors", "checks"),
+        *("distributed", "setup", "memory", "state", "cross_evaluation", "round_work"),
         *(
             "store custom_stages notices",
             "stages",
