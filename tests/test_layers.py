@@ -186,10 +186,9 @@ ROOMS = {
         *("evaluation", "neighbors", "checks"),
         *("distributed", "setup", "memory", "state", "cross_evaluation", "round_work"),
         *(
-            "store custom_stages notices",
+            "store notices",
             "stages",
             "active_run",
-            "evaluation_columns",
             "run_rounds",
             "run",
         ),

@@ -89,19 +89,11 @@ def neighbor_scores(
             return _interpolated(outputs, features, voting, neighbors)[None]
 
         sums = torch.zeros(len(sets), len(scorer.scores), dtype=torch.float64, device=labels.device)
-        for row, chosen in enumerate(examples_of(i)):
+        for row, chosen in enumerate(_examples_of(sets, i, labels)):
             if len(chosen):
                 batches = (batch_of(inputs, labels, part) for part in chosen.split(EXAMPLES))
                 sums[row] = sums_on(scorer, apply, batches)[:, 0]
         return sums
-
-    def examples_of(i: int) -> list[Tensor]:
-        """Return the indices of the examples of each set on which a node's model is scored."""
-        none = labels.new_empty(0)
-        return [
-            none if i not in scored else on if isinstance(on, Tensor) else on[i]
-            for on, scored in sets.values()
-        ]
 
     shape = (len(models), len(sets), len(scorer.scores))
     found = torch.zeros(shape, dtype=torch.float64, device=labels.device)
@@ -109,9 +101,18 @@ def neighbor_scores(
     counts = torch.zeros(len(models), len(sets), dtype=torch.int64)
     for i, sums in zip(nodes, sums_of_nodes, strict=True):
         found[i] = sums
-        counts[i] = torch.tensor([len(chosen) for chosen in examples_of(i)])
+        counts[i] = torch.tensor([len(chosen) for chosen in _examples_of(sets, i, labels)])
     counts = counts.to(found.device)
     return {name: scorer.finished(found[:, k].T, counts[:, k]) for k, name in enumerate(sets)}
+
+
+def _examples_of(sets: Mapping[str, Evaluated], i: int, labels: Tensor) -> list[Tensor]:
+    """Return the indices of the examples of each set on which a node's model is scored."""
+    none = labels.new_empty(0)
+    return [
+        none if i not in scored else on if isinstance(on, Tensor) else on[i]
+        for on, scored in sets.values()
+    ]
 
 
 def _accuracy_and_loss(logs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
