@@ -165,13 +165,13 @@ def test_zeros_of_both_signs_are_not_bitwise_equal(dtype):
     assert not module._all_equal(models)
 
 
-@pytest.mark.parametrize("on", [torch.arange(40, 90), list(torch.arange(100).split(1))])
+@pytest.mark.parametrize("on", [torch.arange(40, 90), [torch.arange(k, k + 3) for k in range(40)]])
 def test_models_that_are_stored_once_stay_so_while_they_are_evaluated(on):
     blobs, model = problems.dataset(), problems.convolutional().double()
-    start = dict(init="common", seed=0, device=torch.device("cpu"), dtype=torch.float64)
-    models, apart = (initial_population(model, 100, **start) for _ in range(2))
-    assert len(apart.flat) == apart.distinct == 100
-    inputs, evaluated = blobs.inputs.double().__getitem__, Evaluated(on, range(100))
+    start = {"init": "common", "seed": 0, "device": torch.device("cpu"), "dtype": torch.float64}
+    models, apart = (initial_population(model, 40, **start) for _ in range(2))
+    assert len(apart.flat) == apart.distinct == 40
+    inputs, evaluated = blobs.inputs.double().__getitem__, Evaluated(on, range(40))
     scores, wanted = (evaluate(model, m, inputs, blobs.labels, evaluated) for m in (models, apart))
     assert models.distinct == 1
     for values, expected in zip(scores.values(), wanted.values(), strict=True):
