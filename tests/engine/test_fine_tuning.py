@@ -330,7 +330,7 @@ def test_memory_estimates_include_fine_tuned_copies():
 
 
 def test_a_probe_does_not_fine_tune(monkeypatch):
-    monkeypatch.setattr(stages, "fine_tuned", lambda *args: pytest.fail("fine-tuned"))
+    monkeypatch.setattr(stages, "_fine_tuned", lambda *args: pytest.fail("fine-tuned"))
     assert need(algorithms.dsgd(0.1), fine_tune=TUNED, probe=True).seconds_per_evaluation > 0
 
 

@@ -138,12 +138,12 @@ def test_equal_models_after_exact_averaging_are_evaluated_once(monkeypatch):
     found = []
     original = evaluation._all_equal
     monkeypatch.setattr(
-        evaluation, "_all_equal", lambda flat: found.append(original(flat)) or found[-1]
+        evaluation, "_all_equal", lambda models: found.append(original(models)) or found[-1]
     )
     equal = run(topology=topologies.fully_connected(6), init="independent")
     assert found == [False, True, True]
     assert (equal["accuracy"][-1] == equal["accuracy"][-1, 0]).all()
-    monkeypatch.setattr(evaluation, "_all_equal", lambda flat: False)
+    monkeypatch.setattr(evaluation, "_all_equal", lambda models: False)
     each = run(topology=topologies.fully_connected(6), init="independent")
     np.testing.assert_array_equal(equal["accuracy"], each["accuracy"])
     np.testing.assert_allclose(equal["loss"], each["loss"], rtol=1e-6)

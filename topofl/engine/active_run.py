@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._columns import ScoreColumn, as_json
+from topofl._columns import ScoreColumn, as_json, columns_of
 from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import State
 from topofl.engine.distributed.shard import divided, sharded_names
@@ -27,7 +27,6 @@ from topofl.engine.setup import Setup
 from topofl.engine.stages import (
     EvaluationContext,
     EvaluationStage,
-    columns_in,
     stages_of,
 )
 from topofl.engine.state import RunState
@@ -126,7 +125,7 @@ class ActiveRun:
     @cached_property
     def columns(self) -> dict[str, ScoreColumn]:
         """Columns of scores, by name."""
-        return columns_in(self.stages, self.setup.sets, self.setup.task)
+        return columns_of(self.setup.task.reported, self.stages, self.setup.sets)
 
     @property
     def noted_per_node(self) -> list[str]:
@@ -141,7 +140,14 @@ class ActiveRun:
     def context(self, parallel_map: ParallelMap, done: int) -> EvaluationContext:
         """Return the context of an evaluation during round `done`; 0: before the first round."""
         return EvaluationContext(
-            self.run_state, parallel_map, self.setup.sets, done, self.states, self.sharded
+            self.run_state,
+            parallel_map,
+            self.setup,
+            self.stages,
+            self.rounds,
+            done,
+            self.states,
+            self.sharded,
         )
 
     @property

@@ -1,76 +1,37 @@
 """Cross-evaluation: nodes evaluate other nodes' models on their own examples."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from functools import lru_cache, partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from topofl._support.generators import answer_queries
 from topofl.algorithms.contract.round import Trial
-from topofl.engine.evaluation import EXAMPLES, EvaluationPlan, sharing_copy
-from topofl.engine.population import Layout, Population
-from topofl.engine.scorer import loss_of
+from topofl.engine.evaluation import (
+    EXAMPLES,
+    Batch,
+    Scorer,
+    applied_together,
+    batch_of,
+    padded,
+    sharing_copy,
+    sums_on,
+)
+from topofl.engine.state import RunState
 from topofl.engine.train.forward import is_linear, one_forward, stacked_forward
-from topofl.engine.train.learner import Learner
 from topofl.engine.train.workers import ParallelMap
-from topofl.tasks import Task
-
-__all__ = ["check_trials", "cross_evaluate"]
+from topofl.tasks import Score
 
 T = TypeVar("T")
 
-
-Parts = Sequence[tuple[Tensor, Tensor]]
-"""Inputs and targets of a node, in batches."""
-
-LossesOf = Callable[[Tensor, Parts], Tensor]
-"""(models (k, d), examples of a node) -> mean losses (k,)."""
-
-
-class _PaddedExamples(NamedTuple):
-    """Inputs and targets (k, b, ...) of k nodes, and their weights (k, b) in the nodes' means.
-
-    Padding has a weight of 0.
-    """
-
-    inputs: Tensor
-    targets: Tensor
-    weights: Tensor
-
-
-class EvaluatedRun(Protocol):
-    """Parts of a run's state that cross-evaluation reads."""
-
-    @property
-    def module(self) -> nn.Module:
-        """The network that all models share."""
-        ...
-
-    @property
-    def task(self) -> Task:
-        """The task of the run."""
-        ...
-
-    @property
-    def evaluation_plan(self) -> EvaluationPlan:
-        """How models are evaluated."""
-        ...
-
-    @property
-    def models(self) -> Population:
-        """All nodes' models."""
-        ...
-
-    @property
-    def learner(self) -> Learner:
-        """Data, memory and plan of the run."""
-        ...
+SumsOf = Callable[[Mapping[int, Tensor]], Tensor]
+"""Models (k, d) by node -> sums of their losses over the node's examples, concatenated."""
 
 
 def cross_evaluate(
-    run_state: EvaluatedRun,
+    run_state: RunState,
     parallel_map: ParallelMap,
     trials: Mapping[int, Trial[T]],
     indices_of: Sequence[np.ndarray],
@@ -91,80 +52,30 @@ def cross_evaluate(
     indices_of
         Indices of each node's examples.
     """
-    check_trials(trials, indices_of)
-    plan, nodes, linear = run_state.learner.plan, list(trials), is_linear(run_state.module)
-    if run_state.learner.targets.device.type != "cpu":
-        return _answer_all(run_state, trials, indices_of)
-    size = 1 if plan.executor == "looped" or linear else plan.chunk
+    plan, nodes, device = run_state.learner.plan, list(trials), run_state.learner.targets.device
+    indices = torch.from_numpy(np.concatenate([indices_of[i] for i in nodes])).to(device)
+    own = dict(zip(nodes, indices.split([len(indices_of[i]) for i in nodes]), strict=True))
+    linear, on_cpu = is_linear(run_state.module), device.type == "cpu"
+    in_turn = on_cpu if linear else plan.executor == "looped"
+    size = len(nodes) if not on_cpu else 1 if in_turn else plan.chunk
     # shared by all workers: a worker that is ready takes the next group
     pending = iter([nodes[start : start + size] for start in range(0, len(nodes), size)])
 
+    @torch.no_grad()
     def work(k: int) -> dict[int, T]:
         del k
-        answer = _answerer(run_state, trials, indices_of, alone=size == 1)
+        sums_of = _sums_in_turn(run_state, own) if in_turn else _sums_together(run_state, own)
         found: dict[int, T] = {}
         try:
             for group in pending:
-                found |= answer(group)
+                chosen = {i: trials[i] for i in group}
+                found |= _answers(run_state, chosen, sums_of, indices_of)
         finally:
             list(pending)  # after an error, no worker begins another group
         return found
 
     results = parallel_map(work, range(plan.workers))
     return {i: found[i] for i in nodes for found in results if i in found}
-
-
-def _answerer(
-    run_state: EvaluatedRun,
-    trials: Mapping[int, Trial[T]],
-    indices_of: Sequence[np.ndarray],
-    *,
-    alone: bool,
-) -> Callable[[Sequence[int]], dict[int, T]]:
-    """Return the function from a group of nodes to the results of their trials, for one worker."""
-    if not alone:
-        module = sharing_copy(run_state.module)  # torch replaces parameters in it
-        return lambda group: _answer_chunk(
-            run_state, module, {i: trials[i] for i in group}, indices_of
-        )
-    linear = is_linear(run_state.module)
-    losses_of = _losses_together(run_state) if linear else _losses_in_turn(run_state)
-    return lambda group: {
-        i: _answer_one(run_state, losses_of, trials[i], indices_of[i]) for i in group
-    }
-
-
-def _losses_together(run_state: EvaluatedRun) -> LossesOf:
-    """Return the function that applies all models at once, for linear models."""
-    layout, shared = run_state.models.layout, stacked_forward(run_state.module).shared
-
-    def losses(models: Tensor, parts: Parts) -> Tensor:
-        apply = shared(layout.views(models))
-        total = models.new_zeros(len(models), dtype=torch.float64)
-        for inputs, targets in parts:
-            wanted = targets.expand(len(models), *targets.shape)
-            total += loss_of(run_state.task, apply(inputs).transpose(0, 1), wanted).sum(1)
-        return total / sum(len(targets) for _, targets in parts)
-
-    return losses
-
-
-def _losses_in_turn(run_state: EvaluatedRun) -> LossesOf:
-    """Return the function that applies one model after another, with few small operations."""
-    loss = run_state.task.loss
-    applied_to = one_forward(run_state.module, run_state.evaluation_plan.order)
-
-    def losses(models: Tensor, parts: Parts) -> Tensor:
-        found = [models.new_zeros(0, dtype=torch.float64)]
-        for model in models:
-            apply = applied_to(model)
-            found += [
-                loss(apply(inputs), targets).double().sum()[None] for inputs, targets in parts
-            ]
-        sums = torch.cat(found).view(len(models), len(parts)).sum(1)
-        return sums / sum(len(targets) for _, targets in parts)
-
-    return losses
 
 
 def check_trials(trials: Mapping[int, Any], indices_of: Sequence[np.ndarray]) -> None:
@@ -185,136 +96,31 @@ def check_trials(trials: Mapping[int, Any], indices_of: Sequence[np.ndarray]) ->
             )
 
 
-def _check_models(models: Any, d: int) -> Tensor:
-    """Return the models that a trial yields, or raise."""
-    if not isinstance(models, Tensor) or models.dim() != 2 or models.shape[1] != d:
-        got = (
-            f"shape {tuple(models.shape)}" if isinstance(models, Tensor) else type(models).__name__
-        )
-        raise TypeError(f"`trials` must yield models as a tensor (k, d={d:,}), got {got}")
-    return models
-
-
-@torch.no_grad()
-def _answer_one(
-    run_state: EvaluatedRun, losses_of: LossesOf, trial: Trial[T], indices_of: np.ndarray
-) -> T:
-    """Return the result of one node's trial."""
-    parts = _parts_of_node(
-        run_state, torch.tensor(indices_of, device=run_state.learner.targets.device)
-    )
-    d = run_state.models.layout.d
-    return answer_queries(trial, lambda models: losses_of(_check_models(models, d), parts).cpu())
-
-
-def _parts_of_node(run_state: EvaluatedRun, indices: Tensor) -> Parts:
-    """Return one node's inputs and targets, split into the batches that models are applied to."""
-    learner, order = run_state.learner, run_state.evaluation_plan.order
-    size = len(indices) if is_linear(run_state.module) else run_state.evaluation_plan.examples
-    return [(order(learner.examples(part)), learner.targets[part]) for part in indices.split(size)]
-
-
-@torch.no_grad()
-def _answer_chunk(
-    run_state: EvaluatedRun,
-    module: nn.Module,
+def _answers(
+    run_state: RunState,
     trials: Mapping[int, Trial[T]],
+    sums_of: SumsOf,
     indices_of: Sequence[np.ndarray],
 ) -> dict[int, T]:
-    """Return the results of some nodes' trials, whose models are evaluated in one call."""
-    examples = _padded(run_state, [indices_of[i] for i in trials])
-    position = {i: k for k, i in enumerate(trials)}
-    each, layout = stacked_forward(module).each, Layout.of(module)
-    found: dict[int, T] = {}
-    models_of = _next_models(trials, dict.fromkeys(trials), found, layout.d)
-    while models_of:
-        counts = [len(models) for models in models_of.values()]
-        positions = [position[i] for i in models_of]
-        means = _means(run_state.task, each, layout, examples, positions, list(models_of.values()))
-        models_of = _next_models(
-            trials, dict(zip(models_of, means.split(counts), strict=True)), found, layout.d
-        )
-    return found
-
-
-def _means(
-    task: Task,
-    each: Callable[[Sequence[Tensor], Tensor], Tensor],
-    layout: Layout,
-    examples: _PaddedExamples,
-    positions: Sequence[int],
-    models_of: Sequence[Tensor],
-) -> Tensor:
-    """Return the mean losses of several nodes' models (k, d) on their examples, concatenated.
-
-    `positions` are those of the nodes in `examples`.
-    """
-    owners = np.repeat(positions, [len(models) for models in models_of])
-    parameters = layout.views(torch.cat(list(models_of)))
-    means = torch.zeros(len(owners), dtype=torch.float64, device=examples.targets.device)
-    take = _row_selector(owners, means.device)
-    for batch in zip(*(part.split(EXAMPLES, dim=1) for part in examples), strict=True):
-        inputs, targets, weights = map(take, batch)
-        losses = loss_of(task, each(parameters, inputs), targets) * weights
-        losses.masked_fill_(weights == 0, 0)  # since the loss of padding may be infinite
-        means += losses.sum(1)
-    return means
-
-
-def _row_selector(rows: np.ndarray, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """Return a function that selects rows of tensors; off CPU it copies no indices."""
-    if device.type != "cpu":
-        return lambda part: torch.cat([part[k : k + 1] for k in rows.tolist()])
-    indices = torch.tensor(rows, device=device)
-    return lambda part: part[indices]
-
-
-@torch.no_grad()
-def _answer_all(
-    run_state: EvaluatedRun, trials: Mapping[int, Trial[T]], indices_of: Sequence[np.ndarray]
-) -> dict[int, T]:
-    """Return the results of all nodes' trials, with one call per chunk and request.
+    """Return the results of some nodes' trials, with one call per chunk and request.
 
     Only the losses of a chunk stay in memory until all chunks are evaluated.
     """
     chunk, d, nodes = run_state.learner.plan.chunk, run_state.models.layout.d, list(trials)
-    losses_of = _losses_on_device(run_state, nodes, indices_of)
     found = dict[int, T]()
     answers: dict[int, Tensor | None] = dict.fromkeys(nodes)
     while answers:
-        losses, sizes = list[Tensor](), dict[int, int]()
+        sums, sizes = list[Tensor](), dict[int, int]()
         for start in range(0, len(nodes), chunk):
             group = {i: answers[i] for i in nodes[start : start + chunk] if i in answers}
-            if models_of := _next_models(trials, group, found, d):
-                losses.append(losses_of(models_of))
-                sizes |= {i: len(models) for i, models in models_of.items()}
-        known = torch.cat(losses).cpu().split(list(sizes.values())) if losses else ()
-        answers = dict(zip(sizes, known, strict=True))
+            models_of = _next_models(trials, group, found, d)
+            sizes |= {i: len(models) for i, models in models_of.items()}
+            if any(map(len, models_of.values())):
+                sums.append(sums_of(models_of))
+        known = torch.cat(sums).cpu() if sums else torch.zeros(0, dtype=torch.float64)
+        parts = zip(sizes, known.split(list(sizes.values())), strict=True)
+        answers = {i: own / len(indices_of[i]) for i, own in parts}
     return found
-
-
-def _losses_on_device(
-    run_state: EvaluatedRun, nodes: Sequence[int], indices_of: Sequence[np.ndarray]
-) -> Callable[[Mapping[int, Tensor]], Tensor]:
-    """Return the function from models by node to their concatenated mean losses."""
-    indices = torch.from_numpy(np.concatenate([indices_of[i] for i in nodes])).to(
-        run_state.learner.targets.device
-    )
-    own = dict(zip(nodes, indices.split([len(indices_of[i]) for i in nodes]), strict=True))
-    if run_state.learner.plan.executor == "looped" and not is_linear(run_state.module):
-        losses = _losses_in_turn(run_state)
-        return lambda models_of: torch.cat(
-            [losses(models, _parts_of_node(run_state, own[i])) for i, models in models_of.items()]
-        )
-    each, layout = stacked_forward(run_state.module).each, run_state.models.layout
-    return lambda models_of: _means(
-        run_state.task,
-        each,
-        layout,
-        _padded_on_device(run_state, [own[i] for i in models_of]),
-        range(len(models_of)),
-        list(models_of.values()),
-    )
 
 
 def _next_models(
@@ -330,37 +136,72 @@ def _next_models(
     models_of = {}
     for i, answer in answers.items():
         try:
-            models_of[i] = _check_models(
-                next(trials[i]) if answer is None else trials[i].send(answer), d
-            )
+            models = next(trials[i]) if answer is None else trials[i].send(answer)
         except StopIteration as end:
             found[i] = end.value
+            continue
+        if not isinstance(models, Tensor) or models.dim() != 2 or models.shape[1] != d:
+            shape = getattr(models, "shape", None)
+            got = type(models).__name__ if shape is None else f"shape {tuple(shape)}"
+            raise TypeError(f"`trials` must yield models as a tensor (k, d={d:,}), got {got}")
+        models_of[i] = models
     return models_of
 
 
-def _padded(run_state: EvaluatedRun, indices_of: Sequence[np.ndarray]) -> _PaddedExamples:
-    """Return some nodes' examples, padded to the largest number of examples of a node.
+def _losses(run_state: RunState) -> Scorer:
+    return Scorer({"loss": Score(run_state.task.loss)})
 
-    Padding repeats a node's examples with a weight of 0.
+
+def _sums_in_turn(run_state: RunState, own: Mapping[int, Tensor]) -> SumsOf:
+    """Return the function that applies models to one node's examples after another's.
+
+    Linear models of a node are applied together, others in turn, with few small operations.
     """
-    learner, most = run_state.learner, max(map(len, indices_of))
-    indices = torch.from_numpy(np.stack([np.resize(own, most) for own in indices_of])).to(
-        learner.targets.device
+    learner, plan, layout = run_state.learner, run_state.evaluation_plan, run_state.models.layout
+    linear, scorer = is_linear(run_state.module), _losses(run_state)
+
+    @lru_cache(maxsize=1)  # a node asks again and again
+    def batches_of(i: int) -> list[Batch]:
+        parts = own[i].split(len(own[i]) if linear else plan.examples)
+        return [
+            batch_of(lambda part: plan.order(learner.examples(part)), learner.targets, part)
+            for part in parts
+        ]
+
+    if linear:
+        forward = stacked_forward(run_state.module)
+        return lambda models_of: torch.cat(
+            [
+                sums_on(
+                    scorer,
+                    applied_together(forward, layout.views(models), shared=True),
+                    batches_of(i),
+                )[0]
+                for i, models in models_of.items()
+            ]
+        )
+    applied_to = one_forward(run_state.module, plan.order)
+
+    def sums_of_model(model: Tensor, batches: Sequence[Batch]) -> Tensor:
+        apply = applied_to(model)
+        return sums_on(scorer, lambda inputs: apply(inputs)[None], batches)[0]
+
+    return lambda models_of: torch.cat(
+        [sums_of_model(model, batches_of(i)) for i, models in models_of.items() for model in models]
     )
-    sizes = torch.tensor([len(own) for own in indices_of], device=indices.device)[:, None]
-    weights = (torch.arange(most, device=indices.device) < sizes) / sizes.double()
-    inputs = learner.examples(indices.flatten()).unflatten(0, indices.shape)
-    return _PaddedExamples(inputs, learner.targets[indices], weights)
 
 
-def _padded_on_device(run_state: EvaluatedRun, indices_of: Sequence[Tensor]) -> _PaddedExamples:
-    """Return padded examples for indices that are on the device.
+def _sums_together(run_state: RunState, own: Mapping[int, Tensor]) -> SumsOf:
+    """Return the function that applies the models of several nodes in one call."""
+    learner, layout, scorer = run_state.learner, run_state.models.layout, _losses(run_state)
+    forward = stacked_forward(sharing_copy(run_state.module))  # torch replaces parameters in it
 
-    Padding is the first example of the dataset with a weight of 0.
-    """
-    padded = torch.nn.utils.rnn.pad_sequence(list(indices_of), batch_first=True, padding_value=-1)
-    real, indices = padded >= 0, padded.clamp(min=0)
-    inputs = run_state.learner.examples(indices.flatten()).unflatten(0, indices.shape)
-    return _PaddedExamples(
-        inputs, run_state.learner.targets[indices], real / real.sum(1, keepdim=True).double()
-    )
+    def sums(models_of: Mapping[int, Tensor]) -> Tensor:
+        views = layout.views(torch.cat(list(models_of.values())))
+        of_models = [own[i] for i, models in models_of.items() for _ in models]
+        batches = map(
+            partial(batch_of, learner.examples, learner.targets), padded(of_models, EXAMPLES)
+        )
+        return sums_on(scorer, applied_together(forward, views, shared=False), batches)[0]
+
+    return sums

@@ -298,11 +298,12 @@ class Population:
     def _views(self) -> Callable[[Tensor], list[Tensor]]:
         return lru_cache(maxsize=1)(self.layout.views)
 
-    def views_of(self, which: slice) -> list[Tensor]:
+    def views_of(self, which: slice | Tensor) -> list[Tensor]:
         """Return one tensor (c, *shape) per parameter of some models, to be read."""
         if self.held.place is None:
             return [view[which] for view in self.views]
-        return self.layout.views(self.rows(which))
+        rows = self.rows(which if isinstance(which, slice) else which.cpu().numpy())
+        return self.layout.views(rows)
 
     @property
     def push_sum_weights(self) -> Tensor:

@@ -13,11 +13,10 @@ from topofl.callbacks import Callback, Event
 from topofl.engine.active_run import ActiveRun
 from topofl.engine.distributed.measured import traffic_of_round
 from topofl.engine.evaluation import Scores
-from topofl.engine.evaluation_columns import evaluation_columns
 from topofl.engine.requests import checked_state
 from topofl.engine.round import Round
 from topofl.engine.round_work import RoundWork, computed_round
-from topofl.engine.stages import EvaluationContext, EvaluationStage
+from topofl.engine.stages import EvaluationContext, EvaluationStage, evaluation_columns
 from topofl.engine.state import RunState
 from topofl.engine.store.schedule import CheckpointSchedule
 from topofl.engine.train.divergence import Diverged, DivergenceError
@@ -37,7 +36,7 @@ def evaluate_start(
     n = active.run_state.models.n
     nothing = torch.full((n,), torch.nan, dtype=torch.float64, device="cpu")
     noted = dict.fromkeys(active.noted_per_node, nothing)
-    scores = evaluation_columns(active, context, {}, math.nan, noted)
+    scores = evaluation_columns(context, {}, math.nan, noted)
     recorded = active.recorder.add_evaluation({"round": 0} | scores)
     seconds = time.perf_counter() - began
     values = evaluation_record(recorded) | {"seconds": seconds}
@@ -104,7 +103,7 @@ def _round(
     began = time.perf_counter()
     context = replace(context, graph=current.graph, lr=work.lr)
     noted = current.node_values
-    scores = evaluation_columns(active, context, scores_before_exchange, diversity, noted)
+    scores = evaluation_columns(context, scores_before_exchange, diversity, noted)
     recorded = evaluation_record(active.recorder.add_evaluation({"round": t + 1} | scores))
     return work.diverged, columns, recorded | {"seconds": time.perf_counter() - began}
 
