@@ -236,7 +236,7 @@ def test_an_interruption_of_which_nothing_could_be_saved_leaves_the_finished_run
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["topofl.engine.store.schedule"], "save", full)
+        patch.setattr(sys.modules["topofl.engine.saving"], "save", full)
         stop_in_step(patch, 2)
         capsys.readouterr()
         assert main(["run", toml, "--out", "r", "--force", "--set", "run.seed=9"]) == 1

@@ -19,8 +19,8 @@ from tests.full_disk import full_at
 from topofl import config
 from topofl.cli import main
 from topofl.cli.folders import NEXT
+from topofl.engine.checkpoint import rounds_in
 from topofl.engine.rounds import EngineRound
-from topofl.engine.store.checkpoint import rounds_in
 from topofl.engine.store.lock import NAME as LOCK
 from topofl.engine.store.lock import locked
 from topofl.history import History

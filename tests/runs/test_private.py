@@ -12,7 +12,7 @@ import pytest
 
 from tests.runs.conftest import BASE
 from topofl._support import processes
-from topofl.engine.store.checkpoint import rounds_in
+from topofl.engine.checkpoint import rounds_in
 from topofl.runs import RunStore, private, sweep, work
 from topofl.runs.plan import prepare
 from topofl.runs.private import RUNNING, claimed_folder, remove_abandoned, staging_folder

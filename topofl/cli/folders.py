@@ -24,8 +24,8 @@ from topofl.cli.record import (
     record_in,
 )
 from topofl.config.resuming import resume_command
-from topofl.engine.store.checkpoint import OURS as CHECKPOINTS
-from topofl.engine.store.checkpoint import rounds_in
+from topofl.engine.checkpoint import OURS as CHECKPOINTS
+from topofl.engine.checkpoint import rounds_in
 from topofl.engine.store.lock import NAME as LOCK
 from topofl.engine.store.lock import locked
 from topofl.engine.store.writing import move_all

@@ -36,8 +36,8 @@ from topofl.cli.record import (
 from topofl.cli.report import print_remark, print_report
 from topofl.cli.stored import check_options, run_in_store
 from topofl.engine import Interrupted
-from topofl.engine.store.checkpoint import ResumeError, rounds_in
-from topofl.engine.store.fingerprint import OtherRunError
+from topofl.engine.checkpoint import ResumeError, rounds_in
+from topofl.engine.fingerprint import OtherRunError
 from topofl.engine.store.lock import locked
 from topofl.engine.store.writing import prune
 from topofl.estimate import Estimate

@@ -15,6 +15,7 @@ from torch import Tensor
 from topofl._columns import ScoreColumn, as_json
 from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import State
+from topofl.engine.checkpoint import Checkpoint, check_tensors, naming_its_file
 from topofl.engine.distributed.shard import divided, sharded_names
 from topofl.engine.distributed.start import Joined
 from topofl.engine.dry_run.checked import initial_state
@@ -24,6 +25,13 @@ from topofl.engine.evaluation_stages import (
     columns_in,
     stages_of,
 )
+from topofl.engine.fingerprint import (
+    check_same,
+    fingerprint,
+    members_of,
+    structure_of,
+    versions,
+)
 from topofl.engine.memory.mapped import MappedFiles
 from topofl.engine.memory.system import returning_freed_memory
 from topofl.engine.options import Compute
@@ -31,14 +39,6 @@ from topofl.engine.ranks import Ranks
 from topofl.engine.recorder import OWN_COLUMNS, Recorder
 from topofl.engine.setup import Setup
 from topofl.engine.state import RunState
-from topofl.engine.store.checkpoint import Checkpoint, check_tensors, naming_its_file
-from topofl.engine.store.fingerprint import (
-    check_same,
-    fingerprint,
-    members_of,
-    structure_of,
-    versions,
-)
 from topofl.engine.store.rows import SavedRows
 from topofl.engine.store.writing import check_space
 from topofl.engine.train.plan import Backend, Plan

@@ -26,6 +26,13 @@ from topofl.engine.active_run import (
     plan_of_checkpoint,
     trained_models,
 )
+from topofl.engine.checkpoint import (
+    Checkpoint,
+    checkpoint_to_resume,
+    newest_round,
+    reserved_folder,
+    resuming,
+)
 from topofl.engine.distributed.start import IdleRank, Joined, joined_ranks
 from topofl.engine.memory.mapped import mapped_files
 from topofl.engine.notices import progress_bar, warn_of_emulation
@@ -33,19 +40,12 @@ from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving
 from topofl.engine.rank_failure import naming_checkpoints
 from topofl.engine.ranks import Ranks, one_process
 from topofl.engine.run_rounds import evaluate_start, run_rounds
+from topofl.engine.saving import CheckpointSchedule
 from topofl.engine.setup import Setup, resolve
 from topofl.engine.shorthands import as_saving
-from topofl.engine.store.checkpoint import (
-    Checkpoint,
-    checkpoint_to_resume,
-    newest_round,
-    reserved_folder,
-    resuming,
-)
 from topofl.engine.store.interrupt import stop_between_rounds
 from topofl.engine.store.lock import Lock
 from topofl.engine.store.rows import check_shared
-from topofl.engine.store.schedule import CheckpointSchedule
 from topofl.history import History
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task

@@ -17,8 +17,8 @@ from topofl.engine.evaluate.scores import Scores
 from topofl.engine.evaluation_columns import evaluation_columns
 from topofl.engine.evaluation_stages import EvaluationContext, EvaluationStage
 from topofl.engine.rounds import EngineRound
+from topofl.engine.saving import CheckpointSchedule
 from topofl.engine.state import RunState
-from topofl.engine.store.schedule import CheckpointSchedule
 from topofl.engine.train.divergence import Diverged, DivergenceError
 from topofl.engine.train.diversity import GradientStatistics
 from topofl.engine.train.workers import ParallelMap

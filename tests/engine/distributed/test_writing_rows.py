@@ -15,7 +15,7 @@ import torch
 import topofl
 from tests.engine.distributed.writing_rows import ROUNDS, history
 from tests.new_process import results_of
-from topofl.engine.store import checkpoint
+from topofl.engine import checkpoint
 from topofl.engine.store.parallel import TensorFolder, _Plain
 from topofl.engine.store.rows import METADATA
 

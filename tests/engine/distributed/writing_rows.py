@@ -112,7 +112,7 @@ def kill_after_writing_rows(rank, folder):
 
 def kill_before_the_state(rank, folder):
     """Train on one rank; rank 0 is killed when the rows of round 4 are complete."""
-    from topofl.engine.store import schedule
+    from topofl.engine import saving as schedule
 
     if rank == 0:
         before_round(3, lambda: setattr(schedule, "save", die))
@@ -135,7 +135,7 @@ def use_another_folder(rank, folder):
 def happened(root, function):
     """Return exit codes and output of two ranks, their checkpoints, and a run that continues."""
     import topofl
-    from topofl.engine.store.checkpoint import rounds_in
+    from topofl.engine.checkpoint import rounds_in
 
     folder, place = root / function.__name__, root / f"{function.__name__}.txt"
     codes = forked(2, lambda rank: function(rank, folder), 60, output=place)

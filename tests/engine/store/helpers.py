@@ -4,7 +4,7 @@ import json
 
 import topofl
 from tests.engine import killed
-from topofl.engine.store import checkpoint
+from topofl.engine import checkpoint
 
 
 def arguments(**changes):

@@ -10,8 +10,8 @@ import topofl
 from tests import problems
 from tests.engine import killed
 from tests.engine.store.helpers import arguments, rewrite, train
-from topofl.engine.store import fingerprint
-from topofl.engine.store.checkpoint import rounds_in
+from topofl.engine import fingerprint
+from topofl.engine.checkpoint import rounds_in
 
 
 def half(path):

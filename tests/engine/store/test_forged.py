@@ -11,7 +11,7 @@ import torch
 
 from tests.engine import killed
 from tests.engine.store.helpers import train
-from topofl.engine.store import checkpoint
+from topofl.engine import checkpoint
 
 DEEP = "[" * 50_000 + "]" * 50_000
 

@@ -12,8 +12,9 @@ import topofl
 from tests import problems
 from tests.engine import killed
 from tests.engine.store.helpers import arguments, train
-from topofl.engine.store import checkpoint, lock
-from topofl.engine.store.checkpoint import rounds_in
+from topofl.engine import checkpoint
+from topofl.engine.checkpoint import rounds_in
+from topofl.engine.store import lock
 
 
 def full(*args):

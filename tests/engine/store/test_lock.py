@@ -21,8 +21,8 @@ import topofl
 from tests import problems
 from tests.engine import killed
 from topofl._support import processes
+from topofl.engine.checkpoint import rounds_in
 from topofl.engine.store import lock
-from topofl.engine.store.checkpoint import rounds_in
 from topofl.engine.store.lock import locked
 
 ROOT = Path(__file__).parents[3]

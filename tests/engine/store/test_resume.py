@@ -14,9 +14,9 @@ from tests.engine import killed
 from tests.engine.store.helpers import dsgd_arguments
 from tests.engine.train.test_divergence import clients_with_extremes
 from tests.new_process import results_of
+from topofl.engine import saving as schedule
+from topofl.engine.checkpoint import rounds_in
 from topofl.engine.rounds import EngineRound
-from topofl.engine.store import schedule
-from topofl.engine.store.checkpoint import rounds_in
 
 
 @pytest.fixture(scope="module")

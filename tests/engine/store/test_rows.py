@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from topofl.engine.checkpoint import newest_checkpoint, newest_round, rows_path
 from topofl.engine.store import writing
-from topofl.engine.store.checkpoint import newest_checkpoint, newest_round, rows_path
 from topofl.engine.store.rows import checksum_of_file
 from topofl.engine.store.writing import move_all, save
 

@@ -21,8 +21,8 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from topofl._support.files import raising_os_errors
+from topofl.engine.checkpoint import check_archive
 from topofl.engine.ranks import Ranks
-from topofl.engine.store.checkpoint import check_archive
 from topofl.engine.store.rows import METADATA
 
 __all__ = ["TensorFolder", "write_tensors"]

@@ -13,7 +13,7 @@ from typing import IO, Any
 import torch
 
 from topofl._support.files import raising_os_errors, sync_folder
-from topofl.engine.store.checkpoint import (
+from topofl.engine.checkpoint import (
     FILE_NAME,
     FORMAT,
     FORMAT_OF_RANKS,

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from topofl._support.text import printable
 from topofl.callbacks import Event
+from topofl.engine.checkpoint import newest_round, rows_path
 from topofl.engine.rank_failure import RankError
 from topofl.engine.ranks import Ranks
-from topofl.engine.store.checkpoint import newest_round, rows_path
 from topofl.engine.store.interrupt import Interrupted, StopRequest
 from topofl.engine.store.lock import Lock
 from topofl.engine.store.rows import on_all_ranks, write_rows
