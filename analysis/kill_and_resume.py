@@ -115,7 +115,13 @@ def _trial(
         if code != -signal.SIGKILL:
             break
         rounds.append(
-            max((int(path.stem[6:]) for path in folder.glob("checkpoints/state-*.json")), default=0)
+            max(
+                (
+                    int(path.parent.name[6:])
+                    for path in folder.glob("checkpoints/round-????????/marker.json")
+                ),
+                default=0,
+            )
         )
     wrong = _wrong(folder, whole) if code == 0 else f"it could not be resumed: exit code {code}"
     return KilledRun(len(rounds), tuple(rounds), wrong)
@@ -162,9 +168,7 @@ def _wrong(folder: Path, whole: dict[str, np.ndarray]) -> str:
         or found[name].dtype != whole[name].dtype or found[name].tobytes() != whole[name].tobytes()
     ]  # fmt: skip
     names = {path.name for path in (folder / "checkpoints").iterdir()}
-    left = sorted(
-        names - {f"state-{t:08d}.{end}" for t in (ROUNDS - 2, ROUNDS) for end in ("pt", "json")}
-    )
+    left = sorted(names - {f"round-{t:08d}" for t in (ROUNDS - 2, ROUNDS)})
     return ", ".join(
         [*(f"{name} differs" for name in sorted(differ)), *(f"{name} is left" for name in left)]
     )

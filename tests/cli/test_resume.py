@@ -17,7 +17,7 @@ from topofl import config, summarize
 from topofl.cli import main
 from topofl.engine import RankError
 from topofl.engine.rounds import EngineRound
-from topofl.engine.store.lock import locked
+from topofl.engine.saving import locked
 from topofl.history import History
 from topofl.runs.private import RUNNING
 
@@ -148,7 +148,7 @@ def test_a_store_lists_its_unfinished_runs(capsys, toml, tmp_path, monkeypatch):
 
 def test_a_finished_run_says_so_and_takes_more_rounds(capsys, toml, tmp_path):
     assert main(["run", toml, "--out", "a", "--checkpoint-every", "1"]) == 0
-    kept = ["state-00000004.json", "state-00000004.pt"]
+    kept = ["round-00000004"]
     assert sorted(path.name for path in (tmp_path / "a" / "checkpoints").iterdir()) == kept
     capsys.readouterr()
     assert main(["resume", "a"]) == 0
@@ -236,7 +236,7 @@ def test_an_interruption_of_which_nothing_could_be_saved_leaves_the_finished_run
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["topofl.engine.saving"], "save", full)
+        patch.setattr(sys.modules["topofl.engine.saving"], "write_checkpoint", full)
         stop_in_step(patch, 2)
         capsys.readouterr()
         assert main(["run", toml, "--out", "r", "--force", "--set", "run.seed=9"]) == 1

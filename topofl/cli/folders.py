@@ -24,11 +24,9 @@ from topofl.cli.record import (
     record_in,
 )
 from topofl.config.resuming import resume_command
+from topofl.engine.checkpoint import LOCK, move_all, rounds_in
 from topofl.engine.checkpoint import OURS as CHECKPOINTS
-from topofl.engine.checkpoint import rounds_in
-from topofl.engine.store.lock import NAME as LOCK
-from topofl.engine.store.lock import locked
-from topofl.engine.store.writing import move_all
+from topofl.engine.saving import locked
 from topofl.history import OURS as HISTORY
 from topofl.history import History, check_replaceable, saved_in
 from topofl.runs.records import RECORD

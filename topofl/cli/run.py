@@ -36,10 +36,9 @@ from topofl.cli.record import (
 from topofl.cli.report import print_remark, print_report
 from topofl.cli.stored import check_options, run_in_store
 from topofl.engine import Interrupted
-from topofl.engine.checkpoint import ResumeError, rounds_in
+from topofl.engine.checkpoint import ResumeError, prune, rounds_in
 from topofl.engine.fingerprint import OtherRunError
-from topofl.engine.store.lock import locked
-from topofl.engine.store.writing import prune
+from topofl.engine.saving import locked
 from topofl.estimate import Estimate
 from topofl.history import History
 from topofl.runs.cost import reset_peak_memory

@@ -10,7 +10,7 @@ from topofl import config
 from topofl.cli.folders import NEXT, is_finished
 from topofl.config.resuming import resume_command
 from topofl.engine.checkpoint import newest_round
-from topofl.engine.store.lock import is_in_use
+from topofl.engine.saving import is_in_use
 from topofl.runs import RunStore
 from topofl.runs.private import private_folders
 from topofl.runs.records import flat_settings

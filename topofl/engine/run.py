@@ -30,7 +30,6 @@ from topofl.engine.checkpoint import (
     Checkpoint,
     checkpoint_to_resume,
     newest_round,
-    reserved_folder,
     resuming,
 )
 from topofl.engine.distributed.start import IdleRank, Joined, joined_ranks
@@ -40,12 +39,15 @@ from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving
 from topofl.engine.rank_failure import naming_checkpoints
 from topofl.engine.ranks import Ranks, one_process
 from topofl.engine.run_rounds import evaluate_start, run_rounds
-from topofl.engine.saving import CheckpointSchedule
+from topofl.engine.saving import (
+    CheckpointSchedule,
+    Lock,
+    check_shared,
+    reserved_folder,
+    stop_between_rounds,
+)
 from topofl.engine.setup import Setup, resolve
 from topofl.engine.shorthands import as_saving
-from topofl.engine.store.interrupt import stop_between_rounds
-from topofl.engine.store.lock import Lock
-from topofl.engine.store.rows import check_shared
 from topofl.history import History
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task

@@ -11,13 +11,13 @@ import zipfile
 import numpy as np
 import pytest
 import torch
+from topofl.engine.store.parallel import TensorFolder, _Plain
+from topofl.engine.store.rows import METADATA
 
 import topofl
 from tests.engine.distributed.writing_rows import ROUNDS, history
 from tests.new_process import results_of
 from topofl.engine import checkpoint
-from topofl.engine.store.parallel import TensorFolder, _Plain
-from topofl.engine.store.rows import METADATA
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 

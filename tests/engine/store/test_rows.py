@@ -3,11 +3,11 @@
 import os
 
 import pytest
-
-from topofl.engine.checkpoint import newest_checkpoint, newest_round, rows_path
 from topofl.engine.store import writing
 from topofl.engine.store.rows import checksum_of_file
 from topofl.engine.store.writing import move_all, save
+
+from topofl.engine.checkpoint import newest_checkpoint, newest_round, rows_path
 
 MARKER = {"rounds": 9, "versions": {}, "device": "cpu", "asked": ["auto", "auto"], "run": {}}
 
