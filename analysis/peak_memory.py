@@ -26,7 +26,7 @@ import torch
 
 import topofl
 from topofl import Table, algorithms, data, models, topologies
-from topofl.engine.memory.system import give_back
+from topofl.engine.memory import give_back
 from topofl.estimate import Estimate
 
 from .benchmark.cases import Case, Network
@@ -66,7 +66,7 @@ class MemoryCase:
     examples
         Number of examples, of which 100 are the test set.
     fitted
-        Whether constants of topofl.engine.memory.footprint were fitted to this setting.
+        Whether constants of topofl.engine.memory were fitted to this setting.
     """
 
     model: str

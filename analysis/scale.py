@@ -32,7 +32,7 @@ import torch
 import topofl
 from topofl import Table, algorithms, data, metrics, models, toolkit, topologies
 from topofl.callbacks import Event
-from topofl.engine.memory.system import give_back
+from topofl.engine.memory import give_back
 
 from .benchmark.steps.memory import process_bytes
 from .cost_in_seconds.settings import FAMILIES, label_counts

@@ -5,13 +5,15 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from topofl import Compute, Evaluation, data, topologies
 from topofl._support.seeding import seeded_torch
-from topofl.engine.dry_run.play import DryRunInputs, trace_first_rounds
+from topofl.engine.dry_run import trace_first_rounds
 from topofl.engine.population import Layout
-from topofl.engine.setup import weight_rules
+from topofl.engine.requests import Inputs
+from topofl.engine.setup import resolve, weight_rules
 
 
 def dataset(seed=0, n_examples=90, shape=(1, 6, 6), n_classes=3):
@@ -86,8 +88,16 @@ def traced(algorithm, model, clients=None, graphs=None):
     sizes, layout = np.array([len(own) for own in clients.train]), Layout.of(model)
     rules = weight_rules(None, graphs)
     return trace_first_rounds(
-        DryRunInputs(algorithm, layout, next(model.parameters()).dtype, graphs, rules, sizes)
+        Inputs(algorithm, layout, next(model.parameters()).dtype, graphs, rules, sizes)
     )
+
+
+def resolved(algorithm, model, clients, graphs=None, dtype=torch.float32):
+    """Return the checked setup of one round."""
+    return resolve(
+        algorithm, model=model, clients=clients, topology=graphs, rounds=1,
+        compute=Compute(dtype=dtype, device="cpu"),
+    )  # fmt: skip
 
 
 def options(**settings):

@@ -180,12 +180,13 @@ ROOMS = {
     "engine": [
         "rank_failure",
         "ranks",
-        "population mixer ledger recorder options attackers",
+        "population ledger recorder options mapped_files",
         "suggestions shorthands",
-        *("train", "dry_run", "evaluate", "checks", "distributed", "setup", "memory", "state"),
-        *("round_training round_exchanges", "rounds"),
+        *("mixing", "requests", "train", "round", "dry_run", "evaluate", "checks"),
+        *("distributed", "setup", "memory", "state", "round_work"),
         *(
-            "store evaluation_stages notices",
+            "checkpoint fingerprint evaluation_stages notices",
+            "saving",
             "active_run",
             "evaluation_columns",
             "run_rounds",

@@ -160,7 +160,7 @@ def test_results_can_be_pickled_before_their_module_is_loaded(loaded_with_torch,
 OTHERS = """
 import locale, logging, os, pkgutil, random, signal, sys, tempfile, warnings
 import matplotlib, numpy, torch
-import networkx, pandas, PIL, scipy, sklearn, torch_geometric, tqdm.auto
+import networkx, pandas, PIL, psutil, scipy, sklearn, torch_geometric, tqdm.auto
 import contextlib
 with contextlib.suppress(ModuleNotFoundError):  # of an extra
     import marimo

@@ -16,7 +16,7 @@ from tests.cli.commands import contents, fails, train
 from topofl import config, summarize
 from topofl.cli import main
 from topofl.engine import RankError
-from topofl.engine.rounds import EngineRound
+from topofl.engine.round_work import RoundWork
 from topofl.engine.saving import locked
 from topofl.history import History
 from topofl.runs.private import RUNNING
@@ -32,15 +32,28 @@ def method(lr: float = 0.1) -> Algorithm:
 
 def stop_in_step(monkeypatch, step):
     """Let a Ctrl-C arrive while a step is taken."""
-    take, steps = EngineRound.train, []
+    take, steps = RoundWork.train, []
 
-    def interrupted(self, models, how, own, **words):
+    def interrupted(self, *arguments):
         steps.append(self.t)
         if len(steps) == step:
             signal.raise_signal(signal.SIGINT)
-        return take(self, models, how, own, **words)
+        return take(self, *arguments)
 
-    monkeypatch.setattr(EngineRound, "train", interrupted)
+    monkeypatch.setattr(RoundWork, "train", interrupted)
+
+
+def rounds_of(monkeypatch, words):
+    """Return the rounds that a command trains."""
+    take, rounds = RoundWork.train, []
+
+    def noted(self, *arguments):
+        rounds.append(self.t)
+        return take(self, *arguments)
+
+    monkeypatch.setattr(RoundWork, "train", noted)
+    assert main(words) == 0
+    return rounds
 
 
 def test_interrupted_and_resumed_is_as_if_nothing_had_happened(capsys, toml, tmp_path, monkeypatch):
@@ -135,15 +148,30 @@ def test_a_store_lists_its_unfinished_runs(capsys, toml, tmp_path, monkeypatch):
     capsys.readouterr()
     assert main(["runs", "store", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert row == {"key": key, "round": 3, "seconds": None, "finished by": "nothing: it is running"}
+    assert (row["key"], row["round"], row["seconds"]) == (key, 3, None)
+    assert (row["algorithm.name"], row["topology.name"]) == ("dsgd", "dcliques")
+    assert row["finished by"] == "nothing: it is running"
+    assert main(["runs", "store", "--where", "algorithm=dsgd", "--columns", "run.rounds"]) == 0
+    assert "1 run, 1 not finished" in capsys.readouterr().out
     process = subprocess.Popen(["true"])
     process.wait()
-    folder.rename(folder.with_name(folder.name.replace(f"+{os.getpid()}+", f"+{process.pid}+")))
+    dead = folder.rename(
+        folder.with_name(folder.name.replace(f"+{os.getpid()}+", f"+{process.pid}+"))
+    )
+    assert main(["runs", "store", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["finished by"] == f"topofl run store/.running/{dead.name}/config.toml --store store"
+    (dead / "config.toml").rename(tmp_path / "aside.toml")  # as for runs of functions
     assert main(["runs", "store"]) == 0
     assert "the command that started it" in capsys.readouterr().out
-    assert main(["run", toml, "--store", "store"]) == 0
-    assert main(["runs", "store"]) == 0
-    assert "finished by" not in capsys.readouterr().out
+    (tmp_path / "aside.toml").rename(dead / "config.toml")
+    with monkeypatch.context() as patch:
+        assert rounds_of(patch, shlex.split(row["finished by"])[1:]) == [3]
+    capsys.readouterr()
+    assert main(["runs", "store", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert "finished by" not in row
+    assert row["key"] == key
 
 
 def test_a_finished_run_says_so_and_takes_more_rounds(capsys, toml, tmp_path):
@@ -256,17 +284,17 @@ def test_a_folder_that_vanishes_while_a_run_lasts_can_be_gone_on_with(
         assert main(["run", toml, "--out", "r"]) == 0
     if verb == "resume":
         words = ["resume", "r", "--set", "run.rounds=6"]
-    take, steps, first = EngineRound.train, [], 4 if verb == "resume" else 0
+    take, steps, first = RoundWork.train, [], 4 if verb == "resume" else 0
 
-    def vanishing(self, models, how, own, **more):
+    def vanishing(self, *arguments):
         steps.append(self.t)
         if len(steps) == (1 if verb == "resume" else 3):
             shutil.rmtree(tmp_path / "r")
             signal.raise_signal(signal.SIGINT)
-        return take(self, models, how, own, **more)
+        return take(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(EngineRound, "train", vanishing)
+        patch.setattr(RoundWork, "train", vanishing)
         capsys.readouterr()
         assert main(words) == 1
     done = first + len(steps)

@@ -20,7 +20,7 @@ from topofl import config
 from topofl.cli import main
 from topofl.cli.folders import NEXT
 from topofl.engine.checkpoint import LOCK, rounds_in
-from topofl.engine.rounds import EngineRound
+from topofl.engine.round_work import RoundWork
 from topofl.engine.saving import locked
 from topofl.history import History
 
@@ -85,7 +85,7 @@ def test_a_run_that_replaces_another_takes_its_place_or_leaves_it(
     )  # it fails before its first checkpoint
     np.testing.assert_array_equal(History.load(out)["loss"], older["loss"])
     assert config.load(tmp_path / "r" / "config.toml").tables["algorithm"]["lr"] != 1e38
-    apply = EngineRound.mix
+    apply = RoundWork.mix
 
     def interrupted(self, *arguments):
         if self.t == 1:
@@ -93,7 +93,7 @@ def test_a_run_that_replaces_another_takes_its_place_or_leaves_it(
         apply(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(EngineRound, "mix", interrupted)
+        patch.setattr(RoundWork, "mix", interrupted)
         assert main(["run", toml, "--set", "run.seed=9", "--force", "--out", out]) == 1
     assert main(["resume", out]) == 0
     capsys.readouterr()

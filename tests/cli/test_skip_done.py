@@ -16,7 +16,7 @@ from topofl import config
 from topofl.cli import main
 from topofl.cli import run as module_of_run
 from topofl.cli.record import PARTIAL_RECORD
-from topofl.engine.rounds import EngineRound
+from topofl.engine.round_work import RoundWork
 from topofl.engine.saving import locked
 from topofl.history import History
 from topofl.runs import RunStore, curves_of, sweep, work
@@ -236,7 +236,7 @@ def test_a_longer_run_has_the_record_of_one_that_was_never_stopped(toml, capsys)
 
 
 def test_an_interrupted_run_has_a_record_once_it_is_resumed(toml, monkeypatch):
-    mix = EngineRound.mix
+    mix = RoundWork.mix
 
     def interrupted(self, *arguments):
         if self.t == 1:
@@ -244,7 +244,7 @@ def test_an_interrupted_run_has_a_record_once_it_is_resumed(toml, monkeypatch):
         mix(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(EngineRound, "mix", interrupted)
+        patch.setattr(RoundWork, "mix", interrupted)
         assert main(["run", toml, *SKIP]) == 1
     assert not Path(HERE, "run.json").exists()
     assert main(["resume", HERE]) == 0

@@ -8,6 +8,7 @@ import pytest
 from tests.cli.commands import TEXT, fails
 from topofl import History, config
 from topofl.cli import main
+from topofl.runs import log_uniform, search
 
 CODE = """
 import numpy as np
@@ -73,4 +74,22 @@ def test_sweeps(capsys, toml, tmp_path):
     assert main(sweep) == 0
     assert "accuracy" not in capsys.readouterr().out
     line = fails(capsys, 2, *sweep, "--search", "2")
-    assert "evaluated nothing; run it with a set, as in evaluation.on=test" in line
+    assert "its first trial evaluates nothing; run it with a set, as in evaluation.on=test" in line
+
+
+@pytest.mark.parametrize(
+    ("assigned", "column", "error"),
+    [
+        ([], "accuracy", "`column` must be a score of the runs, got 'accuracy', but its first"),
+        (["test"], "acuracy", "`column` must be one of accuracy, loss, got 'acuracy'"),
+    ],
+)
+def test_a_search_without_its_score_is_refused_before_it_trains(tmp_path, assigned, column, error):
+    pytest.importorskip("optuna")
+    base = {"data": {"name": "digits", "n": 4, "seed": 0}, "topology": "ring"}
+    base |= {"algorithm": "dsgd", "run": {"rounds": 1}, "evaluation": {"on": assigned}}
+    space = {"algorithm.lr": log_uniform(0.1, 1)}
+    for made in (base, lambda point: {**base, "algorithm": f"dsgd,lr={point['algorithm.lr']}"}):
+        with pytest.raises(ValueError, match=error):
+            search(made, space, trials=1, store=tmp_path / "store", column=column)
+    assert not (tmp_path / "store").exists()

@@ -152,7 +152,7 @@ def plan(moment):
     """Prepare to be killed in a run with a checkpoint every two rounds; return its arguments."""
     from tests import problems
     from topofl.engine import checkpoint
-    from topofl.engine.rounds import EngineRound
+    from topofl.engine.round_work import RoundWork
 
     if moment in ("between rounds", "in the last round"):
         last = 5 if moment == "between rounds" else 7
@@ -160,10 +160,10 @@ def plan(moment):
             "callbacks": [problems.each_round(lambda done, models: die() if done == last else None)]
         }
     {
-        "after train, in the second round": lambda: die_at(EngineRound, "train", 2, after=True),
-        "after train": lambda: die_at(EngineRound, "train", 4, after=True),
+        "after train, in the second round": lambda: die_at(RoundWork, "train", 2, after=True),
+        "after train": lambda: die_at(RoundWork, "train", 4, after=True),
         "after mix": lambda: [
-            die_at(EngineRound, door, 4, after=True) for door in ("mix", "aggregate", "send")
+            die_at(RoundWork, door, 4, after=True) for door in ("mix", "aggregate")
         ],
         "with half of the first rows": lambda: die_with_half(1),
         "with half of the rows": lambda: die_with_half(5),

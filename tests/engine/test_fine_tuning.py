@@ -26,7 +26,7 @@ from tests.engine.test_equivalence import modules_at_start
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
 from topofl import algorithms, attacks, mixing, topologies
 from topofl._support.seeding import stream
-from topofl.engine import evaluation_stages, round_training
+from topofl.engine import evaluation_stages, round_work
 
 
 def ragged_clients():
@@ -255,9 +255,9 @@ def test_algorithms_declare_their_fine_tuning():
 
 
 def test_only_evaluated_nodes_are_fine_tuned(monkeypatch):
-    sizes, original = [], round_training.local_steps
+    sizes, original = [], round_work.local_steps
     monkeypatch.setattr(
-        round_training,
+        round_work,
         "local_steps",
         lambda *a, **k: sizes.append(a[2].models.n) or original(*a, **k),  # learner, each, descent
     )

@@ -9,7 +9,7 @@ from tests import problems
 from tests.engine.arrays import numbers
 from tests.simulated_device import DeviceError, SimulatedDevice, summary
 from topofl import topologies
-from topofl.engine.mixer import mixer
+from topofl.engine.mixing import mixer
 
 
 def mixed(weights, device):

@@ -11,8 +11,7 @@ import topofl
 from tests import problems
 from tests.estimate.helpers import PREDICT, need
 from topofl import algorithms, data, models, topologies
-from topofl.engine.memory.footprint import in_gib
-from topofl.engine.memory.parts import TRAINED
+from topofl.engine.memory import TRAINED, in_gib
 from topofl.estimate import Estimate
 
 

@@ -152,7 +152,7 @@ def _wanted(name: str, value: str, own: Collection[Mapping[str, Any]]) -> Wanted
 
 def _resolved(option: str, name: str, own: Collection[Mapping[str, Any]]) -> str:
     """Return the full name of a setting or table, from a short one as in topofl.summarize."""
-    own = [one for one in own if one]  # those of runs that a store has just begun are not known
+    own = [one for one in own if one]  # stores of earlier versions have none of runs begun
     if not own or any(name in one for one in own):
         return name
     return Settings.of(list(own)).resolve(option, name)
@@ -239,7 +239,7 @@ def _table(
 
 
 def _settings_cells(own: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
-    """Return the settings of a run, which are not known for one that a store has just begun."""
+    """Return the settings of a run, which stores of earlier versions have not of one begun."""
     if not own:
         return [NOT_FINISHED] * len(columns)
     return [_cell(own.get(name)) for name in columns]

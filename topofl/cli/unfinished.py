@@ -1,5 +1,6 @@
 """Runs that were begun and not finished, in folders of ``topofl run`` and in stores."""
 
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,11 +9,11 @@ from typing import Any
 
 from topofl import config
 from topofl.cli.folders import NEXT, is_finished
-from topofl.config.resuming import resume_command
+from topofl.config.resuming import names_functions, resume_command
 from topofl.engine.checkpoint import newest_round
 from topofl.engine.saving import is_in_use
 from topofl.runs import RunStore
-from topofl.runs.private import private_folders
+from topofl.runs.private import noted_settings, private_folders
 from topofl.runs.records import flat_settings
 
 __all__ = ["Unfinished", "unfinished_in_folders", "unfinished_in_store"]
@@ -73,8 +74,23 @@ def unfinished_in_store(store: RunStore) -> list[Unfinished]:
     """Return the runs of a store that have checkpoints and no end, in the order of their keys."""
     return [
         Unfinished(
-            key, {}, newest_round(folder / "checkpoints") or 0, RUNNING if is_alive else REPEAT
+            key,
+            noted_settings(folder),
+            newest_round(folder / "checkpoints") or 0,
+            RUNNING if is_alive else _command_in_store(store, folder),
         )
         for key, folder, is_alive in private_folders(store.root)
         if not store.has(key)
     ]
+
+
+def _command_in_store(store: RunStore, folder: Path) -> str:
+    """Return what finishes a run of a store.
+
+    A configuration that names functions of modules is not suggested, since ``topofl run`` imports
+    them.
+    """
+    tables = noted_settings(folder)
+    if not (folder / "config.toml").is_file() or names_functions(tables):
+        return REPEAT
+    return shlex.join(["topofl", "run", str(folder / "config.toml"), "--store", str(store.root)])

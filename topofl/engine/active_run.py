@@ -18,7 +18,6 @@ from topofl.algorithms.contract.round import State
 from topofl.engine.checkpoint import Checkpoint, SavedRows, check_space, naming_its_file
 from topofl.engine.distributed.shard import divided, sharded_names
 from topofl.engine.distributed.start import Joined
-from topofl.engine.dry_run.checked import initial_state
 from topofl.engine.evaluation_stages import (
     EvaluationContext,
     EvaluationStage,
@@ -32,11 +31,12 @@ from topofl.engine.fingerprint import (
     structure_of,
     versions,
 )
-from topofl.engine.memory.mapped import MappedFiles
-from topofl.engine.memory.system import returning_freed_memory
+from topofl.engine.mapped_files import MappedFiles
+from topofl.engine.memory import returning_freed_memory
 from topofl.engine.options import Compute
 from topofl.engine.ranks import Ranks
 from topofl.engine.recorder import OWN_COLUMNS, Recorder
+from topofl.engine.requests import initial_state
 from topofl.engine.setup import Setup
 from topofl.engine.state import RunState
 from topofl.engine.train.plan import Backend, Plan
@@ -210,7 +210,7 @@ class ActiveRun:
             for name, saved in state["phases"].items():
                 names = self.sharded.get(name, ())
                 saved = {key: self._rows_of(x, key in names) for key, x in saved.items()}
-                _restore(self.states[name], saved, self.run_state.models.flat.device)
+                _restore(self.states[name], saved, self.run_state.models.device)
             self.recorder.restore(state["recorder"], self.evaluated, self.scored, found.round)
             self.run_state.monitor.restore(state["guard"])
         if self.rounds == found.round and (missing := self._missing_at_end(found)):
@@ -286,7 +286,7 @@ def trained_models(active: ActiveRun) -> Trained | None:
     flat = ranks.to_first(models.flat)
     if flat is None:
         return None
-    dataset, dtype = setup.clients.dataset, models.flat.dtype
+    dataset, dtype = setup.clients.dataset, models.dtype
     affine = dataset.affine(dtype)
     scale, shift = (None, None) if affine is None else (part.cpu() for part in affine)
     inputs = Normalization(tuple(dataset.inputs.shape[1:]), dataset.inputs.dtype, scale, shift)
@@ -324,8 +324,8 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
         "columns": as_json(active.columns),
         **run_state.learner.plan._asdict(),
         "asked": {"executor": compute.executor, "chunk": compute.chunk},
-        "device": str(run_state.models.flat.device),
-        "dtype": str(run_state.models.flat.dtype).removeprefix("torch."),
+        "device": str(run_state.models.device),
+        "dtype": str(run_state.models.dtype).removeprefix("torch."),
         "precision": compute.precision,
         "on_divergence": compute.on_divergence,
         **({"ranks": active.joined.description} if compute.distributed else {}),

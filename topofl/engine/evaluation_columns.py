@@ -55,7 +55,7 @@ def _consensus_distance(run_state: RunState) -> float:
 
 def _shared_parts(run_state: RunState) -> list[Tensor]:
     """Return the shared columns of the honest nodes' models; all columns if none are shared."""
-    flat, active_attack = run_state.models.flat, run_state.active_attack
+    flat, active_attack = run_state.models.flat, run_state.mixing.attack
     if active_attack is not None:
         flat = flat[run_state.ranks.own_rows(~active_attack.is_attacker)]
     return [flat[:, part] for part in run_state.trace.share]

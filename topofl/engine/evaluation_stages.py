@@ -19,10 +19,10 @@ from topofl.algorithms.contract.round import State
 from topofl.engine.evaluate.custom import check_returned_models, check_returned_values, versions_of
 from topofl.engine.evaluate.nearest_neighbors import neighbor_scores
 from topofl.engine.evaluate.scores import Evaluated, Scores, evaluate, scored_nodes
-from topofl.engine.memory.system import returning_freed_memory
+from topofl.engine.memory import returning_freed_memory
 from topofl.engine.options import CustomStage, NodeValues
 from topofl.engine.population import Population
-from topofl.engine.rounds import EngineRound
+from topofl.engine.round_work import RoundWork, computed_round
 from topofl.engine.setup import Setup
 from topofl.engine.state import RunState
 from topofl.engine.train.divergence import DivergenceError, DivergenceMonitor
@@ -274,11 +274,8 @@ def _returned(
     Raises ``ValueError`` if it changes them or the states of phases.
     """
     everyone, models = isolated.models, context.run_state.models
-    current = EngineRound(
-        isolated, context.parallel_map, context.t, statistics=None, phase=f"evaluation.{name}",
-        sharded=context.sharded,
-    )  # fmt: skip
-    current.states = context.states
+    work = RoundWork(isolated, context.parallel_map, context.t)
+    current = computed_round(work, context.states, context.sharded, f"evaluation.{name}")
     if everyone is not models:
         current.gathered = {}  # states, too, are those of all nodes
     before = versions_of(everyone, models.push_sum_weights, context.states)
@@ -414,11 +411,12 @@ def fine_tuned(
     models = run_state.models.like(run_state.models.flat.clone())
     isolated = _isolated(run_state, models, graph)
     only = _scored_somewhere(sets, run_state.models.n)
-    current = EngineRound(isolated, parallel_map, t, statistics=None, phase="fine_tune", only=only)
+    work = RoundWork(isolated, parallel_map, t, only=only)
+    current = computed_round(work, phase="fine_tune")
     try:
         phase.apply(models, phase.init(models), current)
         scores = scores_of(isolated, parallel_map, sets)
-        check_scores(isolated.monitor, scores, sets, t, current.training.lr)
+        check_scores(isolated.monitor, scores, sets, t, work.lr)
     except DivergenceError as error:
         raise DivergenceError(f"in fine-tuning, {error}", error.found) from error
     return scores

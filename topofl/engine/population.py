@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -15,10 +15,15 @@ from torch import Tensor, nn
 from topofl._support.check import check_choice
 from topofl._support.seeding import NoGeneratorError, seeded_torch, torch_seed
 from topofl.algorithms.contract.parts import Part
+from topofl.algorithms.contract.round import Rows
 from topofl.engine.ranks import one_process
 from topofl.topology import Topology
 
 __all__ = ["Layout", "NodesOfRank", "Population", "initial_population"]
+
+
+ROWS = 64
+"""Rows that are copied at a time when equal models are stored apart."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +106,75 @@ class NodesOfRank(Protocol):
         """Return (n, ...) values of all nodes, given those of the own ones, (k, ...)."""
         ...
 
-    def own_rows(self, values: Tensor) -> Tensor:
+    def own_rows(self, values: Rows) -> Rows:
         """Return (k, ...) values of the own nodes, given those of all nodes, (n, ...)."""
         ...
+
+
+New = Callable[[Sequence[int], torch.dtype], Tensor]
+"""(shape, dtype) -> a tensor in memory or in a file, whose values are not set."""
+
+
+@dataclass(eq=False)
+class Held:
+    """Rows (k, d) of a matrix; rows that are equal to another are stored once until one is written.
+
+    Parameters
+    ----------
+    stored
+        (m, d) rows that are stored.
+    place
+        (k,) row of `stored` that each row is equal to; None: row i is row i of `stored`.
+    new
+        Returns the memory of all rows once they are stored apart; None: in memory.
+    """
+
+    stored: Tensor
+    place: np.ndarray | None = None
+    new: New | None = None
+
+    @classmethod
+    def equal(cls, row: Tensor, k: int, new: New | None = None) -> "Held":
+        """Return k rows that are equal to one, (1, d)."""
+        return cls(row, np.zeros(k, dtype=np.int64), new)
+
+    def __len__(self) -> int:
+        """Return the number of rows, k."""
+        return len(self.stored) if self.place is None else len(self.place)
+
+    def apart(self) -> Tensor:
+        """Return all rows (k, d), each stored apart from now on."""
+        if self.place is not None:
+            shape = (len(self.place), self.stored.shape[1])
+            flat = self.new(shape, self.stored.dtype) if self.new else self.stored.new_empty(shape)
+            for start in range(0, shape[0], ROWS):  # not all at once, which would exist twice
+                flat[start : start + ROWS] = self.rows(slice(start, start + ROWS))
+            self.stored, self.place = flat, None
+        return self.stored
+
+    def rows(self, which: slice | np.ndarray) -> Tensor:
+        """Return some rows: a view of slices of rows that are stored apart, else a copy."""
+        chosen = which if self.place is None else self.place[which]
+        if isinstance(chosen, slice):
+            return self.stored[chosen]
+        return self.stored[torch.from_numpy(chosen).to(self.stored.device)]
+
+    def write(self, which: np.ndarray, values: Tensor) -> None:
+        """Write rows (c, d) at distinct places (c,); others stay as they are stored."""
+        if self.place is None:
+            self.stored[torch.from_numpy(which).to(self.stored.device)] = values
+            return
+        others = np.ones(len(self.place), dtype=bool)
+        others[which] = False
+        used, places = np.unique(self.place[others], return_inverse=True)
+        self.stored = torch.cat([self.stored[torch.from_numpy(used).to(values.device)], values])
+        self.place = np.empty_like(self.place)
+        self.place[others] = places
+        self.place[which] = len(used) + np.arange(len(which))
+
+    def fill(self, row: Tensor) -> None:
+        """Let all rows be equal to a copy of one, (1, d), which is stored once."""
+        self.stored, self.place = row.detach().clone(), np.zeros(len(self), dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,9 +183,9 @@ class Population:
 
     Parameters
     ----------
-    flat
-        (n, d), contiguous; row i is node i's model. Changed in place, never replaced. In a
-        distributed run also (k, d), of the nodes of a process.
+    held
+        The rows of the models, (n, d): row i is node i's model. In a distributed run also (k, d),
+        of the nodes of a process.
     layout
         The columns of each parameter.
     ranks
@@ -125,7 +196,7 @@ class Population:
         The models of the process, if these are a copy with the models of all nodes.
     """
 
-    flat: Tensor
+    held: Held
     layout: Layout
     ranks: NodesOfRank
     graph: Topology | None = field(default=None, kw_only=True)
@@ -134,7 +205,47 @@ class Population:
     @classmethod
     def alone(cls, flat: Tensor, layout: Layout) -> "Population":
         """Return the models (n, d) of all nodes, in one process."""
-        return cls(flat, layout, one_process(len(flat), flat.device))
+        return cls(Held(flat), layout, one_process(len(flat), flat.device))
+
+    def __len__(self) -> int:
+        """Return the number of models that this process holds, equal ones or not."""
+        return len(self.held)
+
+    @property
+    def flat(self) -> Tensor:
+        """(n, d), contiguous: all models, changed in place; each is stored apart from now on.
+
+        What holds for one model only, or for few, uses `rows`, `write` and `fill`, after which
+        tensors that were read here are no longer the models.
+        """
+        return self.held.apart()
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the models."""
+        return self.held.stored.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the models."""
+        return self.held.stored.dtype
+
+    @property
+    def distinct(self) -> int:
+        """Number of models that are stored."""
+        return len(self.held.stored)
+
+    def rows(self, which: slice | np.ndarray) -> Tensor:
+        """Return the models (c, d) in some rows, to be read."""
+        return self.held.rows(which)
+
+    def write(self, which: np.ndarray, values: Tensor) -> None:
+        """Write models (c, d) into distinct rows (c,); other rows stay as they are stored."""
+        self.held.write(which, values)
+
+    def fill(self, row: Tensor) -> None:
+        """Let all models of this process be equal to one, (1, d), which is stored once."""
+        self.held.fill(row)
 
     @property
     def n(self) -> int:
@@ -144,29 +255,38 @@ class Population:
     @property
     def nodes(self) -> np.ndarray:
         """(k,) nodes whose models are the rows of `flat`."""
-        return np.arange(self.n) if len(self.flat) == self.n else self.ranks.nodes
+        return np.arange(self.n) if len(self) == self.n else self.ranks.nodes
 
     def of_all_nodes(self) -> "Population":
         """Return the models of all nodes: these models, or a copy gathered from all processes."""
-        if len(self.flat) == self.n:
+        if len(self) == self.n:
             return self
-        flat = self.ranks.all_rows(self.flat)
-        everyone = replace(self, flat=flat, copy_of=self)
+        everyone = replace(self, held=Held(self.ranks.all_rows(self.flat)), copy_of=self)
         everyone.push_sum_weights.copy_(self.ranks.all_rows(self.push_sum_weights))
         return everyone
 
     def of_own_nodes(self) -> "Population":
         """Return the models of the nodes of this process: these models, or a copy of some."""
-        if len(self.flat) == len(self.ranks.nodes):
+        if len(self) == len(self.ranks.nodes):
             return self
-        own = replace(self, flat=self.ranks.own_rows(self.flat))
+        own = replace(self, held=Held(self.ranks.own_rows(self.flat)))
         own.push_sum_weights.copy_(self.ranks.own_rows(self.push_sum_weights))
         return own
 
-    @cached_property
+    @property
     def views(self) -> list[Tensor]:
         """One view (n, *shape) per parameter, sharing memory with `flat`."""
-        return self.layout.views(self.flat)
+        return self._views(self.flat)
+
+    @cached_property
+    def _views(self) -> Callable[[Tensor], list[Tensor]]:
+        return lru_cache(maxsize=1)(self.layout.views)
+
+    def views_of(self, which: slice) -> list[Tensor]:
+        """Return one tensor (c, *shape) per parameter of some models, to be read."""
+        if self.held.place is None:
+            return [view[which] for view in self.views]
+        return self.layout.views(self.rows(which))
 
     @property
     def push_sum_weights(self) -> Tensor:
@@ -175,12 +295,12 @@ class Population:
 
     @cached_property
     def _push_sum_weights(self) -> Tensor:
-        return torch.ones(len(self.flat), dtype=torch.float64, device=self.flat.device)
+        return torch.ones(len(self), dtype=torch.float64, device=self.device)
 
     @property
     def start(self) -> Tensor:
         """(1, d) copy of the model from which all nodes start; to be read before training."""
-        return self.flat[:1].clone()
+        return self.rows(slice(0, 1)).clone()
 
     @property
     def topology(self) -> Topology:
@@ -205,8 +325,8 @@ class Population:
 
         If `flat` has another number of rows, these are models on their own.
         """
-        if len(flat) == len(self.flat):
-            return Population(flat, self.layout, self.ranks)
+        if len(flat) == len(self):
+            return Population(Held(flat), self.layout, self.ranks)
         return Population.alone(flat, self.layout)
 
 
@@ -220,7 +340,7 @@ def initial_population(
     dtype: torch.dtype,
     graph: Topology | None = None,
     ranks: NodesOfRank | None = None,
-    new: Callable[[Sequence[int], torch.dtype], Tensor] | None = None,
+    new: New | None = None,
 ) -> Population:
     """Return n models at the start of a run, or those of a rank's nodes.
 
@@ -236,7 +356,7 @@ def initial_population(
     ranks
         The nodes of the run, and those of this process; None: all nodes.
     new
-        Returns a tensor of a shape and dtype for the models; None: one in memory.
+        Returns memory of a shape and dtype for the models; None: in memory.
 
     Raises
     ------
@@ -253,16 +373,16 @@ def initial_population(
         if init == "given"
         else _drawn_models(model, nodes if init == "independent" else range(1), seed)
     )
-    if new is None:
-        flat = torch.empty((len(nodes), layout.d), dtype=dtype, device=device)
+    checked = (_check_finite(layout, row.to(device=device, dtype=dtype)) for row in rows)
+    if init != "independent":
+        (row,) = checked  # to its end, which checks that the draw can be repeated
+        held = Held.equal(row[None], len(nodes), new)
     else:
-        flat = new((len(nodes), layout.d), dtype)
-    count = 0
-    for count, row in enumerate(rows, start=1):
-        flat[count - 1] = _check_finite(layout, row.to(device=device, dtype=dtype))
-    if count == 1:
-        flat[1:] = flat[0]
-    return Population(flat, layout, ranks, graph=graph)
+        shape = (len(nodes), layout.d)
+        held = Held(new(shape, dtype) if new else torch.empty(shape, dtype=dtype, device=device))
+        for k, row in enumerate(checked):
+            held.stored[k] = row
+    return Population(held, layout, ranks, graph=graph)
 
 
 def _drawn_models(model: nn.Module, nodes: Sequence[int], seed: int) -> Iterator[Tensor]:

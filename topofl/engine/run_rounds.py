@@ -12,11 +12,12 @@ from topofl.algorithms.contract.round import State
 from topofl.callbacks import Callback, Event
 from topofl.engine.active_run import ActiveRun
 from topofl.engine.distributed.measured import traffic_of_round
-from topofl.engine.dry_run.checked import checked_state
 from topofl.engine.evaluate.scores import Scores
 from topofl.engine.evaluation_columns import evaluation_columns
 from topofl.engine.evaluation_stages import EvaluationContext, EvaluationStage
-from topofl.engine.rounds import EngineRound
+from topofl.engine.requests import checked_state
+from topofl.engine.round import Round
+from topofl.engine.round_work import RoundWork, computed_round
 from topofl.engine.saving import CheckpointSchedule
 from topofl.engine.state import RunState
 from topofl.engine.train.divergence import Diverged, DivergenceError
@@ -75,12 +76,9 @@ def _round(
     run_state = active.run_state
     evaluated = active.evaluated(t + 1)
     statistics = GradientStatistics() if evaluated else None
-    current = EngineRound(
-        run_state, parallel_map, t, statistics=statistics, states=active.states,
-        sharded=active.sharded,
-    )  # fmt: skip
+    work = RoundWork(run_state, parallel_map, t, statistics)
+    current = computed_round(work, active.states, active.sharded)
     run_state.ranks.begin_round(t)
-    training, exchanges = current.training, current.exchanges
     context = active.context(parallel_map, t + 1)
     stages_before_exchange = {
         name: stage for name, stage in active.stages.items() if evaluated and stage.before_exchange
@@ -89,26 +87,26 @@ def _round(
         active.phases, current, active.states, context, stages_before_exchange
     )
     push_sum_weights = run_state.models.push_sum_weights
-    totals: dict[str, float] = {"steps": training.steps, **exchanges.ledger.totals(exchanges.used)}
+    totals: dict[str, float] = {"steps": work.steps, **current.ledger.totals(current.used)}
     if run_state.trace.pushes:
         totals |= {"smallest_push_weight": float(current.all_rows(push_sum_weights).min())}
     totals |= current.numbers
-    losses = training.node_losses
+    losses = work.node_losses
     if active.setup.compute.distributed:
-        totals |= traffic_of_round(run_state.ranks, exchanges.used)
-    columns = active.recorder.add_round(losses, run_state.models.n, totals, exchanges.used)
+        totals |= traffic_of_round(run_state.ranks, current.used)
+    columns = active.recorder.add_round(losses, run_state.models.n, totals, current.used)
     if not evaluated:
-        return training.diverged, columns, None
-    if training.statistics:
-        training.statistics.add_ranks(run_state.ranks)
-    diversity = training.statistics.diversity if training.statistics else math.nan
-    training.statistics = statistics = None  # frees its memory before the evaluation
+        return work.diverged, columns, None
+    if work.statistics:
+        work.statistics.add_ranks(run_state.ranks)
+    diversity = work.statistics.diversity if work.statistics else math.nan
+    work.statistics = statistics = None  # frees its memory before the evaluation
     began = time.perf_counter()
-    context = replace(context, graph=current.graph, lr=training.lr)
+    context = replace(context, graph=current.graph, lr=work.lr)
     noted = current.node_values
     scores = evaluation_columns(active, context, scores_before_exchange, diversity, noted)
     recorded = evaluation_record(active.recorder.add_evaluation({"round": t + 1} | scores))
-    return training.diverged, columns, recorded | {"seconds": time.perf_counter() - began}
+    return work.diverged, columns, recorded | {"seconds": time.perf_counter() - began}
 
 
 def _emit_divergence(
@@ -121,7 +119,7 @@ def _emit_divergence(
 
 def _apply_phases(
     phases: Mapping[str, Phase],
-    current: EngineRound,
+    current: Round,
     states: dict[str, State],
     context: EvaluationContext,
     stages_before_exchange: Mapping[str, EvaluationStage],

@@ -30,13 +30,12 @@ from topofl.engine.checks.graphs import (
 )
 from topofl.engine.checks.model import check_batched, check_model, check_output
 from topofl.engine.distributed.start import local_device
-from topofl.engine.dry_run.play import DRY_ROUNDS, DryRunInputs, complete_graph, trace_first_rounds
-from topofl.engine.dry_run.round import WeightRules
-from topofl.engine.dry_run.trace import Trace
+from topofl.engine.dry_run import DRY_ROUNDS, Trace, complete_graph, trace_first_rounds
 from topofl.engine.evaluate.scores import Evaluated
 from topofl.engine.evaluate.task import as_task, check_task, check_voters
 from topofl.engine.options import Compute, Evaluation
 from topofl.engine.population import Layout
+from topofl.engine.requests import Inputs, WeightRules
 from topofl.engine.shorthands import as_compute, as_evaluation
 from topofl.engine.train.plan import Backend, Plan
 from topofl.mixing import MixingMatrix, metropolis_or_uniform, own_weights, uniform, warning_once
@@ -60,8 +59,8 @@ class Setup:
         At most two examples, on the device.
     clients
         The partition, pooled if the algorithm pools clients.
-    dry_inputs, trace
-        Inputs and trace of the dry run of the first rounds.
+    inputs, trace
+        Inputs of all rounds, and what a dry run of the first ones found.
     rounds
         Number of rounds; None in an estimate of memory, which has none.
     seed, init
@@ -86,7 +85,7 @@ class Setup:
     module: nn.Module
     sample: Tensor
     clients: Partition
-    dry_inputs: DryRunInputs
+    inputs: Inputs
     trace: Trace
     rounds: int | None
     seed: int
@@ -102,12 +101,12 @@ class Setup:
     @property
     def graphs(self) -> Topology | TopologySequence:
         """The graphs that the algorithm uses; they have no edges if it exchanges nothing."""
-        return self.dry_inputs.graphs or complete_graph(self.clients.n)
+        return self.inputs.graphs or complete_graph(self.clients.n)
 
     @property
     def rules(self) -> WeightRules:
         """The weight rules, which turn graphs into mixing matrices."""
-        return self.dry_inputs.rules
+        return self.inputs.rules
 
     def backend(self, plan: Plan | None = None) -> Backend:
         """Return the backend of the run, with the plan of a run that is resumed."""
@@ -186,21 +185,21 @@ def resolve(
     module, sample = _checked_model(model, clients, _backend(compute, device), task)
     attacking = () if attack is None else attack.nodes
     sets = evaluation_sets(clients, evaluation, seed, device, attacking)
-    dry_inputs = DryRunInputs(
+    inputs = Inputs(
         algorithm, Layout.of(module), compute.dtype, given, weight_rules(mixing, given),
         np.array(list(map(len, clients.train))), seed, init == "independent", attack,
     )  # fmt: skip
     rounds_played = DRY_ROUNDS if rounds is None else min(rounds, DRY_ROUNDS)
     if given is not None:
         check_needs(algorithm.name, algorithm.needs, given, rounds_played)
-    trace = trace_first_rounds(dry_inputs, rounds_played)
-    rules = dry_inputs.rules
+    trace = trace_first_rounds(inputs, rounds_played)
+    rules = inputs.rules
     rule = partial(rules.resolve, rules.push if trace.pushes else rules.pull)
     graphs = check_graphs(trace, given, clients, mixing, compute.on_disconnected, rule)
     check_attack(trace, attack, graphs, rule)
     share = unequal_share(trace, graphs, rule, warn=mixing is None)
     return Setup(
-        algorithm, model, module, sample, clients, replace(dry_inputs, graphs=graphs), trace,
+        algorithm, model, module, sample, clients, replace(inputs, graphs=graphs), trace,
         rounds, seed, init, evaluation, compute, device, sets, task, attack, share,
     )  # fmt: skip
 

@@ -3,27 +3,20 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from topofl._support.torchrun import processes_on_machine
-from topofl.algorithms.contract.round import Rule
-from topofl.data import Partition
-from topofl.engine.attackers import ActiveAttack
-from topofl.engine.distributed.exchange import Halo, halo_of, rank_mixer
 from topofl.engine.distributed.shard import Shard, shard_of
-from topofl.engine.dry_run.round import WeightRules
-from topofl.engine.dry_run.trace import Trace
+from topofl.engine.dry_run import Trace
 from topofl.engine.evaluate.scores import Evaluated, EvaluationPlan, evaluation_plan
-from topofl.engine.memory.facts import MemoryFacts, memory_facts
-from topofl.engine.memory.footprint import check_memory, first_nodes, fits_into
-from topofl.engine.memory.mapped import MappedFiles
-from topofl.engine.memory.system import free_memory
-from topofl.engine.mixer import Mixer, mixer
+from topofl.engine.mapped_files import MappedFiles
+from topofl.engine.memory import Footprint, footprint, free_memory
+from topofl.engine.mixing import ActiveAttack, Mixing
 from topofl.engine.population import Population, initial_population
 from topofl.engine.ranks import Ranks
+from topofl.engine.requests import Inputs
 from topofl.engine.setup import Setup
 from topofl.engine.train.batches import Batches
 from topofl.engine.train.buffers import Buffers
@@ -34,7 +27,6 @@ from topofl.engine.train.gradients import new_gradients
 from topofl.engine.train.learner import Learner, Worker, differentiate
 from topofl.engine.train.plan import Backend, Plan, TimingTrial, choose_plan
 from topofl.engine.train.workers import ParallelMap, torch_threads, worker_threads
-from topofl.mixing import MixingMatrix, check_pulls, check_pushes
 from topofl.tasks import Task
 from topofl.topology import Topology, TopologySequence
 
@@ -52,18 +44,12 @@ class RunState:
     learner: Learner
     monitor: DivergenceMonitor
     graphs: Topology | TopologySequence
-    seed: int
+    inputs: Inputs
     trace: Trace
-    rules: WeightRules
-    resolve: Callable[[Rule, Topology], MixingMatrix]
     examples_of_nodes: Mapping[str, Sequence[np.ndarray]]
-    mixer: Callable[[MixingMatrix], Mixer]
-    active_attack: ActiveAttack | None
-    sizes: np.ndarray
+    mixing: Mixing
     sets: Mapping[str, Evaluated]
     ranks: Ranks
-    mixes_ranks: Callable[[MixingMatrix], Callable[[Tensor], None]]
-    halo: Callable[[MixingMatrix], Halo]
     files: MappedFiles | None = None
 
     @classmethod
@@ -88,7 +74,7 @@ class RunState:
         targets = clients.dataset.learned(compute.dtype)[:2].to(compute.device)
         how_evaluated = evaluation_plan(module, setup.sample, setup.task, targets)
         shard = shard_of(clients, setup.sets, ranks)
-        choose = _plan_chooser(setup, compute, order, how_evaluated, ranks, shard)
+        choose = _plan_chooser(setup, compute, how_evaluated, ranks, shard)
         examples = Examples.of(shard.dataset, compute.device, compute.dtype, clients.augment)
         models = _initial_models(setup, compute, ranks, files)
         learner = new_learner(
@@ -96,7 +82,8 @@ class RunState:
             int(setup.trace.batch_sizes().max()), choose, setup.task, ranks,
         )  # fmt: skip
         attack = setup.attack
-        cached_mixers = 1 if setup.trace.chooses else max(64, graphs.period or 0)
+        active_attack = attack and ActiveAttack(attack, clients.n, setup.seed, compute.device)
+        known_matrices = 1 if setup.trace.chooses else max(64, graphs.period or 0)
         return cls(
             module=module,
             task=setup.task,
@@ -107,21 +94,13 @@ class RunState:
                 setup.compute.on_divergence, clients.n, attack=str(attack) if attack else ""
             ),
             graphs=graphs,
-            seed=setup.seed,
+            inputs=setup.inputs,
             trace=setup.trace,
-            rules=setup.rules,
-            resolve=setup.rules.resolve,
             examples_of_nodes=shard.examples_of_nodes,
-            mixer=lru_cache(maxsize=cached_mixers)(_mixer_for(models, files)),
-            active_attack=attack and ActiveAttack(attack, clients.n, setup.seed, compute.device),
-            sizes=np.array([len(own) for own in clients.train]),
+            mixing=Mixing(ranks, compute.dtype, known_matrices, active_attack, files),
             sets=shard.sets,
             files=files,
             ranks=ranks,
-            mixes_ranks=lru_cache(maxsize=cached_mixers)(
-                lambda weights: rank_mixer(weights, ranks, compute.dtype)
-            ),
-            halo=lru_cache(maxsize=cached_mixers)(lambda weights: halo_of(weights, ranks)),
         )
 
     @contextmanager
@@ -136,14 +115,6 @@ class RunState:
             worker_threads(self.learner.plan.workers) as parallel_map,
         ):
             yield parallel_map
-
-    def push_weights(self, graph: Topology) -> MixingMatrix:
-        """Return the column-stochastic matrix of a graph by which nodes push."""
-        return check_pushes(self.resolve(self.rules.push, graph))
-
-    def weights(self, graph: Topology, rule: Rule | None = None) -> MixingMatrix:
-        """Return the mixing matrix of a graph, by `rule` or by default the run's rule."""
-        return check_pulls(self.resolve(rule or self.rules.pull, graph))
 
 
 def _initial_models(
@@ -166,7 +137,6 @@ def _initial_models(
 def _plan_chooser(
     setup: Setup,
     compute: Backend,
-    order: Order,
     how_evaluated: EvaluationPlan,
     ranks: Ranks,
     shard: Shard,
@@ -175,49 +145,30 @@ def _plan_chooser(
 
     Raises ``ValueError`` if the run does not fit into memory.
     """
-    module, trace = setup.module, setup.trace
-    facts = memory_facts(
-        trace,
-        module,
-        setup.sample,
-        order,
-        how_evaluated,
-        setup.clients,
-        list(trace.rounds[0].mixed),
-        list(setup.sets.values()),
-        compute,
-        setup.graphs,
-        setup.task,
+    need = _need_of_rank(
+        footprint(setup, how_evaluated, list(setup.trace.rounds[0].mixed)), shard, setup
     )
-    facts = _facts_of_rank(facts, shard, setup.clients)
     free = free_memory(compute.device)
     if free is not None and compute.device.type == "cpu":
         free //= processes_on_machine()  # which start together
-    check_memory(facts, compute, free)
-    linear = is_linear(module)
+    need.check(compute, free)
+    linear = is_linear(setup.module)
 
     def choose(trial: TimingTrial) -> Plan:
-        return choose_plan(compute, linear, facts.sizes, trial, fits_into(facts, free))
+        return choose_plan(compute, linear, need.sizes, trial, need.fits_into(free))
 
     # all ranks use the executor that rank 0 timed
     unknown = Plan("", 0, 0, 0)
     return lambda trial: ranks.of_first(choose(trial) if ranks.is_first else unknown)
 
 
-def _facts_of_rank(facts: MemoryFacts, shard: Shard, clients: Partition) -> MemoryFacts:
-    """Return the memory facts of a rank, which holds some of the nodes and examples."""
-    if shard.dataset is clients.dataset:
-        return facts
-    k = len(shard.members)
-    own = first_nodes(facts, k)
-    share = len(shard.dataset.inputs) / len(clients.dataset.inputs)
-    return replace(
-        own,
-        fine_tuning=facts.fine_tuning * k // facts.n,
-        history=facts.history,
-        data=int(facts.data * share),
-        held=0,
-    )
+def _need_of_rank(need: Footprint, shard: Shard, setup: Setup) -> Footprint:
+    """Return the memory of a rank, which holds some of the nodes and examples."""
+    whole = setup.clients.dataset
+    if shard.dataset is whole:
+        return need
+    data = need.of_run["data"] * len(shard.dataset.inputs) // len(whole.inputs)
+    return replace(need.of_first(len(shard.members), data=data), held=0)
 
 
 def new_learner(
@@ -282,15 +233,3 @@ def _explaining_compile_errors(compiled: bool) -> Iterator[None]:
             "`compile` must be False for this model on this machine, torch cannot compile it: "
             f"{str(error).strip().partition(chr(10))[0]}"
         ) from error
-
-
-def _mixer_for(models: Population, files: MappedFiles | None) -> Callable[[MixingMatrix], Mixer]:
-    def mixer_of(weights: MixingMatrix) -> Mixer:
-        found = mixer(weights, models.flat.device, models.flat.dtype)
-        return (
-            found
-            if files is None
-            else found._replace(apply=files.by_copies(found.apply), by_columns=False)
-        )
-
-    return mixer_of

@@ -16,24 +16,16 @@ from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
 from topofl.data import Partition
-from topofl.engine.dry_run.play import play_rounds
-from topofl.engine.dry_run.round import DryRound
+from topofl.engine.dry_run import play_rounds
 from topofl.engine.evaluate.scores import evaluation_plan
 from topofl.engine.evaluation_stages import columns_in, stages_of
-from topofl.engine.memory.facts import MemoryFacts, memory_facts
-from topofl.engine.memory.footprint import (
-    first_nodes,
-    fits_into,
-    memory,
-    needed,
-    remedy,
-)
-from topofl.engine.memory.system import free_memory, watched_growth
+from topofl.engine.memory import Footprint, footprint, free_memory, watched_growth
 from topofl.engine.options import OPTIONS, Compute, Evaluation
 from topofl.engine.recorder import bytes_kept
+from topofl.engine.round import Round
 from topofl.engine.setup import Setup, resolve
 from topofl.engine.shorthands import as_compute
-from topofl.engine.train.forward import image_order, is_linear
+from topofl.engine.train.forward import is_linear
 from topofl.engine.train.plan import Plan, choose_plan
 from topofl.estimate.probe import fewest_nodes, probe_run
 from topofl.estimate.result import OTHER_DISK, Estimate
@@ -122,26 +114,26 @@ def estimate(
             compute=replace(as_compute(compute), on_disconnected="allow"),
         )
         period = SAMPLED_ROUNDS if setup.trace.chooses else setup.graphs.period or SAMPLED_ROUNDS
-        later = play_rounds(setup.dry_inputs, period + MOST_ROUNDS)
+        later = play_rounds(setup.inputs, period + MOST_ROUNDS)
         played = [next(later) for _ in range(period)]
-        facts = _facts(setup, played)
+        need = _footprint(setup, played)
         free = free_memory(setup.device)
-        planned = _planned(setup, facts, free, played if probe else None, growth)
+        planned = _planned(setup, need, free, played if probe else None, growth)
     plan = planned.plan
-    traffic, on_disk = traffic_of(setup, played, later), _on_disk(setup, facts)
+    traffic, on_disk = traffic_of(setup, played, later), _on_disk(setup, need)
     return Estimate(
         name=f"{setup.algorithm.name} on {setup.graphs.name}",
-        n=facts.n,
-        d=facts.d,
+        n=need.sizes.n,
+        d=need.sizes.d,
         executor=plan.executor,
         chunk=plan.chunk,
         workers=plan.workers,
-        **memory(facts, plan),
+        **need.parts(plan),
         beyond=planned.beyond,
-        held=facts.held,
-        returned=facts.returned,
+        held=need.held,
+        returned=need.returned,
         free=free,
-        remedy=_remedy(facts, plan, free, on_disk),
+        remedy=_remedy(need, plan, free, on_disk),
         **traffic.per_round(),
         drawn=traffic.drawn,
         **on_disk,
@@ -149,21 +141,21 @@ def estimate(
     )
 
 
-def _on_disk(setup: Setup, facts: MemoryFacts) -> dict[str, int]:
+def _on_disk(setup: Setup, need: Footprint) -> dict[str, int]:
     """Return the bytes of the file of the models and those free on its disk, if there is one."""
     folder = setup.backend().scratch
     if folder is None:
         return {}
     return {
-        "file": facts.n * facts.d * facts.itemsize,
+        "file": need.sizes.n * need.model,
         "disk": shutil.disk_usage(folder).free,
     }
 
 
-def _remedy(facts: MemoryFacts, plan: Plan, free: int | None, on_disk: Mapping[str, int]) -> str:
+def _remedy(need: Footprint, plan: Plan, free: int | None, on_disk: Mapping[str, int]) -> str:
     """Return what would fit, if a run does not fit into memory or on a disk; else nothing."""
-    if free is not None and not fits_into(facts, free)(plan):
-        return remedy(facts, free)
+    if free is not None and not need.fits_into(free)(plan):
+        return need.remedy(free)
     return OTHER_DISK if on_disk and on_disk["file"] > on_disk["disk"] else ""
 
 
@@ -177,47 +169,36 @@ class _Planned(NamedTuple):
 
 def _planned(
     setup: Setup,
-    facts: MemoryFacts,
+    need: Footprint,
     free: int | None,
-    probed: Sequence[DryRound] | None,
+    probed: Sequence[Round] | None,
     growth: Callable[[], int | None],
 ) -> _Planned:
     """Return the plan of a run; with first rounds that are `probed`, from a probe if it fits."""
     backend = setup.backend()
     linear = is_linear(setup.module)
-    fits = fits_into(facts, free)
-    plan = choose_plan(backend, linear, facts.sizes, None, fits)
+    fits = need.fits_into(free)
+    plan = choose_plan(backend, linear, need.sizes, None, fits)
     if probed is None or not fits(plan):
         return _Planned(plan)
-    found = probe_run(setup, probed, fewest_nodes(plan, facts.sizes))
+    found = probe_run(setup, probed, fewest_nodes(plan, need.sizes))
     beyond = 0
     if setup.device.type == "cpu" and (grown := growth()) is not None:
-        beyond = grown - needed(first_nodes(facts, found.nodes), found.plan)
+        own = need.of_first(found.nodes, fine_tuning=0, history=0)
+        beyond = grown - own.needed(found.plan)
     backend = replace(backend, executor=found.plan.executor)
-    plan = choose_plan(backend, linear, facts.sizes, None, fits)
+    plan = choose_plan(backend, linear, need.sizes, None, fits)
     return _Planned(plan, beyond, found.seconds)
 
 
-def _facts(setup: Setup, played: Sequence[DryRound]) -> MemoryFacts:
-    """Return the facts that determine the memory of a run, given a dry run of its first rounds."""
-    clients, backend, task = setup.clients, setup.backend(), setup.task
-    examples = clients.dataset.learned(backend.dtype)[:2].to(backend.device)
+def _footprint(setup: Setup, played: Sequence[Round]) -> Footprint:
+    """Return the memory of a run, given a dry run of its first rounds."""
+    examples = setup.clients.dataset.learned(setup.compute.dtype)[:2].to(setup.device)
+    way = evaluation_plan(setup.module, setup.sample, setup.task, examples)
     exchanges = [exchange for round in played for exchange in round.ledger.exchanges]
     matrices = {id(exchange.weights): exchange.weights for exchange in exchanges}
-    facts = memory_facts(
-        setup.trace,
-        setup.module,
-        setup.sample,
-        image_order(setup.module, setup.sample, backend.channels_last),
-        evaluation_plan(setup.module, setup.sample, task, examples),
-        clients,
-        list(matrices.values()),
-        list(setup.sets.values()),
-        backend,
-        setup.graphs,
-        task,
-    )
-    return replace(facts, history=_bytes_of_history(setup, len(played)))
+    history = _bytes_of_history(setup, len(played))
+    return footprint(setup, way, list(matrices.values()), history)
 
 
 def _bytes_of_history(setup: Setup, period: int) -> int:
@@ -234,7 +215,5 @@ def _bytes_of_history(setup: Setup, period: int) -> int:
     per_round = n + 9 + setup.trace.pushes + len(noted) - sum(noted)
     numbers = rounds * per_round + evaluations * (scores * n + 3)
     ahead = min(rounds, period + SAMPLED_ROUNDS)
-    used: Iterator[MixingMatrix | None] = (
-        round.used for round in play_rounds(setup.dry_inputs, ahead)
-    )
+    used: Iterator[MixingMatrix | None] = (round.used for round in play_rounds(setup.inputs, ahead))
     return 8 * numbers + bytes_kept(used, period, ahead, rounds)

@@ -8,10 +8,11 @@ import torch
 
 from topofl.callbacks import Event
 from topofl.data import Partition
-from topofl.engine.dry_run.round import DryRound
-from topofl.engine.dry_run.trace import Trace
-from topofl.engine.mixer import mixer
+from topofl.engine.dry_run import Trace
+from topofl.engine.mixing import mixer
 from topofl.engine.options import Evaluation
+from topofl.engine.ranks import one_process
+from topofl.engine.round import Round
 from topofl.engine.run import run
 from topofl.engine.setup import Setup
 from topofl.engine.train.plan import SHARED_WORK, Plan, Sizes
@@ -37,7 +38,7 @@ def fewest_nodes(plan: Plan, sizes: Sizes) -> int:
     return max(4, plan.workers * plan.chunk, spread)
 
 
-def probe_run(setup: Setup, rounds: Sequence[DryRound], least: int) -> Probe:
+def probe_run(setup: Setup, rounds: Sequence[Round], least: int) -> Probe:
     """Return the result of a probe of `least` nodes, or more if a round is too short to time.
 
     `rounds` are a dry run of the first rounds.
@@ -122,7 +123,7 @@ def _first_nodes(graph: Topology, k: int) -> Topology:
     return Topology(edges, name=graph.name, groups=tuple(group for group in groups if group))
 
 
-def _seconds_of_mixing(played: DryRound, k: int, device: torch.device, dtype: torch.dtype) -> float:
+def _seconds_of_mixing(played: Round, k: int, device: torch.device, dtype: torch.dtype) -> float:
     """Return the seconds of a round's exchanges among all nodes, timed on some columns.
 
     Exchanges among k nodes are not counted, since the probe includes them.
@@ -132,7 +133,7 @@ def _seconds_of_mixing(played: DryRound, k: int, device: torch.device, dtype: to
         if k == weights.n:
             continue
         values = torch.zeros(weights.n, min(columns, 4096), dtype=dtype, device=device)
-        mix = mixer(weights, device, dtype).apply
+        mix = mixer(weights, one_process(weights.n, device), dtype)
         mix(values)
         start = time.perf_counter()
         mix(values)

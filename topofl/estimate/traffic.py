@@ -6,8 +6,8 @@ from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from topofl.engine.dry_run.play import play_rounds
-from topofl.engine.dry_run.round import DryRound
+from topofl.engine.dry_run import play_rounds
+from topofl.engine.round import Round
 from topofl.engine.setup import Setup
 
 __all__ = ["MOST_ROUNDS", "SAMPLED_ROUNDS", "Traffic", "traffic_of"]
@@ -55,7 +55,7 @@ class Traffic(NamedTuple):
         return found
 
 
-def traffic_of(setup: Setup, played: Sequence[DryRound], later: Iterator[DryRound]) -> Traffic:
+def traffic_of(setup: Setup, played: Sequence[Round], later: Iterator[Round]) -> Traffic:
     """Return the totals of the rounds `played`, and of more rounds if messages are random.
 
     Messages are random if the first rounds differ under a second seed. They are averaged over whole
@@ -81,7 +81,7 @@ def traffic_of(setup: Setup, played: Sequence[DryRound], later: Iterator[DryRoun
         totals.extend(_totals(next(later)) for _ in range(rounds - len(totals)))
 
     drawn = False
-    other_seed = replace(setup.dry_inputs, seed=setup.dry_inputs.seed + 1)
+    other_seed = replace(setup.inputs, seed=setup.inputs.seed + 1)
     for t, other in enumerate(play_rounds(other_seed, SAMPLED_ROUNDS)):
         extend(t + 1)
         drawn = totals[t] != _totals(other)
@@ -99,7 +99,7 @@ def traffic_of(setup: Setup, played: Sequence[DryRound], later: Iterator[DryRoun
     return Traffic(totals, (len(totals), min(messages), max(messages)))
 
 
-def _totals(round: DryRound) -> Totals:
+def _totals(round: Round) -> Totals:
     return round.ledger.totals(round.used)
 
 

@@ -11,7 +11,7 @@ from topofl._support.notebook import as_html
 from topofl.runs.plan import Point
 from topofl.runs.stored import StoredRun
 
-__all__ = ["Best", "best_of", "final_of", "is_low_good"]
+__all__ = ["Best", "best_of", "check_scored", "final_of", "is_low_good"]
 
 
 @dataclass(frozen=True)
@@ -95,18 +95,32 @@ def is_low_good(runs: Iterable[StoredRun], column: str) -> bool:
 def _final(run: StoredRun, column: str) -> float:
     """Return the final mean of a score over nodes, NaN if it is not finite."""
     scores = run.curves["scores"]
-    if not scores:
-        raise ValueError(
-            f"`column` must be a score of the runs, got {shown(column)}, but run {run.key} "
-            "evaluated nothing; run it with a set, as in evaluation.on=test"
-        )
+    check_scored(column, scores, f"run {run.key}")
     if column not in scores:
-        raise ValueError(
-            f"`column` must be one of {', '.join(scores)}, got {shown(column)}"
-            f"{did_you_mean(column, scores)}"
-        )
+        raise _unknown(column, scores)
     last = scores[column]["mean"][-1]
     return math.nan if last is None else last
+
+
+def check_scored(column: str, scores: Collection[str], run: str) -> None:
+    """Raise ``ValueError`` if a run has no scores, or none of which `column` is one.
+
+    `scores` may lack columns of other stages and sets, such as ``"accuracy_own_val"``.
+    """
+    if not scores:
+        raise ValueError(
+            f"`column` must be a score of the runs, got {shown(column)}, but {run} evaluates "
+            "nothing; run it with a set, as in evaluation.on=test"
+        )
+    if not any(column == score or str(column).startswith(f"{score}_") for score in scores):
+        raise _unknown(column, scores)
+
+
+def _unknown(column: str, scores: Collection[str]) -> ValueError:
+    return ValueError(
+        f"`column` must be one of {', '.join(scores)}, got {shown(column)}"
+        f"{did_you_mean(column, scores)}"
+    )
 
 
 def _text(value: Any) -> str:

@@ -18,7 +18,9 @@ from topofl._support.check import check_choice, check_int, check_path, plain_tex
 from topofl._support.text import printable
 from topofl.config.toml import with_modules
 from topofl.data import Partition
+from topofl.engine.evaluate.task import as_task
 from topofl.engine.setup import resolve
+from topofl.engine.shorthands import as_evaluation
 from topofl.runs.datasets import DatasetCache
 from topofl.runs.points import VARIED, Values, assigned, grid_points, seed_list, with_seeds
 from topofl.runs.run import hash_of
@@ -48,6 +50,8 @@ class Point:
         The device of the run, such as ``"cuda:0"``.
     ignores_topology
         Whether its algorithm does not use the topology that it has.
+    scores
+        Names of the scores that its evaluations report, and of the loss; empty if it has none.
     """
 
     values: Mapping[str, Any]
@@ -56,6 +60,7 @@ class Point:
     memory: int | None = None
     device: str = "cpu"
     ignores_topology: bool = False
+    scores: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -180,7 +185,8 @@ def _points_of_tables(
 
     def point(seed: int | None) -> Point:
         full = experiment.tables if seed is None else with_seeds(experiment.tables, seed, vary)
-        return Point(values, seed, Job.of(full, digest), memory, str(device), ignores)
+        job = Job.of(full, digest)
+        return Point(values, seed, job, memory, str(device), ignores, _scores(experiment))
 
     return [point(seed) for seed in seeds or [None]]
 
@@ -204,7 +210,8 @@ def _point_of_call(
         digest = cache.digest(experiment.dataset)
         ignores = experiment.topology is not None and not experiment.uses_topology
         job = Job.of(experiment.tables, digest)
-        return Point(values, seed, job, ignores_topology=ignores)
+        scores = _scores(experiment)
+        return Point(values, seed, job, ignores_topology=ignores, scores=scores)
     _check_call(found)
     digest = cache.digest(found["clients"].dataset)
     identity = _identity(function)
@@ -215,7 +222,18 @@ def _point_of_call(
             f"`grid` must have numbers, text or lists for a function, got {shown(point)}: {error}; "
             "name objects, and let the function make them"
         ) from error
-    return Point(values, seed, Job(key, settings_of_call(found, point), digest, function, point))
+    job = Job(key, settings_of_call(found, point), digest, function, point)
+    scores = _scores_of(found.get("evaluation"), found.get("task"))
+    return Point(values, seed, job, scores=scores)
+
+
+def _scores(experiment: config.Experiment) -> tuple[str, ...]:
+    return _scores_of(experiment.options["evaluation"], experiment.task)
+
+
+def _scores_of(evaluation: Any, task: Any) -> tuple[str, ...]:
+    """Return the scores that these arguments of :func:`topofl.run` report, and the loss."""
+    return tuple(as_task(task).reported) if as_evaluation(evaluation).on else ()
 
 
 def _identity(function: Callable[..., Any]) -> list[Any]:

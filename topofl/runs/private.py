@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,12 +18,16 @@ from typing import Any
 
 from topofl._support.processes import from_name, identity, is_dead, name_of
 from topofl.callbacks import Event
+from topofl.config.toml import dumps
+from topofl.runs.records import RECORD, replace_file
 
 __all__ = [
     "RUNNING",
     "Reporter",
     "claimed_folder",
     "in_progress",
+    "note_settings",
+    "noted_settings",
     "private_folders",
     "remove_abandoned",
     "staging_folder",
@@ -132,6 +136,22 @@ class Reporter:
             with suppress(OSError):  # a report is not worth the run
                 partial.write_text(json.dumps(report))
                 os.replace(partial, self.folder / _PROGRESS)
+
+
+def note_settings(folder: Path, tables: Mapping[str, Any], *, has_config: bool) -> None:
+    """Write the settings of a run to its private folder.
+
+    If `has_config`, ``config.toml`` is written, too: the run is the one of this configuration.
+    """
+    replace_file(folder / RECORD, json.dumps({"tables": tables}) + "\n")
+    if has_config:
+        replace_file(folder / "config.toml", dumps(tables))
+
+
+def noted_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings that a private folder has of its run; empty if it has none."""
+    tables = _content(folder / RECORD).get("tables")
+    return tables if isinstance(tables, dict) else {}
 
 
 def in_progress(root: Path, keys: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from topofl._support.check import check_int
 from topofl._support.optional import imported
-from topofl.runs.best import final_of, is_low_good
-from topofl.runs.plan import Base
+from topofl.runs.best import check_scored, final_of, is_low_good
+from topofl.runs.plan import Base, prepare
 from topofl.runs.points import VARIED, Range, check_space
 from topofl.runs.sweep import STORE, Sweep, sweep
 
@@ -67,7 +67,8 @@ def search(
     ModuleNotFoundError
         If Optuna is not installed.
     ValueError
-        If the runs have no such score, or as :func:`topofl.sweep`.
+        Before the first run trains: if the first trial has no such score, or as
+        :func:`topofl.sweep`.
 
     References
     ----------
@@ -102,6 +103,9 @@ def search(
     for start in range(0, trials, batch):
         asked = [study.ask() for _ in range(min(batch, trials - start))]
         points = [{key: _suggest(trial, key, lists[key]) for key in lists} for trial in asked]
+        if not start:
+            first = prepare(base, points[:1], seeds=seeds, vary=vary)[0]
+            check_scored(column, first.scores, "its first trial")
         found.append(sweep(base, points, **options))
         runs = {run.key: run for run in found[-1].runs}
         for trial, values in zip(asked, points, strict=True):

@@ -12,7 +12,7 @@ from topofl._support.callers import warn_caller
 from topofl._support.check import check_int, check_path, check_switch
 from topofl._support.public import public
 from topofl._support.table import NotApplicable, Table
-from topofl.engine.memory.system import free_memory, resident
+from topofl.engine.memory import free_memory, resident
 from topofl.runs.best import Best, best_of
 from topofl.runs.datasets import cache_of_process
 from topofl.runs.execute import Processes, Stopped, as_executor, execute
@@ -330,7 +330,7 @@ def _fitting(points: Sequence[Point], jobs: int) -> int:
 def _fitting_on(device: str, needs: Sequence[int], jobs: int) -> int:
     """Return how many of these runs fit on a device; processes themselves are in memory."""
     free, own = free_memory(device), resident() if device == "cpu" else 0
-    if free is None or own is None:
+    if free is None:
         return jobs
     together = [sum(needs[:k]) + k * own for k in range(1, jobs + 1)]
     fitting = sum(need <= free for need in together)

@@ -28,7 +28,7 @@ from topofl.engine.shorthands import as_saving
 from topofl.history import History
 from topofl.runs.cost import reset_peak_memory, versions
 from topofl.runs.datasets import cache_of_process
-from topofl.runs.private import Reporter, claimed_folder
+from topofl.runs.private import Reporter, claimed_folder, note_settings
 from topofl.runs.recorded import note_of
 from topofl.runs.records import Failure
 from topofl.runs.run import key_of
@@ -152,6 +152,8 @@ def _sigterm_noted() -> Iterator[Callable[[], bool]]:
 def _train(job: Job, store: RunStore, folder: Path, is_stopped: Callable[[], bool]) -> Outcome:
     reset_peak_memory()
     start = time.perf_counter()
+    # runs of functions, and those with a key of another kind, are not found by a configuration
+    note_settings(folder, job.tables, has_config=job.function is None and bool(job.digest))
     experiment = _built(job)
     checkpoints = folder / "checkpoints"
     try:

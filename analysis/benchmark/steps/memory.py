@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from topofl.engine.memory.system import free_memory as topofl_free_memory
-from topofl.engine.memory.system import give_back
+from topofl.engine.memory import free_memory as topofl_free_memory
+from topofl.engine.memory import give_back
 from topofl.toolkit import total_memory
 
 from ..cases import Case, clients_of, on_few_nodes

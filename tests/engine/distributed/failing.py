@@ -51,9 +51,9 @@ def train_and_fail(rank, folder, name, failing):
     """Train on one rank, which fails in round 4 if it is the one that should."""
     import topofl
     from tests import problems
-    from topofl.engine.rounds import EngineRound
+    from topofl.engine.round_work import RoundWork
 
-    mix = EngineRound.mix
+    mix = RoundWork.mix
 
     def mix_or_fail(self, *args, **kwargs):
         if self.t == 3 and rank == failing:
@@ -63,7 +63,7 @@ def train_and_fail(rank, folder, name, failing):
             os.kill(os.getpid(), getattr(signal, name))
         return mix(self, *args, **kwargs)
 
-    EngineRound.mix = mix_or_fail
+    RoundWork.mix = mix_or_fail
     warnings.simplefilter("ignore")
     how = problems.options(**arguments(), distributed=True, rank_timeout=TIMEOUT)
     try:

@@ -30,16 +30,16 @@ def history(saving, **changes):
 
 def before_round(t, function):
     """Let ranks call a function when they exchange in a round."""
-    from topofl.engine.rounds import EngineRound
+    from topofl.engine.round_work import RoundWork
 
-    mix = EngineRound.mix
+    mix = RoundWork.mix
 
     def call_and_mix(self, *args, **kwargs):
         if self.t == t:
             function()
         return mix(self, *args, **kwargs)
 
-    EngineRound.mix = call_and_mix
+    RoundWork.mix = call_and_mix
 
 
 def gather_no_models():

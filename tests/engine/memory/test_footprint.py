@@ -13,49 +13,40 @@ from tests import problems
 from topofl import algorithms, mixing, models, topologies
 from topofl.engine import state
 from topofl.engine.evaluate.scores import Evaluated, evaluate, evaluation_plan
-from topofl.engine.memory.facts import MemoryFacts, groups_of, memory_facts
-from topofl.engine.memory.footprint import (
-    check_memory,
-    fits_into,
-    in_gib,
-    largest_chunk,
-    memory,
-    needed,
-    peak,
-)
+from topofl.engine.memory import Footprint, footprint, groups_of, in_gib, peak
 from topofl.engine.population import Layout, Population
 from topofl.engine.train.allocations import AllocationTrace
 from topofl.engine.train.buffers import Buffers
 from topofl.engine.train.diversity import NUMBERS
 from topofl.engine.train.gradients import linear_gradients
-from topofl.engine.train.plan import Backend, Plan, choose_plan
+from topofl.engine.train.plan import Backend, Plan, Sizes, choose_plan, most_nodes
 
 MIB = 2**20
-FACTS = MemoryFacts(
-    n=100,
-    d=MIB,
-    itemsize=4,
-    width=20,
-    example=400,
+FACTS = Footprint(
+    sizes=Sizes(n=100, d=MIB, batch=20, batch_bytes=8000, step_bytes=12 * MIB),
+    models=100,
+    model=4 * MIB,
+    largest=MIB // 2,
     minibatch=MIB,
     looped=10 * MIB,
-    batched=12 * MIB,
-    state=0,
-    fine_tuning=0,
     groups=0,
-    all_gradients=0,
-    phases=0,
-    matrices=3,
-    mixing=5 * MIB,
-    evaluation=50 * MIB,
-    data=70 * MIB,
+    of_nodes={"state": 0, "fine_tuning": 0, "gradients": 0, "phases": 0, "matrices": 3},
+    of_run={"data": 70 * MIB, "torch": 30 * MIB, "history": 0},
+    of_worker={"mixing": 5 * MIB, "evaluation": 50 * MIB},
     held=70 * MIB,
-    torch=30 * MIB,
-    largest=MIB // 2,
-    distance=3 * MIB,
     returned=True,
 )
 LOOPED = Plan("looped", 1, 1, 1)
+
+
+def changed(**changes):
+    """Return the footprint with other numbers of nodes or parameters, or other sizes or parts."""
+    sizes = {name: changes.pop(name) for name in ("n", "d", "step_bytes") if name in changes}
+    models = sizes.get("n", FACTS.models)
+    kinds = {kind: dict(getattr(FACTS, kind)) for kind in ("of_nodes", "of_run", "of_worker")}
+    for own in kinds.values():
+        own.update({name: changes.pop(name) for name in own if name in changes})
+    return replace(FACTS, sizes=FACTS.sizes._replace(**sizes), models=models, **kinds, **changes)
 
 
 def batched(chunk, workers=1):
@@ -67,7 +58,7 @@ def compute(executor="auto", chunk="auto", plan=None):
 
 
 def test_parts_by_hand():
-    assert memory(FACTS, batched(8)) == {
+    assert FACTS.parts(batched(8)) == {
         "parameters": 400 * MIB,
         "state": 0,
         "fine_tuning": 0,
@@ -75,26 +66,27 @@ def test_parts_by_hand():
         "minibatches": 8 * MIB,
         "activations": 64 * MIB,
         "statistics": 8 * MIB,
-        "float64": 3 * MIB,
+        "float64": 2 * MIB,
         "phases": 0,
         "mixing": 5 * MIB,
         "evaluation": 50 * MIB,
         "matrices": 3,
         "data": 70 * MIB,
         "torch": 30 * MIB,
+        "history": 0,
     }
-    looped = memory(FACTS, Plan("looped", 1, 2, 1))
+    looped = FACTS.parts(Plan("looped", 1, 2, 1))
     assert (looped["gradients"], looped["minibatches"], looped["activations"]) == (
         8 * MIB,
         2 * MIB,
         12 * MIB,
     )
-    assert memory(FACTS, batched(100)) == memory(FACTS, batched(1000))
+    assert FACTS.parts(batched(100)) == FACTS.parts(batched(1000))
 
 
 def test_sums_of_gradients_are_float64_block_by_block():
     def count(plan, **changes):
-        return memory(replace(FACTS, distance=0, **changes), plan)["float64"]
+        return changed(d=1, **changes).parts(plan)["float64"]
 
     assert count(batched(8)) == 8 * NUMBERS
     assert count(batched(8, workers=3)) == 3 * 8 * NUMBERS
@@ -102,18 +94,18 @@ def test_sums_of_gradients_are_float64_block_by_block():
 
 
 def test_every_worker_has_a_chunk_and_buffers():
-    one, two = memory(FACTS, batched(8)), memory(FACTS, batched(8, workers=2))
+    one, two = FACTS.parts(batched(8)), FACTS.parts(batched(8, workers=2))
     for part in ("gradients", "minibatches", "activations", "mixing", "evaluation"):
         assert two[part] == 2 * one[part], part
     assert (
-        memory(FACTS, batched(80, workers=2))["minibatches"] == 100 * MIB
+        FACTS.parts(batched(80, workers=2))["minibatches"] == 100 * MIB
     )  # there are no more nodes
 
 
 def test_mixed_gradients_are_all_kept():
-    mixing = replace(FACTS, groups=100)
+    mixing = changed(groups=100)
     for plan, together in ((batched(8), 8), (LOOPED, 1), (batched(100), 100)):
-        assert memory(mixing, plan)["gradients"] == (100 + together) * 4 * MIB
+        assert mixing.parts(plan)["gradients"] == (100 + together) * 4 * MIB
 
 
 @pytest.mark.parametrize(
@@ -128,19 +120,20 @@ def test_mixed_gradients_are_all_kept():
 )
 def test_means_of_gradients_are_kept_where_they_are_fewer(plan, kept):
     together = min(plan.workers * plan.chunk, 100)
-    assert memory(replace(FACTS, groups=10), plan)["gradients"] == (together + kept) * 4 * MIB
+    assert changed(groups=10).parts(plan)["gradients"] == (together + kept) * 4 * MIB
 
 
 def test_groups_are_counted():
     cliques = problems.cliques(problems.equal_clients(12))
 
-    def count(algorithm, graphs=cliques, **changes):
-        trace = problems.traced(algorithm, problems.linear(), problems.equal_clients(12), graphs)
-        return groups_of(trace, graphs, replace(compute(), **changes))
+    def count(algorithm, graphs=cliques, device="cpu", dtype=torch.float32):
+        clients = problems.equal_clients(12)
+        setup = problems.resolved(algorithm, problems.linear(), clients, graphs, dtype)
+        return groups_of(replace(setup, device=torch.device(device)))
 
     assert count(algorithms.dsgd(0.1)) == 0
     assert count(algorithms.clique_averaging(0.1)) == 4
-    assert count(algorithms.clique_averaging(0.1), device=torch.device("cuda")) == 12
+    assert count(algorithms.clique_averaging(0.1), device="cuda") == 12
     assert count(algorithms.clique_averaging(0.1), dtype=torch.bfloat16) == 12
     later = topofl.TopologySequence(12, lambda t: cliques)
     assert count(algorithms.clique_averaging(0.1), later) == 12, (
@@ -158,9 +151,8 @@ def test_groups_are_counted():
 
 
 def test_training_and_evaluation_take_turns_or_add_up():
-    parts = memory(
-        FACTS, batched(8)
-    )  # training takes 32 + 8 + 64 MiB, of which 64 turns with 3, evaluation 50
+    # training takes 32 + 8 + 64 MiB, of which 64 turns with 2, evaluation 50
+    parts = FACTS.parts(batched(8))
     lasting = (400 + 8 + 70 + 30) * MIB + 3
     assert peak(parts, returned=True) == lasting + 104 * MIB
     assert peak(parts | {"float64": 65 * MIB}, returned=True) == lasting + 105 * MIB
@@ -182,13 +174,15 @@ def test_training_and_evaluation_take_turns_or_add_up():
     st.integers(0, 10**12),
 )
 def test_more_nodes_together_never_need_less(n, d, size, evaluation, groups, chunk, workers, free):
-    facts = replace(FACTS, n=n, d=d, batched=size, evaluation=evaluation, groups=min(groups, n))
-    assert needed(facts, batched(chunk, workers)) <= needed(facts, batched(chunk + 1, workers))
-    assert needed(facts, batched(chunk, workers)) <= needed(facts, batched(chunk, workers + 1))
-    found = largest_chunk(facts, free)
+    facts = changed(
+        n=n, d=d, model=4 * d, step_bytes=size, evaluation=evaluation, groups=min(groups, n)
+    )
+    assert facts.needed(batched(chunk, workers)) <= facts.needed(batched(chunk + 1, workers))
+    assert facts.needed(batched(chunk, workers)) <= facts.needed(batched(chunk, workers + 1))
+    found = most_nodes(n, 1, facts.fits_into(free))
     assert 0 <= found <= n
-    assert found == 0 or needed(facts, batched(found)) <= free
-    assert found == n or needed(facts, batched(found + 1)) > free
+    assert found == 0 or facts.needed(batched(found)) <= free
+    assert found == n or facts.needed(batched(found + 1)) > free
 
 
 def test_linear_steps_are_counted_to_the_byte():
@@ -201,7 +195,7 @@ def test_linear_steps_are_counted_to_the_byte():
     )
     with AllocationTrace() as allocations:
         function(parameters, inputs, labels.long(), None)
-    assert 5 * facts.batched == pytest.approx(allocations.peak, rel=0.05)
+    assert 5 * facts.sizes.step_bytes == pytest.approx(allocations.peak, rel=0.05)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
@@ -216,20 +210,17 @@ def test_linear_evaluations_are_counted(n, dtype):
     )
     with AllocationTrace() as allocations:
         evaluate(model, population, inputs.__getitem__, labels, Evaluated(on, range(n)))
-    counted = facts_for(model, sets=Evaluated(on, range(n)), dtype=dtype).evaluation
+    counted = facts_for(model, sets=Evaluated(on, range(n)), dtype=dtype).of_worker["evaluation"]
     assert counted == pytest.approx(allocations.peak, rel=0.1)
 
 
 def facts_for(model, batch_size=4, sets=None, clients=None, algorithm=None, dtype=torch.float32):
     clients = problems.equal_clients() if clients is None else clients
     sets = Evaluated(torch.arange(9), range(6)) if sets is None else sets
-    few = clients.dataset.examples(range(2), dtype)
-    way = evaluation_plan(model, few)
     algorithm = algorithm or algorithms.dsgd(0.1, batch_size=batch_size)
-    how = replace(compute(), dtype=dtype)
-    graph = topologies.ring(clients.n)
-    trace = problems.traced(algorithm, model, clients, graph)
-    return memory_facts(trace, model, few, way.order, way, clients, [], [sets], how, graph)
+    setup = problems.resolved(algorithm, model, clients, topologies.ring(clients.n), dtype)
+    way = evaluation_plan(setup.module, setup.sample)
+    return footprint(replace(setup, sets={"test": sets}), way, [])
 
 
 def test_steps_of_every_phase_are_counted():
@@ -258,27 +249,25 @@ def test_steps_of_every_phase_are_counted():
 @pytest.mark.parametrize("executor", ["batched", "looped", "auto"])
 @pytest.mark.parametrize("chunk", [100, 8, "auto"])
 def test_what_fits_is_not_refused(executor, chunk):
-    check_memory(FACTS, compute(executor, chunk), needed(FACTS, batched(100)))
-    check_memory(FACTS, compute(executor, chunk), None)
+    FACTS.check(compute(executor, chunk), FACTS.needed(batched(100)))
+    FACTS.check(compute(executor, chunk), None)
 
 
 def test_errors_name_the_settings_that_would_fit():
-    free = needed(FACTS, batched(7))
+    free = FACTS.needed(batched(7))
     with pytest.raises(ValueError, match="must fit into memory") as caught:
-        check_memory(FACTS, compute("batched", 100), free)
+        FACTS.check(compute("batched", 100), free)
     assert str(caught.value) == (
-        f"the run must fit into memory, but needs {in_gib(needed(FACTS, batched(100)))} (batched, "
+        f"the run must fit into memory, but needs {in_gib(FACTS.needed(batched(100)))} (batched, "
         f"chunk=100) and {in_gib(free)} are free; chunk=7 would need {in_gib(free)}"
     )
-    check_memory(FACTS, compute("batched", 7), free)
-    check_memory(FACTS, compute("batched"), free)
-    check_memory(FACTS, compute("auto", 50), needed(FACTS, LOOPED))
+    FACTS.check(compute("batched", 7), free)
+    FACTS.check(compute("batched"), free)
+    FACTS.check(compute("auto", 50), FACTS.needed(LOOPED))
     with pytest.raises(ValueError, match=r'executor="looped" would need \d+ MiB'):
-        check_memory(
-            little := replace(FACTS, evaluation=0), compute("batched"), needed(little, LOOPED)
-        )
+        (little := changed(evaluation=0)).check(compute("batched"), little.needed(LOOPED))
     with pytest.raises(ValueError, match="chunk=7 would"):  # a resumed run keeps its plan
-        check_memory(FACTS, compute(plan=batched(7, workers=2)), free)
+        FACTS.check(compute(plan=batched(7, workers=2)), free)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +275,10 @@ def test_errors_name_the_settings_that_would_fit():
     [
         ({}, "parameters alone take 400 MiB with either executor: use fewer nodes"),
         ({"state": 2**33}, "state alone take 8.0 GiB with either executor: use no momentum"),
-        ({"looped": 2**33, "batched": 2**33}, "activations alone take 8.0 GiB .* lower batch_size"),
+        (
+            {"looped": 2**33, "step_bytes": 2**33},
+            "activations alone take 8.0 GiB .* lower batch_size",
+        ),
         ({"evaluation": 2**33}, "evaluation alone take 8.0 GiB"),
         ({"data": 2**33, "held": 0}, "data alone take 8.0 GiB .* as uint8"),
     ],
@@ -294,12 +286,12 @@ def test_errors_name_the_settings_that_would_fit():
 @pytest.mark.parametrize("executor", ["batched", "looped", "auto"])
 def test_errors_name_the_largest_part(changes, what, executor):
     with pytest.raises(ValueError, match=f"1 MiB are free; {what}"):
-        check_memory(replace(FACTS, **changes), compute(executor, 1), MIB)
+        changed(**changes).check(compute(executor, 1), MIB)
 
 
 def test_plans_fit_or_have_fewer_workers(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-    for free in np.linspace(needed(FACTS, LOOPED), needed(FACTS, batched(100)), 30):
+    for free in np.linspace(FACTS.needed(LOOPED), FACTS.needed(batched(100)), 30):
         for linear, executor in (
             (True, "auto"),
             (True, "looped"),
@@ -307,12 +299,12 @@ def test_plans_fit_or_have_fewer_workers(monkeypatch):
             (False, "auto"),
         ):
             plan = choose_plan(
-                compute(executor), linear, FACTS.sizes, None, fits_into(FACTS, int(free))
+                compute(executor), linear, FACTS.sizes, None, FACTS.fits_into(int(free))
             )
-            assert needed(FACTS, plan) <= free, plan
+            assert FACTS.needed(plan) <= free, plan
     assert (
         choose_plan(
-            compute("looped"), False, FACTS.sizes, None, fits_into(FACTS, needed(FACTS, LOOPED))
+            compute("looped"), False, FACTS.sizes, None, FACTS.fits_into(FACTS.needed(LOOPED))
         ).workers
         == 1
     )

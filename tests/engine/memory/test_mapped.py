@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 
@@ -18,10 +19,13 @@ from tests.engine.distributed.cases import plain
 from tests.engine.distributed.same_results import differences
 from tests.engine.memory.test_footprint import FACTS, LOOPED
 from topofl import algorithms, attacks, data, models, topologies
-from topofl.engine.memory import mapped
-from topofl.engine.memory.footprint import memory
-from topofl.engine.memory.mapped import MappedFiles, mapped_files
-from topofl.engine.memory.system import is_in_memory, resident_of_files
+from topofl.engine import mapped_files as mapped
+from topofl.engine.mapped_files import (
+    MappedFiles,
+    is_in_memory,
+    mapped_files,
+    resident_of_files,
+)
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 
@@ -106,15 +110,14 @@ def test_a_folder_without_files_is_refused():
         MappedFiles(Path("/proc"), 0).new((2, 10), torch.float32)
 
 
-def test_folders_in_memory_are_known(tmp_path):
-    mounts = tmp_path / "proc/self/mountinfo"
-    mounts.parent.mkdir(parents=True)
-    disk, memory = "23 1 8:1 / {} rw - ext4 /dev/sda1 rw\n", "24 23 0:21 / {} rw - tmpfs tmpfs rw\n"
-    mounts.write_text(disk.format("/") + memory.format(tmp_path) + disk.format(tmp_path / "proc"))
-    assert is_in_memory(tmp_path, tmp_path)
-    assert is_in_memory(tmp_path / "below" / "it", tmp_path)
-    assert not is_in_memory(tmp_path / "proc" / "self", tmp_path)
-    assert not is_in_memory(Path("/elsewhere"), tmp_path)
+def test_folders_in_memory_are_known(tmp_path, monkeypatch):
+    kinds = {"/": "ext4", str(tmp_path): "tmpfs", str(tmp_path / "proc"): "ext4"}
+    mounts = [SimpleNamespace(mountpoint=place, fstype=kind) for place, kind in kinds.items()]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
+    assert is_in_memory(tmp_path)
+    assert is_in_memory(tmp_path / "below" / "it")
+    assert not is_in_memory(tmp_path / "proc" / "self")
+    assert not is_in_memory(Path("/elsewhere"))
 
 
 @pytest.mark.parametrize(
@@ -158,6 +161,6 @@ def test_estimates_count_the_file_and_the_space_on_its_disk(tmp_path, monkeypatc
 
 
 def test_models_on_a_disk_take_a_limited_part_of_memory():
-    large = replace(FACTS, n=10**6, d=10**5)
-    assert memory(large, LOOPED)["parameters"] == 4 * 10**11
-    assert memory(replace(large, on_disk=True), LOOPED)["parameters"] == mapped.LARGEST
+    large = replace(FACTS, models=10**6, model=4 * 10**5)
+    assert large.parts(LOOPED)["parameters"] == 4 * 10**11
+    assert replace(large, on_disk=True).parts(LOOPED)["parameters"] == mapped.LARGEST

@@ -9,8 +9,8 @@ import topofl
 from tests import problems
 from topofl import algorithms, run
 from topofl.engine import state
-from topofl.engine.evaluate.scores import Evaluated, evaluation_plan
-from topofl.engine.memory.facts import memory_facts
+from topofl.engine.evaluate.scores import evaluation_plan
+from topofl.engine.memory import footprint
 from topofl.engine.train import plan, steps
 from topofl.engine.train.plan import Backend, Plan, Sizes, choose_plan
 from topofl.topologies import ring
@@ -161,12 +161,8 @@ def test_waiting_is_what_the_engine_computes(monkeypatch, chunk, epochs):
         compute=topofl.Compute(executor="batched", chunk=chunk),
         progress=False,
     )
-    few = clients.dataset.examples(range(2))
-    way = evaluation_plan(model, few)
-    trace, sets = problems.traced(algorithm, model, clients), [Evaluated(torch.arange(9), range(6))]
-    sizes = memory_facts(
-        trace, model, few, way.order, way, clients, [], sets, compute(), ring(6)
-    ).sizes
+    setup = problems.resolved(algorithm, model, clients, ring(6))
+    sizes = footprint(setup, evaluation_plan(model, setup.sample), []).sizes
     taken = sum(map(sum, sizes.steps))
     assert taken == sum(np.asarray(epochs) * -(-clients.sizes // 4))
     assert sum(computed) == pytest.approx(sizes.waiting_factor(chunk) * taken)

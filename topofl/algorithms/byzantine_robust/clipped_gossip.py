@@ -9,7 +9,7 @@ from torch import Tensor
 
 from topofl._support.check import check_fraction, check_positive
 from topofl._support.public import public
-from topofl.algorithms.contract.needs import Need, needing
+from topofl.algorithms.contract.needs import Need, equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.exchanges.robust import (
@@ -61,7 +61,7 @@ outweighed = Need(
 
 
 @public
-@needing(outweighed)
+@needing(equal_shares, outweighed)
 def clipped_gossip(
     lr: Rate,
     *,
@@ -94,6 +94,10 @@ def clipped_gossip(
     make ``tau_i`` larger than the sum over honest neighbors would. The theorem needs symmetric,
     doubly stochastic weights, honest nodes that are connected among themselves, and a largest
     ``delta_i`` that is small compared to the square of their spectral gap.
+
+    On a static directed graph, the default weights may give nodes unequal shares in the average
+    (:func:`topofl.metrics.perron_vector`), also where nothing is clipped; a run then warns that it
+    weights their losses by these shares.
 
     Parameters
     ----------

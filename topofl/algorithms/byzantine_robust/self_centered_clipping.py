@@ -7,7 +7,7 @@ from topofl._support.check import check_positive, check_probability
 from topofl._support.public import public
 from topofl.algorithms.byzantine_robust.clipped_gossip import clipping, outweighed
 from topofl.algorithms.contract.local import train
-from topofl.algorithms.contract.needs import needing
+from topofl.algorithms.contract.needs import equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.round import Models, State
 from topofl.algorithms.contract.schedules import Rate
@@ -17,7 +17,7 @@ __all__ = ["self_centered_clipping"]
 
 
 @public
-@needing(outweighed)
+@needing(equal_shares, outweighed)
 def self_centered_clipping(
     lr: Rate,
     *,
@@ -37,6 +37,10 @@ def self_centered_clipping(
     The exchange and its tolerance are those of :func:`clipped_gossip`, which the first version of
     the paper calls self-centered clipping. The running averages of gradients are those of the
     paper's training algorithm; they reduce the minibatch noise in which attackers can hide.
+
+    On a static directed graph, the default weights may give nodes unequal shares in the average
+    (:func:`topofl.metrics.perron_vector`), also where nothing is clipped; a run then warns that it
+    weights their losses by these shares.
 
     Parameters
     ----------

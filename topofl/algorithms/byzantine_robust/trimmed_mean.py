@@ -79,7 +79,9 @@ def trimmed_mean(
         theta_i = (x_i + sum of x_j, j in N_i, without the `trim` smallest and the `trim` largest)
                   / (|N_i| - 2 trim + 1), coordinate-wise
 
-    The weights of the graph do not matter, only its edges do. NaN counts as a large value.
+    The weights of the graph do not matter, only its edges do: even with ``trim=0``, nodes from
+    which more others receive count for more, unless the graph is regular. NaN counts as a large
+    value.
 
     **Tolerance.** If no honest node receives from more than `trim` attackers, every parameter of
     its new model lies between the smallest and the largest of honest models, whatever attackers

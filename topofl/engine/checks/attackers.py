@@ -10,7 +10,7 @@ from topofl.algorithms.contract.needs import exceeded_bound
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
-from topofl.engine.dry_run.trace import Trace
+from topofl.engine.dry_run import Trace
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["check_attack", "check_attackers"]

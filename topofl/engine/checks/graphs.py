@@ -10,8 +10,7 @@ from topofl.algorithms.contract.needs import check_weights, equal_shares, strong
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.data import Partition
-from topofl.engine.dry_run.play import complete_graph
-from topofl.engine.dry_run.trace import Trace
+from topofl.engine.dry_run import Trace, complete_graph
 from topofl.metrics.averaging.perron import largest_share
 from topofl.mixing import warn_of_unused_weights
 from topofl.topology import Topology, TopologyError, TopologySequence, graph_of
@@ -78,13 +77,15 @@ def unequal_share(
 
     If `warn`, unequal shares are warned of, also if they cannot be computed. None if all shares are
     1/n or cannot be computed; if graphs change; if nodes push, which corrects for the shares; if
-    models are not multiplied by the weights; and if nodes that are not connected do not agree.
+    models are not multiplied by the weights, nor aggregated by a method that declares
+    :data:`equal_shares`; and if nodes that are not connected do not agree.
     """
     if graphs.period != 1 or trace.pushes or trace.chooses or not trace.needs_topology:
         return None
     graph, weights = graphs.at(0), rule(graphs.at(0))
+    declared = any(need.name == equal_shares.name for need in trace.algorithm.needs)
     mixed = any(weights in dry_round.mixed for dry_round in trace.rounds)
-    if weights.is_doubly_stochastic or not mixed:
+    if weights.is_doubly_stochastic or not (mixed or declared):
         return None
     try:
         found = largest_share(weights)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from topofl.engine.mixer import Means, Mixer
+from topofl.engine.mixing import Means, Mixer
 from topofl.engine.train.learner import Learner, Worker
 
 __all__ = ["Contain", "gradient_exchange", "gradients_in_memory", "nodes_per_update"]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from topofl.algorithms.contract.terms import per_row
-from topofl.engine.mixer import Mixer
+from topofl.engine.mixing import Mixer
 from topofl.engine.population import Population
 from topofl.engine.train.batches import Batch
 from topofl.engine.train.divergence import DivergenceMonitor

@@ -1,41 +1,175 @@
-"""Checks of the arguments that phases pass to a round and of the states that they return."""
+"""What phases may request of rounds: a run's inputs, notes of a dry run, checks of arguments."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, dataclass, field
 from numbers import Real
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from topofl._support.check import check_takes, did_you_mean, shown
 from topofl.algorithms.contract.checked import WHY_PLAYED, check_same_shape, explaining_meta_errors
-from topofl.algorithms.contract.phase import Phase
-from topofl.algorithms.contract.round import Models, State
-from topofl.mixing import MixingMatrix
+from topofl.algorithms.contract.local import Training
+from topofl.algorithms.contract.phase import Algorithm, Phase
+from topofl.algorithms.contract.round import Models, Rule, State
+from topofl.attacks import Attack
+from topofl.engine.mixing import Aggregate
+from topofl.engine.population import Layout
+from topofl.engine.recorder import OWN_COLUMNS
+from topofl.mixing import MixingMatrix, check_pulls, check_pushes
+from topofl.topology import Topology, TopologySequence
 
-__all__ = [
-    "AggregationRule",
-    "aggregated",
-    "check_matrix",
-    "check_noted",
-    "check_participants",
-    "check_rule",
-    "check_same_kind",
-    "checked_state",
-    "initial_state",
-    "on_shapes_only",
-    "state_of_phase",
-]
+EXCHANGES = frozenset(("mix", "send", "server"))
+"""Calls that exchange models. A phase may use different ones in different rounds, but not none."""
 
 
-AggregationRule = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(own (d,), received rows (k, d), weights (k,)) -> the node's new row (d,)."""
+@dataclass(frozen=True, eq=False)
+class WeightRules:
+    """Weight rules of a run, which turn graphs into mixing matrices.
+
+    Parameters
+    ----------
+    pull, push
+        Rules for nodes that average what they receive, and for nodes that push.
+    resolve
+        (rule, graph) -> the checked matrix.
+    """
+
+    pull: Rule
+    push: Rule
+    resolve: Callable[[Rule, Topology], MixingMatrix]
+
+    def pulled(self, graph: Topology, rule: Rule | None = None) -> MixingMatrix:
+        """Return the row-stochastic matrix of a graph, by `rule` or by default the run's rule."""
+        return check_pulls(self.resolve(rule or self.pull, graph))
+
+    def pushed(self, graph: Topology) -> MixingMatrix:
+        """Return the column-stochastic matrix of a graph by which nodes push."""
+        return check_pushes(self.resolve(self.push, graph))
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What all rounds of a run have in common, whether they are computed or not.
+
+    Parameters
+    ----------
+    algorithm, layout, dtype
+        Algorithm of the run, and layout and dtype of its models.
+    graphs
+        Topology of the run; None: not given.
+    rules, sizes, seed
+        Weight rules, node data sizes (n,) and seed of the run.
+    independent_start
+        Whether each node starts from its own model.
+    attack
+        The attack of the run; None: no attackers.
+    """
+
+    algorithm: Algorithm
+    layout: Layout
+    dtype: torch.dtype
+    graphs: Topology | TopologySequence | None
+    rules: WeightRules
+    sizes: np.ndarray
+    seed: int = 0
+    independent_start: bool = False
+    attack: Attack | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedSteps:
+    """Local steps that a phase requested.
+
+    Parameters
+    ----------
+    training
+        The local steps.
+    counts
+        (n,) number of steps of each node.
+    """
+
+    training: Training
+    counts: np.ndarray
+
+
+@dataclass(eq=False)
+class Requests:
+    """What phases request in the rounds of a dry run; a run may request nothing else.
+
+    Attributes
+    ----------
+    calls
+        Calls and properties of the round that each phase used, by phase.
+    trained
+        Local steps, by phase.
+    columns
+        Columns of the models that were mixed, by phase.
+    rules
+        Matrices by which gradients were mixed.
+    gradients
+        Tensors of all nodes' gradients, by key.
+    batch_sizes
+        Batch sizes of gradients.
+    trial_sets
+        Sets of examples on which nodes cross-evaluated models.
+    noted
+        Names of numbers that phases note, and whether they note a value per node.
+    drawn
+        Purposes for which phases drew random numbers.
+    """
+
+    calls: dict[str, set[str]] = field(default_factory=dict)
+    trained: dict[str, list[RecordedSteps]] = field(default_factory=dict)
+    columns: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
+    rules: list[MixingMatrix] = field(default_factory=list)
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+    batch_sizes: list[int] = field(default_factory=list)
+    trial_sets: set[str] = field(default_factory=set)
+    noted: dict[str, bool] = field(default_factory=dict)
+    drawn: set[str] = field(default_factory=set)
+
+    def note_call(self, phase: str, call: str) -> None:
+        """Note a call; raise ``ValueError`` if several phases push models."""
+        self.calls.setdefault(phase, set()).add(call)
+        if sum("push" in calls for calls in self.calls.values()) > 1:
+            raise ValueError(
+                "`phases` must push models once per round, since a node has one push-sum weight; "
+                "share both parts in one"
+            )
+
+    def check_call(self, phase: str, call: str, t: int) -> None:
+        """Raise ``ValueError`` if a phase makes a call in round t that it did not make before."""
+        interchangeable = EXCHANGES if call in EXCHANGES else {call}
+        if not interchangeable & self.calls.get(phase, set()):
+            raise ValueError(
+                f"the phase {phase!r} must use round.{call} in the first rounds too, which show a "
+                f"run what it needs; it does so in round {t + 1} only: where "
+                "`models.flat.is_meta`, let it make every call that it may make in any round"
+            )
+
+
+def topology_missing(method: str, n: int) -> TypeError:
+    """Return the error of a method that exchanges models without a topology."""
+    return TypeError(
+        f"`topology` must be given, since {method} exchanges models: e.g. topologies.ring({n})"
+    )
+
+
+def check_name(phase: str, name: object) -> None:
+    """Raise ``ValueError`` unless a phase can note a number by this name."""
+    if not isinstance(name, str) or not name.isidentifier() or name in OWN_COLUMNS:
+        raise ValueError(
+            "`name` must be an identifier that is not a column of histories, such as 'moved', got "
+            f"{shown(name)} in the phase {phase!r}"
+        )
 
 
 def aggregated(
-    phase: str, rule: AggregationRule, own: Tensor, received: Tensor, weights: Tensor
+    phase: str, rule: Aggregate, own: Tensor, received: Tensor, weights: Tensor
 ) -> Tensor:
     """Return the row that `rule` computes from a node's own row and the received ones.
 

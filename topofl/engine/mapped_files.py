@@ -9,13 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
+from threading import Event, Thread
 
+import psutil
 import torch
 from torch import Tensor
-
-from topofl.engine.memory.system import called_repeatedly, resident_of_files
-
-__all__ = ["LARGEST", "MappedFiles", "mapped_files"]
 
 KEPT = 2**29
 """Bytes of files that the process holds in memory before it releases them."""
@@ -88,7 +86,7 @@ class MappedFiles:
 
     def release_much(self) -> None:
         """Release the files if much of them is in memory."""
-        if (resident_of_files() or 0) > self.most:
+        if resident_of_files() > self.most:
             self.release()
 
     def blocks(self, values: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -130,9 +128,40 @@ def mapped_files(folder: Path | None) -> Iterator[MappedFiles | None]:
     if folder is None:
         yield None
         return
-    files = MappedFiles(folder, (resident_of_files() or 0) + KEPT)
+    files = MappedFiles(folder, resident_of_files() + KEPT)
     try:
         with called_repeatedly(files.release_much, LOOK, "topofl-scratch"):
             yield files
     finally:
         files.release()
+
+
+def resident_of_files() -> int:
+    """Return the resident memory of this process that files back; 0 where it is unknown."""
+    return getattr(psutil.Process().memory_info(), "shared", 0)
+
+
+def is_in_memory(folder: Path) -> bool:
+    """Return whether the files of a folder are in memory, as in file systems of type tmpfs."""
+    kinds = {Path(one.mountpoint): one.fstype for one in psutil.disk_partitions(all=True)}
+    place = folder.resolve()
+    nearest = next((kinds[one] for one in (place, *place.parents) if one in kinds), "")
+    return nearest in ("tmpfs", "ramfs")
+
+
+@contextmanager
+def called_repeatedly(function: Callable[[], None], interval: float, name: str) -> Iterator[None]:
+    """Call a function every `interval` seconds during the block, in a thread of some name."""
+    done = Event()
+
+    def call() -> None:
+        while not done.wait(interval):
+            function()
+
+    thread = Thread(target=call, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -1,20 +1,22 @@
-"""Local training in one round: minibatches, local steps, losses and diverged nodes."""
+"""What computes the requests of one round: local training, mixing and cross-evaluation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from topofl.algorithms.contract.local import Training
-from topofl.algorithms.contract.round import Rule, State, check_key
+from topofl.algorithms.contract.round import State, Trial
 from topofl.algorithms.contract.schedules import rate_at
 from topofl.engine.distributed.shard import losses_of_all, own_part
-from topofl.engine.dry_run.checked import check_participants
-from topofl.engine.mixer import Mixer
+from topofl.engine.evaluate.cross_evaluation import check_trials, cross_evaluate
+from topofl.engine.mixing import Aggregate, Mixer
 from topofl.engine.population import Population
+from topofl.engine.round import Round
 from topofl.engine.state import RunState
 from topofl.engine.train.batches import Batch
 from topofl.engine.train.divergence import Diverged
@@ -22,13 +24,14 @@ from topofl.engine.train.diversity import GradientStatistics
 from topofl.engine.train.steps import all_gradients, local_steps
 from topofl.engine.train.terms import LocalUpdate
 from topofl.engine.train.workers import ParallelMap
+from topofl.mixing import MixingMatrix
 
-__all__ = ["RoundTraining"]
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
-class RoundTraining:
-    """Local training and gradients of one round, with their losses and diverged nodes.
+class RoundWork:
+    """Computes what phases request in one round, and keeps losses and diverged nodes.
 
     Parameters
     ----------
@@ -45,7 +48,7 @@ class RoundTraining:
     run_state: RunState
     parallel_map: ParallelMap
     t: int
-    statistics: GradientStatistics | None
+    statistics: GradientStatistics | None = None
     only: np.ndarray | None = None
     losses: Tensor | None = field(default=None, init=False)
     lr: float | None = field(default=None, init=False)
@@ -55,29 +58,55 @@ class RoundTraining:
     calls: dict[str, int] = field(default_factory=dict, init=False)
     """Number of calls of :meth:`train` so far, by phase."""
 
+    def mix(self, weights: MixingMatrix, values: Tensor, exchange: str, server: bool) -> None:
+        """See :meth:`topofl.engine.round.Work.mix`."""
+        mixing = self.run_state.mixing
+        if server:
+            mixing.serve(weights, values, self.t, exchange)
+        else:
+            mixing.mix(self._mix, weights, values, self.t, exchange)
+
+    def _mix(self, weights: MixingMatrix, values: Tensor) -> None:
+        """Mix all columns; each worker takes a share of them."""
+        mix = self.run_state.mixing.of(weights, values)
+        shares = self.run_state.learner.plan.workers if mix.by_columns else 1
+        self.parallel_map(mix, values.tensor_split(shares, dim=1))
+
+    def aggregate(
+        self, weights: MixingMatrix, values: Tensor, rule: Aggregate, exchange: str
+    ) -> None:
+        """See :meth:`topofl.engine.round.Work.aggregate`."""
+        self.run_state.mixing.aggregate(weights, values, rule, self.t, exchange)
+
+    def published(self, values: Tensor, exchange: str) -> Tensor:
+        """See :meth:`topofl.engine.round.Work.published`."""
+        return self.run_state.mixing.published(values, self.t, exchange)
+
+    def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
+        """See :meth:`topofl.engine.round.Work.cross_evaluate`."""
+        indices, ranks = self.run_state.examples_of_nodes[on], self.run_state.ranks
+        check_trials(trials, indices)
+        own = {i: trial for i, trial in trials.items() if ranks.owner[i] == ranks.rank}
+        found = cross_evaluate(self.run_state, self.parallel_map, own, indices) if own else {}
+        merged = {i: result for part in ranks.objects(found) for i, result in part.items()}
+        return {i: merged[i] for i in trials}
+
     def train(
         self,
         phase: str,
         models: Population,
         training: Training,
         state: State,
-        participants: np.ndarray | None,
-        gradient_mixer: Callable[[Rule, int], Mixer],
+        all_counts: np.ndarray,
+        counts: np.ndarray,
+        weights: MixingMatrix | None,
     ) -> np.ndarray:
-        """Take local steps in place, and return how many each node took, (n,).
-
-        `gradient_mixer` returns the mixer of gradients for a weight rule and a number of steps.
-        """
-        all_counts = training.counts(self.run_state.sizes)
-        counts = self._participating(all_counts, participants)
-        if not counts.any():
-            return counts
+        """See :meth:`topofl.engine.round.Work.train`."""
         self.calls[phase] = self.calls.get(phase, 0) + 1
-        mixer = (
-            None
-            if training.gradient is None
-            else gradient_mixer(training.gradient, int(counts.max()))
-        )
+        mixer = None
+        if weights is not None:
+            own_mixer = self.run_state.mixing.of_rank(weights)
+            mixer = own_mixer._replace(apply=partial(self._mix, weights))
         ranks = self.run_state.ranks
         with own_part(ranks, models, state) as (own_models, own_state):
             self._train_rows(
@@ -100,22 +129,23 @@ class RoundTraining:
     ) -> None:
         """Take local steps with the models in the rows that this process holds."""
         if not counts.any():  # the nodes of other ranks take steps
-            losses = models.flat.new_zeros(len(models.flat), 1)
+            losses = torch.zeros(len(models), 1, dtype=models.dtype, device=models.device)
             self._record_losses(
                 losses, self._frozen(losses.device), counts, rate_at(
-                    training.descend.lr, self.t, 0, models.flat.dtype
+                    training.descend.lr, self.t, 0, models.dtype
                 ), predicts=self.run_state.models in (models, models.copy_of),
             )  # fmt: skip
             return
         learner, steps = self.run_state.learner, int(counts.max())
         batches = self._minibatches(phase, training, all_counts, steps)
         update = self._local_update(models, training, state)
-        bad = self._frozen(models.flat.device)
+        bad = self._frozen(models.device)
         options: dict[str, Any] = {
             "mix_gradients": mixer,
             "statistics": self.statistics if self.losses is None else None,
         }
-        if (counts == steps).all() or learner.plan.chunk == 1:
+        together = learner.plan.chunk > 1 or models.distinct < len(models)
+        if (counts == steps).all() or not together:
             options["counts"] = None if (counts == steps).all() else counts
             losses, bad = local_steps(
                 learner,
@@ -135,12 +165,6 @@ class RoundTraining:
         """Return a mask of the rows whose nodes no longer train."""
         return self.run_state.ranks.own_rows(self.run_state.monitor.frozen(device))
 
-    def _participating(self, counts: np.ndarray, participants: np.ndarray | None) -> np.ndarray:
-        """Return each node's number of steps, 0 for nodes that do not take part."""
-        if participants is not None:
-            counts = np.where(check_participants(participants, counts), counts, 0)
-        return counts if self.only is None else np.where(self.only, counts, 0)
-
     def _minibatches(
         self, phase: str, training: Training, all_counts: np.ndarray, steps: int
     ) -> list[Batch]:
@@ -157,7 +181,7 @@ class RoundTraining:
         pushed = self.run_state.trace.pushed
         weighted = () if not pushed or bool((models.push_sum_weights == 1).all()) else pushed
         own = {  # without the models themselves, which a phase may store in its state
-            name: x for name, x in state.items() if x.data_ptr() != models.flat.data_ptr()
+            name: x for name, x in state.items() if x.data_ptr() != models.held.stored.data_ptr()
         }
         return LocalUpdate(
             models, training, own, self.t, models.push_sum_weights if weighted else None, weighted,
@@ -179,7 +203,7 @@ class RoundTraining:
         push_sum_weights = update.push_sum_weights
         small = replace(
             update,
-            models=update.models.like(update.models.flat[rows]),
+            models=update.models.like(update.models.rows(nodes)),
             own={
                 name: x[rows.to(x.device)] if x.dim() and len(x) == n else x
                 for name, x in update.own.items()
@@ -192,7 +216,7 @@ class RoundTraining:
             self.run_state.learner, self.parallel_map, small, small_batches, self.run_state.monitor,
             counts=counts[nodes], bad=bad[rows], **options,
         )  # fmt: skip
-        update.models.flat[rows] = small.models.flat
+        update.models.write(nodes, small.models.flat)
         bad[rows] = found
         for name, x in update.own.items():
             if x.dim() and len(x) == n:
@@ -229,16 +253,16 @@ class RoundTraining:
         return counts
 
     def gradients(self, phase: str, models: Population, batch_size: int, key: str) -> Tensor:
-        """Return all nodes' gradients (n, d) on a minibatch each, without a step."""
+        """See :meth:`topofl.engine.round.Work.gradients`."""
         learner, ranks = self.run_state.learner, self.run_state.ranks
-        name = f"{phase}/{key}" if check_key(key) else phase
+        name = f"{phase}/{key}" if key else phase
         batch = learner.batches.at(self.t, batch_size, name)
         rows = models.of_own_nodes()
         losses, gradients = all_gradients(learner, self.parallel_map, rows, batch, key)
         self.steps += models.n
         if self.run_state.models in (models, models.copy_of):
             self._record_gradient_losses(phase, losses)
-        return ranks.all_rows(gradients) if ranks.holds_all(models.flat) else gradients
+        return ranks.all_rows(gradients) if len(models) == models.n else gradients
 
     def _record_gradient_losses(self, phase: str, losses: Tensor) -> None:
         """Record losses at gradient evaluations by phase; they count without local steps."""
@@ -256,3 +280,18 @@ class RoundTraining:
         if losses is None and self.gradient_losses:
             losses = torch.stack(list(self.gradient_losses.values())[-1]).mean(0)
         return None if losses is None else self.run_state.ranks.all_rows(losses)
+
+
+def computed_round(
+    work: RoundWork,
+    states: Mapping[str, State] | None = None,
+    sharded: Mapping[str, Collection[str]] | None = None,
+    phase: str = "",
+) -> Round:
+    """Return the round that phases see, whose requests `work` computes."""
+    run_state = work.run_state
+    graph, requests = run_state.graphs.at(work.t), run_state.trace.requests
+    return Round(
+        run_state.inputs, work.t, graph, run_state.models, requests, work, states or {}, phase,
+        sharded or {},
+    )  # fmt: skip

@@ -8,10 +8,15 @@ from hypothesis import strategies as st
 
 from tests.simulated_device import SimulatedDevice
 from topofl import as_topology, mixing, topologies
-from topofl.engine import mixer as module
-from topofl.engine.mixer import COLUMNS, mixer
+from topofl.engine import mixing as module
+from topofl.engine.mixing import COLUMNS, mixer
+from topofl.engine.ranks import one_process
 
 CPU = torch.device("cpu")
+
+
+def mixer_of(weights, device, dtype):
+    return mixer(weights, one_process(weights.n, device), dtype)
 
 
 def cliques(n=12):
@@ -38,7 +43,7 @@ def check_product(weights, columns, dtype):
         dtype
     )
     wanted = weights.weights.toarray() @ values.double().numpy()
-    mixer(weights, CPU, dtype)(values)
+    mixer_of(weights, CPU, dtype)(values)
     np.testing.assert_allclose(values.double().numpy(), wanted, atol=ROUNDING[dtype], rtol=0)
 
 
@@ -52,8 +57,8 @@ def test_equals_product(name, columns, dtype):
 @pytest.mark.parametrize("dtype", ROUNDING)
 def test_group_sums_are_not_taken_in_16_bits(dtype):
     """The sum of 1,000 gradients of 100 would overflow in float16."""
-    assert (mixer(MATRICES["group means"], CPU, dtype).means is None) == (dtype.itemsize < 4)
-    assert mixer(MATRICES["dense"], CPU, dtype).means is None
+    assert (mixer_of(MATRICES["group means"], CPU, dtype).means is None) == (dtype.itemsize < 4)
+    assert mixer_of(MATRICES["dense"], CPU, dtype).means is None
 
 
 @pytest.mark.parametrize("numbers", [1, 40 * 70, 40 * 200])
@@ -104,7 +109,7 @@ def test_mixing_one_node_changes_nothing():
 def test_no_second_copy_of_the_models_is_allocated(name):
     weights = MATRICES[name]
     values = torch.ones(weights.n, 20 * COLUMNS)
-    mix = mixer(weights, CPU, torch.float32)
+    mix = mixer_of(weights, CPU, torch.float32)
     with torch.profiler.profile(profile_memory=True) as profile:
         mix(values)
     taken = [event.self_cpu_memory_usage for event in profile.events()]
@@ -114,7 +119,7 @@ def test_no_second_copy_of_the_models_is_allocated(name):
 def test_a_row_stochastic_matrix_with_equal_rows_sums_is_not_mistaken_for_a_mean():
     weights = mixing.from_weights([[0.5, 0.5, 0], [0, 0.5, 0.5], [0.5, 0, 0.5]])
     values = torch.eye(3, dtype=torch.float64)
-    mixer(weights, CPU, torch.float64)(values)
+    mixer_of(weights, CPU, torch.float64)(values)
     np.testing.assert_allclose(values.numpy(), weights.weights.toarray())
 
 
@@ -123,7 +128,7 @@ def test_mixing_some_columns_leaves_the_others_unchanged():
     values = torch.randn(40, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     wanted = values.clone()
     wanted[:, 2:5] = torch.from_numpy(weights.weights.toarray()) @ values[:, 2:5]
-    mixer(weights, CPU, torch.float64)(values[:, 2:5])
+    mixer_of(weights, CPU, torch.float64)(values[:, 2:5])
     torch.testing.assert_close(values, wanted)
 
 
@@ -137,6 +142,6 @@ def test_off_cpu_blocks_are_few_and_large(monkeypatch):
     wanted = MATRICES["dense"].weights.toarray() @ values.numpy()
     with SimulatedDevice():
         moved = values.to("cuda")
-        mixer(MATRICES["dense"], moved.device, torch.float64)(moved)
+        mixer_of(MATRICES["dense"], moved.device, torch.float64)(moved)
         found = moved.cpu()
     np.testing.assert_allclose(found.numpy(), wanted, atol=1e-13, rtol=0)

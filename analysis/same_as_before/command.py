@@ -1,0 +1,218 @@
+"""Compare this version of topofl with a checkout of another, to prove that nothing is lost.
+
+``python -m analysis.same_as_before SUBJECT --before FOLDER`` compares the checkout in a folder with
+the version that is imported. The Python of the other version is ``.venv/bin/python`` of its folder,
+else the current one. The exit code is 1 if anything differs. Subjects:
+
+- ``histories``: trains every algorithm, batched and looped, with attackers, compressors, clocks,
+  cohorts, parts of models, all evaluations and checkpoints, on one process and on two ranks. All
+  numbers of histories and final models must be equal to ``--tolerance`` (1e-12).
+- ``methods``: the same for six methods that are written from the documentation only.
+- ``names``: public names and parameters of the other version, or of a file with one per line
+  (``--file``), must still be there, or be in a table of CHANGELOG.md whose first column is headed
+  "renamed or dropped".
+- ``tests``: runs the tests of the other version against this one, those that use no private names.
+"""
+
+import argparse
+import fnmatch
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import topofl
+
+from ..program import as_installed, free_port
+from .black_box import run_tests
+from .names import dropped_in, lost
+from .side import SEPARATOR
+
+__all__ = ["Difference", "differences", "main"]
+
+HERE = Path(topofl.__file__).resolve().parents[1]
+"""The checkout of this version."""
+
+LIMIT = 3600
+"""Seconds after which a side is ended."""
+
+START = "import sys; sys.path.append(sys.argv.pop(1)); from same_as_before.side import main; "
+"""This package is found behind all other modules, since the other version need not have it."""
+
+Numbers = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far a case differs, relative above 1 and else absolute, and where most or why."""
+
+    case: str
+    size: float
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.size:8.1e}  {self.case}{self.where and ': '}{self.where}"
+
+
+def python_of(checkout: Path) -> str:
+    """Return the Python of a checkout: that of its environment, else the current one."""
+    own = checkout / ".venv" / "bin" / "python"
+    return str(own) if own.exists() else sys.executable
+
+
+def side(about: str, checkout: Path, out: Path, ranks: int = 1, only: str = "*") -> None:
+    """Let a version train all cases, on one process or on ranks, and write their numbers."""
+    package = Path(__file__).resolve().parent
+    command = [python_of(checkout), "-P", "-c", f"{START}sys.exit(main())", str(package.parent)]
+    command += [about, str(checkout), str(out), "--only", only]
+    environment = os.environ | {
+        "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
+        "GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": str(ranks),
+    }  # fmt: skip
+    own = [
+        {"RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks > 1 else {} for rank in range(ranks)
+    ]
+    started = [subprocess.Popen(command, cwd=checkout, env=environment | one) for one in own]
+    try:
+        codes = [process.wait(LIMIT) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    if any(codes):
+        raise RuntimeError(f"{checkout} did not finish {about}: exit codes {codes}")
+
+
+def by_case(file: Path) -> Mapping[str, Numbers]:
+    """Return the columns of all cases in a file."""
+    found = dict[str, dict[str, np.ndarray]]()
+    with np.load(file) as stored:
+        for key in stored.files:
+            case, column = key.split(SEPARATOR)
+            found.setdefault(case, {})[column] = stored[key]
+    return found
+
+
+def distance(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the largest difference, relative above 1 and else absolute; NaN equals NaN."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return np.inf
+    if one.dtype.kind not in "fiub":
+        return 0.0 if np.array_equal(one, other) else np.inf
+    a, b = one.astype(np.float64), other.astype(np.float64)
+    differ = ~((a == b) | (np.isnan(a) & np.isnan(b)))
+    if not differ.any():
+        return 0.0
+    a, b = a[differ], b[differ]
+    if not (np.isfinite(a) & np.isfinite(b)).all():
+        return np.inf
+    return float(np.max(np.abs(a - b) / np.maximum(1.0, np.abs(a))))
+
+
+def difference(case: str, before: Numbers, after: Numbers) -> Difference:
+    """Compare the columns of a case: one that only one version has differs infinitely."""
+    if "refused" in before and "refused" in after:
+        said = str(after["refused"])
+        if said == str(before["refused"]):
+            return Difference(case, 0.0, f"refused by both: {said}")
+        return Difference(case, np.inf, f"now says {said!r}, before {str(before['refused'])!r}")
+    if "refused" in before or "refused" in after:
+        who, said = ("before", before) if "refused" in before else ("now", after)
+        return Difference(case, np.inf, f"only {who} refused: {said['refused']}")
+    sizes = {name: distance(before[name], after[name]) for name in before.keys() & after.keys()}
+    sizes |= dict.fromkeys(before.keys() ^ after.keys(), np.inf)
+    size = max(sizes.values())
+    largest = sorted(name for name, one in sizes.items() if one == size) if size else []
+    return Difference(case, size, ", ".join(largest[:5]))
+
+
+def differences(before: Path, after: Path, listed: Sequence[str] = ()) -> list[Difference]:
+    """Return the differences of all cases, also of those that only one version has.
+
+    Parameters
+    ----------
+    before, after
+        Files that the sides have written.
+    listed
+        Patterns of names of cases that only one version may have.
+    """
+    old, new = by_case(before), by_case(after)
+    found = [difference(case, old[case], new[case]) for case in old if case in new]
+    for case in old.keys() ^ new.keys():
+        allowed = any(fnmatch.fnmatch(case, pattern) for pattern in listed)
+        where = f"only {'before' if case in old else 'now'}"
+        found.append(Difference(case, 0.0 if allowed else np.inf, where))
+    return sorted(found, key=lambda one: (-one.size, one.case))
+
+
+def runs(options: argparse.Namespace) -> bool:
+    """Compare all runs of both versions, on one process and on ranks; returns if they are equal."""
+    equal = True
+    for ranks in options.ranks:
+        with tempfile.TemporaryDirectory(prefix="same-as-before-") as place:
+            before, now = Path(place, "before.npz"), Path(place, "now.npz")
+            for file, checkout in ((before, options.before), (now, HERE)):
+                side(options.subject, checkout, file, ranks, options.only)
+            found = differences(before, now, options.listed)
+        print(options.subject, "on one process" if ranks == 1 else f"on {ranks} ranks")
+        shown = [one for one in found if options.all or one.size > options.tolerance or one.where]
+        for one in shown:
+            print(one)
+        wrong = sum(one.size > options.tolerance for one in found)
+        same = sum(one.size == 0 for one in found)
+        print(f"{len(found)} cases: {same} equal in every bit, ", end="")
+        print(f"{len(found) - same - wrong} within {options.tolerance:g}, {wrong} different\n")
+        equal = equal and bool(found) and not wrong
+    return equal
+
+
+def names(options: argparse.Namespace) -> bool:
+    """Look for the public names of the version before in this one; returns if none is missing."""
+    found = dict[Path, list[str]]()
+    with tempfile.TemporaryDirectory(prefix="same-as-before-") as place:
+        for checkout in (HERE,) if options.file else (HERE, options.before):
+            side("names", checkout, Path(place, "names.txt"))
+            found[checkout] = Path(place, "names.txt").read_text().splitlines()
+    before = options.file.read_text().splitlines() if options.file else found[options.before]
+    gone, told = lost(before, found[HERE]), dropped_in((HERE / "CHANGELOG.md").read_text())
+    untold = [name for name in gone if name not in told]
+    for name in untold:
+        print(f"{name} is gone, and no table of CHANGELOG.md says why")
+    print(f"{len(before)} names before, {len(found[HERE])} now, {len(gone)} gone")
+    return not untold
+
+
+def tests(options: argparse.Namespace) -> bool:
+    """Run the black-box tests of the version before; returns if they pass."""
+    return run_tests(options.before, HERE, options.only, options.pytest) == 0
+
+
+SUBJECTS = {"histories": runs, "methods": runs, "names": names, "tests": tests}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compare two versions from the command line; returns the exit code, 1 if they differ."""
+    parser = argparse.ArgumentParser(
+        prog=as_installed("python -m analysis.same_as_before"),
+        description=as_installed(__doc__),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("subject", choices=SUBJECTS)
+    parser.add_argument("--before", type=Path, help="folder of the checkout of the other version")
+    parser.add_argument("--file", type=Path, help="names: of a file instead of a checkout")
+    parser.add_argument("--only", default="*", help="pattern of the names of cases, or of tests")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2], help="(default 1 2)")
+    parser.add_argument("--tolerance", type=float, default=1e-12, help="(default 1e-12)")
+    parser.add_argument("--listed", nargs="+", default=[], help="cases that one version may lack")
+    parser.add_argument("--all", action="store_true", help="show cases that are equal, too")
+    parser.add_argument("--pytest", nargs="+", default=[], help="tests: further words of pytest")
+    options = parser.parse_args(argv)
+    if options.before is None and (options.subject != "names" or options.file is None):
+        parser.error(f"{options.subject} needs --before")
+    options.before = options.before and options.before.resolve()
+    return 0 if SUBJECTS[options.subject](options) else 1
