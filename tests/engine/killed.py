@@ -152,6 +152,7 @@ def plan(moment):
     """Prepare to be killed in a run with a checkpoint every two rounds; return its arguments."""
     from tests import problems
     from topofl.engine import checkpoint
+    from topofl.engine.round import Round
     from topofl.engine.round_work import RoundWork
 
     if moment in ("between rounds", "in the last round"):
@@ -163,7 +164,8 @@ def plan(moment):
         "after train, in the second round": lambda: die_at(RoundWork, "train", 2, after=True),
         "after train": lambda: die_at(RoundWork, "train", 4, after=True),
         "after mix": lambda: [
-            die_at(RoundWork, door, 4, after=True) for door in ("mix", "aggregate")
+            die_at(owner, door, 4, after=True)
+            for owner, door in ((RoundWork, "mix"), (RoundWork, "aggregate"), (Round, "send"))
         ],
         "with half of the first rows": lambda: die_with_half(1),
         "with half of the rows": lambda: die_with_half(5),

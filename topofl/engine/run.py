@@ -27,9 +27,11 @@ from topofl.engine.active_run import (
     trained_models,
 )
 from topofl.engine.checkpoint import (
+    KEPT,
     Checkpoint,
     checkpoint_to_resume,
     newest_round,
+    prune,
     resuming,
 )
 from topofl.engine.distributed.start import IdleRank, Joined, joined_ranks
@@ -238,6 +240,8 @@ def _run_part(
         marker = {} if folder is None else checkpoint_marker(active, folder)
         with resuming():
             start = 0 if found is None else active.resume(found, marker)
+        if folder is not None and ranks.is_first and start == newest_round(folder):
+            prune(folder, KEPT)  # a process that was killed may have left older ones
         resumed = found is not None
         return _execute(active, saving, folder, marker, lock, start, resumed, callbacks, progress)
 

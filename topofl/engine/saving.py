@@ -1,6 +1,7 @@
 """When a run saves checkpoints, how it is stopped, and the lock on its folder."""
 
 import os
+import re
 import signal
 import socket
 import stat
@@ -26,6 +27,11 @@ from topofl.engine.ranks import Ranks
 
 PATIENCE = 0.2
 """Seconds in which a lock is tried, since another process may only look whether it is held."""
+
+_MOST_BYTES = 4096
+_OURS = re.compile(rb"\0{0,%d}|\d+\n.*|\{\"pid\": \d+, .*\}" % _MOST_BYTES, re.DOTALL)
+"""Contents of the file of a lock: nothing or, after a power failure, zeros; process and host; what
+earlier versions wrote."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _NOTE = b"\ntopofl: stopping after this round, which is saved; press Ctrl-C again to stop at once\n"
@@ -132,19 +138,18 @@ class Lock:
         BlockingIOError
             If another process holds it, naming that process and its host.
         FileExistsError
-            If the file of the lock is a link, a folder or the like.
+            If topofl did not write the file of this name.
         """
         if self._is_held():
             return
         self.release()
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / LOCK
-        with suppress(FileNotFoundError):
-            if not stat.S_ISREG(path.lstat().st_mode):
-                raise FileExistsError(
-                    f"{path} must be free or a file, since it is locked by the run that uses the "
-                    "folder; move it elsewhere, or use another folder"
-                )
+        if _is_foreign(path):
+            raise FileExistsError(
+                f"{path} must be free, since it names the run that uses the folder, but topofl did "
+                "not write it; move it elsewhere, or use another folder"
+            )
         lock = FileLock(path, timeout=PATIENCE, thread_local=False)
         try:
             lock.acquire(poll_interval=PATIENCE / 10)
@@ -176,6 +181,17 @@ class Lock:
         self._held = None
 
 
+def _is_foreign(path: Path) -> bool:
+    """Return whether a file, link or folder with the name of a lock is not one of topofl."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return True
+        with path.open("rb") as stream:
+            return not _OURS.fullmatch(stream.read(_MOST_BYTES + 1))
+    except (FileNotFoundError, PermissionError):  # Windows lets nobody read a locked file
+        return False
+
+
 def _holder(path: Path) -> str:
     """Return the process and the host that the file of a lock names, as text."""
     with suppress(OSError, ValueError):
@@ -198,7 +214,7 @@ def locked(folder: Path, argument: str = "saving") -> Iterator[Lock]:
 def is_in_use(folder: Path) -> bool:
     """Return whether another process holds the lock on a folder, or may hold it."""
     path = folder / LOCK
-    if not path.is_file():
+    if _is_foreign(path) or not path.exists():
         return False
     try:
         with FileLock(path, blocking=False, thread_local=False):
