@@ -18,12 +18,6 @@ from topofl.algorithms.contract.round import State
 from topofl.engine.checkpoint import Checkpoint, SavedRows, check_space, naming_its_file
 from topofl.engine.distributed.shard import divided, sharded_names
 from topofl.engine.distributed.start import Joined
-from topofl.engine.evaluation_stages import (
-    EvaluationContext,
-    EvaluationStage,
-    columns_in,
-    stages_of,
-)
 from topofl.engine.fingerprint import (
     check_same,
     fingerprint,
@@ -38,6 +32,12 @@ from topofl.engine.ranks import Ranks
 from topofl.engine.recorder import OWN_COLUMNS, Recorder
 from topofl.engine.requests import initial_state
 from topofl.engine.setup import Setup
+from topofl.engine.stages import (
+    EvaluationContext,
+    EvaluationStage,
+    columns_in,
+    stages_of,
+)
 from topofl.engine.state import RunState
 from topofl.engine.train.plan import Backend, Plan
 from topofl.engine.train.workers import ParallelMap

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from topofl.engine.active_run import ActiveRun
 from topofl.engine.distributed.measured import distance_of_ranks
-from topofl.engine.evaluate.scores import Scores
-from topofl.engine.evaluation_stages import EvaluationContext, node_values, scores_of_stages
+from topofl.engine.evaluation import Scores
+from topofl.engine.stages import EvaluationContext, node_values, scores_of_stages
 from topofl.engine.state import RunState
 from topofl.metrics import consensus_distance
 

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl.engine.dry_run import Trace
-from topofl.engine.evaluate.nearest_neighbors import bytes_of_neighbors
-from topofl.engine.evaluate.scores import NODES, ROWS, Evaluated, EvaluationPlan
+from topofl.engine.evaluation import NODES, ROWS, Evaluated, EvaluationPlan
 from topofl.engine.mapped_files import LARGEST, called_repeatedly, is_in_memory
 from topofl.engine.mixing import (
     FEWEST,
@@ -25,11 +24,12 @@ from topofl.engine.mixing import (
     component_means,
     sums_by_group,
 )
+from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.requests import RecordedSteps
 from topofl.engine.setup import Setup
 from topofl.engine.train.allocations import bytes_of_step
 from topofl.engine.train.diversity import NUMBERS
-from topofl.engine.train.forward import Order, image_order, is_linear
+from topofl.engine.train.forward import Order, is_linear
 from topofl.engine.train.gradient_exchange import gradients_in_memory, nodes_per_update
 from topofl.engine.train.gradients import in_closed_form
 from topofl.engine.train.plan import Backend, Fits, Plan, Sizes, least_plans, most_nodes
@@ -257,7 +257,7 @@ def footprint(
     targets = dataset.learned(dtype)
     stored, seen, gathered = _bytes_of_example(dataset.inputs, dtype)
     width = int(np.minimum(trace.batch_sizes(), list(map(len, clients.train))).max())
-    order = image_order(module, setup.sample, compute.channels_last)
+    order = setup.order
     looped, batched = _bytes_of_steps(setup, order, width)
     steps = _largest_steps(trace)
     terms = [bytes_of_terms(one.training, trace.layout, dtype, n) for one in steps.values()]

@@ -26,6 +26,7 @@ from topofl.attacks import Attack
 from topofl.engine.mapped_files import MappedFiles
 from topofl.engine.ranks import Ranks, one_process
 from topofl.mixing import MixingMatrix
+from topofl.mixing.export import as_tensor
 
 COLUMNS = 1024
 """Columns multiplied at a time.
@@ -298,7 +299,7 @@ def product_with(matrix: sparse.csr_array, device: torch.device, dtype: torch.dt
     if is_sparse and dtype in (torch.float32, torch.float64):
         stored = sparse_on_device(matrix, device, dtype)
         return Product(lambda values: stored @ values, width)
-    dense = torch.from_numpy(matrix.toarray()).to(device, dtype)
+    dense = as_tensor(matrix, device, dtype)
     return Product(lambda values: dense @ values, width)
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State, Trial
 from topofl.algorithms.contract.schedules import rate_at
+from topofl.engine.cross_evaluation import check_trials, cross_evaluate
 from topofl.engine.distributed.shard import losses_of_all, own_part
-from topofl.engine.evaluate.cross_evaluation import check_trials, cross_evaluate
 from topofl.engine.mixing import Aggregate, Mixer
 from topofl.engine.population import Population
 from topofl.engine.round import Round

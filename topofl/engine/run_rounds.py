@@ -12,13 +12,13 @@ from topofl.algorithms.contract.round import State
 from topofl.callbacks import Callback, Event
 from topofl.engine.active_run import ActiveRun
 from topofl.engine.distributed.measured import traffic_of_round
-from topofl.engine.evaluate.scores import Scores
+from topofl.engine.evaluation import Scores
 from topofl.engine.evaluation_columns import evaluation_columns
-from topofl.engine.evaluation_stages import EvaluationContext, EvaluationStage
 from topofl.engine.requests import checked_state
 from topofl.engine.round import Round
 from topofl.engine.round_work import RoundWork, computed_round
 from topofl.engine.saving import CheckpointSchedule
+from topofl.engine.stages import EvaluationContext, EvaluationStage
 from topofl.engine.state import RunState
 from topofl.engine.train.divergence import Diverged, DivergenceError
 from topofl.engine.train.diversity import GradientStatistics

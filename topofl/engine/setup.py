@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,15 @@ from topofl.engine.checks.graphs import (
     unequal_share,
 )
 from topofl.engine.checks.model import check_batched, check_model, check_output
+from topofl.engine.checks.task import as_task, check_task, check_voters
 from topofl.engine.distributed.start import local_device
 from topofl.engine.dry_run import DRY_ROUNDS, Trace, complete_graph, trace_first_rounds
-from topofl.engine.evaluate.scores import Evaluated
-from topofl.engine.evaluate.task import as_task, check_task, check_voters
+from topofl.engine.evaluation import Evaluated
 from topofl.engine.options import Compute, Evaluation
 from topofl.engine.population import Layout
 from topofl.engine.requests import Inputs, WeightRules
 from topofl.engine.shorthands import as_compute, as_evaluation
+from topofl.engine.train.forward import Order, image_order
 from topofl.engine.train.plan import Backend, Plan
 from topofl.mixing import MixingMatrix, metropolis_or_uniform, own_weights, uniform, warning_once
 from topofl.tasks import Task, cross_entropy
@@ -102,6 +103,11 @@ class Setup:
     def graphs(self) -> Topology | TopologySequence:
         """The graphs that the algorithm uses; they have no edges if it exchanges nothing."""
         return self.inputs.graphs or complete_graph(self.clients.n)
+
+    @cached_property
+    def order(self) -> Order:
+        """Function that converts inputs and parameters to the memory format of the model."""
+        return image_order(self.module, self.sample, self.compute.channels_last)
 
     @property
     def rules(self) -> WeightRules:

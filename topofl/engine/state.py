@@ -10,7 +10,7 @@ from torch import nn
 from topofl._support.torchrun import processes_on_machine
 from topofl.engine.distributed.shard import Shard, shard_of
 from topofl.engine.dry_run import Trace
-from topofl.engine.evaluate.scores import Evaluated, EvaluationPlan, evaluation_plan
+from topofl.engine.evaluation import Evaluated, EvaluationPlan, evaluation_plan
 from topofl.engine.mapped_files import MappedFiles
 from topofl.engine.memory import Footprint, footprint, free_memory
 from topofl.engine.mixing import ActiveAttack, Mixing
@@ -22,7 +22,7 @@ from topofl.engine.train.batches import Batches
 from topofl.engine.train.buffers import Buffers
 from topofl.engine.train.divergence import DivergenceMonitor
 from topofl.engine.train.examples import Examples
-from topofl.engine.train.forward import Order, image_order, is_linear
+from topofl.engine.train.forward import Order, is_linear
 from topofl.engine.train.gradients import new_gradients
 from topofl.engine.train.learner import Learner, Worker, differentiate
 from topofl.engine.train.plan import Backend, Plan, TimingTrial, choose_plan
@@ -70,7 +70,7 @@ class RunState:
             If the run does not fit into free memory.
         """
         module, clients, graphs = setup.module, setup.clients, setup.graphs
-        order = image_order(module, setup.sample, compute.channels_last)
+        order = setup.order
         targets = clients.dataset.learned(compute.dtype)[:2].to(compute.device)
         how_evaluated = evaluation_plan(module, setup.sample, setup.task, targets)
         shard = shard_of(clients, setup.sets, ranks)

@@ -17,14 +17,14 @@ from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
 from topofl.data import Partition
 from topofl.engine.dry_run import play_rounds
-from topofl.engine.evaluate.scores import evaluation_plan
-from topofl.engine.evaluation_stages import columns_in, stages_of
+from topofl.engine.evaluation import evaluation_plan
 from topofl.engine.memory import Footprint, footprint, free_memory, watched_growth
 from topofl.engine.options import OPTIONS, Compute, Evaluation
 from topofl.engine.recorder import bytes_kept
 from topofl.engine.round import Round
 from topofl.engine.setup import Setup, resolve
 from topofl.engine.shorthands import as_compute
+from topofl.engine.stages import columns_in, stages_of
 from topofl.engine.train.forward import is_linear
 from topofl.engine.train.plan import Plan, choose_plan
 from topofl.estimate.probe import fewest_nodes, probe_run

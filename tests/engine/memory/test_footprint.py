@@ -12,7 +12,7 @@ import topofl
 from tests import problems
 from topofl import algorithms, mixing, models, topologies
 from topofl.engine import state
-from topofl.engine.evaluate.scores import Evaluated, evaluate, evaluation_plan
+from topofl.engine.evaluation import Evaluated, evaluate, evaluation_plan
 from topofl.engine.memory import Footprint, footprint, groups_of, in_gib, peak
 from topofl.engine.population import Layout, Population
 from topofl.engine.train.allocations import AllocationTrace

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from topofl.engine.evaluate import scores as module
-from topofl.engine.evaluate.scores import Evaluated, evaluate, evaluation_plan
+from topofl.engine import evaluation as module
+from topofl.engine.evaluation import Evaluated, evaluate, evaluation_plan
 from topofl.engine.population import initial_population
 from topofl.engine.train.allocations import AllocationTrace, bytes_of_forward
 from topofl.engine.train.diversity import NUMBERS, GradientStatistics

@@ -9,7 +9,7 @@ import topofl
 from tests import problems
 from topofl import algorithms, run
 from topofl.engine import state
-from topofl.engine.evaluate.scores import evaluation_plan
+from topofl.engine.evaluation import evaluation_plan
 from topofl.engine.memory import footprint
 from topofl.engine.train import plan, steps
 from topofl.engine.train.plan import Backend, Plan, Sizes, choose_plan

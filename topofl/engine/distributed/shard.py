@@ -11,7 +11,7 @@ from torch import Tensor
 from topofl.algorithms.contract.phase import Algorithm, Phase, on_all_models
 from topofl.algorithms.contract.round import Rows, State
 from topofl.data import Dataset, Partition
-from topofl.engine.evaluate.scores import Evaluated
+from topofl.engine.evaluation import Evaluated
 from topofl.engine.population import Held, Layout, Population
 from topofl.engine.ranks import Ranks
 from topofl.topology import Topology

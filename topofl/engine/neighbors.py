@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.phase import Neighbors
-from topofl.engine.evaluate.scorer import Scorer, score_of_set
-from topofl.engine.evaluate.scores import (
+from topofl.engine.evaluation import (
     CLASSIFICATION,
     EXAMPLES,
     Evaluated,
@@ -19,6 +18,7 @@ from topofl.engine.evaluate.scores import (
     sharing_copy,
 )
 from topofl.engine.population import Layout, Population
+from topofl.engine.scorer import Scorer, score_of_set
 from topofl.engine.train.allocations import bytes_of_forward
 from topofl.engine.train.forward import Order, applied, image_order
 from topofl.engine.train.workers import ParallelMap
@@ -57,7 +57,7 @@ def neighbor_scores(
     Parameters
     ----------
     module, models, inputs, labels, parallel_map, workers, task
-        As in :func:`topofl.engine.evaluate.scores.evaluate`.
+        As in :func:`topofl.engine.evaluation.evaluate`.
     members
         node -> (m,) indices of its training examples, the candidate neighbors.
     neighbors

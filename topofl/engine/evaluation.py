@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from topofl.engine.evaluate.scorer import Scorer
 from topofl.engine.population import Population
+from topofl.engine.scorer import Scorer
 from topofl.engine.train.allocations import bytes_of_forwards
 from topofl.engine.train.forward import Forward, Order, image_order, is_linear, stacked_forward
 from topofl.engine.train.workers import ParallelMap

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from topofl._support.callers import warn_caller
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.data import Dataset
-from topofl.engine.evaluate.scores import CLASSIFICATION
+from topofl.engine.evaluation import CLASSIFICATION
 from topofl.engine.train.forward import is_linear
 from topofl.tasks import Function, Task, cross_entropy
 

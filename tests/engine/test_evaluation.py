@@ -6,9 +6,9 @@ import torch
 from torch.nn import functional
 
 from tests import problems
-from topofl.engine.evaluate import scorer
-from topofl.engine.evaluate import scores as module
-from topofl.engine.evaluate.scores import Evaluated, evaluate
+from topofl.engine import evaluation as module
+from topofl.engine import scorer
+from topofl.engine.evaluation import Evaluated, evaluate
 from topofl.engine.population import initial_population
 from topofl.engine.train.forward import stacked_forward
 

@@ -16,10 +16,10 @@ from torch import Tensor
 from topofl._columns import ScoreColumn, columns_of, name_of
 from topofl.algorithms.contract.phase import Algorithm, Neighbors, Phase
 from topofl.algorithms.contract.round import State
-from topofl.engine.evaluate.custom import check_returned_models, check_returned_values, versions_of
-from topofl.engine.evaluate.nearest_neighbors import neighbor_scores
-from topofl.engine.evaluate.scores import Evaluated, Scores, evaluate, scored_nodes
+from topofl.engine.custom_stages import check_returned_models, check_returned_values, versions_of
+from topofl.engine.evaluation import Evaluated, Scores, evaluate, scored_nodes
 from topofl.engine.memory import returning_freed_memory
+from topofl.engine.neighbors import neighbor_scores
 from topofl.engine.options import CustomStage, NodeValues
 from topofl.engine.population import Population
 from topofl.engine.round_work import RoundWork, computed_round

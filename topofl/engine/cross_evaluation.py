@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from topofl._support.generators import answer_queries
 from topofl.algorithms.contract.round import Trial
-from topofl.engine.evaluate.scorer import loss_of
-from topofl.engine.evaluate.scores import EXAMPLES, EvaluationPlan, sharing_copy
+from topofl.engine.evaluation import EXAMPLES, EvaluationPlan, sharing_copy
 from topofl.engine.population import Layout, Population
+from topofl.engine.scorer import loss_of
 from topofl.engine.train.forward import is_linear, one_forward, stacked_forward
 from topofl.engine.train.learner import Learner
 from topofl.engine.train.workers import ParallelMap
