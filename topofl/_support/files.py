@@ -114,7 +114,7 @@ def holds_only(folder: Path, ours: re.Pattern[str]) -> bool:
         Path of the folder; the result is False if it is missing or a link.
     ours
         Pattern of the paths that topofl writes, relative to the folder and with slashes, for
-        example ``"checkpoints/state-00000001.pt"``.
+        example ``"checkpoints/round-00000001/marker.json"``.
     """
     if folder.is_symlink() or not folder.is_dir():
         return False
