@@ -104,7 +104,10 @@ class RunState:
             models=models,
             learner=learner,
             monitor=DivergenceMonitor(
-                setup.compute.on_divergence, clients.n, attack=str(attack) if attack else ""
+                setup.compute.on_divergence,
+                clients.n,
+                attack=str(attack) if attack else "",
+                labels=graphs.nodes,
             ),
             graphs=graphs,
             seed=setup.seed,
