@@ -168,9 +168,8 @@ def _saved_elsewhere_if_blocked(out: Path, history: History) -> Iterator[None]:
             f"{error}; the run that was to replace the one in {out} is finished, "
             f"and its history is saved in {elsewhere}"
         )
-        raise OSError(
-            f"{what}; once nothing is in its way, {command_to_resume(out)} puts it in place"
-        ) from error
+        command = command_to_resume(out, started_here=True)
+        raise OSError(f"{what}; once nothing is in its way, {command} puts it in place") from error
 
 
 def _as_row(need: Estimate) -> dict[str, Any]:
