@@ -42,7 +42,7 @@ EXAMPLE = 7850
 ALL = "all"
 """Value of `about` for all groups of columns."""
 
-HINT = 'These numbers decide which graph to take; about="all" shows all of them.'
+HINT = 'These numbers decide which graph to take; about="all" shows all columns.'
 """Line below a table of the columns that decide."""
 
 
