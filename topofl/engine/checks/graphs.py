@@ -109,8 +109,8 @@ def _warn_of_unequal_shares(method: str, graph: Topology, shares: str) -> None:
     warn_caller(
         f"the weights of {graph.name}, which is directed, give {shares} in the average on which "
         f"models agree, so that {method} minimizes the mean of the nodes' losses, weighted by "
-        f"these shares: to weight all nodes equally, {equal_shares.remedy}; to keep the shares, pass "
-        f"mixing=mixing.{rule}"
+        f"these shares: to weight all nodes equally, {equal_shares.remedy}; to keep the shares, "
+        f"pass mixing=mixing.{rule}"
     )
 
 
