@@ -217,14 +217,7 @@ def _continue(out: Path, options: argparse.Namespace) -> None:
         what = f"is finished: all {done} rounds are done; train more with --set run.rounds=N"
         _report_finished(out, what, options)
         return
-    saved = rounds_in(out / "checkpoints")
-    if done and not saved:
-        raise ValueError(
-            f"{out} cannot be continued: it is finished, and its checkpoints were removed; run it "
-            "again elsewhere"
-        )
-    if not saved:
-        print_notes([f"{out} has no checkpoint yet; it starts from the beginning"])
+    _check_checkpoints(out, done)
     check_history(out)
     earlier = record_in(out)
     tables = asked_for(experiment.tables, earlier if done else None)
@@ -257,6 +250,18 @@ def _refuse_changes(out: Path, experiment: config.Experiment, options: argparse.
         raise ValueError(
             f"{out} is finished, so only `--set run.rounds=N` is allowed, got {options.set}"
         )
+
+
+def _check_checkpoints(out: Path, done: int) -> None:
+    """Say that a run has no checkpoint, or raise ``ValueError`` if `done` rounds of it are lost."""
+    saved = rounds_in(out / "checkpoints")
+    if done and not saved:
+        raise ValueError(
+            f"{out} cannot be continued: it is finished, and its checkpoints were removed; run it "
+            "again elsewhere"
+        )
+    if not saved:
+        print_notes([f"{out} has no checkpoint yet; it starts from the beginning"])
 
 
 @contextmanager
