@@ -111,9 +111,9 @@ def _warn_of_unequal_shares(method: str, graph: Topology, shares: str) -> None:
     rule = "own_weights" if graph.own_weights else "uniform"
     warn_caller(
         f"the weights of {graph.name}, which is directed, give {shares} in the average on which "
-        f"models agree, so that {method} minimizes the mean of the losses of nodes with these "
-        f"shares: to weight all nodes equally, {equal_shares.remedy}; to keep the shares, pass "
-        f"mixing=mixing.{rule}"
+        f"models agree, so that {method} minimizes the mean of the nodes' losses, weighted by "
+        f"these shares: to weight all nodes equally, {equal_shares.remedy}; to keep the shares, "
+        f"pass mixing=mixing.{rule}"
     )
 
 
