@@ -2,10 +2,12 @@
 
 import copy
 import hashlib
-import mmap
+import os
 import pickle
+import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -239,9 +241,7 @@ class Trained:
         made = cls(shapes, replace(inputs, shape=tuple(inputs.shape)), None, content["flat"])
         if checksum:  # the file is read, and compared with it, at the first access to `flat`
             flat = made.__dict__.pop("flat")
-            with path.open("rb") as stream:
-                content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-            made.__dict__["_unread"] = (path, content, checksum, flat)
+            made.__dict__["_unread"] = (path, _mapped(path), checksum, flat)
         return made
 
     def __getattr__(self, name: str) -> Any:
@@ -252,7 +252,7 @@ class Trained:
         if name != "flat" or "_unread" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         path, content, checksum, flat = self.__dict__["_unread"]
-        if hashlib.sha256(content).hexdigest() != checksum:
+        if hashlib.sha256(content.numpy()).hexdigest() != checksum:
             raise ValueError(
                 f"{path} is damaged: its SHA-256 is not the one in meta.json; remove it, or run it "
                 "again"
@@ -279,6 +279,33 @@ def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(f"{name} {shape}" for name, shape in shapes.items())
 
 
+def _mapped(path: Path) -> Tensor:
+    """Return the bytes of a file, which are read on access; no descriptor of it stays open."""
+    size = path.stat().st_size
+    with _raising_errors_of_maps(path):
+        return torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
+
+
+@contextmanager
+def _raising_errors_of_maps(path: Path) -> Iterator[None]:
+    """Raise the ``OSError`` of a file that torch could not open or map, of which it has the text.
+
+    Examples
+    --------
+    >>> with _raising_errors_of_maps(Path("models.pt")):
+    ...     raise RuntimeError("unable to open file <models.pt> in read-only mode: No memory (12)")
+    Traceback (most recent call last):
+    OSError: [Errno 12] Cannot allocate memory: 'models.pt'
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if found := re.match(r"unable to .* \((\d+)\)$", str(error).partition("\n")[0]):
+            number = int(found[1])
+            raise OSError(number, os.strerror(number), str(path)) from error
+        raise
+
+
 def _read(path: Path) -> dict[str, Any]:
     """Return the content of a file of :meth:`Trained.save`; other objects are not unpickled."""
     try:
@@ -286,7 +313,10 @@ def _read(path: Path) -> dict[str, Any]:
             for info in archive.infolist():
                 if info.compress_type != zipfile.ZIP_STORED or info.file_size > path.stat().st_size:
                     raise ValueError(f"its member {info.filename} is compressed")
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        with _raising_errors_of_maps(path):
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (OSError, MemoryError):  # such as too many open files, which says nothing about the file
+        raise
     except Exception as error:  # zipfile, torch and its unpickler raise errors of many types
         what = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(

@@ -1,7 +1,10 @@
 """Models after the last round: predictions, copies and files."""
 
 import errno
+import os
 import pickle
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from tests import problems
 from tests.full_disk import full_at
 from topofl import algorithms, data, topologies
 from topofl._support.seeding import seeded_torch
+from topofl.trained import Trained
 
 
 def trained(saving=None, model=None, rounds=3, clients=None, **compute):
@@ -202,6 +206,47 @@ def test_flipped_bits_of_models_are_noticed_when_they_are_read(tmp_path):
             _ = topofl.History.load(tmp_path / "run").models.flat
     file.write_bytes(content)
     assert torch.equal(topofl.History.load(tmp_path / "run").models.flat, history.models.flat)
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
+def test_loaded_models_keep_no_file_open(tmp_path):
+    history = trained(rounds=1)
+    history.save(tmp_path / "run", models=True)
+    before = descriptors()
+    loaded = [topofl.History.load(tmp_path / "run") for _ in range(5)]
+    assert descriptors() == before
+    shutil.rmtree(tmp_path / "run")  # they stay mapped
+    assert all(torch.equal(one.models.flat, history.models.flat) for one in loaded)
+
+
+@pytest.mark.parametrize("free", [0, 1, 2])
+def test_too_many_open_files_are_no_damage(tmp_path, free):
+    resource = pytest.importorskip("resource")
+    place = trained(rounds=1).save(tmp_path / "run", models=True)
+    topofl.History.load(place)  # imports are done
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = [os.open(os.devnull, os.O_RDONLY)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (held[0] + 40, before[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):  # noqa: PT012
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(free):
+            os.close(held.pop())
+        if free < 2:
+            with pytest.raises(OSError, match="Too many open files") as caught:
+                Trained.load(place / "models.pt", 6)
+            assert caught.value.errno == errno.EMFILE
+        else:
+            assert Trained.load(place / "models.pt", 6).n == 6
+    finally:
+        for number in held:
+            os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 class Unpicklable(torch.nn.Sequential):

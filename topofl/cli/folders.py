@@ -165,10 +165,13 @@ def is_finished(folder: Path) -> bool:
     return saved_in(folder / "history") is not None and not rounds_in(folder / NEXT / "checkpoints")
 
 
-def command_to_resume(folder: Path) -> str:
-    """Return the command that continues the run in a folder, or the one that is to replace it."""
+def command_to_resume(folder: Path, *, started_here: bool = False) -> str:
+    """Return the command that continues the run in a folder, or the one that is to replace it.
+
+    It has ``--trust``, where that is needed, only for a run that this process has trained.
+    """
     place = folder / NEXT if rounds_in(folder / NEXT / "checkpoints") else folder
-    return resume_command(folder, place)
+    return resume_command(folder, place, started_here=started_here)
 
 
 def unfinished_run(folder: Path) -> str:

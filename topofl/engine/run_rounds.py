@@ -113,7 +113,9 @@ def _emit_divergence(
     found: Sequence[Diverged], done: int, run_state: RunState, emit: Callback
 ) -> None:
     for node, _, lr in found:
-        values = {"node": node, "lr": lr, "policy": run_state.monitor.policy}
+        labels = run_state.monitor.labels
+        label = {"label": str(labels[node])} if labels else {}
+        values = {"node": node, **label, "lr": lr, "policy": run_state.monitor.policy}
         emit(Event("divergence", done, values, run_state.models))
 
 

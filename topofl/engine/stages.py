@@ -298,6 +298,7 @@ def _isolated(run_state: RunState, models: Population, graph: Topology | None) -
         run_state.monitor.n,
         list(run_state.monitor.found),
         run_state.monitor.attack,
+        run_state.monitor.labels,
     )
     return replace(
         run_state,

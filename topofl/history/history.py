@@ -529,7 +529,8 @@ class History:
             ``"violin"``
                 The distribution over nodes after the last evaluation, or one per round of `at`.
             ``"nodes"``
-                A line per node, with the worst ones in color.
+                A line per node, with the worst ones in color and named, by labels if the graph has
+                any.
             ``"pareto"``
                 The mean score of each evaluation against its cost; evaluations with a score that no
                 cheaper one reaches are filled.
