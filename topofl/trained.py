@@ -2,12 +2,9 @@
 
 import copy
 import hashlib
-import os
+import json
 import pickle
-import re
-import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl._support.check import as_array, check_int, shown
-from topofl._support.files import raising_os_errors
+from topofl._support.tensors import mapped, read_tensors, write_tensors
 
 __all__ = ["Normalization", "Trained"]
 
@@ -207,15 +204,14 @@ class Trained:
 
     def save(self, path: Path) -> None:
         """Write parameters, their names and shapes, and the normalization of inputs to a file."""
-        inputs = {name: getattr(self.inputs, name) for name in ("shape", "dtype", "scale", "shift")}
-        shapes = {name: list(shape) for name, shape in self.shapes.items()}
+        inputs = self.inputs
+        tensors = {"flat": self.flat, "scale": inputs.scale, "shift": inputs.shift}
         content = {
-            "flat": self.flat,
-            "shapes": shapes,
-            "inputs": inputs | {"shape": list(self.inputs.shape)},
+            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
+            "inputs": [list(inputs.shape), str(inputs.dtype).removeprefix("torch.")],
         }
-        with path.open("wb") as stream, raising_os_errors():
-            torch.save(content, stream)
+        present = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        write_tensors(path, present, {"content": json.dumps(content)})
 
     @classmethod
     def load(cls, path: Path, n: int, checksum: str = "") -> "Trained":
@@ -226,22 +222,26 @@ class Trained:
         ValueError
             If the file is damaged, or has another number of nodes, naming the file.
         """
-        content = _read(path)
         try:
+            tensors, texts = read_tensors(path)
+            content = json.loads(texts["content"])
             shapes = {
                 str(name): tuple(map(int, shape)) for name, shape in content["shapes"].items()
             }
-            inputs = Normalization(**content["inputs"])
+            shape, name = content["inputs"]
+            inputs = Normalization(tuple(map(int, shape)), getattr(torch, name))
+            flat = tensors.pop("flat")
+            inputs = replace(inputs, **{name: part.clone() for name, part in tensors.items()})
             size = sum(torch.Size(shape).numel() for shape in shapes.values())
-            if content["flat"].shape != (n, size) or not isinstance(inputs.dtype, torch.dtype):
-                shape = tuple(content["flat"].shape)
-                raise ValueError(f"its parameters have shape {shape}, expected {(n, size)}")
-        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise ValueError(f"{path} is damaged: {error}; remove it, or run it again") from error
-        made = cls(shapes, replace(inputs, shape=tuple(inputs.shape)), None, content["flat"])
+            if flat.shape != (n, size) or not isinstance(inputs.dtype, torch.dtype):
+                got = tuple(flat.shape)
+                raise ValueError(f"its parameters have shape {got}, expected {(n, size)}")
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            what = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ValueError(f"{path} is damaged: {what}; remove it, or run it again") from error
+        made = cls(shapes, inputs, None, flat)
         if checksum:  # the file is read, and compared with it, at the first access to `flat`
-            flat = made.__dict__.pop("flat")
-            made.__dict__["_unread"] = (path, _mapped(path), checksum, flat)
+            made.__dict__["_unread"] = (path, mapped(path), checksum, made.__dict__.pop("flat"))
         return made
 
     def __getattr__(self, name: str) -> Any:
@@ -277,53 +277,3 @@ def _as_tensor(x: Any) -> Tensor:
 def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
     """Return names and shapes of parameters as text."""
     return ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-
-
-def _mapped(path: Path) -> Tensor:
-    """Return the bytes of a file, which are read on access; no descriptor of it stays open."""
-    size = path.stat().st_size
-    with _raising_errors_of_maps(path):
-        return torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
-
-
-@contextmanager
-def _raising_errors_of_maps(path: Path) -> Iterator[None]:
-    """Raise the ``OSError`` of a file that torch could not open or map, of which it has the text.
-
-    Examples
-    --------
-    >>> with _raising_errors_of_maps(Path("models.pt")):
-    ...     raise RuntimeError("unable to open file <models.pt> in read-only mode: No memory (12)")
-    Traceback (most recent call last):
-    OSError: [Errno 12] Cannot allocate memory: 'models.pt'
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        if found := re.match(r"unable to .* \((\d+)\)$", str(error).partition("\n")[0]):
-            number = int(found[1])
-            raise OSError(number, os.strerror(number), str(path)) from error
-        raise
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Return the content of a file of :meth:`Trained.save`; other objects are not unpickled."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for info in archive.infolist():
-                if info.compress_type != zipfile.ZIP_STORED or info.file_size > path.stat().st_size:
-                    raise ValueError(f"its member {info.filename} is compressed")
-        with _raising_errors_of_maps(path):
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (OSError, MemoryError):  # such as too many open files, which says nothing about the file
-        raise
-    except Exception as error:  # zipfile, torch and its unpickler raise errors of many types
-        what = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(
-            f"{path} is half-written or damaged: {what}; remove it, or run it again"
-        ) from error
-    if not isinstance(content, dict):
-        raise ValueError(
-            f"{path} is damaged: it contains a {type(content).__name__}; remove it, or run it again"
-        )
-    return content

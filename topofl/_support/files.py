@@ -24,7 +24,6 @@ __all__ = [
     "holds_only",
     "make_staging_folder",
     "naming",
-    "raising_os_errors",
     "read_file",
     "remove_if_ours",
     "remove_staging_folders",
@@ -64,17 +63,6 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         if error.filename is None and error.errno is not None:
             error.filename = os.fspath(path)
-        raise
-
-
-@contextmanager
-def raising_os_errors() -> Iterator[None]:
-    """Raise the ``OSError`` that torch replaces by an error of its own."""
-    try:
-        yield
-    except RuntimeError as error:
-        if isinstance(error.__context__, OSError):
-            raise error.__context__ from None
         raise
 
 
@@ -155,8 +143,8 @@ def remove_staging_folders(
         As in :func:`holds_only`; a folder with any other file is not removed.
     of_the_dead
         Remove only folders of processes that are known to be dead; leave those that cannot be
-        removed. False: remove all folders, also those without a process, as older versions made them;
-        the caller knows that nobody is saving.
+        removed. False: remove all folders, also those without a process, as older versions made
+        them; the caller knows that nobody is saving.
     """
     with suppress(OSError) if of_the_dead else nullcontext():
         names = os.listdir(place.parent) if place.parent.is_dir() else []

@@ -7,7 +7,9 @@ memory: 8 bytes with the length of the header, the header in JSON, and the numbe
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 
@@ -99,12 +101,13 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     Raises
     ------
     OSError
-        If there is no such file, or it cannot be read.
+        If there is no such file, or the system cannot read it, as with too many open files.
     ValueError
         If it is cut off or not of this format.
     """
+    path.open("rb").close()  # safetensors takes all errors of the system for a missing file
     try:
-        with safe_open(path, "pt", device="cpu") as file:
+        with _raising_errors_of_maps(path), safe_open(path, "pt", device="cpu") as file:
             texts = dict(file.metadata() or {})
             order = json.loads(texts.pop(_ORDER))
             found = {name: file.get_tensor(name) for name in order}
@@ -113,3 +116,30 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     except (SafetensorError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"{path.name} is not a file of tensors: {error}") from error
     return found, texts
+
+
+def mapped(path: Path) -> Tensor:
+    """Return the bytes of a file, which are read on access; no descriptor of it stays open."""
+    size = path.stat().st_size
+    with _raising_errors_of_maps(path):
+        return torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
+
+
+@contextmanager
+def _raising_errors_of_maps(path: Path) -> Iterator[None]:
+    """Raise the ``OSError`` of a file that torch could not open or map, of which it has the text.
+
+    Examples
+    --------
+    >>> with _raising_errors_of_maps(Path("a.bin")):
+    ...     raise RuntimeError("unable to open file <a.bin> in read-only mode: No memory (12)")
+    Traceback (most recent call last):
+    OSError: [Errno 12] Cannot allocate memory: 'a.bin'
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if found := re.match(r"unable to .* \((\d+)\)$", str(error).partition("\n")[0]):
+            number = int(found[1])
+            raise OSError(number, os.strerror(number), str(path)) from error
+        raise

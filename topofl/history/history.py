@@ -600,8 +600,8 @@ class History:
         overwrite
             Also replace a folder with other contents: **everything in it is removed**.
         models
-            Also write the models after the last round, as ``models.pt``: n * d numbers, without the
-            network. Models of an older history in the folder are always removed.
+            Also write the models after the last round, as ``models.safetensors``: n * d numbers,
+            without the network. Models of an older history in the folder are always removed.
 
         Raises
         ------
