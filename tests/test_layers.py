@@ -186,8 +186,8 @@ ROOMS = {
         *("evaluation", "neighbors", "checks"),
         *("distributed", "setup", "memory", "state", "cross_evaluation", "round_work"),
         *(
-            "store notices",
-            "stages",
+            "checkpoint fingerprint notices",
+            "saving stages",
             "active_run",
             "run_rounds",
             "run",

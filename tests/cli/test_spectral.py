@@ -18,7 +18,7 @@ from topofl._graph_files import read_graph
 from topofl.cli import main
 from topofl.history import History
 
-MORE = "topofl: note: these numbers decide; --all prints all, --about GROUPS some\n"
+MORE = "topofl: note: these numbers decide; --all prints all columns, --about GROUPS some\n"
 
 
 def test_spectral(capsys, tmp_path):

@@ -421,7 +421,7 @@ def test_few_columns_are_shown_and_explained_unless_more_are_asked_for():
     assert of_data.columns == ("name", *first, "seconds per round")
     below = str(of_data).splitlines()[4:]
     assert [line.partition(": ")[0] for line in below[:-1]] == list(of_data.columns[1:])
-    assert below[-1].endswith('about="all" shows all of them.')
+    assert below[-1].endswith('about="all" shows all columns.')
     everything = compare([RING], label_counts=DIGITS, about="all")
     assert set(everything.columns) > set(compare([RING], label_counts=DIGITS).columns)
     assert 'about="all"' not in str(everything)

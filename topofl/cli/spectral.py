@@ -67,7 +67,7 @@ def _print(table: Table, options: argparse.Namespace) -> None:
     first = headline(table.columns[1:])
     named = [name for name in _custom(options) if name not in first]
     print_table(table, options, ["name", *first, *named])
-    print_notes(["these numbers decide; --all prints all, --about GROUPS some"])
+    print_notes(["these numbers decide; --all prints all columns, --about GROUPS some"])
 
 
 def _in_full(options: argparse.Namespace) -> bool:

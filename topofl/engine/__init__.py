@@ -3,7 +3,7 @@
 from topofl.engine.options import Compute, Evaluation, Saving
 from topofl.engine.rank_failure import RankError
 from topofl.engine.run import run
-from topofl.engine.store.interrupt import Interrupted
+from topofl.engine.saving import Interrupted
 from topofl.engine.train.divergence import DivergenceError
 
 __all__ = [

@@ -15,8 +15,16 @@ from torch import Tensor
 from topofl._columns import ScoreColumn, as_json, columns_of
 from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import State
+from topofl.engine.checkpoint import Checkpoint, SavedRows, check_space, naming_its_file
 from topofl.engine.distributed.shard import divided, sharded_names
 from topofl.engine.distributed.start import Joined
+from topofl.engine.fingerprint import (
+    check_same,
+    fingerprint,
+    members_of,
+    structure_of,
+    versions,
+)
 from topofl.engine.mapped_files import MappedFiles
 from topofl.engine.memory import returning_freed_memory
 from topofl.engine.options import Compute
@@ -30,16 +38,6 @@ from topofl.engine.stages import (
     stages_of,
 )
 from topofl.engine.state import RunState
-from topofl.engine.store.checkpoint import Checkpoint, check_tensors, naming_its_file
-from topofl.engine.store.fingerprint import (
-    check_same,
-    fingerprint,
-    members_of,
-    structure_of,
-    versions,
-)
-from topofl.engine.store.rows import SavedRows
-from topofl.engine.store.writing import check_space
 from topofl.engine.train.plan import Backend, Plan
 from topofl.engine.train.workers import ParallelMap
 from topofl.metrics._rounds import node_groups
@@ -170,30 +168,23 @@ class ActiveRun:
     def state(self) -> dict[str, Any]:
         """Return everything that the next round starts from, as tensors, numbers and text.
 
-        Of several ranks, without :meth:`own_rows`.
+        Without :meth:`own_rows`.
         """
-        models, ranks = self.run_state.models, self.ranks
-        state = {"recorder": self.recorder.state(), "guard": self.run_state.monitor.state()}
-        if ranks.size == 1:  # "mass" and "guard" are names of the stored format
-            rows = {"models": models.flat, "mass": models.push_sum_weights}
-            return state | rows | {"phases": self.states}
-        row_names = {name: self._row_names(name) for name in self.states}
         shared = {
-            name: {key: x for key, x in sorted(own.items()) if key not in row_names[name]}
+            name: {key: x for key, x in sorted(own.items()) if key not in self._row_names(name)}
             for name, own in self.states.items()
-        }
-        owner = torch.from_numpy(ranks.owner)
-        return state | {"phases": shared, "rows_of_phases": row_names, "owner": owner}
+        }  # "guard" and "mass" are names of the stored format
+        guard = self.run_state.monitor.state()
+        return {"recorder": self.recorder.state(), "guard": guard, "phases": shared}
 
-    def own_rows(self) -> dict[str, Tensor]:
-        """Return all that has a row for each of this rank's nodes, by its name in checkpoints."""
+    def own_rows(self) -> dict[str, Any]:
+        """Return all that has a row for each of this rank's nodes."""
         models = self.run_state.models
         phases = {
-            f"phases/{name}/{key}": state[key]
+            name: {key: state[key] for key in self._row_names(name)}
             for name, state in self.states.items()
-            for key in self._row_names(name)
         }
-        return {"models": models.flat, "mass": models.push_sum_weights} | phases
+        return {"models": models.flat, "mass": models.push_sum_weights, "phases": phases}
 
     def _row_names(self, phase: str) -> list[str]:
         """Return the tensors in the state of a phase that have a row for each of the own nodes."""
@@ -213,11 +204,10 @@ class ActiveRun:
                 f"`rounds` must be at least {found.round}, the number completed in "
                 f"{found.path.parent}, got {self.rounds}; start a shorter run in another folder"
             )
-        state = found.state()
         with naming_its_file(found):
-            check_tensors(found.path, state)
-            self._copy_rows(self.run_state.models.flat, state["models"])
-            self._copy_rows(self.run_state.models.push_sum_weights, state["mass"])
+            state, nodes = found.state(), self.ranks.nodes
+            state["models"].copy_to(self.run_state.models.flat, nodes)
+            state["mass"].copy_to(self.run_state.models.push_sum_weights, nodes)
             if set(state["phases"]) != set(self.states):
                 raise ValueError(
                     f"states of {', '.join(self.states)} are needed, got "
@@ -237,21 +227,11 @@ class ActiveRun:
             )
         return found.round
 
-    def _copy_rows(self, own: Tensor, saved: Tensor | SavedRows) -> None:
-        """Copy the rows of this process's nodes."""
-        if isinstance(saved, SavedRows):
-            saved.copy_to(own, self._nodes(True))
-        else:
-            _copy_into(own, self._rows_of(saved, True))
-
     def _rows_of(self, saved: Tensor | SavedRows, own: bool) -> Tensor:
         """Return saved rows of this process's nodes if `own`, else of all nodes."""
         if isinstance(saved, SavedRows):
-            return saved.of(self._nodes(own))
+            return saved.of(self.ranks.nodes if own else np.arange(self.setup.clients.n))
         return self.ranks.own_rows(saved) if own else saved
-
-    def _nodes(self, own: bool) -> np.ndarray:
-        return self.ranks.nodes if own else np.arange(self.setup.clients.n)
 
     def _missing_at_end(self, found: Checkpoint) -> str:
         """Return what the last round lacks since it was not the last before; "" if nothing."""

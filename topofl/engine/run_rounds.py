@@ -16,9 +16,9 @@ from topofl.engine.evaluation import Scores
 from topofl.engine.requests import checked_state
 from topofl.engine.round import Round
 from topofl.engine.round_work import RoundWork, computed_round
+from topofl.engine.saving import CheckpointSchedule
 from topofl.engine.stages import EvaluationContext, EvaluationStage, evaluation_columns
 from topofl.engine.state import RunState
-from topofl.engine.store.schedule import CheckpointSchedule
 from topofl.engine.train.divergence import Diverged, DivergenceError
 from topofl.engine.train.diversity import GradientStatistics
 from topofl.engine.train.workers import ParallelMap
@@ -112,7 +112,9 @@ def _emit_divergence(
     found: Sequence[Diverged], done: int, run_state: RunState, emit: Callback
 ) -> None:
     for node, _, lr in found:
-        values = {"node": node, "lr": lr, "policy": run_state.monitor.policy}
+        labels = run_state.monitor.labels
+        label = {"label": str(labels[node])} if labels else {}
+        values = {"node": node, **label, "lr": lr, "policy": run_state.monitor.policy}
         emit(Event("divergence", done, values, run_state.models))
 
 

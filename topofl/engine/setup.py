@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl._support.check import check_choice, check_int, shown
+from topofl._support.text import node_name
 from topofl.algorithms.contract.needs import check_needs
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
@@ -315,8 +316,8 @@ def _default_push_weights(graph: Topology) -> MixingMatrix:
         node = int(np.abs(sums - 1).argmax())
         raise ValueError(
             "`topology` must, with `own_weights`, have columns that sum to 1 to push models, but "
-            f"column {node} of {graph.name} sums to {sums[node]:.6g}; push in equal shares by "
-            "mixing=functools.partial(mixing.uniform, direction='push'), or average by an "
-            "algorithm such as dsgd"
+            f"column {node_name(graph.nodes, node)} of {graph.name} sums to {sums[node]:.6g}; push "
+            "in equal shares by mixing=functools.partial(mixing.uniform, direction='push'), or "
+            "average by an algorithm such as dsgd"
         )
     return weights

@@ -304,7 +304,7 @@ def _returned(
 def _isolated(context: EvaluationContext, models: Population) -> RunState:
     """Return a copy of the run's state in which training and divergence do not affect the run."""
     run_state, own = context.run_state, context.run_state.monitor
-    monitor = DivergenceMonitor(own.policy, own.n, list(own.found), own.attack)
+    monitor = DivergenceMonitor(own.policy, own.n, list(own.found), own.attack, own.labels)
     graphs = run_state.graphs if context.graph is None else context.graph
     return replace(run_state, models=models, monitor=monitor, graphs=graphs)
 

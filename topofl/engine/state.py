@@ -91,7 +91,10 @@ class RunState:
             models=models,
             learner=learner,
             monitor=DivergenceMonitor(
-                setup.compute.on_divergence, clients.n, attack=str(attack) if attack else ""
+                setup.compute.on_divergence,
+                clients.n,
+                attack=str(attack) if attack else "",
+                labels=graphs.nodes,
             ),
             graphs=graphs,
             inputs=setup.inputs,

@@ -42,7 +42,7 @@ EXAMPLE = 7850
 ALL = "all"
 """Value of `about` for all groups of columns."""
 
-HINT = 'These numbers decide which graph to take; about="all" shows all of them.'
+HINT = 'These numbers decide which graph to take; about="all" shows all columns.'
 """Line below a table of the columns that decide."""
 
 
@@ -153,25 +153,12 @@ def compare(
     >>> compare([topologies.ring(16)], about="paths", metrics=[heaviest, "slem"]).columns[-2:]
     ('heaviest', 'slem')
     """
-    if isinstance(graphs, Mapping):
-        names = [str(name) for name in graphs] if names is None else names
-        graphs = list(graphs.values())
-    if not isinstance(graphs, list | tuple):
-        raise TypeError(
-            f"`graphs` must be a list of graphs, got {type(graphs).__name__}; put one graph in a "
-            "list: [graph]"
-        )
-    if names is not None and not isinstance(names, list | tuple):
-        raise TypeError(f"`names` must be a list of names, got {type(names).__name__}")
-    if names is not None and len(names) != len(graphs):
-        raise ValueError(
-            f"`names` must have one name per graph: got {len(names)} names for {len(graphs)} graphs"
-        )
+    items, called = _listed(graphs, names)
     horizon = check_int("rounds", rounds, minimum=1)
     seed = check_int("seed", seed, minimum=0)
     entries = [
-        _entry(graph, None if names is None else names[k], weights, horizon, seed)
-        for k, graph in enumerate(graphs)
+        _entry(graph, name, weights, horizon, seed)
+        for graph, name in zip(items, called, strict=True)
     ]
     counts = None if label_counts is None else check_label_counts(label_counts)
     if counts is not None:
@@ -195,6 +182,25 @@ def compare(
     meanings = tuple((name, column.meaning) for name, column in shown.items() if column.meaning)
     hint = (HINT,) * (about is None)
     return Table(("name", *shown), rows, _title(entries, assumed), meanings, hint)
+
+
+def _listed(graphs: Any, names: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Return the graphs, and the name that is given for each or None."""
+    if isinstance(graphs, Mapping):
+        names = [str(name) for name in graphs] if names is None else names
+        graphs = list(graphs.values())
+    if not isinstance(graphs, list | tuple):
+        raise TypeError(
+            f"`graphs` must be a list of graphs, got {type(graphs).__name__}; put one graph in a "
+            "list: [graph]"
+        )
+    if names is not None and not isinstance(names, list | tuple):
+        raise TypeError(f"`names` must be a list of names, got {type(names).__name__}")
+    if names is not None and len(names) != len(graphs):
+        raise ValueError(
+            f"`names` must have one name per graph: got {len(names)} names for {len(graphs)} graphs"
+        )
+    return graphs, [None] * len(graphs) if names is None else names
 
 
 def _of_groups(about: Any, groups: Groups) -> dict[str, MetricColumn]:

@@ -19,6 +19,7 @@ from topofl._support.check import (
 )
 from topofl._support.graphs import is_networkx, is_pyg
 from topofl._support.public import public
+from topofl._support.text import node_name
 from topofl.topology.edges import as_pairs, from_edges
 from topofl.topology.graph import Topology, TopologyError
 from topofl.topology.interchange import (
@@ -282,12 +283,12 @@ def _from_matrix(
     if (options.drop_self_loops or options.own_weights) and shape[:1] == shape[1:]:
         matrix = as_csr("adjacency", matrix)
         if not options.drop_self_loops:
-            _check_self_weights(matrix)
+            _check_self_weights(matrix, nodes)
         matrix = _without_diagonal(matrix)
     return Topology(matrix, name=name, nodes=nodes, own_weights=options.own_weights)
 
 
-def _check_self_weights(matrix: sparse.csr_array) -> None:
+def _check_self_weights(matrix: sparse.csr_array, nodes: Sequence[object]) -> None:
     """Raise ``ValueError`` unless each self-loop is 1 minus the weights of the other edges in."""
     self_weights = matrix.diagonal()
     sums = matrix.sum(axis=0)
@@ -296,9 +297,10 @@ def _check_self_weights(matrix: sparse.csr_array) -> None:
         node = wrong[0]
         raise ValueError(
             "`graph` must, with `own_weights`, have self-loops of 1 minus the weights of the other "
-            f"edges into the node: node {node} has a self-loop of {self_weights[node]:.6g} and "
-            f"{sums[node] - self_weights[node]:.6g} from others ({len(wrong)} such nodes); divide "
-            "the weights into each node by their sum, or drop self-loops: drop_self_loops=True"
+            f"edges into the node: node {node_name(nodes, int(node))} has a self-loop of "
+            f"{self_weights[node]:.6g} and {sums[node] - self_weights[node]:.6g} from others "
+            f"({len(wrong)} such nodes); divide the weights into each node by their sum, or drop "
+            "self-loops: drop_self_loops=True"
         )
 
 

@@ -1,11 +1,13 @@
 """Checks that the graphs and the clients of a run meet the needs of its algorithm."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import scipy.sparse as sparse
 
 from topofl._support.callers import warn_caller
+from topofl._support.text import node_name
 from topofl.algorithms.contract.needs import check_weights, equal_shares, strongly_connected
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
@@ -48,7 +50,7 @@ def check_graphs(
 
     For sequences without a period, only the weights of the rounds in the dry run are checked.
     """
-    check_trial_examples(trace, clients)
+    check_trial_examples(trace, clients, () if graphs is None else graphs.nodes)
     if trace.algorithm.needs and graphs is not None and not trace.is_served:
         played = [dry_round.graph for dry_round in trace.rounds]
         rounds = played if graphs.period is None else [graphs.at(t) for t in range(graphs.period)]
@@ -89,7 +91,7 @@ def unequal_share(
         return None
     try:
         found = largest_share(weights)
-        shares = "" if found is None else _share_in_words(*found, graph.n)
+        shares = "" if found is None else _share_in_words(*found, graph)
     except TopologyError:
         found, shares = None, "its nodes unequal shares, which could not be computed,"
     if warn and shares:
@@ -97,9 +99,10 @@ def unequal_share(
     return found
 
 
-def _share_in_words(node: int, share: float, n: int) -> str:
-    """Return words on the largest share of n nodes."""
-    return f"node {node} a share of {share:.3f} ({share * n:.3g} times 1/n)"
+def _share_in_words(node: int, share: float, graph: Topology) -> str:
+    """Return words on the largest share of a node of the graph."""
+    name = node_name(graph.nodes, node)
+    return f"node {name} a share of {share:.3f} ({share * graph.n:.3g} times 1/n)"
 
 
 def _warn_of_unequal_shares(method: str, graph: Topology, shares: str) -> None:
@@ -107,13 +110,13 @@ def _warn_of_unequal_shares(method: str, graph: Topology, shares: str) -> None:
     rule = "own_weights" if graph.own_weights else "uniform"
     warn_caller(
         f"the weights of {graph.name}, which is directed, give {shares} in the average on which "
-        f"models agree, so that {method} minimizes the mean of the losses of nodes with these "
-        f"shares: to weight all nodes equally, {equal_shares.remedy}; to keep the shares, pass "
-        f"mixing=mixing.{rule}"
+        f"models agree, so that {method} minimizes the mean of the nodes' losses, weighted by "
+        f"these shares: to weight all nodes equally, {equal_shares.remedy}; to keep the shares, "
+        f"pass mixing=mixing.{rule}"
     )
 
 
-def check_trial_examples(trace: Trace, clients: Partition) -> None:
+def check_trial_examples(trace: Trace, clients: Partition, labels: Sequence[object]) -> None:
     """Raise ``ValueError`` if nodes without examples of a set must cross-evaluate models on it."""
     for where in sorted(trace.requests.trial_sets):
         empty = [i for i, examples in enumerate(getattr(clients, where)) if not len(examples)]
@@ -121,8 +124,8 @@ def check_trial_examples(trace: Trace, clients: Partition) -> None:
             remedy = "partition with val_fraction" if where == "val" else "leave such clients out"
             raise ValueError(
                 f"`clients` must give every node {where} examples, on which {trace.algorithm.name} "
-                f"evaluates models, node {empty[0]} has none ({len(empty)} of {clients.n}); "
-                f"{remedy}"
+                f"evaluates models, node {node_name(labels, empty[0])} has none ({len(empty)} of "
+                f"{clients.n}); {remedy}"
             )
 
 

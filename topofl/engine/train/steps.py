@@ -155,7 +155,7 @@ def local_steps(
         losses = _train_with_mixed_gradients(
             learner, parallel_map, job, mix_gradients, contained=monitor.policy != "record"
         )
-    update.check()
+    update.check(monitor.labels)
     return losses, bad
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from topofl._support.text import node_name
 from topofl.algorithms.contract.gradient_points import GradientPoint, checked_point
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State
@@ -212,8 +213,11 @@ class LocalUpdate:
             g = writable_result(direction, g, own) if place < len(terms) - 1 else direction
         return g
 
-    def check(self) -> None:
-        """Raise ``ValueError`` if a term turned finite gradients into NaN or infinity in step 0."""
+    def check(self, labels: Sequence[object]) -> None:
+        """Raise ``ValueError`` if a term turned finite gradients into NaN or infinity in step 0.
+
+        The message names the node by its label.
+        """
         if not self.first_directions:
             return
         nodes = np.arange(len(self.models.flat)) if self.nodes is None else self.nodes
@@ -226,7 +230,8 @@ class LocalUpdate:
             node, name = min(failed, key=lambda entry: entry[0])
             raise ValueError(
                 f"the term {name!r} must return finite directions for finite gradients, but does "
-                f"not for node {node} in round {self.t + 1}; look for divisions by 0 in it"
+                f"not for node {node_name(labels, node)} in round {self.t + 1}; look for divisions "
+                "by 0 in it"
             )
 
 

@@ -8,6 +8,7 @@ import scipy.sparse.linalg as sparse_linalg
 from topofl._linalg import spectral
 from topofl._linalg.classes import classes_of
 from topofl._support.public import public
+from topofl._support.text import node_name
 from topofl._support.vectors import start_vector
 from topofl.metrics._declaration import ONE_MATRIX, MetricColumn, iterated
 from topofl.metrics._rounds import Mixable, WeightRule, as_mixing, as_rounds, converging
@@ -199,8 +200,9 @@ def pi_weighted_gap(x: MixingMatrix | Topology, *, weights: WeightRule | None = 
     matrix = as_mixing(x, weights)
     pi = perron_vector(matrix)
     if pi.min() <= 0:
+        name = node_name(matrix.nodes, int(pi.argmin()))
         raise TopologyError(
-            f"the pi-weighted gap needs a strongly connected graph, node {int(pi.argmin())} of "
+            f"the pi-weighted gap needs a strongly connected graph, node {name} of "
             f"{matrix.name} has Perron weight 0; use metrics.spectral_gap"
         )
     if matrix.is_doubly_stochastic and matrix.n > spectral.limits.DENSE_LIMIT:
