@@ -176,7 +176,7 @@ ARGUMENTS = {
     "name of a column": (
         lambda: Task("x", per_batch, {"loss": per_batch}),
         ValueError,
-        "such as 'f1', .*got 'loss'",
+        "names in `scores` must differ from all columns .*got 'loss'; rename",
     ),
     "name with a space": (
         lambda: Task("x", per_batch, {"a b": per_batch}),

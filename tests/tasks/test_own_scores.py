@@ -66,3 +66,21 @@ def test_functions_without_a_name_and_names_given_twice_are_refused(case):
         task(scores=(largest, Score(largest)))
     with pytest.raises(ValueError, match=r"`scores` must be one of .*, got 3"):
         task(scores=(known, 3))
+
+
+@pytest.mark.parametrize(
+    "name", ["messages", "node", "label", "busiest_bytes", "simulated_seconds"]
+)
+def test_names_of_other_columns_are_refused(name):
+    def score(outputs, targets):
+        return largest(outputs, targets)
+
+    score.__name__ = name
+    with pytest.raises(
+        ValueError, match=rf"`scores` must differ from all .*, got '{name}'; rename"
+    ):
+        tasks.classification(scores=("accuracy", score))
+    with pytest.raises(
+        ValueError, match=rf"`scores` must differ from all .*, got '{name}'; rename"
+    ):
+        tasks.Task("mine", largest, {name: largest})

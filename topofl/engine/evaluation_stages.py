@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._columns import ScoreColumn, columns_of, name_of
+from topofl._columns import OWN_COLUMNS, ScoreColumn, columns_of, name_of
 from topofl.algorithms.contract.phase import Algorithm, Neighbors, Phase
 from topofl.algorithms.contract.round import State
 from topofl.engine.evaluate.custom import check_returned_models, check_returned_values, versions_of
@@ -28,7 +28,7 @@ from topofl.engine.state import RunState
 from topofl.engine.train.divergence import DivergenceError, DivergenceMonitor
 from topofl.engine.train.forward import is_linear
 from topofl.engine.train.workers import ParallelMap
-from topofl.tasks import COLUMNS, Task
+from topofl.tasks import Task
 from topofl.topology import Topology
 
 __all__ = [
@@ -144,7 +144,7 @@ def stages_of(setup: Setup, algorithm: Algorithm) -> dict[str, EvaluationStage]:
         for name, function in evaluation.custom.items()
     }
     for name, column in columns_in(stages, setup.sets, setup.task).items():
-        if column.stage and name in COLUMNS:
+        if column.stage and name in OWN_COLUMNS:
             raise ValueError(
                 f"`evaluation.also` must not give a column the name {name!r}, which histories use "
                 "already; rename the function's key"

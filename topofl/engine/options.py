@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from topofl._columns import STAGES
+from topofl._columns import OWN_COLUMNS, STAGES
 from topofl._support.check import (
     check_choice,
     check_int,
@@ -154,6 +154,11 @@ class Evaluation:
         for name in ("also", "per_node"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _check_functions(name, value))
+        if taken := sorted(OWN_COLUMNS & set(self.per_node or ())):
+            raise ValueError(
+                "names in `per_node` must differ from all columns of the history, got "
+                f"{taken[0]!r}; rename it"
+            )
         if not self.on:
             _check_without_sets(self)
 
