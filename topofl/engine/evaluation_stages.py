@@ -22,6 +22,7 @@ from topofl.engine.evaluate.scores import Evaluated, Scores, evaluate, scored_no
 from topofl.engine.memory.system import returning_freed_memory
 from topofl.engine.options import CustomStage, NodeValues
 from topofl.engine.population import Population
+from topofl.engine.rank_failure import RankError
 from topofl.engine.rounds import EngineRound
 from topofl.engine.setup import Setup
 from topofl.engine.state import RunState
@@ -286,6 +287,13 @@ def _returned(
         returned = function(everyone, current)
     except DivergenceError as error:
         raise DivergenceError(f"in the evaluation {name!r}, {error}", error.found) from error
+    except (RankError, OSError, MemoryError, torch.OutOfMemoryError):
+        raise  # not of the function itself
+    except Exception as error:  # whatever the user's function raises
+        raise ValueError(
+            f"{argument} must return a result for models of shape {tuple(everyone.flat.shape)} "
+            f"after round {context.done}, got {type(error).__name__}: {error}; correct the function"
+        ) from error
     if versions_of(everyone, models.push_sum_weights, context.states) != before:
         raise ValueError(
             f"{argument} must not change the models or the states of phases; work on a copy, "

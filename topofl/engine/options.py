@@ -19,6 +19,7 @@ from topofl._support.check import (
     check_positive,
     check_sequence,
     check_switch,
+    check_takes,
     shown,
 )
 from topofl._support.public import public
@@ -199,6 +200,7 @@ def _check_functions(argument: str, functions: Any) -> dict[str, Any]:
                 f"`{argument}[{name!r}]` must be a function of (models, round), got "
                 f"{shown(function)}"
             )
+        check_takes(f"`{argument}[{name!r}]`", function, "models", "round")
     return dict(functions)
 
 
