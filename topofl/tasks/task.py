@@ -172,12 +172,15 @@ def _check_name(name: Any) -> None:
 
 
 def choose_scores(
-    known: Mapping[str, Score], scores: str | Sequence[str | Score | Function]
-) -> dict[str, Score]:
+    known: Mapping[str, Score],
+    scores: str | Sequence[str | Score | Function] | Mapping[str, Score | Function],
+) -> dict[str, Score | Function]:
     """Return the scores that `scores` names or holds, by name, in its order.
 
-    A function, or a :class:`Score`, has the name of its function.
+    A function, or a :class:`Score`, has the name of its function, or in a dictionary its key.
     """
+    if isinstance(scores, Mapping):
+        return dict(scores)
     given = (scores,) if isinstance(scores, str | Score) or callable(scores) else tuple(scores)
     found = [_named_score(known, one) for one in given]
     names = [name for name, _ in found]
