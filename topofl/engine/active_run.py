@@ -28,7 +28,7 @@ from topofl.engine.memory.mapped import MappedFiles
 from topofl.engine.memory.system import returning_freed_memory
 from topofl.engine.options import Compute
 from topofl.engine.ranks import Ranks
-from topofl.engine.recorder import OWN_COLUMNS, Recorder
+from topofl.engine.recorder import Recorder
 from topofl.engine.setup import Setup
 from topofl.engine.state import RunState
 from topofl.engine.store.checkpoint import Checkpoint, check_tensors, naming_its_file
@@ -101,8 +101,7 @@ class ActiveRun:
                 f"{taken[0]!r}; rename it"
             )
         own = set(setup.evaluation.per_node or ())
-        others = OWN_COLUMNS | active.columns.keys() | set(setup.trace.requests.noted)
-        if taken := sorted(own & others):
+        if taken := sorted(own & (active.columns.keys() | setup.trace.requests.noted)):
             raise ValueError(
                 f"names in `evaluation.per_node` must differ from all columns of the history, got "
                 f"{taken[0]!r}; rename it"

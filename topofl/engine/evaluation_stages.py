@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._columns import ScoreColumn, columns_of, name_of
+from topofl._columns import OWN_COLUMNS, ScoreColumn, columns_of, name_of
 from topofl.algorithms.contract.phase import Algorithm, Neighbors, Phase
 from topofl.algorithms.contract.round import State
 from topofl.engine.evaluate.custom import check_returned_models, check_returned_values, versions_of
@@ -22,13 +22,14 @@ from topofl.engine.evaluate.scores import Evaluated, Scores, evaluate, scored_no
 from topofl.engine.memory.system import returning_freed_memory
 from topofl.engine.options import CustomStage, NodeValues
 from topofl.engine.population import Population
+from topofl.engine.rank_failure import RankError
 from topofl.engine.rounds import EngineRound
 from topofl.engine.setup import Setup
 from topofl.engine.state import RunState
 from topofl.engine.train.divergence import DivergenceError, DivergenceMonitor
 from topofl.engine.train.forward import is_linear
 from topofl.engine.train.workers import ParallelMap
-from topofl.tasks import COLUMNS, Task
+from topofl.tasks import Task
 from topofl.topology import Topology
 
 __all__ = [
@@ -144,7 +145,7 @@ def stages_of(setup: Setup, algorithm: Algorithm) -> dict[str, EvaluationStage]:
         for name, function in evaluation.custom.items()
     }
     for name, column in columns_in(stages, setup.sets, setup.task).items():
-        if column.stage and name in COLUMNS:
+        if column.stage and name in OWN_COLUMNS:
             raise ValueError(
                 f"`evaluation.also` must not give a column the name {name!r}, which histories use "
                 "already; rename the function's key"
@@ -286,6 +287,13 @@ def _returned(
         returned = function(everyone, current)
     except DivergenceError as error:
         raise DivergenceError(f"in the evaluation {name!r}, {error}", error.found) from error
+    except (RankError, OSError, MemoryError, torch.OutOfMemoryError):
+        raise  # not of the function itself
+    except Exception as error:  # whatever the user's function raises
+        raise ValueError(
+            f"{argument} must return a result for models of shape {tuple(everyone.flat.shape)} "
+            f"after round {context.done}, got {type(error).__name__}: {error}; correct the function"
+        ) from error
     if versions_of(everyone, models.push_sum_weights, context.states) != before:
         raise ValueError(
             f"{argument} must not change the models or the states of phases; work on a copy, "

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from topofl._columns import OWN_COLUMNS, SECONDS
 from topofl._support.check import check_choice, shown
 from topofl._support.generators import answer_queries
 from topofl._support.seeding import stream
@@ -31,7 +32,6 @@ from topofl.engine.dry_run.checked import (
 from topofl.engine.dry_run.requests import PhaseRequests, RecordedSteps
 from topofl.engine.ledger import Ledger
 from topofl.engine.population import Population
-from topofl.engine.recorder import OWN_COLUMNS
 from topofl.mixing import MixingMatrix, check_pulls, check_pushes
 from topofl.topology import Topology, TopologySequence
 
@@ -349,10 +349,15 @@ def _allocate_forged(attack: Attack | None, values: Tensor) -> None:
 
 def _check_name(phase: str, name: object) -> None:
     """Raise ``ValueError`` unless a phase can note a number by this name."""
-    if not isinstance(name, str) or not name.isidentifier() or name in OWN_COLUMNS:
+    if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(
-            "`name` must be an identifier that is not a column of histories, such as 'moved', got "
-            f"{shown(name)} in the phase {phase!r}"
+            f"`name` of round.note must be an identifier, such as 'moved', got {shown(name)} in "
+            f"the phase {phase!r}; use letters, digits and underscores"
+        )
+    if name in OWN_COLUMNS - {SECONDS}:
+        raise ValueError(
+            f"`name` of round.note must differ from all columns of the history, got {name!r} in "
+            f"the phase {phase!r}; rename it"
         )
 
 
