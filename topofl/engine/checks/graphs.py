@@ -93,7 +93,7 @@ def unequal_share(
         found = largest_share(weights)
         if found is not None and found[1] * graphs.n <= 1 + TOLERANCE:
             return None
-        shares = "" if found is None else share_in_words(*found, graphs.n)
+        shares = "" if found is None else share_in_words(found, graphs.n)
     except TopologyError:
         found, shares = None, "its nodes unequal shares, which could not be computed,"
     if warn and shares:

@@ -167,8 +167,9 @@ def largest_share(matrices: Sequence[MixingMatrix]) -> tuple[int, float] | None:
     return int(pi.argmax()), float(pi.max())
 
 
-def share_in_words(node: int, share: float, n: int) -> str:
-    """Return words on the largest share of n nodes."""
+def share_in_words(found: tuple[int, float], n: int) -> str:
+    """Return words on the node with the largest share of n nodes, and on the share."""
+    node, share = found
     return f"node {node} a share of {share:.3f} ({share * n:.3g} times 1/n)"
 
 
