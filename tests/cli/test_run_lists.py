@@ -62,6 +62,11 @@ def test_a_damaged_record_among_other_files_is_told_with_what_trains_the_run_aga
     assert keys(capsys, ".") == ["one"]
 
 
+def test_other_settings_of_a_finished_run_are_refused_before_they_are_checked(folder, capsys):
+    line = fails(capsys, 2, "resume", "one", "--set", "data.n=9")
+    assert "one is finished, so only `--set run.rounds=N` is allowed, got ['data.n=9']" in line
+
+
 def test_a_folder_without_runs_is_refused(folder, capsys):
     shutil.rmtree("one")
     assert "must be a store of runs or an empty folder" in fails(capsys, 2, "runs", ".")
