@@ -155,8 +155,8 @@ def remove_staging_folders(
         As in :func:`holds_only`; a folder with any other file is not removed.
     of_the_dead
         Remove only folders of processes that are known to be dead; leave those that cannot be
-        removed. False: remove all folders, also those without a process, as older versions made them;
-        the caller knows that nobody is saving.
+        removed. False: remove all folders, also those without a process, as older versions made
+        them; the caller knows that nobody is saving.
     """
     with suppress(OSError) if of_the_dead else nullcontext():
         names = os.listdir(place.parent) if place.parent.is_dir() else []

@@ -8,6 +8,7 @@ import scipy.sparse as sparse
 
 from topofl._support.callers import warn_caller
 from topofl._support.check import TOLERANCE
+from topofl._support.text import node_name
 from topofl.algorithms.contract.needs import check_weights, equal_shares, strongly_connected
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
@@ -112,8 +113,8 @@ def _warn_of_unequal_shares(method: str, graphs: Topology | TopologySequence, sh
     warn_caller(
         f"the weights of {graphs.name}, {which}, give {shares} in the average on which "
         f"models agree, so that {method} minimizes the mean of the nodes' losses, weighted by "
-        f"these shares: to weight all nodes equally, {equal_shares.remedy}; to keep the shares, pass "
-        f"mixing=mixing.{rule}"
+        f"these shares: to weight all nodes equally, {equal_shares.remedy}; to keep the shares, "
+        f"pass mixing=mixing.{rule}"
     )
 
 
