@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -206,9 +206,26 @@ def _resume(options: argparse.Namespace) -> None:
         _continue(out, options)
 
 
+def _changes_more_than_rounds(settings: Sequence[str]) -> bool:
+    """Return whether one of ``--set`` names another setting than the number of rounds."""
+    return any(text.partition("=")[0].strip() != "run.rounds" for text in settings)
+
+
+def _only_more_rounds(out: Path, options: argparse.Namespace) -> ValueError:
+    """Return the error for other settings of a finished run."""
+    return ValueError(
+        f"{out} is finished, so only `--set run.rounds=N` is allowed, got {options.set}"
+    )
+
+
 def _continue(out: Path, options: argparse.Namespace) -> None:
     """Train the remaining rounds of a run."""
-    experiment = config.load(out / "config.toml", options.set)
+    try:
+        experiment = config.load(out / "config.toml", options.set)
+    except (ValueError, TypeError) as error:
+        if is_finished(out) and _changes_more_than_rounds(options.set):
+            raise _only_more_rounds(out, options) from error
+        raise
     print_notes(experiment.notes)
     done = History.load(out).n_rounds if is_finished(out) else 0
     if done == experiment.options["rounds"]:
@@ -246,9 +263,7 @@ def _continue(out: Path, options: argparse.Namespace) -> None:
 def _refuse_changes(out: Path, experiment: config.Experiment, options: argparse.Namespace) -> None:
     """Raise ``ValueError`` if settings of a finished run are to be changed."""
     if experiment.tables != config.load(out / "config.toml").tables:
-        raise ValueError(
-            f"{out} is finished, so only `--set run.rounds=N` is allowed, got {options.set}"
-        )
+        raise _only_more_rounds(out, options)
 
 
 def _check_checkpoints(out: Path, done: int) -> None:

@@ -29,7 +29,7 @@ from topofl.engine.mapped_files import MappedFiles
 from topofl.engine.memory import returning_freed_memory
 from topofl.engine.options import Compute
 from topofl.engine.ranks import Ranks
-from topofl.engine.recorder import OWN_COLUMNS, Recorder
+from topofl.engine.recorder import Recorder
 from topofl.engine.requests import initial_state
 from topofl.engine.setup import Setup
 from topofl.engine.stages import (
@@ -98,8 +98,7 @@ class ActiveRun:
                 f"{taken[0]!r}; rename it"
             )
         own = set(setup.evaluation.per_node or ())
-        others = OWN_COLUMNS | active.columns.keys() | set(setup.trace.requests.noted)
-        if taken := sorted(own & others):
+        if taken := sorted(own & (active.columns.keys() | setup.trace.requests.noted)):
             raise ValueError(
                 f"names in `evaluation.per_node` must differ from all columns of the history, got "
                 f"{taken[0]!r}; rename it"
@@ -184,7 +183,7 @@ class ActiveRun:
             name: {key: state[key] for key in self._row_names(name)}
             for name, state in self.states.items()
         }
-        return {"models": models.flat, "mass": models.push_sum_weights, "phases": phases}
+        return {"models": models.rows(slice(None)), "mass": models.push_sum_weights, "phases": phases}
 
     def _row_names(self, phase: str) -> list[str]:
         """Return the tensors in the state of a phase that have a row for each of the own nodes."""
@@ -289,7 +288,7 @@ def trained_models(active: ActiveRun) -> Trained | None:
     """
     models, setup = active.run_state.models, active.setup
     ranks = active.ranks
-    flat = ranks.to_first(models.flat)
+    flat = ranks.to_first(models.rows(slice(None)))
     if flat is None:
         return None
     dataset, dtype = setup.clients.dataset, models.dtype

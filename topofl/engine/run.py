@@ -104,8 +104,8 @@ def run(
         uniform averaging over in-neighbors on directed ones. A warning names the first round in
         which the default ignores unequal edge weights: to mix by them, give
         ``as_topology(graph, own_weights=True)`` as `topology`; to ignore them, name a rule here.
-        Another names the node with the largest share if a static directed graph weighs nodes
-        unequally (see :func:`topofl.metrics.perron_vector`), unless nodes push their models.
+        Another names the node with the largest share if directed graphs, static or periodic, weigh
+        nodes unequally (see :func:`topofl.metrics.perron_vector`), unless nodes push their models.
         The rows of a matrix with labels must have the labels of `topology` in the same order.
     task
         The loss of each example and the scores that evaluations report, such as

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._columns import ScoreColumn, columns_of, name_of
+from topofl._columns import OWN_COLUMNS, ScoreColumn, columns_of, name_of
 from topofl._support.check import shown
 from topofl.algorithms.contract.phase import Algorithm, Neighbors, Phase
 from topofl.algorithms.contract.round import Models, State
@@ -25,6 +25,7 @@ from topofl.engine.memory import returning_freed_memory
 from topofl.engine.neighbors import neighbor_scores
 from topofl.engine.options import CustomStage
 from topofl.engine.population import Population
+from topofl.engine.rank_failure import RankError
 from topofl.engine.round_work import RoundWork, computed_round
 from topofl.engine.setup import Setup
 from topofl.engine.state import RunState
@@ -32,7 +33,6 @@ from topofl.engine.train.divergence import DivergenceError, DivergenceMonitor
 from topofl.engine.train.forward import is_linear
 from topofl.engine.train.workers import ParallelMap
 from topofl.metrics import consensus_distance
-from topofl.tasks import COLUMNS
 from topofl.topology import Topology
 
 
@@ -143,7 +143,7 @@ def stages_of(setup: Setup, algorithm: Algorithm) -> dict[str, EvaluationStage]:
         for name, function in evaluation.custom.items()
     }
     for name, column in columns_of(setup.task.reported, stages, setup.sets).items():
-        if column.stage and name in COLUMNS:
+        if column.stage and name in OWN_COLUMNS:
             raise ValueError(
                 f"`evaluation.also` must not give a column the name {name!r}, which histories use "
                 "already; rename the function's key"
@@ -293,6 +293,13 @@ def _returned(
         returned = function(everyone, current)
     except DivergenceError as error:
         raise DivergenceError(f"in the evaluation {name!r}, {error}", error.found) from error
+    except (RankError, OSError, MemoryError, torch.OutOfMemoryError):
+        raise  # not of the function itself
+    except Exception as error:  # whatever the user's function raises
+        raise ValueError(
+            f"{argument} must return a result for models of shape {tuple(everyone.flat.shape)} "
+            f"after round {context.done}, got {type(error).__name__}: {error}; correct the function"
+        ) from error
     if _versions_of(everyone, models.push_sum_weights, context.states) != before:
         raise ValueError(
             f"{argument} must not change the models or the states of phases; work on a copy, "

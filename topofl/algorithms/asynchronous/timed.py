@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 from torch import Tensor
 
+from topofl._columns import SECONDS
 from topofl._support.check import shown
 from topofl._support.public import public
 from topofl.algorithms.contract.local import Training
@@ -17,9 +18,6 @@ from topofl.clocks import AnyClock, Clock, as_clock
 from topofl.mixing import MixingMatrix
 
 __all__ = ["timed"]
-
-SECONDS = "simulated_seconds"
-"""Name of the column in histories."""
 
 
 @public

@@ -97,9 +97,9 @@ def clipped_gossip(
     doubly stochastic weights, honest nodes that are connected among themselves, and a largest
     ``delta_i`` that is small compared to the square of their spectral gap.
 
-    On a static directed graph, the default weights may give nodes unequal shares in the average
-    (:func:`topofl.metrics.perron_vector`), also where nothing is clipped; a run then warns that it
-    weights their losses by these shares.
+    On directed graphs, static or periodic, the default weights may give nodes unequal shares in the
+    average (:func:`topofl.metrics.perron_vector`), also where nothing is clipped; a run then warns
+    that it weights their losses by these shares.
 
     Parameters
     ----------

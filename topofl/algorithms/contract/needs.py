@@ -319,9 +319,10 @@ doubly_stochastic = Need(
 
 equal_shares = Need(
     "equal shares",
-    "all columns of W sum to 1; with the default weights of a static directed graph for which they "
-    "do not, a run warns that losses are weighted by metrics.perron_vector",
-    "use algorithms.osgp or algorithms.push_diging, or `mixing` whose columns sum to 1, too",
+    "all columns of W sum to 1; with the default weights of directed graphs, static or periodic, "
+    "for which they do not, a run warns that losses are weighted by metrics.perron_vector",
+    "use algorithms.sab, algorithms.push_diging or algorithms.osgp, which push, or an undirected "
+    "graph",
 )
 """Never refused, since a run warns: declared by methods that average by W and never push."""
 
