@@ -165,7 +165,10 @@ def plan(moment):
         "after train": lambda: die_at(RoundWork, "train", 4, after=True),
         "after mix": lambda: [
             die_at(owner, door, 4, after=True)
-            for owner, door in ((RoundWork, "mix"), (RoundWork, "aggregate"), (Round, "send"))
+            for owner, door in (
+                *((RoundWork, door) for door in ("mix", "serve", "aggregate")),
+                (Round, "send"),
+            )
         ],
         "with half of the first rows": lambda: die_with_half(1),
         "with half of the rows": lambda: die_with_half(5),
