@@ -87,23 +87,20 @@ def _decorated(function: Any, options: Mapping[str, Any]) -> Any:
 
 def _of_names(function: Any, given: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     """Return the error message for the first unknown keyword; empty if there is none."""
-    takes = inspect.signature(function).parameters.values()
-    known = [p.name for p in takes if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    takes, known = _parameters(function)
     word = next((word for word in given if word not in known), None)
     if word is None or any(p.kind is p.VAR_KEYWORD for p in takes):
         return ""
     hint = _hint(word, known, options)
     return (
         f"{function.__name__}() has no argument {word!r}{hint}{'' if hint[-1:] == '?' else ';'} "
-        f"{'It' if hint[-1:] == '?' else 'it'} has {', '.join(known) or 'none'}; see the "
-        f"reference of {_public_name(function)}"
+        f"{'It' if hint[-1:] == '?' else 'it'} {_reference(function, known)}"
     )
 
 
 def _of_places(function: Any, n: int) -> str:
     """Return the error message for n positional arguments; empty if these are not too many."""
-    takes = inspect.signature(function).parameters.values()
-    known = [p.name for p in takes if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    takes, known = _parameters(function)
     places = [p.name for p in takes if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if n <= len(places) or any(p.kind is p.VAR_POSITIONAL for p in takes):
         return ""
@@ -111,9 +108,18 @@ def _of_places(function: Any, n: int) -> str:
     others = "; write the others as name=value" if len(places) < len(known) else ""
     return (
         f"{function.__name__}() takes {count} without a name, got {n} argument{'s' * (n > 1)}"
-        f"{others}. It has {', '.join(known) or 'none'}; see the reference of "
-        f"{_public_name(function)}"
+        f"{others}. It {_reference(function, known)}"
     )
+
+
+def _parameters(function: Any) -> tuple[list[inspect.Parameter], list[str]]:
+    """Return the parameters of a function, and the names of those that can be given by name."""
+    takes = list(inspect.signature(function).parameters.values())
+    return takes, [p.name for p in takes if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+
+def _reference(function: Any, known: list[str]) -> str:
+    return f"has {', '.join(known) or 'none'}; see the reference of {_public_name(function)}"
 
 
 def _hint(word: str, known: list[str], options: Mapping[str, Any]) -> str:

@@ -229,7 +229,8 @@ def _continue(out: Path, options: argparse.Namespace) -> None:
     print_notes(experiment.notes)
     done = History.load(out).n_rounds if is_finished(out) else 0
     if done == experiment.options["rounds"]:
-        _refuse_changes(out, experiment, options)
+        if experiment.tables != config.load(out / "config.toml").tables:
+            raise _only_more_rounds(out, options)
         what = f"is finished: all {done} rounds are done; train more with --set run.rounds=N"
         _report_finished(out, what, options)
         return
@@ -258,12 +259,6 @@ def _continue(out: Path, options: argparse.Namespace) -> None:
         raise
     _finish(out, experiment, job, history, time.perf_counter() - start)
     _report_saved(out, history, options)
-
-
-def _refuse_changes(out: Path, experiment: config.Experiment, options: argparse.Namespace) -> None:
-    """Raise ``ValueError`` if settings of a finished run are to be changed."""
-    if experiment.tables != config.load(out / "config.toml").tables:
-        raise _only_more_rounds(out, options)
 
 
 def _check_checkpoints(out: Path, done: int) -> None:

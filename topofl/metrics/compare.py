@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from topofl._support.check import (
-    TOLERANCE,
     check_choice,
     check_int,
     check_label_counts,
@@ -221,7 +220,7 @@ def _shares(entry: Entry) -> str:
         found = largest_share(entry.matrices)
     except TopologyError:
         return "unequal shares, which could not be computed,"
-    if found is None or found[1] * entry.n <= 1 + TOLERANCE:
+    if found is None:
         return ""
     return share_in_words(found, entry.n, entry.matrices[0].nodes)
 

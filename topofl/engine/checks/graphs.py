@@ -7,7 +7,6 @@ from typing import Any
 import scipy.sparse as sparse
 
 from topofl._support.callers import warn_caller
-from topofl._support.check import TOLERANCE
 from topofl._support.text import node_name
 from topofl.algorithms.contract.needs import check_weights, equal_shares, strongly_connected
 from topofl.algorithms.contract.phase import Algorithm
@@ -92,8 +91,6 @@ def unequal_share(
         return None
     try:
         found = largest_share(weights)
-        if found is not None and found[1] * graphs.n <= 1 + TOLERANCE:
-            return None
         shares = "" if found is None else share_in_words(found, graphs.n, graphs.at(0).nodes)
     except TopologyError:
         found, shares = None, "its nodes unequal shares, which could not be computed,"

@@ -9,6 +9,7 @@ import scipy.sparse.linalg as sparse_linalg
 
 from topofl._linalg import spectral
 from topofl._linalg.classes import classes_of
+from topofl._support.check import TOLERANCE
 from topofl._support.public import public
 from topofl._support.text import node_name
 from topofl._support.vectors import start_vector
@@ -142,7 +143,8 @@ def largest_share(matrices: Sequence[MixingMatrix]) -> tuple[int, float] | None:
     nodes by the mean over these starts, which is returned.
 
     The share is also found for large matrices whose smallest entries are too small to be computed.
-    None if the vector is not unique, since several groups of nodes never receive from others.
+    None if all shares are equal; if the vector is not unique, since several groups of nodes never
+    receive from others.
 
     Raises
     ------
@@ -165,6 +167,8 @@ def largest_share(matrices: Sequence[MixingMatrix]) -> tuple[int, float] | None:
     for matrix in reversed(matrices[1:]):  # pi_t^T = pi_{t+1}^T W_t
         shares.append(matrix.weights.T @ shares[-1])
     pi = np.mean(shares, axis=0)
+    if pi.max() * len(pi) <= 1 + TOLERANCE:
+        return None
     return int(pi.argmax()), float(pi.max())
 
 
