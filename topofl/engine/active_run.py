@@ -160,7 +160,7 @@ class ActiveRun:
         of_nodes = [*self.columns, *self.noted_per_node, *(self.setup.evaluation.per_node or ())]
         scores = len(of_nodes) * (2 + self.rounds // self.setup.evaluation.every)
         recorded = 8 * models.n * (self.rounds + scores)
-        held = len(models) * models.layout.d * models.dtype.itemsize
+        held = len(models) * models.d * models.dtype.itemsize
         held += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         return held * models.n // len(models) + recorded + 2**14
 
@@ -317,7 +317,7 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
         "model": structure_of(setup.model),
         "augment": None if augment is None else augment.name,
         "n": setup.clients.n,
-        "parameters": run_state.models.layout.d,
+        "parameters": run_state.models.d,
         "rounds": setup.rounds,
         "seed": setup.seed,
         "init": setup.init,

@@ -106,7 +106,7 @@ def _answers(
 
     Only the losses of a chunk stay in memory until all chunks are evaluated.
     """
-    chunk, d, nodes = run_state.learner.plan.chunk, run_state.models.layout.d, list(trials)
+    chunk, d, nodes = run_state.learner.plan.chunk, run_state.models.d, list(trials)
     found = dict[int, T]()
     answers: dict[int, Tensor | None] = dict.fromkeys(nodes)
     while answers:

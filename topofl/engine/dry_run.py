@@ -340,7 +340,7 @@ def _play_fine_tuning(inputs: Inputs, requests: Requests, graph: Topology) -> in
         used = ", ".join(sorted(set().union(*own_requests.calls.values())))
         raise ValueError(f"{_LOCAL}, got one that uses {used}")
     requests.trained[name] = own_requests.trained.get(name, [])
-    return len(models) * models.layout.d * models.dtype.itemsize + sum(
+    return len(models) * models.d * models.dtype.itemsize + sum(
         value.nbytes for value in state.values()
     )
 

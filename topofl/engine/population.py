@@ -168,9 +168,13 @@ class Held:
     def rows(self, which: slice | np.ndarray) -> Tensor:
         """Return some rows: a view of slices of rows that are stored apart, else a copy."""
         chosen = which if self.place is None else self.place[which]
-        if isinstance(chosen, slice):
-            return self.stored[chosen]
-        return self.stored[torch.from_numpy(chosen).to(self.stored.device)]
+        return self.stored[chosen] if isinstance(chosen, slice) else self._copy(chosen)
+
+    def _copy(self, stored_rows: np.ndarray) -> Tensor:
+        """Return a copy of stored rows."""
+        if self.stored.is_meta:  # indexing these would import torch's compiler: a second, 70 MB
+            return self.stored.new_empty(len(stored_rows), self.stored.shape[1])
+        return self.stored[torch.from_numpy(stored_rows).to(self.stored.device)]
 
     def write(self, which: np.ndarray, values: Tensor) -> None:
         """Write rows (c, d) at distinct places (c,); others stay as they are stored."""
@@ -182,8 +186,9 @@ class Held:
         used, places = np.unique(self.place[others], return_inverse=True)
         place = np.empty_like(self.place)
         place[others], place[which] = places, len(used) + np.arange(len(which))
-        kept = self.stored[torch.from_numpy(used).to(values.device)]
-        self._store(torch.cat([kept, values]), place)
+        stored = values.new_empty(len(used) + len(which), self.stored.shape[1])
+        stored[: len(used)], stored[len(used) :] = self._copy(used), values
+        self._store(stored, place)
 
     def fill(self, row: Tensor) -> None:
         """Let all rows be equal to one, (1, d); it is stored once unless all are stored apart."""
@@ -267,6 +272,11 @@ class Population:
     def n(self) -> int:
         """Number of nodes of the run."""
         return self.ranks.n
+
+    @property
+    def d(self) -> int:
+        """Number of parameters of one model."""
+        return self.layout.d
 
     @property
     def nodes(self) -> np.ndarray:

@@ -253,7 +253,7 @@ class Round:
             needed = training.init(models).keys()
             trained = np.flatnonzero(counts)
             if models.distinct < len(models):  # trained models are stored apart
-                models.write(trained, torch.empty_like(models.rows(trained)))
+                models.write(trained, models.rows(trained))
         if missing := sorted(needed - state.keys()):
             raise ValueError(
                 f"`state` must hold the state of the local steps of the phase {self.phase!r}, "
@@ -293,7 +293,7 @@ class Round:
         self.requests.batch_sizes.append(batch_size)
         if key not in self.requests.gradients:
             with _disable_current_modes():  # memory that lasts is counted separately
-                self.requests.gradients[key] = torch.empty_like(models.flat)
+                self.requests.gradients[key] = models.flat.new_empty(models.flat.shape)
         return self.requests.gradients[key]
 
     def mix(
@@ -309,7 +309,7 @@ class Round:
         """See :meth:`topofl.algorithms.Round.mix`."""
         self._enter("server" if server else "mix")
         check_matrix("mix", weights)
-        d = values.shape[1] if isinstance(values, Tensor) else self.inputs.layout.d
+        d = values.shape[1] if isinstance(values, Tensor) else values.d
         ranges = [range(d)[part] for part in columns]
         width = sum(map(len, ranges))
         if counted:

@@ -331,7 +331,7 @@ def _versions_of(
 def _check_returned_models(name: str, returned: Models | Tensor, models: Population) -> Tensor:
     """Return the models (n, d) of a user-defined stage; raise unless they fit this run."""
     flat = returned if isinstance(returned, Tensor) else getattr(returned, "flat", None)
-    shape = (len(models), models.layout.d)
+    shape = (len(models), models.d)
     wanted = f"`evaluation.also[{name!r}]` must return models or a tensor of shape (n, d)={shape}"
     if not isinstance(flat, Tensor):
         raise TypeError(f"{wanted}, got {shown(returned)}; return models.like(flat)")

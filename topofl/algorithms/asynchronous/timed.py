@@ -146,7 +146,7 @@ class _Watched:
         elif len(nodes):
             self.seconds += float(taken.reshape(len(counts), -1).max(axis=0).sum())
             weights = training.gradient(self.round.topology)
-            nbytes = models.flat.shape[1] * models.flat.element_size()
+            nbytes = models.d * models.dtype.itemsize
             for _ in range(int(counts.max())):
                 self._wait(weights, nbytes)
         return counts
@@ -159,7 +159,7 @@ class _Watched:
     def mix(
         self,
         weights: MixingMatrix,
-        values: Tensor,
+        values: Tensor | Models,
         columns: Sequence[slice] = (slice(None),),
         *,
         scalars: int = 0,
@@ -169,8 +169,9 @@ class _Watched:
         """Mix values, and add the time of the slowest message, if any."""
         self.round.mix(weights, values, columns, scalars=scalars, server=server, counted=counted)
         if counted:
-            width = sum(len(range(values.shape[1])[part]) for part in columns) + scalars
-            self._wait(weights, width * values.element_size(), server)
+            d = values.shape[1] if isinstance(values, Tensor) else values.d
+            width = sum(len(range(d)[part]) for part in columns) + scalars
+            self._wait(weights, width * values.dtype.itemsize, server)
 
     def aggregate(
         self,

@@ -86,6 +86,16 @@ class Models(Protocol):
         ...
 
     @property
+    def d(self) -> int:
+        """Number of parameters of one model, the columns of `flat`."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the models."""
+        ...
+
+    @property
     def nodes(self) -> np.ndarray:
         """(k,) nodes whose models are the rows of `flat`: all, unless the run is distributed."""
         ...
