@@ -183,7 +183,11 @@ class ActiveRun:
             name: {key: state[key] for key in self._row_names(name)}
             for name, state in self.states.items()
         }
-        return {"models": models.rows(slice(None)), "mass": models.push_sum_weights, "phases": phases}
+        return {
+            "models": models.rows(slice(None)),
+            "mass": models.push_sum_weights,
+            "phases": phases,
+        }
 
     def _row_names(self, phase: str) -> list[str]:
         """Return the tensors in the state of a phase that have a row for each of the own nodes."""
