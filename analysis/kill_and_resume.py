@@ -117,7 +117,13 @@ def _trial(
         if code != -signal.SIGKILL:
             break
         rounds.append(
-            max((int(path.stem[6:]) for path in folder.glob("checkpoints/state-*.json")), default=0)
+            max(
+                (
+                    int(path.parent.name[6:])
+                    for path in folder.glob("checkpoints/round-????????/marker.json")
+                ),
+                default=0,
+            )
         )
     wrong = _wrong(folder, whole) if code == 0 else f"it could not be resumed: exit code {code}"
     return KilledRun(len(rounds), tuple(rounds), wrong)

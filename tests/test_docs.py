@@ -89,7 +89,8 @@ def prose(text):
 DONE_BEFORE = {
     # The method is written, run and checked; each further section is one more question.
     "write-your-own-method.md": "## Phases are played on meta tensors first",
-    # The two sums, for readers who only use them; then proofs and evidence, which no task needs.
+    # The two sums, for readers who only use them. Then a section for each further question: proofs,
+    # evidence, which graph to take, and how to design one; the last two need the sums only.
     "what-predicts-convergence.md": "## Derivation",
 }
 """Pages with more than 600 words of prose, and the heading before which a reader is done."""

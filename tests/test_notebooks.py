@@ -1,4 +1,4 @@
-"""Notebooks are stored with their outputs, and run without errors to outputs of the same kinds."""
+"""Notebooks are stored with their outputs, and run without errors to outputs of the same words."""
 
 import importlib.util
 import re
@@ -51,6 +51,16 @@ def kinds(notebook):
     return [[sorted(one.get("data", {one.output_type: 0})) for one in c.outputs] for c in cells]
 
 
+def words(notebook):
+    """Return the words of texts and tables in the outputs of each cell with code, not numbers."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    outputs = [
+        [one.get("data", {}) | {"text": one.get("text", "")} for one in c.outputs] for c in cells
+    ]
+    texts = [" ".join(one.get("text/plain", "") + one["text"] for one in cell) for cell in outputs]
+    return [re.findall(r"[^\W\d_]+", re.sub(r"<Figure.*?>", "", text)) for text in texts]
+
+
 def test_there_are_notebooks():
     wanted = ["explore-your-graph", "regenerate-a-figure", "train-and-compare"]
     assert [path.stem for path in NOTEBOOKS] == wanted
@@ -72,7 +82,7 @@ def test_outputs_are_stored_small_and_without_paths_of_a_machine(path):
 
 @each_notebook
 @pytest.mark.slow
-def test_notebooks_run_to_outputs_of_the_same_kinds(path, tmp_path, monkeypatch):
+def test_notebooks_run_to_outputs_of_the_same_kinds_and_words(path, tmp_path, monkeypatch):
     for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.delenv("MPLBACKEND", raising=False)  # the notebook's own, which stores pictures
@@ -83,6 +93,7 @@ def test_notebooks_run_to_outputs_of_the_same_kinds(path, tmp_path, monkeypatch)
             cell.outputs = []
     execute(notebook, tmp_path)
     assert kinds(notebook) == kinds(stored)
+    assert words(notebook) == words(stored)
 
 
 def test_the_first_run_in_a_notebook_shows_a_bar_and_no_warning(tmp_path, monkeypatch):

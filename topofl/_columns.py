@@ -1,9 +1,12 @@
-"""Columns of evaluations: each has a score, a stage of the round, and a set of examples."""
+"""Columns of histories: those of rounds, and scores by stage of the round and set of examples."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 __all__ = [
+    "OWN_COLUMNS",
+    "RANK_COLUMNS",
+    "SECONDS",
     "STAGES",
     "ScoreColumn",
     "as_json",
@@ -15,6 +18,38 @@ __all__ = [
 
 STAGES = ("", "before_exchange", "fine_tuned", "knn")
 """Built-in stages of evaluation; the first is the end of a round, which names leave out."""
+
+RANK_COLUMNS = ("cut_edges", "rank_bytes", "exchange_seconds")
+"""Columns of rounds that only distributed runs have."""
+
+SECONDS = "simulated_seconds"
+"""Column of the simulated time, which phases of runs on a simulated clock note."""
+
+OWN_COLUMNS = frozenset(
+    (
+        *RANK_COLUMNS,
+        SECONDS,
+        "round",
+        "node",
+        "label",
+        "loss",
+        "train_loss",
+        "node_loss",
+        "steps",
+        "messages",
+        "bytes",
+        "messages_paper",
+        "bytes_paper",
+        "busiest_messages",
+        "busiest_bytes",
+        "seconds",
+        "smallest_push_weight",
+        "consensus_distance",
+        "gradient_diversity",
+        "push_weight",
+    )
+)
+"""Columns of histories, of their tables and of events: no score and no value of a user has them."""
 
 
 class ScoreColumn(NamedTuple):

@@ -2,9 +2,8 @@
 
 import copy
 import hashlib
-import mmap
+import json
 import pickle
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl._support.check import as_array, check_int, shown
-from topofl._support.files import raising_os_errors
+from topofl._support.tensors import mapped, read_tensors, write_tensors
 
 __all__ = ["Normalization", "Trained"]
 
@@ -205,15 +204,14 @@ class Trained:
 
     def save(self, path: Path) -> None:
         """Write parameters, their names and shapes, and the normalization of inputs to a file."""
-        inputs = {name: getattr(self.inputs, name) for name in ("shape", "dtype", "scale", "shift")}
-        shapes = {name: list(shape) for name, shape in self.shapes.items()}
+        inputs = self.inputs
+        tensors = {"flat": self.flat, "scale": inputs.scale, "shift": inputs.shift}
         content = {
-            "flat": self.flat,
-            "shapes": shapes,
-            "inputs": inputs | {"shape": list(self.inputs.shape)},
+            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
+            "inputs": [list(inputs.shape), str(inputs.dtype).removeprefix("torch.")],
         }
-        with path.open("wb") as stream, raising_os_errors():
-            torch.save(content, stream)
+        present = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        write_tensors(path, present, {"content": json.dumps(content)})
 
     @classmethod
     def load(cls, path: Path, n: int, checksum: str = "") -> "Trained":
@@ -224,24 +222,26 @@ class Trained:
         ValueError
             If the file is damaged, or has another number of nodes, naming the file.
         """
-        content = _read(path)
         try:
+            tensors, texts = read_tensors(path)
+            content = json.loads(texts["content"])
             shapes = {
                 str(name): tuple(map(int, shape)) for name, shape in content["shapes"].items()
             }
-            inputs = Normalization(**content["inputs"])
+            shape, name = content["inputs"]
+            inputs = Normalization(tuple(map(int, shape)), getattr(torch, name))
+            flat = tensors.pop("flat")
+            inputs = replace(inputs, **{name: part.clone() for name, part in tensors.items()})
             size = sum(torch.Size(shape).numel() for shape in shapes.values())
-            if content["flat"].shape != (n, size) or not isinstance(inputs.dtype, torch.dtype):
-                shape = tuple(content["flat"].shape)
-                raise ValueError(f"its parameters have shape {shape}, expected {(n, size)}")
-        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise ValueError(f"{path} is damaged: {error}; remove it, or run it again") from error
-        made = cls(shapes, replace(inputs, shape=tuple(inputs.shape)), None, content["flat"])
+            if flat.shape != (n, size) or not isinstance(inputs.dtype, torch.dtype):
+                got = tuple(flat.shape)
+                raise ValueError(f"its parameters have shape {got}, expected {(n, size)}")
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            what = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ValueError(f"{path} is damaged: {what}; remove it, or run it again") from error
+        made = cls(shapes, inputs, None, flat)
         if checksum:  # the file is read, and compared with it, at the first access to `flat`
-            flat = made.__dict__.pop("flat")
-            with path.open("rb") as stream:
-                content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-            made.__dict__["_unread"] = (path, content, checksum, flat)
+            made.__dict__["_unread"] = (path, mapped(path), checksum, made.__dict__.pop("flat"))
         return made
 
     def __getattr__(self, name: str) -> Any:
@@ -252,7 +252,7 @@ class Trained:
         if name != "flat" or "_unread" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         path, content, checksum, flat = self.__dict__["_unread"]
-        if hashlib.sha256(content).hexdigest() != checksum:
+        if hashlib.sha256(content.numpy()).hexdigest() != checksum:
             raise ValueError(
                 f"{path} is damaged: its SHA-256 is not the one in meta.json; remove it, or run it "
                 "again"
@@ -277,23 +277,3 @@ def _as_tensor(x: Any) -> Tensor:
 def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
     """Return names and shapes of parameters as text."""
     return ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Return the content of a file of :meth:`Trained.save`; other objects are not unpickled."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for info in archive.infolist():
-                if info.compress_type != zipfile.ZIP_STORED or info.file_size > path.stat().st_size:
-                    raise ValueError(f"its member {info.filename} is compressed")
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:  # zipfile, torch and its unpickler raise errors of many types
-        what = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(
-            f"{path} is half-written or damaged: {what}; remove it, or run it again"
-        ) from error
-    if not isinstance(content, dict):
-        raise ValueError(
-            f"{path} is damaged: it contains a {type(content).__name__}; remove it, or run it again"
-        )
-    return content

@@ -12,7 +12,7 @@ import torch
 import topofl
 from topofl import NotApplicable, Table
 from topofl.callbacks import Event
-from topofl.engine.evaluate.scores import Evaluated, evaluate
+from topofl.engine.evaluation import Evaluated, evaluate
 from topofl.engine.minibatches import Examples
 from topofl.engine.population import Layout, Population
 from topofl.engine.workers import worker_threads

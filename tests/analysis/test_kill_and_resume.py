@@ -30,7 +30,7 @@ def history(place):
 
 
 def leftover(place):
-    (place / "checkpoints" / "state-00000001.pt.partial").touch()
+    (place / "checkpoints" / "round-00000001.partial").touch()
 
 
 def crash(place):
@@ -42,7 +42,7 @@ def crash(place):
     [
         (models, "models differs"),
         (history, "node_loss differs"),
-        (leftover, "state-00000001.pt.partial is left"),
+        (leftover, "round-00000001.partial is left"),
         (crash, "it could not be resumed: exit code 1"),
         (lambda place: None, ""),
     ],

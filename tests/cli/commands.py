@@ -4,7 +4,7 @@ from pathlib import Path
 
 from topofl import config
 from topofl.cli import main
-from topofl.engine.store.lock import NAME as LOCK
+from topofl.engine.checkpoint import LOCK
 
 TEXT = """
 topology = "dcliques,clique_size=5,inter=ring,seed=2"

@@ -17,7 +17,7 @@ from topofl import config, summarize
 from topofl.cli import main
 from topofl.engine import RankError
 from topofl.engine.round_work import RoundWork
-from topofl.engine.store.lock import locked
+from topofl.engine.saving import locked
 from topofl.history import History
 from topofl.runs.private import RUNNING
 
@@ -45,13 +45,13 @@ def stop_in_step(monkeypatch, step):
 
 def rounds_of(monkeypatch, words):
     """Return the rounds that a command trains."""
-    take, rounds = EngineRound.train, []
+    take, rounds = RoundWork.train, []
 
-    def noted(self, models, how, own, **words):
+    def noted(self, *arguments):
         rounds.append(self.t)
-        return take(self, models, how, own, **words)
+        return take(self, *arguments)
 
-    monkeypatch.setattr(EngineRound, "train", noted)
+    monkeypatch.setattr(RoundWork, "train", noted)
     assert main(words) == 0
     return rounds
 
@@ -108,7 +108,7 @@ def test_unfinished_runs_are_listed_with_what_finishes_them(capsys, toml, tmp_pa
 
 
 @pytest.mark.parametrize("replaces", [False, True])
-def test_the_command_that_continues_a_run_has_trust_where_it_needs_that(
+def test_only_the_command_for_a_run_of_this_process_has_trust_where_it_needs_that(
     capsys, toml, tmp_path, monkeypatch, replaces
 ):
     (tmp_path / "own.py").write_text(OWN)
@@ -123,10 +123,12 @@ def test_the_command_that_continues_a_run_has_trust_where_it_needs_that(
     command = "topofl resume --trust 'r/a b'"
     assert capsys.readouterr().err.endswith(f"; resume with: {command}\n")
     assert main(["runs", "r", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["finished by"] == command
-    assert f"continue it with {command}" in fails(capsys, 2, "graphs", "r/a b")
+    without = "topofl resume 'r/a b'"
+    assert json.loads(capsys.readouterr().out)[0]["finished by"] == without
+    assert f"continue it with {without}" in fails(capsys, 2, "graphs", "r/a b")
+    assert fails(capsys, 2, *shlex.split(without)[1:]).endswith(command)
     if not replaces:
-        with pytest.raises(FileNotFoundError, match=f"finish it with {command}"):
+        with pytest.raises(FileNotFoundError, match=f"finish it with {without}"):
             summarize(["r/a b"], "seed")
     error = RankError("rank 1 of 2 ended in round 4", (1,))
     error.saved = tmp_path.joinpath("r", "a b", "checkpoints"), 3
@@ -176,7 +178,7 @@ def test_a_store_lists_its_unfinished_runs(capsys, toml, tmp_path, monkeypatch):
 
 def test_a_finished_run_says_so_and_takes_more_rounds(capsys, toml, tmp_path):
     assert main(["run", toml, "--out", "a", "--checkpoint-every", "1"]) == 0
-    kept = ["state-00000004.json", "state-00000004.pt"]
+    kept = ["round-00000004"]
     assert sorted(path.name for path in (tmp_path / "a" / "checkpoints").iterdir()) == kept
     capsys.readouterr()
     assert main(["resume", "a"]) == 0
@@ -264,7 +266,7 @@ def test_an_interruption_of_which_nothing_could_be_saved_leaves_the_finished_run
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["topofl.engine.store.schedule"], "save", full)
+        patch.setattr(sys.modules["topofl.engine.saving"], "write_checkpoint", full)
         stop_in_step(patch, 2)
         capsys.readouterr()
         assert main(["run", toml, "--out", "r", "--force", "--set", "run.seed=9"]) == 1

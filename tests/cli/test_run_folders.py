@@ -19,10 +19,9 @@ from tests.full_disk import full_at
 from topofl import config
 from topofl.cli import main
 from topofl.cli.folders import NEXT
+from topofl.engine.checkpoint import rounds_in
 from topofl.engine.round_work import RoundWork
-from topofl.engine.store.checkpoint import rounds_in
-from topofl.engine.store.lock import NAME as LOCK
-from topofl.engine.store.lock import locked
+from topofl.engine.saving import locked
 from topofl.history import History
 
 
@@ -72,9 +71,7 @@ def test_folders_and_files_of_others_are_left_alone(capsys, toml, tmp_path):
 def test_a_run_replaces_an_older_one_with_its_checkpoints(toml, tmp_path):
     assert main(["run", toml, "--out", "a"]) == 0
     assert main(["run", toml, "--out", "a", "--force", "--set", "run.rounds=2"]) == 0
-    assert [path.name for path in (tmp_path / "a" / "checkpoints").glob("*.pt")] == [
-        "state-00000002.pt"
-    ]
+    assert [path.name for path in (tmp_path / "a" / "checkpoints").glob("*")] == ["round-00000002"]
 
 
 def test_a_run_that_replaces_another_takes_its_place_or_leaves_it(
@@ -322,7 +319,7 @@ def test_two_commands_do_not_share_a_folder(toml, tmp_path, capsys, monkeypatch)
 
 @pytest.mark.parametrize(
     ("size", "file"),
-    [(0, rf"r/{re.escape(LOCK)}"), (200, "r/config.toml"), (1000, r"r/\.run\.json.*")],
+    [(0, "r/config.toml"), (200, "r/config.toml"), (1000, r"r/\.run\.json.*")],
 )
 @pytest.mark.filterwarnings("ignore:the checkpoint of round")
 def test_a_full_disk_names_the_file(capsys, toml, size, file):

@@ -17,7 +17,7 @@ from topofl.cli import main
 from topofl.cli import run as module_of_run
 from topofl.cli.record import PARTIAL_RECORD
 from topofl.engine.round_work import RoundWork
-from topofl.engine.store.lock import locked
+from topofl.engine.saving import locked
 from topofl.history import History
 from topofl.runs import RunStore, curves_of, sweep, work
 

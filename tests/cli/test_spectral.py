@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,7 +19,7 @@ from topofl._graph_files import read_graph
 from topofl.cli import main
 from topofl.history import History
 
-MORE = "topofl: note: these numbers decide; --all prints all, --about GROUPS some\n"
+MORE = "topofl: note: these numbers decide; --all prints all columns, --about GROUPS some\n"
 
 
 def test_spectral(capsys, tmp_path):
@@ -49,6 +50,26 @@ def test_spectral_of_a_graph_of_a_graph_with_data(capsys):
     specs = ["ring:20", FAILING.format("dcliques:20,seed=0")]
     assert main(["spectral", *specs, "--data", "digits", "--json"]) == 0
     assert "label_counts[20x10]" in json.loads(capsys.readouterr().out)[1]["name"]
+
+
+@pytest.mark.parametrize("spec", ["network.graphml", "network.csv,directed=true"])
+def test_the_number_of_nodes_with_data_is_that_of_the_graph_file(
+    capsys, tmp_path, monkeypatch, spec
+):
+    monkeypatch.chdir(tmp_path)
+    nx.write_graphml(nx.cycle_graph(7), "network.graphml")
+    Path("network.csv").write_text("".join(f"{k},{(k + 1) % 7}\n" for k in range(7)))
+    base = f"link_failures,base=({spec}),fail=0.1,recover=0.5,seed=0"
+    assert main(["spectral", spec, base, "--data", "digits", "--json"]) == 0
+    assert [row["nodes"] for row in json.loads(capsys.readouterr().out)] == [7, 7]
+    assert "got [7, 8]" in fails(capsys, 2, "spectral", spec, "ring:8", "--data", "digits")
+
+
+def test_unequal_shares_are_noted_below_the_table(capsys, tmp_path):
+    path = tmp_path / "hub.csv"
+    path.write_text("source,target\n0,1\n1,2\n2,0\n0,2\n")
+    assert main(["spectral", f"{path},directed=true"]) == 0
+    assert "hub gives node 0 a share of" in capsys.readouterr().out
 
 
 def test_data_are_found_below_a_folder(capsys, tmp_path, monkeypatch):

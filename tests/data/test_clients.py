@@ -66,7 +66,6 @@ def test_classes_are_those_of_all_clients():
         *(1, 2, 0, 1)
     ]
     assert data.from_clients(PAIRS, n_classes=7).n_classes == 7
-    assert data.from_clients(PAIRS[:1], test=PAIRS[1]).n_classes == 3
 
 
 def test_runs_train_on_them():
@@ -128,6 +127,21 @@ def test_runs_train_on_them():
             {"clients": [(X[0], list("abab"))], "test": (X[0][:1], ["c"])},
             ValueError,
             "`clients` must have training examples of every class, got class 'c'",
+        ),
+        (
+            {"clients": PAIRS[:1], "test": PAIRS[1]},
+            ValueError,
+            "`clients` must have training examples of every class, got class '2'",
+        ),
+        (
+            {"test": 0.2},
+            TypeError,
+            r"`test` must be a pair \(x, y\) or a map-style torch dataset, got 0.2; .* own_test=",
+        ),
+        (
+            {"clients": [*PAIRS, (X[0] * np.nan, Y[0])]},
+            ValueError,
+            r"`clients\[3\]\[0\]` must be finite",
         ),
         (
             {"own_test": PAIRS[:2]},

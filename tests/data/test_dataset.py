@@ -231,12 +231,16 @@ def test_from_arrays_small_fraction_holds_out_one_example():
 
 
 def test_from_arrays_appends_pairs():
-    dataset = data.from_arrays(X, Y, val=(X[:2] + 100, [2, 2]), test=(X[:1] + 200, np.array([3])))
+    dataset = data.from_arrays(X, Y, val=(X[:2] + 100, [2, 2]), test=(X[:1] + 200, np.array([1])))
     np.testing.assert_array_equal(dataset.train, np.arange(12))
     np.testing.assert_array_equal(dataset.inputs.numpy()[dataset.val], X[:2] + 100)
     np.testing.assert_array_equal(dataset.inputs.numpy()[dataset.test], X[:1] + 200)
-    assert dataset.labels.numpy()[dataset.test].tolist() == [3]
-    assert dataset.n_classes == 4
+    assert dataset.labels.numpy()[dataset.test].tolist() == [1]
+    with pytest.raises(
+        ValueError,
+        match=r"`y` must have training examples of every class, got class '3' .*\(example 12\)",
+    ):
+        data.from_arrays(X, Y, test=(X[:1] + 200, np.array([3])))
 
 
 @pytest.mark.parametrize(

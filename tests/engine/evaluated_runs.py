@@ -9,7 +9,7 @@ import topofl
 from tests import problems
 from tests.engine import killed
 from topofl import algorithms, data, topologies
-from topofl.engine.store.checkpoint import rounds_in
+from topofl.engine.checkpoint import rounds_in
 
 ROUNDS, SEED, BATCH, N = 3, 3, 4, 6
 

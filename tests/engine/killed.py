@@ -4,7 +4,6 @@ Importing torch takes seconds and a fork milliseconds: this process imports it o
 it runs until it kills itself. What then remains on disk is all that the parent resumes from.
 """
 
-import io
 import json
 import os
 import signal
@@ -25,11 +24,12 @@ TRAINING = [
     "in the last round",
 ]
 WRITING = [
-    "with half of the first .pt",
-    "with half of a .pt",
-    "before the .pt has its name",
-    "after the .pt has its name",
-    "before the .json has its name",
+    "with half of the first rows",
+    "with half of the rows",
+    "with half of the shared tensors",
+    "before the marker",
+    "before it has its name",
+    "after it has its name",
     "before the folder is synchronized",
     "before old ones are removed",
 ]
@@ -131,27 +131,29 @@ def die_at(module, name, call, *, after=False):
     setattr(module, name, deadly)
 
 
-def die_with_half(writing, call):
+def die_with_half(call):
     """Kill the process when half of a file is written."""
-    whole, calls = writing.torch.save, [0]
+    from topofl.engine import checkpoint
 
-    def half(state, stream):
+    whole, calls = checkpoint.write_tensors, [0]
+
+    def half(path, tensors, texts):
         calls[0] += 1
-        if calls[0] < call:
-            return whole(state, stream)
-        whole(state, content := io.BytesIO())
-        stream.write(content.getvalue()[: len(content.getvalue()) // 2])
-        stream.flush()
-        return die()
+        checksum = whole(path, tensors, texts)
+        if calls[0] == call:
+            os.truncate(path, path.stat().st_size // 2)
+            die()
+        return checksum
 
-    writing.torch.save = half
+    checkpoint.write_tensors = half
 
 
 def plan(moment):
     """Prepare to be killed in a run with a checkpoint every two rounds; return its arguments."""
     from tests import problems
+    from topofl.engine import checkpoint
+    from topofl.engine.round import Round
     from topofl.engine.round_work import RoundWork
-    from topofl.engine.store import writing
 
     if moment in ("between rounds", "in the last round"):
         last = 5 if moment == "between rounds" else 7
@@ -162,15 +164,20 @@ def plan(moment):
         "after train, in the second round": lambda: die_at(RoundWork, "train", 2, after=True),
         "after train": lambda: die_at(RoundWork, "train", 4, after=True),
         "after mix": lambda: [
-            die_at(RoundWork, door, 4, after=True) for door in ("mix", "aggregate")
+            die_at(owner, door, 4, after=True)
+            for owner, door in (
+                *((RoundWork, door) for door in ("mix", "serve", "aggregate")),
+                (Round, "send"),
+            )
         ],
-        "with half of the first .pt": lambda: die_with_half(writing, 1),
-        "with half of a .pt": lambda: die_with_half(writing, 3),
-        "before the .pt has its name": lambda: die_at(writing.os, "replace", 3),
-        "after the .pt has its name": lambda: die_at(writing.os, "replace", 3, after=True),
-        "before the .json has its name": lambda: die_at(writing.os, "replace", 4),
-        "before the folder is synchronized": lambda: die_at(writing, "sync_folder", 4),
-        "before old ones are removed": lambda: die_at(writing, "prune", 3),
+        "with half of the first rows": lambda: die_with_half(1),
+        "with half of the rows": lambda: die_with_half(5),
+        "with half of the shared tensors": lambda: die_with_half(6),
+        "before the marker": lambda: die_at(checkpoint, "_write_marker", 3),
+        "before it has its name": lambda: die_at(checkpoint.os, "replace", 3),
+        "after it has its name": lambda: die_at(checkpoint.os, "replace", 3, after=True),
+        "before the folder is synchronized": lambda: die_at(checkpoint, "sync_folder", 5),
+        "before old ones are removed": lambda: die_at(checkpoint, "prune", 3),
     }[moment]()
     return {}
 
@@ -191,7 +198,7 @@ def verdict(case, reference, folder):
         return [f"it was not killed: status {status}"]
     resumed = trained(settings(problem), saving=topofl.Saving(folder, every=2, resume=True))
     names = sorted(path.name for path in Path(folder).iterdir())
-    leftovers = [] if len(names) == 4 else [f"files {names}"]
+    leftovers = [] if len(names) == 2 else [f"files {names}"]
     return differences(resumed, reference) + leftovers
 
 

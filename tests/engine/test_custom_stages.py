@@ -177,6 +177,26 @@ def test_invalid_custom_stages_are_refused(case):
         run(also=also)
 
 
+def dividing(models, round):
+    return 1 / (models.flat[0, 0].item() * 0)
+
+
+@pytest.mark.parametrize("argument", ["also", "per_node"])
+def test_functions_that_raise_or_take_other_arguments_are_named(argument):
+    with pytest.raises(
+        ValueError,
+        match=rf"`evaluation\.{argument}\['d'\]` must return a result for models of shape "
+        r"\(6, 111\) after round 0, got ZeroDivisionError: .*; correct the function",
+    ) as refused:
+        run(**{argument: {"d": dividing}})
+    assert isinstance(refused.value.__cause__, ZeroDivisionError)
+    with pytest.raises(
+        TypeError,
+        match=rf"`{argument}\['d'\]` must be a function of \(models, round\), got one of ",
+    ):
+        topofl.Evaluation(**{argument: {"d": lambda models: models.flat[:, 0]}})
+
+
 def test_custom_stages_cannot_reuse_columns():
     task = topofl.tasks.Task(
         "two", nn.functional.cross_entropy, {"loss_a": lambda outputs, targets: targets.float()}

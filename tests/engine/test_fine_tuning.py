@@ -26,7 +26,7 @@ from tests.engine.test_equivalence import modules_at_start
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
 from topofl import algorithms, attacks, mixing, topologies
 from topofl._support.seeding import stream
-from topofl.engine import evaluation_stages, round_work
+from topofl.engine import round_work, stages
 
 
 def ragged_clients():
@@ -330,7 +330,7 @@ def test_memory_estimates_include_fine_tuned_copies():
 
 
 def test_a_probe_does_not_fine_tune(monkeypatch):
-    monkeypatch.setattr(evaluation_stages, "fine_tuned", lambda *args: pytest.fail("fine-tuned"))
+    monkeypatch.setattr(stages, "_fine_tuned", lambda *args: pytest.fail("fine-tuned"))
     assert need(algorithms.dsgd(0.1), fine_tune=TUNED, probe=True).seconds_per_evaluation > 0
 
 

@@ -145,12 +145,19 @@ def test_a_name_has_one_kind_of_value(note):
             "must return real numbers, got <U1",
         ),
         ({"a": lambda models, round: models.flat.mul_(2)[:, 0]}, "must not change the models"),
-        ({"loss": drift}, "`evaluation.per_node` must differ from all columns .*, got 'loss'"),
+        ({"accuracy": drift}, "`evaluation.per_node` must differ from .*, got 'accuracy'; rename"),
+        ({"loss": drift}, "names in `per_node` must differ from all columns .*, got 'loss'"),
+        ({"node": drift}, "must differ from all columns .*, got 'node'; rename"),
+        ({"label": drift}, "must differ from all columns .*, got 'label'; rename"),
+        ({"simulated_seconds": drift}, "must differ from all columns .*, got 'simulated_seconds'"),
         ({"drift": drift}, "must differ from all columns .*, got 'drift'; rename"),
         ({"bytes": drift}, "must differ from all columns .*, got 'bytes'; rename"),
         ({"two words": drift}, "names in `per_node` must be identifiers"),
     ],
-    ids=["models", "number", "text", "changed", "score", "noted", "costs", "words"],
+    ids=[
+        *("models", "number", "text", "changed", "score", "loss", "node", "label", "seconds"),
+        *("noted", "costs", "words"),
+    ],
 )
 def test_wrong_values_and_names_are_refused(given, message):
     with pytest.raises(ValueError, match=message):

@@ -181,11 +181,18 @@ def test_phases_note_numbers_of_rounds(tmp_path):
     np.testing.assert_array_equal(resumed["odd"], whole["odd"])
 
 
-@pytest.mark.parametrize("name", ["bytes", "two words", 3])
-def test_names_of_noted_numbers_must_be_new_identifiers(name):
-    with pytest.raises(
-        ValueError, match=r"`name` must be an identifier that is not a column of histories.*'tried'"
-    ):
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("bytes", "differ from all columns of the history, got 'bytes' in the phase 'tried'; re"),
+        ("node", "differ from all columns of the history, got 'node' in the phase 'tried'; re"),
+        ("label", "differ from all columns of the history, got 'label' in the phase 'tried'; re"),
+        ("two words", "be an identifier, such as 'moved', got 'two words' in the phase 'tried'"),
+        (3, "be an identifier, such as 'moved', got 3 in the phase 'tried'"),
+    ],
+)
+def test_names_of_noted_numbers_must_be_new_identifiers(name, wanted):
+    with pytest.raises(ValueError, match=f"^`name` of round.note must {wanted}"):
         run(phase(lambda models, round: round.note(name, 1.0)))
     with pytest.raises(ValueError, match="got 'accuracy'; rename it"):
         run(phase(lambda models, round: round.note("accuracy", 1.0)))

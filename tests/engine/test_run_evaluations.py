@@ -13,7 +13,7 @@ import topofl
 from tests import problems
 from tests.engine.runs import run, same
 from topofl import algorithms, data, topologies
-from topofl.engine.evaluate import scores
+from topofl.engine import evaluation
 
 
 def test_scores_before_exchange_differ_from_those_after():
@@ -136,14 +136,14 @@ def test_divergence_errors_name_the_evaluated_node():
 
 def test_equal_models_after_exact_averaging_are_evaluated_once(monkeypatch):
     found = []
-    original = scores._all_equal
+    original = evaluation._all_equal
     monkeypatch.setattr(
-        scores, "_all_equal", lambda flat: found.append(original(flat)) or found[-1]
+        evaluation, "_all_equal", lambda models: found.append(original(models)) or found[-1]
     )
     equal = run(topology=topologies.fully_connected(6), init="independent")
     assert found == [False, True, True]
     assert (equal["accuracy"][-1] == equal["accuracy"][-1, 0]).all()
-    monkeypatch.setattr(scores, "_all_equal", lambda flat: False)
+    monkeypatch.setattr(evaluation, "_all_equal", lambda models: False)
     each = run(topology=topologies.fully_connected(6), init="independent")
     np.testing.assert_array_equal(equal["accuracy"], each["accuracy"])
     np.testing.assert_allclose(equal["loss"], each["loss"], rtol=1e-6)

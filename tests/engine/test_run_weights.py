@@ -238,8 +238,9 @@ def test_unequal_shares_of_a_directed_graph_are_named_once_and_recorded(tmp_path
     text = str(told[0].message)
     assert f"node 0 a share of {limit[0]:.3f} " in text
     assert f"({6 * limit[0]:.3g} times 1/n)" in text
-    for remedy in ("algorithms.osgp", "algorithms.push_diging", "`mixing`", "mixing.uniform"):
+    for remedy in ("algorithms.osgp", "algorithms.push_diging", "algorithms.sab", "mixing.uniform"):
         assert remedy in text
+    assert "columns sum to 1" not in text  # no rule makes such weights of a directed graph
     assert told[0].filename == runs.__file__
     node, share = history.meta["largest_share"]
     assert (node, share) == (0, pytest.approx(limit[0]))
@@ -291,10 +292,38 @@ def test_own_weights_of_a_directed_graph_are_named_as_the_rule_that_keeps_them()
     ],
     ids=lambda graph: graph.name,
 )
-def test_equal_shares_and_graphs_that_change_need_no_warning(topology):
+def test_equal_shares_and_graphs_without_a_period_need_no_warning(topology):
     history = run(topology=topology)
     assert "largest_share" not in history.meta
     assert "of the average" not in repr(history)
+
+
+@pytest.mark.parametrize("other", [cycle_with_hub(6), topologies.ring(6)], ids=["twice", "ring"])
+def test_unequal_shares_of_a_period_of_graphs_are_named_and_recorded(other):
+    """D-SGD on f_i(x) = (x - b_i)^2 / 2 with a small step tends to the weighted mean of the b_i."""
+    graphs = [cycle_with_hub(6), other]
+    with pytest.warns(UserWarning, match="repeats after 2 rounds, give node 0 a share") as told:
+        history = run(topology=graphs, rounds=2)
+    assert len(told) == 1
+    assert "mixing=mixing.metropolis_or_uniform" in str(told[0].message)
+    weights = [mixing.metropolis_or_uniform(graph).weights.toarray() for graph in graphs]
+    models, lr = np.zeros((6, 6)), 1e-3  # of each node, the coefficients of the b_i
+    for t in range(20_000):
+        models = weights[t % 2] @ (models - lr * (models - np.eye(6)))
+    assert history.meta["largest_share"] == [0, pytest.approx(models.mean(0).max(), abs=2e-3)]
+
+
+def test_weights_named_to_keep_the_shares_of_a_period_do_not_warn():
+    graphs = [cycle_with_hub(6), topologies.star(6)]
+    history = run(topology=graphs, mixing=mixing.metropolis_or_uniform)
+    assert history.meta["largest_share"][0] == 0
+
+
+def test_a_period_whose_graphs_cancel_their_unequal_shares_does_not_warn():
+    """Shares are 2/3 and 1/3 of periods from round 0 on, and 1/3 and 2/3 from round 1 on."""
+    forth, back = (topofl.from_edges([edge], 2, directed=True) for edge in ((0, 1), (1, 0)))
+    history = run(clients=problems.equal_clients(2), topology=[forth, back], rounds=1)
+    assert "largest_share" not in history.meta
 
 
 def test_nodes_that_push_are_weighted_equally():
@@ -304,7 +333,7 @@ def test_nodes_that_push_are_weighted_equally():
 
 def test_shares_of_large_graphs_are_found_though_the_smallest_underflow():
     n = 3000
-    node, share = largest_share(mixing.uniform(cycle_with_hub(n)))
+    node, share = largest_share([mixing.uniform(cycle_with_hub(n))])
     assert (node, share) == (0, pytest.approx(0.4, rel=1e-9))
 
 

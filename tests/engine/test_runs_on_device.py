@@ -273,7 +273,7 @@ DEPENDING = {
     # looks at all models where the first and the last are equal
     "clique_averaging": "_all_equal",
     # waits as often as the node with most requests, here for its candidates
-    "dpfl": "_answer_all",
+    "dpfl": "_answers",
 }
 """Functions whose number of waits depends on values or on the algorithm."""
 

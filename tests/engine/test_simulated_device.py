@@ -10,10 +10,12 @@ from tests.engine.arrays import numbers
 from tests.simulated_device import DeviceError, SimulatedDevice, summary
 from topofl import topologies
 from topofl.engine.mixing import mixer
+from topofl.engine.ranks import one_process
 
 
 def mixed(weights, device):
-    mixer(weights, device, torch.float64)(values := numbers(weights.n, 2, device=device))
+    mix = mixer(weights, one_process(weights.n, torch.device(device)), torch.float64)
+    mix(values := numbers(weights.n, 2, device=device))
     return values
 
 
@@ -105,15 +107,13 @@ def test_device_tensors_do_not_convert_to_arrays(convert, device):
 
 
 def test_errors_name_operation_operand_and_source_line(simulated):
+    weights = topofl.mixing.metropolis_hastings(problems.cliques(problems.equal_clients()))
+    on_cpu = mixer(weights, one_process(6, torch.device("cpu")), torch.float64)
     with pytest.raises(
         DeviceError,
-        match=r"mm got operands on cuda:0, and `self` of shape \(6, 6\) on cpu, in engine/mixer",
+        match=r"mm got operands on cuda:0, and `self` of shape \(6, 6\) on cpu, in engine/mixing",
     ):
-        mixer(
-            topofl.mixing.metropolis_hastings(problems.cliques(problems.equal_clients())),
-            torch.device("cpu"),
-            torch.float64,
-        )(numbers(6, 2, device="cuda"))
+        on_cpu(numbers(6, 2, device="cuda"))
 
 
 WAITS = {

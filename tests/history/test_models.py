@@ -1,7 +1,10 @@
 """Models after the last round: predictions, copies and files."""
 
 import errno
+import os
 import pickle
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +15,8 @@ from tests import problems
 from tests.full_disk import full_at
 from topofl import algorithms, data, topologies
 from topofl._support.seeding import seeded_torch
+from topofl._support.tensors import read_tensors, write_tensors
+from topofl.trained import Trained
 
 
 def trained(saving=None, model=None, rounds=3, clients=None, **compute):
@@ -177,31 +182,81 @@ def test_models_are_saved_on_request_and_loaded(tmp_path):
 @pytest.mark.parametrize("damage", ["half", "empty", "another's", "other keys"])
 def test_damaged_models_are_refused(tmp_path, damage):
     place = trained(rounds=1).save(tmp_path / "run", models=True)
-    file = place / "models.pt"
+    file = place / "models.safetensors"
     content = file.read_bytes()
     if damage in ("half", "empty"):
         file.write_bytes(content[: len(content) // 2] if damage == "half" else b"")
     else:
-        held = torch.load(file, weights_only=True)
-        torch.save(
-            held | {"flat": held["flat"][:4]} if damage == "another's" else {"flat": 3}, file
-        )
-    with pytest.raises(ValueError, match=r"models\.pt is .*(remove it|run it again)"):
+        tensors, texts = read_tensors(file)
+        other = {"flat": torch.zeros(4, tensors["flat"].shape[1])}
+        file.unlink()  # it is mapped
+        write_tensors(file, other, texts if damage == "another's" else {})
+    with pytest.raises(ValueError, match=r"models\.safetensors is .*(remove it|run it again)"):
         topofl.History.load(place)
+
+
+def test_models_of_earlier_versions_are_refused_in_one_sentence(tmp_path):
+    place = trained(rounds=1).save(tmp_path / "run")
+    (place / "models.pt").write_bytes(b"PK")
+    with pytest.raises(ValueError, match=r"models\.pt has models in the .*; remove it to load"):
+        topofl.History.load(place)
+    (place / "models.pt").unlink()
+    assert topofl.History.load(place).models is None
 
 
 def test_flipped_bits_of_models_are_noticed_when_they_are_read(tmp_path):
     history = trained(rounds=1)
-    file = history.save(tmp_path / "run", models=True) / "models.pt"
+    file = history.save(tmp_path / "run", models=True) / "models.safetensors"
     content, rng = file.read_bytes(), np.random.default_rng(0)
     for place in rng.integers(0, len(content), 40):
         damaged = bytearray(content)
         damaged[place] ^= 1 << int(rng.integers(8))
         file.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"models\.pt is "):
+        with pytest.raises(ValueError, match=r"models\.safetensors is "):
             _ = topofl.History.load(tmp_path / "run").models.flat
     file.write_bytes(content)
     assert torch.equal(topofl.History.load(tmp_path / "run").models.flat, history.models.flat)
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
+def test_loaded_models_keep_no_file_open(tmp_path):
+    history = trained(rounds=1)
+    history.save(tmp_path / "run", models=True)
+    before = descriptors()
+    loaded = [topofl.History.load(tmp_path / "run") for _ in range(5)]
+    assert descriptors() == before
+    shutil.rmtree(tmp_path / "run")  # they stay mapped
+    assert all(torch.equal(one.models.flat, history.models.flat) for one in loaded)
+
+
+@pytest.mark.parametrize("free", [0, 1, 2])
+def test_too_many_open_files_are_no_damage(tmp_path, free):
+    resource = pytest.importorskip("resource")
+    place = trained(rounds=1).save(tmp_path / "run", models=True)
+    topofl.History.load(place)  # imports are done
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = [os.open(os.devnull, os.O_RDONLY)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (held[0] + 40, before[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):  # noqa: PT012
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(free):
+            os.close(held.pop())
+        if free < 2:
+            with pytest.raises(OSError, match="Too many open files") as caught:
+                Trained.load(place / "models.safetensors", 6)
+            assert caught.value.errno == errno.EMFILE
+        else:
+            assert Trained.load(place / "models.safetensors", 6).n == 6
+    finally:
+        for number in held:
+            os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 class Unpicklable(torch.nn.Sequential):
@@ -242,4 +297,4 @@ def test_models_on_a_full_disk_are_an_error_of_the_system(tmp_path):
     models = trained().models
     assert models is not None
     with full_at(1000), pytest.raises(OSError, match="File too large"):
-        models.save(tmp_path / "models.pt")
+        models.save(tmp_path / "models.safetensors")

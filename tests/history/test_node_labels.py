@@ -5,21 +5,8 @@ import json
 import pytest
 
 import topofl
-from tests import problems
-from topofl import algorithms, topologies
-
-
-def run(topology):
-    return topofl.run(
-        algorithms.dsgd(lr=0.1),
-        model=problems.linear(),
-        clients=problems.equal_clients(3),
-        topology=topology,
-        rounds=2,
-        seed=0,
-        progress=False,
-    )
-
+from tests.history.test_node_names import run
+from topofl import topologies
 
 CITIES = topofl.as_topology([("Zug", "Bern"), ("Bern", "Genf"), ("Genf", "Zug")])
 

@@ -412,6 +412,38 @@ def test_names_are_the_keys_of_a_dictionary():
 DIGITS = data.shards(data.digits(), n=6, per_node=2, seed=0)
 
 
+def hub(n: int) -> Topology:
+    """Return the directed cycle with edges from node 0 to all, which give it a share of 0.4."""
+    edges = {(k, (k + 1) % n) for k in range(n)} | {(0, k) for k in range(1, n)}
+    return from_edges(sorted(edges), n, directed=True)
+
+
+def test_a_note_names_the_graphs_whose_nodes_have_unequal_shares(monkeypatch):
+    ring = topologies.ring(12)
+    counts = data.shards(data.digits(), n=12, per_node=2, seed=0)
+    graphs = {"biased": hub(12), "changing": [hub(12), ring], "ring": ring}
+    for about in (None, "averaging"):
+        note = compare(graphs, label_counts=counts, about=about).notes[-1]
+        assert "biased gives node 0 a share of 0.400 (4.8 times 1/n)" in note
+        assert "changing gives node 0 a share of" in note
+        assert "ring gives" not in note
+        for cure in ("algorithms.sab", "algorithms.push_diging", "algorithms.osgp"):
+            assert cure in note
+    star = {"star": topologies.star(4)}
+    assert "star gives node 0 a share of 0.400" in str(compare(star, weights=mixing.uniform))
+    monkeypatch.setitem(compare.__wrapped__.__globals__, "ITERATED_LIMIT", 11)
+    assert "biased gives unequal shares, not computed for more" in compare(graphs).notes[-1]
+
+
+def test_equal_shares_need_no_note():
+    pushed = mixing.uniform(hub(6), direction="push")
+    graphs = [topologies.ring(6), topologies.exponential(6), random_in(6, 2, seed=0), pushed]
+    table = compare(graphs)
+    assert len(table.notes) == 1
+    assert "Shares of nodes" not in str(table)
+    assert "Shares of nodes" in str(compare([*graphs, hub(6)]))
+
+
 def test_few_columns_are_shown_and_explained_unless_more_are_asked_for():
     costs = ("max degree", "messages per round", "MB per round")
     plain = compare([RING])
@@ -421,7 +453,7 @@ def test_few_columns_are_shown_and_explained_unless_more_are_asked_for():
     assert of_data.columns == ("name", *first, "seconds per round")
     below = str(of_data).splitlines()[4:]
     assert [line.partition(": ")[0] for line in below[:-1]] == list(of_data.columns[1:])
-    assert below[-1].endswith('about="all" shows all of them.')
+    assert below[-1].endswith('about="all" shows all columns.')
     everything = compare([RING], label_counts=DIGITS, about="all")
     assert set(everything.columns) > set(compare([RING], label_counts=DIGITS).columns)
     assert 'about="all"' not in str(everything)

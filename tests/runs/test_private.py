@@ -12,7 +12,7 @@ import pytest
 
 from tests.runs.conftest import BASE
 from topofl._support import processes
-from topofl.engine.store.checkpoint import rounds_in
+from topofl.engine.checkpoint import rounds_in
 from topofl.runs import RunStore, private, sweep, work
 from topofl.runs.plan import prepare
 from topofl.runs.private import RUNNING, claimed_folder, remove_abandoned, staging_folder
@@ -221,9 +221,8 @@ def test_errors_of_the_run_train_nothing_again_and_those_of_resuming_do(tmp_path
         outcome = perform(point.job, str(tmp_path))
     assert (outcome.state, outcome.error, rounds) == ("failed", "ValueError: no", [*range(1, 16)])
     checkpoints = claimed_folder(tmp_path, point.key) / "checkpoints"
-    checkpoints.mkdir()
-    (checkpoints / "state-00000010.json").write_text("damaged")
-    (checkpoints / "state-00000010.pt").write_text("damaged")
+    (checkpoints / "round-00000010").mkdir(parents=True)
+    (checkpoints / "round-00000010" / "marker.json").write_text("damaged")
     assert rounds_in(checkpoints) == [10]
     rounds.clear()
     with pytest.warns(RuntimeWarning, match="damaged"):

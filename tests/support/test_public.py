@@ -98,6 +98,30 @@ def test_a_misspelled_keyword_is_answered_with_the_nearest_one(function):
 
 
 @pytest.mark.parametrize("function", PUBLIC, ids=identify)
+def test_too_many_arguments_are_answered_with_the_names(function):
+    takes = inspect.signature(function).parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in takes):
+        pytest.skip("it takes any number of arguments")
+    n = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in takes) + 1
+    with pytest.raises(TypeError) as raised:
+        function(*[1] * n)
+    start, _, _ = str(raised.value).rpartition("; see the reference of topofl.")
+    assert f" without a name, got {n} argument" in start
+    assert start.endswith(f"It has {', '.join(arguments_of(function)) or 'none'}")
+
+
+def test_arguments_without_a_name_are_those_at_the_front():
+    with pytest.raises(
+        TypeError,
+        match=r"^torus\(\) takes only n without a name, got 2 arguments; write the others as "
+        r"name=value\. It has n, rows; see the reference of topofl\.topologies\.torus$",
+    ):
+        topologies.torus(3, 4)
+    with pytest.raises(TypeError, match=r"^compare\(\) takes only graphs without .* label_counts,"):
+        metrics.compare([topologies.ring(5)], 3)
+
+
+@pytest.mark.parametrize("function", PUBLIC, ids=identify)
 def test_a_public_function_is_pickled_by_name(function):
     assert pickle.loads(pickle.dumps(function)) is function
 

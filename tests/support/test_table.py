@@ -94,6 +94,13 @@ def test_latex_is_escaped():
     assert r"\textbackslash{} \textasciitilde{} \textasciicircum{} \{ \} \$ \#" in special
 
 
+def test_asterisks_after_the_end_of_a_line_remain_in_latex():
+    rows = Table(("*c",), (("*a",), ("*b",))).to_latex().splitlines()
+    assert [row for row in rows if "*" in row] == [r"{*}c \\", r"{*}a \\", r"{*}b \\"]
+    wrapped = Table(("c",), ((f"{'x' * 39} *b",),)).to_latex()
+    assert r"\\ {*}b" in wrapped
+
+
 def test_long_names_have_several_lines_in_latex():
     name = "dcliques(label_counts[20x10], clique_size=10, inter='ring', seed=0)"
     row = Table(("graph", "gap"), ((name, 0.5),)).to_latex().splitlines()[4]

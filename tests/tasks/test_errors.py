@@ -73,6 +73,11 @@ WRONG_TASKS = {
         r"`task` must have a loss for outputs of shape \(2, 2\) and targets of shape \(2, 2\) and "
         "torch.float64, got",
     ),
+    "score in numpy": (
+        squared_error,
+        {"mse": lambda o, t: (o - t).detach().square().mean(1).numpy()},
+        r"`task` must have 'mse' per example, .*got a numpy array of shape \(2,\); return a tensor",
+    ),
     "score of the batch": (
         squared_error,
         {"mse": per_batch},
@@ -176,7 +181,7 @@ ARGUMENTS = {
     "name of a column": (
         lambda: Task("x", per_batch, {"loss": per_batch}),
         ValueError,
-        "such as 'f1', .*got 'loss'",
+        "names in `scores` must differ from all columns .*got 'loss'; rename",
     ),
     "name with a space": (
         lambda: Task("x", per_batch, {"a b": per_batch}),

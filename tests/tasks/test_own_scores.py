@@ -54,6 +54,16 @@ def test_one_function_is_the_primary_score(case):
 
 
 @pytest.mark.parametrize("case", TASKS)
+def test_a_dictionary_names_functions_and_scores(case):
+    task, known = TASKS[case]
+    found = task(scores={"my": largest, "other": Score(spread, low_is_good=True, whole=True)})
+    assert found.directions == {"my": "high", "other": "low", "loss": "low"}
+    assert found.scores["my"].function is largest
+    with pytest.raises(TypeError, match=f"must be functions or Scores, got '{known}' for 'my'"):
+        task(scores={"my": known})
+
+
+@pytest.mark.parametrize("case", TASKS)
 def test_functions_without_a_name_and_names_given_twice_are_refused(case):
     task, known = TASKS[case]
     nameless = (lambda outputs, targets: outputs[:, 0], partial(largest), Score(partial(largest)))
@@ -66,3 +76,21 @@ def test_functions_without_a_name_and_names_given_twice_are_refused(case):
         task(scores=(largest, Score(largest)))
     with pytest.raises(ValueError, match=r"`scores` must be one of .*, got 3"):
         task(scores=(known, 3))
+
+
+@pytest.mark.parametrize(
+    "name", ["messages", "node", "label", "busiest_bytes", "simulated_seconds"]
+)
+def test_names_of_other_columns_are_refused(name):
+    def score(outputs, targets):
+        return largest(outputs, targets)
+
+    score.__name__ = name
+    with pytest.raises(
+        ValueError, match=rf"`scores` must differ from all .*, got '{name}'; rename"
+    ):
+        tasks.classification(scores=("accuracy", score))
+    with pytest.raises(
+        ValueError, match=rf"`scores` must differ from all .*, got '{name}'; rename"
+    ):
+        tasks.Task("mine", largest, {name: largest})

@@ -101,7 +101,7 @@ def test_scores_equal_plain_ones(case, own):
 @pytest.mark.parametrize("threads", [1, 3])
 def test_scores_of_linear_models_are_of_each_node_alone(threads, monkeypatch):
     """Linear models are evaluated together, but one by one for scores of whole sets."""
-    from topofl.engine.evaluate import scores as module
+    from topofl.engine import evaluation as module
 
     monkeypatch.setattr(module, "EXAMPLES", 4)
     monkeypatch.setattr(module, "ROWS", 7)

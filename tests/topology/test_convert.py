@@ -39,6 +39,23 @@ def test_edge_lists_are_undirected() -> None:
     assert as_topology(np.zeros((0, 2), int), n=3).n == 3
 
 
+@pytest.mark.parametrize(
+    ("pairs", "lone"),
+    [
+        ([(1, 2), (2, 3), (3, 1)], "each node from 0 to 3 in a pair, got none with 0; "),
+        (np.array([(0, 1), (1, 9), (9, 0)]), "got none with 2, 3, 4 and 4 more; "),
+    ],
+)
+def test_nodes_in_no_pair_are_not_made_up(pairs, lone) -> None:
+    """Pairs of nodes counted from 1 would get a node 0 without edges, which trains alone."""
+    with pytest.raises(ValueError, match=f"`graph` must have .*{lone}.*pass n="):
+        as_topology(pairs)
+    assert as_topology([(1, 2), (2, 3), (3, 1)], n=4).out_degrees.tolist() == [0, 2, 2, 2]
+    assert as_topology([[(0, 1), (1, 2)], [(1, 2)]]).at(1).out_degrees.tolist() == [0, 1, 1]
+    labeled = as_topology(nx.Graph([(1, 2), (2, 3), (3, 1)]))
+    assert (labeled.n, labeled.nodes) == (3, (1, 2, 3))
+
+
 def test_two_pairs_are_tuples_and_two_rows_are_a_matrix() -> None:
     assert as_topology([(0, 1), (1, 2)]).n == 3
     assert as_topology([[0, 1], [1, 0]]).n == 2
@@ -82,7 +99,7 @@ def test_self_loops_are_refused_or_dropped(data_class: type) -> None:
         with pytest.raises(ValueError, match="self-loops"):
             as_topology(graphs)
         assert equal(as_topology(graphs, drop_self_loops=True).at(1), topologies.grid(3, rows=1))
-    assert as_topology([(3, 3)], drop_self_loops=True).n == 4
+    assert as_topology([(3, 3)], drop_self_loops=True, n=4).n == 4
 
 
 def nan_weight() -> nx.Graph:

@@ -18,6 +18,7 @@ from topofl._drawing.picture import (
     group_fills,
 )
 from topofl._support.check import check_finite, check_unmasked
+from topofl._support.text import node_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,6 +45,9 @@ PIES_LIMIT = 200
 
 CELLS = 512
 """Largest image of a matrix, in cells per side; a cell of a larger matrix is a block's maximum."""
+
+NAMED_CELLS = 30
+"""Most rows and columns of a matrix that are named by the labels of their nodes."""
 
 
 def draw_graph(
@@ -263,6 +267,7 @@ def draw_adjacency(topology: Graph, ax: "Axes | None" = None) -> "Axes":
     remark = _draw_cells(
         rank[sources], rank[targets], np.ones(len(sources)), topology.n, ax, "Greys", top=1.0
     )
+    _name_cells(ax, topology.nodes, order)
     _outline(topology, ax)
     by_group = " (group by group)" if topology.groups else ""
     ax.set(xlabel=f"receiver{by_group}", ylabel=f"sender{by_group}")
@@ -286,13 +291,28 @@ def _outline(topology: Graph, ax: "Axes") -> None:
         )
 
 
-def draw_matrix(weights: Any, name: str, ax: "Axes | None" = None) -> "Axes":
+def _name_cells(ax: "Axes", labels: Sequence[Any], order: np.ndarray) -> None:
+    """Name rows and columns of a matrix by the labels of nodes, evenly spaced ones of many."""
+    if not labels:
+        return
+    n = len(order)
+    places = np.unique(np.linspace(0, n - 1, min(n, NAMED_CELLS)).round().astype(int))
+    names = [node_name(labels, int(node)) for node in order[places]]
+    how = {"fontsize": 7, "parse_math": False}
+    ax.set_xticks(places, names, rotation=90, **how)
+    ax.set_yticks(places, names, **how)
+
+
+def draw_matrix(
+    weights: Any, name: str, ax: "Axes | None" = None, *, labels: Sequence[Any] = ()
+) -> "Axes":
     """Draw the weights of a mixing matrix; see :meth:`topofl.MixingMatrix.plot`."""
     ax = new_axes(ax)
     entries = weights.tocoo()
     rows, columns = entries.coords
     remark = _draw_cells(rows, columns, entries.data, weights.shape[0], ax, "viridis", top=None)
     ax.figure.colorbar(ax.images[-1], ax=ax, label="weight", shrink=0.8)
+    _name_cells(ax, labels, np.arange(weights.shape[0]))
     ax.set(xlabel="sender", ylabel="receiver")
     set_title(ax, name, remark.lstrip("; "))
     return ax

@@ -24,7 +24,6 @@ __all__ = [
     "holds_only",
     "make_staging_folder",
     "naming",
-    "raising_os_errors",
     "read_file",
     "remove_if_ours",
     "remove_staging_folders",
@@ -67,17 +66,6 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def raising_os_errors() -> Iterator[None]:
-    """Raise the ``OSError`` that torch replaces by an error of its own."""
-    try:
-        yield
-    except RuntimeError as error:
-        if isinstance(error.__context__, OSError):
-            raise error.__context__ from None
-        raise
-
-
 def backup_path(place: Path) -> Path:
     """Return the temporary path of the old folder while a new one replaces it at `place`."""
     place = place.resolve()
@@ -114,7 +102,7 @@ def holds_only(folder: Path, ours: re.Pattern[str]) -> bool:
         Path of the folder; the result is False if it is missing or a link.
     ours
         Pattern of the paths that topofl writes, relative to the folder and with slashes, for
-        example ``"checkpoints/state-00000001.pt"``.
+        example ``"checkpoints/round-00000001/marker.json"``.
     """
     if folder.is_symlink() or not folder.is_dir():
         return False
@@ -154,9 +142,9 @@ def remove_staging_folders(
     ours
         As in :func:`holds_only`; a folder with any other file is not removed.
     of_the_dead
-        Remove only folders of processes that are known to be dead, and what cannot be removed is
-        left. False: remove all folders, also those without a process, as older versions made them;
-        the caller knows that nobody is saving.
+        Remove only folders of processes that are known to be dead; leave those that cannot be
+        removed. False: remove all folders, also those without a process, as older versions made
+        them; the caller knows that nobody is saving.
     """
     with suppress(OSError) if of_the_dead else nullcontext():
         names = os.listdir(place.parent) if place.parent.is_dir() else []

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import uuid
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -15,6 +16,10 @@ __all__ = [
     "pid_namespace",
     "start_time",
 ]
+
+
+_RANDOM = 1 << 40
+"""Bit that ``uuid.getnode`` sets in a random number, which it returns where it finds no card."""
 
 
 def identity() -> dict[str, Any]:
@@ -61,16 +66,24 @@ def is_dead(holder: dict[str, Any]) -> bool:
     """Return whether a holder is known to be dead; False for processes invisible from here.
 
     Invisible are those of other hosts, PID namespaces and boots: another machine may have the same
-    host name.
+    host name. A process of another user may be hidden in ``/proc``.
     """
-    if not holder or (holder["host"], holder["space"]) != (socket.gethostname(), pid_namespace()):
+    here = socket.gethostname(), pid_namespace()
+    if not holder or here[1] is None or (holder["host"], holder["space"]) != here:
         return False
-    if holder["started"] is not None:
-        return is_of_this_boot(holder) and start_time(holder["pid"]) != holder["started"]
-    if os.name != "posix" or holder["pid"] <= 0:
+    if not is_of_this_boot(holder):
+        return False
+    if holder["started"] is None or (fields := _fields(holder["pid"])) is None:
+        return _is_gone(holder["pid"])
+    return _start(fields) != holder["started"]
+
+
+def _is_gone(pid: int) -> bool:
+    """Return whether the system knows that there is no process of this number."""
+    if os.name != "posix" or pid <= 0:
         return False
     try:
-        os.kill(holder["pid"], 0)
+        os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return True
     except PermissionError:
@@ -85,16 +98,23 @@ def is_of_this_boot(holder: dict[str, Any]) -> bool:
 
 def start_time(pid: int) -> str | None:
     """Return the start time of a process (Linux: boot id and clock ticks); None: unknown."""
-    boot = _boot()
-    if boot is None:
-        return None
+    fields = _fields(pid)
+    return None if fields is None else _start(fields)
+
+
+def _fields(pid: int) -> list[str] | None:
+    """Return what ``/proc`` says of a process, from its state on; None: it is hidden, or gone."""
     try:
-        # The program's name, which may contain any characters, ends at the last parenthesis; ticks
-        # are the 22nd field.
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # The program's name, which may contain any characters, ends at the last parenthesis.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() or None
     except (OSError, ValueError):
         return None
-    return None if state in "ZX" else f"{boot} {fields[18]}"  # zombies hold no locks
+
+
+def _start(fields: list[str]) -> str | None:
+    """Return the start time in the fields of a process; None for zombies, which hold no locks."""
+    boot = _boot()
+    return None if boot is None or fields[0] in "ZX" else f"{boot} {fields[19]}"
 
 
 def _boot() -> str | None:
@@ -106,8 +126,12 @@ def _boot() -> str | None:
 
 
 def pid_namespace() -> str | None:
-    """Return the PID namespace of this process (Linux); None elsewhere."""
+    """Return the PID namespace of this process (Linux), elsewhere the machine; None: unknown.
+
+    Elsewhere nothing but the address of its network card tells a machine from others of its name.
+    """
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
-        return None
+        address = uuid.getnode()
+        return None if address & _RANDOM else f"machine:{address:012x}"

@@ -1,4 +1,4 @@
-"""Public functions, which answer an unknown keyword with the names that they take."""
+"""Public functions, which answer a wrong call with the names that they take."""
 
 import functools
 import inspect
@@ -18,8 +18,8 @@ ELSEWHERE = {
     "optim": "use dadam, or compose your own, see the recipe 'Another optimizer'",
     "loss": "the task of a run has it: write task=Task(loss=...), see 'Write your own task'",
     "criterion": "the task of a run has it: write task=Task(loss=...), see 'Write your own task'",
-    "metrics": "scores belong to the task of a run, see 'Write your own task', and evaluated "
-    "models of your own to Evaluation(also=...)",
+    "metrics": "scores belong to the task of a run, see 'Write your own task'; models of your own "
+    "that are evaluated beside the nodes' models belong to Evaluation(also=...)",
 }
 """Where to say what other libraries say by these arguments."""
 
@@ -35,7 +35,8 @@ def public(*, options: Mapping[str, Any]) -> Callable[[Made], Made]: ...
 def public(function: Any = None, /, *, options: Mapping[str, Any] | None = None) -> Any:
     """Decorate a function or dataclass: an unknown keyword raises ``TypeError`` with a suggestion.
 
-    The message names the nearest argument, all arguments, and the page of the function. Signature,
+    The message names the nearest argument, all arguments, and the page of the function; too many
+    arguments without a name are answered with the names and the page, too. Signature,
     docstring and name stay those of the function, which hence can be pickled. Arguments are looked
     at only after a call has failed. A decorated class is changed in place.
 
@@ -72,7 +73,8 @@ def _decorated(function: Any, options: Mapping[str, Any]) -> Any:
         try:
             return make(*args, **kwargs)
         except TypeError:
-            message = _message(function, kwargs, options) if kwargs else ""
+            n = len(args) - (make is not function)  # without `self`
+            message = _of_names(function, kwargs, options) or _of_places(function, n)
             if not message:
                 raise
         raise TypeError(message)
@@ -83,19 +85,41 @@ def _decorated(function: Any, options: Mapping[str, Any]) -> Any:
     return function
 
 
-def _message(function: Any, given: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+def _of_names(function: Any, given: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     """Return the error message for the first unknown keyword; empty if there is none."""
-    takes = inspect.signature(function).parameters.values()
-    known = [p.name for p in takes if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    takes, known = _parameters(function)
     word = next((word for word in given if word not in known), None)
     if word is None or any(p.kind is p.VAR_KEYWORD for p in takes):
         return ""
     hint = _hint(word, known, options)
     return (
         f"{function.__name__}() has no argument {word!r}{hint}{'' if hint[-1:] == '?' else ';'} "
-        f"{'It' if hint[-1:] == '?' else 'it'} has {', '.join(known) or 'none'}; see the "
-        f"reference of {_public_name(function)}"
+        f"{'It' if hint[-1:] == '?' else 'it'} {_reference(function, known)}"
     )
+
+
+def _of_places(function: Any, n: int) -> str:
+    """Return the error message for n positional arguments; empty if these are not too many."""
+    takes, known = _parameters(function)
+    places = [p.name for p in takes if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if n <= len(places) or any(p.kind is p.VAR_POSITIONAL for p in takes):
+        return ""
+    count = f"only {places[0]}" if len(places) == 1 else ", ".join(places) or "no argument"
+    others = "; write the others as name=value" if len(places) < len(known) else ""
+    return (
+        f"{function.__name__}() takes {count} without a name, got {n} argument{'s' * (n > 1)}"
+        f"{others}. It {_reference(function, known)}"
+    )
+
+
+def _parameters(function: Any) -> tuple[list[inspect.Parameter], list[str]]:
+    """Return the parameters of a function, and the names of those that can be given by name."""
+    takes = list(inspect.signature(function).parameters.values())
+    return takes, [p.name for p in takes if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+
+def _reference(function: Any, known: list[str]) -> str:
+    return f"has {', '.join(known) or 'none'}; see the reference of {_public_name(function)}"
 
 
 def _hint(word: str, known: list[str], options: Mapping[str, Any]) -> str:

@@ -32,7 +32,8 @@ _LATEX_ESCAPES = str.maketrans(
         "<": r"\textless{}",
         ">": r"\textgreater{}",
         "[": "{[}",
-    }  # a bare [ after \\ would start an optional argument
+        "*": "{*}",
+    }  # after \\, a bare [ would start an optional argument, and a bare * would vanish
 )
 
 LATEX_WIDTH = 40

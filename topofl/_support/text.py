@@ -1,10 +1,13 @@
-"""Escaping of untrusted text for terminals, tables and spreadsheets, and times in words."""
+"""Escaping of untrusted text for terminals, tables and spreadsheets; times and nodes in words."""
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-__all__ = ["approximate", "is_number", "plain_cell", "printable", "split_at_commas"]
+__all__ = ["approximate", "is_number", "node_name", "plain_cell", "printable", "split_at_commas"]
+
+NAME_LIMIT = 32
+"""Longest label of a node that is shown in full."""
 
 _SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
@@ -48,6 +51,29 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def node_name(labels: Sequence[object], node: int) -> str:
+    """Return what readers call a node: its label or, if the graph has no labels, its index.
+
+    Labels that could be mistaken are followed by the index: numbers, and labels that are shortened.
+
+    Parameters
+    ----------
+    labels
+        The labels of all nodes; empty means 0..n-1.
+    node
+        Index of the node.
+
+    Examples
+    --------
+    >>> node_name((), 1), node_name(("Zug", "Bern"), 1), node_name((30, 40), 1)
+    ('1', 'Bern', '40 (index 1)')
+    """
+    label = printable(str(labels[node])) if 0 <= node < len(labels) else str(node)
+    short = label if len(label) <= NAME_LIMIT else f"{label[: NAME_LIMIT - 3]}..."
+    is_clear = label == str(node) or (short == label and not is_number(label) and label.strip())
+    return short if is_clear else f"{short} (index {node})"
 
 
 def printable(text: str) -> str:

@@ -24,7 +24,7 @@ class Event:
         Number of completed rounds.
     values
         JSON values, except that numbers may be NaN or infinite. ``seconds`` of a round include its
-        evaluation.
+        evaluation. Those of a divergence name the node and, if the graph has labels, its ``label``.
     models
         All nodes' models, or None; ``models.flat``, (n, d), must only be read or copied.
 

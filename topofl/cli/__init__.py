@@ -133,7 +133,7 @@ def _how_to_continue(stopped: KeyboardInterrupt) -> str:
     if stopped.saved is None and is_finished(folder):
         return f"{done}, saved nothing; the finished run is unchanged"
     saved = "" if stopped.saved == stopped.done else f", saved up to round {stopped.saved or 0}"
-    return f"{done}{saved}; resume with: {command_to_resume(folder)}"
+    return f"{done}{saved}; resume with: {command_to_resume(folder, started_here=True)}"
 
 
 def _remedy_of_ranks(error: BaseException) -> str:
@@ -147,7 +147,7 @@ def _remedy_of_ranks(error: BaseException) -> str:
         return ""
     folder = error.saved[0].parent
     folder = folder.parent if folder.name == NEXT else folder  # a run that was to replace another
-    return f"; from the command line: {command_to_resume(folder)}"
+    return f"; from the command line: {command_to_resume(folder, started_here=True)}"
 
 
 @contextmanager

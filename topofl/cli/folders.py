@@ -24,11 +24,9 @@ from topofl.cli.record import (
     record_in,
 )
 from topofl.config.resuming import resume_command
-from topofl.engine.store.checkpoint import OURS as CHECKPOINTS
-from topofl.engine.store.checkpoint import rounds_in
-from topofl.engine.store.lock import NAME as LOCK
-from topofl.engine.store.lock import locked
-from topofl.engine.store.writing import move_all
+from topofl.engine.checkpoint import LOCK, move_all, rounds_in
+from topofl.engine.checkpoint import OURS as CHECKPOINTS
+from topofl.engine.saving import locked
 from topofl.history import OURS as HISTORY
 from topofl.history import History, check_replaceable, saved_in
 from topofl.runs.records import RECORD
@@ -167,10 +165,13 @@ def is_finished(folder: Path) -> bool:
     return saved_in(folder / "history") is not None and not rounds_in(folder / NEXT / "checkpoints")
 
 
-def command_to_resume(folder: Path) -> str:
-    """Return the command that continues the run in a folder, or the one that is to replace it."""
+def command_to_resume(folder: Path, *, started_here: bool = False) -> str:
+    """Return the command that continues the run in a folder, or the one that is to replace it.
+
+    It has ``--trust``, where that is needed, only for a run that this process has trained.
+    """
     place = folder / NEXT if rounds_in(folder / NEXT / "checkpoints") else folder
-    return resume_command(folder, place)
+    return resume_command(folder, place, started_here=started_here)
 
 
 def unfinished_run(folder: Path) -> str:

@@ -2,7 +2,7 @@
 
 import argparse
 
-from topofl._support.text import printable
+from topofl._support.text import node_name, printable
 from topofl.cli.compare import check_column, table_of_runs
 from topofl.cli.notes import print_notes
 from topofl.cli.output import print_json
@@ -18,11 +18,9 @@ def print_report(name: str, history: History, options: argparse.Namespace) -> No
     print_json(table) if options.json else print(table)
     if diverged := history.meta["diverged"]:
         first = diverged[0]
+        name = node_name(history.meta.get("nodes", ()), first["node"])
         print_notes(
-            [
-                f"{len(diverged)} nodes diverged, first node {first['node']} in round "
-                f"{first['round']}"
-            ]
+            [f"{len(diverged)} nodes diverged, first node {name} in round {first['round']}"]
         )
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -36,10 +36,9 @@ from topofl.cli.record import (
 from topofl.cli.report import print_remark, print_report
 from topofl.cli.stored import check_options, run_in_store
 from topofl.engine import Interrupted
-from topofl.engine.store.checkpoint import ResumeError, rounds_in
-from topofl.engine.store.fingerprint import OtherRunError
-from topofl.engine.store.lock import locked
-from topofl.engine.store.writing import prune
+from topofl.engine.checkpoint import ResumeError, prune, rounds_in
+from topofl.engine.fingerprint import OtherRunError
+from topofl.engine.saving import locked
 from topofl.estimate import Estimate
 from topofl.history import History
 from topofl.runs.cost import reset_peak_memory
@@ -168,9 +167,8 @@ def _saved_elsewhere_if_blocked(out: Path, history: History) -> Iterator[None]:
             f"{error}; the run that was to replace the one in {out} is finished, "
             f"and its history is saved in {elsewhere}"
         )
-        raise OSError(
-            f"{what}; once nothing is in its way, {command_to_resume(out)} puts it in place"
-        ) from error
+        command = command_to_resume(out, started_here=True)
+        raise OSError(f"{what}; once nothing is in its way, {command} puts it in place") from error
 
 
 def _as_row(need: Estimate) -> dict[str, Any]:
@@ -208,27 +206,35 @@ def _resume(options: argparse.Namespace) -> None:
         _continue(out, options)
 
 
+def _changes_more_than_rounds(settings: Sequence[str]) -> bool:
+    """Return whether one of ``--set`` names another setting than the number of rounds."""
+    return any(text.partition("=")[0].strip() != "run.rounds" for text in settings)
+
+
+def _only_more_rounds(out: Path, options: argparse.Namespace) -> ValueError:
+    """Return the error for other settings of a finished run."""
+    return ValueError(
+        f"{out} is finished, so only `--set run.rounds=N` is allowed, got {options.set}"
+    )
+
+
 def _continue(out: Path, options: argparse.Namespace) -> None:
     """Train the remaining rounds of a run."""
-    experiment = config.load(out / "config.toml", options.set)
+    try:
+        experiment = config.load(out / "config.toml", options.set)
+    except (ValueError, TypeError) as error:
+        if is_finished(out) and _changes_more_than_rounds(options.set):
+            raise _only_more_rounds(out, options) from error
+        raise
     print_notes(experiment.notes)
     done = History.load(out).n_rounds if is_finished(out) else 0
     if done == experiment.options["rounds"]:
         if experiment.tables != config.load(out / "config.toml").tables:
-            raise ValueError(
-                f"{out} is finished, so only `--set run.rounds=N` is allowed, got {options.set}"
-            )
+            raise _only_more_rounds(out, options)
         what = f"is finished: all {done} rounds are done; train more with --set run.rounds=N"
         _report_finished(out, what, options)
         return
-    saved = rounds_in(out / "checkpoints")
-    if done and not saved:
-        raise ValueError(
-            f"{out} cannot be continued: it is finished, and its checkpoints were removed; run it "
-            "again elsewhere"
-        )
-    if not saved:
-        print_notes([f"{out} has no checkpoint yet; it starts from the beginning"])
+    _check_checkpoints(out, done)
     check_history(out)
     earlier = record_in(out)
     tables = asked_for(experiment.tables, earlier if done else None)
@@ -253,6 +259,18 @@ def _continue(out: Path, options: argparse.Namespace) -> None:
         raise
     _finish(out, experiment, job, history, time.perf_counter() - start)
     _report_saved(out, history, options)
+
+
+def _check_checkpoints(out: Path, done: int) -> None:
+    """Say that a run has no checkpoint, or raise ``ValueError`` if `done` rounds of it are lost."""
+    saved = rounds_in(out / "checkpoints")
+    if done and not saved:
+        raise ValueError(
+            f"{out} cannot be continued: it is finished, and its checkpoints were removed; run it "
+            "again elsewhere"
+        )
+    if not saved:
+        print_notes([f"{out} has no checkpoint yet; it starts from the beginning"])
 
 
 @contextmanager

@@ -33,13 +33,26 @@ def add_run(verbs: Any) -> None:
         examples,
         _ABOUT_FOLDERS,
     )
-    help_out = "where to save (default: runs/ and the file's name)"
     verb.add_argument(
         "config",
         type=path_argument,
         metavar="CONFIG.toml",
         help="tables data, topology, algorithm, run, ...",
     )
+    _add_places(verb)
+    every = "a checkpoint every K rounds, or by time (default: auto, at least one in ten minutes)"
+    verb.add_argument("--checkpoint-every", metavar="K|auto", help=every)
+    verb.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="show memory, messages and, by a probe, seconds; save nothing",
+    )
+    _add_training_options(verb, "table.key=value, or table=spec for a whole table; may be repeated")
+
+
+def _add_places(verb: argparse.ArgumentParser) -> None:
+    """Add the options that say where a run is saved, and what becomes of one that is there."""
+    help_out = "where to save (default: runs/ and the file's name)"
     verb.add_argument("--out", type=path_argument, metavar="DIR", help=help_out)
     done = verb.add_mutually_exclusive_group()
     help_force = "replace a finished run in DIR, once this run has a checkpoint"
@@ -51,14 +64,6 @@ def add_run(verbs: Any) -> None:
     )
     help_store = "find the run in a store as of topofl sweep, or train it into the store"
     verb.add_argument("--store", type=path_argument, metavar="STORE", help=help_store)
-    every = "a checkpoint every K rounds, or by time (default: auto, at least one in ten minutes)"
-    verb.add_argument("--checkpoint-every", metavar="K|auto", help=every)
-    verb.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="show memory, messages and, by a probe, seconds; save nothing",
-    )
-    _add_training_options(verb, "table.key=value, or table=spec for a whole table; may be repeated")
 
 
 def add_resume(verbs: Any) -> None:

@@ -5,6 +5,7 @@ Runs that are not finished are listed too, with what finishes them.
 
 import argparse
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from topofl._spec import parse_value, table_of
@@ -14,10 +15,16 @@ from topofl._support.text import printable
 from topofl.cli.as_json import print_rows
 from topofl.cli.notes import print_notes, runs_text
 from topofl.cli.output import print_table
-from topofl.cli.unfinished import Unfinished, unfinished_in_folders, unfinished_in_store
+from topofl.cli.unfinished import (
+    Unfinished,
+    unfinished_in,
+    unfinished_in_folders,
+    unfinished_in_store,
+)
 from topofl.runs import Failure, RunStore, StoredRun
+from topofl.runs.records import ABOUT, RECORD, in_folder_of_run
 from topofl.runs.shown import heads_of
-from topofl.runs.stored import ABOUT, runs_of_folders
+from topofl.runs.stored import run_of_folder, runs_of_folders
 from topofl.summary.settings import Settings, is_seed, levels_text
 
 __all__ = ["runs"]
@@ -106,13 +113,28 @@ def _entries(store: RunStore, options: argparse.Namespace) -> Sequence[Entry]:
                 f"such as {found[0].key}; remove folders without topofl"
             )
         return found
+    if _holds_records(store.root):
+        return []  # all of them are damaged, of which warnings tell
     return [*store.runs(), *store.failures(), *unfinished_in_store(store)]
 
 
+def _holds_records(root: Path) -> bool:
+    """Return whether a folder without a store holds folders of topofl run, readable or not."""
+    if (root / ABOUT).exists() or not root.is_dir():
+        return False
+    return any(in_folder_of_run(path) for path in (root / RECORD, *root.glob(f"*/{RECORD}")))
+
+
 def _in_folders(store: RunStore) -> list[StoredRun | Unfinished]:
-    """Return the runs in folders of topofl run, finished or not, by the names of the folders."""
+    """Return the runs in folders of topofl run, finished or not, by the names of the folders.
+
+    The folder may also be that of one run.
+    """
     if (store.root / ABOUT).exists():
         return []
+    own = run_of_folder(store.root)
+    if single := [*([] if own is None else [own]), *unfinished_in(store.root)]:
+        return single
     found = [*runs_of_folders(store.root), *unfinished_in_folders(store.root)]
     return sorted(found, key=lambda entry: entry.key)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from topofl import metrics
 from topofl._spec import at, build_topology, parse_spec, table_of
+from topofl._support.suffixes import is_graph_file
 from topofl._support.table import Table
 from topofl.cli.clients import check_needs_data, clients_of, n_of
 from topofl.cli.notes import print_notes
@@ -17,6 +18,7 @@ from topofl.cli.output import print_table
 from topofl.config.tables import build_rule
 from topofl.data import Partition
 from topofl.metrics._columns import headline
+from topofl.metrics.compare import HINT
 from topofl.mixing import WeightRule
 from topofl.topology import Topology, TopologySequence
 
@@ -67,7 +69,7 @@ def _print(table: Table, options: argparse.Namespace) -> None:
     first = headline(table.columns[1:])
     named = [name for name in _custom(options) if name not in first]
     print_table(table, options, ["name", *first, *named])
-    print_notes(["these numbers decide; --all prints all, --about GROUPS some"])
+    print_notes(["these numbers decide; --all prints all columns, --about GROUPS some"])
 
 
 def _in_full(options: argparse.Namespace) -> bool:
@@ -92,7 +94,7 @@ def _build_and_compare(options: argparse.Namespace) -> _Compared:
     clients = (
         None
         if options.data is None
-        else _clients(options, [_number_of_nodes(spec.arguments) for spec in specs])
+        else _clients(options, [_number_of_nodes(spec.name, spec.arguments) for spec in specs])
     )
     counts = None if clients is None else clients.label_counts
     graphs = []
@@ -107,7 +109,8 @@ def _build_and_compare(options: argparse.Namespace) -> _Compared:
     rounds = 100 if options.rounds is None else options.rounds
     how: dict[str, Any] = {"seed": options.seed, "rounds": rounds} | _computed(options)
     table = metrics.compare(graphs, label_counts=clients, weights=_rule(options), **how)
-    return _Compared(graphs, counts, replace(table, notes=()), notes)
+    others = tuple(note for note in table.notes if note != HINT)  # the shell has its own hint
+    return _Compared(graphs, counts, replace(table, notes=others), notes)
 
 
 def _rule(options: argparse.Namespace) -> WeightRule | None:
@@ -138,11 +141,15 @@ def _spectral_command(options: argparse.Namespace) -> str:
     )
 
 
-def _number_of_nodes(arguments: Mapping[str, Any]) -> Any:
-    """Return the number of nodes in a spec, or in the spec of its base graph."""
+def _number_of_nodes(name: object, arguments: Mapping[str, Any]) -> Any:
+    """Return the number of nodes in a spec, in the spec of its base graph, or in a file."""
     base = arguments.get("base")
+    if "n" not in arguments and is_graph_file(name):
+        with at(f"{name}:"):
+            return build_topology(name, arguments).value.n
     if "n" not in arguments and isinstance(base, str | Mapping):
-        return _number_of_nodes(table_of(base))
+        of_base = table_of(base)
+        return _number_of_nodes(of_base.pop("name", None), of_base)
     return arguments.get("n")
 
 

@@ -35,59 +35,62 @@ def add_sweep(verbs: Any) -> None:
     add_table_options(verb)
 
 
+_SWEEP_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "--grid": (
+        {"nargs": "+", "action": "extend", "default": [], "metavar": "KEY=A,B"},
+        "values of settings, in all combinations; with --random and --search also "
+        "uniform(a,b), log_uniform(a,b), integers(a,b)",
+    ),
+    "--points": (
+        {"type": path_argument, "metavar": "FILE.json"},
+        'a list of points instead, as [{"data.alpha": 0.1}, ...]',
+    ),
+    "--random": ({"type": int, "metavar": "K"}, "draw K points from the values of --grid"),
+    "--search": ({"type": int, "metavar": "K"}, "search for the best point in K trials"),
+    "--column": (
+        {"default": "accuracy", "metavar": "NAME"},
+        "final score of --search (default: accuracy); losses and errors are minimized",
+    ),
+    "--draw-seed": (
+        {"type": int, "default": 0, "metavar": "S"},
+        "seed of --random and --search (default: 0)",
+    ),
+    "--set": (
+        {"action": "append", "default": [], "metavar": "KEY=VALUE"},
+        "change BASE.toml first, as in topofl run",
+    ),
+    "--seeds": (
+        {"type": int, "metavar": "K"},
+        "K seeds per point, of run, partition and graph alike (default: those of BASE.toml)",
+    ),
+    "--vary": (
+        {"default": "run,data,topology", "metavar": "NAMES"},
+        "what gets the seeds (default: run,data,topology)",
+    ),
+    "--store": (
+        {"type": path_argument, "default": Path("runs/sweeps"), "metavar": "DIR"},
+        _ABOUT_STORE,
+    ),
+    "--jobs": (
+        {"type": int, "metavar": "J"},
+        "processes (default: 1); on clusters, runs at a time (default: all)",
+    ),
+    "--shard": ({"metavar": "I/N"}, "only part I of N, for machines that share nothing"),
+    "--slurm": (
+        {"nargs": "+", "metavar": "KEY=VALUE"},
+        "submit Slurm arrays by submitit, with these parameters",
+    ),
+    "--dask": ({"metavar": "ADDRESS"}, "submit to this scheduler of Dask"),
+    "--ray": ({"metavar": "ADDRESS"}, "submit to this cluster of Ray; auto finds it"),
+}
+"""Options with a value: arguments of ``add_argument``, and help."""
+
+
 def _add_sweep_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "config", type=path_argument, metavar="BASE.toml", help="settings of all runs"
     )
-    helps: dict[str, tuple[dict[str, Any], str]] = {
-        "--grid": (
-            {"nargs": "+", "action": "extend", "default": [], "metavar": "KEY=A,B"},
-            "values of settings, in all combinations; with --random and --search also "
-            "uniform(a,b), log_uniform(a,b), integers(a,b)",
-        ),
-        "--points": (
-            {"type": path_argument, "metavar": "FILE.json"},
-            'a list of points instead, as [{"data.alpha": 0.1}, ...]',
-        ),
-        "--random": ({"type": int, "metavar": "K"}, "draw K points from the values of --grid"),
-        "--search": ({"type": int, "metavar": "K"}, "search for the best point in K trials"),
-        "--column": (
-            {"default": "accuracy", "metavar": "NAME"},
-            "final score of --search (default: accuracy); losses and errors are minimized",
-        ),
-        "--draw-seed": (
-            {"type": int, "default": 0, "metavar": "S"},
-            "seed of --random and --search (default: 0)",
-        ),
-        "--set": (
-            {"action": "append", "default": [], "metavar": "KEY=VALUE"},
-            "change BASE.toml first, as in topofl run",
-        ),
-        "--seeds": (
-            {"type": int, "metavar": "K"},
-            "K seeds per point, of run, partition and graph alike (default: those of BASE.toml)",
-        ),
-        "--vary": (
-            {"default": "run,data,topology", "metavar": "NAMES"},
-            "what gets the seeds (default: run,data,topology)",
-        ),
-        "--store": (
-            {"type": path_argument, "default": Path("runs/sweeps"), "metavar": "DIR"},
-            _ABOUT_STORE,
-        ),
-        "--jobs": (
-            {"type": int, "metavar": "J"},
-            "processes (default: 1); on clusters, runs at a time (default: all)",
-        ),
-        "--shard": ({"metavar": "I/N"}, "only part I of N, for machines that share nothing"),
-        "--slurm": (
-            {"nargs": "+", "metavar": "KEY=VALUE"},
-            "submit Slurm arrays by submitit, with these parameters",
-        ),
-        "--dask": ({"metavar": "ADDRESS"}, "submit to this scheduler of Dask"),
-        "--ray": ({"metavar": "ADDRESS"}, "submit to this cluster of Ray; auto finds it"),
-    }
-    for name, (how, text) in helps.items():
+    for name, (how, text) in _SWEEP_OPTIONS.items():
         verb.add_argument(name, help=text, **how)
     verb.add_argument("--retry-failed", action="store_true", help="repeat runs that failed before")
     verb.add_argument(

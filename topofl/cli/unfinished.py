@@ -10,13 +10,13 @@ from typing import Any
 from topofl import config
 from topofl.cli.folders import NEXT, is_finished
 from topofl.config.resuming import names_functions, resume_command
-from topofl.engine.store.checkpoint import newest_round
-from topofl.engine.store.lock import is_in_use
+from topofl.engine.checkpoint import newest_round
+from topofl.engine.saving import is_in_use
 from topofl.runs import RunStore
 from topofl.runs.private import noted_settings, private_folders
 from topofl.runs.records import flat_settings
 
-__all__ = ["Unfinished", "unfinished_in_folders", "unfinished_in_store"]
+__all__ = ["Unfinished", "unfinished_in", "unfinished_in_folders", "unfinished_in_store"]
 
 RUNNING = "nothing: it is running"
 REPEAT = "the command that started it"
@@ -54,10 +54,10 @@ def unfinished_in_folders(root: Path) -> list[Unfinished]:
     if not root.is_dir():
         return []
     folders = sorted(path for path in root.iterdir() if not path.name.startswith("."))
-    return [found for folder in folders for found in _unfinished_in(folder)]
+    return [found for folder in folders for found in unfinished_in(folder)]
 
 
-def _unfinished_in(folder: Path) -> Iterator[Unfinished]:
+def unfinished_in(folder: Path) -> Iterator[Unfinished]:
     """Yield the run in a folder if it is not finished."""
     saved = newest_round(folder / NEXT / "checkpoints")
     place = folder if saved is None else folder / NEXT
@@ -67,7 +67,8 @@ def _unfinished_in(folder: Path) -> Iterator[Unfinished]:
         tables = config.read(place / "config.toml")
         done = newest_round(place / "checkpoints") or 0
         command = resume_command(folder, place)
-        yield Unfinished(folder.name, tables, done, RUNNING if is_in_use(folder) else command)
+        way = RUNNING if is_in_use(folder) else command
+        yield Unfinished(folder.absolute().name, tables, done, way)
 
 
 def unfinished_in_store(store: RunStore) -> list[Unfinished]:

@@ -14,11 +14,8 @@ _FUNCTION = re.compile(r"(?<![\w./\\])[A-Za-z_][\w.]*\s*:\s*[A-Za-z_]")
 """The beginning of ``module:function``, also within a text with arguments."""
 
 
-def resume_command(folder: Path, place: Path | None = None) -> str:
+def resume_command(folder: Path, place: Path | None = None, *, started_here: bool = False) -> str:
     """Return the command that continues the run in a folder.
-
-    It has ``--trust`` if the configuration names functions of modules, which are not imported
-    without.
 
     Parameters
     ----------
@@ -26,6 +23,10 @@ def resume_command(folder: Path, place: Path | None = None) -> str:
         The folder of the run.
     place
         The folder that holds ``config.toml``; None: `folder`.
+    started_here
+        Whether this process has trained the run: then the command has ``--trust`` if the
+        configuration names functions of modules, which are not imported without. Other folders may
+        come from somebody else, and ``topofl resume`` itself explains the option.
 
     Examples
     --------
@@ -33,7 +34,7 @@ def resume_command(folder: Path, place: Path | None = None) -> str:
     "topofl resume 'runs/a ring'"
     """
     try:
-        trust = names_functions(read((place or folder) / "config.toml"))
+        trust = started_here and names_functions(read((place or folder) / "config.toml"))
     except (OSError, ValueError):  # the command says what is wrong with the file
         trust = False
     return shlex.join(["topofl", "resume", *["--trust"] * trust, str(folder)])

@@ -90,8 +90,9 @@ def from_arrays(
         pair is uint8.
     ValueError
         If lengths or shapes do not match, a number is NaN or infinite, a label is missing or not
-        one of the classes, a named class occurs in held-out examples only, a fraction is out of
-        range, or no examples would remain for training; if `owners` are given with a held-out pair;
+        one of the classes, a class occurs in held-out examples only (unless there are `targets`), a
+        fraction is out of range, or no examples would remain for training; if `owners` are given
+        with a held-out pair;
         for `mean` and `std` as :class:`Dataset`.
 
     Examples
@@ -136,7 +137,7 @@ def as_dataset(
     """Return the dataset of :func:`from_arrays`.
 
     Classes without names have the `spare_names` if there is one for each, and may then occur in
-    held-out examples only.
+    held-out examples only, as classes may where models learn `targets`.
     """
     n_classes = None if n_classes is None else check_int("n_classes", n_classes, minimum=1)
     known = None if class_names is None else as_names("class_names", class_names, n_classes)
@@ -167,7 +168,7 @@ def as_dataset(
         owner_names=None if whose is None else whose.names,
         **settings,
     )
-    if names:
+    if names or not (learned or dataset.class_names):
         check_trained("y", dataset)
     return dataset
 

@@ -1,13 +1,14 @@
 """Partitions from the examples of each client."""
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._support.check import check_int, check_sequence
+from topofl._support.check import check_finite, check_int, check_sequence, shown
 from topofl._support.public import public
 from topofl.data._labels import as_classes, as_names
 from topofl.data.arrays import as_inputs, check_trained
@@ -63,8 +64,8 @@ def from_clients(
         the client, as in ``clients[3][1]``.
     ValueError
         If there are no clients, or one has no examples; if inputs differ in shape; if `own_test` is
-        of another number of clients; if a label is not one of the classes; as :func:`from_arrays`
-        and :func:`from_torch`.
+        of another number of clients; if a label is not one of the classes, or a class occurs in
+        held-out examples only; as :func:`from_arrays` and :func:`from_torch`.
 
     See Also
     --------
@@ -86,6 +87,11 @@ def from_clients(
         raise ValueError("`clients` must have at least one client, got none")
     own = _own_parts(own_test, len(train), known)
     held = [part for part in own if part is not None]
+    if isinstance(test, Real | np.ndarray | Tensor):
+        raise TypeError(
+            "`test` must be a pair (x, y) or a map-style torch dataset, got "
+            f"{shown(test)}; split the examples of each client, and pass test=(x, y) or own_test="
+        )
     shared = [] if test is None else [_as_part("test", test, known)]
     parts = [*train, *held, *shared]
     labels, names = _numbered(parts, known)
@@ -107,8 +113,7 @@ def from_clients(
         mean=mean,
         std=std,
     )
-    if names:
-        check_trained("clients", dataset)
+    check_trained("clients", dataset)
     return Partition(dataset, places[: len(train)], (), own_tests, name=name)
 
 
@@ -138,6 +143,8 @@ def _as_part(argument: str, given: Any, known: tuple[str, ...] | None) -> _Part:
         remedy = "pass None" if argument.startswith("own_test") else "leave it out"
         raise ValueError(f"`{argument}` must have at least one example, got none; {remedy}")
     inputs = as_inputs(x_name, x)
+    if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
+        check_finite(x_name, inputs.numpy())
     labels, names = as_classes(y_name, y, known)
     if len(labels) != len(inputs):
         raise ValueError(

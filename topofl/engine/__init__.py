@@ -4,7 +4,7 @@ from topofl.engine.divergence import DivergenceError
 from topofl.engine.options import Compute, Evaluation, Saving
 from topofl.engine.rank_failure import RankError
 from topofl.engine.run import run
-from topofl.engine.store.interrupt import Interrupted
+from topofl.engine.saving import Interrupted
 
 __all__ = [
     "Compute",

@@ -12,36 +12,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._columns import ScoreColumn, as_json
+from topofl._columns import ScoreColumn, as_json, columns_of
 from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import State
+from topofl.engine.checkpoint import Checkpoint, SavedRows, check_space, naming_its_file
 from topofl.engine.distributed.shard import divided, sharded_names
 from topofl.engine.distributed.start import Joined
-from topofl.engine.evaluation_stages import (
-    EvaluationContext,
-    EvaluationStage,
-    columns_in,
-    stages_of,
-)
-from topofl.engine.mapped_files import MappedFiles
-from topofl.engine.memory import returning_freed_memory
-from topofl.engine.options import Compute
-from topofl.engine.plan import Backend, Plan
-from topofl.engine.ranks import Ranks
-from topofl.engine.recorder import OWN_COLUMNS, Recorder
-from topofl.engine.requests import initial_state
-from topofl.engine.setup import Setup
-from topofl.engine.state import RunState
-from topofl.engine.store.checkpoint import Checkpoint, check_tensors, naming_its_file
-from topofl.engine.store.fingerprint import (
+from topofl.engine.fingerprint import (
     check_same,
     fingerprint,
     members_of,
     structure_of,
     versions,
 )
-from topofl.engine.store.rows import SavedRows
-from topofl.engine.store.writing import check_space
+from topofl.engine.mapped_files import MappedFiles
+from topofl.engine.memory import returning_freed_memory
+from topofl.engine.options import Compute
+from topofl.engine.plan import Backend, Plan
+from topofl.engine.ranks import Ranks
+from topofl.engine.recorder import Recorder
+from topofl.engine.requests import initial_state
+from topofl.engine.setup import Setup
+from topofl.engine.stages import (
+    EvaluationContext,
+    EvaluationStage,
+    stages_of,
+)
+from topofl.engine.state import RunState
 from topofl.metrics._rounds import node_groups
 from topofl.trained import Normalization, Trained
 
@@ -100,8 +97,7 @@ class ActiveRun:
                 f"{taken[0]!r}; rename it"
             )
         own = set(setup.evaluation.per_node or ())
-        others = OWN_COLUMNS | active.columns.keys() | set(setup.trace.requests.noted)
-        if taken := sorted(own & others):
+        if taken := sorted(own & (active.columns.keys() | setup.trace.requests.noted)):
             raise ValueError(
                 f"names in `evaluation.per_node` must differ from all columns of the history, got "
                 f"{taken[0]!r}; rename it"
@@ -125,7 +121,7 @@ class ActiveRun:
     @cached_property
     def columns(self) -> dict[str, ScoreColumn]:
         """Columns of scores, by name."""
-        return columns_in(self.stages, self.setup.sets, self.setup.task)
+        return columns_of(self.setup.task.reported, self.stages, self.setup.sets)
 
     @property
     def noted_per_node(self) -> list[str]:
@@ -141,8 +137,9 @@ class ActiveRun:
         """Return the context of an evaluation during round `done`; 0: before the first round."""
         return EvaluationContext(
             self.run_state,
-            self.run_state.executor.parallel_map,
-            self.setup.sets,
+            self.setup,
+            self.stages,
+            self.rounds,
             done,
             self.states,
             self.sharded,
@@ -156,42 +153,39 @@ class ActiveRun:
     @property
     def size(self) -> int:
         """Bytes of a checkpoint, without mixing matrices."""
-        flat = self.run_state.models.flat
-        tensors = [flat, *(tensor for state in self.states.values() for tensor in state.values())]
+        models = self.run_state.models
+        tensors = (tensor for state in self.states.values() for tensor in state.values())
         of_nodes = [*self.columns, *self.noted_per_node, *(self.setup.evaluation.per_node or ())]
         scores = len(of_nodes) * (2 + self.rounds // self.setup.evaluation.every)
-        n = self.run_state.models.n
-        recorded = 8 * n * (self.rounds + scores)
-        held = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        return held * n // len(flat) + recorded + 2**14
+        recorded = 8 * models.n * (self.rounds + scores)
+        held = len(models) * models.d * models.dtype.itemsize
+        held += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return held * models.n // len(models) + recorded + 2**14
 
     def state(self) -> dict[str, Any]:
         """Return everything that the next round starts from, as tensors, numbers and text.
 
-        Of several ranks, without :meth:`own_rows`.
+        Without :meth:`own_rows`.
         """
-        models, ranks = self.run_state.models, self.ranks
-        state = {"recorder": self.recorder.state(), "guard": self.run_state.monitor.state()}
-        if ranks.size == 1:  # "mass" and "guard" are names of the stored format
-            rows = {"models": models.flat, "mass": models.push_sum_weights}
-            return state | rows | {"phases": self.states}
-        row_names = {name: self._row_names(name) for name in self.states}
         shared = {
-            name: {key: x for key, x in sorted(own.items()) if key not in row_names[name]}
+            name: {key: x for key, x in sorted(own.items()) if key not in self._row_names(name)}
             for name, own in self.states.items()
-        }
-        owner = torch.from_numpy(ranks.owner)
-        return state | {"phases": shared, "rows_of_phases": row_names, "owner": owner}
+        }  # "guard" and "mass" are names of the stored format
+        guard = self.run_state.monitor.state()
+        return {"recorder": self.recorder.state(), "guard": guard, "phases": shared}
 
-    def own_rows(self) -> dict[str, Tensor]:
-        """Return all that has a row for each of this rank's nodes, by its name in checkpoints."""
+    def own_rows(self) -> dict[str, Any]:
+        """Return all that has a row for each of this rank's nodes."""
         models = self.run_state.models
         phases = {
-            f"phases/{name}/{key}": state[key]
+            name: {key: state[key] for key in self._row_names(name)}
             for name, state in self.states.items()
-            for key in self._row_names(name)
         }
-        return {"models": models.flat, "mass": models.push_sum_weights} | phases
+        return {
+            "models": models.rows(slice(None)),
+            "mass": models.push_sum_weights,
+            "phases": phases,
+        }
 
     def _row_names(self, phase: str) -> list[str]:
         """Return the tensors in the state of a phase that have a row for each of the own nodes."""
@@ -211,11 +205,10 @@ class ActiveRun:
                 f"`rounds` must be at least {found.round}, the number completed in "
                 f"{found.path.parent}, got {self.rounds}; start a shorter run in another folder"
             )
-        state = found.state()
         with naming_its_file(found):
-            check_tensors(found.path, state)
-            self._copy_rows(self.run_state.models.flat, state["models"])
-            self._copy_rows(self.run_state.models.push_sum_weights, state["mass"])
+            state, nodes = found.state(), self.ranks.nodes
+            state["models"].copy_to(self.run_state.models.flat, nodes)
+            state["mass"].copy_to(self.run_state.models.push_sum_weights, nodes)
             if set(state["phases"]) != set(self.states):
                 raise ValueError(
                     f"states of {', '.join(self.states)} are needed, got "
@@ -224,7 +217,7 @@ class ActiveRun:
             for name, saved in state["phases"].items():
                 names = self.sharded.get(name, ())
                 saved = {key: self._rows_of(x, key in names) for key, x in saved.items()}
-                _restore(self.states[name], saved, self.run_state.models.flat.device)
+                _restore(self.states[name], saved, self.run_state.models.device)
             self.recorder.restore(state["recorder"], self.evaluated, self.scored, found.round)
             self.run_state.monitor.restore(state["guard"])
         if self.rounds == found.round and (missing := self._missing_at_end(found)):
@@ -235,21 +228,11 @@ class ActiveRun:
             )
         return found.round
 
-    def _copy_rows(self, own: Tensor, saved: Tensor | SavedRows) -> None:
-        """Copy the rows of this process's nodes."""
-        if isinstance(saved, SavedRows):
-            saved.copy_to(own, self._nodes(True))
-        else:
-            _copy_into(own, self._rows_of(saved, True))
-
     def _rows_of(self, saved: Tensor | SavedRows, own: bool) -> Tensor:
         """Return saved rows of this process's nodes if `own`, else of all nodes."""
         if isinstance(saved, SavedRows):
-            return saved.of(self._nodes(own))
+            return saved.of(self.ranks.nodes if own else np.arange(self.setup.clients.n))
         return self.ranks.own_rows(saved) if own else saved
-
-    def _nodes(self, own: bool) -> np.ndarray:
-        return self.ranks.nodes if own else np.arange(self.setup.clients.n)
 
     def _missing_at_end(self, found: Checkpoint) -> str:
         """Return what the last round lacks since it was not the last before; "" if nothing."""
@@ -307,10 +290,10 @@ def trained_models(active: ActiveRun) -> Trained | None:
     """
     models, setup = active.run_state.models, active.setup
     ranks = active.ranks
-    flat = ranks.to_first(models.flat)
+    flat = ranks.to_first(models.rows(slice(None)))
     if flat is None:
         return None
-    dataset, dtype = setup.clients.dataset, models.flat.dtype
+    dataset, dtype = setup.clients.dataset, models.dtype
     affine = dataset.affine(dtype)
     scale, shift = (None, None) if affine is None else (part.cpu() for part in affine)
     inputs = Normalization(tuple(dataset.inputs.shape[1:]), dataset.inputs.dtype, scale, shift)
@@ -336,7 +319,7 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
         "model": structure_of(setup.model),
         "augment": None if augment is None else augment.name,
         "n": setup.clients.n,
-        "parameters": run_state.models.layout.d,
+        "parameters": run_state.models.d,
         "rounds": setup.rounds,
         "seed": setup.seed,
         "init": setup.init,
@@ -348,8 +331,8 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
         "columns": as_json(active.columns),
         **run_state.executor.plan._asdict(),
         "asked": {"executor": compute.executor, "chunk": compute.chunk},
-        "device": str(run_state.models.flat.device),
-        "dtype": str(run_state.models.flat.dtype).removeprefix("torch."),
+        "device": str(run_state.models.device),
+        "dtype": str(run_state.models.dtype).removeprefix("torch."),
         "precision": compute.precision,
         "on_divergence": compute.on_divergence,
         **({"ranks": active.joined.description} if compute.distributed else {}),

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from topofl._support.text import node_name
+
 
 class Diverged(NamedTuple):
     """Where a node's training became NaN or infinite: node, round (from 1), learning rate."""
@@ -62,12 +64,15 @@ class DivergenceMonitor:
         The nodes that diverged so far.
     attack
         The attack, such as ``"2 attackers (sign_flip)"``; empty if there is none.
+    labels
+        Labels of the nodes; empty means 0..n-1.
     """
 
     policy: str
     n: int
     found: list[Diverged] = field(default_factory=list)
     attack: str = ""
+    labels: Sequence[object] = ()
 
     def frozen(self, device: torch.device) -> Tensor:
         """Return a mask (n,) of the nodes that no longer train."""
@@ -106,7 +111,7 @@ class DivergenceMonitor:
         if new and self.policy == "raise":
             step, node = nodes[0]
             raise DivergenceError(
-                _message(_reason_in_training(losses, node, step, t), new, self.attack), new
+                _message(self._reason_in_training(losses, node, step, t), new, self.attack), new
             )
         return new
 
@@ -119,8 +124,19 @@ class DivergenceMonitor:
         bad = [i for i in nodes if not finite[i]]
         if bad:
             found = [Diverged(node, t + 1, float("nan") if lr is None else lr) for node in bad]
-            reason = f"the loss of node {bad[0]} is {float(losses[bad[0]])} after round {t + 1}"
+            name = node_name(self.labels, bad[0])
+            reason = f"the loss of node {name} is {float(losses[bad[0]])} after round {t + 1}"
             raise DivergenceError(_message(reason, found, self.attack), found)
+
+    def _reason_in_training(self, losses: Tensor, node: int, step: int, t: int) -> str:
+        """Return what is NaN or infinite: the loss at `step`, or the model after the last step."""
+        name = node_name(self.labels, node)
+        if step < losses.shape[1]:
+            loss = float(losses[node, step])
+            return f"the loss of node {name} is {loss} in step {step} of round {t + 1}"
+        return (
+            f"the model of node {name} is no longer finite after step {step - 1} of round {t + 1}"
+        )
 
     def state(self) -> dict[str, Tensor]:
         """Return the record as tensors, for a checkpoint."""
@@ -139,14 +155,6 @@ class DivergenceMonitor:
         """Restore the record from the result of :meth:`state`."""
         columns = (state[name].tolist() for name in Diverged._fields)
         self.found[:] = [Diverged(*values) for values in zip(*columns, strict=True)]
-
-
-def _reason_in_training(losses: Tensor, node: int, step: int, t: int) -> str:
-    """Return what became NaN or infinite: the loss at `step`, or the model after the last step."""
-    if step < losses.shape[1]:
-        loss = float(losses[node, step])
-        return f"the loss of node {node} is {loss} in step {step} of round {t + 1}"
-    return f"the model of node {node} is no longer finite after step {step - 1} of round {t + 1}"
 
 
 def _message(reason: str, found: Sequence[Diverged], attack: str) -> str:

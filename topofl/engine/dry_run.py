@@ -8,12 +8,13 @@ import numpy as np
 import scipy.sparse as sparse
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from topofl.algorithms.contract.needs import need_error, static
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import State
 from topofl.engine.allocations import AllocationTrace
-from topofl.engine.population import Layout, Population
+from topofl.engine.population import Held, Layout, Population
 from topofl.engine.ranks import one_process
 from topofl.engine.requests import (
     EXCHANGES,
@@ -54,6 +55,12 @@ class DryModels(Population):
     calls: list[str] = field(default_factory=list)
 
     @property
+    def flat(self) -> Tensor:
+        """See :attr:`topofl.algorithms.Models.flat`."""
+        with _disable_current_modes():  # their memory does not belong to the phase that reads them
+            return super().flat
+
+    @property
     def start(self) -> Tensor:
         """See :attr:`topofl.algorithms.Models.start`."""
         if "apply" in self.calls:
@@ -67,7 +74,7 @@ class DryModels(Population):
                 f"`init` must be 'common' or 'given' for {self.method}, which compares how far "
                 "models moved from a common start, got 'independent'"
             )
-        return self.flat[:1].clone()
+        return self.rows(slice(0, 1)).clone()
 
     @property
     def topology(self) -> Topology:
@@ -99,6 +106,8 @@ class Trace:
         Largest number of bytes that a phase allocates for a while, without training.
     fine_tuning
         Bytes of the copies of models that are fine-tuned, and of the phase's state.
+    stored
+        Largest number of models that are stored at once.
     common_start
         Whether all nodes must start from the same model.
     """
@@ -110,6 +119,7 @@ class Trace:
     state: int
     scratch: int
     fine_tuning: int
+    stored: int
     common_start: bool
 
     def _uses(self, *calls: str) -> bool:
@@ -206,10 +216,13 @@ def _merged_ranges(columns: set[tuple[int, int]]) -> list[slice]:
 
 def _models(inputs: Inputs) -> "DryModels":
     """Return the models of a run on the meta device."""
-    flat = torch.empty(len(inputs.sizes), inputs.layout.d, dtype=inputs.dtype, device="meta")
+    n, meta = len(inputs.sizes), torch.device("meta")
+    stored = n if inputs.independent_start else 1
+    rows = torch.empty(stored, inputs.layout.d, dtype=inputs.dtype, device=meta)
+    held = Held(rows) if inputs.independent_start else Held.equal(rows, n)
     graph = inputs.graphs if isinstance(inputs.graphs, Topology) else None
     models = DryModels(
-        flat, inputs.layout, one_process(len(flat), flat.device), inputs.algorithm.name,
+        held, inputs.layout, one_process(n, meta), inputs.algorithm.name,
         inputs.independent_start, inputs.graphs, graph=graph,
     )  # fmt: skip
     _ = models.push_sum_weights  # allocated now, not while bytes are counted
@@ -301,6 +314,7 @@ def trace_first_rounds(inputs: Inputs, rounds: int = DRY_ROUNDS) -> Trace:
         state=max(state_sizes),
         scratch=max(scratch_sizes),
         fine_tuning=_play_fine_tuning(inputs, requests, played[0].graph),
+        stored=models.held.most,
         common_start="start" in models.calls,
     )
 
@@ -326,7 +340,9 @@ def _play_fine_tuning(inputs: Inputs, requests: Requests, graph: Topology) -> in
         used = ", ".join(sorted(set().union(*own_requests.calls.values())))
         raise ValueError(f"{_LOCAL}, got one that uses {used}")
     requests.trained[name] = own_requests.trained.get(name, [])
-    return models.flat.nbytes + sum(value.nbytes for value in state.values())
+    return len(models) * models.d * models.dtype.itemsize + sum(
+        value.nbytes for value in state.values()
+    )
 
 
 _LOCAL = "`fine_tune` must be a phase of each node alone such as sgd(lr=0.1, epochs=5)"

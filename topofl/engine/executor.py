@@ -90,7 +90,7 @@ class Executor:
             0, indices.shape
         )
         targets = torch.index_select(self.targets, 0, indices.view(-1)).unflatten(0, indices.shape)
-        parameters = [view[rows] for view in models.views] if point is None else point
+        parameters = models.views_of(rows) if point is None else point
         return worker.gradients(parameters, inputs, targets, weights, trained)
 
     def chunks(self, n: int, size: int | None = None) -> list[slice]:

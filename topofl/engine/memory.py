@@ -2,6 +2,7 @@
 
 import gc
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,9 +16,8 @@ from torch import Tensor, nn
 from topofl.engine.allocations import bytes_of_step, bytes_of_terms
 from topofl.engine.diversity import NUMBERS
 from topofl.engine.dry_run import Trace
-from topofl.engine.evaluate.nearest_neighbors import bytes_of_neighbors
-from topofl.engine.evaluate.scores import NODES, ROWS, Evaluated, EvaluationPlan
-from topofl.engine.gradients import Order, image_order, in_closed_form, is_linear
+from topofl.engine.evaluation import NODES, ROWS, Evaluated, EvaluationPlan
+from topofl.engine.gradients import Order, in_closed_form, is_linear
 from topofl.engine.mapped_files import LARGEST, called_repeatedly, is_in_memory
 from topofl.engine.mixing import (
     FEWEST,
@@ -27,6 +27,7 @@ from topofl.engine.mixing import (
     component_means,
     sums_by_group,
 )
+from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.plan import Backend, Fits, Plan, Sizes, least_plans, most_nodes
 from topofl.engine.requests import RecordedSteps
 from topofl.engine.setup import Setup
@@ -67,8 +68,8 @@ class Footprint:
     ----------
     sizes
         Numbers of nodes and of parameters, and the bytes of a node's step as one of many nodes.
-    model
-        Bytes of one model.
+    models, model
+        Number of models that are stored at once, and bytes of one of them.
     largest
         Number of parameters of the largest layer.
     minibatch, looped
@@ -94,6 +95,7 @@ class Footprint:
     """
 
     sizes: Sizes
+    models: int
     model: int
     largest: int
     minibatch: int
@@ -118,7 +120,7 @@ class Footprint:
             **self.of_nodes,
             **self.of_run,
             **{name: workers * size for name, size in self.of_worker.items()},
-            "parameters": min(n * self.model, LARGEST) if self.on_disk else n * self.model,
+            "parameters": min(self.models * self.model, LARGEST if self.on_disk else sys.maxsize),
             "gradients": self.of_nodes["gradients"] + gradients,
             "minibatches": together * self.minibatch,
             "activations": together * max(step - self.model, 0),
@@ -147,6 +149,7 @@ class Footprint:
         return replace(
             self,
             sizes=self.sizes._replace(n=k),
+            models=min(k, self.models),
             of_nodes={name: known.get(name, size) for name, size in of_nodes.items()},
             of_run={name: known.get(name, size) for name, size in self.of_run.items()},
             of_worker={**self.of_worker, "mixing": mixing},
@@ -252,7 +255,7 @@ def footprint(
     targets = dataset.learned(dtype)
     stored, seen, gathered = _bytes_of_example(dataset.inputs, dtype)
     width = int(np.minimum(trace.batch_sizes(), list(map(len, clients.train))).max())
-    order = image_order(module, setup.sample, compute.channels_last)
+    order = setup.order
     looped, batched = _bytes_of_steps(setup, order, width)
     steps = _largest_steps(trace)
     terms = [bytes_of_terms(one.training, trace.layout, dtype, n) for one in steps.values()]
@@ -263,6 +266,7 @@ def footprint(
     example = gathered + _bytes_of_moves(setup, stored) + targets[0].nbytes
     return Footprint(
         Sizes(n, d, width, width * seen, batched + of_terms, _steps_by_phase(steps)),
+        trace.stored,
         model,
         max(p.numel() for p in module.parameters()),
         width * example,

@@ -26,6 +26,7 @@ from topofl.attacks import Attack
 from topofl.engine.mapped_files import MappedFiles
 from topofl.engine.ranks import Ranks, one_process
 from topofl.mixing import MixingMatrix
+from topofl.mixing.export import as_tensor
 
 COLUMNS = 1024
 """Columns multiplied at a time.
@@ -199,13 +200,21 @@ class Mixing:
             self._average(weights, values)
 
     def _average(self, weights: MixingMatrix, values: Tensor) -> None:
-        ranks = self._ranks_of(values)
+        values.copy_(self.average(weights, _rows_of(values), len(values)).expand_as(values))
+
+    def average(
+        self, weights: MixingMatrix, rows: Callable[[np.ndarray], Tensor], k: int
+    ) -> Tensor:
+        """Return the weighted mean (1, d) over all nodes, given the function that reads own rows.
+
+        There are k own rows: those of this rank, or of all nodes. All rows of `weights` are equal.
+        """
+        ranks = self._alone if k == self.ranks.n else self.ranks
         row = slice(*weights.weights.indptr[:2])
         nodes, shares = weights.weights.indices[row], weights.weights.data[row]
         own = ranks.owner[nodes] == ranks.rank
-        rows = torch.from_numpy(ranks.row_of[nodes[own]]).to(values.device)
-        total = torch.from_numpy(shares[own]).to(values) @ values[rows]
-        values.copy_(ranks.sum_(total).expand_as(values))
+        read = rows(ranks.row_of[nodes[own]])
+        return ranks.sum_(torch.from_numpy(shares[own]).to(read) @ read)[None]
 
     def aggregate(
         self, weights: MixingMatrix, values: Tensor, rule: Aggregate, t: int, exchange: str
@@ -232,6 +241,10 @@ class Mixing:
             return values  # rows for each receiver are forged once there are weights
         forged = self.attack.forged(values, None, t, exchange)
         return values.index_copy(0, self.attack.attackers, forged)
+
+
+def _rows_of(values: Tensor) -> Callable[[np.ndarray], Tensor]:
+    return lambda which: values[torch.from_numpy(which).to(values.device)]
 
 
 def mixer(weights: MixingMatrix, ranks: Ranks, dtype: torch.dtype) -> Mixer:
@@ -298,7 +311,7 @@ def product_with(matrix: sparse.csr_array, device: torch.device, dtype: torch.dt
     if is_sparse and dtype in (torch.float32, torch.float64):
         stored = sparse_on_device(matrix, device, dtype)
         return Product(lambda values: stored @ values, width)
-    dense = torch.from_numpy(matrix.toarray()).to(device, dtype)
+    dense = as_tensor(matrix, device, dtype)
     return Product(lambda values: dense @ values, width)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from topofl._columns import STAGES
+from topofl._columns import OWN_COLUMNS, STAGES
 from topofl._support.check import (
     check_choice,
     check_int,
@@ -19,6 +19,7 @@ from topofl._support.check import (
     check_positive,
     check_sequence,
     check_switch,
+    check_takes,
     shown,
 )
 from topofl._support.public import public
@@ -154,6 +155,11 @@ class Evaluation:
         for name in ("also", "per_node"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _check_functions(name, value))
+        if taken := sorted(OWN_COLUMNS & set(self.per_node or ())):
+            raise ValueError(
+                "names in `per_node` must differ from all columns of the history, got "
+                f"{taken[0]!r}; rename it"
+            )
         if not self.on:
             _check_without_sets(self)
 
@@ -194,6 +200,7 @@ def _check_functions(argument: str, functions: Any) -> dict[str, Any]:
                 f"`{argument}[{name!r}]` must be a function of (models, round), got "
                 f"{shown(function)}"
             )
+        check_takes(f"`{argument}[{name!r}]`", function, "models", "round")
     return dict(functions)
 
 

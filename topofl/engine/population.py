@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +20,10 @@ from topofl.engine.ranks import one_process
 from topofl.topology import Topology
 
 __all__ = ["Layout", "NodesOfRank", "Population", "initial_population"]
+
+
+ROWS = 64
+"""Rows that are copied at a time when equal models are stored apart."""
 
 
 @dataclass(frozen=True)
@@ -107,15 +111,102 @@ class NodesOfRank(Protocol):
         ...
 
 
+New = Callable[[Sequence[int], torch.dtype], Tensor]
+"""(shape, dtype) -> a tensor in memory or in a file, whose values are not set."""
+
+
+@dataclass(eq=False)
+class Held:
+    """Rows (k, d) of a matrix; rows that are equal to another are stored once until one is written.
+
+    Parameters
+    ----------
+    stored
+        (m, d) rows that are stored.
+    place
+        (k,) row of `stored` that each row is equal to; None: row i is row i of `stored`.
+    new
+        Returns the memory of all rows once they are stored apart; None: in memory.
+
+    Attributes
+    ----------
+    most
+        Largest number of rows that were stored at once.
+    """
+
+    stored: Tensor
+    place: np.ndarray | None = None
+    new: New | None = None
+    most: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._store(self.stored, self.place)
+
+    def _store(self, stored: Tensor, place: np.ndarray | None) -> None:
+        self.stored, self.place = stored, place
+        self.most = max(self.most, len(stored))
+
+    @classmethod
+    def equal(cls, row: Tensor, k: int, new: New | None = None) -> "Held":
+        """Return k rows that are equal to one, (1, d)."""
+        return cls(row, np.zeros(k, dtype=np.int64), new)
+
+    def __len__(self) -> int:
+        """Return the number of rows, k."""
+        return len(self.stored) if self.place is None else len(self.place)
+
+    def apart(self) -> Tensor:
+        """Return all rows (k, d), each stored apart from now on."""
+        if self.place is not None:
+            shape = (len(self.place), self.stored.shape[1])
+            flat = self.new(shape, self.stored.dtype) if self.new else self.stored.new_empty(shape)
+            for start in range(0, shape[0], ROWS):  # not all at once, which would exist twice
+                flat[start : start + ROWS] = self.rows(slice(start, start + ROWS))
+            self._store(flat, None)
+        return self.stored
+
+    def rows(self, which: slice | np.ndarray) -> Tensor:
+        """Return some rows: a view of slices of rows that are stored apart, else a copy."""
+        chosen = which if self.place is None else self.place[which]
+        return self.stored[chosen] if isinstance(chosen, slice) else self._copy(chosen)
+
+    def _copy(self, stored_rows: np.ndarray) -> Tensor:
+        """Return a copy of stored rows."""
+        if self.stored.is_meta:  # indexing these would import torch's compiler: a second, 70 MB
+            return self.stored.new_empty(len(stored_rows), self.stored.shape[1])
+        return self.stored[torch.from_numpy(stored_rows).to(self.stored.device)]
+
+    def write(self, which: np.ndarray, values: Tensor) -> None:
+        """Write rows (c, d) at distinct places (c,); others stay as they are stored."""
+        if self.place is None:
+            self.stored[torch.from_numpy(which).to(self.stored.device)] = values
+            return
+        others = np.ones(len(self.place), dtype=bool)
+        others[which] = False
+        used, places = np.unique(self.place[others], return_inverse=True)
+        place = np.empty_like(self.place)
+        place[others], place[which] = places, len(used) + np.arange(len(which))
+        stored = values.new_empty(len(used) + len(which), self.stored.shape[1])
+        stored[: len(used)], stored[len(used) :] = self._copy(used), values
+        self._store(stored, place)
+
+    def fill(self, row: Tensor) -> None:
+        """Let all rows be equal to one, (1, d); it is stored once unless all are stored apart."""
+        if self.place is None:
+            self.stored.copy_(row.expand_as(self.stored))
+        else:
+            self._store(row.detach().clone(), np.zeros(len(self), dtype=np.int64))
+
+
 @dataclass(frozen=True, eq=False)
 class Population:
     """The models of the nodes of one process: of all nodes, unless the run is distributed.
 
     Parameters
     ----------
-    flat
-        (n, d), contiguous; row i is node i's model. Changed in place, never replaced. In a
-        distributed run also (k, d), of the nodes of a process.
+    held
+        The rows of the models, (n, d): row i is node i's model. In a distributed run also (k, d),
+        of the nodes of a process.
     layout
         The columns of each parameter.
     ranks
@@ -126,7 +217,7 @@ class Population:
         The models of the process, if these are a copy with the models of all nodes.
     """
 
-    flat: Tensor
+    held: Held
     layout: Layout
     ranks: NodesOfRank
     graph: Topology | None = field(default=None, kw_only=True)
@@ -135,7 +226,47 @@ class Population:
     @classmethod
     def alone(cls, flat: Tensor, layout: Layout) -> "Population":
         """Return the models (n, d) of all nodes, in one process."""
-        return cls(flat, layout, one_process(len(flat), flat.device))
+        return cls(Held(flat), layout, one_process(len(flat), flat.device))
+
+    def __len__(self) -> int:
+        """Return the number of models that this process holds, equal ones or not."""
+        return len(self.held)
+
+    @property
+    def flat(self) -> Tensor:
+        """(n, d), contiguous: all models, changed in place; each is stored apart from now on.
+
+        What reads or changes few models, or makes all of them equal, uses `rows`, `write` and
+        `fill`.
+        """
+        return self.held.apart()
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the models."""
+        return self.held.stored.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the models."""
+        return self.held.stored.dtype
+
+    @property
+    def distinct(self) -> int:
+        """Number of models that are stored; fewer than ``len(models)`` if some are equal."""
+        return len(self.held.stored)
+
+    def rows(self, which: slice | np.ndarray) -> Tensor:
+        """Return the models (c, d) in some rows, to be read."""
+        return self.held.rows(which)
+
+    def write(self, which: np.ndarray, values: Tensor) -> None:
+        """Write models (c, d) into distinct rows (c,); other rows stay as they are stored."""
+        self.held.write(which, values)
+
+    def fill(self, row: Tensor) -> None:
+        """Let all models of this process be equal to one, (1, d); see :meth:`Held.fill`."""
+        self.held.fill(row)
 
     @property
     def n(self) -> int:
@@ -143,31 +274,46 @@ class Population:
         return self.ranks.n
 
     @property
+    def d(self) -> int:
+        """Number of parameters of one model."""
+        return self.layout.d
+
+    @property
     def nodes(self) -> np.ndarray:
         """(k,) nodes whose models are the rows of `flat`."""
-        return np.arange(self.n) if len(self.flat) == self.n else self.ranks.nodes
+        return np.arange(self.n) if len(self) == self.n else self.ranks.nodes
 
     def of_all_nodes(self) -> "Population":
         """Return the models of all nodes: these models, or a copy gathered from all processes."""
-        if len(self.flat) == self.n:
+        if len(self) == self.n:
             return self
-        flat = self.ranks.all_rows(self.flat)
-        everyone = replace(self, flat=flat, copy_of=self)
+        everyone = replace(self, held=Held(self.ranks.all_rows(self.flat)), copy_of=self)
         everyone.push_sum_weights.copy_(self.ranks.all_rows(self.push_sum_weights))
         return everyone
 
     def of_own_nodes(self) -> "Population":
         """Return the models of the nodes of this process: these models, or a copy of some."""
-        if len(self.flat) == len(self.ranks.nodes):
+        if len(self) == len(self.ranks.nodes):
             return self
-        own = replace(self, flat=self.ranks.own_rows(self.flat))
+        own = replace(self, held=Held(self.ranks.own_rows(self.flat)))
         own.push_sum_weights.copy_(self.ranks.own_rows(self.push_sum_weights))
         return own
 
-    @cached_property
+    @property
     def views(self) -> list[Tensor]:
         """One view (n, *shape) per parameter, sharing memory with `flat`."""
-        return self.layout.views(self.flat)
+        return self._views(self.flat)
+
+    @cached_property
+    def _views(self) -> Callable[[Tensor], list[Tensor]]:
+        return lru_cache(maxsize=1)(self.layout.views)
+
+    def views_of(self, which: slice | Tensor) -> list[Tensor]:
+        """Return one tensor (c, *shape) per parameter of some models, to be read."""
+        if self.held.place is None:
+            return [view[which] for view in self.views]
+        rows = self.rows(which if isinstance(which, slice) else which.cpu().numpy())
+        return self.layout.views(rows)
 
     @property
     def push_sum_weights(self) -> Tensor:
@@ -176,12 +322,12 @@ class Population:
 
     @cached_property
     def _push_sum_weights(self) -> Tensor:
-        return torch.ones(len(self.flat), dtype=torch.float64, device=self.flat.device)
+        return torch.ones(len(self), dtype=torch.float64, device=self.device)
 
     @property
     def start(self) -> Tensor:
         """(1, d) copy of the model from which all nodes start; to be read before training."""
-        return self.flat[:1].clone()
+        return self.rows(slice(0, 1)).clone()
 
     @property
     def topology(self) -> Topology:
@@ -206,8 +352,8 @@ class Population:
 
         If `flat` has another number of rows, these are models on their own.
         """
-        if len(flat) == len(self.flat):
-            return Population(flat, self.layout, self.ranks)
+        if len(flat) == len(self):
+            return Population(Held(flat), self.layout, self.ranks)
         return Population.alone(flat, self.layout)
 
 
@@ -221,7 +367,7 @@ def initial_population(
     dtype: torch.dtype,
     graph: Topology | None = None,
     ranks: NodesOfRank | None = None,
-    new: Callable[[Sequence[int], torch.dtype], Tensor] | None = None,
+    new: New | None = None,
 ) -> Population:
     """Return n models at the start of a run, or those of a rank's nodes.
 
@@ -237,7 +383,7 @@ def initial_population(
     ranks
         The nodes of the run, and those of this process; None: all nodes.
     new
-        Returns a tensor of a shape and dtype for the models; None: one in memory.
+        Returns memory of a shape and dtype for the models; None: in memory.
 
     Raises
     ------
@@ -254,16 +400,16 @@ def initial_population(
         if init == "given"
         else _drawn_models(model, nodes if init == "independent" else range(1), seed)
     )
-    if new is None:
-        flat = torch.empty((len(nodes), layout.d), dtype=dtype, device=device)
+    checked = (_check_finite(layout, row.to(device=device, dtype=dtype)) for row in rows)
+    if init != "independent":
+        (row,) = checked  # to its end, which checks that the draw can be repeated
+        held = Held.equal(row[None], len(nodes), new)
     else:
-        flat = new((len(nodes), layout.d), dtype)
-    count = 0
-    for count, row in enumerate(rows, start=1):
-        flat[count - 1] = _check_finite(layout, row.to(device=device, dtype=dtype))
-    if count == 1:
-        flat[1:] = flat[0]
-    return Population(flat, layout, ranks, graph=graph)
+        shape = (len(nodes), layout.d)
+        held = Held(new(shape, dtype) if new else torch.empty(shape, dtype=dtype, device=device))
+        for k, row in enumerate(checked):
+            held.stored[k] = row
+    return Population(held, layout, ranks, graph=graph)
 
 
 def _drawn_models(model: nn.Module, nodes: Sequence[int], seed: int) -> Iterator[Tensor]:

@@ -214,6 +214,8 @@ class Ranks:
 
     def finish(self, requests: Sequence[Any]) -> None:
         """Wait for what :meth:`post` began."""
+        if not requests:
+            return
 
         def wait() -> None:
             for request in requests:
@@ -263,7 +265,9 @@ class Ranks:
         try:
             return function()
         except RuntimeError as error:
-            raise failed_rank(self.joined, self.rank, self.traffic.round, error) from error
+            if self.link is None:
+                raise
+            raise failed_rank(self.link, self.rank, self.traffic.round, error) from error
         finally:
             self.traffic.seconds += time.perf_counter() - began
 

@@ -8,37 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from topofl._columns import RANK_COLUMNS
 from topofl._matrices import Kept, Matrices, Packed, bytes_of, digest_of, kept, kept_of
 from topofl.history import History
 from topofl.mixing import MixingMatrix
 from topofl.trained import Trained
 
-__all__ = ["OWN_COLUMNS", "RANK_COLUMNS", "Recorder", "bytes_kept"]
-
-RANK_COLUMNS = ("cut_edges", "rank_bytes", "exchange_seconds")
-"""Columns of rounds that only distributed runs have."""
-
-OWN_COLUMNS = frozenset(
-    (
-        *RANK_COLUMNS,
-        "round",
-        "train_loss",
-        "node_loss",
-        "steps",
-        "messages",
-        "bytes",
-        "messages_paper",
-        "bytes_paper",
-        "busiest_messages",
-        "busiest_bytes",
-        "seconds",
-        "smallest_push_weight",
-        "consensus_distance",
-        "gradient_diversity",
-        "push_weight",
-    )
-)
-"""Columns of histories and events other than scores."""
+__all__ = ["Recorder", "bytes_kept"]
 
 
 class Recorder:

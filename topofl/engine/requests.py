@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from topofl._columns import OWN_COLUMNS, SECONDS
 from topofl._support.check import check_takes, did_you_mean, shown
 from topofl.algorithms.contract.checked import WHY_PLAYED, check_same_shape, explaining_meta_errors
 from topofl.algorithms.contract.local import Training
@@ -18,7 +19,6 @@ from topofl.algorithms.contract.round import Models, Rule, State
 from topofl.attacks import Attack
 from topofl.engine.mixing import Aggregate
 from topofl.engine.population import Layout
-from topofl.engine.recorder import OWN_COLUMNS
 from topofl.mixing import MixingMatrix, check_pulls, check_pushes
 from topofl.topology import Topology, TopologySequence
 
@@ -161,10 +161,15 @@ def topology_missing(method: str, n: int) -> TypeError:
 
 def check_name(phase: str, name: object) -> None:
     """Raise ``ValueError`` unless a phase can note a number by this name."""
-    if not isinstance(name, str) or not name.isidentifier() or name in OWN_COLUMNS:
+    if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(
-            "`name` must be an identifier that is not a column of histories, such as 'moved', got "
-            f"{shown(name)} in the phase {phase!r}"
+            f"`name` of round.note must be an identifier, such as 'moved', got {shown(name)} in "
+            f"the phase {phase!r}; use letters, digits and underscores"
+        )
+    if name in OWN_COLUMNS - {SECONDS}:
+        raise ValueError(
+            f"`name` of round.note must differ from all columns of the history, got {name!r} in "
+            f"the phase {phase!r}; rename it"
         )
 
 

@@ -80,6 +80,10 @@ class Work(Protocol):
         """Multiply values by a matrix in place; `exchange` seeds what attackers send."""
         ...
 
+    def serve(self, weights: MixingMatrix, models: Population) -> None:
+        """Let all models be the average of a server; all rows of `weights` are equal."""
+        ...
+
     def aggregate(
         self, weights: MixingMatrix, values: Tensor, rule: Aggregate, exchange: str
     ) -> None:
@@ -145,7 +149,7 @@ class Round:
     ledger: Ledger = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(self.models.flat.element_size())
+        self.ledger = Ledger(self.models.dtype.itemsize)
 
     def _enter(self, call: str) -> None:
         """Note a call in a dry run; in a run, raise unless the phase made it in the dry run."""
@@ -193,7 +197,7 @@ class Round:
 
     def _check_rows(self, owner: str) -> None:
         """Raise ``ValueError`` if a phase with the rows of a rank reads a state of all nodes."""
-        if len(self.models.flat) == self.n or self.gathered is not None:
+        if len(self.models) == self.n or self.gathered is not None:
             return
         if not self.inputs.algorithm.phases[owner].rowwise:
             raise ValueError(
@@ -233,7 +237,7 @@ class Round:
         if participants is not None:
             counts = np.where(check_participants(participants, counts), counts, 0)
         if self.work is None:
-            self._note_training(models, training, state, counts)
+            self._note_training(cast(Population, models), training, state, counts)
         elif self.work.only is not None:
             counts = np.where(self.work.only, counts, 0)
         weights = self._gradient_weights(training, int(counts.max(initial=0)))
@@ -243,17 +247,20 @@ class Round:
         return self.work.train(self.phase, population, training, state, all_counts, counts, weights)
 
     def _note_training(
-        self, models: Models, training: Training, state: State, counts: np.ndarray
+        self, models: Population, training: Training, state: State, counts: np.ndarray
     ) -> None:
         with _disable_current_modes():  # these tensors do not belong to the phase
             needed = training.init(models).keys()
+            trained = np.flatnonzero(counts)
+            if models.distinct < len(models):  # trained models are stored apart
+                models.write(trained, models.rows(trained))
         if missing := sorted(needed - state.keys()):
             raise ValueError(
                 f"`state` must hold the state of the local steps of the phase {self.phase!r}, "
                 f"{missing[0]!r} is missing; let its `init` return training.init(models)"
             )
         if self.t == 0:  # later rounds may be beyond the last of the run
-            rate_at(training.descend.lr, 0, 0, models.flat.dtype, self.phase)
+            rate_at(training.descend.lr, 0, 0, self.models.dtype, self.phase)
         self.requests.trained.setdefault(self.phase, []).append(RecordedSteps(training, counts))
 
     def _gradient_weights(self, training: Training, steps: int) -> MixingMatrix | None:
@@ -286,13 +293,13 @@ class Round:
         self.requests.batch_sizes.append(batch_size)
         if key not in self.requests.gradients:
             with _disable_current_modes():  # memory that lasts is counted separately
-                self.requests.gradients[key] = torch.empty_like(models.flat)
+                self.requests.gradients[key] = models.flat.new_empty(models.flat.shape)
         return self.requests.gradients[key]
 
     def mix(
         self,
         weights: MixingMatrix,
-        values: Tensor,
+        values: Tensor | Models,
         columns: Sequence[slice] = (slice(None),),
         *,
         scalars: int = 0,
@@ -302,7 +309,8 @@ class Round:
         """See :meth:`topofl.algorithms.Round.mix`."""
         self._enter("server" if server else "mix")
         check_matrix("mix", weights)
-        ranges = [range(values.shape[1])[part] for part in columns]
+        d = values.shape[1] if isinstance(values, Tensor) else values.d
+        ranges = [range(d)[part] for part in columns]
         width = sum(map(len, ranges))
         if counted:
             self.ledger.add(weights, width + scalars, server=server)
@@ -310,12 +318,28 @@ class Round:
         if not server:
             self._count_product(weights, width)
         exchange = self._next_exchange(server=server)
+        if not isinstance(values, Tensor):
+            models = cast(Population, values)
+            if server and width == d and self.inputs.attack is None:
+                self._serve(weights, models, ranges)
+                return
+            values = models.flat
         if self.work is None:
             self._note_columns(values, ranges)
             self._allocate_forged(values)
             return
         for k, part in enumerate(columns):
             self.work.mix(weights, values[:, part], f"{exchange}/{k}", server)
+
+    def _serve(self, weights: MixingMatrix, models: Population, ranges: Sequence[range]) -> None:
+        """Let all models be the average of a server, which is stored once."""
+        if self.work is not None:
+            self.work.serve(weights, models)
+            return
+        with _disable_current_modes():  # the models do not belong to the phase
+            models.fill(models.rows(slice(0, 1)))
+        noted = self.requests.columns.setdefault(self.phase, set())
+        noted.update((part.start, part.stop) for part in ranges)
 
     def _count_product(self, weights: MixingMatrix, columns: int) -> None:
         self.mixed[weights] = self.mixed.get(weights, 0) + columns
@@ -327,7 +351,7 @@ class Round:
 
     def _note_columns(self, values: Tensor, ranges: Sequence[range]) -> None:
         """Note which columns of models are mixed."""
-        if values.shape == self.models.flat.shape:
+        if values.shape == (len(self.models), self.inputs.layout.d):
             noted = self.requests.columns.setdefault(self.phase, set())
             noted.update((part.start, part.stop) for part in ranges)
 
@@ -435,7 +459,7 @@ class Round:
         per_node = self.requests.noted[name]
         if per_node and np.ndim(value) == 1:
             value = value if isinstance(value, Tensor) else torch.from_numpy(np.asarray(value))
-            own = len(value) == len(self.models.flat)
+            own = len(value) == len(self.models)
             value = self.all_rows(value) if own else value
         check_same_kind(self.phase, name, check_noted(self.phase, name, value, self.n), per_node)
         if isinstance(value, Tensor):

@@ -12,10 +12,10 @@ from torch import Tensor
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State, Trial
 from topofl.algorithms.contract.schedules import rate_at
+from topofl.engine.cross_evaluation import check_trials, cross_evaluate
 from topofl.engine.distributed.shard import losses_of_all, own_part
 from topofl.engine.divergence import Diverged
 from topofl.engine.diversity import GradientStatistics
-from topofl.engine.evaluate.cross_evaluation import check_trials, cross_evaluate
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Aggregate, Mixer
 from topofl.engine.population import Population
@@ -63,6 +63,10 @@ class RoundWork:
         else:
             mixing.mix(self._mix, weights, values, self.t, exchange)
 
+    def serve(self, weights: MixingMatrix, models: Population) -> None:
+        """See :meth:`topofl.engine.round.Work.serve`."""
+        models.fill(self.run_state.mixing.average(weights, models.rows, len(models)))
+
     def _mix(self, weights: MixingMatrix, values: Tensor) -> None:
         """Mix all columns; each worker takes a share of them."""
         mix = self.run_state.mixing.of(weights, values)
@@ -85,8 +89,7 @@ class RoundWork:
         indices, ranks = self.run_state.examples_of_nodes[on], self.run_state.ranks
         check_trials(trials, indices)
         own = {i: trial for i, trial in trials.items() if ranks.owner[i] == ranks.rank}
-        parallel_map = self.run_state.executor.parallel_map
-        found = cross_evaluate(self.run_state, parallel_map, own, indices) if own else {}
+        found = cross_evaluate(self.run_state, own, indices) if own else {}
         merged = {i: result for part in ranks.objects(found) for i, result in part.items()}
         return {i: merged[i] for i in trials}
 
@@ -128,19 +131,20 @@ class RoundWork:
     ) -> None:
         """Take local steps with the models in the rows that this process holds."""
         if not counts.any():  # the nodes of other ranks take steps
-            losses = models.flat.new_zeros(len(models.flat), 1)
+            losses = torch.zeros(len(models), 1, dtype=models.dtype, device=models.device)
             self._record_losses(
                 losses, self._frozen(losses.device), counts, rate_at(
-                    training.descend.lr, self.t, 0, models.flat.dtype
+                    training.descend.lr, self.t, 0, models.dtype
                 ), predicts=self.run_state.models in (models, models.copy_of),
             )  # fmt: skip
             return
         steps = int(counts.max())
         batches = self._minibatches(phase, training, all_counts, steps)
         job = self._local_steps(models, training, state)
+        together = self.run_state.executor.plan.chunk > 1 or models.distinct < len(models)
         if (counts == steps).all():
             losses = local_steps(self.run_state.executor, job, batches, mixer)
-        elif self.run_state.executor.plan.chunk == 1:
+        elif not together:
             job = replace(job, counts=counts)
             losses = local_steps(self.run_state.executor, job, batches, mixer)
         else:
@@ -168,14 +172,14 @@ class RoundWork:
         pushed = self.run_state.trace.pushed
         weighted = () if not pushed or bool((models.push_sum_weights == 1).all()) else pushed
         own = {  # without the models themselves, which a phase may store in its state
-            name: x for name, x in state.items() if x.data_ptr() != models.flat.data_ptr()
+            name: x for name, x in state.items() if x.data_ptr() != models.held.stored.data_ptr()
         }
         return LocalSteps(
-            models, training, own, self.t, self._frozen(models.flat.device),
+            models, training, own, self.t, self._frozen(models.device),
             self.run_state.monitor.policy,
             statistics=self.statistics if self.losses is None else None,
             push_sum_weights=models.push_sum_weights if weighted else None, weighted=weighted,
-            nodes=self.run_state.ranks.nodes,
+            nodes=self.run_state.ranks.nodes, labels=self.run_state.monitor.labels,
         )  # fmt: skip
 
     def _train_compactly(
@@ -192,7 +196,7 @@ class RoundWork:
         push_sum_weights = job.push_sum_weights
         small = replace(
             job,
-            models=job.models.like(job.models.flat[rows]),
+            models=job.models.like(job.models.rows(nodes)),
             own={
                 name: x[rows.to(x.device)] if x.dim() and len(x) == n else x
                 for name, x in job.own.items()
@@ -204,7 +208,7 @@ class RoundWork:
         )
         small_batches = [batch.of(nodes) for batch in batches]
         small_losses = local_steps(self.run_state.executor, small, small_batches, mixer)
-        job.models.flat[rows] = small.models.flat
+        job.models.write(nodes, small.models.flat)
         job.bad[rows] = small.bad
         for name, x in job.own.items():
             if x.dim() and len(x) == n:
@@ -250,7 +254,7 @@ class RoundWork:
         self.steps += models.n
         if self.run_state.models in (models, models.copy_of):
             self._record_gradient_losses(phase, losses)
-        return ranks.all_rows(gradients) if ranks.holds_all(models.flat) else gradients
+        return ranks.all_rows(gradients) if len(models) == models.n else gradients
 
     def _record_gradient_losses(self, phase: str, losses: Tensor) -> None:
         """Record losses at gradient evaluations by phase; they count without local steps."""

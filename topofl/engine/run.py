@@ -26,6 +26,14 @@ from topofl.engine.active_run import (
     plan_of_checkpoint,
     trained_models,
 )
+from topofl.engine.checkpoint import (
+    KEPT,
+    Checkpoint,
+    checkpoint_to_resume,
+    newest_round,
+    prune,
+    resuming,
+)
 from topofl.engine.distributed.start import IdleRank, Joined, joined_ranks
 from topofl.engine.mapped_files import mapped_files
 from topofl.engine.notices import progress_bar, warn_of_emulation
@@ -33,19 +41,15 @@ from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving
 from topofl.engine.rank_failure import naming_checkpoints
 from topofl.engine.ranks import Ranks, one_process
 from topofl.engine.run_rounds import evaluate_start, run_rounds
+from topofl.engine.saving import (
+    CheckpointSchedule,
+    Lock,
+    check_shared,
+    reserved_folder,
+    stop_between_rounds,
+)
 from topofl.engine.setup import Setup, resolve
 from topofl.engine.shorthands import as_saving
-from topofl.engine.store.checkpoint import (
-    Checkpoint,
-    checkpoint_to_resume,
-    newest_round,
-    reserved_folder,
-    resuming,
-)
-from topofl.engine.store.interrupt import stop_between_rounds
-from topofl.engine.store.lock import Lock
-from topofl.engine.store.rows import check_shared
-from topofl.engine.store.schedule import CheckpointSchedule
 from topofl.history import History
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
@@ -100,8 +104,8 @@ def run(
         uniform averaging over in-neighbors on directed ones. A warning names the first round in
         which the default ignores unequal edge weights: to mix by them, give
         ``as_topology(graph, own_weights=True)`` as `topology`; to ignore them, name a rule here.
-        Another names the node with the largest share if a static directed graph weighs nodes
-        unequally (see :func:`topofl.metrics.perron_vector`), unless nodes push their models.
+        Another names the node with the largest share if directed graphs, static or periodic, weigh
+        nodes unequally (see :func:`topofl.metrics.perron_vector`), unless nodes push their models.
         The rows of a matrix with labels must have the labels of `topology` in the same order.
     task
         The loss of each example and the scores that evaluations report, such as
@@ -236,6 +240,8 @@ def _run_part(
         marker = {} if folder is None else checkpoint_marker(active, folder)
         with resuming():
             start = 0 if found is None else active.resume(found, marker)
+        if folder is not None and ranks.is_first and start == newest_round(folder):
+            prune(folder, KEPT)  # a process that was killed may have left older ones
         resumed = found is not None
         return _execute(active, saving, folder, marker, lock, start, resumed, callbacks, progress)
 

@@ -14,14 +14,13 @@ from topofl.engine.active_run import ActiveRun
 from topofl.engine.distributed.measured import traffic_of_round
 from topofl.engine.divergence import Diverged, DivergenceError
 from topofl.engine.diversity import GradientStatistics
-from topofl.engine.evaluate.scores import Scores
-from topofl.engine.evaluation_columns import evaluation_columns
-from topofl.engine.evaluation_stages import EvaluationContext, EvaluationStage
+from topofl.engine.evaluation import Scores
 from topofl.engine.requests import checked_state
 from topofl.engine.round import Round
 from topofl.engine.round_work import RoundWork, computed_round
+from topofl.engine.saving import CheckpointSchedule
+from topofl.engine.stages import EvaluationContext, EvaluationStage, evaluation_columns
 from topofl.engine.state import RunState
-from topofl.engine.store.schedule import CheckpointSchedule
 from topofl.history import evaluation_record
 
 __all__ = ["evaluate_start", "run_rounds"]
@@ -34,7 +33,7 @@ def evaluate_start(active: ActiveRun, checkpoints: CheckpointSchedule, emit: Cal
     n = active.run_state.models.n
     nothing = torch.full((n,), torch.nan, dtype=torch.float64, device="cpu")
     noted = dict.fromkeys(active.noted_per_node, nothing)
-    scores = evaluation_columns(active, context, {}, math.nan, noted)
+    scores = evaluation_columns(context, {}, math.nan, noted)
     recorded = active.recorder.add_evaluation({"round": 0} | scores)
     seconds = time.perf_counter() - began
     values = evaluation_record(recorded) | {"seconds": seconds}
@@ -100,7 +99,7 @@ def _round(
     began = time.perf_counter()
     context = replace(context, graph=current.graph, lr=work.lr)
     noted = current.node_values
-    scores = evaluation_columns(active, context, scores_before_exchange, diversity, noted)
+    scores = evaluation_columns(context, scores_before_exchange, diversity, noted)
     recorded = evaluation_record(active.recorder.add_evaluation({"round": t + 1} | scores))
     return work.diverged, columns, recorded | {"seconds": time.perf_counter() - began}
 
@@ -109,7 +108,9 @@ def _emit_divergence(
     found: Sequence[Diverged], done: int, run_state: RunState, emit: Callback
 ) -> None:
     for node, _, lr in found:
-        values = {"node": node, "lr": lr, "policy": run_state.monitor.policy}
+        labels = run_state.monitor.labels
+        label = {"label": str(labels[node])} if labels else {}
+        values = {"node": node, **label, "lr": lr, "policy": run_state.monitor.policy}
         emit(Event("divergence", done, values, run_state.models))
 
 

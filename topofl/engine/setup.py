@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl._support.check import check_choice, check_int, shown
+from topofl._support.text import node_name
 from topofl.algorithms.contract.needs import check_needs
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
@@ -29,10 +30,11 @@ from topofl.engine.checks.graphs import (
     unequal_share,
 )
 from topofl.engine.checks.model import check_batched, check_model, check_output
+from topofl.engine.checks.task import as_task, check_task, check_voters
 from topofl.engine.distributed.start import local_device
 from topofl.engine.dry_run import DRY_ROUNDS, Trace, complete_graph, trace_first_rounds
-from topofl.engine.evaluate.scores import Evaluated
-from topofl.engine.evaluate.task import as_task, check_task, check_voters
+from topofl.engine.evaluation import Evaluated
+from topofl.engine.gradients import Order, image_order
 from topofl.engine.options import Compute, Evaluation
 from topofl.engine.plan import Backend, Plan
 from topofl.engine.population import Layout
@@ -102,6 +104,11 @@ class Setup:
     def graphs(self) -> Topology | TopologySequence:
         """The graphs that the algorithm uses; they have no edges if it exchanges nothing."""
         return self.inputs.graphs or complete_graph(self.clients.n)
+
+    @cached_property
+    def order(self) -> Order:
+        """Function that converts inputs and parameters to the memory format of the model."""
+        return image_order(self.module, self.sample, self.compute.channels_last)
 
     @property
     def rules(self) -> WeightRules:
@@ -309,8 +316,8 @@ def _default_push_weights(graph: Topology) -> MixingMatrix:
         node = int(np.abs(sums - 1).argmax())
         raise ValueError(
             "`topology` must, with `own_weights`, have columns that sum to 1 to push models, but "
-            f"column {node} of {graph.name} sums to {sums[node]:.6g}; push in equal shares by "
-            "mixing=functools.partial(mixing.uniform, direction='push'), or average by an "
-            "algorithm such as dsgd"
+            f"column {node_name(graph.nodes, node)} of {graph.name} sums to {sums[node]:.6g}; push "
+            "in equal shares by mixing=functools.partial(mixing.uniform, direction='push'), or "
+            "average by an algorithm such as dsgd"
         )
     return weights

@@ -10,9 +10,9 @@ from topofl._support.torchrun import processes_on_machine
 from topofl.engine.distributed.shard import Shard, shard_of
 from topofl.engine.divergence import DivergenceMonitor
 from topofl.engine.dry_run import Trace
-from topofl.engine.evaluate.scores import Evaluated, EvaluationPlan, evaluation_plan
+from topofl.engine.evaluation import Evaluated, EvaluationPlan, evaluation_plan
 from topofl.engine.executor import Executor, new_executor
-from topofl.engine.gradients import image_order, is_linear
+from topofl.engine.gradients import is_linear
 from topofl.engine.mapped_files import MappedFiles
 from topofl.engine.memory import Footprint, footprint, free_memory
 from topofl.engine.minibatches import Batches, Examples
@@ -65,7 +65,7 @@ class RunState:
             If the run does not fit into free memory.
         """
         module, clients, graphs = setup.module, setup.clients, setup.graphs
-        order = image_order(module, setup.sample, compute.channels_last)
+        order = setup.order
         targets = clients.dataset.learned(compute.dtype)[:2].to(compute.device)
         how_evaluated = evaluation_plan(module, setup.sample, setup.task, targets)
         shard = shard_of(clients, setup.sets, ranks)
@@ -88,7 +88,10 @@ class RunState:
             models=models,
             executor=executor,
             monitor=DivergenceMonitor(
-                setup.compute.on_divergence, clients.n, attack=str(attack) if attack else ""
+                setup.compute.on_divergence,
+                clients.n,
+                attack=str(attack) if attack else "",
+                labels=graphs.nodes,
             ),
             graphs=graphs,
             inputs=setup.inputs,
@@ -99,11 +102,6 @@ class RunState:
             files=files,
             ranks=ranks,
         )
-
-    @property
-    def learner(self) -> Executor:
-        """The executor, as evaluation calls it."""
-        return self.executor
 
 
 def _initial_models(

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from topofl._support.text import node_name
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State
 from topofl.algorithms.contract.schedules import rate_at
@@ -75,6 +76,8 @@ class LocalSteps:
         (n,) push-sum weights, and the indices of the parameters whose steps they divide.
     nodes
         (n,) the numbers of the nodes; None: 0, 1, and so on.
+    labels
+        Labels of all nodes of the run, by number.
     dry
         Whether this is a dry run, which measures memory and checks that terms obey their contract.
     first_directions
@@ -93,13 +96,14 @@ class LocalSteps:
     push_sum_weights: Tensor | None = None
     weighted: Sequence[int] = ()
     nodes: np.ndarray | None = None
+    labels: Sequence[object] = ()
     dry: bool = False
     first_directions: list[tuple[str, slice, Tensor]] = field(default_factory=list)
 
     @property
     def n(self) -> int:
         """Number of nodes."""
-        return len(self.models.flat)
+        return len(self.models)
 
     @property
     def freezes(self) -> bool:
@@ -187,7 +191,7 @@ class LocalSteps:
 
     def step(self, k: int) -> Step:
         """Return round, step and learning rate of step k; ValueError if the rate is invalid."""
-        return Step(self.t, k, rate_at(self.training.descend.lr, self.t, k, self.models.flat.dtype))
+        return Step(self.t, k, rate_at(self.training.descend.lr, self.t, k, self.models.dtype))
 
     def chunk(self, rows: slice, buffers: Buffers) -> Chunk:
         """Return some nodes with their state, ready for the first step of the round."""
@@ -306,10 +310,13 @@ class LocalSteps:
         return g
 
     def check(self) -> None:
-        """Raise ``ValueError`` if a term turned finite gradients into NaN or infinity in step 0."""
+        """Raise ``ValueError`` if a term turned finite gradients into NaN or infinity in step 0.
+
+        The message names the node by its label.
+        """
         if not self.first_directions:
             return
-        nodes = np.arange(len(self.models.flat)) if self.nodes is None else self.nodes
+        nodes = np.arange(len(self.models)) if self.nodes is None else self.nodes
         found = [
             (node, name) for name, rows, _ in self.first_directions for node in nodes[rows].tolist()
         ]
@@ -319,7 +326,8 @@ class LocalSteps:
             node, name = min(failed, key=lambda entry: entry[0])
             raise ValueError(
                 f"the term {name!r} must return finite directions for finite gradients, but does "
-                f"not for node {node} in round {self.t + 1}; look for divisions by 0 in it"
+                f"not for node {node_name(self.labels, node)} in round {self.t + 1}; look for "
+                "divisions by 0 in it"
             )
 
 

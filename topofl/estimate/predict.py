@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from topofl._columns import columns_of
 from topofl._support.ambient import in_plain_torch
 from topofl._support.check import check_switch
 from topofl._support.public import public
@@ -17,8 +18,7 @@ from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
 from topofl.data import Partition
 from topofl.engine.dry_run import play_rounds
-from topofl.engine.evaluate.scores import evaluation_plan
-from topofl.engine.evaluation_stages import columns_in, stages_of
+from topofl.engine.evaluation import evaluation_plan
 from topofl.engine.gradients import is_linear
 from topofl.engine.memory import Footprint, footprint, free_memory, watched_growth
 from topofl.engine.options import OPTIONS, Compute, Evaluation
@@ -27,6 +27,7 @@ from topofl.engine.recorder import bytes_kept
 from topofl.engine.round import Round
 from topofl.engine.setup import Setup, resolve
 from topofl.engine.shorthands import as_compute
+from topofl.engine.stages import stages_of
 from topofl.estimate.probe import fewest_nodes, probe_run
 from topofl.estimate.result import OTHER_DISK, Estimate
 from topofl.estimate.traffic import MOST_ROUNDS, SAMPLED_ROUNDS, traffic_of
@@ -207,7 +208,7 @@ def _bytes_of_history(setup: Setup, period: int) -> int:
     if rounds is None:
         return 0
     n = setup.clients.n
-    columns = columns_in(stages_of(setup, setup.algorithm), setup.sets, setup.task)
+    columns = columns_of(setup.task.reported, stages_of(setup, setup.algorithm), setup.sets)
     noted = setup.trace.requests.noted.values()
     scores = len(columns) + setup.trace.pushes + sum(noted) + len(setup.evaluation.per_node or ())
     evaluations = 1 + -(-rounds // setup.evaluation.every)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._columns import ScoreColumn, columns_named
+from topofl._columns import SECONDS, ScoreColumn, columns_named
 from topofl._support.check import did_you_mean, shown
 from topofl.history.summary import run_name
 
@@ -23,9 +23,6 @@ __all__ = [
     "why_not_scored",
     "why_unrecorded",
 ]
-
-SECONDS = "simulated_seconds"
-"""Column of the simulated time, in runs on a simulated clock."""
 
 COSTS = {"seconds": SECONDS, "megabytes": "bytes", "steps": "steps"}
 """Columns with the cost of rounds, by axis of plots."""

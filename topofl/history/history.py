@@ -529,7 +529,8 @@ class History:
             ``"violin"``
                 The distribution over nodes after the last evaluation, or one per round of `at`.
             ``"nodes"``
-                A line per node, with the worst ones in color.
+                A line per node, with the worst ones in color and named, by labels if the graph has
+                any.
             ``"pareto"``
                 The mean score of each evaluation against its cost; evaluations with a score that no
                 cheaper one reaches are filled.
@@ -599,8 +600,8 @@ class History:
         overwrite
             Also replace a folder with other contents: **everything in it is removed**.
         models
-            Also write the models after the last round, as ``models.pt``: n * d numbers, without the
-            network. Models of an older history in the folder are always removed.
+            Also write the models after the last round, as ``models.safetensors``: n * d numbers,
+            without the network. Models of an older history in the folder are always removed.
 
         Raises
         ------

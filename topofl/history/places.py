@@ -15,6 +15,7 @@ __all__ = [
     "FILES",
     "FORMAT",
     "MODELS",
+    "OLD_MODELS",
     "OURS",
     "check_replaceable",
     "meta_sum",
@@ -28,10 +29,13 @@ FILES = ("meta.json", "rounds.jsonl", "arrays.npz")
 FORMAT = 2
 """Format of histories with checksums; without ``format`` in meta.json they have none."""
 
-MODELS = "models.pt"
+MODELS = "models.safetensors"
 """The file of models, if they were also saved."""
 
-OURS = re.compile("|".join(map(re.escape, (*FILES, MODELS))))
+OLD_MODELS = "models.pt"
+"""The file of models of earlier versions, which is not read."""
+
+OURS = re.compile("|".join(map(re.escape, (*FILES, MODELS, OLD_MODELS))))
 """Names of all files in a folder that contains only a history, complete or not."""
 
 
@@ -97,9 +101,7 @@ def check_replaceable(folder: Path, *, overwrite: bool = False) -> None:
     if not folder.is_dir():
         raise FileExistsError(f"`path` must be a folder, got the file {folder}; name another path")
     found = sorted(folder.iterdir())
-    others = [
-        path.name for path in found if path.name not in (*FILES, MODELS) or not path.is_file()
-    ]
+    others = [path.name for path in found if not OURS.fullmatch(path.name) or not path.is_file()]
     missing = [name for name in FILES if not (folder / name).is_file()]
     if overwrite or not found or not (others or missing):
         return

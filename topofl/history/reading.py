@@ -16,7 +16,16 @@ from topofl._support.arrays import Header, read_arrays
 from topofl._support.check import check_int, check_path
 from topofl._support.files import remove_staging_folders
 from topofl.history.columns import columns_by_name, why_not_scored
-from topofl.history.places import FILES, FORMAT, MODELS, OURS, meta_sum, resolved, saved_in
+from topofl.history.places import (
+    FILES,
+    FORMAT,
+    MODELS,
+    OLD_MODELS,
+    OURS,
+    meta_sum,
+    resolved,
+    saved_in,
+)
 
 if TYPE_CHECKING:
     from topofl.history.history import History
@@ -50,6 +59,11 @@ def load(path: str | os.PathLike[str], make: Callable[..., "History"]) -> "Histo
                 f"{path} is not a complete history: {name} is missing; give a folder that "
                 "History.save or topofl run wrote"
             )
+    if (path / OLD_MODELS).is_file():
+        raise ValueError(
+            f"{path / OLD_MODELS} has models in the format of an earlier version, which is not "
+            "read; remove it to load the history without models, or run it again"
+        )
     meta = _parse(path / "meta.json", _text(path / "meta.json"))
     sums = _checked_sums(path, meta)
     lines = _text(path / "rounds.jsonl").splitlines()

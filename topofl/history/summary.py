@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._support.text import printable
+from topofl._support.text import node_name, printable
 from topofl.history.statistics import over_nodes
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ def summary(history: "History") -> str:
         seconds = float(history.rounds["simulated_seconds"][-1])
         text += f", {seconds:.4g} simulated seconds"
     if share := history.meta.get("largest_share"):
-        text += f", node {share[0]} has {share[1]:.3f} of the average, not 1/{len(values)}"
+        name = node_name(history.meta.get("nodes", ()), share[0])
+        text += f", node {name} has {share[1]:.3f} of the average, not 1/{len(values)}"
     if diverged := history.meta.get("diverged"):
         text += f", {len(diverged)} nodes diverged"
     return f"History({text})"

@@ -11,6 +11,7 @@ import scipy.sparse.linalg as sparse_linalg
 from topofl._linalg import spectral
 from topofl._linalg.classes import classes_of
 from topofl._support.check import check_int, shown
+from topofl._support.text import node_name
 from topofl.mixing import (
     MixingMatrix,
     MixingSequence,
@@ -119,10 +120,10 @@ def check_push_weights(matrices: Sequence[MixingMatrix], name: str) -> None:
     """Raise ``TopologyError`` if a push-sum weight tends to 0 when these rounds repeat."""
     node = losing_node(matrices)
     if node is not None:
-        raise TopologyError(lost_weight_message(node, name))
+        raise TopologyError(lost_weight_message(node_name(matrices[0].nodes, node), name))
 
 
-def lost_weight_message(node: int, name: str) -> str:
+def lost_weight_message(node: str, name: str) -> str:
     """Return the error message for a node whose push-sum weight tends to 0."""
     return (
         f"push-sum over {name} does not reach consensus: the weight of node {node} tends to 0, "

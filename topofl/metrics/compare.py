@@ -7,13 +7,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from topofl._support.check import check_choice, check_int, check_label_counts, check_sequence
+from topofl._support.check import (
+    check_choice,
+    check_int,
+    check_label_counts,
+    check_sequence,
+)
 from topofl._support.public import public
 from topofl._support.table import Table
 from topofl._support.waiting import waited_for
 from topofl.data.partition import Partition
 from topofl.metrics._columns import chosen_columns, grouped_columns, headline, value_of
-from topofl.metrics._declaration import Entry, MetricColumn
+from topofl.metrics._declaration import ITERATED_LIMIT, Entry, MetricColumn
 from topofl.metrics._rounds import (
     ROUNDS,
     WeightRule,
@@ -23,11 +28,12 @@ from topofl.metrics._rounds import (
     recorded_costs,
     recorded_matrices,
 )
+from topofl.metrics.averaging.perron import largest_share, share_in_words
 from topofl.metrics.data_fit.labels import check_row_per_node
 from topofl.metrics.hops.deviation import check_model
 from topofl.metrics.seconds.hardware import AnyHardware, as_hardware
 from topofl.mixing import MixingMatrix, MixingSequence
-from topofl.topology import graph_of
+from topofl.topology import TopologyError, graph_of
 
 __all__ = ["compare"]
 
@@ -42,7 +48,7 @@ EXAMPLE = 7850
 ALL = "all"
 """Value of `about` for all groups of columns."""
 
-HINT = 'These numbers decide which graph to take; about="all" shows all of them.'
+HINT = 'These numbers decide which graph to take; about="all" shows all columns.'
 """Line below a table of the columns that decide."""
 
 
@@ -105,7 +111,8 @@ def compare(
     Table
         One row per graph, printed transposed if that is narrower, with the meaning of each column
         below, and with long names shortened. A value that does not apply is a ``NotApplicable``
-        with a reason, printed as n/a. :func:`topofl.metrics.columns` lists all
+        with a reason, printed as n/a. A note names the graphs whose weights give nodes unequal
+        shares (:func:`perron_vector`). :func:`topofl.metrics.columns` lists all
         columns with their meaning; the groups are
 
         * structure: numbers of nodes, edges and neighbors; triangles; communities.
@@ -153,25 +160,12 @@ def compare(
     >>> compare([topologies.ring(16)], about="paths", metrics=[heaviest, "slem"]).columns[-2:]
     ('heaviest', 'slem')
     """
-    if isinstance(graphs, Mapping):
-        names = [str(name) for name in graphs] if names is None else names
-        graphs = list(graphs.values())
-    if not isinstance(graphs, list | tuple):
-        raise TypeError(
-            f"`graphs` must be a list of graphs, got {type(graphs).__name__}; put one graph in a "
-            "list: [graph]"
-        )
-    if names is not None and not isinstance(names, list | tuple):
-        raise TypeError(f"`names` must be a list of names, got {type(names).__name__}")
-    if names is not None and len(names) != len(graphs):
-        raise ValueError(
-            f"`names` must have one name per graph: got {len(names)} names for {len(graphs)} graphs"
-        )
+    items, called = _listed(graphs, names)
     horizon = check_int("rounds", rounds, minimum=1)
     seed = check_int("seed", seed, minimum=0)
     entries = [
-        _entry(graph, None if names is None else names[k], weights, horizon, seed)
-        for k, graph in enumerate(graphs)
+        _entry(graph, name, weights, horizon, seed)
+        for graph, name in zip(items, called, strict=True)
     ]
     counts = None if label_counts is None else check_label_counts(label_counts)
     if counts is not None:
@@ -193,8 +187,61 @@ def compare(
     shown |= named
     rows = _rows(entries, shown, named)
     meanings = tuple((name, column.meaning) for name, column in shown.items() if column.meaning)
-    hint = (HINT,) * (about is None)
-    return Table(("name", *shown), rows, _title(entries, assumed), meanings, hint)
+    notes = (HINT,) * (about is None) + _note_on_shares(entries)
+    return Table(("name", *shown), rows, _title(entries, assumed), meanings, notes)
+
+
+def _note_on_shares(entries: Sequence[Entry]) -> tuple[str, ...]:
+    """Return a line on the graphs whose weights give nodes unequal shares; none if none do."""
+    unequal = [f"{entry.name} gives {words}" for entry in entries if (words := _shares(entry))]
+    if not unequal:
+        return ()
+    return (
+        f"Shares of nodes are unequal: {'; '.join(unequal)} in the average on which models agree, "
+        "so that methods that average by these weights, such as algorithms.dsgd, minimize a mean "
+        "of the losses with these shares, which no column of speed or data shows; algorithms.sab, "
+        "algorithms.push_diging and algorithms.osgp weight all nodes of a directed graph equally, "
+        "and so does mixing.metropolis_hastings of an undirected one.",
+    )
+
+
+def _shares(entry: Entry) -> str:
+    """Return words on unequal shares of nodes; none if they are equal, or graphs do not repeat."""
+    meta = {} if entry.history is None else entry.history.meta
+    if (found := meta.get("largest_share")) is not None:
+        return share_in_words(found, entry.n, meta.get("nodes", ()))
+    averages = all(matrix.is_row_stochastic for matrix in entry.matrices)
+    keep_mean = all(matrix.is_doubly_stochastic for matrix in entry.matrices)
+    if entry.rounds.period is None or keep_mean or not averages:
+        return ""
+    if entry.n > ITERATED_LIMIT:
+        return f"unequal shares, not computed for more than {ITERATED_LIMIT:,} nodes,"
+    try:
+        found = largest_share(entry.matrices)
+    except TopologyError:
+        return "unequal shares, which could not be computed,"
+    if found is None:
+        return ""
+    return share_in_words(found, entry.n, entry.matrices[0].nodes)
+
+
+def _listed(graphs: Any, names: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Return the graphs, and the name that is given for each or None."""
+    if isinstance(graphs, Mapping):
+        names = [str(name) for name in graphs] if names is None else names
+        graphs = list(graphs.values())
+    if not isinstance(graphs, list | tuple):
+        raise TypeError(
+            f"`graphs` must be a list of graphs, got {type(graphs).__name__}; put one graph in a "
+            "list: [graph]"
+        )
+    if names is not None and not isinstance(names, list | tuple):
+        raise TypeError(f"`names` must be a list of names, got {type(names).__name__}")
+    if names is not None and len(names) != len(graphs):
+        raise ValueError(
+            f"`names` must have one name per graph: got {len(names)} names for {len(graphs)} graphs"
+        )
+    return graphs, [None] * len(graphs) if names is None else names
 
 
 def _of_groups(about: Any, groups: Groups) -> dict[str, MetricColumn]:

@@ -5,6 +5,7 @@ from collections.abc import Hashable
 import numpy as np
 import scipy.sparse as sparse
 
+from topofl._support.text import node_name
 from topofl.topology import Missing, Topology, places_of
 
 __all__ = ["check_on_edges", "explain_sums"]
@@ -41,6 +42,7 @@ def check_on_edges(
     if len(off_edges):
         first = off_edges[np.lexsort((receivers[off_edges], senders[off_edges]))[0]]
         i, j = int(receivers[first]), int(senders[first])
+        to, of = (node_name(topology.nodes, node) for node in (i, j))
         remedy = ""
         if _are_edges(topology, receivers, senders).all():
             remedy = (
@@ -48,8 +50,8 @@ def check_on_edges(
                 "from_weights(weights, topology, edges='u->v')"
             )
         raise ValueError(
-            f"`weights` must be 0 off the edges of {topology.name}: node {i} gives "
-            f"{weights[i, j]:g} to node {j}, but there is no edge {j} -> {i} ({len(off_edges)} "
+            f"`weights` must be 0 off the edges of {topology.name}: node {to} gives "
+            f"{weights[i, j]:g} to node {of}, but there is no edge {of} -> {to} ({len(off_edges)} "
             f"such weights){remedy}"
         )
 

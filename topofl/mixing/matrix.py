@@ -203,9 +203,10 @@ class MixingMatrix:
     def plot(self, ax: "Axes | None" = None) -> "Figure":
         """Draw the matrix, with receivers as rows and senders as columns, and return the figure.
 
-        Above 512 nodes each cell shows the largest of the weights that it covers. The graph of the
-        nonzero weights is drawn by :meth:`topofl.Topology.plot` of :meth:`support`, which shows the
-        labels of nodes, too.
+        Rows and columns have the labels of their nodes, if the matrix has labels. Above 512 nodes
+        each cell shows the largest of the weights that it covers. The graph of the nonzero weights
+        is drawn by :meth:`topofl.Topology.plot` of :meth:`support`, which shows the class labels of
+        nodes, too.
 
         Parameters
         ----------
@@ -223,7 +224,9 @@ class MixingMatrix:
         >>> len(figure.axes[0].get_legend().get_texts())  # classes
         10
         """
-        return _drawing.figure_of(_drawing.draw_matrix(self.weights, self.name, ax))
+        return _drawing.figure_of(
+            _drawing.draw_matrix(self.weights, self.name, ax, labels=self.nodes)
+        )
 
     def plot_spectrum(self, ax: "Axes | None" = None) -> "Figure":
         """Draw all eigenvalues, mark :attr:`slem`, and return the figure.

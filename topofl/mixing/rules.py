@@ -5,6 +5,7 @@ import scipy.sparse as sparse
 
 from topofl._support.check import TOLERANCE, check_choice, check_fraction
 from topofl._support.public import public
+from topofl._support.text import node_name
 from topofl.mixing.checks import need_topology, need_undirected
 from topofl.mixing.matrix import MixingMatrix
 from topofl.topology import Topology, TopologyError
@@ -187,8 +188,8 @@ def own_weights(topology: Topology) -> MixingMatrix:
         node = int(rest.argmin())
         raise ValueError(
             "`topology` must have edge weights that sum to at most 1 into each node, but those "
-            f"into node {node} of {topology.name} sum to {1 - rest[node]:.6g}; use another rule, "
-            "such as metropolis_hastings"
+            f"into node {node_name(topology.nodes, node)} of {topology.name} sum to "
+            f"{1 - rest[node]:.6g}; use another rule, such as metropolis_hastings"
         )
     nodes = np.arange(topology.n)
     entries = np.append(shares, np.where(rest > TOLERANCE, rest, 0.0))

@@ -104,22 +104,7 @@ def spectral_report(
     """
     seed = check_int("seed", seed, minimum=0)
     rounds = check_int("rounds", rounds, minimum=1)
-    if not isinstance(graphs, Sequence):
-        raise TypeError(
-            f"`graphs` must be a list, got {type(graphs).__name__}; for a History use "
-            "report.rounds_report"
-        )
-    if len(table.rows) != len(graphs):
-        raise ValueError(
-            f"`table` must have one row per graph: got {len(table.rows)} rows for {len(graphs)} "
-            "graphs"
-        )
-    lacking = [name for name in ("slem", "spectral gap") if name not in table.columns]
-    if lacking:
-        raise ValueError(
-            f"`table` must have the column {lacking[0]!r}, got {len(table.columns)} others; use "
-            'metrics.compare(graphs, about="all")'
-        )
+    _check_table(graphs, table)
     names = [str(name) for name in table.column("name")]
     measured = [
         measure(graph, name, rounds=rounds, seed=seed, weights=weights)
@@ -150,6 +135,26 @@ def spectral_report(
         command=command,
         notes=notes,
     )
+
+
+def _check_table(graphs: Any, table: Table) -> None:
+    """Raise unless graphs are a list, with a table that has the columns of a report for each."""
+    if not isinstance(graphs, Sequence):
+        raise TypeError(
+            f"`graphs` must be a list, got {type(graphs).__name__}; for a History use "
+            "report.rounds_report"
+        )
+    if len(table.rows) != len(graphs):
+        raise ValueError(
+            f"`table` must have one row per graph: got {len(table.rows)} rows for {len(graphs)} "
+            "graphs"
+        )
+    lacking = [name for name in ("slem", "spectral gap") if name not in table.columns]
+    if lacking:
+        raise ValueError(
+            f"`table` must have the column {lacking[0]!r}, got {len(table.columns)} others; use "
+            'metrics.compare(graphs, about="all")'
+        )
 
 
 def _glance(table: Table) -> Table:

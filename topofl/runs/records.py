@@ -15,14 +15,19 @@ from topofl._support.notebook import as_html
 from topofl.runs.shown import settings_as_html
 
 __all__ = [
+    "ABOUT",
     "RECORD",
     "Failure",
     "flat_settings",
+    "in_folder_of_run",
     "read_record",
     "readable",
     "replace_file",
     "write_file",
 ]
+
+ABOUT = "store.json"
+"""The file of a store with the version of its layout."""
 
 RECORD = "run.json"
 """The file of a finished run with its settings, curves, cost and environment."""
@@ -112,7 +117,20 @@ def read_record(path: Path, remedy: str = "") -> dict[str, Any] | None:
     return found
 
 
+def in_folder_of_run(path: Path) -> bool:
+    """Return whether there is this record, in a folder of ``topofl run`` and not in a store."""
+    is_key = not set(path.absolute().parent.name) - set("0123456789abcdef")
+    is_run = (path.parent / "config.toml").is_file()
+    return is_run and path.is_file() and not (is_key or (path.parents[1] / ABOUT).exists())
+
+
 def _remedy(path: Path) -> str:
+    if path.name == RECORD and in_folder_of_run(path.absolute()):
+        place = quote(str(path.parent))
+        return (
+            f"to train the run again, move {place}/config.toml elsewhere, remove the folder "
+            f"{place}, and run the configuration: topofl run config.toml --out {place}"
+        )
     if path.name == RECORD:
         store, key = quote(str(path.parents[1])), path.parent.name
         return f"to train the run again: topofl runs {store} --where key={key} --remove"

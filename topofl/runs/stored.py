@@ -20,6 +20,7 @@ from topofl.runs.curves import curves_of
 from topofl.runs.private import staging_folder
 from topofl.runs.recorded import record_of
 from topofl.runs.records import (
+    ABOUT,
     RECORD,
     Failure,
     flat_settings,
@@ -30,13 +31,10 @@ from topofl.runs.records import (
 )
 from topofl.runs.shown import ROWS, run_as_html, runs_as_html
 
-__all__ = ["ABOUT", "FORMAT", "RunStore", "StoredRun", "runs_of_folders"]
+__all__ = ["FORMAT", "RunStore", "StoredRun", "run_of_folder", "runs_of_folders"]
 
 FORMAT = 1
 """Version of the layout of a store."""
-
-ABOUT = "store.json"
-"""The file of a store with the version of its layout."""
 
 _FAILED = "failed"
 
@@ -333,7 +331,7 @@ class RunStore:
         return [key for key in failed if _is_key(key) and not self.has(key)]
 
     def _read(self, key: str) -> StoredRun | None:
-        return _run_in(self.folder(key))
+        return run_of_folder(self.folder(key))
 
     def _move(self, complete: Path, folder: Path) -> None:
         """Give the complete files of a run their name, unless it is taken by the same run."""
@@ -357,11 +355,14 @@ def runs_of_folders(root: Path) -> tuple[StoredRun, ...]:
     folders = [root / name for name in sorted(os.listdir(root))]
     if all(_is_key(folder.name) for folder in folders):  # a store of an earlier version
         return ()
-    return tuple(run for run in map(_run_in, folders) if run is not None)
+    return tuple(run for run in map(run_of_folder, folders) if run is not None)
 
 
-def _run_in(folder: Path) -> StoredRun | None:
-    """Return the finished run in a folder, under the name of the folder."""
+def run_of_folder(folder: Path) -> StoredRun | None:
+    """Return the finished run in a folder, under the name of the folder; None if it has none.
+
+    A damaged record is left out, with a warning.
+    """
     record = readable(folder / RECORD)
     if record is None:
         return None
@@ -369,7 +370,7 @@ def _run_in(folder: Path) -> StoredRun | None:
     record.pop("key", None)
     if tables is None:  # runs of paper_figures had their settings in config.toml only
         tables = config.read(folder / "config.toml")
-    return StoredRun(folder, folder.name, tables, record)
+    return StoredRun(folder, folder.absolute().name, tables, record)
 
 
 def _is_key(name: object) -> bool:

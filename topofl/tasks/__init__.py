@@ -6,7 +6,6 @@ from topofl.tasks.classification import cross_entropy as cross_entropy
 from topofl.tasks.multi_label import multi_label
 from topofl.tasks.next_token import next_token
 from topofl.tasks.regression import regression
-from topofl.tasks.task import COLUMNS as COLUMNS
 from topofl.tasks.task import Function as Function
 from topofl.tasks.task import Score, Task
 

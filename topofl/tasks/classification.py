@@ -1,6 +1,6 @@
 """Classification by cross-entropy, and its scores."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -21,7 +21,9 @@ __all__ = [
 
 
 @public
-def classification(scores: Sequence[str | Score | Function] = ("accuracy",)) -> Task:
+def classification(
+    scores: Sequence[str | Score | Function] | Mapping[str, Score | Function] = ("accuracy",),
+) -> Task:
     """Return the task of classification by cross-entropy.
 
     Outputs are logits (b, classes), targets are classes (b,) of int64.
@@ -34,7 +36,8 @@ def classification(scores: Sequence[str | Score | Function] = ("accuracy",)) -> 
         examples have, by scikit-learn; ``"calibration"``, the expected calibration error with 15
         bins (Guo et al., 2017). A function of outputs and targets that returns a number per
         example, (b,), or a :class:`topofl.tasks.Score` of one, is a score under the function's
-        name. The first is the primary one.
+        name; a dictionary, name -> function or Score, gives other names. The first is the
+        primary one.
 
     Raises
     ------
@@ -62,6 +65,8 @@ def classification(scores: Sequence[str | Score | Function] = ("accuracy",)) -> 
     ...     return (outputs.topk(3).indices == targets[:, None]).any(1)
     >>> tasks.classification(scores=("accuracy", top3)).directions
     {'accuracy': 'high', 'top3': 'high', 'loss': 'low'}
+    >>> tasks.classification(scores={"in_top3": top3}).directions
+    {'in_top3': 'high', 'loss': 'low'}
     """
     known = {
         "accuracy": Score(accuracy),

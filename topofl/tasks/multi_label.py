@@ -1,6 +1,6 @@
 """Multi-label classification by binary cross-entropy, and its scores."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 from torch.nn import functional
@@ -12,7 +12,11 @@ __all__ = ["binary_cross_entropy", "f1_of_labels", "hamming_loss", "multi_label"
 
 
 @public
-def multi_label(scores: Sequence[str | Score | Function] = ("subset_accuracy",)) -> Task:
+def multi_label(
+    scores: Sequence[str | Score | Function] | Mapping[str, Score | Function] = (
+        "subset_accuracy",
+    ),
+) -> Task:
     """Return the task of multi-label classification by binary cross-entropy.
 
     Outputs are logits (b, labels), targets are 0 or 1 (b, labels). The loss of an example is the

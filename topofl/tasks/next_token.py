@@ -1,6 +1,6 @@
 """Next-token prediction by cross-entropy over positions, and its scores."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +15,12 @@ __all__ = ["next_token"]
 
 @public
 def next_token(
-    scores: Sequence[str | Score | Function] = ("accuracy", "perplexity"), *, ignored: int = -100
+    scores: Sequence[str | Score | Function] | Mapping[str, Score | Function] = (
+        "accuracy",
+        "perplexity",
+    ),
+    *,
+    ignored: int = -100,
 ) -> Task:
     """Return the task of next-token prediction by cross-entropy.
 

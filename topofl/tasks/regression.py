@@ -1,6 +1,6 @@
 """Regression by the mean squared error, and its scores."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -13,7 +13,9 @@ __all__ = ["absolute_error", "r2", "regression", "squared_error"]
 
 
 @public
-def regression(scores: Sequence[str | Score | Function] = ("mse",)) -> Task:
+def regression(
+    scores: Sequence[str | Score | Function] | Mapping[str, Score | Function] = ("mse",),
+) -> Task:
     """Return the task of regression by the mean squared error.
 
     Outputs and targets are numbers of the same shape (b, ...); targets (b,) also match outputs (b,

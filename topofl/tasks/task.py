@@ -6,26 +6,15 @@ from typing import Any
 
 from torch import Tensor
 
+from topofl._columns import OWN_COLUMNS
 from topofl._support.check import check_choice, shown
 from topofl._support.public import public
 
-__all__ = ["COLUMNS", "Function", "Score", "Task", "choose_scores"]
+__all__ = ["Function", "Score", "Task", "choose_scores"]
 
 
 Function = Callable[[Tensor, Tensor], Any]
 """(outputs (b, ...), targets (b, ...)) -> a number per example, (b,), or one for the whole set."""
-
-
-COLUMNS = (
-    "round",
-    "loss",
-    "consensus_distance",
-    "gradient_diversity",
-    "push_weight",
-    "train_loss",
-    "node_loss",
-)
-"""Columns of a history that are not scores of a task."""
 
 
 @public
@@ -170,20 +159,28 @@ class Task:
 
 def _check_name(name: Any) -> None:
     """Raise ``ValueError`` if a name cannot be a column of a history."""
-    if not isinstance(name, str) or not name.isidentifier() or name in COLUMNS:
+    if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(
-            f"`scores` of a Task must have names that are identifiers, such as 'f1', and none of "
-            f"{', '.join(COLUMNS)}, got {shown(name)}; rename it"
+            "`scores` of a Task must have names that are identifiers, such as 'f1', got "
+            f"{shown(name)}; rename it"
+        )
+    if name in OWN_COLUMNS:
+        raise ValueError(
+            f"names in `scores` must differ from all columns that histories have anyway, got "
+            f"{name!r}; rename it"
         )
 
 
 def choose_scores(
-    known: Mapping[str, Score], scores: str | Sequence[str | Score | Function]
-) -> dict[str, Score]:
+    known: Mapping[str, Score],
+    scores: str | Sequence[str | Score | Function] | Mapping[str, Score | Function],
+) -> dict[str, Score | Function]:
     """Return the scores that `scores` names or holds, by name, in its order.
 
-    A function, or a :class:`Score`, has the name of its function.
+    A function, or a :class:`Score`, has the name of its function, or in a dictionary its key.
     """
+    if isinstance(scores, Mapping):
+        return dict(scores)
     given = (scores,) if isinstance(scores, str | Score) or callable(scores) else tuple(scores)
     found = [_named_score(known, one) for one in given]
     names = [name for name, _ in found]

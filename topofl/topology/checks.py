@@ -8,11 +8,13 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._support.check import TOLERANCE, as_csr, check_sequence, shown
+from topofl._support.text import node_name
 
 __all__ = [
     "as_groups",
     "as_labels",
     "check_groups",
+    "check_no_loops",
     "check_received_shares",
     "frozen_adjacency",
     "readonly",
@@ -22,16 +24,21 @@ __all__ = [
 def frozen_adjacency(matrix: Any) -> sparse.csr_array:
     """Return a validated, canonical, read-only copy of an adjacency matrix."""
     adjacency = as_csr("adjacency", matrix)
-    loops = np.flatnonzero(adjacency.diagonal())
-    if len(loops):
-        raise ValueError(
-            f"`adjacency` must have no self-loops, got one at node {loops[0]} ({len(loops)} in "
-            "all); every node averages its own model anyway, so remove them: as_topology(graph, "
-            "drop_self_loops=True)"
-        )
     for array in (adjacency.data, adjacency.indices, adjacency.indptr):
         readonly(array)
     return adjacency
+
+
+def check_no_loops(adjacency: sparse.csr_array, nodes: tuple[Hashable, ...]) -> None:
+    """Raise ``ValueError`` if an edge leads from a node to itself."""
+    loops = np.flatnonzero(adjacency.diagonal())
+    if len(loops):
+        name = node_name(nodes, int(loops[0]))
+        raise ValueError(
+            f"`adjacency` must have no self-loops, got one at node {name} ({len(loops)} in "
+            "all); every node averages its own model anyway, so remove them: as_topology(graph, "
+            "drop_self_loops=True)"
+        )
 
 
 def as_labels(nodes: Any, n: int) -> tuple[Hashable, ...]:
@@ -84,7 +91,7 @@ def check_groups(groups: tuple[tuple[int, ...], ...], n: int) -> None:
         raise ValueError(f"`groups` must hold nodes 0..{n - 1}, got {outside[0]}")
 
 
-def check_received_shares(adjacency: sparse.csr_array) -> None:
+def check_received_shares(adjacency: sparse.csr_array, nodes: tuple[Hashable, ...]) -> None:
     """Raise ``ValueError`` if the weights of the edges into a node sum to more than 1."""
     received = np.asarray(adjacency.sum(axis=0))
     if received.max() > 1 + TOLERANCE:
@@ -102,9 +109,9 @@ def check_received_shares(adjacency: sparse.csr_array) -> None:
             )
         raise ValueError(
             "`adjacency` with `own_weights` must have weights that sum to at most 1 into each "
-            f"node, but those into node {node} sum to {received[node]:.6g}; divide the weights, or "
-            "leave `own_weights` False and use a rule of topofl.mixing, such as "
-            f"weighted_metropolis, which scales them{reverse}"
+            f"node, but those into node {node_name(nodes, node)} sum to {received[node]:.6g}; "
+            "divide the weights, or leave `own_weights` False and use a rule of topofl.mixing, "
+            f"such as weighted_metropolis, which scales them{reverse}"
         )
 
 

@@ -19,6 +19,7 @@ from topofl._support.check import (
 )
 from topofl._support.graphs import is_networkx, is_pyg
 from topofl._support.public import public
+from topofl._support.text import node_name
 from topofl.topology.edges import as_pairs, from_edges
 from topofl.topology.graph import Topology, TopologyError
 from topofl.topology.interchange import (
@@ -38,6 +39,8 @@ class _Options(NamedTuple):
     n: int | None
     drop_self_loops: bool
     own_weights: bool
+    is_round: bool = False
+    """Whether the graph is one round of a sequence, in which nodes may be idle."""
 
 
 @public
@@ -68,7 +71,9 @@ def as_topology(
           [u, v] is the weight of the edge from u to v. (For a mixing matrix, whose rows are
           receivers, use :meth:`MixingMatrix.support`.);
         * an edge list of pairs of integers, read as undirected; use :func:`from_edges` for directed
-          edges. Write a list of two pairs as tuples, since two rows of two numbers are a matrix.
+          edges. The integers are the numbers of nodes, from 0 on; for labels, such as numbers from
+          1 on, use a networkx graph. Write a list of two pairs as tuples, since two rows of two
+          numbers are a matrix.
           Nodes may be named by text, and are then numbered in the order in which they first occur,
           as by networkx;
         * a callable ``t -> graph``: a time-varying sequence;
@@ -80,8 +85,8 @@ def as_topology(
         All graphs of a sequence must have the same nodes. Nodes are matched by label and ordered as
         in the graph of round 0.
     n
-        Number of nodes; required for edge lists whose last nodes have no edges (default: the
-        largest node plus 1).
+        Number of nodes; required for edge lists in which a node has no edges (default: the largest
+        node plus 1).
     name
         Name of the result; the default depends on the source.
     drop_self_loops
@@ -99,9 +104,10 @@ def as_topology(
         If `graph` is of none of these types.
     ValueError
         If the graph has self-loops, parallel edges, invalid weights, no nodes, another number of
-        nodes than `n`, or more than 10 million nodes; if graphs of a sequence have different nodes;
-        if with `own_weights` the weights into a node sum to more than 1, or a self-loop is not the
-        rest.
+        nodes than `n`, or more than 10 million nodes; if no pair of an edge list without `n` has a
+        node below the largest, except in one round of a sequence; if graphs of a sequence have
+        different nodes; if with `own_weights` the weights into a node sum to more than 1, or a
+        self-loop is not the rest.
 
     Examples
     --------
@@ -122,13 +128,19 @@ def as_topology(
     """
     own = bool(check_switch("own_weights", own_weights, auto=False))
     n = None if n is None else check_nodes(n)
+    return _checked(graph, name, _Options(n, drop_self_loops, own))
+
+
+def _checked(graph: Any, name: str | None, options: _Options) -> Topology | TopologySequence:
+    """Convert a graph by its type, and check its number of nodes."""
     try:
-        topology = _convert(graph, name, _Options(n, drop_self_loops, own))
+        topology = _convert(graph, name, options)
     except (TypeError, ValueError) as error:
         raise _naming("graph", error) from error.__cause__
-    if n is not None and topology.n != n:
+    if options.n is not None and topology.n != options.n:
         raise ValueError(
-            f"`n` must be left out or be {topology.n}, the number of nodes of `graph`, got {n}"
+            f"`n` must be left out or be {topology.n}, the number of nodes of `graph`, got "
+            f"{options.n}"
         )
     return topology
 
@@ -259,6 +271,8 @@ def _from_pairs(pairs: np.ndarray, name: str, options: _Options) -> Topology:
     pairs = as_pairs(pairs)
     if options.n is None:
         _check_largest(int(pairs.max()))
+        if not options.is_round:
+            _check_numbered(pairs)
     n = max(int(pairs.max()) + 1, 1) if options.n is None else options.n
     pairs = pairs[pairs[:, 0] != pairs[:, 1]] if options.drop_self_loops else pairs
     graph = from_edges(pairs, n, name=name)
@@ -275,6 +289,21 @@ def _check_largest(node: int) -> None:
         )
 
 
+def _check_numbered(pairs: np.ndarray) -> None:
+    """Raise ``ValueError`` if a node below the largest one of an edge list is in no pair."""
+    named = np.unique(pairs[pairs >= 0])
+    size = int(named[-1]) + 1 if len(named) else 0
+    if len(named) == size:
+        return
+    lone = np.setdiff1d(np.arange(size), named)
+    some = ", ".join(map(str, lone[:3])) + (f" and {len(lone) - 3:,} more" if lone[3:].size else "")
+    raise ValueError(
+        f"`graph` must have each node from 0 to {size - 1} in a pair, got none with {some}; if "
+        f"nodes have no edges, pass n={size}; if the numbers are labels, as of nodes counted from "
+        "1, convert a networkx graph, as_topology(nx.Graph(pairs))"
+    )
+
+
 def _from_matrix(
     matrix: Any, nodes: tuple[Hashable, ...], name: str, options: _Options
 ) -> Topology:
@@ -282,12 +311,12 @@ def _from_matrix(
     if (options.drop_self_loops or options.own_weights) and shape[:1] == shape[1:]:
         matrix = as_csr("adjacency", matrix)
         if not options.drop_self_loops:
-            _check_self_weights(matrix)
+            _check_self_weights(matrix, nodes)
         matrix = _without_diagonal(matrix)
     return Topology(matrix, name=name, nodes=nodes, own_weights=options.own_weights)
 
 
-def _check_self_weights(matrix: sparse.csr_array) -> None:
+def _check_self_weights(matrix: sparse.csr_array, nodes: Sequence[object]) -> None:
     """Raise ``ValueError`` unless each self-loop is 1 minus the weights of the other edges in."""
     self_weights = matrix.diagonal()
     sums = matrix.sum(axis=0)
@@ -296,9 +325,10 @@ def _check_self_weights(matrix: sparse.csr_array) -> None:
         node = wrong[0]
         raise ValueError(
             "`graph` must, with `own_weights`, have self-loops of 1 minus the weights of the other "
-            f"edges into the node: node {node} has a self-loop of {self_weights[node]:.6g} and "
-            f"{sums[node] - self_weights[node]:.6g} from others ({len(wrong)} such nodes); divide "
-            "the weights into each node by their sum, or drop self-loops: drop_self_loops=True"
+            f"edges into the node: node {node_name(nodes, int(node))} has a self-loop of "
+            f"{self_weights[node]:.6g} and {sums[node] - self_weights[node]:.6g} from others "
+            f"({len(wrong)} such nodes); divide the weights into each node by their sum, or drop "
+            "self-loops: drop_self_loops=True"
         )
 
 
@@ -376,7 +406,7 @@ def _from_list(graphs: Sequence[Any], name: str, options: _Options) -> TopologyS
 
 def _single_graph(graph: Any, options: _Options) -> Topology:
     """Convert the graph of one round, or raise ``TypeError`` if it changes over time."""
-    topology = as_topology(graph, **options._asdict())
+    topology = _checked(graph, None, options._replace(is_round=True))
     if not isinstance(topology, Topology):
         raise TypeError(f"one round of a sequence must be a single graph, got {shown(topology)}")
     return topology

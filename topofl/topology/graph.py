@@ -17,6 +17,7 @@ from topofl.topology.checks import (
     as_groups,
     as_labels,
     check_groups,
+    check_no_loops,
     check_received_shares,
     frozen_adjacency,
     readonly,
@@ -96,9 +97,10 @@ class Topology:
         object.__setattr__(self, "adjacency", frozen_adjacency(self.adjacency))
         object.__setattr__(self, "groups", as_groups(self.groups))
         object.__setattr__(self, "nodes", as_labels(self.nodes, self.n))
+        check_no_loops(self.adjacency, self.nodes)
         check_groups(self.groups, self.n)
         if check_switch("own_weights", self.own_weights, auto=False):
-            check_received_shares(self.adjacency)
+            check_received_shares(self.adjacency, self.nodes)
 
     def __repr__(self) -> str:
         kind = "directed" if self.is_directed else "undirected"
@@ -286,8 +288,9 @@ class Topology:
     def plot_adjacency(self, ax: "Axes | None" = None) -> "Figure":
         """Draw the adjacency matrix, senders as rows and receivers as columns; return the figure.
 
-        Nodes are ordered by group, and each group is outlined. Above 512 nodes a cell is dark if
-        any entry that it covers is an edge.
+        Nodes are ordered by group, and each group is outlined. Rows and columns have the labels of
+        their nodes, if the graph has labels. Above 512 nodes a cell is dark if any entry that it
+        covers is an edge.
 
         Parameters
         ----------

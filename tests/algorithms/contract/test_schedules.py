@@ -220,6 +220,8 @@ OPTIMIZER = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
         (torch.optim.lr_scheduler.StepLR, "got the class .*StepLR; write it as a function"),
         (torch.optim.lr_scheduler.StepLR(OPTIMIZER, 3), "got an object of .*StepLR; write it as"),
         (dict, r"got the class builtins.dict; pass 0.1, .* or a function of \(round, step\)$"),
+        (print, r"got the built-in function print; pass 0.1, .* or a function of \(round, step\)$"),
+        (torch.nn.Linear(1, 1), "got an object of torch.nn.modules.linear.Linear; pass 0.1, .*"),
     ],
 )
 def test_classes_and_parts_of_torch_are_no_learning_rates(method, lr, message):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from topofl.engine.train import plan
 
 import topofl
 from tests import naive, problems
@@ -19,8 +20,7 @@ from tests.algorithms.harness import (
 from tests.algorithms.personalized.test_baselines import with_test_sets
 from tests.engine.evaluated_runs import personal_clients
 from topofl import algorithms
-from topofl.engine import plan
-from topofl.engine.evaluate import nearest_neighbors
+from topofl.engine import neighbors
 
 HEADS = {problems.convolutional: "5", problems.linear: "1"}
 
@@ -28,7 +28,7 @@ HEADS = {problems.convolutional: "5", problems.linear: "1"}
 @problems.paired(settings=EXECUTORS, make=MAKES, build=list(HEADS))
 def test_knn_per(build, make, settings, monkeypatch):
     """Stores of 1 to 16 examples, looked at 3 at a time, of which up to 5 vote."""
-    monkeypatch.setattr(nearest_neighbors, "EXAMPLES", 3)
+    monkeypatch.setattr(neighbors, "EXAMPLES", 3)
     clients = with_test_sets(make())
     model = build()
     head = HEADS[build]

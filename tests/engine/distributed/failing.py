@@ -80,7 +80,7 @@ def failure(root, name, failing):
     """Return what happens if a rank fails: exit codes, output, seconds, and a resumed run."""
     import topofl
     from tests import problems
-    from topofl.engine.store.checkpoint import rounds_in
+    from topofl.engine.checkpoint import rounds_in
 
     folder = root / f"{name}-{failing}"
     folder.mkdir()
@@ -193,7 +193,7 @@ def reading_phases():
 
 def callback(root, function):
     """Return what happens if a callback raises an error: exit codes, output, checkpoints."""
-    from topofl.engine.store.checkpoint import rounds_in
+    from topofl.engine.checkpoint import rounds_in
 
     folder, place = root / function.__name__, root / f"{function.__name__}.txt"
     codes = forked(2, lambda rank: train_with_callback(rank, folder, function), 60, output=place)

@@ -95,27 +95,34 @@ def train_and_die(rank, folder):
         return 3
 
 
+def die_at_file(name, after):
+    """Let a rank be killed before or after it writes a file with a name."""
+    from topofl.engine import checkpoint
+
+    write = checkpoint.write_tensors
+
+    def write_and_die(path, *parts):
+        if path.name == name and not after:
+            die()
+        checksum = write(path, *parts)
+        if path.name == name:
+            die()
+        return checksum
+
+    checkpoint.write_tensors = write_and_die
+
+
 def kill_after_writing_rows(rank, folder):
     """Train on one rank; rank 1 is killed when it has written its file of round 4."""
-    from topofl.engine.store import parallel
-
-    write_data = parallel._Writer.write_data
-
-    def write_and_die(self, plan, planner):
-        write_data(self, plan, planner)
-        die()
-
     if rank == 1:
-        before_round(3, lambda: setattr(parallel._Writer, "write_data", write_and_die))
+        before_round(3, lambda: die_at_file("rows-1.safetensors", after=True))
     return train_and_die(rank, folder)
 
 
 def kill_before_the_state(rank, folder):
     """Train on one rank; rank 0 is killed when the rows of round 4 are complete."""
-    from topofl.engine.store import schedule
-
     if rank == 0:
-        before_round(3, lambda: setattr(schedule, "save", die))
+        before_round(3, lambda: die_at_file("shared.safetensors", after=False))
     return train_and_die(rank, folder)
 
 
@@ -135,14 +142,14 @@ def use_another_folder(rank, folder):
 def happened(root, function):
     """Return exit codes and output of two ranks, their checkpoints, and a run that continues."""
     import topofl
-    from topofl.engine.store.checkpoint import rounds_in
+    from topofl.engine.checkpoint import rounds_in
 
     folder, place = root / function.__name__, root / f"{function.__name__}.txt"
     codes = forked(2, lambda rank: function(rank, folder), 60, output=place)
     left = sorted(path.name for path in folder.iterdir())
     found = {"codes": codes, "output": place.read_text().replace(str(folder), "FOLDER")}
     found |= {"saved": rounds_in(folder), "left": left}
-    found["rows"] = sorted(path.parent.name for path in folder.glob("*.rows*/__1_0.distcp"))
+    found["rows"] = sorted(path.parent.name for path in folder.glob("*/rows-1.safetensors"))
     warnings.simplefilter("ignore")
     continued = history(topofl.Saving(folder, resume=True), rounds=ROUNDS + 1)
     whole = history(None, rounds=ROUNDS + 1)

@@ -14,7 +14,7 @@ from topofl import algorithms, mixing, models, topologies
 from topofl.engine import state
 from topofl.engine.allocations import AllocationTrace
 from topofl.engine.diversity import NUMBERS
-from topofl.engine.evaluate.scores import Evaluated, evaluate, evaluation_plan
+from topofl.engine.evaluation import Evaluated, evaluate, evaluation_plan
 from topofl.engine.gradients import linear_gradients
 from topofl.engine.memory import Footprint, footprint, groups_of, in_gib, peak
 from topofl.engine.plan import Backend, Plan, Sizes, choose_plan, most_nodes
@@ -24,6 +24,7 @@ from topofl.engine.workers import Buffers
 MIB = 2**20
 FACTS = Footprint(
     sizes=Sizes(n=100, d=MIB, batch=20, batch_bytes=8000, step_bytes=12 * MIB),
+    models=100,
     model=4 * MIB,
     largest=MIB // 2,
     minibatch=MIB,
@@ -41,10 +42,11 @@ LOOPED = Plan("looped", 1, 1, 1)
 def changed(**changes):
     """Return the footprint with other numbers of nodes or parameters, or other sizes or parts."""
     sizes = {name: changes.pop(name) for name in ("n", "d", "step_bytes") if name in changes}
+    models = sizes.get("n", FACTS.models)
     kinds = {kind: dict(getattr(FACTS, kind)) for kind in ("of_nodes", "of_run", "of_worker")}
     for own in kinds.values():
         own.update({name: changes.pop(name) for name in own if name in changes})
-    return replace(FACTS, sizes=FACTS.sizes._replace(**sizes), **kinds, **changes)
+    return replace(FACTS, sizes=FACTS.sizes._replace(**sizes), models=models, **kinds, **changes)
 
 
 def batched(chunk, workers=1):

@@ -161,6 +161,6 @@ def test_estimates_count_the_file_and_the_space_on_its_disk(tmp_path, monkeypatc
 
 
 def test_models_on_a_disk_take_a_limited_part_of_memory():
-    large = replace(FACTS, sizes=FACTS.sizes._replace(n=10**6), model=4 * 10**5)
+    large = replace(FACTS, models=10**6, model=4 * 10**5)
     assert large.parts(LOOPED)["parameters"] == 4 * 10**11
     assert replace(large, on_disk=True).parts(LOOPED)["parameters"] == mapped.LARGEST

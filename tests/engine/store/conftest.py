@@ -6,7 +6,7 @@ import topofl
 from tests import problems
 from tests.engine import killed
 from tests.engine.store.helpers import arguments
-from topofl.engine.store.checkpoint import rounds_in
+from topofl.engine.checkpoint import rounds_in
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import json
 
 import topofl
 from tests.engine import killed
-from topofl.engine.store import checkpoint
+from topofl.engine import checkpoint
 
 
 def arguments(**changes):
@@ -16,7 +16,7 @@ def train(folder, resume=False):
 
 
 def rewrite(folder, **changes):
-    for path in folder.glob("*.json"):
+    for path in folder.glob("*/marker.json"):
         marker = json.loads(path.read_text()) | changes
         del marker["checksum"]
         path.write_text(json.dumps(marker | {"checksum": checkpoint.checksum_of(marker)}))

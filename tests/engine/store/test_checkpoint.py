@@ -5,13 +5,14 @@ import warnings
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import topofl
 from tests import problems
 from tests.engine import killed
 from tests.engine.store.helpers import arguments, rewrite, train
-from topofl.engine.store import fingerprint
-from topofl.engine.store.checkpoint import rounds_in
+from topofl.engine import fingerprint
+from topofl.engine.checkpoint import rounds_in
 
 
 def half(path):
@@ -32,26 +33,23 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("suffix", ["pt", "json"])
+@pytest.mark.parametrize("name", ["shared.safetensors", "rows-0.safetensors", "marker.json"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole, folder, damage, suffix):
-    DAMAGES[damage](folder / f"state-00000006.{suffix}")
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole, folder, damage, name):
+    DAMAGES[damage](folder / "round-00000006" / name)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         resumed = train(folder, resume=True)
     assert killed.differences(resumed, whole) == []
     told = [str(warning.message) for warning in caught]
-    if (damage, suffix) == ("missing", "json"):
-        assert told == [], "as after a write that was cut off: it never was a checkpoint"
-    else:
-        assert len(told) == 1
-        assert f"state-00000006.{suffix} is " in told[0]
-        assert "the previous checkpoint is used" in told[0]
+    assert len(told) == 1
+    assert f"round-00000006/{name} is " in told[0]
+    assert "the previous checkpoint is used" in told[0]
     assert rounds_in(folder) == [6, 7]
 
 
 def test_without_an_intact_checkpoint_resuming_is_an_error(folder):
-    for path in folder.glob("*.pt"):
+    for path in folder.glob("*/rows-0.safetensors"):
         flip(path)
     with (
         pytest.warns(RuntimeWarning, match="is damaged: its checksum"),
@@ -76,23 +74,23 @@ def test_resuming_without_checkpoints_starts_and_needs_a_folder(whole, tmp_path)
 
 
 def test_two_checkpoints_stay_and_leftovers_are_removed_but_not_other_files(folder):
-    for name in (
-        "state-00000002.pt",
-        "state-00000003.pt.partial",
-        "state-00000009.json.partial",
-        "notes.txt",
-    ):
+    for name in ("round-00000002", "round-00000003.partial", "round-00000009.partial"):
+        (folder / name).mkdir()
+        (folder / name / "rows-0.safetensors").write_text("x")
+    for name in ("notes.txt", "state-00000004.pt"):
         (folder / name).write_text("x")
     train(folder, resume=True)
-    names = [f"state-0000000{t}.{suffix}" for t in (6, 7) for suffix in ("json", "pt")]
-    assert sorted(path.name for path in folder.iterdir()) == ["notes.txt", *names]
+    names = ["notes.txt", "round-00000006", "round-00000007"]
+    assert sorted(path.name for path in folder.iterdir()) == names
 
 
 def test_the_state_is_loaded_without_pickle_and_the_marker_is_readable(folder):
-    state = torch.load(folder / "state-00000006.pt", weights_only=True)
-    assert set(state) == {"models", "mass", "phases", "recorder", "guard"}
-    marker = json.loads((folder / "state-00000006.json").read_text())
-    assert (marker["format"], marker["round"], marker["rounds"]) == (2, 6, 7)
+    place = folder / "round-00000006"
+    assert set(load_file(place / "rows-0.safetensors")) == {"models", "mass"}
+    names = {name.partition("/")[0] for name in load_file(place / "shared.safetensors")}
+    assert names == {"recorder", "guard", "owner", "phases"}
+    marker = json.loads((place / "marker.json").read_text())
+    assert (marker["format"], marker["round"], marker["rounds"]) == (4, 6, 7)
     assert marker["versions"]["torch"] == torch.__version__
     assert marker["run"]["topology"].startswith("dcliques(")
     assert marker["run"]["seed"] == 0
@@ -105,12 +103,24 @@ def test_other_versions_warn_and_another_format_is_refused(whole, folder, monkey
         RuntimeWarning, match=rf"may round differently: torch was 1.0, is {versions['torch'][:4]}"
     ):
         assert killed.differences(train(folder, resume=True), whole) == []
-    rewrite(folder, format=4)
+    rewrite(folder, format=5)
     with pytest.raises(
         ValueError,
-        match=r"checkpoints of format 3 or older, .* has format 4; continue with topofl 0",
+        match=r"checkpoints of format 4, .* has format 5; continue with topofl 0",
     ):
         train(folder, resume=True)
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_checkpoints_of_older_versions_are_refused(tmp_path, resume):
+    for name in ("state-00000006.pt", "state-00000006.json"):
+        (tmp_path / name).write_text("x")
+    with pytest.raises(
+        ValueError,
+        match=r"state-00000006\.json has an older format, .*; finish that run with the version",
+    ):
+        train(tmp_path, resume=resume)
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_an_empty_name_is_no_folder(tmp_path, monkeypatch):

@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import os
-import zipfile
 
 import numpy as np
 import pytest
@@ -11,8 +9,11 @@ import torch
 
 from tests.engine import killed
 from tests.engine.store.helpers import train
-from topofl.engine.store import checkpoint
+from topofl._support.tensors import read_tensors, write_tensors
+from topofl.engine import checkpoint
+from topofl.engine.checkpoint import SHARED
 
+WANTED = "round-00000006"
 DEEP = "[" * 50_000 + "]" * 50_000
 
 
@@ -37,20 +38,15 @@ def signed(marker):
 
 @pytest.mark.parametrize("forged", MARKERS)
 def test_forged_markers_are_damaged_ones(whole, folder, forged):
-    path = folder / "state-00000006.json"
+    path = folder / WANTED / "marker.json"
     marker = json.loads(path.read_text())
     del marker["checksum"]
     path.write_text(MARKERS[forged](marker))
     with pytest.warns(
         RuntimeWarning,
-        match=r"state-00000006.json is damaged: .*; the previous checkpoint is used",
+        match=r"round-00000006/marker.json is damaged: .*; the previous checkpoint is used",
     ):
         assert killed.differences(train(folder, resume=True), whole) == []
-
-
-class Evil:
-    def __reduce__(self):
-        return os.mkdir, ("unpickled",)
 
 
 def nested(depth):
@@ -60,120 +56,176 @@ def nested(depth):
     return value
 
 
-def doubled(depth):
-    """Return lists that are few, but endless to whoever follows all of them."""
-    value = []
-    for _ in range(depth):
-        value = [value, value]
-    return value
+def resign(folder):
+    """Give the marker of the last checkpoint the checksums of its files."""
+    path = folder / WANTED / "marker.json"
+    marker = json.loads(path.read_text())
+    del marker["checksum"]
+    marker["files"] = {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in path.parent.glob("*.safetensors")
+    }
+    path.write_text(signed(marker))
 
 
-def changed(**parts):
-    return lambda state: state | parts
+def rewrite(path, change):
+    """Write a file again, after its tensors and texts were changed."""
+    tensors, texts = read_tensors(path)
+    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+    change(tensors, texts)
+    write_tensors(path, tensors, texts)
 
 
-def in_recorder(table, **changes):
-    return lambda state: (
-        state | {"recorder": state["recorder"] | {table: state["recorder"][table] | changes}}
-    )
+def shared(**changes):
+    """Return a forgery that changes tensors of all nodes; None removes one."""
+
+    def change(tensors, texts):
+        for name, tensor in changes.items():
+            name = name.replace("__", "/")
+            del tensors[name]
+            if tensor is not None:
+                tensors[name] = tensor
+
+    return lambda place: rewrite(place / SHARED, change)
+
+
+def rows(**changes):
+    """Return a forgery that changes tensors with a row per node; None removes one."""
+
+    def change(tensors, texts):
+        tensors.update(changes)
+        for name in [name for name in tensors if tensors[name] is None]:
+            del tensors[name]
+
+    return lambda place: rewrite(place / "rows-0.safetensors", change)
+
+
+def values(change):
+    """Return a forgery that changes what is not a tensor."""
+
+    def changed(tensors, texts):
+        texts["values"] = change(texts["values"])
+
+    return lambda place: rewrite(place / SHARED, changed)
 
 
 def recorder(**changes):
-    return lambda state: state | {"recorder": state["recorder"] | changes}
+    """Return a forgery that changes lists of the recorder."""
+
+    def change(text):
+        state = json.loads(text)
+        return json.dumps(state | {"recorder": state["recorder"] | changes})
+
+    return values(change)
 
 
-STATES = {
-    "code": changed(models=Evil()),
-    "nested": changed(models=nested(100)),
-    "doubled": changed(phases=doubled(60)),
-    "a list": lambda state: [state],
-    "nothing": lambda state: {},
-    "other models": changed(models=torch.zeros(3, 3)),
-    "models of other numbers": lambda state: state | {"models": state["models"].double()},
-    "models that claim": lambda state: state | {"models": torch.zeros(1).expand(10**7, 10**4)},
-    "sparse models": lambda state: state | {"models": state["models"].to_sparse()},
-    "no phases": changed(phases={}),
-    "other phases": changed(phases={"other": {"x": torch.zeros(3)}}),
-    "a guard of text": changed(guard="x"),
-    "a guard of nobody": changed(guard={}),
-    "rounds that claim": in_recorder("rounds", train_loss=torch.zeros(1).expand(10**12)),
-    "fewer rounds": in_recorder("rounds", train_loss=torch.zeros(2)),
-    "more evaluations": in_recorder("evaluations", accuracy=torch.zeros(50, 6)),
-    "no matrix there": in_recorder("used", matrix=torch.full((6,), 9)),
-    "indices beyond": lambda s: in_recorder(
-        "matrices", indices=s["recorder"]["matrices"]["indices"] + 10**6
-    )(s),
-    "indices before": lambda s: in_recorder(
-        "matrices", indices=s["recorder"]["matrices"]["indices"] - 10**6
-    )(s),
+def shift_indices(by):
+    def change(tensors, texts):
+        tensors["recorder/matrices/indices"] += by
+
+    return lambda place: rewrite(place / SHARED, change)
+
+
+def header(change):
+    """Return a forgery that changes the header of the file of rows."""
+
+    def forge(place):
+        path = place / "rows-0.safetensors"
+        content = path.read_bytes()
+        end = 8 + int.from_bytes(content[:8], "little")
+        text = json.dumps(change(json.loads(content[8:end]))).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + content[end:])
+
+    return forge
+
+
+def claiming(known):
+    known["models"]["shape"] = [10**6, 10**6]
+    return known
+
+
+def overlapping(known):
+    known["mass"]["data_offsets"] = [8, 56]
+    return known
+
+
+OWNER = torch.zeros(6, dtype=torch.int64)
+
+FORGED = {
+    "other models": rows(models=torch.zeros(3, 3)),
+    "models of other numbers": rows(models=torch.zeros(6, 111, dtype=torch.float64)),
+    "narrow models": rows(models=torch.zeros(6, 11)),
+    "no models": rows(models=None),
+    "models that claim": header(claiming),
+    "models that overlap": header(overlapping),
+    "no header": lambda place: (place / "rows-0.safetensors").write_bytes(b"x"),
+    "a header that claims": lambda place: (place / "rows-0.safetensors").write_bytes(
+        (2**60).to_bytes(8, "little") + b"{}"
+    ),
+    "rows of a phase that is not there": rows(**{"phases/other/x": torch.zeros(6)}),
+    "rows that are no state": rows(**{"recorder/names/x": torch.zeros(6)}),
+    "rows in a tensor": rows(**{"models/x": torch.zeros(6)}),
+    "no owner": shared(owner=None),
+    "another owner": shared(owner=OWNER + 1),
+    "an owner that climbs": shared(owner=OWNER - 1),
+    "an owner of few": shared(owner=OWNER[:3]),
+    "an owner of many": shared(owner=torch.zeros(60, dtype=torch.int64)),
+    "an owner in a table": shared(owner=torch.zeros(6, 6, dtype=torch.int64)),
+    "an owner in parts": shared(owner=OWNER.double()),
+    "values that are none": values(lambda text: "x"),
+    "a list": values(lambda text: "[]"),
+    "nested": values(lambda text: "[" * 50_000 + "]" * 50_000),
+    "nothing": values(lambda text: "{}"),
+    "other phases": values(lambda text: text.replace('"local"', '"other"')),
+    "a guard of text": values(lambda text: text.replace('"guard": {}', '"guard": "x"')),
+    "a guard of nobody": shared(guard__node=None),
+    "fewer rounds": shared(recorder__rounds__train_loss=torch.zeros(2)),
+    "more evaluations": shared(recorder__evaluations__accuracy=torch.zeros(50, 6)),
+    "no matrix there": shared(recorder__used__matrix=torch.full((6,), 9)),
+    "indices beyond": shift_indices(10**6),
+    "indices before": shift_indices(-(10**6)),
     "names of nothing": recorder(names=[]),
-    "names that are none": lambda s: recorder(names=[nested(50)] * len(s["recorder"]["names"]))(s),
-    "entries without end": lambda s: recorder(entries=[10**15] * len(s["recorder"]["names"]))(s),
-    "entries below 0": lambda s: recorder(entries=[-1] * len(s["recorder"]["names"]))(s),
-    "rows without end": lambda s: recorder(rows=[10**15] * len(s["recorder"]["names"]))(s),
+    "names that are none": recorder(names=[nested(50)]),
+    "entries without end": recorder(entries=[10**15]),
+    "entries below 0": recorder(entries=[-1]),
+    "rows without end": recorder(rows=[10**15]),
 }
 
 
-def resign(folder):
-    for path in folder.glob("*.pt"):
-        marker = json.loads(path.with_suffix(".json").read_text())
-        del marker["checksum"]
-        marker["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-        path.with_suffix(".json").write_text(signed(marker))
-
-
-@pytest.mark.parametrize("forged", STATES)
-def test_forged_states_are_refused_in_one_sentence(folder, tmp_path, monkeypatch, forged):
-    monkeypatch.chdir(tmp_path)
-    path = folder / "state-00000006.pt"
-    torch.save(STATES[forged](torch.load(path, weights_only=True)), path)
+@pytest.mark.parametrize("forged", FORGED)
+def test_forged_states_are_refused_in_one_sentence(folder, forged):
+    FORGED[forged](folder / WANTED)
     resign(folder)
-    with pytest.raises(
-        ValueError, match=r"state-00000006\.pt (is not the state of a run|does not match this run)"
-    ) as refused:
+    with pytest.raises(ValueError, match=r"round-00000006 does not match this run") as refused:
         train(folder, resume=True)
     assert len(str(refused.value)) < 800
     assert "\n" not in str(refused.value)
-    assert not (tmp_path / "unpickled").exists()
+
+
+def test_rows_without_a_checksum_are_not_read(folder):
+    path = folder / WANTED / "marker.json"
+    marker = json.loads(path.read_text())
+    del marker["checksum"], marker["files"]["rows-0.safetensors"]
+    path.write_text(signed(marker))
+    with pytest.raises(ValueError, match=r"rows-0.safetensors is needed, and has no checksum"):
+        train(folder, resume=True)
+
+
+@pytest.mark.parametrize("files", [{"../x": "0"}, {}, [1], None])
+def test_markers_with_wrong_files_are_damaged(folder, whole, files):
+    path = folder / WANTED / "marker.json"
+    marker = json.loads(path.read_text()) | {"files": files}
+    del marker["checksum"]
+    path.write_text(signed(marker))
+    with pytest.warns(RuntimeWarning, match="marker.json is damaged: files has a wrong value"):
+        assert killed.differences(train(folder, resume=True), whole) == []
 
 
 def test_checkpoints_without_the_column_steps_are_resumed(folder, whole):
     """They are older than the column, so rounds whose steps are unknown have NaN."""
-    path = folder / "state-00000006.pt"
-    state = torch.load(path, weights_only=True)
-    del state["recorder"]["rounds"]["steps"]
-    torch.save(state, path)
+    shared(recorder__rounds__steps=None)(folder / WANTED)
     resign(folder)
     history = train(folder, resume=True)[0]
     assert np.isnan(history["steps"][:6]).all()
     assert history["steps"][6] == whole[0]["steps"][6]
     np.testing.assert_array_equal(history["train_loss"], whole[0]["train_loss"])
-
-
-def rewritten(path, compression, pickled):
-    """Write an archive of torch anew, with another pickle in it."""
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(path, "w", compression) as archive:
-        for name, content in members.items():
-            archive.writestr(name, pickled(content) if name.endswith("data.pkl") else content)
-
-
-def test_compressed_states_are_not_read(folder):
-    rewritten(
-        folder / "state-00000006.pt", zipfile.ZIP_DEFLATED, lambda content: content + bytes(10**7)
-    )
-    resign(folder)
-    with pytest.raises(
-        ValueError, match=r"is not the state of a run: its member .*data\.pkl is compressed"
-    ):
-        train(folder, resume=True)
-
-
-def test_deeply_nested_states_do_not_crash(folder):
-    deep = 200_000
-    pickled = b"\x80\x02" + b"]" * deep + b"a" * (deep - 1) + b"."
-    rewritten(folder / "state-00000006.pt", zipfile.ZIP_STORED, lambda content: pickled)
-    resign(folder)
-    with pytest.raises(ValueError, match="is not the state of a run"):
-        train(folder, resume=True)

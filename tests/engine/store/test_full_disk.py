@@ -6,23 +6,23 @@ import subprocess
 from contextlib import suppress
 
 import pytest
-import torch
 
 import topofl
 from tests import problems
 from tests.engine import killed
 from tests.engine.store.helpers import arguments, train
-from topofl.engine.store import checkpoint, lock
-from topofl.engine.store.checkpoint import rounds_in
+from topofl._support import tensors
+from topofl.engine import saving as lock
+from topofl.engine.checkpoint import rounds_in
 
 
 def full(*args):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("broken", ["torch.save", "os.fsync"])
+@pytest.mark.parametrize("broken", ["topofl._support.tensors._bytes_of", "os.fsync"])
 def test_training_continues_on_a_full_disk(whole, tmp_path, monkeypatch, broken):
-    good = {"torch.save": torch.save, "os.fsync": os.fsync}[broken]
+    good = {"os.fsync": os.fsync}.get(broken, tensors._bytes_of)
 
     def disk(event):
         if event.kind == "round":
@@ -94,7 +94,7 @@ def test_a_folder_that_is_not_writable_is_an_error_before_training(tmp_path, mon
     for place in (file, file / "below"):
         with pytest.raises(OSError, match=r"`saving` must be a writable folder, .* is not"):
             run_with(lambda event: pytest.fail("trained"), place)
-    monkeypatch.setattr(checkpoint.tempfile, "TemporaryFile", lambda **words: full())
+    monkeypatch.setattr(lock.tempfile, "TemporaryFile", lambda **words: full())
     with pytest.raises(OSError, match="is not: No space left on device"):
         run_with(lambda event: pytest.fail("trained"), tmp_path / "new")
 
@@ -102,7 +102,7 @@ def test_a_folder_that_is_not_writable_is_an_error_before_training(tmp_path, mon
 def test_an_interrupt_that_cannot_be_saved_says_so(tmp_path, monkeypatch):
     def stop(event):
         if (event.kind, event.round) == ("round", 3):
-            monkeypatch.setattr(torch, "save", full)
+            monkeypatch.setattr(tensors, "_bytes_of", full)
             killed.signal.raise_signal(killed.signal.SIGINT)
 
     with (
@@ -115,8 +115,7 @@ def test_an_interrupt_that_cannot_be_saved_says_so(tmp_path, monkeypatch):
         run_with(stop, tmp_path)
 
 
-def test_a_folder_in_use_is_an_error_that_names_the_argument(tmp_path, monkeypatch):
-    with lock.locked(tmp_path) as held:
-        monkeypatch.setattr(held, "_holder", -1)  # as in a process that was forked
-        with pytest.raises(BlockingIOError, match="`saving` must be a folder that no other run"):
-            held.hold()
+def test_a_folder_in_use_is_an_error_that_names_the_argument(tmp_path):
+    message = "`saving` must be a folder that no other run"
+    with lock.locked(tmp_path), pytest.raises(BlockingIOError, match=message):
+        lock.Lock(tmp_path).hold()

@@ -14,9 +14,9 @@ from tests.engine import killed
 from tests.engine.store.helpers import dsgd_arguments
 from tests.engine.train.test_divergence import clients_with_extremes
 from tests.new_process import results_of
+from topofl.engine import saving as schedule
+from topofl.engine.checkpoint import rounds_in
 from topofl.engine.round_work import RoundWork
-from topofl.engine.store import schedule
-from topofl.engine.store.checkpoint import rounds_in
 
 
 @pytest.fixture(scope="module")
@@ -250,13 +250,13 @@ class Clock:
     def __init__(self, monkeypatch, round_seconds, write_seconds):
         self.now, self.round_seconds = 0.0, round_seconds
         monkeypatch.setattr(schedule, "clock", lambda: self.now)
-        save = schedule.save
+        save = schedule.write_checkpoint
 
         def slow(*args):
             self.now += write_seconds
             return save(*args)
 
-        monkeypatch.setattr(schedule, "save", slow)
+        monkeypatch.setattr(schedule, "write_checkpoint", slow)
 
     def __call__(self, event):
         self.now += self.round_seconds if event.kind == "round" else 0

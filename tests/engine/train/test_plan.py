@@ -9,7 +9,7 @@ import topofl
 from tests import problems
 from topofl import algorithms, run
 from topofl.engine import plan, round_work
-from topofl.engine.evaluate.scores import evaluation_plan
+from topofl.engine.evaluation import evaluation_plan
 from topofl.engine.executor import Executor
 from topofl.engine.memory import footprint
 from topofl.engine.plan import Backend, Plan, Sizes, choose_plan

@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 from torch import Tensor
 
+from topofl._columns import SECONDS
 from topofl._support.check import shown
 from topofl._support.public import public
 from topofl.algorithms.contract.local import Training
@@ -17,9 +18,6 @@ from topofl.clocks import AnyClock, Clock, as_clock
 from topofl.mixing import MixingMatrix
 
 __all__ = ["timed"]
-
-SECONDS = "simulated_seconds"
-"""Name of the column in histories."""
 
 
 @public
@@ -148,7 +146,7 @@ class _Watched:
         elif len(nodes):
             self.seconds += float(taken.reshape(len(counts), -1).max(axis=0).sum())
             weights = training.gradient(self.round.topology)
-            nbytes = models.flat.shape[1] * models.flat.element_size()
+            nbytes = models.d * models.dtype.itemsize
             for _ in range(int(counts.max())):
                 self._wait(weights, nbytes)
         return counts
@@ -161,7 +159,7 @@ class _Watched:
     def mix(
         self,
         weights: MixingMatrix,
-        values: Tensor,
+        values: Tensor | Models,
         columns: Sequence[slice] = (slice(None),),
         *,
         scalars: int = 0,
@@ -171,8 +169,9 @@ class _Watched:
         """Mix values, and add the time of the slowest message, if any."""
         self.round.mix(weights, values, columns, scalars=scalars, server=server, counted=counted)
         if counted:
-            width = sum(len(range(values.shape[1])[part]) for part in columns) + scalars
-            self._wait(weights, width * values.element_size(), server)
+            d = values.shape[1] if isinstance(values, Tensor) else values.d
+            width = sum(len(range(d)[part]) for part in columns) + scalars
+            self._wait(weights, width * values.dtype.itemsize, server)
 
     def aggregate(
         self,

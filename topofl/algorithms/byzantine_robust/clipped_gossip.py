@@ -9,6 +9,7 @@ from torch import Tensor
 
 from topofl._support.check import check_fraction, check_positive
 from topofl._support.public import public
+from topofl._support.text import node_name
 from topofl.algorithms.contract.needs import Need, equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -46,7 +47,8 @@ def _exceeded(weights: MixingMatrix, bad: np.ndarray, *, delta: float | None) ->
     else:
         share = "" if delta is None else f" and delta={np.ceil(count / n * 1000) / 1000:g}"
         remedy = denser_graph_remedy(n, count, (n - 2) // 2, share)
-    return f"attackers weigh {shares[over[0]]:.3g} at node {over[0]}, {bound}; {remedy}"
+    name = node_name(weights.nodes, int(over[0]))
+    return f"attackers weigh {shares[over[0]]:.3g} at node {name}, {bound}; {remedy}"
 
 
 outweighed = Need(
@@ -95,9 +97,9 @@ def clipped_gossip(
     doubly stochastic weights, honest nodes that are connected among themselves, and a largest
     ``delta_i`` that is small compared to the square of their spectral gap.
 
-    On a static directed graph, the default weights may give nodes unequal shares in the average
-    (:func:`topofl.metrics.perron_vector`), also where nothing is clipped; a run then warns that it
-    weights their losses by these shares.
+    On directed graphs, static or periodic, the default weights may give nodes unequal shares in the
+    average (:func:`topofl.metrics.perron_vector`), also where nothing is clipped; a run then warns
+    that it weights their losses by these shares.
 
     Parameters
     ----------

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.public import public
+from topofl._support.text import node_name
 from topofl.algorithms.contract.needs import Need, needing
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -27,8 +28,8 @@ def _exceeded(weights: MixingMatrix, bad: np.ndarray) -> str:
         return ""
     remedy = denser_graph_remedy(weights.n, int(bad.sum()), (weights.n - 1) // 2)
     return (
-        f"node {worst} receives from {attackers[worst]} attackers, half or more of its "
-        f"{received[worst] + 1} values, its own included; {remedy}"
+        f"node {node_name(weights.nodes, worst)} receives from {attackers[worst]} attackers, half "
+        f"or more of its {received[worst] + 1} values, its own included; {remedy}"
     )
 
 

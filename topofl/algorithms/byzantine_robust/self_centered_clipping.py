@@ -38,9 +38,9 @@ def self_centered_clipping(
     the paper calls self-centered clipping. The running averages of gradients are those of the
     paper's training algorithm; they reduce the minibatch noise in which attackers can hide.
 
-    On a static directed graph, the default weights may give nodes unequal shares in the average
-    (:func:`topofl.metrics.perron_vector`), also where nothing is clipped; a run then warns that it
-    weights their losses by these shares.
+    On directed graphs, static or periodic, the default weights may give nodes unequal shares in the
+    average (:func:`topofl.metrics.perron_vector`), also where nothing is clipped; a run then warns
+    that it weights their losses by these shares.
 
     Parameters
     ----------

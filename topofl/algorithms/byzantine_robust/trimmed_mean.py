@@ -6,6 +6,7 @@ from torch import Tensor
 
 from topofl._support.check import check_int
 from topofl._support.public import public
+from topofl._support.text import node_name
 from topofl.algorithms.contract.needs import Need, needing
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -29,8 +30,8 @@ def _too_few(weights: MixingMatrix, *, trim: int) -> str:
         return ""
     worst = int(few[received[few].argmin()])
     return (
-        f"with trim={trim}, node {worst} receives from {received[worst]} others; {len(few)} of "
-        f"{weights.n} nodes receive from too few"
+        f"with trim={trim}, node {node_name(weights.nodes, worst)} receives from {received[worst]} "
+        f"others; {len(few)} of {weights.n} nodes receive from too few"
     )
 
 
@@ -46,7 +47,8 @@ def _exceeded(weights: MixingMatrix, bad: np.ndarray, *, trim: int) -> str:
     else:
         count = int(bad.sum())
         remedy = denser_graph_remedy(weights.n, count, (weights.n - 2) // 2, f" and trim={count}")
-    return f"node {worst} receives from {most} attackers, more than trim={trim}; {remedy}"
+    name = node_name(weights.nodes, worst)
+    return f"node {name} receives from {most} attackers, more than trim={trim}; {remedy}"
 
 
 _ENOUGH = Need(

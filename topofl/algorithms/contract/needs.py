@@ -14,6 +14,7 @@ from scipy.sparse.csgraph import connected_components
 from topofl._linalg.spectral import smallest
 from topofl._support.check import TOLERANCE, shown
 from topofl._support.public import public
+from topofl._support.text import node_name
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologyError, TopologySequence
 
@@ -218,7 +219,7 @@ def _components(graphs: Graphs) -> str:
     node = int(np.flatnonzero(labels == sizes.index(smallest_size))[0])
     return (
         f"{count} strongly connected components, the smallest of {smallest_size} "
-        f"node{'s' * (smallest_size > 1)}, with node {node}"
+        f"node{'s' * (smallest_size > 1)}, with node {node_name(graphs.nodes, node)}"
     )
 
 
@@ -229,14 +230,19 @@ def _missing_reverse_edge(graph: Topology) -> str:
     edges = graph.adjacency != 0
     alone = sparse.coo_array(edges > edges.T)
     if alone.nnz:
-        edge = f"from node {alone.row[0]} to node {alone.col[0]}"
+        edge = _edge_in_words(graph, int(alone.row[0]), int(alone.col[0]))
         if alone.nnz == 1:
             return f"the edge {edge} has none back"
         return f"{alone.nnz} edges have none back, such as the one {edge}"
     i, j, _ = _largest(graph.adjacency)
     forward = graph.adjacency[i, j]
     back = graph.adjacency[j, i]
-    return f"the edge from node {i} to node {j} weighs {forward:.6g}, the one back {back:.6g}"
+    edge = _edge_in_words(graph, i, j)
+    return f"the edge {edge} weighs {forward:.6g}, the one back {back:.6g}"
+
+
+def _edge_in_words(graph: Topology, i: int, j: int) -> str:
+    return f"from node {node_name(graph.nodes, i)} to node {node_name(graph.nodes, j)}"
 
 
 def _largest(matrix: sparse.csr_array) -> tuple[int, int, float]:
@@ -264,7 +270,8 @@ def _worst_sum(weights: MixingMatrix) -> str:
     sums = {"row": weights.weights.sum(axis=1), "column": weights.weights.sum(axis=0)}
     kind = max(sums, key=lambda name: np.abs(sums[name] - 1).max())
     node = int(np.abs(sums[kind] - 1).argmax())
-    return f"the {kind} of node {node} sums to {sums[kind][node]:.6g}, the furthest from 1"
+    name = node_name(weights.nodes, node)
+    return f"the {kind} of node {name} sums to {sums[kind][node]:.6g}, the furthest from 1"
 
 
 static = Need(
@@ -312,9 +319,10 @@ doubly_stochastic = Need(
 
 equal_shares = Need(
     "equal shares",
-    "all columns of W sum to 1; with the default weights of a static directed graph for which they "
-    "do not, a run warns that losses are weighted by metrics.perron_vector",
-    "use algorithms.osgp or algorithms.push_diging, or `mixing` whose columns sum to 1, too",
+    "all columns of W sum to 1; with the default weights of directed graphs, static or periodic, "
+    "for which they do not, a run warns that losses are weighted by metrics.perron_vector",
+    "use algorithms.sab, algorithms.push_diging or algorithms.osgp, which push, or an undirected "
+    "graph",
 )
 """Never refused, since a run warns: declared by methods that average by W and never push."""
 

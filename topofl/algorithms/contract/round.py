@@ -86,6 +86,16 @@ class Models(Protocol):
         ...
 
     @property
+    def d(self) -> int:
+        """Number of parameters of one model, the columns of `flat`."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the models."""
+        ...
+
+    @property
     def nodes(self) -> np.ndarray:
         """(k,) nodes whose models are the rows of `flat`: all, unless the run is distributed."""
         ...
@@ -309,7 +319,7 @@ class Round(Protocol):
     def mix(
         self,
         weights: MixingMatrix,
-        values: Tensor,
+        values: "Tensor | Models",
         columns: Sequence[slice] = (slice(None),),
         *,
         scalars: int = 0,
@@ -317,6 +327,10 @@ class Round(Protocol):
         counted: bool = True,
     ) -> None:
         """Replace columns of `values` (n, d) by ``weights @ values``, and count the messages.
+
+        Given the models themselves instead of ``models.flat``, which stores each of them apart, an
+        average of whole models by a server is stored once for all nodes: memory and time do not
+        grow with the nodes that do not take part.
 
         Parameters
         ----------

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import BuiltinFunctionType
 from typing import Any
 
 import torch
@@ -147,7 +148,7 @@ def cosine(lr: float, *, rounds: int, warmup: int = 0, end: float = 0.0) -> Sche
 
 def decayed(lr: Rate, decay: float) -> Schedule:
     """Return the schedule ``lr * decay**round``; if `lr` is a schedule, `decay` must be 1."""
-    _check_no_class("lr", lr)
+    _check_no_other_kind("lr", lr)
     if not callable(lr) and not isinstance(lr, str):
         return exponential(lr, decay)
     if check_positive("lr_decay", decay) != 1:
@@ -184,18 +185,22 @@ def as_schedule(name: str, lr: Rate) -> Schedule:
         return as_schedule(
             name, evaluate_call(name, lr, functions, "0.1 or cosine(0.5, rounds=300)")
         )
-    _check_no_class(name, lr)
+    _check_no_other_kind(name, lr)
     if not callable(lr):
         return _Constant(check_positive(name, lr))
     check_takes(f"`{name}`", lr, "round", "step")
     return lr
 
 
-def _check_no_class(name: str, lr: object) -> None:
-    """Raise ``TypeError`` for a class, or for an optimizer or a scheduler of torch."""
+def _check_no_other_kind(name: str, lr: object) -> None:
+    """Raise ``TypeError`` for classes, optimizers, schedulers, layers, and such as print."""
     kind = lr if isinstance(lr, type) else type(lr)
     module = kind.__module__
-    if not (isinstance(lr, type) or module.startswith("torch.optim")):
+    of_torch = module.startswith("torch.optim") or isinstance(lr, torch.nn.Module)
+    built_in = (
+        lr.__name__ if isinstance(lr, BuiltinFunctionType) and lr.__module__ == "builtins" else ""
+    )
+    if not (isinstance(lr, type) or of_torch or built_in):
         return
     remedy = "pass 0.1, cosine(0.1, rounds=300), or a function of (round, step)"
     if module.startswith("torch.optim.lr_scheduler"):
@@ -203,6 +208,8 @@ def _check_no_class(name: str, lr: object) -> None:
     elif module.startswith("torch.optim"):
         remedy = f"{remedy}; {ELSEWHERE['optimizer']}"
     got = f"{'the class' if isinstance(lr, type) else 'an object of'} {module}.{kind.__qualname__}"
+    if built_in:
+        got = f"the built-in function {built_in}"
     raise TypeError(f"`{name}` must be a number or a schedule, got {got}; {remedy}")
 
 

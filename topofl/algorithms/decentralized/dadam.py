@@ -62,10 +62,11 @@ def dadam(
     same mean over nodes. A message holds two numbers per parameter. The first steps use ``u_i =
     eps`` and are long if `eps` is small.
 
-    Without `track`, the default weights of a static directed graph may give nodes unequal shares in
-    the average (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their
-    losses by these shares. :func:`topofl.algorithms.osgp` and
-    :func:`topofl.algorithms.push_diging` weight all nodes equally.
+    Without `track`, the default weights of directed graphs, static or periodic, may give nodes
+    unequal shares in the average (:func:`topofl.metrics.perron_vector`); a run then warns that it
+    weights their losses by these shares. :func:`topofl.algorithms.sab`,
+    :func:`topofl.algorithms.osgp` and :func:`topofl.algorithms.push_diging` weight all nodes
+    equally.
 
     Parameters
     ----------

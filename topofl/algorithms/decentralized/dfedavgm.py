@@ -31,10 +31,10 @@ def dfedavgm(
         y^(k+1) = y^k - lr * grad F_i(y^k) + momentum * (y^k - y^(k-1))      (`epochs` passes)
         x_i     = sum_j W[i, j] y_j^K
 
-    On a static directed graph, the default weights may give nodes unequal shares in the average
-    (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by these
-    shares. :func:`topofl.algorithms.osgp` and :func:`topofl.algorithms.push_diging` weight all
-    nodes equally.
+    On directed graphs, static or periodic, the default weights may give nodes unequal shares in the
+    average (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by
+    these shares. :func:`topofl.algorithms.sab`, :func:`topofl.algorithms.osgp` and
+    :func:`topofl.algorithms.push_diging` weight all nodes equally.
 
     Parameters
     ----------
@@ -91,10 +91,10 @@ def dfedavgm_p(
     As in :func:`topofl.algorithms.dfedpgp`, nodes train heads, then bodies, and then average
     bodies, ``u_i <- sum_j W[i, j] u_j``: only the graph differs.
 
-    On a static directed graph, the default weights may give nodes unequal shares in the average
-    (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by these
-    shares. :func:`topofl.algorithms.osgp` and :func:`topofl.algorithms.push_diging` weight all
-    nodes equally.
+    On directed graphs, static or periodic, the default weights may give nodes unequal shares in the
+    average (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by
+    these shares. :func:`topofl.algorithms.sab`, :func:`topofl.algorithms.osgp` and
+    :func:`topofl.algorithms.push_diging` weight all nodes equally.
 
     Parameters
     ----------

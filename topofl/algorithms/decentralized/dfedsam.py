@@ -39,10 +39,10 @@ def dfedsam(
     A step computes two gradients on the same minibatch. Each of the `gossip_steps` exchanges sends
     a model along every edge. The theory assumes symmetric, doubly stochastic weights.
 
-    On a static directed graph, the default weights may give nodes unequal shares in the average
-    (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by these
-    shares. :func:`topofl.algorithms.osgp` and :func:`topofl.algorithms.push_diging` weight all
-    nodes equally.
+    On directed graphs, static or periodic, the default weights may give nodes unequal shares in the
+    average (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by
+    these shares. :func:`topofl.algorithms.sab`, :func:`topofl.algorithms.osgp` and
+    :func:`topofl.algorithms.push_diging` weight all nodes equally.
 
     Parameters
     ----------

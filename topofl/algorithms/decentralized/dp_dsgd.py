@@ -52,10 +52,10 @@ def dp_dsgd(
     noise that is not rounded to a grid does not keep the guarantee to the last bit (Mironov 2012):
     use this method for simulations.
 
-    On a static directed graph, the default weights may give nodes unequal shares in the average
-    (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by these
-    shares. :func:`topofl.algorithms.osgp` and :func:`topofl.algorithms.push_diging` weight all
-    nodes equally.
+    On directed graphs, static or periodic, the default weights may give nodes unequal shares in the
+    average (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by
+    these shares. :func:`topofl.algorithms.sab`, :func:`topofl.algorithms.osgp` and
+    :func:`topofl.algorithms.push_diging` weight all nodes equally.
 
     Parameters
     ----------

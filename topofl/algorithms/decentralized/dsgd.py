@@ -24,10 +24,10 @@ def dsgd(
             (`local_steps` times)
         theta_i       = sum_j W[i, j] theta_j^(1/2)
 
-    On a static directed graph, the default weights may give nodes unequal shares in the average
-    (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by these
-    shares. :func:`topofl.algorithms.osgp` and :func:`topofl.algorithms.push_diging` weight all
-    nodes equally.
+    On directed graphs, static or periodic, the default weights may give nodes unequal shares in the
+    average (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by
+    these shares. :func:`topofl.algorithms.sab`, :func:`topofl.algorithms.osgp` and
+    :func:`topofl.algorithms.push_diging` weight all nodes equally.
 
     Parameters
     ----------

@@ -44,10 +44,10 @@ def qg_dsgdm(
     different data apart. A message holds a model. The theory assumes doubly stochastic weights; the
     graph may change.
 
-    On a static directed graph, the default weights may give nodes unequal shares in the average
-    (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by these
-    shares. :func:`topofl.algorithms.osgp` and :func:`topofl.algorithms.push_diging` weight all
-    nodes equally.
+    On directed graphs, static or periodic, the default weights may give nodes unequal shares in the
+    average (:func:`topofl.metrics.perron_vector`); a run then warns that it weights their losses by
+    these shares. :func:`topofl.algorithms.sab`, :func:`topofl.algorithms.osgp` and
+    :func:`topofl.algorithms.push_diging` weight all nodes equally.
 
     Parameters
     ----------

@@ -204,7 +204,7 @@ def server_average(
         chosen = None if participants is None else participants(round)
         sizes = round.sizes.astype(float) if weighted else np.ones(len(round.sizes))
         weights = matrix(sizes.tobytes(), None if chosen is None else chosen.tobytes())
-        round.mix(weights, models.flat, models.columns(share), server=True)
+        round.mix(weights, models, models.columns(share), server=True)
         return state
 
     settings = {"weights": "data" if weighted else "equal"} | share_setting(share)

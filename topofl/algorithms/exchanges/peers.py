@@ -11,6 +11,7 @@ from torch import Tensor
 
 from topofl._support.check import check_int, shown
 from topofl._support.public import public
+from topofl._support.text import node_name
 from topofl.algorithms.contract.parts import Part, as_part, everything
 from topofl.algorithms.contract.phase import Phase
 from topofl.algorithms.contract.round import Models, Round, State, no_state
@@ -272,7 +273,8 @@ def _check_covered(choice: Choice) -> None:
     for one in choice.downloads:
         used = used - used.multiply(one.support().adjacency)
     if used.count_nonzero():
-        i, j = min(zip(*used.T.nonzero(), strict=True))
+        first = min(zip(*used.T.nonzero(), strict=True))
+        i, j = (node_name(choice.weights.nodes, int(node)) for node in first)
         raise ValueError(
             "`downloads` of a Choice must hold all edges along which models are averaged, but "
             f"node {i} averages with node {j} without a download; None means those of `weights`"

@@ -49,8 +49,8 @@ def dfedpgp(
     mode
         ``"push"``: push-sum, as in Algorithm 1 and the theory of the paper, for example over
         ``topologies.random_out``. ``"pull"``: as in its experiments (appendix B), where rows sum to
-        1 and all ``mu_i`` stay 1, for example over ``topologies.random_in``. A static directed
-        graph may then give nodes unequal shares in the average
+        1 and all ``mu_i`` stay 1, for example over ``topologies.random_in``. A directed
+        graph, static or periodic, may then give nodes unequal shares in the average
         (:func:`topofl.metrics.perron_vector`), of which a run warns.
     epochs, head_epochs
         Passes over a node's data per round; the paper's 5 and 1.

@@ -12,7 +12,7 @@ from topofl._support.check import check_int
 from topofl._support.seeding import stream
 from topofl.algorithms.contract.phase import Algorithm, check_fine_tune
 from topofl.data import Partition
-from topofl.engine.evaluate.scores import Evaluated
+from topofl.engine.evaluation import Evaluated
 from topofl.engine.options import Evaluation
 
 __all__ = ["check_evaluated", "check_fine_tuning", "evaluation_sets", "with_fine_tuning"]

@@ -1,17 +1,19 @@
 """Checks that the graphs and the clients of a run meet the needs of its algorithm."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import scipy.sparse as sparse
 
 from topofl._support.callers import warn_caller
+from topofl._support.text import node_name
 from topofl.algorithms.contract.needs import check_weights, equal_shares, strongly_connected
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.data import Partition
 from topofl.engine.dry_run import Trace, complete_graph
-from topofl.metrics.averaging.perron import largest_share
+from topofl.metrics.averaging.perron import largest_share, share_in_words
 from topofl.mixing import warn_of_unused_weights
 from topofl.topology import Topology, TopologyError, TopologySequence, graph_of
 
@@ -48,7 +50,7 @@ def check_graphs(
 
     For sequences without a period, only the weights of the rounds in the dry run are checked.
     """
-    check_trial_examples(trace, clients)
+    check_trial_examples(trace, clients, () if graphs is None else graphs.nodes)
     if trace.algorithm.needs and graphs is not None and not trace.is_served:
         played = [dry_round.graph for dry_round in trace.rounds]
         rounds = played if graphs.period is None else [graphs.at(t) for t in range(graphs.period)]
@@ -76,44 +78,43 @@ def unequal_share(
     """Return the node with the largest share in the average on which models agree, and the share.
 
     If `warn`, unequal shares are warned of, also if they cannot be computed. None if all shares are
-    1/n or cannot be computed; if graphs change; if nodes push, which corrects for the shares; if
-    models are not multiplied by the weights, nor aggregated by a method that declares
-    :data:`equal_shares`; and if nodes that are not connected do not agree.
+    1/n or cannot be computed; if graphs change without a period; if nodes push, which corrects for
+    the shares; if models are not multiplied by the weights, nor aggregated by a method that
+    declares :data:`equal_shares`; and if nodes that are not connected do not agree.
     """
-    if graphs.period != 1 or trace.pushes or trace.chooses or not trace.needs_topology:
+    if graphs.period is None or trace.pushes or trace.chooses or not trace.needs_topology:
         return None
-    graph, weights = graphs.at(0), rule(graphs.at(0))
+    weights = [rule(graphs.at(t)) for t in range(graphs.period)]
     declared = any(need.name == equal_shares.name for need in trace.algorithm.needs)
-    mixed = any(weights in dry_round.mixed for dry_round in trace.rounds)
-    if weights.is_doubly_stochastic or not (mixed or declared):
+    mixed = any(one in dry_round.mixed for dry_round in trace.rounds for one in weights)
+    if all(one.is_doubly_stochastic for one in weights) or not (mixed or declared):
         return None
     try:
         found = largest_share(weights)
-        shares = "" if found is None else _share_in_words(*found, graph.n)
+        shares = "" if found is None else share_in_words(found, graphs.n, graphs.at(0).nodes)
     except TopologyError:
         found, shares = None, "its nodes unequal shares, which could not be computed,"
     if warn and shares:
-        _warn_of_unequal_shares(trace.algorithm.name, graph, shares)
+        _warn_of_unequal_shares(trace.algorithm.name, graphs, shares)
     return found
 
 
-def _share_in_words(node: int, share: float, n: int) -> str:
-    """Return words on the largest share of n nodes."""
-    return f"node {node} a share of {share:.3f} ({share * n:.3g} times 1/n)"
-
-
-def _warn_of_unequal_shares(method: str, graph: Topology, shares: str) -> None:
-    """Warn that the default weights of a directed graph give its nodes unequal shares."""
-    rule = "own_weights" if graph.own_weights else "uniform"
+def _warn_of_unequal_shares(method: str, graphs: Topology | TopologySequence, shares: str) -> None:
+    """Warn that the default weights of directed graphs give their nodes unequal shares."""
+    if isinstance(graphs, Topology):
+        which, rule = "which is directed", "own_weights" if graphs.own_weights else "uniform"
+    else:
+        which = f"which has directed graphs and repeats after {graphs.period} rounds"
+        rule = "metropolis_or_uniform"
     warn_caller(
-        f"the weights of {graph.name}, which is directed, give {shares} in the average on which "
-        f"models agree, so that {method} minimizes the mean of the losses of nodes with these "
-        f"shares: to weight all nodes equally, {equal_shares.remedy}; to keep the shares, pass "
-        f"mixing=mixing.{rule}"
+        f"the weights of {graphs.name}, {which}, give {shares} in the average on which "
+        f"models agree, so that {method} minimizes the mean of the nodes' losses, weighted by "
+        f"these shares: to weight all nodes equally, {equal_shares.remedy}; to keep the shares, "
+        f"pass mixing=mixing.{rule}"
     )
 
 
-def check_trial_examples(trace: Trace, clients: Partition) -> None:
+def check_trial_examples(trace: Trace, clients: Partition, labels: Sequence[object]) -> None:
     """Raise ``ValueError`` if nodes without examples of a set must cross-evaluate models on it."""
     for where in sorted(trace.requests.trial_sets):
         empty = [i for i, examples in enumerate(getattr(clients, where)) if not len(examples)]
@@ -121,8 +122,8 @@ def check_trial_examples(trace: Trace, clients: Partition) -> None:
             remedy = "partition with val_fraction" if where == "val" else "leave such clients out"
             raise ValueError(
                 f"`clients` must give every node {where} examples, on which {trace.algorithm.name} "
-                f"evaluates models, node {empty[0]} has none ({len(empty)} of {clients.n}); "
-                f"{remedy}"
+                f"evaluates models, node {node_name(labels, empty[0])} has none ({len(empty)} of "
+                f"{clients.n}); {remedy}"
             )
 
 

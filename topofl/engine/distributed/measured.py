@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from topofl._columns import RANK_COLUMNS
 from topofl.engine.distributed.placement import cut_edges
 from topofl.engine.ranks import Ranks
-from topofl.engine.recorder import RANK_COLUMNS
 from topofl.mixing import MixingMatrix
 
 __all__ = ["distance_of_ranks", "traffic_of_round"]

@@ -11,8 +11,8 @@ from torch import Tensor
 from topofl.algorithms.contract.phase import Algorithm, Phase, on_all_models
 from topofl.algorithms.contract.round import Rows, State
 from topofl.data import Dataset, Partition
-from topofl.engine.evaluate.scores import Evaluated
-from topofl.engine.population import Layout, Population
+from topofl.engine.evaluation import Evaluated
+from topofl.engine.population import Held, Layout, Population
 from topofl.engine.ranks import Ranks
 from topofl.topology import Topology
 
@@ -153,7 +153,7 @@ def _lengths(
 ) -> dict[str, int]:
     flat = torch.empty(rows, layout.d, dtype=torch.float32, device="meta")
     ranks = _SomeNodes(n, np.arange(rows))
-    state = phase.init(Population(flat, layout, ranks, graph=graph))
+    state = phase.init(Population(Held(flat), layout, ranks, graph=graph))
     return {key: len(x) for key, x in state.items() if x.dim()}
 
 

@@ -10,6 +10,7 @@ from topofl._drawing.charts.lines import Line, draw_panels
 from topofl._drawing.charts.panels import Panel, panels_of_names
 from topofl._drawing.charts.ranks import ranked_curves
 from topofl._drawing.charts.style import COLORS
+from topofl._support.text import node_name
 from topofl.history.plots.notes import note_on_lines, note_on_nodes
 from topofl.history.plots.options import AXIS_LABELS, Options
 from topofl.history.plots.series import Series
@@ -30,7 +31,7 @@ def draw_nodes(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
         first = len(lines)
         lines += [_without_band(one.x, y) for y in curves]
         groups = tuple(range(first, len(lines)))
-        labels = ("mean", *(f"node {node}" for node in worst))
+        labels = ("mean", *(f"node {node_name(one.labels, node)}" for node in worst))
         context = [np.column_stack([one.x, y]) for y in one.per_node.T]
         title = one.name if len(series) > 1 else ""
         panels.append(Panel(title, groups, labels, context, tuple(range(len(groups)))))
@@ -64,13 +65,13 @@ def draw_ranks(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
 
 
 def _name_worst(ax: Any, series: Series, line: Line, count: int) -> None:
-    """Mark the worst nodes on their sorted curve, with their numbers."""
+    """Mark the worst nodes on their sorted curve, with their labels, or numbers without any."""
     last = series.per_node[-1]
     nodes = [node for node in series.worst(len(last)) if np.isfinite(last[node])][:count]
     points = [(float(line.x[k]), float(last[node])) for k, node in enumerate(nodes)]
     for x, y in points:  # the worst node is at the left end, and its point half beyond it
         ax.plot(x, y, "o", color=COLORS[1], markersize=4, clip_on=False, zorder=3)
-    texts = [f"node {node}" for node in nodes]
+    texts = [f"node {node_name(series.labels, node)}" for node in nodes]
     if points and label_points(ax, points, texts) is None:
         raise ValueError(
             f"`ax` must have room for the labels of {len(points)} nodes, got Axes that are too "

@@ -1,5 +1,6 @@
 """A column of a history at the positions of an axis, and what is drawn of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,8 @@ class Series:
         Whether lower values are better.
     final
         The last evaluated round of the run, which may be later than those of `rounds`.
+    labels
+        Labels of the nodes; empty means 0..n-1.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Series:
     values: np.ndarray
     low_is_good: bool
     final: int
+    labels: Sequence[object] = ()
 
     @property
     def per_node(self) -> np.ndarray:
@@ -142,4 +146,7 @@ def series_of(history: "History", column: str, x: str, name: str) -> Series:
     if x in COSTS:
         unit = {"steps": history.node_loss.shape[1], "megabytes": 1e6}.get(x, 1)
         places = elapsed(history, x, rounds, column) / unit
-    return Series(name, column, rounds, places, values, history.low_is_good(column), final)
+    return Series(
+        name, column, rounds, places, values, history.low_is_good(column), final,
+        labels=history.meta.get("nodes", ()),
+    )  # fmt: skip

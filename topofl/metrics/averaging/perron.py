@@ -1,5 +1,7 @@
 """Perron vectors: long-run influence of the nodes if weights are not doubly stochastic."""
 
+from collections.abc import Hashable, Sequence
+
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sparse
@@ -7,7 +9,9 @@ import scipy.sparse.linalg as sparse_linalg
 
 from topofl._linalg import spectral
 from topofl._linalg.classes import classes_of
+from topofl._support.check import TOLERANCE
 from topofl._support.public import public
+from topofl._support.text import node_name
 from topofl._support.vectors import start_vector
 from topofl.metrics._declaration import ONE_MATRIX, MetricColumn, iterated
 from topofl.metrics._rounds import Mixable, WeightRule, as_mixing, as_rounds, converging
@@ -22,6 +26,7 @@ __all__ = [
     "perron_vector",
     "pi_weighted_gap",
     "product_of_rounds",
+    "share_in_words",
 ]
 
 COLUMNS = (
@@ -129,28 +134,49 @@ def perron_skewness(x: Mixable, *, weights: WeightRule | None = None) -> float:
     return float(pi.max() / pi.min()) if pi.min() > 0 else float("inf")
 
 
-def largest_share(weights: MixingMatrix) -> tuple[int, float] | None:
-    """Return the node with the largest entry of the Perron vector, and the entry.
+def largest_share(matrices: Sequence[MixingMatrix]) -> tuple[int, float] | None:
+    """Return the node with the largest share in the average on which models agree, and the share.
 
-    It is also found for large matrices whose smallest entries are too small to be computed. None if
-    the vector is not unique, since several groups of nodes never receive from others.
+    Shares are the Perron vector of the product of a period of row-stochastic matrices. If graphs
+    change, they depend on the round in which the period starts: of a gradient of round t, the share
+    is that of periods from t on, so that methods which take gradients in all rounds weight the
+    nodes by the mean over these starts, which is returned.
+
+    The share is also found for large matrices whose smallest entries are too small to be computed.
+    None if all shares are equal; if the vector is not unique, since several groups of nodes never
+    receive from others.
 
     Raises
     ------
     TopologyError
-        If its computation does not converge.
+        If its computation does not converge, or the product of several rounds is too large.
 
     Examples
     --------
     >>> from topofl import mixing, topologies
-    >>> largest_share(mixing.uniform(topologies.star(4)))
+    >>> largest_share([mixing.uniform(topologies.star(4))])
     (0, 0.4)
     """
-    rows = weights.weights if weights.is_row_stochastic else sparse.csr_array(weights.weights.T)
-    if classes_of([rows]).is_closed.sum() > 1:
+    rounds = MixingSequence(
+        matrices[0].n, matrices.__getitem__, matrices[0].name, period=len(matrices)
+    )
+    product = product_of_rounds(rounds, len(matrices))
+    if classes_of([product]).is_closed.sum() > 1:
         return None
-    pi = _stationary(rows, weights.name, uneven=True)
+    shares = [_stationary(product, rounds.name, uneven=True)]
+    for matrix in reversed(matrices[1:]):  # pi_t^T = pi_{t+1}^T W_t
+        shares.append(matrix.weights.T @ shares[-1])
+    pi = np.mean(shares, axis=0)
+    if pi.max() * len(pi) <= 1 + TOLERANCE:
+        return None
     return int(pi.argmax()), float(pi.max())
+
+
+def share_in_words(found: tuple[int, float], n: int, labels: Sequence[Hashable]) -> str:
+    """Return words on the node with the largest share of n nodes with `labels`, and the share."""
+    node, share = found
+    name = node_name(labels, node)
+    return f"node {name} a share of {share:.3f} ({share * n:.3g} times 1/n)"
 
 
 @public
@@ -199,8 +225,9 @@ def pi_weighted_gap(x: MixingMatrix | Topology, *, weights: WeightRule | None = 
     matrix = as_mixing(x, weights)
     pi = perron_vector(matrix)
     if pi.min() <= 0:
+        name = node_name(matrix.nodes, int(pi.argmin()))
         raise TopologyError(
-            f"the pi-weighted gap needs a strongly connected graph, node {int(pi.argmin())} of "
+            f"the pi-weighted gap needs a strongly connected graph, node {name} of "
             f"{matrix.name} has Perron weight 0; use metrics.spectral_gap"
         )
     if matrix.is_doubly_stochastic and matrix.n > spectral.limits.DENSE_LIMIT:

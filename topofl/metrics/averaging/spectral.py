@@ -10,6 +10,7 @@ from topofl._linalg import periods, spectral
 from topofl._support.check import check_int
 from topofl._support.public import public
 from topofl._support.seeding import stream
+from topofl._support.text import node_name
 from topofl._support.vectors import centered
 from topofl.metrics._declaration import (
     ONE_MATRIX,
@@ -367,9 +368,10 @@ def _next_push_weights(matrix: MixingMatrix, push_weights: np.ndarray, t: int) -
         return push_weights
     push_weights = matrix @ push_weights
     if push_weights.min() <= 0:
+        name = node_name(matrix.nodes, int(push_weights.argmin()))
         raise TopologyError(
-            f"push-sum needs positive weights, that of node {int(push_weights.argmin())} became 0 "
-            f"in round {t}; every node must keep a share of its own weight and receive from others"
+            f"push-sum needs positive weights, that of node {name} became 0 in round {t}; every "
+            "node must keep a share of its own weight and receive from others"
         )
     return push_weights
 

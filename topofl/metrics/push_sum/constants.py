@@ -11,6 +11,7 @@ from topofl._linalg import spectral
 from topofl._support.check import check_int
 from topofl._support.public import public
 from topofl._support.table import NotApplicable, Table
+from topofl._support.text import node_name
 from topofl.metrics._declaration import CUBIC_LIMIT, Entry, Limit, MetricColumn
 from topofl.metrics._rounds import (
     ROUNDS,
@@ -273,7 +274,10 @@ def _reason_for_lost_weight(source: MixingSequence, rounds: int) -> NotApplicabl
             )
         ]
     node = losing_node(matrices)
-    return None if node is None else NotApplicable(lost_weight_message(node, source.name))
+    if node is None:
+        return None
+    name = node_name(source.at(0).nodes, node)
+    return NotApplicable(lost_weight_message(name, source.name))
 
 
 def _constant_column(

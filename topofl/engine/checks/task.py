@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from topofl._support.callers import warn_caller
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.data import Dataset
-from topofl.engine.evaluate.scores import CLASSIFICATION
+from topofl.engine.evaluation import CLASSIFICATION
 from topofl.engine.gradients import is_linear
 from topofl.tasks import Function, Task, cross_entropy
 
@@ -127,9 +128,14 @@ def _numbers(what: str, function: Function, outputs: Tensor, targets: Tensor) ->
         ) from error
     if not isinstance(found, Tensor) or found.shape != outputs.shape[:1] or found.is_complex():
         got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        remedy = (
+            "take means over the numbers of an example, but not over examples (reduction='none')"
+        )
+        if isinstance(found, np.ndarray):
+            got, remedy = f"a numpy array of shape {found.shape}", "return a tensor"
         raise ValueError(
-            f"`task` must have {what} per example, shape (b,)=({len(outputs)},), got {got}; take "
-            "means over the numbers of an example, but not over examples (reduction='none')"
+            f"`task` must have {what} per example, shape (b,)=({len(outputs)},), got {got}; "
+            f"{remedy}"
         )
     return found
 

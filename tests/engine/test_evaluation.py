@@ -6,11 +6,10 @@ import torch
 from torch.nn import functional
 
 from tests import problems
-from topofl.engine.evaluate import scorer
-from topofl.engine.evaluate import scores as module
-from topofl.engine.evaluate.scores import Evaluated, evaluate
+from topofl.engine import evaluation as module
+from topofl.engine.evaluation import Evaluated, evaluate
 from topofl.engine.gradients import stacked_forward
-from topofl.engine.population import initial_population
+from topofl.engine.population import Layout, Population, initial_population
 
 
 def population(model, n=4):
@@ -75,7 +74,7 @@ def test_scores_equal_cross_entropy_and_argmax(dtype, rounding):
         -torch.inf,
         torch.nan,
     )
-    right, losses = scorer._accuracy_and_loss(logits, labels)
+    right, losses = module._accuracy_and_loss(logits, labels.expand(len(logits), -1))
     for k, own in enumerate(logits):
         wanted = functional.cross_entropy(own.T.double(), labels, reduction="none")
         torch.testing.assert_close(
@@ -86,7 +85,7 @@ def test_scores_equal_cross_entropy_and_argmax(dtype, rounding):
 
 def test_small_losses_with_large_logits_are_accurate():
     logits = torch.tensor([[[1000.0], [1000.0 - 15]]])
-    assert scorer._accuracy_and_loss(logits, torch.tensor([0]))[1].item() == pytest.approx(
+    assert module._accuracy_and_loss(logits, torch.tensor([[0]]))[1].item() == pytest.approx(
         np.log1p(np.exp(-15)), rel=0.2
     )
 
@@ -132,7 +131,7 @@ def test_equal_models_are_evaluated_once(build, nodes, monkeypatch):
     models.flat[:] = models.flat[2].clone()
     scores, count = forwards(models, model, monkeypatch, nodes=nodes)
     assert count == 1
-    monkeypatch.setattr(module, "_all_equal", lambda flat: False)
+    monkeypatch.setattr(module, "_all_equal", lambda models: False)
     wanted, every = forwards(models, model, monkeypatch, nodes=nodes)
     assert every == len(nodes)
     for values, expected in zip(scores.values(), wanted.values(), strict=True):
@@ -160,9 +159,23 @@ def test_equal_models_are_evaluated_separately_on_own_sets(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_zeros_of_both_signs_are_not_bitwise_equal(dtype):
     flat = torch.zeros(3, 2, dtype=dtype)
-    assert module._all_equal(flat)
+    models = Population.alone(flat, Layout(("w",), (torch.Size([2]),)))
+    assert module._all_equal(models)
     flat[1, 0] = -0.0
-    assert not module._all_equal(flat)
+    assert not module._all_equal(models)
+
+
+@pytest.mark.parametrize("on", [torch.arange(40, 90), [torch.arange(k, k + 3) for k in range(40)]])
+def test_models_that_are_stored_once_stay_so_while_they_are_evaluated(on):
+    blobs, model = problems.dataset(), problems.convolutional().double()
+    start = {"init": "common", "seed": 0, "device": torch.device("cpu"), "dtype": torch.float64}
+    models, apart = (initial_population(model, 40, **start) for _ in range(2))
+    assert len(apart.flat) == apart.distinct == 40
+    inputs, evaluated = blobs.inputs.double().__getitem__, Evaluated(on, range(40))
+    scores, wanted = (evaluate(model, m, inputs, blobs.labels, evaluated) for m in (models, apart))
+    assert models.distinct == 1
+    for values, expected in zip(scores.values(), wanted.values(), strict=True):
+        assert torch.equal(values, expected)
 
 
 SHARED = Evaluated(torch.arange(40, 90), range(4))

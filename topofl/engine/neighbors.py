@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,21 +10,21 @@ from torch import Tensor, nn
 from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.phase import Neighbors
 from topofl.engine.allocations import bytes_of_forward
-from topofl.engine.evaluate.scorer import Scorer, score_of_set
-from topofl.engine.evaluate.scores import (
+from topofl.engine.evaluation import (
     CLASSIFICATION,
     EXAMPLES,
     Evaluated,
+    Scorer,
     Scores,
+    batch_of,
     scored_nodes,
     sharing_copy,
+    sums_on,
 )
 from topofl.engine.gradients import Order, applied, image_order
 from topofl.engine.population import Layout, Population
 from topofl.engine.workers import ParallelMap
-from topofl.tasks import Task, accuracy, cross_entropy
-
-__all__ = ["bytes_of_neighbors", "neighbor_scores"]
+from topofl.tasks import Task
 
 
 class Outputs(NamedTuple):
@@ -34,7 +34,7 @@ class Outputs(NamedTuple):
     logits: Tensor
 
 
-Apply = Callable[[Sequence[Tensor], Tensor], Outputs]
+ApplyModel = Callable[[Sequence[Tensor], Tensor], Outputs]
 """(parameters, inputs (b, ...)) -> outputs of one model."""
 
 
@@ -57,7 +57,7 @@ def neighbor_scores(
     Parameters
     ----------
     module, models, inputs, labels, parallel_map, workers, task
-        As in :func:`topofl.engine.evaluate.scores.evaluate`.
+        As in :func:`topofl.engine.evaluation.evaluate`.
     members
         node -> (m,) indices of its training examples, the candidate neighbors.
     neighbors
@@ -69,84 +69,55 @@ def neighbor_scores(
     sample = inputs(torch.arange(min(2, len(labels)), device=labels.device))
     order = image_order(module, sample)
     layer = _head_layer(module, neighbors.head)
-    scorer = Scorer.of(task)
+    scorer = Scorer.of(task, _accuracy_and_loss)
 
     def work(k: int) -> list[Tensor]:
         apply_model = _with_features(module, layer, order)
-        own = nodes[k * len(nodes) // workers : (k + 1) * len(nodes) // workers]
-        return [
-            _means(
-                apply_model, [view[i] for view in models.views], inputs, labels, members(i),
-                neighbors, sets, i, scorer,
-            )
-            for i in own
-        ]  # fmt: skip
+        share = nodes[k * len(nodes) // workers : (k + 1) * len(nodes) // workers]
+        return [sums_of_node(apply_model, i) for i in share]
 
-    shape = (len(models.flat), len(sets), len(scorer.scores))
-    found = torch.full(shape, torch.nan, dtype=torch.float64, device=labels.device)
-    means_of_nodes = (means for share in parallel_map(work, range(workers)) for means in share)
-    for i, means in zip(nodes, means_of_nodes, strict=True):
-        found[i] = means
-    return {name: scorer.finished(found[:, k].T) for k, name in enumerate(sets)}
+    @torch.no_grad()
+    def sums_of_node(apply_model: ApplyModel, i: int) -> Tensor:
+        """Return the sums of scores on each set, (sets, scores)."""
+        parameters, own = [view[0] for view in models.views_of(slice(i, i + 1))], members(i)
+        parts = own.split(EXAMPLES)
+        features = torch.cat([apply_model(parameters, inputs(part)).features for part in parts])
+        voting = labels[own]
 
+        def apply(examples: Tensor) -> Tensor:
+            outputs = apply_model(parameters, examples)
+            return _interpolated(outputs, features, voting, neighbors)[None]
 
-@torch.no_grad()
-def _means(
-    apply_model: Apply,
-    parameters: Sequence[Tensor],
-    inputs: Callable[[Tensor], Tensor],
-    labels: Tensor,
-    members: Tensor,
-    neighbors: Neighbors,
-    sets: Mapping[str, Evaluated],
-    node: int,
-    scorer: Scorer,
-) -> Tensor:
-    """Return a node's scores on each set, (sets, scores) float64; NaN on sets without scores."""
-    features = torch.cat(
-        [apply_model(parameters, inputs(part)).features for part in members.split(EXAMPLES)]
-    )
-    means = torch.full(
-        (len(sets), len(scorer.scores)), torch.nan, dtype=torch.float64, device=labels.device
-    )
-    for row, (on, nodes) in enumerate(sets.values()):
-        indices = on if isinstance(on, Tensor) else on[node]
-        if node not in nodes or not len(indices):
-            continue
-        parts = indices.split(EXAMPLES)
-        logs = [
-            _interpolated(
-                apply_model(parameters, inputs(part)), features, labels[members], neighbors
-            )
-            for part in parts
-        ]
-        sums = sum(
-            (_sums(scorer, own, labels[part]) for own, part in zip(logs, parts, strict=True)),
-            means.new_zeros(1),
-        )
-        means[row] = sums / len(indices)
-        for k, (name, score) in enumerate(scorer.scores.items()):
-            if score.whole:
-                means[row, k] = score_of_set(name, score, torch.cat(logs), labels[indices])
-    return means
+        sums = torch.zeros(len(sets), len(scorer.scores), dtype=torch.float64, device=labels.device)
+        for row, chosen in enumerate(_examples_of(sets, i, labels)):
+            if len(chosen):
+                batches = (batch_of(inputs, labels, part) for part in chosen.split(EXAMPLES))
+                sums[row] = sums_on(scorer, apply, batches)[:, 0]
+        return sums
+
+    shape = (len(models), len(sets), len(scorer.scores))
+    found = torch.zeros(shape, dtype=torch.float64, device=labels.device)
+    sums_of_nodes = (sums for share in parallel_map(work, range(workers)) for sums in share)
+    counts = torch.zeros(len(models), len(sets), dtype=torch.int64)
+    for i, sums in zip(nodes, sums_of_nodes, strict=True):
+        found[i] = sums
+        counts[i] = torch.tensor([len(chosen) for chosen in _examples_of(sets, i, labels)])
+    counts = counts.to(found.device)
+    return {name: scorer.finished(found[:, k].T, counts[:, k]) for k, name in enumerate(sets)}
 
 
-def _sums(scorer: Scorer, logs: Tensor, wanted: Tensor) -> Tensor:
-    """Return sums of scores over examples, (scores,) float64, from log-probabilities (b, classes).
+def _examples_of(sets: Mapping[str, Evaluated], i: int, labels: Tensor) -> list[Tensor]:
+    """Return the indices of the examples of each set on which a node's model is scored."""
+    none = labels.new_empty(0)
+    return [
+        none if i not in scored else on if isinstance(on, Tensor) else on[i]
+        for on, scored in sets.values()
+    ]
 
-    Scores of whole sets have 0.
-    """
-    own: dict[Any, Callable[[], Tensor]] = {
-        accuracy: lambda: (logs.argmax(1) == wanted).sum(),
-        cross_entropy: lambda: -logs.gather(1, wanted[:, None]).sum(dtype=torch.float64),
-    }
-    sums = logs.new_zeros(len(scorer.scores), dtype=torch.float64)
-    for k, score in enumerate(scorer.scores.values()):
-        if not score.whole:
-            sums[k] = own.get(
-                score.function, lambda f=score.function: f(logs, wanted).sum(dtype=torch.float64)
-            )()
-    return sums
+
+def _accuracy_and_loss(logs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return whether predictions are correct, and losses, from log-probabilities."""
+    return logs.argmax(1) == labels, -logs.gather(1, labels.unsqueeze(1)).squeeze(1)
 
 
 def _interpolated(
@@ -170,7 +141,7 @@ def _log(share: float) -> float:
     return math.log(share) if share else -math.inf
 
 
-def _with_features(module: nn.Module, layer: str, order: Order) -> Apply:
+def _with_features(module: nn.Module, layer: str, order: Order) -> ApplyModel:
     """Return a function that applies one model and captures the input of its head."""
     own, taken = sharing_copy(module), []
     own.get_submodule(layer).register_forward_pre_hook(lambda _, inputs: taken.append(inputs))

@@ -1,0 +1,88 @@
+"""Equal rows are stored once until one is written, and are always those of a matrix."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topofl.engine.population import Held, Layout, Population
+from topofl.engine.ranks import one_process
+
+N, D = 7, 3
+
+
+def row(k):
+    return torch.arange(D, dtype=torch.float64)[None] + 10 * k
+
+
+EDITS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.sets(st.integers(0, N - 1), min_size=1)),
+        st.tuples(st.just("fill"), st.none()),
+        st.tuples(st.just("apart"), st.none()),
+    ),
+    max_size=8,
+)
+
+
+@given(EDITS)
+def test_edits_give_the_rows_of_a_matrix(edits):
+    held, wanted = Held.equal(row(0), N), row(0).repeat(N, 1)
+    for k, (edit, nodes) in enumerate(edits, start=1):
+        if edit == "write":
+            which = np.array(sorted(nodes))
+            values = torch.cat([row(k) + place for place in which])
+            held.write(which, values)
+            wanted[torch.from_numpy(which)] = values
+        elif edit == "fill":
+            held.fill(row(k))
+            wanted = row(k).repeat(N, 1)
+        else:
+            held.apart().add_(1)
+            wanted += 1
+        assert len(held) == N
+        for some in (slice(None), slice(2, 5), np.array([5, 0, 5])):
+            torch.testing.assert_close(held.rows(some), wanted[some], rtol=0, atol=0)
+    torch.testing.assert_close(held.apart(), wanted, rtol=0, atol=0)
+
+
+def test_only_written_rows_are_stored_apart():
+    held = Held.equal(row(0), 1000)
+    assert len(held.stored) == 1
+    held.write(np.array([3, 900]), torch.cat([row(1), row(2)]))
+    assert len(held.stored) == 3
+    held.write(np.array([3, 5]), torch.cat([row(3), row(4)]))
+    assert len(held.stored) == 4  # the common one, 900, 3 and 5
+    held.fill(row(9))
+    assert len(held.stored) == 1
+    assert held.most == 4
+
+
+def test_rows_that_are_stored_apart_are_filled_in_place():
+    """They may be the tensor of a phase, such as the personal models of Ditto."""
+    held = Held(flat := torch.zeros(N, D))
+    held.fill(torch.ones(1, D))
+    assert flat.sum() == N * D
+
+
+def test_a_filled_row_is_a_copy():
+    held, mean = Held.equal(row(0), N), row(1)
+    held.fill(mean)
+    mean.zero_()
+    torch.testing.assert_close(held.rows(slice(0, 1)), row(1))
+
+
+def test_rows_that_are_stored_apart_keep_their_memory():
+    flat = torch.zeros(N, D)
+    models = Population(Held(flat), Layout(("w",), (torch.Size([D]),)), one_process(N, flat.device))
+    assert models.flat.data_ptr() == flat.data_ptr()
+    models.write(np.array([2]), torch.ones(1, D))
+    assert models.flat.data_ptr() == flat.data_ptr()
+    assert models.views[0][2].tolist() == [1] * D
+
+
+def test_models_are_changed_in_place_only():
+    models = Population.alone(torch.zeros(N, D), Layout(("w",), (torch.Size([D]),)))
+    with pytest.raises(AttributeError, match="flat"):
+        models.flat = torch.ones(N, D)

@@ -1,0 +1,264 @@
+"""Whatever names a node to a reader says its label."""
+
+import argparse
+import dataclasses
+import functools
+import io
+import json
+import warnings
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import topofl
+from tests import problems
+from topofl import algorithms, attacks, callbacks, metrics, mixing, topologies
+from topofl._support.text import node_name
+from topofl.cli.report import print_report
+
+NAMES = ("Zug", "Bern", "Genf")
+
+
+def cities(*edges):
+    """Return a directed graph of three cities in the order of their names."""
+    graph = nx.DiGraph()
+    graph.add_nodes_from(NAMES)
+    graph.add_edges_from(edges)
+    return topofl.as_topology(graph)
+
+
+STAR = cities(
+    ("Zug", "Bern"), ("Bern", "Genf"), ("Genf", "Zug"), ("Genf", "Bern")
+)  # Genf is heard by all
+
+
+def run(topology, algorithm=None, **options):
+    return topofl.run(
+        algorithm or algorithms.dsgd(lr=0.1),
+        model=problems.linear(),
+        clients=problems.equal_clients(3),
+        topology=topology,
+        rounds=2,
+        seed=0,
+        progress=False,
+        **options,
+    )
+
+
+def unlabeled(topology):
+    return dataclasses.replace(topology, nodes=())
+
+
+@pytest.mark.parametrize(
+    ("labels", "name"),
+    [
+        ((), "1"),
+        (("Zug", "Bern"), "Bern"),
+        ((0, 1), "1"),
+        ((1, 0), "0 (index 1)"),
+        (("a", "7"), "7 (index 1)"),
+        (("a", " "), "  (index 1)"),
+        (("a", (0, 1)), "(0, 1)"),
+        (("a", "x\ny"), r"x\ny"),
+        (("a", "b" * 40), "b" * 29 + "... (index 1)"),
+    ],
+)
+def test_a_node_is_called_by_its_label_unless_that_could_be_mistaken(labels, name):
+    assert node_name(labels, 1) == name
+
+
+@pytest.mark.parametrize("labels", [NAMES, ()])
+def test_the_warning_of_unequal_shares_and_the_summary_name_the_city(labels, tmp_path):
+    graph = dataclasses.replace(STAR, nodes=labels)
+    with pytest.warns(UserWarning, match="a share of") as caught:
+        history = run(graph)
+    node = history.meta["largest_share"][0]
+    name = labels[node] if labels else str(node)
+    assert f"give node {name} a share of" in str(caught[0].message)
+    history.save(tmp_path / "run")
+    for found in (history, topofl.History.load(tmp_path / "run")):
+        assert f", node {name} has 0." in repr(found)
+
+
+@pytest.mark.parametrize("labels", [NAMES, ()])
+def test_plots_of_nodes_name_cities_also_after_loading(labels, tmp_path):
+    graph = dataclasses.replace(topologies.ring(3), nodes=labels)
+    run(graph, evaluation=1).save(tmp_path / "run")
+    history = topofl.History.load(tmp_path / "run")
+    names = {f"node {name}" for name in labels or range(3)}
+    for x in (None, "rank"):
+        texts = [text.get_text() for text in history.plot(kind="nodes", x=x).axes[0].texts]
+        assert names <= set(texts)
+    figure = topofl.compare_histories({"a": history}, kind="nodes")
+    assert names <= {text.get_text() for text in figure.axes[0].texts}
+
+
+def diverging():
+    return algorithms.dsgd(lr=1e38)
+
+
+def test_divergence_names_the_city_in_errors_events_and_reports(tmp_path, capsys):
+    graph = dataclasses.replace(topologies.ring(3), nodes=NAMES)
+    with pytest.raises(topofl.DivergenceError, match=r"of node (Zug|Bern|Genf) is"):
+        run(graph, diverging())
+    log, stream = tmp_path / "log.jsonl", io.StringIO()
+    history = run(
+        graph, diverging(), compute=topofl.Compute(on_divergence="record"), evaluation=1,
+        callbacks=[callbacks.jsonl(log), callbacks.text(stream)],
+    )  # fmt: skip
+    found = history.meta["diverged"]
+    assert found
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    values = [event["values"] for event in events if event["kind"] == "divergence"]
+    assert [(v["node"], v["label"]) for v in values] == [
+        (d["node"], NAMES[d["node"]]) for d in found
+    ]
+    print_report("run", history, argparse.Namespace(json=False))
+    shown = capsys.readouterr()
+    assert f"diverged, first node {NAMES[found[0]['node']]} in round" in shown.out + shown.err
+    assert f"divergence: node {found[0]['node']}, label {NAMES[found[0]['node']]}, lr" in (
+        stream.getvalue()
+    )
+
+
+def test_events_of_nodes_without_labels_have_none(tmp_path):
+    log = tmp_path / "log.jsonl"
+    run(
+        topologies.ring(3), diverging(), compute=topofl.Compute(on_divergence="record"),
+        callbacks=[callbacks.jsonl(log)],
+    )  # fmt: skip
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    values = [event["values"] for event in events if event["kind"] == "divergence"]
+    assert values
+    assert all(list(one) == ["node", "lr", "policy"] for one in values)
+
+
+def refused(topology, algorithm, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(ValueError, match="node") as error:
+            run(topology, algorithm, **options)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("graph", "algorithm", "options", "message"),
+    [
+        (cities(("Zug", "Bern"), ("Bern", "Zug")), algorithms.dsgd(0.1), {}, "with node Genf"),
+        (STAR, algorithms.random_walks(0.1, walks=1), {}, "from node {} to node {}"),
+        (
+            cities(*nx.complete_graph(NAMES, nx.DiGraph).edges),
+            algorithms.trimmed_mean(0.1, trim=1), {}, "node Zug receives from 2 others",
+        ),
+    ],
+)  # fmt: skip
+def test_needs_name_cities(graph, algorithm, options, message):
+    text = refused(graph, algorithm, **options)
+    if "{}" in message:
+        assert any(message.format(a, b) in text for a in NAMES for b in NAMES)
+    else:
+        assert message in text
+    numbered = refused(unlabeled(graph), algorithm, **options)
+    assert not any(name in numbered for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        algorithms.trimmed_mean(0.1, trim=1),
+        algorithms.coordinate_median(0.1),
+        algorithms.clipped_gossip(0.1, delta=0.1),
+    ],
+    ids=lambda method: method.name,
+)
+def test_warnings_of_attackers_name_the_city_that_hears_them(method):
+    with pytest.warns(UserWarning, match="attackers") as caught:
+        topofl.run(
+            method,
+            model=problems.linear(),
+            clients=problems.equal_clients(5),
+            topology=dataclasses.replace(
+                topologies.fully_connected(5), nodes=("Zug", "Bern", "Genf", "Basel", "Chur")
+            ),
+            rounds=1, seed=0, attackers=attacks.sign_flip(nodes=[1, 2, 3]), progress=False,
+        )  # fmt: skip
+    texts = [str(one.message) for one in caught]
+    assert any("node Zug" in text for text in texts), texts
+
+
+def test_a_row_of_weights_is_named_by_its_city():
+    text = refused(STAR, algorithms.deepsqueeze(0.1, gamma=0.5), mixing=mixing.uniform)
+    assert any(f"of node {name} sums to" in text for name in NAMES)
+
+
+def test_a_term_that_is_not_finite_is_reported_with_its_city():
+    broken = algorithms.Term("broken", lambda g, theta, own, step: g / 0)
+    method = algorithms.chain(
+        "mine", local=algorithms.train(algorithms.descend(broken, lr=0.1)),
+        exchange=algorithms.gossip(),
+    )  # fmt: skip
+    graph = dataclasses.replace(topologies.ring(3), nodes=NAMES)
+    assert "not for node Zug in round 1" in refused(graph, method)
+
+
+SINK = cities(("Zug", "Bern"), ("Bern", "Genf"), ("Zug", "Genf"))
+
+
+def test_metrics_name_cities_that_lose_their_weight():
+    push = functools.partial(mixing.uniform, direction="push")
+    with pytest.raises(topofl.TopologyError, match="the weight of node Zug tends to 0"):
+        metrics.measured_contraction(SINK, rounds=5, seed=0, weights=push)
+    with pytest.raises(topofl.TopologyError, match=r"node (Bern|Genf) of"):
+        metrics.pi_weighted_gap(mixing.uniform(SINK))
+
+
+def test_graphs_and_weights_are_refused_by_the_city():
+    loops = nx.DiGraph([("Zug", "Bern"), ("Bern", "Bern")])
+    with pytest.raises(ValueError, match="self-loops, got one at node Bern"):
+        topofl.as_topology(loops)
+    shares = nx.DiGraph()
+    shares.add_weighted_edges_from([("Zug", "Genf", 0.8), ("Bern", "Genf", 0.7)])
+    with pytest.raises(ValueError, match=r"those into node Genf sum to 1\.5"):
+        topofl.as_topology(shares, own_weights=True)
+    heavy = nx.DiGraph()
+    heavy.add_weighted_edges_from([("Zug", "Genf", 0.8), ("Bern", "Genf", 0.7)])
+    with pytest.raises(ValueError, match=r"into node Genf of networkx sum to 1\.5"):
+        mixing.own_weights(topofl.as_topology(heavy))
+    looped = nx.DiGraph()
+    looped.add_weighted_edges_from([("Zug", "Genf", 0.3), ("Genf", "Genf", 0.5)])
+    with pytest.raises(ValueError, match=r"node Genf has a self-loop of 0\.5"):
+        topofl.as_topology(looped, own_weights=True)
+    everyone = mixing.from_weights(np.full((3, 3), 1 / 3), cities(*[
+        (a, b) for a in NAMES for b in NAMES if a != b
+    ]))  # fmt: skip
+    with pytest.raises(ValueError, match=r"node \w+ gives 0.333333 to node (Zug|Bern|Genf), but"):
+        everyone.check_on(STAR)
+
+
+def ticks(ax):
+    return [[text.get_text() for text in axis.get_ticklabels()] for axis in (ax.xaxis, ax.yaxis)]
+
+
+def test_matrices_have_cities_at_their_rows_and_columns():
+    grouped = dataclasses.replace(STAR, groups=((2,), (0, 1)))
+    assert ticks(STAR.plot_adjacency().axes[0]) == [list(NAMES)] * 2
+    assert ticks(grouped.plot_adjacency().axes[0]) == [["Genf", "Zug", "Bern"]] * 2
+    assert ticks(mixing.uniform(STAR).plot().axes[0]) == [list(NAMES)] * 2
+    assert not set(ticks(unlabeled(STAR).plot_adjacency().axes[0])[0]) & set(NAMES)
+
+
+def test_large_matrices_name_some_rows_at_their_places():
+    labels = tuple(f"city {k}" for k in range(100))
+    graph = dataclasses.replace(topologies.ring(100), nodes=labels)
+    ax = graph.plot_adjacency().axes[0]
+    names = [text.get_text() for text in ax.xaxis.get_ticklabels()]
+    assert len(names) == 30
+    assert names == [f"city {place}" for place in ax.get_xticks()]
+
+
+def test_labels_survive_a_resumed_run(tmp_path):
+    graph = dataclasses.replace(topologies.ring(3), nodes=NAMES)
+    for _ in range(2):  # the second time, the stored run is returned
+        history = run(graph, saving=topofl.Saving(tmp_path / "run", every=1, resume=True))
+        assert history.to_pandas(per="node")["label"].tolist()[:3] == list(NAMES)

@@ -1,0 +1,76 @@
+"""Whether a process is known to be dead."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from topofl._support import processes
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals")
+
+
+@pytest.fixture
+def ended():
+    """Return the number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def hide(monkeypatch, *paths):
+    """Let some files of /proc, or all, be invisible."""
+    read, link = Path.read_text, os.readlink
+
+    def checked(path):
+        if str(path).startswith(paths):
+            raise FileNotFoundError(str(path))
+
+    monkeypatch.setattr(Path, "read_text", lambda self, *a: checked(self) or read(self, *a))
+    monkeypatch.setattr(os, "readlink", lambda path: checked(path) or link(path))
+
+
+def test_a_process_that_proc_hides_lives(monkeypatch, ended):
+    parent = os.getppid()
+    mine = processes.identity()
+    other = mine | {"pid": parent, "started": processes.start_time(parent)}
+    hide(monkeypatch, f"/proc/{parent}/", f"/proc/{ended}/")
+    assert not processes.is_dead(other)
+    assert processes.is_dead(other | {"pid": ended})
+
+    def refuses(pid, signal):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "kill", refuses)
+    assert not processes.is_dead(other)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_zombie_and_another_process_of_its_number_are_dead():
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    held = processes.identity() | {
+        "pid": process.pid,
+        "started": processes.start_time(process.pid),
+    }
+    assert not processes.is_dead(held)
+    assert processes.is_dead(held | {"started": f"{processes._boot()} 1"})
+    assert process.stdin
+    process.stdin.close()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie
+    assert processes.is_dead(held)
+    process.wait()
+
+
+def test_without_proc_only_processes_of_this_machine_are_known_to_be_dead(monkeypatch, ended):
+    hide(monkeypatch, "/proc/")
+    monkeypatch.setattr(processes.uuid, "getnode", lambda: 0x0242AC110002)
+    held = processes.identity() | {"pid": ended}
+    assert held["started"] is None
+    assert processes.is_dead(held)
+    assert not processes.is_dead(held | {"pid": os.getpid()})
+    assert not processes.is_dead(held | {"space": "machine:0242ac110003"})
+    assert not processes.is_dead(held | {"space": None})
+    monkeypatch.setattr(processes.uuid, "getnode", lambda: 1 << 40 | 7)  # it found no card
+    assert not processes.is_dead(processes.identity() | {"pid": ended})

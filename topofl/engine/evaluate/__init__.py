@@ -1,1 +1,0 @@
-"""Evaluation of all nodes' models: scores, nearest neighbors and cross-evaluation."""

@@ -1,0 +1,457 @@
+"""When a run saves checkpoints, how it is stopped, and the lock on its folder."""
+
+import os
+import re
+import signal
+import socket
+import stat
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from filelock import FileLock, SoftFileLock, Timeout
+
+from topofl._support.text import printable
+from topofl.callbacks import Event
+from topofl.engine.checkpoint import LOCK, newest_round, on_all_ranks, write_checkpoint
+from topofl.engine.rank_failure import RankError
+from topofl.engine.ranks import Ranks
+
+PATIENCE = 0.2
+"""Seconds in which a lock is tried, since another process may only look whether it is held."""
+
+_MOST_BYTES = 4096
+_OURS = re.compile(rb"\0{0,%d}|\d+\n.*|\{\"pid\": \d+, .*\}" % _MOST_BYTES, re.DOTALL)
+"""Contents of the file of a lock: nothing or, after a power failure, zeros; process and host; what
+earlier versions wrote."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_NOTE = b"\ntopofl: stopping after this round, which is saved; press Ctrl-C again to stop at once\n"
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was stopped between two rounds by Ctrl-C or SIGTERM.
+
+    Parameters
+    ----------
+    done, rounds
+        Number of completed rounds, and of all rounds.
+    folder
+        Folder of the checkpoints.
+    saved
+        The round of the newest checkpoint there: `done`, unless it could not be written; None if
+        there is none.
+
+    Examples
+    --------
+    >>> try:
+    ...     raise Interrupted(30, 100, Path("runs", "ring"), saved=30)  # as topofl.run does
+    ... except Interrupted as stop:
+    ...     print(f"{stop.done} of {stop.rounds} rounds are in {stop.folder.name}")
+    30 of 100 rounds are in ring
+    """
+
+    def __init__(self, done: int, rounds: int, folder: Path, saved: int | None) -> None:
+        text = f"interrupted after round {done} of {rounds}"
+        if saved != done:
+            newest = "there is none" if saved is None else f"the newest is of round {saved}"
+            text += f", whose checkpoint could not be written to {folder} ({newest})"
+        super().__init__(
+            f"{text}; continue with run(..., saving=Saving({str(folder)!r}, resume=True))"
+        )
+        self.done = done
+        self.rounds = rounds
+        self.folder = folder
+        self.saved = saved
+
+    def __reduce__(self) -> tuple[Any, ...]:  # to pickle it between processes
+        return Interrupted, (self.done, self.rounds, self.folder, self.saved)
+
+
+@contextmanager
+def stop_between_rounds(enabled: bool, patient: bool = False) -> Iterator[Callable[[], bool]]:
+    """Yield whether SIGINT or SIGTERM requested a stop; the second signal interrupts at once.
+
+    With `patient`, further ones are ignored, since torchrun sends several for one Ctrl-C.
+
+    This works only in the main thread, as Python requires, and leaves ignored signals alone (as
+    under ``nohup``).
+    """
+    requests = list[int]()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del frame
+        if requests and not patient:
+            raise KeyboardInterrupt
+        requests.append(number)
+        if sys.stderr is not None and sys.stderr.isatty():
+            os.write(2, _NOTE)  # print is not reentrant
+
+    able = enabled and threading.current_thread() is threading.main_thread()
+    found = {number: signal.getsignal(number) for number in _SIGNALS} if able else {}
+    replaced = {number: old for number, old in found.items() if old not in (signal.SIG_IGN, None)}
+    try:
+        for number in replaced:
+            signal.signal(number, handle)
+        yield lambda: bool(requests)
+    finally:
+        for number, old in replaced.items():
+            signal.signal(number, old)
+    if requests:  # after the last round's check
+        raise KeyboardInterrupt
+
+
+@dataclass(eq=False)
+class Lock:
+    """The lock on a folder, held by this process, but not by processes that it forks.
+
+    The system locks the file ``.topofl.lock``, also for machines that share the folder by NFS or
+    another file system whose ``flock`` excludes other machines. A process that ends in any way
+    leaves the folder free. The file names its process only for the messages of others.
+
+    Parameters
+    ----------
+    folder
+        The folder.
+    argument
+        Name of the argument in errors.
+    """
+
+    folder: Path
+    argument: str = "saving"
+    _held: FileLock | None = field(default=None, init=False)
+    _file: os.stat_result | None = field(default=None, init=False)
+
+    def hold(self) -> None:
+        """Take the lock unless this process holds it; a missing folder is created.
+
+        Raises
+        ------
+        BlockingIOError
+            If another process holds it, naming that process and its host.
+        FileExistsError
+            If topofl did not write the file of this name.
+        """
+        if self._is_held():
+            return
+        self.release()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / LOCK
+        if _is_foreign(path):
+            raise FileExistsError(
+                f"{path} must be free, since it names the run that uses the folder, but topofl did "
+                "not write it; move it elsewhere, or use another folder"
+            )
+        lock = FileLock(path, timeout=PATIENCE, thread_local=False)
+        try:
+            lock.acquire(poll_interval=PATIENCE / 10)
+        except Timeout as error:
+            raise BlockingIOError(
+                f"`{self.argument}` must be a folder that no other run is using, {self.folder} is "
+                f"in use by {_holder(path)}; wait until it ends, or use another folder"
+            ) from error
+        if not isinstance(lock, SoftFileLock):  # which writes the same
+            with suppress(OSError):  # on a full disk, and for locked files of Windows
+                path.write_text(f"{os.getpid()}\n{socket.gethostname()}\n")
+        self._held, self._file = lock, path.lstat()
+
+    def _is_held(self) -> bool:
+        """Return whether this process holds the lock, and its file is still there."""
+        if self._held is None or self._file is None or not self._held.is_locked:
+            return False
+        with suppress(OSError):
+            return os.path.samestat(self._file, (self.folder / LOCK).lstat())
+        return False
+
+    def release(self) -> None:
+        """Release the lock and remove its file, except in a forked process, which never held it."""
+        if self._is_held():
+            with suppress(OSError):  # Windows cannot remove open files
+                (self.folder / LOCK).unlink()
+        if self._held is not None:
+            self._held.release()
+        self._held = None
+
+
+def _is_foreign(path: Path) -> bool:
+    """Return whether a file, link or folder with the name of a lock is not one of topofl."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return True
+        with path.open("rb") as stream:
+            return not _OURS.fullmatch(stream.read(_MOST_BYTES + 1))
+    except (FileNotFoundError, PermissionError):  # Windows lets nobody read a locked file
+        return False
+
+
+def _holder(path: Path) -> str:
+    """Return the process and the host that the file of a lock names, as text."""
+    with suppress(OSError, ValueError):
+        pid, host = path.read_text().splitlines()[:2]
+        return f"process {int(pid)} on {printable(host)}"
+    return "another process"
+
+
+@contextmanager
+def locked(folder: Path, argument: str = "saving") -> Iterator[Lock]:
+    """Hold the lock on a folder, which is created if it is missing; see :meth:`Lock.hold`."""
+    lock = Lock(folder, argument)
+    lock.hold()
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+def is_in_use(folder: Path) -> bool:
+    """Return whether another process holds the lock on a folder, or may hold it."""
+    path = folder / LOCK
+    if _is_foreign(path) or not path.exists():
+        return False
+    try:
+        with FileLock(path, blocking=False, thread_local=False):
+            return False
+    except OSError:  # also of another user
+        return True
+
+
+@contextmanager
+def reserved_folder(folder: Path | None) -> Iterator[Lock | None]:
+    """Create a folder for checkpoints and lock it against other processes; None: do nothing.
+
+    The folder is first checked to be writable.
+
+    Raises
+    ------
+    OSError
+        If it is not writable; BlockingIOError if another process uses it.
+    """
+    if folder is None:
+        yield None
+        return
+    _check_writable(folder)
+    with locked(folder) as lock:
+        yield lock
+
+
+def _check_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder, prefix=".topofl-") as probe:
+            probe.write(b"x")
+    except OSError as error:
+        named = type(error)(
+            f"`saving` must be a writable folder, {folder} is not: {error.strerror or error}"
+        )
+        named.errno = error.errno  # sweeps stop at a full disk
+        raise named from error
+    except ValueError as error:  # invalid names
+        raise ValueError(
+            f"`saving` must be a writable folder, got {str(folder)!r}: {error}"
+        ) from error
+
+
+def check_shared(folder: Path, ranks: Ranks) -> None:
+    """Raise unless all ranks can write to a folder, and see there what rank 0 has written.
+
+    Raises
+    ------
+    OSError
+        On all ranks, if one of them cannot.
+    """
+    mark = folder / ranks.of_first(f".topofl-{os.urandom(8).hex()}")
+
+    def look() -> None:
+        if not mark.is_file():
+            raise FileNotFoundError(f"the files of rank 0 are not in its {folder}")
+        own = mark.with_name(f"{mark.name}-{ranks.rank}")
+        own.touch()
+        own.unlink()
+
+    try:
+        on_all_ranks(ranks, lambda: mark.touch() if ranks.is_first else None)
+        on_all_ranks(ranks, look)
+    except OSError as error:
+        raise OSError(
+            "`saving` must be one folder that all processes can write to, which fails on "
+            f"{error}; use a folder of a shared file system"
+        ) from error
+    finally:
+        if ranks.is_first:
+            mark.unlink(missing_ok=True)
+
+
+WRITING_SHARE = 0.05
+"""Share of run time that checkpoints may take with ``every="auto"``."""
+
+LONGEST_PAUSE, SHORTEST_PAUSE = 600.0, 5.0
+"""Longest and shortest seconds between two checkpoints with ``every="auto"``."""
+
+ASSUMED_SPEED = 2e8
+"""Assumed bytes per second of writing, until the first checkpoint is timed."""
+
+clock = time.perf_counter
+
+
+@dataclass(eq=False)
+class CheckpointSchedule:
+    """When a run writes checkpoints: at intervals, after the last round, and when interrupted.
+
+    If a checkpoint cannot be written, for example because the disk is full, a warning is issued and
+    the run continues; the next checkpoint is written when it is due.
+
+    Parameters
+    ----------
+    folder
+        The folder of checkpoints; None: no checkpoints.
+    rounds, every
+        Number of rounds of the run, and between checkpoints, or ``"auto"``.
+    size
+        Expected bytes of a checkpoint.
+    state
+        Returns the state to be written.
+    marker
+        Description of the run, written next to the state.
+    emit
+        Called with events.
+    request
+        Whether the user requests a stop after the round.
+    saved
+        Round of the newest checkpoint that was written or resumed from; None if there is none.
+    lock
+        Lock on the folder. If the folder vanishes during the run, it is created and locked again
+        when a checkpoint is due.
+    final
+        Whether one is written after the last round.
+    ranks
+        The ranks: rank 0 decides, each writes its rows, and rank 0 writes all else.
+    rows
+        Returns what has a row for each of this rank's nodes.
+    """
+
+    folder: Path | None
+    rounds: int
+    every: int | str
+    size: int
+    state: Callable[[], Mapping[str, Any]]
+    marker: Mapping[str, Any]
+    emit: Callable[[Event], None]
+    request: Callable[[], bool]
+    ranks: Ranks
+    saved: int | None = None
+    lock: Lock | None = None
+    final: bool = True
+    rows: Callable[[], Mapping[str, Any]] = dict
+    _agreed: bool = field(default=False, init=False)
+    _since: float = field(init=False)
+    _cost: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._since = clock()
+        self._cost = self.size / ASSUMED_SPEED
+
+    @contextmanager
+    def after_round(self, done: int) -> Iterator[None]:
+        """Write the checkpoint that is due after `done` rounds, also if the block raises an error.
+
+        Raises
+        ------
+        Interrupted
+            If a stop was requested.
+        """
+        try:
+            yield
+        except Exception:
+            self._agree(failed=True)
+            self._write_if_due(done)
+            raise
+        if self._agree(failed=False):
+            self._write_if_due(done)
+            raise RankError("a callback of rank 0 raised an error", reporter=False)
+        written = self._write_if_due(done)
+        if written is not None:
+            self.emit(written)
+        if self._stops and self.folder is not None:
+            stopped = Interrupted(done, self.rounds, self.folder, self._newest_round())
+            self.emit(Event("interrupt", done, {"message": str(stopped)}))
+            raise stopped
+
+    @property
+    def _stops(self) -> bool:
+        """Whether the run stops after this round; of several ranks, all or none.
+
+        A signal that reaches one of several ranks after they have agreed counts in the next round.
+        """
+        return self.request() if self.ranks.size == 1 else self._agreed
+
+    def _agree(self, failed: bool) -> bool:
+        """Return whether a rank failed in this round; all stop if one is requested to stop."""
+        if self.folder is None:
+            return False
+        flags = self.ranks.numbers([float(self.request()), float(failed)])
+        self._agreed = bool(flags[:, 0].any())
+        return bool(flags[:, 1].any())
+
+    def _newest_round(self) -> int | None:
+        """Return the round of the newest checkpoint, which rank 0 has written."""
+        newest = newest_round(self.folder) if self.folder and self.ranks.is_first else None
+        return self.ranks.of_first(newest)
+
+    def _is_due(self, done: int) -> bool:
+        if self.folder is None:
+            return False
+        if done == self.rounds and not (self.final or self._stops):
+            return False
+        if self._stops or done == self.rounds:
+            return self.saved != done or newest_round(self.folder) != done
+        if self.saved == done:
+            return False
+        if isinstance(self.every, int):
+            return done > 0 and done % self.every == 0
+        return done > 0 and clock() - self._since >= min(
+            LONGEST_PAUSE, max(SHORTEST_PAUSE, self._cost * (1 / WRITING_SHARE - 1))
+        )
+
+    def _write_if_due(self, done: int) -> Event | None:
+        if self.folder is None:
+            return None
+        writes = self.ranks.is_first
+        due = self._is_due(done) if writes else False
+        if not self.ranks.of_first(due):
+            return None
+        start = clock()
+        try:
+            on_all_ranks(self.ranks, self._hold_lock)
+            path, size = write_checkpoint(
+                self.folder, done, self.state, self.rows, self.marker, self.ranks
+            )
+            if not writes:
+                return None
+        except OSError as error:
+            if not writes:
+                return None
+            self._since = clock()
+            saved = newest_round(self.folder)
+            newest = "there is none" if saved is None else f"the newest is that of round {saved}"
+            text = (
+                f"the checkpoint of round {done} could not be written to {self.folder}: "
+                f"{error}; {newest}"
+            )
+            warnings.warn(printable(text), RuntimeWarning, stacklevel=2)
+            return None
+        self._since = clock()
+        self._cost = self._since - start
+        self.saved = done
+        return Event("checkpoint", done, {"path": str(path), "bytes": size, "seconds": self._cost})
+
+    def _hold_lock(self) -> None:
+        if self.lock is not None:
+            self.lock.hold()

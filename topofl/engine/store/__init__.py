@@ -1,1 +1,0 @@
-"""Checkpoints on disk: their format, schedule and lock, and the fingerprint of a run."""
