@@ -43,7 +43,8 @@ def test_shorthands_equal_option_objects(short, long):
 @pytest.mark.parametrize("kind", [str, Path])
 def test_paths_are_folders_of_checkpoints(tmp_path, kind):
     run(saving=kind(tmp_path / "here"))
-    assert sorted(path.suffix for path in (tmp_path / "here").iterdir()) == [".json", ".pt"]
+    (folder,) = (tmp_path / "here").iterdir()
+    assert {path.suffix for path in folder.iterdir()} == {".json", ".safetensors"}
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def _answers(
             sizes |= {i: len(models) for i, models in models_of.items()}
             if any(map(len, models_of.values())):
                 sums.append(sums_of(models_of))
-        known = torch.cat(sums).cpu() if sums else torch.zeros(0, dtype=torch.float64)
+        known = torch.cat(sums).cpu() if sums else torch.zeros(0, dtype=torch.float64, device="cpu")
         parts = zip(sizes, known.split(list(sizes.values())), strict=True)
         answers = {i: own / len(indices_of[i]) for i, own in parts}
     return found

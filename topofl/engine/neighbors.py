@@ -98,10 +98,12 @@ def neighbor_scores(
     shape = (len(models), len(sets), len(scorer.scores))
     found = torch.zeros(shape, dtype=torch.float64, device=labels.device)
     sums_of_nodes = (sums for share in parallel_map(work, range(workers)) for sums in share)
-    counts = torch.zeros(len(models), len(sets), dtype=torch.int64)
+    counts = torch.zeros(len(models), len(sets), dtype=torch.int64, device="cpu")
     for i, sums in zip(nodes, sums_of_nodes, strict=True):
         found[i] = sums
-        counts[i] = torch.tensor([len(chosen) for chosen in _examples_of(sets, i, labels)])
+        counts[i] = torch.tensor(
+            [len(chosen) for chosen in _examples_of(sets, i, labels)], device="cpu"
+        )
     counts = counts.to(found.device)
     return {name: scorer.finished(found[:, k].T, counts[:, k]) for k, name in enumerate(sets)}
 

@@ -138,12 +138,15 @@ class Held:
     place: np.ndarray | None = None
     new: New | None = None
     most: int = field(default=0, init=False)
+    _place: Tensor | None = field(default=None, init=False)
+    """`place` on the device, since each upload waits for it."""
 
     def __post_init__(self) -> None:
         self._store(self.stored, self.place)
 
     def _store(self, stored: Tensor, place: np.ndarray | None) -> None:
         self.stored, self.place = stored, place
+        self._place = None if place is None or stored.is_meta else self._uploaded(place)
         self.most = max(self.most, len(stored))
 
     @classmethod
@@ -167,27 +170,30 @@ class Held:
 
     def rows(self, which: slice | np.ndarray) -> Tensor:
         """Return some rows: a view of slices of rows that are stored apart, else a copy."""
-        chosen = which if self.place is None else self.place[which]
-        return self.stored[chosen] if isinstance(chosen, slice) else self._copy(chosen)
-
-    def _copy(self, stored_rows: np.ndarray) -> Tensor:
-        """Return a copy of stored rows."""
+        if self.place is None and isinstance(which, slice):
+            return self.stored[which]
+        count = len(which) if isinstance(which, np.ndarray) else len(range(len(self))[which])
         if self.stored.is_meta:  # indexing these would import torch's compiler: a second, 70 MB
-            return self.stored.new_empty(len(stored_rows), self.stored.shape[1])
-        return self.stored[torch.from_numpy(stored_rows).to(self.stored.device)]
+            return self.stored.new_empty(count, self.stored.shape[1])
+        chosen = which if isinstance(which, slice) else self._uploaded(which)
+        return self.stored[chosen if self._place is None else self._place[chosen]]
+
+    def _uploaded(self, rows: np.ndarray) -> Tensor:
+        return torch.from_numpy(rows).to(self.stored.device)
 
     def write(self, which: np.ndarray, values: Tensor) -> None:
         """Write rows (c, d) at distinct places (c,); others stay as they are stored."""
         if self.place is None:
-            self.stored[torch.from_numpy(which).to(self.stored.device)] = values
+            self.stored[self._uploaded(which)] = values
             return
         others = np.ones(len(self.place), dtype=bool)
         others[which] = False
-        used, places = np.unique(self.place[others], return_inverse=True)
+        used, first, places = np.unique(self.place[others], return_index=True, return_inverse=True)
         place = np.empty_like(self.place)
         place[others], place[which] = places, len(used) + np.arange(len(which))
         stored = values.new_empty(len(used) + len(which), self.stored.shape[1])
-        stored[: len(used)], stored[len(used) :] = self._copy(used), values
+        stored[: len(used)] = self.rows(np.flatnonzero(others)[first])
+        stored[len(used) :] = values
         self._store(stored, place)
 
     def fill(self, row: Tensor) -> None:
