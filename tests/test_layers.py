@@ -1,4 +1,4 @@
-"""A module imports only from its own layer or from layers above it in CONTRIBUTING.md."""
+"""A module imports only from its own layer or from layers above it in docs/architecture.md."""
 
 import ast
 import importlib
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-GRAPH = re.search(r"```text\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+GRAPH = re.search(r"```text\n(.*?)```", (ROOT / "docs" / "architecture.md").read_text(), re.DOTALL)
 assert GRAPH is not None
 LAYERS = [set(line.partition("  ")[0].split()) for line in GRAPH[1].splitlines()]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -47,12 +47,12 @@ def test_imports_only_from_layers_above(path):
     own = part(path)
     if own == "__init__":
         return
-    assert own in LEVEL, f"give {own} a layer in CONTRIBUTING.md"
+    assert own in LEVEL, f"give {own} a layer in docs/architecture.md"
     for other in imported_parts(path):
         if other == own or other == "__version__":
             continue
         assert LEVEL[other] <= LEVEL[own], (
-            f"{own} imports {other}, which is in a lower layer of CONTRIBUTING.md"
+            f"{own} imports {other}, which is in a lower layer of docs/architecture.md"
         )
         assert LEVEL[other] < LEVEL[own] or (own, other) not in APART, (
             f"{own} must not import {other}"

@@ -12,6 +12,9 @@ else the current one. The exit code is 1 if anything differs. Subjects:
   (``--file``), must still be there, or be in a table of CHANGELOG.md whose first column is headed
   "renamed or dropped".
 - ``tests``: runs the tests of the other version against this one, those that use no private names.
+- ``speed``: times cases of the benchmark in turns (``--turns``), and measures their peak memory, on
+  an otherwise idle machine. No case may take more than 1.03 times the seconds per round, the median
+  of all cases not more than 1.00, and none more than 1.02 times the memory. Linux only.
 """
 
 import argparse
@@ -32,6 +35,7 @@ from ..program import as_installed, free_port
 from .black_box import run_tests
 from .names import dropped_in, lost
 from .side import SEPARATOR
+from .speed import Side, labels, ratios
 
 __all__ = ["Difference", "differences", "main"]
 
@@ -41,7 +45,8 @@ HERE = Path(topofl.__file__).resolve().parents[1]
 LIMIT = 3600
 """Seconds after which a side is ended."""
 
-START = "import sys; sys.path.append(sys.argv.pop(1)); from same_as_before.side import main; "
+PATH = "import sys; sys.path.append(sys.argv.pop(1)); "
+START = f"{PATH}from same_as_before.side import main; "
 """This package is found behind all other modules, since the other version need not have it."""
 
 Numbers = Mapping[str, np.ndarray]
@@ -192,7 +197,55 @@ def tests(options: argparse.Namespace) -> bool:
     return run_tests(options.before, HERE, options.only, options.pytest) == 0
 
 
-SUBJECTS = {"histories": runs, "methods": runs, "names": names, "tests": tests}
+def timed_side(checkout: Path) -> Side:
+    """Start the process of a version that is timed."""
+    command = [
+        python_of(checkout),
+        "-P",
+        "-c",
+        f"{PATH}from same_as_before.speed import answer; answer()",
+    ]
+    environment = os.environ | {"PYTHONPATH": str(checkout), "CUDA_VISIBLE_DEVICES": ""}
+    return Side([*command, str(Path(__file__).resolve().parents[1])], checkout, environment)
+
+
+def peak(checkout: Path, label: str) -> float:
+    """Return the growth of the peak memory of a version in a case, in bytes."""
+    side = timed_side(checkout)
+    try:
+        return side.ask("memory", label)
+    finally:
+        side.end()
+
+
+def speed(options: argparse.Namespace) -> bool:
+    """Time both versions in turns; returns if this one is as fast, and takes as little memory."""
+    sides = timed_side(options.before), timed_side(HERE)
+    print("now / before: seconds per round, until the end of the first, peak memory")
+    rows = []
+    try:
+        for label in fnmatch.filter(labels(), options.only):
+            seconds, first, before = ratios(*sides, label, options.turns)
+            peaks = [
+                np.median([peak(checkout, label) for _ in range(3)])
+                for checkout in (options.before, HERE)
+            ]
+            rows.append((seconds, first, float(peaks[1] / peaks[0])))
+            print(
+                f"{seconds:6.3f} {first:6.3f} {rows[-1][2]:6.3f}  {label} "
+                f"({1000 * before:.1f} ms, {peaks[0] / 2**20:.0f} MiB before)",
+                flush=True,
+            )
+    finally:
+        for side in sides:
+            side.end()
+    middle = np.median(rows, axis=0)
+    print(f"{middle[0]:6.3f} {middle[1]:6.3f} {middle[2]:6.3f}  median of {len(rows)} cases")
+    most = np.max(rows, axis=0)
+    return bool(most[0] <= 1.03 and middle[0] <= 1.00 and most[2] <= 1.02)
+
+
+SUBJECTS = {"histories": runs, "methods": runs, "names": names, "tests": tests, "speed": speed}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -210,6 +263,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tolerance", type=float, default=1e-12, help="(default 1e-12)")
     parser.add_argument("--listed", nargs="+", default=[], help="cases that one version may lack")
     parser.add_argument("--all", action="store_true", help="show cases that are equal, too")
+    parser.add_argument("--turns", type=int, default=9, help="speed: of each case (default 9)")
     parser.add_argument("--pytest", nargs="+", default=[], help="tests: further words of pytest")
     options = parser.parse_args(argv)
     if options.before is None and (options.subject != "names" or options.file is None):

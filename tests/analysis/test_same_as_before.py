@@ -1,5 +1,6 @@
 """The program that compares this version with another: that it agrees with itself, and notices."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from analysis.same_as_before import cases, command
 from analysis.same_as_before.black_box import laid_out
 from analysis.same_as_before.command import differences, main
 from analysis.same_as_before.side import SEPARATOR
+from analysis.same_as_before.speed import ratios
 from topofl import algorithms
 
 ROOT = Path(__file__).parents[2]
@@ -90,3 +92,33 @@ def test_black_box_tests_name_nothing_private(tmp_path):
     assert Path("tests/mixing/test_matrix.py") in chosen
     assert Path("tests/engine/test_equivalence.py") not in chosen
     assert (tmp_path / "topofl").resolve() == ROOT / "topofl"
+
+
+class Timed:
+    """A side whose rounds and starts take given seconds; the second of two runs takes longer."""
+
+    def __init__(self, seconds, clock):
+        self.seconds, self.clock = seconds, clock
+
+    def ask(self, task, label):
+        self.clock.append(task)
+        slower = 1 + 0.5 * (len(self.clock) % 2 == 0)
+        return [slower * self.seconds, slower * 2 * self.seconds]
+
+
+def test_versions_take_turns_at_being_first():
+    clock = []
+    sides = Timed(1.0, clock), Timed(0.8, clock)
+    middle = (0.8 / 1.5 + 1.5 * 0.8) / 2  # once this version is first, once the other
+    assert ratios(*sides, "case", turns=2) == pytest.approx((middle, middle, 1.25))
+    assert clock == ["time"] * 6
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_versions_are_timed_in_turns(capsys):
+    words = ["--before", str(ROOT), "--only", "logistic, exponential, 10 x 128", "--turns", "1"]
+    main(["speed", *words])
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "10 x 128" in line]
+    seconds, first, memory = map(float, row.split()[:3])
+    assert min(seconds, first) > 0
+    assert 0.5 < memory < 2
