@@ -186,7 +186,8 @@ ROOMS = {
         *("training", "allocations"),
         *("requests", "round", "dry_run"),
         *("evaluation", "neighbors", "checks"),
-        *("distributed", "setup", "memory", "state", "cross_evaluation", "round_work"),
+        *("placement", "joining measured shards"),
+        *("setup", "memory", "state", "cross_evaluation", "round_work"),
         *(
             "checkpoint fingerprint notices",
             "saving stages",

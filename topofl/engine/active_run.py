@@ -16,8 +16,6 @@ from topofl._columns import ScoreColumn, as_json, columns_of
 from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import State
 from topofl.engine.checkpoint import Checkpoint, SavedRows, check_space, naming_its_file
-from topofl.engine.distributed.shard import divided, sharded_names
-from topofl.engine.distributed.start import Joined
 from topofl.engine.fingerprint import (
     check_same,
     fingerprint,
@@ -25,6 +23,7 @@ from topofl.engine.fingerprint import (
     structure_of,
     versions,
 )
+from topofl.engine.joining import Joined
 from topofl.engine.mapped_files import MappedFiles
 from topofl.engine.memory import returning_freed_memory
 from topofl.engine.options import Compute
@@ -33,6 +32,7 @@ from topofl.engine.ranks import Ranks
 from topofl.engine.recorder import Recorder
 from topofl.engine.requests import initial_state
 from topofl.engine.setup import Setup
+from topofl.engine.shards import divided, sharded_names
 from topofl.engine.stages import (
     EvaluationContext,
     EvaluationStage,

@@ -34,7 +34,7 @@ from topofl.engine.checkpoint import (
     prune,
     resuming,
 )
-from topofl.engine.distributed.start import IdleRank, Joined, joined_ranks
+from topofl.engine.joining import IdleRank, Joined, joined_ranks
 from topofl.engine.mapped_files import mapped_files
 from topofl.engine.notices import progress_bar, warn_of_emulation
 from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving

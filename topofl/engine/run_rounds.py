@@ -11,10 +11,10 @@ from topofl.algorithms.contract.phase import Phase
 from topofl.algorithms.contract.round import State
 from topofl.callbacks import Callback, Event
 from topofl.engine.active_run import ActiveRun
-from topofl.engine.distributed.measured import traffic_of_round
 from topofl.engine.divergence import Diverged, DivergenceError
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.evaluation import Scores
+from topofl.engine.measured import traffic_of_round
 from topofl.engine.requests import checked_state
 from topofl.engine.round import Round
 from topofl.engine.round_work import RoundWork, computed_round

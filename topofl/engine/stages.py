@@ -19,10 +19,10 @@ from topofl._columns import OWN_COLUMNS, ScoreColumn, columns_of, name_of
 from topofl._support.check import shown
 from topofl.algorithms.contract.phase import Algorithm, Neighbors, Phase
 from topofl.algorithms.contract.round import Models, State
-from topofl.engine.distributed.measured import distance_of_ranks
 from topofl.engine.divergence import DivergenceError, DivergenceMonitor
 from topofl.engine.evaluation import Evaluated, Scores, evaluate, scored_nodes
 from topofl.engine.gradients import is_linear
+from topofl.engine.measured import distance_of_ranks
 from topofl.engine.memory import returning_freed_memory
 from topofl.engine.neighbors import neighbor_scores
 from topofl.engine.options import CustomStage

@@ -6,7 +6,7 @@ import pytest
 
 import topofl
 from topofl import Compute, data, topologies
-from topofl.engine.distributed.placement import cut_edges, place
+from topofl.engine.placement import cut_edges, place
 
 
 def clique_graph(n=40):

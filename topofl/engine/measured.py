@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from topofl._columns import RANK_COLUMNS
-from topofl.engine.distributed.placement import cut_edges
+from topofl.engine.placement import cut_edges
 from topofl.engine.ranks import Ranks
 from topofl.mixing import MixingMatrix
 

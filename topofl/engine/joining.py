@@ -16,7 +16,7 @@ from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import PrefixStore
 
 from topofl._support.torchrun import local_process_number, process_count
-from topofl.engine.distributed.placement import place
+from topofl.engine.placement import place
 from topofl.engine.rank_failure import (
     Link,
     RankError,
@@ -125,7 +125,7 @@ def joined_ranks(
     Parameters
     ----------
     graphs, given
-        As in :func:`topofl.engine.distributed.placement.place`.
+        As in :func:`topofl.engine.placement.place`.
     device
         Device of the models.
     timeout
