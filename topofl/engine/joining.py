@@ -1,32 +1,30 @@
-"""Start of a distributed run: process group, placement, and processes without nodes."""
+"""Start of a distributed run: processes join, and each is given nodes."""
 
 import atexit
 import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sparse
 import torch
 import torch.distributed as dist
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import eigsh
 from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import PrefixStore
 
 from topofl._support.torchrun import local_process_number, process_count
-from topofl.engine.placement import place
-from topofl.engine.rank_failure import (
-    Link,
-    RankError,
-    answering,
-    report_own_error,
-)
-from topofl.engine.ranks import Ranks
+from topofl._support.vectors import laplacian, start_vector
+from topofl.engine.ranks import Link, RankError, Ranks, answering, cut_edges
+from topofl.history import History
+from topofl.metrics._rounds import node_groups
 from topofl.topology import Topology, TopologySequence
-
-__all__ = ["IdleRank", "Joined", "joined_ranks", "joined_store", "local_device"]
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Environment variables that torchrun sets."""
@@ -34,73 +32,14 @@ VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 FIRST_TIMEOUT = 600.0
 """Seconds in which all processes must start."""
 
+ROUNDS = 16
+"""Rounds of changing graphs whose edges are counted."""
+
+DENSE = 64
+"""Number of nodes up to which all eigenvectors are computed."""
+
 _RUNS = count()
 """Numbers of the distributed runs of this process, which name their keys in the store."""
-
-
-@dataclass(frozen=True, eq=False)
-class IdleRank:
-    """A process that holds no nodes, because there are more processes than nodes."""
-
-    link: Link
-    rank: int
-
-    def history(self) -> Any:
-        """Wait for the end of the run, and return its history, without models.
-
-        Raises
-        ------
-        RankError
-            If the run failed.
-        """
-        try:
-            while not self.link.store.check(["done"]):
-                if self.link.store.check(["error"]) or self.link.store.check(["reports"]):
-                    raise RankError("the other ranks failed", reporter=False)
-                time.sleep(0.1)
-            box = [None]
-            dist.broadcast_object_list(box, src=0)
-        except RankError:
-            raise
-        except RuntimeError as error:
-            raise RankError("the other ranks ended", reporter=False) from error
-        return box[0]
-
-
-@dataclass(frozen=True, eq=False)
-class Joined:
-    """The ranks of a run, and how it ends.
-
-    Parameters
-    ----------
-    ranks
-        The ranks.
-    placement
-        The method of the placement; empty in a run of one process.
-    idle
-        Number of processes without nodes.
-    """
-
-    ranks: Ranks
-    placement: str = ""
-    idle: int = 0
-
-    def end(self, history: Any) -> None:
-        """Send the history to the processes without nodes."""
-        if not self.idle:
-            return
-        if self.ranks.is_first:
-            self.ranks.joined.store.set("done", "1")
-        dist.broadcast_object_list([history], src=0)
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """The ranks and their nodes as JSON values."""
-        return {
-            "size": self.ranks.size,
-            "nodes": self.ranks.counts.tolist(),
-            "placement": self.placement,
-        }
 
 
 def local_device(device: torch.device) -> torch.device:
@@ -116,16 +55,16 @@ def joined_ranks(
     device: torch.device,
     timeout: float,
     given: Sequence[int] | None,
-) -> Iterator[Joined | IdleRank]:
-    """Join the processes of a run, place the nodes, and yield the ranks or an idle rank.
+) -> Iterator[Ranks]:
+    """Join the processes of a run, place the nodes, and yield the ranks.
 
-    The process group of torch.distributed is initialized unless it is, and stays so until the
-    process ends.
+    Processes beyond the number of nodes hold none. The process group of torch.distributed is
+    initialized unless it is, and stays so until the process ends.
 
     Parameters
     ----------
     graphs, given
-        As in :func:`topofl.engine.placement.place`.
+        As in :func:`place`.
     device
         Device of the models.
     timeout
@@ -140,27 +79,52 @@ def joined_ranks(
     """
     _initialize(device)
     rank, processes = dist.get_rank(), dist.get_world_size()
-    number = next(_RUNS)
-    store = PrefixStore(f"topofl/{number}", _store_of_all())
     size = min(processes, graphs.n)
+    store = PrefixStore(f"topofl/{next(_RUNS)}", _store_of_all())
     owner, method = place(graphs, size, given)
     group: Any = dist.new_group(range(size), timeout=timedelta(seconds=timeout))
-    link = Link(group, store, size, timeout)
+    link = Link(group, store, timeout, processes - size)
+    ranks = Ranks(rank, size, owner, device, link, method)
     try:
-        if rank >= size:
-            yield IdleRank(link, rank)
-        else:
-            with answering(link, rank):
-                ranks = Ranks(rank, size, owner, device, link)
-                agreed, method = ranks.of_first((owner, method))
-                yield Joined(Ranks(rank, size, agreed, device, link), method, processes - size)
-    except BaseException as error:
-        report_own_error(link, rank, error)
-        raise
+        with answering(ranks):
+            if rank < size:
+                owner, method = ranks.of_first((owner, method))
+            yield replace(ranks, owner=owner, placement=method)
     finally:
         if rank < size:
             with suppress(RuntimeError):  # of a group whose other ranks have ended
                 dist.destroy_process_group(group)
+
+
+def history_of_others(ranks: Ranks) -> History:
+    """Wait for the end of the run in a process without nodes; return its history, without models.
+
+    Raises
+    ------
+    RankError
+        If the run failed.
+    """
+    store, box = ranks.link.store, list[Any]([None])
+    try:
+        while not store.check(["done"]):
+            if store.check(["error"]) or store.check(["reports"]):
+                raise RankError("the other ranks failed", reporter=False)
+            time.sleep(0.1)
+        dist.broadcast_object_list(box, src=0)
+    except RankError:
+        raise
+    except RuntimeError as error:
+        raise RankError("the other ranks ended", reporter=False) from error
+    return box[0]
+
+
+def tell_history(ranks: Ranks, history: History) -> None:
+    """Send the history, without models, to the processes without nodes."""
+    if not ranks.link.idle:
+        return
+    if ranks.is_first:
+        ranks.link.store.set("done", "1")
+    dist.broadcast_object_list([replace(history, models=None)], src=0)
 
 
 def joined_store() -> Any:
@@ -208,3 +172,137 @@ def _initialize(device: torch.device) -> None:
 def _destroy() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def place(
+    graphs: Topology | TopologySequence, size: int, given: Sequence[int] | None = None
+) -> tuple[np.ndarray, str]:
+    """Return the rank of each node, (n,), and the name of the method.
+
+    Without a given placement, ranks hold equal numbers of nodes up to one, or whole groups of the
+    topology, such as cliques. Of consecutive nodes, spectral bisection and groups, the placement
+    with the fewest edges between ranks is chosen.
+
+    Parameters
+    ----------
+    graphs
+        The graphs of the run.
+    size
+        Number of ranks, at most n.
+    given
+        The rank of each node; None: chosen.
+
+    Raises
+    ------
+    ValueError
+        If a given placement has another length, names other ranks, or leaves a rank without nodes.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> place(topologies.ring(6), 2)
+    (array([0, 0, 0, 1, 1, 1]), 'consecutive nodes')
+    """
+    n = graphs.n
+    if given is not None:
+        return _check_given(np.asarray(given), n, size), "given"
+    if size == 1:
+        return np.zeros(n, dtype=np.int64), "one rank"
+    edges = _symmetric_edges(graphs)
+    candidates = {
+        "consecutive nodes": np.floor((np.arange(n) + 0.5) * size / n).astype(np.int64),
+        "spectral bisection": _bisected(edges, np.ones(n), size),
+    }
+    groups = node_groups(graphs)
+    if len(groups) >= size and sum(map(len, groups)) == n:
+        candidates["groups"] = _by_groups(edges, groups, size)
+    cuts = {name: cut_edges(edges, owner) for name, owner in candidates.items()}
+    best = min(cuts, key=lambda name: cuts[name])
+    return _in_order_of_first_nodes(candidates[best], size), best
+
+
+def _check_given(owner: np.ndarray, n: int, size: int) -> np.ndarray:
+    if owner.shape != (n,) or owner.dtype.kind not in "iu":
+        raise ValueError(
+            f"`placement` must have the rank of each of the n={n} nodes, got shape {owner.shape} "
+            f"of {owner.dtype}; leave it out to have it chosen"
+        )
+    if sorted(set(owner.tolist())) != list(range(size)):
+        raise ValueError(
+            f"`placement` must give nodes to all ranks 0 to {size - 1} and to no others, got ranks "
+            f"{sorted(set(owner.tolist()))}; start as many processes as it names"
+        )
+    return owner.astype(np.int64)
+
+
+def _symmetric_edges(graphs: Topology | TopologySequence) -> sparse.csr_array:
+    """Return how often each pair of nodes is connected in a period, or in the first rounds."""
+    rounds = range(min(graphs.period or ROUNDS, ROUNDS))
+    total = sparse.csr_array((graphs.n, graphs.n))
+    for t in rounds:
+        ones = sparse.csr_array((graphs.at(t).adjacency != 0).astype(float))
+        total = total + ones + ones.T
+    return sparse.csr_array(total)
+
+
+def _bisected(edges: sparse.csr_array, weights: np.ndarray, size: int) -> np.ndarray:
+    """Return ranks by recursive spectral bisection."""
+    owner = np.zeros(len(weights), dtype=np.int64)
+
+    def split(nodes: np.ndarray, first: int, parts: int) -> None:
+        if parts == 1:
+            owner[nodes] = first
+            return
+        inside = edges[nodes][:, nodes]
+        order = nodes[_spectral_order(inside)]
+        left = parts // 2
+        shares = np.cumsum(weights[order]) - weights[order] / 2
+        count = int((shares < weights[order].sum() * left / parts).sum())
+        count = min(max(count, left), len(order) - (parts - left))
+        split(np.sort(order[:count]), first, left)
+        split(np.sort(order[count:]), first + left, parts - left)
+
+    split(np.arange(len(weights)), 0, size)
+    return owner
+
+
+def _spectral_order(edges: sparse.csr_array) -> np.ndarray:
+    """Return nodes by component, and inside of components by the Fiedler vector."""
+    count, labels = connected_components(edges, directed=False)
+    if count > 1:
+        parts = [np.flatnonzero(labels == k) for k in range(count)]
+        return np.concatenate([part[_spectral_order(edges[part][:, part])] for part in parts])
+    n = edges.shape[0]
+    if n < 3:
+        return np.arange(n)
+    matrix = laplacian(edges.astype(float))
+    if n <= DENSE:
+        fiedler = np.linalg.eigh(matrix.toarray())[1][:, 1]
+    else:
+        try:
+            fiedler = eigsh(matrix.tocsc(), k=2, sigma=-1e-6, v0=start_vector(n))[1][:, 1]
+        except RuntimeError:  # the iteration did not converge
+            return np.arange(n)
+    return np.lexsort((np.arange(n), np.round(fiedler, 9)))
+
+
+def _by_groups(edges: sparse.csr_array, groups: Sequence[Sequence[int]], size: int) -> np.ndarray:
+    """Return ranks by recursive spectral bisection of whole groups."""
+    label = np.empty(edges.shape[0], dtype=np.int64)
+    for k, group in enumerate(groups):
+        label[list(group)] = k
+    ones = np.ones(len(label))
+    members = sparse.csr_array((ones, (label, np.arange(len(label)))))
+    between = sparse.csr_array(members @ edges @ members.T)
+    between.setdiag(0)
+    between.eliminate_zeros()
+    sizes = np.array([float(len(group)) for group in groups])
+    return _bisected(between, sizes, size)[label]
+
+
+def _in_order_of_first_nodes(owner: np.ndarray, size: int) -> np.ndarray:
+    """Return the same parts with ranks numbered by their first nodes; node 0 is on rank 0."""
+    firsts = [int(np.flatnonzero(owner == rank)[0]) for rank in range(size)]
+    number = np.empty(size, dtype=np.int64)
+    number[np.argsort(firsts)] = np.arange(size)
+    return number[owner]

@@ -14,7 +14,6 @@ from topofl.engine.active_run import ActiveRun
 from topofl.engine.divergence import Diverged, DivergenceError
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.evaluation import Scores
-from topofl.engine.measured import traffic_of_round
 from topofl.engine.requests import checked_state
 from topofl.engine.round import Round
 from topofl.engine.round_work import RoundWork, computed_round
@@ -88,7 +87,7 @@ def _round(
     totals |= current.numbers
     losses = work.node_losses
     if active.setup.compute.distributed:
-        totals |= traffic_of_round(run_state.ranks, current.used)
+        totals |= run_state.ranks.traffic(current.used)
     columns = active.recorder.add_round(losses, run_state.models.n, totals, current.used)
     if not evaluated:
         return work.diverged, columns, None
