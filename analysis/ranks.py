@@ -32,7 +32,7 @@ import torch.distributed as dist
 
 import topofl
 from topofl import Table, algorithms, data, metrics, models, topologies
-from topofl.engine.distributed.placement import place
+from topofl.engine.joining import place
 
 from .program import as_installed, free_port
 

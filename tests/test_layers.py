@@ -178,7 +178,6 @@ def test_analysis_uses_public_names_of_topofl(path):
 
 ROOMS = {
     "engine": [
-        "rank_failure",
         "ranks",
         "population ledger recorder options mapped_files",
         "suggestions shorthands",
@@ -186,7 +185,8 @@ ROOMS = {
         *("training", "allocations"),
         *("requests", "round", "dry_run"),
         *("evaluation", "neighbors", "checks"),
-        *("distributed", "setup", "memory", "state", "cross_evaluation", "round_work"),
+        "joining shards",
+        *("setup", "memory", "state", "cross_evaluation", "round_work"),
         *(
             "checkpoint fingerprint notices",
             "saving stages",

@@ -18,7 +18,7 @@ from analysis.ranks import (
     train,
     ways,
 )
-from topofl.engine.distributed.placement import place
+from topofl.engine.joining import place
 
 CASE = RankCase("D-Cliques of 10", "gn_lenet", 40, 2)
 MODEL = 85_354 * 4

@@ -14,7 +14,7 @@ from tests.cli.commands import FAILING, fails, train
 from topofl import config
 from topofl.cli import main
 from topofl.engine import RankError
-from topofl.engine.rank_failure import naming_checkpoints
+from topofl.engine.ranks import naming_checkpoints
 from topofl.history import History
 
 

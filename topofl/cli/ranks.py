@@ -47,7 +47,7 @@ def started(load: Callable[[], config.Experiment]) -> Iterator[bool]:
     load
         Returns the experiment, for the ranks that follow.
     """
-    from topofl.engine.distributed.start import joined_store
+    from topofl.engine.joining import joined_store
 
     rank = process_number()
     if rank is None:
@@ -68,7 +68,7 @@ def started(load: Callable[[], config.Experiment]) -> Iterator[bool]:
 
 def announced(folder: Path, resume: bool) -> None:
     """Let the other ranks begin to train, with the folder of checkpoints."""
-    from topofl.engine.distributed.start import joined_store
+    from topofl.engine.joining import joined_store
 
     if process_number() is not None:
         decided = {"folder": str(folder.absolute()), "resume": resume}
@@ -100,7 +100,7 @@ def _wait_for_readers(store: Any) -> None:
 def speaks(error: BaseException) -> bool:
     """Return whether this process prints an error: of several ranks, the first that has one."""
     from topofl.engine import RankError
-    from topofl.engine.distributed.start import joined_store
+    from topofl.engine.joining import joined_store
 
     if isinstance(error, RankError):
         return error.reporter

@@ -2,7 +2,7 @@
 
 from topofl.engine.divergence import DivergenceError
 from topofl.engine.options import Compute, Evaluation, Saving
-from topofl.engine.rank_failure import RankError
+from topofl.engine.ranks import RankError
 from topofl.engine.run import run
 from topofl.engine.saving import Interrupted
 

@@ -16,8 +16,6 @@ from topofl._columns import ScoreColumn, as_json, columns_of
 from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import State
 from topofl.engine.checkpoint import Checkpoint, SavedRows, check_space, naming_its_file
-from topofl.engine.distributed.shard import divided, sharded_names
-from topofl.engine.distributed.start import Joined
 from topofl.engine.fingerprint import (
     check_same,
     fingerprint,
@@ -33,6 +31,7 @@ from topofl.engine.ranks import Ranks
 from topofl.engine.recorder import Recorder
 from topofl.engine.requests import initial_state
 from topofl.engine.setup import Setup
+from topofl.engine.shards import divided, sharded_names
 from topofl.engine.stages import (
     EvaluationContext,
     EvaluationStage,
@@ -56,7 +55,6 @@ class ActiveRun:
     recorder: Recorder
     stages: Mapping[str, EvaluationStage]
     phases: Mapping[str, Phase]
-    joined: Joined
     sharded: Mapping[str, Collection[str]]
 
     @classmethod
@@ -65,21 +63,21 @@ class ActiveRun:
         setup: Setup,
         rounds: int,
         backend: Backend,
-        joined: Joined,
+        ranks: Ranks,
         files: MappedFiles | None = None,
     ) -> "ActiveRun":
         """Return a run before its first round, or the part of this rank.
 
         With `files`, the models are in one of them.
         """
-        ranks, algorithm = joined.ranks, divided(setup.algorithm)
+        algorithm = divided(setup.algorithm)
         stages = stages_of(setup, algorithm)
         # memory of checks and of the choice of an executor is given back
         with returning_freed_memory(setup.device.type == "cpu"):
             run_state = RunState.build(setup, backend, ranks, files)
         phases, models = algorithm.phases, run_state.models
         states = {name: initial_state(name, phase, models) for name, phase in phases.items()}
-        sharded = sharded_names(phases, states, models.layout, models.graph, ranks)
+        sharded = sharded_names(phases, states, models)
         active = cls(
             setup,
             rounds,
@@ -88,7 +86,6 @@ class ActiveRun:
             Recorder(rounds, setup.evaluation.every, setup.compute.distributed),
             stages,
             phases,
-            joined,
             sharded,
         )
         if taken := sorted(active.columns.keys() & setup.trace.requests.noted):
@@ -335,7 +332,7 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
         "dtype": str(run_state.models.dtype).removeprefix("torch."),
         "precision": compute.precision,
         "on_divergence": compute.on_divergence,
-        **({"ranks": active.joined.description} if compute.distributed else {}),
+        **({"ranks": active.ranks.description} if compute.distributed else {}),
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,

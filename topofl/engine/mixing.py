@@ -150,7 +150,7 @@ class Mixing:
         return one_process(self.ranks.n, self.ranks.device)
 
     def _ranks_of(self, values: Tensor) -> Ranks:
-        return self._alone if self.ranks.holds_all(values) else self.ranks
+        return self.ranks if len(values) == len(self.ranks.nodes) else self._alone
 
     @cached_property
     def _mixers(self) -> Callable[[MixingMatrix, Ranks], Mixer]:
@@ -209,7 +209,7 @@ class Mixing:
 
         There are k own rows: those of this rank, or of all nodes. All rows of `weights` are equal.
         """
-        ranks = self._alone if k == self.ranks.n else self.ranks
+        ranks = self.ranks if k == len(self.ranks.nodes) else self._alone
         row = slice(*weights.weights.indptr[:2])
         nodes, shares = weights.weights.indices[row], weights.weights.data[row]
         own = ranks.owner[nodes] == ranks.rank

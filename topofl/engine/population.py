@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,11 +14,10 @@ from torch import Tensor, nn
 from topofl._support.check import check_choice
 from topofl._support.seeding import NoGeneratorError, seeded_torch, torch_seed
 from topofl.algorithms.contract.parts import Part
-from topofl.algorithms.contract.round import Rows
-from topofl.engine.ranks import one_process
+from topofl.engine.ranks import Ranks, one_process
 from topofl.topology import Topology
 
-__all__ = ["Layout", "NodesOfRank", "Population", "initial_population"]
+__all__ = ["Layout", "Population", "initial_population"]
 
 
 ROWS = 64
@@ -87,28 +85,6 @@ class Layout:
         return [
             part.view(len(flat), *shape) for part, shape in zip(parts, self.shapes, strict=True)
         ]
-
-
-class NodesOfRank(Protocol):
-    """The nodes of a run, and those whose models a process holds, ascending."""
-
-    @property
-    def n(self) -> int:
-        """Number of nodes."""
-        ...
-
-    @property
-    def nodes(self) -> np.ndarray:
-        """(k,) nodes."""
-        ...
-
-    def all_rows(self, values: Tensor) -> Tensor:
-        """Return (n, ...) values of all nodes, given those of the own ones, (k, ...)."""
-        ...
-
-    def own_rows(self, values: Rows) -> Rows:
-        """Return (k, ...) values of the own nodes, given those of all nodes, (n, ...)."""
-        ...
 
 
 New = Callable[[Sequence[int], torch.dtype], Tensor]
@@ -225,7 +201,7 @@ class Population:
 
     held: Held
     layout: Layout
-    ranks: NodesOfRank
+    ranks: Ranks
     graph: Topology | None = field(default=None, kw_only=True)
     copy_of: "Population | None" = field(default=None, kw_only=True)
 
@@ -372,7 +348,7 @@ def initial_population(
     device: torch.device,
     dtype: torch.dtype,
     graph: Topology | None = None,
-    ranks: NodesOfRank | None = None,
+    ranks: Ranks | None = None,
     new: New | None = None,
 ) -> Population:
     """Return n models at the start of a run, or those of a rank's nodes.

@@ -1,26 +1,40 @@
-"""The ranks of a run: which nodes each process holds, and collective operations.
+"""The ranks of a run: the nodes of each process, collective operations, and failures of processes.
 
 A run in one process has one rank, which holds all nodes and communicates with nobody.
 """
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
+from threading import Event, Thread
 from typing import Any, TypeVar
 
 import numpy as np
+import scipy.sparse as sparse
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from topofl.engine.rank_failure import Link, failed_rank
-
-__all__ = ["Ranks", "Traffic", "one_process"]
+from topofl._columns import RANK_COLUMNS
+from topofl._support.torchrun import torchrun_holds_store
+from topofl.metrics import consensus_distance
+from topofl.mixing import MixingMatrix
 
 BLOCK = 2**23
 """Numbers that a rank gathers at a time."""
+
+NUMBERS = 2**20
+"""Numbers that are converted to float64 at a time."""
+
+ANSWERING = 0.5
+"""Seconds between two looks at whether a failure is reported."""
+
+REPORTING = 3.0
+"""Seconds for which the first rank that notices a failure waits for the others to notice it."""
 
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 """The function that stacks the tensors of all ranks, by its name in newer versions of torch."""
@@ -29,11 +43,49 @@ T = TypeVar("T")
 Rows = TypeVar("Rows", Tensor, np.ndarray)
 
 
+class RankError(RuntimeError):
+    """Another process of a distributed run ended, or did not respond in time.
+
+    Attributes
+    ----------
+    missing
+        The ranks that failed, as far as known.
+    reporter
+        Whether this process is the one that should show the error: of several ranks that notice a
+        failure, the first.
+    saved
+        The folder of checkpoints, and the round of the newest one there (None: there is none); None
+        if there is no such folder.
+
+    Examples
+    --------
+    >>> RankError("rank 1 of 2 does not respond", missing=(1,)).missing
+    (1,)
+    """
+
+    def __init__(self, message: str, missing: tuple[int, ...] = (), reporter: bool = True) -> None:
+        super().__init__(message)
+        self.missing = missing
+        self.reporter = reporter
+        self.saved: tuple[Path, int | None] | None = None
+
+
 @dataclass(eq=False)
-class Traffic:
-    """What one rank sent in the current round, and how long it waited for it.
+class Link:
+    """How a process reaches the others, and what it sent to them in the current round.
 
     Parameters
+    ----------
+    group
+        The process group of the ranks; None: there is one process.
+    store
+        The key-value store of all processes, by which failures are reported.
+    timeout
+        Seconds after which a rank that does not respond has failed.
+    idle
+        Number of processes without nodes.
+
+    Attributes
     ----------
     bytes
         Bytes sent to other ranks.
@@ -43,12 +95,19 @@ class Traffic:
         Number of completed rounds, for error messages.
     alone
         Whether other ranks do not communicate now, as during callbacks.
+    knows
+        Set once this process knows that a rank reports a failure.
     """
 
-    bytes: int = 0
-    seconds: float = 0.0
-    round: int = 0
-    alone: bool = False
+    group: Any = None
+    store: Any = None
+    timeout: float = 0.0
+    idle: int = 0
+    bytes: int = field(default=0, init=False)
+    seconds: float = field(default=0.0, init=False)
+    round: int = field(default=0, init=False)
+    alone: bool = field(default=False, init=False)
+    knows: Event = field(default_factory=Event, init=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,22 +117,23 @@ class Ranks:
     Parameters
     ----------
     rank, size
-        Number of this rank and of all ranks.
+        Number of this rank and of all ranks. Processes from `size` on hold no nodes.
     owner
         (n,) rank that holds each node.
     device
         Device of the models.
     link
-        The process group of the ranks, and how failures are reported; None in a run of one process
-        that was not started by torchrun.
+        How this rank reaches the others.
+    placement
+        The method by which nodes were placed on ranks; empty in a run of one process.
     """
 
     rank: int
     size: int
     owner: np.ndarray
     device: torch.device
-    link: Link | None
-    traffic: Traffic = field(default_factory=Traffic)
+    link: Link = field(default_factory=Link)
+    placement: str = ""
 
     @property
     def n(self) -> int:
@@ -85,13 +145,9 @@ class Ranks:
         """Whether this rank decides for all, writes what is not divided, and calls callbacks."""
         return self.rank == 0
 
-    @property
+    @cached_property
     def nodes(self) -> np.ndarray:
         """(k,) nodes of this rank, ascending."""
-        return self._nodes
-
-    @cached_property
-    def _nodes(self) -> np.ndarray:
         return np.flatnonzero(self.owner == self.rank)
 
     @cached_property
@@ -118,20 +174,9 @@ class Ranks:
         """(n,) row of each node where all ranks' rows are stacked, padded to the largest rank."""
         return torch.from_numpy(self.owner * int(self.counts.max()) + self.row_of)
 
-    @property
-    def joined(self) -> Link:
-        """The link to other ranks, for operations that are called with several ranks only."""
-        if self.link is None:
-            raise RuntimeError("a run in one process has no other ranks")
-        return self.link
-
-    def holds_all(self, values: Tensor | np.ndarray) -> bool:
-        """Whether values have a row for each node of the run."""
-        return len(values) == self.n
-
     def own_rows(self, values: Rows) -> Rows:
         """Return the rows of the own nodes of values (n, ...); own rows are returned unchanged."""
-        if len(values) != self.n or self.size == 1:
+        if len(values) != self.n or len(self.nodes) == self.n:
             return values
         if isinstance(values, np.ndarray):
             return values[self.nodes]
@@ -139,9 +184,11 @@ class Ranks:
 
     def all_rows(self, values: Tensor) -> Tensor:
         """Return the rows of all nodes (n, ...), given the own ones (k, ...)."""
+        shape = values.shape[1:]
         if len(values) == self.n:
             return values
-        shape = values.shape[1:]
+        if values.is_meta:  # without values, which would travel
+            return values.new_empty(self.n, *shape)
         wide = values.detach().reshape(len(values), -1)
         found = wide.new_empty(self.n, wide.shape[1])
         width = max(1, BLOCK // (self.size * int(self.counts.max())))
@@ -157,76 +204,44 @@ class Ranks:
         sent[: len(values)] = values
         sent = sent.view(torch.uint8)  # backends do not know all dtypes
         received = sent.new_empty(self.size * most, sent.shape[1])
-        self.call(lambda: _all_gather(received, sent, group=self.joined.group))
-        self.traffic.bytes += sent.numel() * (self.size - 1)
+        self._together(lambda: _all_gather(received, sent, group=self.link.group))
+        self.link.bytes += sent.numel() * (self.size - 1)
         return received.view(values.dtype)[self._place.to(values.device)]
 
     def sum_(self, values: Tensor) -> Tensor:
         """Add the values of all ranks, in place and the same on each."""
-        if self.size > 1:
-            self.call(lambda: dist.all_reduce(values, group=self.joined.group))
-            share = 2 * (self.size - 1) / self.size  # of a ring reduction, per rank
-            self.traffic.bytes += int(share * values.numel() * values.element_size())
+        self._together(lambda: dist.all_reduce(values, group=self.link.group))
+        share = 2 * (self.size - 1) / self.size  # of a ring reduction, per rank
+        self.link.bytes += int(share * values.numel() * values.element_size())
         return values
 
     def any(self, flag: bool) -> bool:
         """Return whether the flag is True on some rank."""
-        if self.size == 1:
-            return flag
         return bool(self.numbers([float(flag)]).any())
 
     def numbers(self, own: Sequence[float]) -> np.ndarray:
         """Return (size, m) numbers of all ranks, m of each."""
         sent = torch.tensor([list(own)], dtype=torch.float64, device="cpu")
-        if self.size == 1:
-            return sent.numpy()
-        received = sent.new_empty(self.size, len(own))
-        self.call(lambda: _all_gather(received, sent, group=self.joined.group))
+        received = sent.repeat(self.size, 1)
+        self._together(lambda: _all_gather(received, sent, group=self.link.group))
         return received.numpy()
 
     def objects(self, own: T) -> list[T]:
         """Return the objects of all ranks, in order of ranks."""
-        if self.size == 1:
-            return [own]
-        found: list[Any] = [None] * self.size
-        self.call(lambda: dist.all_gather_object(found, own, self.joined.group))
+        found = [own] * self.size
+        self._together(lambda: dist.all_gather_object(found, own, self.link.group))
         return found
 
     def of_first(self, own: T) -> T:
         """Return the object of rank 0."""
-        if self.size == 1:
-            return own
         box = [own]
-        self.call(lambda: dist.broadcast_object_list(box, src=0, group=self.joined.group))
+        self._together(lambda: dist.broadcast_object_list(box, src=0, group=self.link.group))
         return box[0]
-
-    def post(
-        self, outgoing: Sequence[tuple[int, Tensor]], incoming: Sequence[tuple[int, Tensor]]
-    ) -> Sequence[Any]:
-        """Begin to send tensors to ranks and to receive tensors from them; see :meth:`finish`."""
-        operations = [
-            dist.P2POp(function, tensor, peer, self.joined.group)
-            for function, pairs in ((dist.isend, outgoing), (dist.irecv, incoming))
-            for peer, tensor in pairs
-        ]
-        self.traffic.bytes += sum(part.numel() * part.element_size() for _, part in outgoing)
-        return self.call(lambda: dist.batch_isend_irecv(operations)) if operations else []
-
-    def finish(self, requests: Sequence[Any]) -> None:
-        """Wait for what :meth:`post` began."""
-        if not requests:
-            return
-
-        def wait() -> None:
-            for request in requests:
-                request.wait()
-
-        self.call(wait)
 
     def to_first(self, values: Tensor) -> Tensor | None:
         """Return values (n, ...) of all nodes on the CPU of rank 0, given own ones; else None."""
         own = values.detach().cpu().contiguous()
-        if self.size == 1:
+        if len(own) == self.n:
             return own
         if not self.is_first:
             self.finish(self.post([(0, own)], []))
@@ -240,22 +255,31 @@ class Ranks:
             found[torch.from_numpy(rows)] = part
         return found
 
-    def begin_round(self, t: int) -> None:
-        """Count what is sent from round t on."""
-        self.traffic.bytes, self.traffic.seconds, self.traffic.round = 0, 0.0, t
+    def post(
+        self, outgoing: Sequence[tuple[int, Tensor]], incoming: Sequence[tuple[int, Tensor]]
+    ) -> Sequence[Any]:
+        """Begin to send tensors to ranks and to receive tensors from them; see :meth:`finish`."""
+        operations = [
+            dist.P2POp(function, tensor, peer, self.link.group)
+            for function, pairs in ((dist.isend, outgoing), (dist.irecv, incoming))
+            for peer, tensor in pairs
+        ]
+        self.link.bytes += sum(part.numel() * part.element_size() for _, part in outgoing)
+        return self._call(lambda: dist.batch_isend_irecv(operations)) if operations else []
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Let communication raise ``RuntimeError``, since rank 0 alone executes the block."""
-        self.traffic.alone = True
-        try:
-            yield
-        finally:
-            self.traffic.alone = False
+    def finish(self, requests: Sequence[Any]) -> None:
+        """Wait for what :meth:`post` began."""
+        if requests:
+            self._call(lambda: [request.wait() for request in requests])
 
-    def call(self, function: Callable[[], T]) -> T:
+    def _together(self, operation: Callable[[], object]) -> None:
+        """Call an operation of all ranks; a rank alone has its result already."""
+        if self.size > 1:
+            self._call(operation)
+
+    def _call(self, function: Callable[[], T]) -> T:
         """Call a function that communicates; raise ``RankError`` if another rank fails."""
-        if self.traffic.alone:
+        if self.link.alone:
             raise RuntimeError(
                 "the models of all nodes must not be gathered in a callback, which rank 0 alone "
                 "calls; use its own rows, those of `event.models.nodes`, or a stage of the "
@@ -265,13 +289,200 @@ class Ranks:
         try:
             return function()
         except RuntimeError as error:
-            if self.link is None:
-                raise
-            raise failed_rank(self.link, self.rank, self.traffic.round, error) from error
+            raise _failed_rank(self, error) from error
         finally:
-            self.traffic.seconds += time.perf_counter() - began
+            self.link.seconds += time.perf_counter() - began
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let communication raise ``RuntimeError``, since rank 0 alone executes the block."""
+        self.link.alone = True
+        try:
+            yield
+        finally:
+            self.link.alone = False
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The ranks and their nodes as JSON values."""
+        return {"size": self.size, "nodes": self.counts.tolist(), "placement": self.placement}
+
+    def begin_round(self, t: int) -> None:
+        """Count what is sent from round t on."""
+        self.link.bytes, self.link.seconds, self.link.round = 0, 0.0, t
+
+    def traffic(self, used: MixingMatrix | None) -> dict[str, float]:
+        """Return the edges between ranks, the bytes that ranks sent, and their longest exchanges.
+
+        They are those of the current round, in which nodes averaged by `used`.
+        """
+        sent = self.numbers([float(self.link.bytes), self.link.seconds])
+        cut = 0 if used is None else cut_edges(used.weights, self.owner)
+        values = (float(cut), float(sent[:, 0].sum()), float(sent[:, 1].max()))
+        return dict(zip(RANK_COLUMNS, values, strict=True))
+
+    def consensus_distance(self, models: Tensor) -> float:
+        """Return the consensus distance of the models (k, d) of all ranks."""
+        if self.size == 1:
+            return consensus_distance(models)
+        counts = self.numbers([len(models)])
+        n, most = int(counts.sum()), int(counts.max())
+        first = models[:1] if len(models) else models.new_zeros(1, models.shape[1])
+        origin = self.of_first(first.double().cpu()).to(models.device)
+        squares = torch.zeros((), dtype=torch.float64, device=models.device)
+        width = max(1, NUMBERS // max(1, most))  # the same on all ranks, which sum each block
+        for start in range(0, models.shape[1], width):
+            part = slice(start, start + width)
+            apart = models[:, part].double() - origin[:, part]
+            mean = self.sum_(apart.sum(0)) / n
+            squares += (apart - mean).square().sum()
+        return float((self.sum_(squares) / n).sqrt())
 
 
 def one_process(n: int, device: torch.device) -> Ranks:
     """Return the one rank of a run in one process, which holds all n nodes."""
-    return Ranks(0, 1, np.zeros(n, dtype=np.int64), device, None)
+    return Ranks(0, 1, np.zeros(n, dtype=np.int64), device)
+
+
+def cut_edges(matrix: sparse.csr_array, owner: np.ndarray) -> int:
+    """Return the number of non-zero entries off the diagonal between nodes of different ranks.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> cut_edges(topologies.ring(6).adjacency, np.array([0, 0, 0, 1, 1, 1]))
+    4
+    """
+    entries = matrix.tocoo()
+    return int(((owner[entries.row] != owner[entries.col]) & (entries.data != 0)).sum())
+
+
+def _failed_rank(ranks: Ranks, error: Exception) -> RankError:
+    """Return the error for a failed exchange, which names the failed ranks if they are known.
+
+    All ranks that are alive enter their numbers into the store; the first one that notices the
+    failure waits a few seconds for the others, and reports those that are missing.
+    """
+    link, what = ranks.link, str(error).partition("\n")[0]
+    slow = "timed out" in what.lower() or "timeout" in what.lower()
+    how = f"did not respond within {link.timeout:g} seconds" if slow else "ended"
+    how = f"of {ranks.size} {how} in round {link.round + 1}"
+    reported = _within(3 * REPORTING, lambda: _report(ranks, how))
+    if reported is None:
+        # the process that holds the store has failed, and ranks cannot agree on the first
+        if link.knows.is_set():
+            return RankError(f"another rank {how}", reporter=False)
+        if ranks.rank and not torchrun_holds_store():
+            return RankError(f"rank 0 {how}", (0,))
+        reported = RankError(f"another rank {how}")
+    if reported.reporter and not reported.missing:  # no rank is missing, or it is unknown which
+        return RankError(f"{reported}: {what}")
+    return reported
+
+
+def _report(ranks: Ranks, how: str) -> RankError:
+    """Report which ranks failed, or return what another rank reports."""
+    store = ranks.link.store
+    first = store.add("reports", 1) == 1 and not store.check(["error"])
+    store.set(f"alive/{ranks.rank}", "1")
+    missing = set(range(ranks.size)) - {ranks.rank}
+    until = time.monotonic() + REPORTING * (1 if first else 2)
+    while time.monotonic() < until and not (first and not missing):
+        if store.check(["error"]):
+            found = store.get("error").decode()
+            _let_others_read(ranks)
+            return RankError(found, reporter=False)
+        if not first and store.check(["report"]):
+            missing = set(json.loads(store.get("report")))
+            break
+        missing = {k for k in range(ranks.size) if not store.check([f"alive/{k}"])}
+        time.sleep(ANSWERING / 10)
+    numbers = tuple(sorted(missing))
+    if first:
+        store.set("report", json.dumps(numbers))
+        _let_others_read(ranks)
+    which = f"rank{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+    return RankError(f"{which if numbers else 'another rank'} {how}", numbers, reporter=first)
+
+
+def _let_others_read(ranks: Ranks) -> None:
+    """Wait until other ranks have read the store, if it ends with this process."""
+    if ranks.is_first and not torchrun_holds_store():
+        time.sleep(2 * ANSWERING)
+
+
+def _within(seconds: float, function: Callable[[], T]) -> T | None:
+    """Return the result of a function; None if it fails or takes longer than some seconds.
+
+    A store whose process is stopped answers neither with a result nor with an error.
+    """
+    found: list[T] = []
+
+    def call() -> None:
+        with suppress(Exception):  # of the many kinds that stores raise
+            found.append(function())
+
+    thread = Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return found[0] if found else None
+
+
+@contextmanager
+def answering(ranks: Ranks) -> Iterator[None]:
+    """Let this rank answer that it is alive, also while it waits for a rank that is not.
+
+    A thread looks into the store, and answers once a rank has reported a failure. If the block
+    raises an error, the other ranks are told.
+    """
+    link, over = ranks.link, Event()
+
+    def answer() -> None:
+        with suppress(Exception):  # of a store that has ended
+            while not over.wait(ANSWERING):
+                if link.store.check(["reports"]):
+                    link.store.set(f"alive/{ranks.rank}", "1")
+                    link.knows.set()
+                    return
+
+    thread = Thread(target=answer, daemon=True)
+    thread.start()
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, RankError):
+            what = " ".join(str(error).split())[:300]
+            text = f"rank {ranks.rank} stopped: {type(error).__name__}: {what}"
+            _within(REPORTING, lambda: link.store.set("error", text))
+        raise
+    finally:
+        over.set()
+        # Python ends the process by std::terminate if it exits while a thread returns from a store
+        thread.join(REPORTING)
+
+
+@contextmanager
+def naming_checkpoints(folder: Path | None, newest: Callable[[Path], int | None]) -> Iterator[None]:
+    """Add to the message of a ``RankError`` how the run is continued.
+
+    Parameters
+    ----------
+    folder
+        The folder of checkpoints; None: none.
+    newest
+        Folder -> round of its newest checkpoint; None if there is none.
+    """
+    try:
+        yield
+    except RankError as error:
+        saved = None if folder is None else (folder, newest(folder))
+        how = "give a folder for checkpoints, so that a run can be continued"
+        if saved is not None:
+            found = "no checkpoint" if saved[1] is None else f"one of round {saved[1]}"
+            how = (
+                f"{folder} has {found}, continue on any number of ranks with "
+                f"Saving({str(folder)!r}, resume=True)"
+            )
+        continued = RankError(f"{error}; {how}", error.missing, error.reporter)
+        continued.saved = saved
+        raise continued from error

@@ -13,13 +13,13 @@ from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State, Trial
 from topofl.algorithms.contract.schedules import rate_at
 from topofl.engine.cross_evaluation import check_trials, cross_evaluate
-from topofl.engine.distributed.shard import losses_of_all, own_part
 from topofl.engine.divergence import Diverged
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Aggregate, Mixer
 from topofl.engine.population import Population
 from topofl.engine.round import Round
+from topofl.engine.shards import own_part
 from topofl.engine.state import RunState
 from topofl.engine.training import LocalSteps, all_gradients, local_steps
 from topofl.mixing import MixingMatrix
@@ -234,7 +234,9 @@ class RoundWork:
         ranks = self.run_state.ranks
         if not ranks.any(bool(bad.any())):
             return
-        losses, bad = losses_of_all(ranks, losses), ranks.all_rows(bad)
+        steps = int(ranks.numbers([losses.shape[1]]).max())  # of which this rank took some
+        losses = torch.nn.functional.pad(losses, (0, steps - losses.shape[1]))
+        losses, bad = ranks.all_rows(losses), ranks.all_rows(bad)
         self.diverged += self.run_state.monitor.note(losses, bad, self.t, lr)
 
     def _steps_taken(self, counts: np.ndarray) -> np.ndarray:

@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,11 @@ from topofl.engine.checkpoint import (
     prune,
     resuming,
 )
-from topofl.engine.distributed.start import IdleRank, Joined, joined_ranks
+from topofl.engine.joining import history_of_others, joined_ranks, tell_history
 from topofl.engine.mapped_files import mapped_files
 from topofl.engine.notices import progress_bar, warn_of_emulation
 from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving
-from topofl.engine.rank_failure import naming_checkpoints
-from topofl.engine.ranks import Ranks, one_process
+from topofl.engine.ranks import Ranks, naming_checkpoints, one_process
 from topofl.engine.run_rounds import evaluate_start, run_rounds
 from topofl.engine.saving import (
     CheckpointSchedule,
@@ -198,25 +196,25 @@ def run(
     # absolute, since callbacks may change the working directory
     folder = None if saving.folder is None else Path(saving.folder).absolute()
     options = (rounds, saving, folder, callbacks, progress)
-    with naming_checkpoints(folder, newest_round), _joined(setup) as joined:
-        if isinstance(joined, IdleRank):
-            return joined.history()
-        history = _run_part(setup, joined, *options)
-        joined.end(replace(history, models=None) if joined.ranks.is_first else None)
+    with naming_checkpoints(folder, newest_round), _joined(setup) as ranks:
+        if not len(ranks.nodes):
+            return history_of_others(ranks)
+        history = _run_part(setup, ranks, *options)
+        tell_history(ranks, history)
         return history
 
 
-def _joined(setup: Setup) -> AbstractContextManager[Joined | IdleRank]:
+def _joined(setup: Setup) -> AbstractContextManager[Ranks]:
     """Return the context in which the ranks of a run have joined; one process is a rank."""
     compute = setup.compute
     if compute.distributed:
         return joined_ranks(setup.graphs, setup.device, compute.rank_timeout, compute.placement)
-    return nullcontext(Joined(one_process(setup.clients.n, setup.device)))
+    return nullcontext(one_process(setup.clients.n, setup.device))
 
 
 def _run_part(
     setup: Setup,
-    joined: Joined,
+    ranks: Ranks,
     rounds: int,
     saving: Saving,
     folder: Path | None,
@@ -224,7 +222,6 @@ def _run_part(
     progress: bool | str,
 ) -> History:
     """Run the part of this rank."""
-    ranks = joined.ranks
     if not ranks.is_first:
         callbacks, progress = (), False
     reserved = reserved_folder(folder if ranks.is_first else None)
@@ -236,7 +233,7 @@ def _run_part(
             plan = None if found is None else plan_of_checkpoint(found, setup.compute)
         backend = setup.backend(plan)
         warn_of_emulation(backend)
-        active = ActiveRun.build(setup, rounds, backend, joined, files)
+        active = ActiveRun.build(setup, rounds, backend, ranks, files)
         marker = {} if folder is None else checkpoint_marker(active, folder)
         with resuming():
             start = 0 if found is None else active.resume(found, marker)

@@ -11,7 +11,6 @@ from topofl.algorithms.contract.phase import Phase
 from topofl.algorithms.contract.round import State
 from topofl.callbacks import Callback, Event
 from topofl.engine.active_run import ActiveRun
-from topofl.engine.distributed.measured import traffic_of_round
 from topofl.engine.divergence import Diverged, DivergenceError
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.evaluation import Scores
@@ -88,7 +87,7 @@ def _round(
     totals |= current.numbers
     losses = work.node_losses
     if active.setup.compute.distributed:
-        totals |= traffic_of_round(run_state.ranks, current.used)
+        totals |= run_state.ranks.traffic(current.used)
     columns = active.recorder.add_round(losses, run_state.models.n, totals, current.used)
     if not evaluated:
         return work.diverged, columns, None

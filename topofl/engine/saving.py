@@ -22,8 +22,7 @@ from filelock import FileLock, SoftFileLock, Timeout
 from topofl._support.text import printable
 from topofl.callbacks import Event
 from topofl.engine.checkpoint import LOCK, newest_round, on_all_ranks, write_checkpoint
-from topofl.engine.rank_failure import RankError
-from topofl.engine.ranks import Ranks
+from topofl.engine.ranks import RankError, Ranks
 
 PATIENCE = 0.2
 """Seconds in which a lock is tried, since another process may only look whether it is held."""

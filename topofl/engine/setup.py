@@ -31,10 +31,10 @@ from topofl.engine.checks.graphs import (
 )
 from topofl.engine.checks.model import check_batched, check_model, check_output
 from topofl.engine.checks.task import as_task, check_task, check_voters
-from topofl.engine.distributed.start import local_device
 from topofl.engine.dry_run import DRY_ROUNDS, Trace, complete_graph, trace_first_rounds
 from topofl.engine.evaluation import Evaluated
 from topofl.engine.gradients import Order, image_order
+from topofl.engine.joining import local_device
 from topofl.engine.options import Compute, Evaluation
 from topofl.engine.plan import Backend, Plan
 from topofl.engine.population import Layout

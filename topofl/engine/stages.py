@@ -19,7 +19,6 @@ from topofl._columns import OWN_COLUMNS, ScoreColumn, columns_of, name_of
 from topofl._support.check import shown
 from topofl.algorithms.contract.phase import Algorithm, Neighbors, Phase
 from topofl.algorithms.contract.round import Models, State
-from topofl.engine.distributed.measured import distance_of_ranks
 from topofl.engine.divergence import DivergenceError, DivergenceMonitor
 from topofl.engine.evaluation import Evaluated, Scores, evaluate, scored_nodes
 from topofl.engine.gradients import is_linear
@@ -27,7 +26,7 @@ from topofl.engine.memory import returning_freed_memory
 from topofl.engine.neighbors import neighbor_scores
 from topofl.engine.options import CustomStage
 from topofl.engine.population import Population
-from topofl.engine.rank_failure import RankError
+from topofl.engine.ranks import RankError
 from topofl.engine.round_work import RoundWork, computed_round
 from topofl.engine.setup import Setup
 from topofl.engine.state import RunState
@@ -195,12 +194,12 @@ def _scores_of_stages(
 
 def _consensus_distance(run_state: RunState) -> float:
     """Return the consensus distance of the honest nodes' shared columns."""
-    parts, files, ranks = _shared_parts(run_state), run_state.files, run_state.ranks
+    parts, files = _shared_parts(run_state), run_state.files
     if files is not None and run_state.models.distinct > 1:
         copies = (copied for part in parts for _, copied in files.blocks(part))
         return math.hypot(*map(consensus_distance, copies))
     shared = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-    return consensus_distance(shared) if ranks.size == 1 else distance_of_ranks(shared, ranks)
+    return run_state.ranks.consensus_distance(shared)
 
 
 def _shared_parts(run_state: RunState) -> list[Tensor]:
@@ -209,7 +208,7 @@ def _shared_parts(run_state: RunState) -> list[Tensor]:
     Models that are stored once are represented by one.
     """
     models, active_attack = run_state.models, run_state.mixing.attack
-    if models.distinct == 1 and run_state.ranks.size == 1:
+    if models.distinct == 1 and len(models) == models.n:
         flat = models.rows(slice(0, 1))
     elif active_attack is None:
         flat = models.flat

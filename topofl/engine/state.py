@@ -7,7 +7,6 @@ import numpy as np
 from torch import nn
 
 from topofl._support.torchrun import processes_on_machine
-from topofl.engine.distributed.shard import Shard, shard_of
 from topofl.engine.divergence import DivergenceMonitor
 from topofl.engine.dry_run import Trace
 from topofl.engine.evaluation import Evaluated, EvaluationPlan, evaluation_plan
@@ -22,6 +21,7 @@ from topofl.engine.population import Population, initial_population
 from topofl.engine.ranks import Ranks
 from topofl.engine.requests import Inputs
 from topofl.engine.setup import Setup
+from topofl.engine.shards import Shard, shard_of
 from topofl.tasks import Task
 from topofl.topology import Topology, TopologySequence
 

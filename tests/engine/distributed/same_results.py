@@ -122,9 +122,8 @@ def exchange_in_small_blocks():
     """Let ranks exchange, gather and sum models in several blocks of columns."""
     from topofl.algorithms.exchanges import masks
     from topofl.engine import mixing, ranks
-    from topofl.engine.distributed import measured
 
-    mixing.SENT, measured.NUMBERS, ranks.BLOCK, masks.BLOCK = 2**10, 2**9, 2**11, 2**9
+    mixing.SENT, ranks.NUMBERS, ranks.BLOCK, masks.BLOCK = 2**10, 2**9, 2**11, 2**9
 
 
 def main(*names):

@@ -15,8 +15,7 @@ from topofl.engine.ranks import Ranks
 def test_a_sum_sends_what_a_ring_reduction_sends(size, sent, monkeypatch):
     """Each rank sends 2 (size - 1) parts of 1/size of the values: 300 of 4 bytes here."""
     monkeypatch.setattr(ranks.dist, "all_reduce", lambda *_, **__: None)
-    monkeypatch.setattr(Ranks, "call", lambda _, function: function())
-    link = type("Link", (), {"group": None})()
-    rank = Ranks(0, size, np.arange(60) % size, torch.device("cpu"), link)  # pyright: ignore
+    monkeypatch.setattr(Ranks, "_call", lambda _, function: function())
+    rank = Ranks(0, size, np.arange(60) % size, torch.device("cpu"))
     rank.sum_(torch.ones(300))
-    assert rank.traffic.bytes == sent
+    assert rank.link.bytes == sent

@@ -14,7 +14,7 @@ from topofl.engine.checkpoint import (
     newest_round,
     write_checkpoint,
 )
-from topofl.engine.ranks import Ranks
+from topofl.engine.ranks import one_process
 
 MARKER = {"rounds": 9, "versions": {}, "device": "cpu", "asked": ["auto", "auto"], "run": {}}
 OWNER = np.array([0, 1, 2, 1, 0, 1])
@@ -22,7 +22,7 @@ FILES = ["marker.json", "rows-0.safetensors", "shared.safetensors"]
 
 
 def one_rank(n):
-    return Ranks(0, 1, np.zeros(n, dtype=np.int64), torch.device("cpu"), None)
+    return one_process(n, torch.device("cpu"))
 
 
 def saved(folder, t, content=0.0):

@@ -1,23 +1,177 @@
-"""Placement of nodes on ranks, such that few edges are between different ranks."""
+"""Start of a distributed run: processes join, and each is given nodes."""
 
-from collections.abc import Sequence
+import atexit
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from itertools import count
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
+import torch
+import torch.distributed as dist
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import eigsh
+from torch.distributed import distributed_c10d
+from torch.distributed.distributed_c10d import PrefixStore
 
+from topofl._support.torchrun import local_process_number, process_count
 from topofl._support.vectors import laplacian, start_vector
+from topofl.engine.ranks import Link, RankError, Ranks, answering, cut_edges
+from topofl.history import History
 from topofl.metrics._rounds import node_groups
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["cut_edges", "place"]
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""Environment variables that torchrun sets."""
+
+FIRST_TIMEOUT = 600.0
+"""Seconds in which all processes must start."""
 
 ROUNDS = 16
 """Rounds of changing graphs whose edges are counted."""
 
 DENSE = 64
 """Number of nodes up to which all eigenvectors are computed."""
+
+_RUNS = count()
+"""Numbers of the distributed runs of this process, which name their keys in the store."""
+
+
+def local_device(device: torch.device) -> torch.device:
+    """Return the device of this process: of several GPUs, the one of its number on the machine."""
+    if device.type != "cuda" or device.index is not None:
+        return device
+    return torch.device("cuda", local_process_number())
+
+
+@contextmanager
+def joined_ranks(
+    graphs: Topology | TopologySequence,
+    device: torch.device,
+    timeout: float,
+    given: Sequence[int] | None,
+) -> Iterator[Ranks]:
+    """Join the processes of a run, place the nodes, and yield the ranks.
+
+    Processes beyond the number of nodes hold none. The process group of torch.distributed is
+    initialized unless it is, and stays so until the process ends.
+
+    Parameters
+    ----------
+    graphs, given
+        As in :func:`place`.
+    device
+        Device of the models.
+    timeout
+        Seconds after which a rank that does not respond has failed.
+
+    Raises
+    ------
+    ValueError
+        If the process was not started by torchrun, or the placement is not valid.
+    RankError
+        If another process fails.
+    """
+    _initialize(device)
+    rank, processes = dist.get_rank(), dist.get_world_size()
+    size = min(processes, graphs.n)
+    store = PrefixStore(f"topofl/{next(_RUNS)}", _store_of_all())
+    owner, method = place(graphs, size, given)
+    group: Any = dist.new_group(range(size), timeout=timedelta(seconds=timeout))
+    link = Link(group, store, timeout, processes - size)
+    ranks = Ranks(rank, size, owner, device, link, method)
+    try:
+        with answering(ranks):
+            if rank < size:
+                owner, method = ranks.of_first((owner, method))
+            yield replace(ranks, owner=owner, placement=method)
+    finally:
+        if rank < size:
+            with suppress(RuntimeError):  # of a group whose other ranks have ended
+                dist.destroy_process_group(group)
+
+
+def history_of_others(ranks: Ranks) -> History:
+    """Wait for the end of the run in a process without nodes; return its history, without models.
+
+    Raises
+    ------
+    RankError
+        If the run failed.
+    """
+    store, box = ranks.link.store, list[Any]([None])
+    try:
+        while not store.check(["done"]):
+            if store.check(["error"]) or store.check(["reports"]):
+                raise RankError("the other ranks failed", reporter=False)
+            time.sleep(0.1)
+        dist.broadcast_object_list(box, src=0)
+    except RankError:
+        raise
+    except RuntimeError as error:
+        raise RankError("the other ranks ended", reporter=False) from error
+    return box[0]
+
+
+def tell_history(ranks: Ranks, history: History) -> None:
+    """Send the history, without models, to the processes without nodes."""
+    if not ranks.link.idle:
+        return
+    if ranks.is_first:
+        ranks.link.store.set("done", "1")
+    dist.broadcast_object_list([replace(history, models=None)], src=0)
+
+
+def joined_store() -> Any:
+    """Return the store of all processes that torchrun started.
+
+    Raises
+    ------
+    ValueError
+        If the process was not started by torchrun.
+    RankError
+        If not all processes start.
+    """
+    own = local_device(torch.device("cuda"))
+    _initialize(own if (own.index or 0) < torch.cuda.device_count() else torch.device("cpu"))
+    return _store_of_all()
+
+
+def _store_of_all() -> Any:
+    everyone: Any = dist.group.WORLD
+    newer = getattr(everyone, "get_group_store", None)
+    return distributed_c10d._get_default_store() if newer is None else newer()
+
+
+def _initialize(device: torch.device) -> None:
+    """Initialize the process group of all processes, unless it is."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if dist.is_initialized():
+        return
+    if missing := [name for name in VARIABLES if name not in os.environ]:
+        raise ValueError(
+            "`distributed` must be False unless torchrun starts the processes, "
+            f"{', '.join(missing)} {'are' if len(missing) > 1 else 'is'} not set; start them by "
+            "torchrun --nproc-per-node 2 script.py"
+        )
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    try:
+        dist.init_process_group(backend, timeout=timedelta(seconds=FIRST_TIMEOUT))
+    except dist.DistError as error:
+        what = str(error).partition("\n")[0]
+        raise RankError(f"the {process_count()} processes did not start: {what}") from error
+    atexit.register(_destroy)
+
+
+def _destroy() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def place(
@@ -55,27 +209,16 @@ def place(
     if size == 1:
         return np.zeros(n, dtype=np.int64), "one rank"
     edges = _symmetric_edges(graphs)
-    candidates = {"consecutive nodes": _cut_in_order(np.arange(n), np.ones(n), size)}
-    candidates["spectral bisection"] = _bisected(edges, np.ones(n), size)
+    candidates = {
+        "consecutive nodes": np.floor((np.arange(n) + 0.5) * size / n).astype(np.int64),
+        "spectral bisection": _bisected(edges, np.ones(n), size),
+    }
     groups = node_groups(graphs)
     if len(groups) >= size and sum(map(len, groups)) == n:
         candidates["groups"] = _by_groups(edges, groups, size)
     cuts = {name: cut_edges(edges, owner) for name, owner in candidates.items()}
     best = min(cuts, key=lambda name: cuts[name])
     return _in_order_of_first_nodes(candidates[best], size), best
-
-
-def cut_edges(matrix: sparse.csr_array, owner: np.ndarray) -> int:
-    """Return the number of non-zero entries off the diagonal between nodes of different ranks.
-
-    Examples
-    --------
-    >>> from topofl import topologies
-    >>> cut_edges(topologies.ring(6).adjacency, np.array([0, 0, 0, 1, 1, 1]))
-    4
-    """
-    entries = matrix.tocoo()
-    return int(((owner[entries.row] != owner[entries.col]) & (entries.data != 0)).sum())
 
 
 def _check_given(owner: np.ndarray, n: int, size: int) -> np.ndarray:
@@ -100,25 +243,6 @@ def _symmetric_edges(graphs: Topology | TopologySequence) -> sparse.csr_array:
         ones = sparse.csr_array((graphs.at(t).adjacency != 0).astype(float))
         total = total + ones + ones.T
     return sparse.csr_array(total)
-
-
-def _cut_in_order(order: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
-    """Return the ranks of nodes that are dealt in an order, in parts of equal total weight."""
-    before = np.cumsum(weights[order]) - weights[order]
-    ranks = np.floor((before + weights[order] / 2) * size / weights.sum()).astype(np.int64)
-    owner = np.empty(len(order), dtype=np.int64)
-    owner[order] = _without_gaps(np.minimum(ranks, size - 1), size)
-    return owner
-
-
-def _without_gaps(ranks: np.ndarray, size: int) -> np.ndarray:
-    """Return ascending ranks in which each of `size` ranks occurs, changed as little as needed."""
-    ranks = ranks.copy()
-    for k in range(len(ranks)):  # no later than needed, and no earlier than possible
-        least = size - (len(ranks) - k)
-        most = ranks[k - 1] + 1 if k else 0
-        ranks[k] = max(min(ranks[k], most), least)
-    return ranks
 
 
 def _bisected(edges: sparse.csr_array, weights: np.ndarray, size: int) -> np.ndarray:

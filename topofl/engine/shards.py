@@ -9,14 +9,11 @@ import torch
 from torch import Tensor
 
 from topofl.algorithms.contract.phase import Algorithm, Phase, on_all_models
-from topofl.algorithms.contract.round import Rows, State
+from topofl.algorithms.contract.round import State
 from topofl.data import Dataset, Partition
 from topofl.engine.evaluation import Evaluated
-from topofl.engine.population import Held, Layout, Population
-from topofl.engine.ranks import Ranks
-from topofl.topology import Topology
-
-__all__ = ["Shard", "divided", "losses_of_all", "own_part", "shard_of", "sharded_names"]
+from topofl.engine.population import Held, Population
+from topofl.engine.ranks import Ranks, one_process
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,29 +41,21 @@ class Shard:
 
 def shard_of(clients: Partition, sets: Mapping[str, Evaluated], ranks: Ranks) -> Shard:
     """Return the data of a rank, with indices into the examples that it holds."""
-    of_nodes = {"train": clients.train, "val": clients.val}
-    if ranks.size == 1:
+    nodes, of_nodes = ranks.nodes.tolist(), {"train": clients.train, "val": clients.val}
+    if len(nodes) == ranks.n:
         return Shard(clients.dataset, clients.train, of_nodes, sets)
-    nodes = ranks.nodes.tolist()
     used = [own[node] for own in of_nodes.values() for node in nodes]
-    used += [part for one in sets.values() for part in _indices_on_rank(one, nodes)]
+    for on, _ in sets.values():
+        parts = [on] if isinstance(on, Tensor) else [on[node] for node in nodes]
+        used += [part.cpu().numpy() for part in parts]
     kept = np.unique(np.concatenate(used))
-    members = {
-        name: [
-            np.searchsorted(kept, own) if node in set(nodes) else own
-            for node, own in enumerate(all_own)
-        ]
-        for name, all_own in of_nodes.items()
-    }
-    local = {name: _on_rank(one, ranks, kept) for name, one in sets.items()}
+    members = {name: list(own) for name, own in of_nodes.items()}
+    for own in members.values():
+        for node in nodes:
+            own[node] = np.searchsorted(kept, own[node])
     train = [members["train"][node] for node in nodes]
+    local = {name: _on_rank(one, ranks, kept) for name, one in sets.items()}
     return Shard(_subset(clients.dataset, kept), train, members, local)
-
-
-def _indices_on_rank(evaluated: Evaluated, nodes: Sequence[int]) -> list[np.ndarray]:
-    on, _ = evaluated
-    parts = [on] if isinstance(on, Tensor) else [on[node] for node in nodes]
-    return [part.cpu().numpy() for part in parts]
 
 
 def _on_rank(evaluated: Evaluated, ranks: Ranks, kept: np.ndarray) -> Evaluated:
@@ -85,62 +74,51 @@ def _on_rank(evaluated: Evaluated, ranks: Ranks, kept: np.ndarray) -> Evaluated:
 def _subset(dataset: Dataset, kept: np.ndarray) -> Dataset:
     """Return a dataset of some examples."""
     index = torch.from_numpy(kept)
-    none = np.zeros(0, dtype=np.int64)
 
     def some(values: Tensor) -> Tensor:
         return values[index.to(values.device)]
 
-    return Dataset(
-        some(dataset.inputs), some(dataset.labels), dataset.n_classes, dataset.name,
-        np.arange(len(kept)), none, none, mean=dataset.mean, std=dataset.std,
+    return replace(
+        dataset,
+        inputs=some(dataset.inputs),
+        labels=some(dataset.labels),
         targets=None if dataset.targets is None else some(dataset.targets),
-    )  # fmt: skip
+        train=np.arange(len(kept)),
+        val=kept[:0],
+        test=kept[:0],
+        owners=None,
+        owner_names=None,
+    )
 
 
 def divided(algorithm: Algorithm) -> Algorithm:
     """Return an algorithm whose phases can be given the rows of a rank."""
-    phases = {name: _divided(phase) for name, phase in algorithm.phases.items()}
-    tuned = None if algorithm.fine_tune is None else _divided(algorithm.fine_tune)
+
+    def given_rows(phase: Phase) -> Phase:
+        return phase if phase.rowwise else on_all_models(phase)
+
+    phases = {name: given_rows(phase) for name, phase in algorithm.phases.items()}
+    tuned = None if algorithm.fine_tune is None else given_rows(algorithm.fine_tune)
     return replace(algorithm, phases=phases, fine_tune=tuned)
 
 
-def _divided(phase: Phase) -> Phase:
-    return phase if phase.rowwise else on_all_models(phase)
-
-
-@dataclass(frozen=True, eq=False)
-class _SomeNodes:
-    """The first k of n nodes, for models without values."""
-
-    n: int
-    nodes: np.ndarray
-
-    def all_rows(self, values: Tensor) -> Tensor:
-        return values.new_empty(self.n, *values.shape[1:])
-
-    def own_rows(self, values: Rows) -> Rows:
-        return values[: len(self.nodes)]
-
-
 def sharded_names(
-    phases: Mapping[str, Phase],
-    states: Mapping[str, State],
-    layout: Layout,
-    graph: Topology | None,
-    ranks: Ranks,
+    phases: Mapping[str, Phase], states: Mapping[str, State], models: Population
 ) -> dict[str, set[str]]:
     """Return the names of the tensors in each phase's state that have a row per own node.
 
-    A phase's `init` is called on models without values, of all nodes and of some: tensors whose
-    length changes have a row per node that a rank holds; the others are the same on all ranks.
+    A phase's `init` is called on models without values, of all nodes and of this rank's: tensors
+    whose length changes have a row per node that a rank holds; the others are the same on all
+    ranks.
     """
     found: dict[str, set[str]] = {}
-    if ranks.size == 1:
+    n, k = models.n, len(models)
+    if k == n:
         return found
-    k = len(ranks.nodes)
+    everyone = one_process(n, torch.device("meta"))
     for name, phase in phases.items():
-        whole, part = (_lengths(phase, layout, graph, ranks.n, rows) for rows in (ranks.n, k))
-        changed = {key for key in part if part[key] == k and whole.get(key) == ranks.n}
+        whole, part = (_lengths(phase, models, ranks) for ranks in (everyone, models.ranks))
+        changed = {key for key in part if part[key] == k and whole.get(key) == n}
         unknown = {
             key for key, x in states[name].items() if key not in part and x.dim() and len(x) == k
         }
@@ -148,12 +126,10 @@ def sharded_names(
     return found
 
 
-def _lengths(
-    phase: Phase, layout: Layout, graph: Topology | None, n: int, rows: int
-) -> dict[str, int]:
-    flat = torch.empty(rows, layout.d, dtype=torch.float32, device="meta")
-    ranks = _SomeNodes(n, np.arange(rows))
-    state = phase.init(Population(Held(flat), layout, ranks, graph=graph))
+def _lengths(phase: Phase, models: Population, ranks: Ranks) -> dict[str, int]:
+    """Return the lengths of the tensors in a phase's state for the nodes of some ranks."""
+    flat = torch.empty(len(ranks.nodes), models.d, dtype=torch.float32, device="meta")
+    state = phase.init(Population(Held(flat), models.layout, ranks, graph=models.graph))
     return {key: len(x) for key, x in state.items() if x.dim()}
 
 
@@ -170,9 +146,3 @@ def own_part(ranks: Ranks, models: Population, state: State) -> Iterator[tuple[P
     models.flat.copy_(ranks.all_rows(own.flat))
     for name, x in rows.items():
         x.copy_(ranks.all_rows(own_state[name]))
-
-
-def losses_of_all(ranks: Ranks, losses: Tensor) -> Tensor:
-    """Return the losses (n, steps) of all ranks' nodes, 0 for steps that a rank did not take."""
-    steps = int(ranks.numbers([losses.shape[1]]).max())
-    return ranks.all_rows(torch.nn.functional.pad(losses, (0, steps - losses.shape[1])))

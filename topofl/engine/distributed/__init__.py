@@ -1,1 +1,0 @@
-"""Runs over several processes: ranks, placement of nodes, exchanges between ranks, and failures."""
