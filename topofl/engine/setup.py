@@ -35,11 +35,10 @@ from topofl.engine.distributed.start import local_device
 from topofl.engine.dry_run import DRY_ROUNDS, Trace, complete_graph, trace_first_rounds
 from topofl.engine.evaluation import Evaluated
 from topofl.engine.gradients import Order, image_order
-from topofl.engine.options import Compute, Evaluation
+from topofl.engine.options import Compute, Evaluation, as_compute, as_evaluation
 from topofl.engine.plan import Backend, Plan
 from topofl.engine.population import Layout
 from topofl.engine.requests import Inputs, WeightRules
-from topofl.engine.shorthands import as_compute, as_evaluation
 from topofl.mixing import MixingMatrix, metropolis_or_uniform, own_weights, uniform, warning_once
 from topofl.tasks import Task, cross_entropy
 from topofl.topology import Topology, TopologySequence

@@ -21,12 +21,11 @@ from topofl.engine.dry_run import play_rounds
 from topofl.engine.evaluation import evaluation_plan
 from topofl.engine.gradients import is_linear
 from topofl.engine.memory import Footprint, footprint, free_memory, watched_growth
-from topofl.engine.options import OPTIONS, Compute, Evaluation
+from topofl.engine.options import OPTIONS, Compute, Evaluation, as_compute
 from topofl.engine.plan import Plan, choose_plan
 from topofl.engine.recorder import bytes_kept
 from topofl.engine.round import Round
 from topofl.engine.setup import Setup, resolve
-from topofl.engine.shorthands import as_compute
 from topofl.engine.stages import stages_of
 from topofl.estimate.probe import fewest_nodes, probe_run
 from topofl.estimate.result import OTHER_DISK, Estimate

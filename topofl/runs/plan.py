@@ -19,8 +19,8 @@ from topofl._support.text import printable
 from topofl.config.toml import with_modules
 from topofl.data import Partition
 from topofl.engine.checks.task import as_task
+from topofl.engine.options import as_evaluation
 from topofl.engine.setup import resolve
-from topofl.engine.shorthands import as_evaluation
 from topofl.runs.datasets import DatasetCache
 from topofl.runs.points import VARIED, Values, assigned, grid_points, seed_list, with_seeds
 from topofl.runs.run import hash_of
