@@ -184,7 +184,7 @@ ROOMS = {
         *("mixing divergence diversity workers", "plan minibatches", "gradients", "executor"),
         *("training", "allocations"),
         *("requests", "round", "dry_run"),
-        *("evaluation", "neighbors", "checks"),
+        *("evaluation graph_checks", "neighbors model_checks"),
         *("distributed", "setup", "memory", "state", "cross_evaluation", "round_work"),
         *(
             "checkpoint fingerprint",

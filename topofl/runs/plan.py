@@ -18,7 +18,7 @@ from topofl._support.check import check_choice, check_int, check_path, plain_tex
 from topofl._support.text import printable
 from topofl.config.toml import with_modules
 from topofl.data import Partition
-from topofl.engine.checks.task import as_task
+from topofl.engine.model_checks import as_task
 from topofl.engine.options import as_evaluation
 from topofl.engine.setup import resolve
 from topofl.runs.datasets import DatasetCache
