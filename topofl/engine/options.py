@@ -343,7 +343,7 @@ def _check_scratch(compute: Compute) -> Path:
     if not folder.is_dir():
         remedy = "name its folder" if folder.exists() else "create it"
         raise ValueError(f"`scratch` must be a folder, got {shown(str(folder))}; {remedy}")
-    device = torch.device(compute.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = device_of(compute)
     if device.type != "cpu" or compute.distributed or not sys.platform.startswith("linux"):
         raise ValueError(
             "`scratch` must be None unless one process of Linux trains on a CPU, got "
@@ -351,6 +351,17 @@ def _check_scratch(compute: Compute) -> Path:
             f"distributed={compute.distributed} on {sys.platform}; leave it out"
         )
     return folder
+
+
+def device_of(compute: Compute) -> torch.device:
+    """Return the device of `compute`; None: CUDA if available, else the CPU.
+
+    Examples
+    --------
+    >>> device_of(Compute("cpu"))
+    device(type='cpu')
+    """
+    return torch.device(compute.device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def check_device(device: Any) -> None:

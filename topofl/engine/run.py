@@ -41,7 +41,6 @@ from topofl.engine.checkpoint import (
 from topofl.engine.distributed.start import IdleRank, Joined, joined_ranks
 from topofl.engine.mapped_files import mapped_files
 from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving, as_saving
-from topofl.engine.plan import Backend
 from topofl.engine.rank_failure import naming_checkpoints
 from topofl.engine.ranks import Ranks, one_process
 from topofl.engine.run_rounds import evaluate_start, run_rounds
@@ -229,15 +228,15 @@ def _run_part(
     if not ranks.is_first:
         callbacks, progress = (), False
     reserved = reserved_folder(folder if ranks.is_first else None)
-    with reserved as lock, mapped_files(setup.backend().scratch) as files:
+    scratch = None if setup.compute.scratch is None else Path(setup.compute.scratch)
+    with reserved as lock, mapped_files(scratch) as files:
         if ranks.size > 1 and folder is not None:
             check_shared(folder, ranks)
         with resuming():
             found = None if folder is None else _checkpoint(folder, saving.resume, ranks)
             plan = None if found is None else plan_of_checkpoint(found, setup.compute)
-        backend = setup.backend(plan)
-        _warn_of_emulation(backend)
-        active = ActiveRun.build(setup, rounds, backend, joined, files)
+        _warn_of_emulation(setup)
+        active = ActiveRun.build(setup, rounds, plan, joined, files)
         marker = {} if folder is None else checkpoint_marker(active, folder)
         with resuming():
             start = 0 if found is None else active.resume(found, marker)
@@ -304,12 +303,13 @@ def _check_callbacks(callbacks: object) -> None:
         )
 
 
-def _warn_of_emulation(compute: Backend) -> None:
+def _warn_of_emulation(setup: Setup) -> None:
     """Warn if the device has no bfloat16 products and must emulate them."""
-    if compute.low is not None and emulates_bf16(compute.device):
-        needs = " (AMX or AVX-512 BF16)" if compute.device.type == "cpu" else ""
+    device = setup.device
+    if setup.compute.precision == "bf16" and emulates_bf16(device):
+        needs = " (AMX or AVX-512 BF16)" if device.type == "cpu" else ""
         text = (
-            f"`precision` 'bf16' is emulated on {compute.device}, "
+            f"`precision` 'bf16' is emulated on {device}, "
             f"which has no bfloat16 products{needs}: leave it out"
         )
         warnings.warn(text, RuntimeWarning, stacklevel=6)

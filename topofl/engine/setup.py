@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,7 @@ from topofl.engine.graph_checks import (
     weight_rules,
 )
 from topofl.engine.model_checks import as_task, check_voters, checked_model
-from topofl.engine.options import Compute, Evaluation, as_compute, as_evaluation
-from topofl.engine.plan import Backend, Plan
+from topofl.engine.options import Compute, Evaluation, as_compute, as_evaluation, device_of
 from topofl.engine.population import Layout
 from topofl.engine.requests import Inputs
 from topofl.mixing import MixingMatrix
@@ -102,10 +100,6 @@ class Setup:
         """Function that converts inputs and parameters to the memory format of the model."""
         return image_order(self.module, self.sample, self.compute.channels_last)
 
-    def backend(self, plan: Plan | None = None) -> Backend:
-        """Return the backend of the run, with the plan of a run that is resumed."""
-        return _backend(self.compute, self.device, plan)
-
     @property
     def evaluation_settings(self) -> dict[str, Any]:
         """Settings of evaluations as JSON values, without those of fine-tuning.
@@ -172,7 +166,7 @@ def resolve(
             f"{shown(str(compute.scratch))}; leave it out"
         )
 
-    device = torch.device(compute.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = device_of(compute)
     device = local_device(device) if compute.distributed else device
     attacking = () if attack is None else attack.nodes
     sets = _evaluation_sets(clients, evaluation, seed, device, attacking)
@@ -210,14 +204,6 @@ def _check_kinds(algorithm: object, clients: object) -> None:
             f"{kind}; make one from the examples of each client by data.from_clients([(x0, y0), "
             "(x1, y1), ...])"
         )
-
-
-def _backend(compute: Compute, device: torch.device, plan: Plan | None = None) -> Backend:
-    return Backend(
-        compute.executor, compute.chunk, compute.precision, compute.channels_last,
-        compute.compile, device, compute.dtype, plan,
-        None if compute.scratch is None else Path(compute.scratch),
-    )  # fmt: skip
 
 
 def _with_fine_tuning(
