@@ -11,9 +11,10 @@ from torch import nn
 from topofl import Compute, Evaluation, data, topologies
 from topofl._support.seeding import seeded_torch
 from topofl.engine.dry_run import trace_first_rounds
+from topofl.engine.graph_checks import weight_rules
 from topofl.engine.population import Layout
 from topofl.engine.requests import Inputs
-from topofl.engine.setup import resolve, weight_rules
+from topofl.engine.setup import resolve
 
 
 def dataset(seed=0, n_examples=90, shape=(1, 6, 6), n_classes=3):

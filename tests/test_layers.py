@@ -180,15 +180,14 @@ ROOMS = {
     "engine": [
         "ranks",
         "population ledger recorder options mapped_files",
-        "suggestions shorthands",
         *("mixing divergence diversity workers", "plan minibatches", "gradients", "executor"),
         *("training", "allocations"),
         *("requests", "round", "dry_run"),
-        *("evaluation", "neighbors", "checks"),
+        *("evaluation graph_checks", "neighbors model_checks"),
         "joining shards",
         *("setup", "memory", "state", "cross_evaluation", "round_work"),
         *(
-            "checkpoint fingerprint notices",
+            "checkpoint fingerprint",
             "saving stages",
             "active_run",
             "run_rounds",

@@ -12,7 +12,7 @@ from torch.nn import functional
 from tests import naive, problems
 from tests.degenerate.inputs import Applied, models_of, naive_nodes, run
 from topofl import mixing, topologies
-from topofl.engine.checks.model import check_output
+from topofl.engine.model_checks import check_output
 
 
 class Recurrent(nn.Module):

@@ -11,7 +11,7 @@ import torch
 import topofl
 from tests.engine.option_runs import run
 from topofl import Compute, Evaluation, Saving
-from topofl.engine.shorthands import as_compute, as_evaluation, as_saving
+from topofl.engine.options import as_compute, as_evaluation, as_saving
 
 
 def test_run_has_at_most_fifteen_parameters():

@@ -177,7 +177,7 @@ def test_numpy_integers_are_accepted(tmp_path):
 def test_emulated_bf16_raises_a_warning(fast, monkeypatch, recwarn):
     warnings.simplefilter("always")
     monkeypatch.setattr(
-        importlib.import_module("topofl.engine.notices"), "emulates_bf16", lambda device: not fast
+        importlib.import_module("topofl.engine.run"), "emulates_bf16", lambda device: not fast
     )
     run(algorithms.dsgd(lr=0.1, batch_size=4), rounds=1)
     assert not recwarn.list

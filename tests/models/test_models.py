@@ -8,8 +8,8 @@ from torch import nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 from topofl import models
-from topofl.engine.checks.model import check_model
 from topofl.engine.gradients import image_order
+from topofl.engine.model_checks import check_model
 
 EVERY = [getattr(models, name) for name in models.__all__ if name != "with_group_norm"]
 OF_IMAGES = [build for build in EVERY if build is not models.logistic_regression]

@@ -33,7 +33,6 @@ from topofl.attacks import drawn
 from topofl.config.toml import is_none
 from topofl.data import Dataset, Partition, augmented, flip_labels, match_test, with_validation
 from topofl.engine import Compute, Evaluation, Saving, run
-from topofl.engine.setup import check_rounds_and_seed
 
 __all__ = [
     "RUN",
@@ -232,7 +231,6 @@ def build_run(table: dict[str, Any]) -> Built:
     """Return the arguments of :func:`topofl.run` in the table ``[run]``."""
     table, notes = with_seed(run, table)
     arguments = arguments_of(run, table, hidden=set(parameters(run)) - set(RUN))
-    check_rounds_and_seed(*(arguments[name] for name in ("rounds", "seed", "init")))
     check_switch("progress", arguments["progress"])
     return Built(arguments, recorded(run, arguments), notes)
 

@@ -26,7 +26,7 @@ from topofl.engine.fingerprint import (
 from topofl.engine.mapped_files import MappedFiles
 from topofl.engine.memory import returning_freed_memory
 from topofl.engine.options import Compute
-from topofl.engine.plan import Backend, Plan
+from topofl.engine.plan import Plan
 from topofl.engine.ranks import Ranks
 from topofl.engine.recorder import Recorder
 from topofl.engine.requests import initial_state
@@ -62,19 +62,19 @@ class ActiveRun:
         cls,
         setup: Setup,
         rounds: int,
-        backend: Backend,
+        plan: Plan | None,
         ranks: Ranks,
         files: MappedFiles | None = None,
     ) -> "ActiveRun":
         """Return a run before its first round, or the part of this rank.
 
-        With `files`, the models are in one of them.
+        With a `plan`, none is chosen. With `files`, the models are in one of them.
         """
         algorithm = divided(setup.algorithm)
         stages = stages_of(setup, algorithm)
         # memory of checks and of the choice of an executor is given back
         with returning_freed_memory(setup.device.type == "cpu"):
-            run_state = RunState.build(setup, backend, ranks, files)
+            run_state = RunState.build(setup, plan, ranks, files)
         phases, models = algorithm.phases, run_state.models
         states = {name: initial_state(name, phase, models) for name, phase in phases.items()}
         sharded = sharded_names(phases, states, models)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from topofl.engine.gradients import Gradients, Order, new_gradients
 from topofl.engine.minibatches import Batches, Examples, Minibatches, on_device
-from topofl.engine.plan import Backend, Plan, TimingTrial
+from topofl.engine.options import Compute
+from topofl.engine.plan import Plan, TimingTrial
 from topofl.engine.population import Population
 from topofl.engine.workers import Buffers, ParallelMap, in_turn, torch_threads, worker_threads
 from topofl.tasks import Task
@@ -123,7 +124,7 @@ def new_executor(
     examples: Examples,
     targets: Tensor,
     batches: Batches,
-    compute: Backend,
+    compute: Compute,
     task: Task,
     batch_size: int,
     choose: Callable[[TimingTrial], Plan],
@@ -132,10 +133,10 @@ def new_executor(
 
     def executor(plan: Plan) -> Executor:
         workers = [worker(k, plan.executor) for k in range(plan.workers)]
-        return Executor(plan, workers, examples, targets, batches, Buffers(compute.device))
+        return Executor(plan, workers, examples, targets, batches, Buffers(targets.device))
 
     def worker(number: int, name: str) -> Worker:
-        buffers = Buffers(compute.device)
+        buffers = Buffers(targets.device)
         return Worker(number, new_gradients(module, name, order, buffers, compute, task), buffers)
 
     def trial(name: str, chunk: int, nodes: int) -> None:

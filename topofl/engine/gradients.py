@@ -11,7 +11,7 @@ from torch.func import functional_call, vmap
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from topofl.engine.plan import Backend
+from topofl.engine.options import Compute
 from topofl.engine.workers import Buffers
 from topofl.tasks import Function, Task, cross_entropy
 
@@ -413,12 +413,13 @@ def in_closed_form(model: nn.Module, task: Task) -> bool:
 
 
 def new_gradients(
-    model: nn.Module, executor: str, order: Order, buffers: Buffers, compute: Backend, task: Task
+    model: nn.Module, executor: str, order: Order, buffers: Buffers, compute: Compute, task: Task
 ) -> Gradients:
     """Return the gradient function of one thread: batched, looped, or in closed form."""
+    low = torch.bfloat16 if compute.precision == "bf16" else None
     if in_closed_form(model, task):
-        return linear_gradients(buffers, compute.low)
-    lower = autocast(compute.device, compute.low)
+        return linear_gradients(buffers, low)
+    lower = autocast(buffers.device, low)
     if executor == "looped":
         return looped_gradients(model, order, lower, compute.compile, task.loss)
     return batched_gradients(model, lower, compute.compile, task.loss)

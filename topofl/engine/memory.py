@@ -28,7 +28,7 @@ from topofl.engine.mixing import (
     sums_by_group,
 )
 from topofl.engine.neighbors import bytes_of_neighbors
-from topofl.engine.plan import Backend, Fits, Plan, Sizes, least_plans, most_nodes
+from topofl.engine.plan import Fits, Plan, Sizes, most_nodes
 from topofl.engine.requests import RecordedSteps
 from topofl.engine.setup import Setup
 from topofl.engine.training import gradients_in_memory, nodes_per_update
@@ -162,8 +162,8 @@ class Footprint:
         """
         return lambda plan: free is None or self.needed(plan) <= free
 
-    def check(self, compute: Backend, free: int | None) -> None:
-        """Raise if a run does not fit into free memory even on one thread.
+    def check(self, plans: Sequence[Plan], free: int | None) -> None:
+        """Raise if a run does not fit into free memory with any of some plans.
 
         Raises
         ------
@@ -173,7 +173,6 @@ class Footprint:
         """
         if free is None:
             return
-        plans = least_plans(compute, self.sizes.n)
         need, plan = min((self.needed(plan), plan) for plan in plans)
         if need > free:
             raise ValueError(
@@ -249,7 +248,7 @@ def footprint(
     history
         Bytes of the record of all rounds; 0 if their number is unknown.
     """
-    compute, trace, module = setup.backend(), setup.trace, setup.module
+    compute, trace, module = setup.compute, setup.trace, setup.module
     clients, dataset, dtype = setup.clients, setup.clients.dataset, compute.dtype
     n, d, model = clients.n, trace.layout.d, trace.layout.d * dtype.itemsize
     targets = dataset.learned(dtype)
@@ -261,7 +260,8 @@ def footprint(
     terms = [bytes_of_terms(one.training, trace.layout, dtype, n) for one in steps.values()]
     of_terms = max(terms, default=0)
     evaluations = [_bytes_of_evaluation(setup, way, one, gathered) for one in setup.sets.values()]
-    mixing = _numbers_of_mixing(matrices, n, d, compute) * dtype.itemsize * trace.exchanges
+    numbers = _numbers_of_mixing(matrices, n, d, setup.device, dtype)
+    mixing = numbers * dtype.itemsize * trace.exchanges
     convolves = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
     example = gathered + _bytes_of_moves(setup, stored) + targets[0].nbytes
     return Footprint(
@@ -290,7 +290,7 @@ def footprint(
         },
         held=_bytes_held(setup, stored, targets),
         returned=not is_linear(module),
-        on_disk=compute.scratch is not None and not is_in_memory(compute.scratch),
+        on_disk=compute.scratch is not None and not is_in_memory(Path(compute.scratch)),
     )
 
 
@@ -380,12 +380,14 @@ def _bytes_of_matrix(matrix: MixingMatrix, dtype: torch.dtype) -> int:
     return 12 * nonzero + in_torch
 
 
-def _numbers_of_mixing(matrices: Sequence[MixingMatrix], n: int, d: int, compute: Backend) -> int:
+def _numbers_of_mixing(
+    matrices: Sequence[MixingMatrix], n: int, d: int, device: torch.device, dtype: torch.dtype
+) -> int:
     """Return how many numbers a worker needs for mixing: a block of columns, two if it gathers."""
-    gathers = compute.device.type == "cpu" and compute.dtype == torch.float32
+    gathers = device.type == "cpu" and dtype == torch.float32
     if gathers and any(matrix.weights.nnz < SPARSE_BELOW * n**2 for matrix in matrices):
         return 2 * min(n * d, max(n * FEWEST, GATHERED))
-    return n * min(d, columns_at_a_time(n, compute.device))
+    return n * min(d, columns_at_a_time(n, device))
 
 
 def _bytes_of_evaluation(

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,17 +26,6 @@ from topofl._support.check import (
 from topofl._support.public import public
 from topofl.algorithms.contract.phase import Phase, check_fine_tune
 from topofl.algorithms.contract.round import Models, Round
-
-__all__ = [
-    "OPTIONS",
-    "Compute",
-    "CustomStage",
-    "Evaluation",
-    "NodeValues",
-    "Saving",
-    "check_device",
-]
-
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SETS = ("test", "val", "own_test", "own_val")
@@ -353,7 +343,7 @@ def _check_scratch(compute: Compute) -> Path:
     if not folder.is_dir():
         remedy = "name its folder" if folder.exists() else "create it"
         raise ValueError(f"`scratch` must be a folder, got {shown(str(folder))}; {remedy}")
-    device = torch.device(compute.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = device_of(compute)
     if device.type != "cpu" or compute.distributed or not sys.platform.startswith("linux"):
         raise ValueError(
             "`scratch` must be None unless one process of Linux trains on a CPU, got "
@@ -361,6 +351,17 @@ def _check_scratch(compute: Compute) -> Path:
             f"distributed={compute.distributed} on {sys.platform}; leave it out"
         )
     return folder
+
+
+def device_of(compute: Compute) -> torch.device:
+    """Return the device of `compute`; None: CUDA if available, else the CPU.
+
+    Examples
+    --------
+    >>> device_of(Compute("cpu"))
+    device(type='cpu')
+    """
+    return torch.device(compute.device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def check_device(device: Any) -> None:
@@ -460,3 +461,79 @@ class Saving:
 
 OPTIONS = {"evaluation": Evaluation, "compute": Compute, "saving": Saving}
 """The arguments of a run that group options, by name."""
+
+
+def as_evaluation(value: Any) -> Evaluation:
+    """Return the Evaluation for the argument `evaluation` of :func:`topofl.run`.
+
+    `value` is an Evaluation, a number of rounds, one or more names of sets, or None.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If `value` is none of these, or as :class:`Evaluation`.
+
+    Examples
+    --------
+    >>> as_evaluation(4) == Evaluation(every=4), as_evaluation(["test", "val"]).on
+    (True, ('test', 'val'))
+    """
+    if value is None or isinstance(value, Evaluation):
+        return value or Evaluation()
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return Evaluation(every=int(value))
+    if isinstance(value, str | tuple | list):
+        return Evaluation(on=value)
+    raise TypeError(
+        "`evaluation` must be a topofl.Evaluation, a number of rounds such as 4, or sets such as "
+        f"'own_test', got {shown(value)}"
+    )
+
+
+def as_compute(value: Any) -> Compute:
+    """Return the Compute for the argument `compute` of :func:`topofl.run`.
+
+    `value` is a Compute, a device, or None.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If `value` is none of these, or as :class:`Compute`.
+
+    Examples
+    --------
+    >>> as_compute("cpu") == Compute(device="cpu")
+    True
+    """
+    if value is None or isinstance(value, Compute):
+        return value or Compute()
+    if isinstance(value, str | torch.device):
+        return Compute(device=value)
+    raise TypeError(
+        f"`compute` must be a topofl.Compute or a device such as 'cuda', got {shown(value)}"
+    )
+
+
+def as_saving(value: Any) -> Saving:
+    """Return the Saving for the argument `saving` of :func:`topofl.run`.
+
+    `value` is a Saving, the path of a folder, or None.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If `value` is none of these, or as :class:`Saving`.
+
+    Examples
+    --------
+    >>> as_saving("runs/a") == Saving("runs/a")
+    True
+    """
+    if value is None or isinstance(value, Saving):
+        return value or Saving()
+    if isinstance(value, str | Path | os.PathLike):
+        return Saving(value)
+    raise TypeError(
+        "`saving` must be a topofl.Saving or the path of a folder such as 'runs/a', got "
+        f"{shown(value)}"
+    )

@@ -3,12 +3,11 @@
 import time
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
+from topofl.engine.options import Compute, device_of
 from topofl.engine.workers import torch_threads
 
 SHARED_WORK = 10_000_000
@@ -34,30 +33,6 @@ HEAVY_SECONDS = 0.25
 
 SHORT_SECONDS, MOST_REPEATS = 0.06, 10
 """Trials are repeated until they took this many seconds in total, or this many times."""
-
-
-@dataclass(frozen=True)
-class Backend:
-    """A :class:`topofl.Compute` with its device resolved; it only affects rounding.
-
-    `plan` is the plan of the run that is resumed; None: one is chosen. `scratch` is the folder of
-    models on a disk; None: they are in memory.
-    """
-
-    executor: str
-    chunk: int | str
-    precision: str
-    channels_last: bool | str
-    compile: bool
-    device: torch.device
-    dtype: torch.dtype
-    plan: "Plan | None" = None
-    scratch: Path | None = None
-
-    @property
-    def low(self) -> torch.dtype | None:
-        """Lower precision of matrix products; None: that of the parameters."""
-        return torch.bfloat16 if self.precision == "bf16" else None
 
 
 class Plan(NamedTuple):
@@ -132,7 +107,7 @@ Fits = Callable[[Plan], bool]
 
 
 def choose_plan(
-    compute: Backend,
+    compute: Compute,
     linear: bool,
     sizes: Sizes,
     trial: TimingTrial | None,
@@ -145,9 +120,7 @@ def choose_plan(
     model, which is then looped; None: the first batched trial is chosen without timing. If not even
     one node per worker fits, there are fewer workers.
     """
-    if compute.plan is not None:
-        return compute.plan
-    threads = torch.get_num_threads() if compute.device.type == "cpu" else 1
+    threads = torch.get_num_threads() if device_of(compute).type == "cpu" else 1
     threads = threads if sizes.n * sizes.d * sizes.batch >= SHARED_WORK else 1
     workers = _most_workers(compute, sizes.n, threads, fits)
     most = most_nodes(sizes.n, workers, fits)
@@ -172,16 +145,14 @@ def choose_plan(
     return plan._replace(threads=threads if plan.workers == 1 else 1)
 
 
-def least_plans(compute: Backend, n: int, workers: int = 1) -> list[Plan]:
+def least_plans(compute: Compute, n: int, workers: int = 1) -> list[Plan]:
     """Return the plan with the least memory for each executor that `compute` allows."""
-    if compute.plan is not None:
-        return [compute.plan]
     chunk = 1 if compute.chunk == "auto" else min(int(compute.chunk), n)
     plans = [Plan("looped", 1, workers, 1), Plan("batched", chunk, workers, 1)]
     return [plan for plan in plans if compute.executor in ("auto", plan.executor)]
 
 
-def _most_workers(compute: Backend, n: int, threads: int, fits: Fits) -> int:
+def _most_workers(compute: Compute, n: int, threads: int, fits: Fits) -> int:
     """Return the largest number of workers for which some plan fits into memory."""
     numbers = range(threads, 0, -1)
     return next(
@@ -207,16 +178,15 @@ def _spread(executor: str, chunk: int, n: int, most: int, even: bool) -> Plan:
 
 
 @torch_threads(1)
-def _fastest(compute: Backend, most: int, trial: TimingTrial, sizes: Sizes) -> tuple[str, int]:
+def _fastest(compute: Compute, most: int, trial: TimingTrial, sizes: Sizes) -> tuple[str, int]:
     """Return the faster executor and its nodes per call, at most `most`, timed on one thread."""
     best, best_seconds, trial_nodes = ("looped", 1), float("inf"), sizes.trial_nodes
+    device = device_of(compute)
     if compute.executor == "auto":
-        one = _seconds(lambda: trial("looped", 1, 1), compute.device)
-        if one > HEAVY_SECONDS and compute.device.type == "cpu":
+        one = _seconds(lambda: trial("looped", 1, 1), device)
+        if one > HEAVY_SECONDS and device.type == "cpu":
             return best
-        best_seconds = (
-            _seconds(lambda: trial("looped", 1, trial_nodes), compute.device) / trial_nodes
-        )
+        best_seconds = _seconds(lambda: trial("looped", 1, trial_nodes), device) / trial_nodes
     size = _first_chunk(compute, most, trial_nodes)
     while True:
         seconds = _batched_seconds(
@@ -230,15 +200,15 @@ def _fastest(compute: Backend, most: int, trial: TimingTrial, sizes: Sizes) -> t
         size = min(2 * size, most)
 
 
-def _first_chunk(compute: Backend, most: int, trial_nodes: int) -> int:
+def _first_chunk(compute: Compute, most: int, trial_nodes: int) -> int:
     """Return the nodes of the first batched trial."""
     return min(trial_nodes if compute.chunk == "auto" else int(compute.chunk), most)
 
 
-def _batched_seconds(compute: Backend, size: int, nodes: int, trial: TimingTrial) -> float:
+def _batched_seconds(compute: Compute, size: int, nodes: int, trial: TimingTrial) -> float:
     """Return seconds per node; infinite if torch cannot batch the model and may loop it."""
     try:
-        return _seconds(lambda: trial("batched", size, nodes), compute.device) / nodes
+        return _seconds(lambda: trial("batched", size, nodes), device_of(compute)) / nodes
     except RuntimeError:
         if compute.executor == "batched":
             raise

@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ import torch
 from torch import nn
 
 from topofl._support.ambient import in_plain_torch
+from topofl._support.callers import in_notebook
 from topofl._support.check import check_int, check_switch, shown
+from topofl._support.machine import emulates_bf16
 from topofl._support.public import public
+from topofl._support.text import printable
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
@@ -35,8 +39,7 @@ from topofl.engine.checkpoint import (
 )
 from topofl.engine.joining import history_of_others, joined_ranks, tell_history
 from topofl.engine.mapped_files import mapped_files
-from topofl.engine.notices import progress_bar, warn_of_emulation
-from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving
+from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving, as_saving
 from topofl.engine.ranks import Ranks, naming_checkpoints, one_process
 from topofl.engine.run_rounds import evaluate_start, run_rounds
 from topofl.engine.saving import (
@@ -47,12 +50,9 @@ from topofl.engine.saving import (
     stop_between_rounds,
 )
 from topofl.engine.setup import Setup, resolve
-from topofl.engine.shorthands import as_saving
 from topofl.history import History
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
-
-__all__ = ["run"]
 
 
 @public(options=OPTIONS)
@@ -225,15 +225,15 @@ def _run_part(
     if not ranks.is_first:
         callbacks, progress = (), False
     reserved = reserved_folder(folder if ranks.is_first else None)
-    with reserved as lock, mapped_files(setup.backend().scratch) as files:
+    scratch = None if setup.compute.scratch is None else Path(setup.compute.scratch)
+    with reserved as lock, mapped_files(scratch) as files:
         if ranks.size > 1 and folder is not None:
             check_shared(folder, ranks)
         with resuming():
             found = None if folder is None else _checkpoint(folder, saving.resume, ranks)
             plan = None if found is None else plan_of_checkpoint(found, setup.compute)
-        backend = setup.backend(plan)
-        warn_of_emulation(backend)
-        active = ActiveRun.build(setup, rounds, backend, ranks, files)
+        _warn_of_emulation(setup)
+        active = ActiveRun.build(setup, rounds, plan, ranks, files)
         marker = {} if folder is None else checkpoint_marker(active, folder)
         with resuming():
             start = 0 if found is None else active.resume(found, marker)
@@ -284,7 +284,7 @@ def _execute(
         emit(Event("start", start, meta | {"resumed_at": start}, run_state.models))
         if not resumed:
             evaluate_start(active, checkpoints, emit)
-        bar = progress_bar(start, active.rounds, progress, active.title)
+        bar = _progress_bar(start, active.rounds, progress, active.title)
         run_rounds(active, checkpoints, emit, bar)
     seconds = time.perf_counter() - began
     values = {"seconds": seconds, "rounds": active.rounds}
@@ -298,3 +298,27 @@ def _check_callbacks(callbacks: object) -> None:
         raise TypeError(
             f"`callbacks` must be a list of functions that take an Event, got {shown(callbacks)}"
         )
+
+
+def _warn_of_emulation(setup: Setup) -> None:
+    """Warn if the device has no bfloat16 products and must emulate them."""
+    device = setup.device
+    if setup.compute.precision == "bf16" and emulates_bf16(device):
+        needs = " (AMX or AVX-512 BF16)" if device.type == "cpu" else ""
+        text = (
+            f"`precision` 'bf16' is emulated on {device}, "
+            f"which has no bfloat16 products{needs}: leave it out"
+        )
+        warnings.warn(text, RuntimeWarning, stacklevel=6)
+
+
+def _progress_bar(start: int, rounds: int, progress: bool | str, title: str) -> Iterator[int]:
+    """Return the rounds of a run, shown as a progress bar."""
+    with warnings.catch_warnings():  # a bar of text takes the place of a missing widget
+        warnings.filterwarnings("ignore", "IProgress not found")
+        from tqdm.auto import tqdm
+
+    quiet = False if in_notebook() else None  # None: silent unless on a terminal
+    disable = quiet if progress == "auto" else not progress
+    bar = {"desc": printable(title), "disable": disable, "leave": False, "unit": "round"}
+    return iter(tqdm(range(start, rounds), initial=start, total=rounds, **bar))

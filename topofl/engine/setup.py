@@ -1,9 +1,8 @@
 """Arguments of a run, resolved and checked against each other before any work is done."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache, partial
-from pathlib import Path
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -11,40 +10,31 @@ import torch
 from torch import Tensor, nn
 
 from topofl._support.check import check_choice, check_int, shown
-from topofl._support.text import node_name
+from topofl._support.seeding import stream
 from topofl.algorithms.contract.needs import check_needs
-from topofl.algorithms.contract.phase import Algorithm
+from topofl.algorithms.contract.phase import Algorithm, check_fine_tune
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
 from topofl.data import Partition
-from topofl.engine.checks.attackers import check_attack, check_attackers
-from topofl.engine.checks.evaluation import (
-    check_evaluated,
-    check_fine_tuning,
-    evaluation_sets,
-    with_fine_tuning,
-)
-from topofl.engine.checks.graphs import (
-    check_graphs,
-    check_topology,
-    unequal_share,
-)
-from topofl.engine.checks.model import check_batched, check_model, check_output
-from topofl.engine.checks.task import as_task, check_task, check_voters
 from topofl.engine.dry_run import DRY_ROUNDS, Trace, complete_graph, trace_first_rounds
 from topofl.engine.evaluation import Evaluated
 from topofl.engine.gradients import Order, image_order
+from topofl.engine.graph_checks import (
+    check_attack,
+    check_attackers,
+    check_graphs,
+    check_topology,
+    unequal_share,
+    weight_rules,
+)
 from topofl.engine.joining import local_device
-from topofl.engine.options import Compute, Evaluation
-from topofl.engine.plan import Backend, Plan
+from topofl.engine.model_checks import as_task, check_voters, checked_model
+from topofl.engine.options import Compute, Evaluation, as_compute, as_evaluation, device_of
 from topofl.engine.population import Layout
-from topofl.engine.requests import Inputs, WeightRules
-from topofl.engine.shorthands import as_compute, as_evaluation
-from topofl.mixing import MixingMatrix, metropolis_or_uniform, own_weights, uniform, warning_once
-from topofl.tasks import Task, cross_entropy
+from topofl.engine.requests import Inputs
+from topofl.mixing import MixingMatrix
+from topofl.tasks import Task
 from topofl.topology import Topology, TopologySequence
-
-__all__ = ["Setup", "check_rounds_and_seed", "resolve"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,15 +101,6 @@ class Setup:
         return image_order(self.module, self.sample, self.compute.channels_last)
 
     @property
-    def rules(self) -> WeightRules:
-        """The weight rules, which turn graphs into mixing matrices."""
-        return self.inputs.rules
-
-    def backend(self, plan: Plan | None = None) -> Backend:
-        """Return the backend of the run, with the plan of a run that is resumed."""
-        return _backend(self.compute, self.device, plan)
-
-    @property
     def evaluation_settings(self) -> dict[str, Any]:
         """Settings of evaluations as JSON values, without those of fine-tuning.
 
@@ -170,14 +151,12 @@ def resolve(
     """
     _check_kinds(algorithm, clients)
     evaluation, compute, task = as_evaluation(evaluation), as_compute(compute), as_task(task)
-    rounds, seed = check_rounds_and_seed(rounds, seed, init)
+    check_choice("init", init, ["common", "independent", "given"])
+    rounds = None if rounds is None else check_int("rounds", rounds, minimum=1)
+    seed = check_int("seed", seed, minimum=0)
 
-    algorithm = with_fine_tuning(algorithm, evaluation.fine_tune)
-    if not evaluation.on:
-        algorithm = replace(algorithm, fine_tune=None, neighbors=None)  # which only scores need
+    algorithm = _with_fine_tuning(algorithm, evaluation, rounds)
     clients = clients.pooled() if algorithm.pooled else clients
-    check_fine_tuning(algorithm, evaluation, clients.n, rounds)
-    check_evaluated(clients, evaluation)
     check_voters(algorithm, task)
     given = check_topology(algorithm, topology, clients.n)
     attack = check_attackers(attackers, algorithm, clients.n)
@@ -187,11 +166,11 @@ def resolve(
             f"{shown(str(compute.scratch))}; leave it out"
         )
 
-    device = torch.device(compute.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = device_of(compute)
     device = local_device(device) if compute.distributed else device
-    module, sample = _checked_model(model, clients, _backend(compute, device), task)
     attacking = () if attack is None else attack.nodes
-    sets = evaluation_sets(clients, evaluation, seed, device, attacking)
+    sets = _evaluation_sets(clients, evaluation, seed, device, attacking)
+    module, sample = checked_model(model, clients, compute, device, task)
     inputs = Inputs(
         algorithm, Layout.of(module), compute.dtype, given, weight_rules(mixing, given),
         np.array(list(map(len, clients.train))), seed, init == "independent", attack,
@@ -227,97 +206,106 @@ def _check_kinds(algorithm: object, clients: object) -> None:
         )
 
 
-def check_rounds_and_seed(rounds: int | None, seed: int, init: str) -> tuple[int | None, int]:
-    """Return `rounds` and `seed` as ints; raise if they or `init` are not valid.
+def _with_fine_tuning(
+    algorithm: Algorithm, evaluation: Evaluation, rounds: int | None
+) -> Algorithm:
+    """Return the algorithm with the fine-tuning of its evaluations.
 
-    Examples
-    --------
-    >>> check_rounds_and_seed(10, seed=0, init="common")
-    (10, 0)
+    Raises ``ValueError`` unless it fits a run of `rounds` rounds (None: unknown).
     """
-    check_choice("init", init, ["common", "independent", "given"])
-    rounds = None if rounds is None else check_int("rounds", rounds, minimum=1)
-    return rounds, check_int("seed", seed, minimum=0)
+    if not evaluation.on:
+        return replace(algorithm, fine_tune=None, neighbors=None)  # which only scores need
+    phase = algorithm.fine_tune if evaluation.fine_tune is None else evaluation.fine_tune
+    phase = check_fine_tune(phase) if phase else None
+    if (every := evaluation.fine_tune_every) is not None:
+        if phase is None:
+            raise ValueError(
+                f"`evaluation.fine_tune_every` must be None without fine-tuning, got {every}; give "
+                "a phase as `fine_tune`, e.g. Evaluation(fine_tune=sgd(lr=0.1, epochs=5))"
+            )
+        if every % evaluation.every and (rounds is None or every < rounds):
+            raise ValueError(
+                f"`evaluation.fine_tune_every` must be a multiple of every={evaluation.every}, "
+                f"since it is part of an evaluation, got {every}; None fine-tunes after the last "
+                "round"
+            )
+    return replace(algorithm, fine_tune=phase)
 
 
-def _backend(compute: Compute, device: torch.device, plan: Plan | None = None) -> Backend:
-    return Backend(
-        compute.executor, compute.chunk, compute.precision, compute.channels_last,
-        compute.compile, device, compute.dtype, plan,
-        None if compute.scratch is None else Path(compute.scratch),
-    )  # fmt: skip
+def _evaluation_sets(
+    clients: Partition,
+    evaluation: Evaluation,
+    seed: int,
+    device: torch.device,
+    attacking: Sequence[int],
+) -> dict[str, Evaluated]:
+    """Return the evaluated nodes and examples, by the name of the set.
 
-
-def _checked_model(
-    model: nn.Module, clients: Partition, backend: Backend, task: Task
-) -> tuple[nn.Module, Tensor]:
-    """Return a copy of the model and at most two examples, on the device; raise unless they fit."""
-    dataset = clients.dataset
-    module = check_model(model).to(device=backend.device, dtype=backend.dtype)
-    sample = dataset.examples(range(min(2, len(dataset.labels))), backend.dtype).to(backend.device)
-    known = task.loss is cross_entropy and dataset.targets is None
-    check_output(module, sample, clients.n_classes if known else None)
-    check_task(module, sample, dataset, task)
-    if backend.executor == "batched":
-        check_batched(module, sample)
-    return module, sample
-
-
-def weight_rules(
-    mixing: Rule | MixingMatrix | None, graphs: Topology | TopologySequence | None
-) -> WeightRules:
-    """Return the weight rules of a run, from its argument `mixing`.
-
-    A default rule warns of the first graph whose own weights it ignores.
+    Examples and nodes are drawn from the run's seed; larger samples contain smaller ones. Nodes are
+    drawn among those with examples in all sets, without attackers, and are the same for all sets.
+    Raises ``ValueError`` if a set is empty, or has fewer examples or nodes than requested.
     """
-    pull = _rule_from(mixing, pushes=False)
-    push = _rule_from(mixing, pushes=True)
-    if mixing is None and graphs is not None and graphs.period is None:
-        # periodic graphs are checked before the run
-        pull = warning_once(pull, "mixing", pushes=False)
-        push = warning_once(push, "mixing", pushes=True)
-    known = 64 if graphs is None else max(64, graphs.period or 0)
-    return WeightRules(pull, push, lru_cache(maxsize=known)(_weights_on))
+    indices = {name: _indices_of(clients, name) for name in evaluation.on}
+    own_sets = [indices[name] for name in evaluation.on if _is_own(name)]
+    nodes = [i for i in range(clients.n) if i not in attacking]
+    if (most := evaluation.nodes) is not None:
+        eligible = [i for i in range(clients.n) if all(len(own[i]) for own in own_sets)]
+        named = "the number of nodes with such examples" if own_sets else "n"
+        check_int(
+            "evaluation.nodes", most, minimum=1, maximum=len(eligible),
+            maximum_name=named, remedy="None takes all",
+        )  # fmt: skip
+        honest = np.setdiff1d(eligible, attacking)
+        nodes = _sample(honest, most, stream(seed, "evaluated nodes")).tolist()
+    return {
+        name: Evaluated(_examples(name, own, evaluation.examples, seed, device), nodes)
+        for name, own in indices.items()
+    }
 
 
-def _weights_on(rule: Rule, graph: Topology) -> MixingMatrix:
-    """Return the checked mixing matrix of a graph by a weight rule."""
-    weights = rule(graph)
-    if not isinstance(weights, MixingMatrix):
-        raise TypeError(
-            f"`mixing` must return a MixingMatrix, got {type(weights).__name__}; use "
-            "from_weights(weights, graph)"
+def _is_own(name: str) -> bool:
+    return name.startswith("own_")
+
+
+def _indices_of(clients: Partition, name: str) -> Any:
+    """Return the indices of a shared set or of each node's own set; raise if there are none."""
+    own, kind = _is_own(name), name.removeprefix("own_")
+    indices = getattr(clients if own else clients.dataset, kind)
+    if sum(map(len, indices)) == 0 if own else len(indices) == 0:
+        helper = {"test": "match_test", "val": "with_validation"}[kind]
+        remedy = (
+            f"partition with {kind}_fraction, see data.{helper}"
+            if own
+            else f"load the data with {kind}=, choose another set"
         )
-    return weights.check_on(graph)
-
-
-def _rule_from(mixing: Rule | MixingMatrix | None, pushes: bool) -> Rule:
-    """Return the weight rule of a run; the rule of a fixed matrix checks it on each graph."""
-    if mixing is None:
-        return _default_push_weights if pushes else metropolis_or_uniform
-    if not isinstance(mixing, MixingMatrix) and not callable(mixing):
-        raise TypeError(
-            "`mixing` must be a weight rule such as mixing.metropolis_hastings or a MixingMatrix, "
-            f"got {shown(mixing)}"
-        )
-    return mixing.check_on if isinstance(mixing, MixingMatrix) else mixing
-
-
-def _default_push_weights(graph: Topology) -> MixingMatrix:
-    """Return the default weights of an algorithm that pushes.
-
-    Raises ``ValueError`` if the graph's own weights cannot be pushed.
-    """
-    if not graph.own_weights:
-        return uniform(graph, direction="push")
-    weights = own_weights(graph)
-    if not weights.is_column_stochastic:
-        sums = weights.weights.sum(axis=0)
-        node = int(np.abs(sums - 1).argmax())
         raise ValueError(
-            "`topology` must, with `own_weights`, have columns that sum to 1 to push models, but "
-            f"column {node_name(graph.nodes, node)} of {graph.name} sums to {sums[node]:.6g}; push "
-            "in equal shares by mixing=functools.partial(mixing.uniform, direction='push'), or "
-            "average by an algorithm such as dsgd"
+            f"`evaluation.on` must name a set with examples, {name!r} is empty; {remedy}, or "
+            "train without scores by Evaluation(on=())"
         )
-    return weights
+    return indices
+
+
+def _examples(
+    name: str, indices: Any, size: int | None, seed: int, device: torch.device
+) -> Tensor | list[Tensor]:
+    """Return the indices of `size` examples of a shared set, or of each node's own examples."""
+    if not _is_own(name):
+        if size is not None:
+            check_int(
+                "evaluation.examples", size, minimum=1, maximum=len(indices),
+                maximum_name=f"len(dataset.{name})", remedy="None takes all",
+            )  # fmt: skip
+        drawn = _sample(np.asarray(indices), size, stream(seed, "evaluated examples"))
+        return torch.tensor(drawn, device=device)
+    if size is not None:
+        raise ValueError(
+            f"`evaluation.examples` must be None with on={name!r}, whose sets are small, got "
+            f"{size}; leave it out, or evaluate fewer nodes by evaluation.nodes"
+        )
+    joined = torch.from_numpy(np.concatenate(indices)).to(device)  # one copy for all nodes
+    return list(joined.split(list(map(len, indices))))
+
+
+def _sample(values: np.ndarray, size: int | None, rng: np.random.Generator) -> np.ndarray:
+    """Return `size` random values in their original order; None: all of them."""
+    return values if size is None else values[np.sort(rng.permutation(len(values))[:size])]

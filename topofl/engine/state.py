@@ -16,7 +16,7 @@ from topofl.engine.mapped_files import MappedFiles
 from topofl.engine.memory import Footprint, footprint, free_memory
 from topofl.engine.minibatches import Batches, Examples
 from topofl.engine.mixing import ActiveAttack, Mixing
-from topofl.engine.plan import Backend, Plan, TimingTrial, choose_plan
+from topofl.engine.plan import Plan, TimingTrial, choose_plan, least_plans
 from topofl.engine.population import Population, initial_population
 from topofl.engine.ranks import Ranks
 from topofl.engine.requests import Inputs
@@ -51,13 +51,13 @@ class RunState:
     def build(
         cls,
         setup: Setup,
-        compute: Backend,
+        plan: Plan | None,
         ranks: Ranks,
         files: MappedFiles | None = None,
     ) -> "RunState":
         """Return the state before round 0 of the nodes of this rank, on the device.
 
-        With `files`, the models are in one of them.
+        With a `plan`, none is chosen. With `files`, the models are in one of them.
 
         Raises
         ------
@@ -65,21 +65,21 @@ class RunState:
             If the run does not fit into free memory.
         """
         module, clients, graphs = setup.module, setup.clients, setup.graphs
-        order = setup.order
-        targets = clients.dataset.learned(compute.dtype)[:2].to(compute.device)
+        order, compute, device = setup.order, setup.compute, setup.device
+        targets = clients.dataset.learned(compute.dtype)[:2].to(device)
         how_evaluated = evaluation_plan(module, setup.sample, setup.task, targets)
         shard = shard_of(clients, setup.sets, ranks)
-        choose = _plan_chooser(setup, compute, how_evaluated, ranks, shard)
-        examples = Examples.of(shard.dataset, compute.device, compute.dtype, clients.augment)
-        models = _initial_models(setup, compute, ranks, files)
+        choose = _plan_chooser(setup, plan, how_evaluated, ranks, shard)
+        examples = Examples.of(shard.dataset, device, compute.dtype, clients.augment)
+        models = _initial_models(setup, ranks, files)
         executor = new_executor(
             module, order, models, examples,
-            shard.dataset.learned(compute.dtype).to(compute.device),
+            shard.dataset.learned(compute.dtype).to(device),
             Batches(shard.members, setup.seed, examples.augment, ranks.nodes), compute, setup.task,
             int(setup.trace.batch_sizes().max()), choose,
         )  # fmt: skip
         attack = setup.attack
-        active_attack = attack and ActiveAttack(attack, clients.n, setup.seed, compute.device)
+        active_attack = attack and ActiveAttack(attack, clients.n, setup.seed, device)
         known_matrices = 1 if setup.trace.chooses else max(64, graphs.period or 0)
         return cls(
             module=module,
@@ -104,17 +104,15 @@ class RunState:
         )
 
 
-def _initial_models(
-    setup: Setup, compute: Backend, ranks: Ranks, files: MappedFiles | None
-) -> Population:
+def _initial_models(setup: Setup, ranks: Ranks, files: MappedFiles | None) -> Population:
     """Return the models of the nodes of this rank at the start of a run."""
     return initial_population(
         setup.module,
         setup.clients.n,
         init=setup.init,
         seed=setup.seed,
-        device=compute.device,
-        dtype=compute.dtype,
+        device=setup.device,
+        dtype=setup.compute.dtype,
         graph=setup.graphs if isinstance(setup.graphs, Topology) else None,
         ranks=ranks,
         new=None if files is None else files.new,
@@ -123,7 +121,7 @@ def _initial_models(
 
 def _plan_chooser(
     setup: Setup,
-    compute: Backend,
+    plan: Plan | None,
     how_evaluated: EvaluationPlan,
     ranks: Ranks,
     shard: Shard,
@@ -135,14 +133,14 @@ def _plan_chooser(
     need = _need_of_rank(
         footprint(setup, how_evaluated, list(setup.trace.rounds[0].mixed)), shard, setup
     )
-    free = free_memory(compute.device)
-    if free is not None and compute.device.type == "cpu":
+    free = free_memory(setup.device)
+    if free is not None and setup.device.type == "cpu":
         free //= processes_on_machine()  # which start together
-    need.check(compute, free)
+    need.check([plan] if plan else least_plans(setup.compute, need.sizes.n), free)
     linear = is_linear(setup.module)
 
     def choose(trial: TimingTrial) -> Plan:
-        return choose_plan(compute, linear, need.sizes, trial, need.fits_into(free))
+        return plan or choose_plan(setup.compute, linear, need.sizes, trial, need.fits_into(free))
 
     # all ranks use the executor that rank 0 timed
     unknown = Plan("", 0, 0, 0)

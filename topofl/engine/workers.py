@@ -166,7 +166,7 @@ class Buffers:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self.device = device
         self._tensors: dict[str, Tensor] = {}
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -174,7 +174,7 @@ class Buffers:
         size = math.prod(shape)
         buffer = self._tensors.get(name)
         if buffer is None or buffer.dtype != dtype or buffer.numel() < size:
-            buffer = self._tensors[name] = torch.empty(size, dtype=dtype, device=self._device)
+            buffer = self._tensors[name] = torch.empty(size, dtype=dtype, device=self.device)
         return buffer[:size].view(shape)
 
     def apart(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -21,12 +21,11 @@ from topofl.engine.dry_run import play_rounds
 from topofl.engine.evaluation import evaluation_plan
 from topofl.engine.gradients import is_linear
 from topofl.engine.memory import Footprint, footprint, free_memory, watched_growth
-from topofl.engine.options import OPTIONS, Compute, Evaluation
+from topofl.engine.options import OPTIONS, Compute, Evaluation, as_compute
 from topofl.engine.plan import Plan, choose_plan
 from topofl.engine.recorder import bytes_kept
 from topofl.engine.round import Round
 from topofl.engine.setup import Setup, resolve
-from topofl.engine.shorthands import as_compute
 from topofl.engine.stages import stages_of
 from topofl.estimate.probe import fewest_nodes, probe_run
 from topofl.estimate.result import OTHER_DISK, Estimate
@@ -144,7 +143,7 @@ def estimate(
 
 def _on_disk(setup: Setup, need: Footprint) -> dict[str, int]:
     """Return the bytes of the file of the models and those free on its disk, if there is one."""
-    folder = setup.backend().scratch
+    folder = setup.compute.scratch
     if folder is None:
         return {}
     return {
@@ -176,10 +175,9 @@ def _planned(
     growth: Callable[[], int | None],
 ) -> _Planned:
     """Return the plan of a run; with first rounds that are `probed`, from a probe if it fits."""
-    backend = setup.backend()
     linear = is_linear(setup.module)
     fits = need.fits_into(free)
-    plan = choose_plan(backend, linear, need.sizes, None, fits)
+    plan = choose_plan(setup.compute, linear, need.sizes, None, fits)
     if probed is None or not fits(plan):
         return _Planned(plan)
     found = probe_run(setup, probed, fewest_nodes(plan, need.sizes))
@@ -187,8 +185,10 @@ def _planned(
     if setup.device.type == "cpu" and (grown := growth()) is not None:
         own = need.of_first(found.nodes, fine_tuning=0, history=0)
         beyond = grown - own.needed(found.plan)
-    backend = replace(backend, executor=found.plan.executor)
-    plan = choose_plan(backend, linear, need.sizes, None, fits)
+    executor = found.plan.executor
+    chunk = "auto" if executor == "looped" else setup.compute.chunk
+    compute = replace(setup.compute, executor=executor, chunk=chunk)
+    plan = choose_plan(compute, linear, need.sizes, None, fits)
     return _Planned(plan, beyond, found.seconds)
 
 

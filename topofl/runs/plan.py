@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from torch import cuda
-
 import topofl
 from topofl import config
 from topofl._spec import check_keys, parameters
@@ -18,9 +16,9 @@ from topofl._support.check import check_choice, check_int, check_path, plain_tex
 from topofl._support.text import printable
 from topofl.config.toml import with_modules
 from topofl.data import Partition
-from topofl.engine.checks.task import as_task
+from topofl.engine.model_checks import as_task
+from topofl.engine.options import as_evaluation, device_of
 from topofl.engine.setup import resolve
-from topofl.engine.shorthands import as_evaluation
 from topofl.runs.datasets import DatasetCache
 from topofl.runs.points import VARIED, Values, assigned, grid_points, seed_list, with_seeds
 from topofl.runs.run import hash_of
@@ -180,7 +178,7 @@ def _points_of_tables(
     experiment = config.build(tables, read=cache.read)
     digest = cache.digest(experiment.dataset)
     memory = experiment.estimate().total if with_memory else None
-    device = experiment.options["compute"].device or ("cuda" if cuda.is_available() else "cpu")
+    device = device_of(experiment.options["compute"])
     ignores = experiment.topology is not None and not experiment.uses_topology
 
     def point(seed: int | None) -> Point:

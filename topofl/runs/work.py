@@ -23,8 +23,7 @@ from topofl._support.machine import available_cores
 from topofl._support.processes import identity
 from topofl.callbacks import Event
 from topofl.engine.checkpoint import ResumeError
-from topofl.engine.options import Saving
-from topofl.engine.shorthands import as_saving
+from topofl.engine.options import Saving, as_saving
 from topofl.history import History
 from topofl.runs.cost import reset_peak_memory, versions
 from topofl.runs.datasets import cache_of_process

@@ -17,7 +17,7 @@ from topofl.engine.diversity import NUMBERS
 from topofl.engine.evaluation import Evaluated, evaluate, evaluation_plan
 from topofl.engine.gradients import linear_gradients
 from topofl.engine.memory import Footprint, footprint, groups_of, in_gib, peak
-from topofl.engine.plan import Backend, Plan, Sizes, choose_plan, most_nodes
+from topofl.engine.plan import Plan, Sizes, choose_plan, least_plans, most_nodes
 from topofl.engine.population import Layout, Population
 from topofl.engine.workers import Buffers
 
@@ -53,8 +53,13 @@ def batched(chunk, workers=1):
     return Plan("batched", chunk, workers, 1)
 
 
-def compute(executor="auto", chunk="auto", plan=None):
-    return Backend(executor, chunk, "fp32", "auto", False, torch.device("cpu"), torch.float32, plan)
+def compute(executor="auto", chunk="auto"):
+    chunk = "auto" if executor == "looped" else chunk
+    return topofl.Compute("cpu", executor=executor, chunk=chunk)
+
+
+def least(executor="auto", chunk="auto"):
+    return least_plans(compute(executor, chunk), 100)
 
 
 def test_parts_by_hand():
@@ -249,25 +254,25 @@ def test_steps_of_every_phase_are_counted():
 @pytest.mark.parametrize("executor", ["batched", "looped", "auto"])
 @pytest.mark.parametrize("chunk", [100, 8, "auto"])
 def test_what_fits_is_not_refused(executor, chunk):
-    FACTS.check(compute(executor, chunk), FACTS.needed(batched(100)))
-    FACTS.check(compute(executor, chunk), None)
+    FACTS.check(least(executor, chunk), FACTS.needed(batched(100)))
+    FACTS.check(least(executor, chunk), None)
 
 
 def test_errors_name_the_settings_that_would_fit():
     free = FACTS.needed(batched(7))
     with pytest.raises(ValueError, match="must fit into memory") as caught:
-        FACTS.check(compute("batched", 100), free)
+        FACTS.check(least("batched", 100), free)
     assert str(caught.value) == (
         f"the run must fit into memory, but needs {in_gib(FACTS.needed(batched(100)))} (batched, "
         f"chunk=100) and {in_gib(free)} are free; chunk=7 would need {in_gib(free)}"
     )
-    FACTS.check(compute("batched", 7), free)
-    FACTS.check(compute("batched"), free)
-    FACTS.check(compute("auto", 50), FACTS.needed(LOOPED))
+    FACTS.check(least("batched", 7), free)
+    FACTS.check(least("batched"), free)
+    FACTS.check(least("auto", 50), FACTS.needed(LOOPED))
     with pytest.raises(ValueError, match=r'executor="looped" would need \d+ MiB'):
-        (little := changed(evaluation=0)).check(compute("batched"), little.needed(LOOPED))
+        (little := changed(evaluation=0)).check(least("batched"), little.needed(LOOPED))
     with pytest.raises(ValueError, match="chunk=7 would"):  # a resumed run keeps its plan
-        FACTS.check(compute(plan=batched(7, workers=2)), free)
+        FACTS.check([batched(7, workers=2)], free)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +291,7 @@ def test_errors_name_the_settings_that_would_fit():
 @pytest.mark.parametrize("executor", ["batched", "looped", "auto"])
 def test_errors_name_the_largest_part(changes, what, executor):
     with pytest.raises(ValueError, match=f"1 MiB are free; {what}"):
-        changed(**changes).check(compute(executor, 1), MIB)
+        changed(**changes).check(least(executor, 1), MIB)
 
 
 def test_plans_fit_or_have_fewer_workers(monkeypatch):

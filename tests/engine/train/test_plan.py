@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
 import topofl
@@ -12,21 +11,14 @@ from topofl.engine import plan, round_work
 from topofl.engine.evaluation import evaluation_plan
 from topofl.engine.executor import Executor
 from topofl.engine.memory import footprint
-from topofl.engine.plan import Backend, Plan, Sizes, choose_plan
+from topofl.engine.plan import Plan, Sizes, choose_plan
 from topofl.topologies import ring
 
 LARGE = Sizes(n=100, d=100_000, batch=20, batch_bytes=20 * 3072 * 4)
 
 
 def compute(**changes):
-    options = {
-        "executor": "auto",
-        "chunk": "auto",
-        "precision": "fp32",
-        "channels_last": "auto",
-        "compile": False,
-    }
-    return Backend(**options | {"device": torch.device("cpu"), "dtype": torch.float32} | changes)
+    return topofl.Compute("cpu", **changes)
 
 
 @pytest.fixture

@@ -1,28 +1,39 @@
-"""Checks that the graphs and the clients of a run meet the needs of its algorithm."""
+"""Graphs and mixing matrices of a run, checked against its algorithm, clients and attackers."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import scipy.sparse as sparse
 
 from topofl._support.callers import warn_caller
+from topofl._support.check import shown
 from topofl._support.text import node_name
-from topofl.algorithms.contract.needs import check_weights, equal_shares, strongly_connected
+from topofl.algorithms.contract.needs import (
+    check_weights,
+    equal_shares,
+    exceeded_bound,
+    strongly_connected,
+)
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
+from topofl.attacks import Attack
 from topofl.data import Partition
 from topofl.engine.dry_run import Trace, complete_graph
+from topofl.engine.requests import WeightRules
 from topofl.metrics.averaging.perron import largest_share, share_in_words
-from topofl.mixing import warn_of_unused_weights
+from topofl.mixing import (
+    MixingMatrix,
+    metropolis_or_uniform,
+    own_weights,
+    uniform,
+    warn_of_unused_weights,
+    warning_once,
+)
 from topofl.topology import Topology, TopologyError, TopologySequence, graph_of
-
-__all__ = [
-    "check_graphs",
-    "check_topology",
-    "check_trial_examples",
-    "unequal_share",
-]
 
 
 def check_topology(
@@ -142,3 +153,124 @@ def _check_connected(graphs: Topology | TopologySequence) -> None:
             f"`topology` must be connected for nodes to agree, got {graphs.name}: {found}; connect "
             "it, or train its components separately with compute=Compute(on_disconnected='allow')"
         )
+
+
+def weight_rules(
+    mixing: Rule | MixingMatrix | None, graphs: Topology | TopologySequence | None
+) -> WeightRules:
+    """Return the weight rules of a run, from its argument `mixing`.
+
+    A default rule warns of the first graph whose own weights it ignores.
+    """
+    pull = _rule_from(mixing, pushes=False)
+    push = _rule_from(mixing, pushes=True)
+    if mixing is None and graphs is not None and graphs.period is None:
+        # periodic graphs are checked before the run
+        pull = warning_once(pull, "mixing", pushes=False)
+        push = warning_once(push, "mixing", pushes=True)
+    known = 64 if graphs is None else max(64, graphs.period or 0)
+    return WeightRules(pull, push, lru_cache(maxsize=known)(_weights_on))
+
+
+def _weights_on(rule: Rule, graph: Topology) -> MixingMatrix:
+    """Return the checked mixing matrix of a graph by a weight rule."""
+    weights = rule(graph)
+    if not isinstance(weights, MixingMatrix):
+        raise TypeError(
+            f"`mixing` must return a MixingMatrix, got {type(weights).__name__}; use "
+            "from_weights(weights, graph)"
+        )
+    return weights.check_on(graph)
+
+
+def _rule_from(mixing: Rule | MixingMatrix | None, pushes: bool) -> Rule:
+    """Return the weight rule of a run; the rule of a fixed matrix checks it on each graph."""
+    if mixing is None:
+        return _default_push_weights if pushes else metropolis_or_uniform
+    if not isinstance(mixing, MixingMatrix) and not callable(mixing):
+        raise TypeError(
+            "`mixing` must be a weight rule such as mixing.metropolis_hastings or a MixingMatrix, "
+            f"got {shown(mixing)}"
+        )
+    return mixing.check_on if isinstance(mixing, MixingMatrix) else mixing
+
+
+def _default_push_weights(graph: Topology) -> MixingMatrix:
+    """Return the default weights of an algorithm that pushes.
+
+    Raises ``ValueError`` if the graph's own weights cannot be pushed.
+    """
+    if not graph.own_weights:
+        return uniform(graph, direction="push")
+    weights = own_weights(graph)
+    if not weights.is_column_stochastic:
+        sums = weights.weights.sum(axis=0)
+        node = int(np.abs(sums - 1).argmax())
+        raise ValueError(
+            "`topology` must, with `own_weights`, have columns that sum to 1 to push models, but "
+            f"column {node_name(graph.nodes, node)} of {graph.name} sums to {sums[node]:.6g}; push "
+            "in equal shares by mixing=functools.partial(mixing.uniform, direction='push'), or "
+            "average by an algorithm such as dsgd"
+        )
+    return weights
+
+
+def check_attackers(attackers: Any, algorithm: Algorithm, n: int) -> Attack | None:
+    """Return the attack of a run, or raise unless some but not all of n nodes are attackers."""
+    if attackers is None:
+        return None
+    if not isinstance(attackers, Attack):
+        raise TypeError(
+            "`attackers` must be an Attack such as attacks.sign_flip(nodes=[0]), got "
+            f"{shown(attackers)}"
+        )
+    if algorithm.pooled:
+        raise ValueError(
+            f"`attackers` must be None for {algorithm.name}, in which nodes exchange nothing"
+        )
+    if max(attackers.nodes) >= n or len(attackers.nodes) >= n:
+        raise ValueError(
+            f"`attackers` must be some of the nodes 0 to {n - 1}, and leave at least one honest "
+            f"node, got {shown(list(attackers.nodes))}"
+        )
+    return attackers
+
+
+def check_attack(
+    trace: Trace, attack: Attack | None, graphs: Topology | TopologySequence, rule: Rule
+) -> None:
+    """Raise ``ValueError`` if an algorithm cannot be attacked; warn of more than it tolerates."""
+    if attack is None:
+        return
+    name = trace.algorithm.name
+    calls = set().union(*trace.requests.calls.values())
+    if "mixed gradients" in calls:
+        raise ValueError(
+            f"`attackers` must be None for {name}: gradients within local steps cannot be forged"
+        )
+    if attack.to_each and "published" in calls and not calls & {"mix", "server"}:
+        raise ValueError(
+            f"`attackers` must send the same to all neighbors for {name}, in which a node "
+            f"publishes its model before its receiver is drawn; {attack.name!r} sends each "
+            "neighbor a different one; use sign_flip, noise or alie"
+        )
+    if not calls & ({"mix", "server"} if attack.to_each else {"mix", "server", "published"}):
+        raise ValueError(
+            f"`attackers` must be None for {name}: no attack can forge what its nodes send; use "
+            "dsgd"
+        )
+    if attack.to_each and "server" in calls:
+        raise ValueError(
+            f"`attackers` must send one model to all for {name}, which has a server; use "
+            "attacks.sign_flip"
+        )
+    if not trace.needs_topology:
+        return
+    is_attacker = np.zeros(graphs.n, dtype=bool)
+    is_attacker[list(attack.nodes)] = True
+    for need in trace.algorithm.needs:
+        texts = (exceeded_bound(need, rule(played.graph), is_attacker) for played in trace.rounds)
+        if text := next(filter(None, texts), ""):
+            warnings.warn(
+                f"`attackers` are more than {name} tolerates: {text}", UserWarning, stacklevel=6
+            )

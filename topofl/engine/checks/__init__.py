@@ -1,1 +1,0 @@
-"""Checks of a run's arguments before any work is done."""
