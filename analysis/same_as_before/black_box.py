@@ -35,8 +35,8 @@ def names_private(text: str) -> bool:
 def laid_out(before: Path, now: Path, place: Path) -> list[Path]:
     """Lay out the tests and pages of one version around topofl of another; returns the tests.
 
-    A module that helps tests and names private modules is that of the version that is tested, if it
-    still exists: tests call it, but do not say what is in it.
+    A module that names private modules is that of the version that is tested, if it still exists:
+    tests may call it, but do not say what is in it.
     """
     for path in before.iterdir():
         if path.name not in ("tests", "topofl", "analysis") and not path.name.startswith("."):
@@ -50,7 +50,7 @@ def laid_out(before: Path, now: Path, place: Path) -> list[Path]:
         private = names_private(path.read_text())
         if path.name.startswith("test_"):
             chosen += [] if private or own.parts[1] in LEFT_OUT else [own]
-        elif private and (now / own).exists():
+        if private and (now / own).exists():
             shutil.copyfile(now / own, path)
     return chosen
 
