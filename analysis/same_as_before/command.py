@@ -264,7 +264,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--listed", nargs="+", default=[], help="cases that one version may lack")
     parser.add_argument("--all", action="store_true", help="show cases that are equal, too")
     parser.add_argument("--turns", type=int, default=9, help="speed: of each case (default 9)")
-    parser.add_argument("--pytest", nargs="+", default=[], help="tests: further words of pytest")
+    parser.add_argument(
+        "--pytest", nargs=argparse.REMAINDER, default=[], help="tests: all further words, of pytest"
+    )
     options = parser.parse_args(argv)
     if options.before is None and (options.subject != "names" or options.file is None):
         parser.error(f"{options.subject} needs --before")
