@@ -354,7 +354,7 @@ def evaluate(
         # each worker needs its own module, in which torch replaces parameters
         own = model if workers == 1 else sharing_copy(model)
         share = blocks[k * len(blocks) // workers : (k + 1) * len(blocks) // workers]
-        forward = stacked_forward(own, used_plan.order)
+        forward = stacked_forward(own, used_plan.order, tuple(models.buffers))
         return _sums(forward, models, inputs, targets, share, scorer, used_plan.examples)
 
     parts = (

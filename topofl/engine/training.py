@@ -137,7 +137,7 @@ class LocalSteps:
             for name in part
             if part[name].dim() and len(part[name]) == len(losses)
         ]
-        current = [self.models.flat[chunk.rows], *state]
+        current = [self.models.flat[chunk.rows], *state, *self.models.buffers_of(chunk.rows)]
         if idle is not None and not self.freezes and idle.device.type == "cpu":
             # On other devices, nonzero would wait for the result.
             indices = idle.nonzero().view(-1)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from topofl._support.seeding import NoGeneratorError, seeded_torch
 from topofl.engine.gradients import is_linear, stacked_forward
+from topofl.engine.population import trained_parameters
 
 __all__ = ["check_batched", "check_model", "check_output"]
 
@@ -259,7 +260,7 @@ def check_batched(module: nn.Module, inputs: Tensor) -> None:
     """Raise ``ValueError`` if torch cannot apply two models of this structure in one call."""
     if is_linear(module):
         return
-    twice = [p.detach().expand(2, *p.shape) for p in module.parameters()]
+    twice = [p.detach().expand(2, *p.shape) for p in trained_parameters(module)]
     try:
         stacked_forward(module).each(twice, inputs[:1].expand(2, *inputs[:1].shape))
     except RuntimeError as error:
