@@ -182,7 +182,7 @@ ROOMS = {
         "ranks",
         "population ledger recorder options mapped_files",
         "suggestions shorthands",
-        *("mixing divergence diversity workers", "plan minibatches", "gradients", "executor"),
+        *("mixing divergence plan", "minibatches", "gradients", "executor"),
         *("training", "allocations"),
         *("requests", "round", "dry_run"),
         *("evaluation", "neighbors", "checks"),

@@ -15,9 +15,9 @@ from topofl.algorithms.contract.gradient_points import GradientPoint, checked_po
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.schedules import constant
 from topofl.engine.gradients import Order, batched_gradients, looped_gradients, stacked_forward
+from topofl.engine.plan import Buffers
 from topofl.engine.population import Layout, Population, trained_parameters
 from topofl.engine.training import Chunk, LocalSteps
-from topofl.engine.workers import Buffers
 from topofl.tasks import Function, cross_entropy
 
 

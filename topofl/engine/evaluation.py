@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from topofl.engine.allocations import bytes_of_forwards
 from topofl.engine.gradients import Forward, Order, image_order, is_linear, stacked_forward
+from topofl.engine.plan import ParallelMap
 from topofl.engine.population import Population
-from topofl.engine.workers import ParallelMap
 from topofl.tasks import Function, Score, Task, accuracy, classification, cross_entropy
 
 ROWS = 50_000

@@ -10,9 +10,17 @@ from torch import Tensor, nn
 
 from topofl.engine.gradients import Drawing, Gradients, Order, new_gradients
 from topofl.engine.minibatches import Batches, Examples, Minibatches, on_device
-from topofl.engine.plan import Backend, Plan, TimingTrial
+from topofl.engine.plan import (
+    Backend,
+    Buffers,
+    ParallelMap,
+    Plan,
+    TimingTrial,
+    in_turn,
+    torch_threads,
+    worker_threads,
+)
 from topofl.engine.population import Population
-from topofl.engine.workers import Buffers, ParallelMap, in_turn, torch_threads, worker_threads
 from topofl.tasks import Task
 
 

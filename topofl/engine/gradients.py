@@ -11,9 +11,8 @@ from torch.func import functional_call, vmap
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from topofl.engine.plan import Backend
+from topofl.engine.plan import Backend, Buffers
 from topofl.engine.population import trained_parameters
-from topofl.engine.workers import Buffers
 from topofl.tasks import Function, Task, cross_entropy
 
 Order = Callable[[Tensor], Tensor]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from topofl._support.seeding import random_keys, torch_seed
 from topofl.data import Augmentation, Dataset
-from topofl.engine.workers import Buffers
+from topofl.engine.plan import Buffers
 
 
 class Minibatches(NamedTuple):

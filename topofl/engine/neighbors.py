@@ -22,8 +22,8 @@ from topofl.engine.evaluation import (
     sums_on,
 )
 from topofl.engine.gradients import Order, applied, image_order
+from topofl.engine.plan import ParallelMap
 from topofl.engine.population import Layout, Population, trained_parameters
-from topofl.engine.workers import ParallelMap
 from topofl.tasks import Task
 
 
