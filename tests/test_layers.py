@@ -180,7 +180,7 @@ ROOMS = {
     "engine": [
         "ranks",
         "population ledger recorder options mapped_files",
-        *("mixing divergence diversity workers", "plan minibatches", "gradients", "executor"),
+        *("mixing divergence plan", "minibatches", "gradients", "executor"),
         *("training", "allocations"),
         *("requests", "round", "dry_run"),
         *("evaluation graph_checks", "neighbors model_checks"),

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 import topofl
 from topofl import Table, algorithms, data, models
-from topofl.engine.workers import worker_threads
+from topofl.engine.plan import worker_threads
 
 __all__ = ["ChoiceSizes", "measure"]
 

@@ -14,8 +14,8 @@ from topofl import NotApplicable, Table
 from topofl.callbacks import Event
 from topofl.engine.evaluation import Evaluated, evaluate
 from topofl.engine.minibatches import Examples
+from topofl.engine.plan import worker_threads
 from topofl.engine.population import Layout, Population
-from topofl.engine.workers import worker_threads
 
 from .cases import LOGISTIC, TRAINING, Case, clients_of, setting
 from .steps.stopwatch import in_turns, seconds_of

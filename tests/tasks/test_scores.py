@@ -116,7 +116,7 @@ def test_scores_of_linear_models_are_of_each_node_alone(threads, monkeypatch):
     )
     evaluated = module.Evaluated(torch.tensor(blobs.test), range(4))
     task = classification(scores=("accuracy", "f1", "auc", "calibration"))
-    with topofl.engine.workers.worker_threads(threads) as parallel_map:
+    with topofl.engine.plan.worker_threads(threads) as parallel_map:
         found = module.evaluate(
             linear,
             population,

@@ -44,6 +44,10 @@ from topofl.trained import Normalization, Trained
 __all__ = ["ActiveRun", "checkpoint_marker", "metadata", "plan_of_checkpoint", "trained_models"]
 
 
+_BUFFER = "buffer "
+"""How names of buffers begin in checkpoints."""
+
+
 @dataclass(frozen=True, eq=False)
 class ActiveRun:
     """A run in progress: its setup, and everything that changes from round to round."""
@@ -182,6 +186,7 @@ class ActiveRun:
             "models": models.rows(slice(None)),
             "mass": models.push_sum_weights,
             "phases": phases,
+            **{_BUFFER + name: held.rows(slice(None)) for name, held in models.buffers.items()},
         }
 
     def _row_names(self, phase: str) -> list[str]:
@@ -206,6 +211,8 @@ class ActiveRun:
             state, nodes = found.state(), self.ranks.nodes
             state["models"].copy_to(self.run_state.models.flat, nodes)
             state["mass"].copy_to(self.run_state.models.push_sum_weights, nodes)
+            for name, held in self.run_state.models.buffers.items():
+                state[_BUFFER + name].copy_to(held.apart(), nodes)
             if set(state["phases"]) != set(self.states):
                 raise ValueError(
                     f"states of {', '.join(self.states)} are needed, got "

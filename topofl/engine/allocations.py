@@ -15,9 +15,9 @@ from topofl.algorithms.contract.gradient_points import GradientPoint, checked_po
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.schedules import constant
 from topofl.engine.gradients import Order, batched_gradients, looped_gradients, stacked_forward
-from topofl.engine.population import Layout, Population
+from topofl.engine.plan import Buffers
+from topofl.engine.population import Layout, Population, trained_parameters
 from topofl.engine.training import Chunk, LocalSteps
-from topofl.engine.workers import Buffers
 from topofl.tasks import Function, cross_entropy
 
 
@@ -93,7 +93,9 @@ def bytes_of_step(
     nodes = 2 if executor == "batched" else 1  # a stack of one model takes a shortcut
     build = batched_gradients if executor == "batched" else partial(looped_gradients, order=order)
     gradients = build(model, loss=loss)
-    parameters = [p.detach().expand(nodes, *p.shape).contiguous() for p in model.parameters()]
+    parameters = [
+        p.detach().expand(nodes, *p.shape).contiguous() for p in trained_parameters(model)
+    ]
 
     def step(inputs: Tensor) -> Callable[[], object]:
         stacked_inputs, stacked_targets = (
@@ -125,7 +127,7 @@ def bytes_of_forwards(
 ) -> Callable[[int], int]:
     """Return :func:`bytes_of_forward` as a function of `width`, tracing the model once."""
     shared = stacked_forward(model, order).shared
-    parameters = [p.detach()[None] for p in model.parameters()]
+    parameters = [p.detach()[None] for p in trained_parameters(model)]
 
     def evaluate(inputs: Tensor) -> Callable[[], object]:
         expected = _repeated_targets(targets, inputs).contiguous()

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from topofl.engine.allocations import bytes_of_forwards
 from topofl.engine.gradients import Forward, Order, image_order, is_linear, stacked_forward
+from topofl.engine.plan import ParallelMap
 from topofl.engine.population import Population
-from topofl.engine.workers import ParallelMap
 from topofl.tasks import Function, Score, Task, accuracy, classification, cross_entropy
 
 ROWS = 50_000
@@ -354,7 +354,7 @@ def evaluate(
         # each worker needs its own module, in which torch replaces parameters
         own = model if workers == 1 else sharing_copy(model)
         share = blocks[k * len(blocks) // workers : (k + 1) * len(blocks) // workers]
-        forward = stacked_forward(own, used_plan.order)
+        forward = stacked_forward(own, used_plan.order, tuple(models.buffers))
         return _sums(forward, models, inputs, targets, share, scorer, used_plan.examples)
 
     parts = (

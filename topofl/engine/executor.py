@@ -8,12 +8,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from topofl.engine.gradients import Gradients, Order, new_gradients
+from topofl.engine.gradients import Drawing, Gradients, Order, new_gradients
 from topofl.engine.minibatches import Batches, Examples, Minibatches, on_device
 from topofl.engine.options import Compute
-from topofl.engine.plan import Plan, TimingTrial
+from topofl.engine.plan import (
+    Buffers,
+    ParallelMap,
+    Plan,
+    TimingTrial,
+    in_turn,
+    torch_threads,
+    worker_threads,
+)
 from topofl.engine.population import Population
-from topofl.engine.workers import Buffers, ParallelMap, in_turn, torch_threads, worker_threads
 from topofl.tasks import Task
 
 
@@ -91,7 +98,9 @@ class Executor:
             0, indices.shape
         )
         targets = torch.index_select(self.targets, 0, indices.view(-1)).unflatten(0, indices.shape)
-        parameters = models.views_of(rows) if point is None else point
+        parameters = models.views_of(rows) if point is None else [*point, *models.buffers_of(rows)]
+        if minibatches.keys is not None:
+            parameters.append(minibatches.keys[rows])
         return worker.gradients(parameters, inputs, targets, weights, trained)
 
     def chunks(self, n: int, size: int | None = None) -> list[slice]:
@@ -128,8 +137,12 @@ def new_executor(
     task: Task,
     batch_size: int,
     choose: Callable[[TimingTrial], Plan],
+    drawing: Drawing | None = None,
 ) -> Executor:
-    """Return the executor of a run, with a plan chosen by trials on its largest minibatches."""
+    """Return the executor of a run, with a plan chosen by trials on its largest minibatches.
+
+    Trials do not change the models' buffers, which are equal before a run, and so are copied.
+    """
 
     def executor(plan: Plan) -> Executor:
         workers = [worker(k, plan.executor) for k in range(plan.workers)]
@@ -137,7 +150,10 @@ def new_executor(
 
     def worker(number: int, name: str) -> Worker:
         buffers = Buffers(targets.device)
-        return Worker(number, new_gradients(module, name, order, buffers, compute, task), buffers)
+        gradients = new_gradients(
+            module, name, order, buffers, compute, task, tuple(models.buffers), drawing
+        )
+        return Worker(number, gradients, buffers)
 
     def trial(name: str, chunk: int, nodes: int) -> None:
         tried = executor(Plan(name, chunk, 1, 1))

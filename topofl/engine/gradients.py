@@ -12,7 +12,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from topofl.engine.options import Compute
-from topofl.engine.workers import Buffers
+from topofl.engine.plan import Buffers
+from topofl.engine.population import trained_parameters
 from topofl.tasks import Function, Task, cross_entropy
 
 Order = Callable[[Tensor], Tensor]
@@ -23,8 +24,18 @@ Shared = Callable[[Sequence[Tensor]], Callable[[Tensor], Tensor]]
 """Parameters -> (inputs (batch, ...) -> logits (batch, n, classes))."""
 
 
+Drawing = Callable[[Tensor], AbstractContextManager[object]]
+"""Key of a node and step, an int64 -> context in which its model draws random numbers from it.
+
+Keys are batched where models are, by ``torch.func.vmap``.
+"""
+
+
 class Forward(NamedTuple):
     """Ways to apply n models, whose parameters are given as one (n, *shape) tensor each.
+
+    They are followed by such tensors of the buffers of which each node has its own, and by keys
+    (n,) if models draw.
 
     Attributes
     ----------
@@ -44,7 +55,12 @@ def _unchanged(x: Tensor) -> Tensor:
     return x
 
 
-def stacked_forward(model: nn.Module, order: Order = _unchanged) -> Forward:
+def stacked_forward(
+    model: nn.Module,
+    order: Order = _unchanged,
+    buffers: Sequence[str] = (),
+    drawing: Drawing | None = None,
+) -> Forward:
     """Return the functions that apply n models of this structure in one call.
 
     Linear models become one (stacked) matrix product; all others go through ``torch.func.vmap``.
@@ -52,7 +68,7 @@ def stacked_forward(model: nn.Module, order: Order = _unchanged) -> Forward:
     """
     if is_linear(model):
         return Forward(_linear_each, _linear_shared)
-    apply_one = applied(model)
+    apply_one = applied(model, buffers, drawing)
 
     def each(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
         return vmap(apply_one)(list(parameters), inputs)
@@ -68,23 +84,30 @@ def stacked_forward(model: nn.Module, order: Order = _unchanged) -> Forward:
     return Forward(each, shared)
 
 
-def applied(model: nn.Module) -> Callable[[Sequence[Tensor], Tensor], Tensor]:
+def applied(
+    model: nn.Module, buffers: Sequence[str] = (), drawing: Drawing | None = None
+) -> Callable[[Sequence[Tensor], Tensor], Tensor]:
     """Return the function (parameters, inputs) -> outputs that applies a model functionally.
 
     A parameter is replaced in all of its places: a layer may have two names, and two layers may
-    share a parameter.
+    share a parameter. Frozen ones stay. The parameters are followed by the values of the `buffers`,
+    which the model may change in place, and by a key for `drawing`.
     """
-    index_of = {id(p): k for k, p in enumerate(model.parameters())}
+    trained = trained_parameters(model)
+    index_of = {id(p): k for k, p in enumerate(trained)}
     places = {
         f"{prefix}.{name}" if prefix else name: index_of[id(p)]
         # Each place once: in the end, torch would restore the value that it put in first.
         for prefix, module in model.named_modules()
         for name, p in module.named_parameters(recurse=False, remove_duplicate=False)
+        if p.requires_grad
     }
+    places |= {name: len(trained) + k for k, name in enumerate(buffers)}
 
     def apply(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
         given = {name: parameters[k] for name, k in places.items()}
-        return functional_call(model, given, (inputs,), tie_weights=False)
+        with nullcontext() if drawing is None else drawing(parameters[-1]):
+            return functional_call(model, given, (inputs,), tie_weights=False)
 
     return apply
 
@@ -100,7 +123,8 @@ def one_forward(model: nn.Module, order: Order) -> Callable[[Tensor], Callable[[
     own = copy.deepcopy(
         model, {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()}
     )
-    parameters = list(own.parameters())
+    copies = zip(model.parameters(), own.parameters(), strict=True)
+    parameters = [p for given, p in copies if given.requires_grad]
     flat = nn.utils.parameters_to_vector(parameters)
     converted = []
     parts = flat.split([p.numel() for p in parameters])
@@ -141,7 +165,7 @@ def image_order(model: nn.Module, inputs: Tensor, channels_last: bool | str = "a
     try:
         with torch.no_grad():
             applied(model)(
-                [_channels_last(p) for p in model.parameters()], _channels_last(inputs[:2])
+                [_channels_last(p) for p in trained_parameters(model)], _channels_last(inputs[:2])
             )
     except RuntimeError as error:
         if channels_last == "auto":
@@ -161,6 +185,8 @@ def is_linear(model: nn.Module) -> bool:
     """Return whether the model is one linear layer with bias, optionally after flattening."""
     parts = [module for _, module in model.named_modules(remove_duplicate=False)]
     if any(part._forward_hooks or part._forward_pre_hooks for part in parts):
+        return False
+    if not all(p.requires_grad for p in model.parameters()):
         return False
     layers = [part for part in parts if type(part) is not nn.Sequential]
     linear = [layer for layer in layers if type(layer) is nn.Linear]
@@ -212,8 +238,9 @@ class Gradients(Protocol):
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """Return losses (k,) and gradients of the parameters at `trained` (None: all).
 
-        Parameters are (k, *shape) each, inputs (k, b, ...), targets (k, b, ...). The gradients may
-        be modified; the next call reuses their memory.
+        Parameters are (k, *shape) each, followed by buffers and keys as in :class:`Forward`, inputs
+        (k, b, ...), targets (k, b, ...). The gradients may be modified; the next call reuses their
+        memory.
         """
         ...
 
@@ -269,13 +296,17 @@ def batched_gradients(
     lower: Autocast = nullcontext,
     compile: bool = False,
     loss: Function = cross_entropy,
+    buffers: Sequence[str] = (),
+    drawing: Drawing | None = None,
 ) -> Gradients:
     """Return the function that differentiates the models of several nodes in one call.
 
     The model is copied: torch puts parameters into it during a call, so every thread needs its own
     copy.
     """
-    forward = stacked_forward(_copy(model)).each
+    own = _copy(model, training=bool(buffers or drawing))
+    count = len(trained_parameters(own))
+    forward = stacked_forward(own, buffers=buffers, drawing=drawing).each
     each = torch.compile(forward) if compile else forward
 
     def gradients(
@@ -287,11 +318,12 @@ def batched_gradients(
     ) -> tuple[Tensor, Sequence[Tensor]]:
         # Not detach(): autograd would notice that other threads change other rows meanwhile.
         leaves = [
-            p.data.requires_grad_(trained is None or k in trained) for k, p in enumerate(parameters)
+            p.data.requires_grad_(trained is None or k in trained)
+            for k, p in enumerate(parameters[:count])
         ]
         with torch.enable_grad():
             with lower():
-                outputs = each(leaves, inputs)
+                outputs = each([*leaves, *parameters[count:]], inputs)
             losses = _mean_loss(loss, outputs, targets, weights)
             found = torch.autograd.grad(losses.sum(), [p for p in leaves if p.requires_grad])
             return losses.detach(), _mutable(found)
@@ -305,14 +337,17 @@ def looped_gradients(
     lower: Autocast = nullcontext,
     compile: bool = False,
     loss: Function = cross_entropy,
+    buffers: Sequence[str] = (),
+    drawing: Drawing | None = None,
 ) -> Gradients:
     """Return the function that differentiates one node's model, a view into the population.
 
     `order` only converts images: torch then converts kernels itself where that is faster. The model
     is copied, as by :func:`batched_gradients`.
     """
-    own = _copy(model)
-    own_parameters = list(own.parameters())
+    own = _copy(model, training=bool(buffers or drawing))
+    own_parameters = trained_parameters(own)
+    own_buffers = [own.get_buffer(name) for name in buffers]
     apply = torch.compile(own) if compile else own
 
     def gradients(
@@ -322,11 +357,13 @@ def looped_gradients(
         weights: Tensor | None,
         trained: Sequence[int] | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        for k, (parameter, view) in enumerate(zip(own_parameters, parameters, strict=True)):
+        for k, (parameter, view) in enumerate(zip(own_parameters, parameters, strict=False)):
             parameter.data = view[0]
             parameter.requires_grad_(trained is None or k in trained)
+        for buffer, view in zip(own_buffers, parameters[len(own_parameters) :], strict=False):
+            buffer.data = view[0]
         with torch.enable_grad():
-            with lower():
+            with lower(), nullcontext() if drawing is None else drawing(parameters[-1][0]):
                 outputs = apply(order(inputs[0]))
             losses = _mean_loss(loss, outputs[None], targets, weights)
             leaves = [p for p in own_parameters if p.requires_grad]
@@ -351,9 +388,11 @@ def _mutable(gradients: Sequence[Tensor]) -> list[Tensor]:
     return found
 
 
-def _copy(model: nn.Module) -> nn.Module:
-    """Return a copy of a model whose parameters share memory with the original."""
-    return copy.deepcopy(model, {id(p): nn.Parameter(p.detach()) for p in model.parameters()})
+def _copy(model: nn.Module, training: bool) -> nn.Module:
+    """Return a copy of a model whose parameters share memory with it, or in training mode."""
+    shared = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in model.parameters()}
+    own = copy.deepcopy(model, shared)
+    return own.train() if training else own
 
 
 def _mean_loss(loss: Function, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
@@ -413,13 +452,20 @@ def in_closed_form(model: nn.Module, task: Task) -> bool:
 
 
 def new_gradients(
-    model: nn.Module, executor: str, order: Order, buffers: Buffers, compute: Compute, task: Task
+    model: nn.Module,
+    executor: str,
+    order: Order,
+    memory: Buffers,
+    compute: Compute,
+    task: Task,
+    buffers: Sequence[str] = (),
+    drawing: Drawing | None = None,
 ) -> Gradients:
     """Return the gradient function of one thread: batched, looped, or in closed form."""
     low = torch.bfloat16 if compute.precision == "bf16" else None
     if in_closed_form(model, task):
-        return linear_gradients(buffers, low)
-    lower = autocast(buffers.device, low)
+        return linear_gradients(memory, low)
+    options = (autocast(memory.device, low), compute.compile, task.loss, buffers, drawing)
     if executor == "looped":
-        return looped_gradients(model, order, lower, compute.compile, task.loss)
-    return batched_gradients(model, lower, compute.compile, task.loss)
+        return looped_gradients(model, order, *options)
+    return batched_gradients(model, *options)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl.engine.allocations import bytes_of_step, bytes_of_terms
-from topofl.engine.diversity import NUMBERS
+from topofl.engine.divergence import NUMBERS
 from topofl.engine.dry_run import Trace
 from topofl.engine.evaluation import NODES, ROWS, Evaluated, EvaluationPlan
 from topofl.engine.gradients import Order, in_closed_form, is_linear

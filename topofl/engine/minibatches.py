@@ -11,7 +11,7 @@ from torch import Tensor
 
 from topofl._support.seeding import random_keys, torch_seed
 from topofl.data import Augmentation, Dataset
-from topofl.engine.workers import Buffers
+from topofl.engine.plan import Buffers
 
 
 class Minibatches(NamedTuple):
@@ -28,11 +28,14 @@ class Minibatches(NamedTuple):
     choices
         (n, width) int64 random choice for each image, see :class:`topofl.data.Augmentation`; None:
         no augmentation.
+    keys
+        (n,) int64, from which each model draws in its forward in this step; None: it draws nothing.
     """
 
     indices: Tensor
     weights: Tensor | None
     choices: Tensor | None = None
+    keys: Tensor | None = None
 
     def of(self, nodes: np.ndarray) -> "Minibatches":
         """Return the minibatches of some nodes."""
@@ -41,6 +44,7 @@ class Minibatches(NamedTuple):
             self.indices[nodes],
             None if weights is None or bool((weights[:, -1] > 0).all()) else weights,
             None if self.choices is None else self.choices[nodes],
+            None if self.keys is None else self.keys[nodes],
         )
 
 
@@ -60,11 +64,13 @@ def on_device(
     weighted = [batch.weights for batch in batches if batch.weights is not None]
     weights = _moved(weighted, device, dtype)
     choices = _moved([batch.choices for batch in batches if batch.choices is not None], device)
+    keys = _moved([batch.keys for batch in batches if batch.keys is not None], device)
     return [
         Minibatches(
             next(indices),
             None if batch.weights is None else next(weights),
             None if batch.choices is None else next(choices),
+            None if batch.keys is None else next(keys),
         )
         for batch in batches
     ]
@@ -86,7 +92,7 @@ class Batches:
     In epoch e, node i sorts its examples by :func:`topofl._support.seeding.random_keys` of (seed
     and phase, node, epoch, position). The order depends on nothing else, in particular not on other
     nodes, chunks, executors or earlier calls. Augmentation draws its choices in the same way, by
-    step and position in the minibatch.
+    step and position in the minibatch, and so are the keys of models that draw, by step.
 
     Parameters
     ----------
@@ -98,6 +104,8 @@ class Batches:
         Augmentation of images; None: none.
     nodes
         The node of each vector in `members`; None: 0, 1, and so on.
+    draws
+        Whether models draw random numbers, and need keys.
     """
 
     def __init__(
@@ -106,6 +114,7 @@ class Batches:
         seed: int,
         augment: Augmentation | None = None,
         nodes: np.ndarray | None = None,
+        draws: bool = False,
     ) -> None:
         self.sizes = np.array([len(own) for own in members])
         self._nodes = (np.arange(len(members)) if nodes is None else nodes).astype(np.uint64)
@@ -114,6 +123,7 @@ class Batches:
             row[: len(own)] = own
         self._seed = seed
         self._augment = augment
+        self._draws = draws
         # By phase: the epochs and the order of the latest call.
         self._orders: dict[str, tuple[bytes, np.ndarray]] = {}
 
@@ -138,16 +148,19 @@ class Batches:
             torch.from_numpy(indices),
             _weights(counts, indices.shape[1]),
             None if choices is None else torch.from_numpy(choices),
+            torch.from_numpy(self._keys(f"forward/{phase}", step, 1)[:, 0].view(np.int64))
+            if self._draws
+            else None,
         )
 
     def _choices(self, phase: str, step: int | np.ndarray, width: int) -> np.ndarray | None:
         if self._augment is None:
             return None
-        steps = np.broadcast_to(np.asarray(step), self.sizes.shape)
-        return self._augment.choose(self._keys(f"augment/{phase}", steps, width))
+        return self._augment.choose(self._keys(f"augment/{phase}", step, width))
 
-    def _keys(self, purpose: str, times: np.ndarray, width: int) -> np.ndarray:
+    def _keys(self, purpose: str, times: int | np.ndarray, width: int) -> np.ndarray:
         """Return random keys (n, width) of all nodes, each at its epoch or step."""
+        times = np.broadcast_to(np.asarray(times), self.sizes.shape)
         rows = (times.astype(np.uint64) << np.uint64(32)) | self._nodes
         return random_keys(torch_seed(self._seed, purpose), rows, np.arange(width))
 

@@ -15,6 +15,7 @@ from topofl.data import Dataset, Partition
 from topofl.engine.evaluation import CLASSIFICATION
 from topofl.engine.gradients import is_linear, stacked_forward
 from topofl.engine.options import Compute
+from topofl.engine.population import trained_parameters
 from topofl.tasks import Function, Task, cross_entropy
 
 
@@ -279,7 +280,7 @@ def _check_batched(module: nn.Module, inputs: Tensor) -> None:
     """Raise ``ValueError`` if torch cannot apply two models of this structure in one call."""
     if is_linear(module):
         return
-    twice = [p.detach().expand(2, *p.shape) for p in module.parameters()]
+    twice = [p.detach().expand(2, *p.shape) for p in trained_parameters(module)]
     try:
         stacked_forward(module).each(twice, inputs[:1].expand(2, *inputs[:1].shape))
     except RuntimeError as error:

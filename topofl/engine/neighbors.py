@@ -22,8 +22,8 @@ from topofl.engine.evaluation import (
     sums_on,
 )
 from topofl.engine.gradients import Order, applied, image_order
-from topofl.engine.population import Layout, Population
-from topofl.engine.workers import ParallelMap
+from topofl.engine.plan import ParallelMap
+from topofl.engine.population import Layout, Population, trained_parameters
 from topofl.tasks import Task
 
 
@@ -209,7 +209,7 @@ def bytes_of_neighbors(
     """
     with torch.no_grad():
         apply_model = _with_features(module, _head_layer(module, neighbors.head), order)
-        features = apply_model([*module.parameters()], sample).features
+        features = apply_model(trained_parameters(module), sample).features
     size, dim = features.element_size(), features.shape[1]
     forward = bytes_of_forward(module, order, sample, EXAMPLES) + EXAMPLES * gathered
     return 2 * largest * dim * size + EXAMPLES * (2 * largest + dim) * size + forward

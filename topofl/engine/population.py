@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from topofl._support.check import check_choice
 from topofl._support.seeding import NoGeneratorError, seeded_torch, torch_seed
 from topofl.algorithms.contract.parts import Part
+from topofl.algorithms.contract.round import Models
 from topofl.engine.ranks import Ranks, one_process
 from topofl.topology import Topology
 
@@ -39,8 +40,8 @@ class Layout:
 
     @classmethod
     def of(cls, model: nn.Module) -> "Layout":
-        """Return the layout of `model`'s parameters."""
-        named = dict(model.named_parameters())
+        """Return the layout of `model`'s trained parameters."""
+        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         return cls(tuple(named), tuple(p.shape for p in named.values()))
 
     @cached_property
@@ -87,6 +88,11 @@ class Layout:
         ]
 
 
+def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of which each node has its own; all nodes share frozen ones."""
+    return [p for p in model.parameters() if p.requires_grad]
+
+
 New = Callable[[Sequence[int], torch.dtype], Tensor]
 """(shape, dtype) -> a tensor in memory or in a file, whose values are not set."""
 
@@ -94,6 +100,8 @@ New = Callable[[Sequence[int], torch.dtype], Tensor]
 @dataclass(eq=False)
 class Held:
     """Rows (k, d) of a matrix; rows that are equal to another are stored once until one is written.
+
+    Rows may also have another shape, (k, *shape).
 
     Parameters
     ----------
@@ -137,7 +145,7 @@ class Held:
     def apart(self) -> Tensor:
         """Return all rows (k, d), each stored apart from now on."""
         if self.place is not None:
-            shape = (len(self.place), self.stored.shape[1])
+            shape = (len(self.place), *self.stored.shape[1:])
             flat = self.new(shape, self.stored.dtype) if self.new else self.stored.new_empty(shape)
             for start in range(0, shape[0], ROWS):  # not all at once, which would exist twice
                 flat[start : start + ROWS] = self.rows(slice(start, start + ROWS))
@@ -150,7 +158,7 @@ class Held:
             return self.stored[which]
         count = len(which) if isinstance(which, np.ndarray) else len(range(len(self))[which])
         if self.stored.is_meta:  # indexing these would import torch's compiler: a second, 70 MB
-            return self.stored.new_empty(count, self.stored.shape[1])
+            return self.stored.new_empty(count, *self.stored.shape[1:])
         chosen = which if isinstance(which, slice) else self._uploaded(which)
         return self.stored[chosen if self._place is None else self._place[chosen]]
 
@@ -167,7 +175,7 @@ class Held:
         used, first, places = np.unique(self.place[others], return_index=True, return_inverse=True)
         place = np.empty_like(self.place)
         place[others], place[which] = places, len(used) + np.arange(len(which))
-        stored = values.new_empty(len(used) + len(which), self.stored.shape[1])
+        stored = values.new_empty(len(used) + len(which), *self.stored.shape[1:])
         stored[: len(used)] = self.rows(np.flatnonzero(others)[first])
         stored[len(used) :] = values
         self._store(stored, place)
@@ -197,6 +205,11 @@ class Population:
         The graph of the run; None if there is none, or it changes between rounds.
     copy_of
         The models of the process, if these are a copy with the models of all nodes.
+    buffers
+        Rows (n, *shape) of the buffers of which each node has its own, such as running statistics;
+        buffers that never change are in the network.
+    travels
+        Whether these buffers are mixed with the models, if all columns of these are.
     """
 
     held: Held
@@ -204,6 +217,8 @@ class Population:
     ranks: Ranks
     graph: Topology | None = field(default=None, kw_only=True)
     copy_of: "Population | None" = field(default=None, kw_only=True)
+    buffers: Mapping[str, Held] = field(default_factory=dict, kw_only=True)
+    travels: bool = field(default=False, kw_only=True)
 
     @classmethod
     def alone(cls, flat: Tensor, layout: Layout) -> "Population":
@@ -219,8 +234,10 @@ class Population:
         """(n, d), contiguous: all models, changed in place; each is stored apart from now on.
 
         What reads or changes few models, or makes all of them equal, uses `rows`, `write` and
-        `fill`.
+        `fill`. Buffers are stored apart, too, since training changes them in place.
         """
+        for buffer in self.buffers.values():
+            buffer.apart()
         return self.held.apart()
 
     @property
@@ -269,7 +286,7 @@ class Population:
         """Return the models of all nodes: these models, or a copy gathered from all processes."""
         if len(self) == self.n:
             return self
-        everyone = replace(self, held=Held(self.ranks.all_rows(self.flat)), copy_of=self)
+        everyone = replace(self._by(self.ranks.all_rows), copy_of=self)
         everyone.push_sum_weights.copy_(self.ranks.all_rows(self.push_sum_weights))
         return everyone
 
@@ -277,9 +294,26 @@ class Population:
         """Return the models of the nodes of this process: these models, or a copy of some."""
         if len(self) == len(self.ranks.nodes):
             return self
-        own = replace(self, held=Held(self.ranks.own_rows(self.flat)))
+        own = self._by(self.ranks.own_rows)
         own.push_sum_weights.copy_(self.ranks.own_rows(self.push_sum_weights))
         return own
+
+    def _by(self, convert: Callable[[Tensor], Tensor]) -> "Population":
+        """Return models with the rows to which those of these models are converted."""
+        flat = convert(self.flat)
+        buffers = {name: Held(convert(held.apart())) for name, held in self.buffers.items()}
+        return replace(self, held=Held(flat), buffers=buffers)
+
+    def take(self, other: "Population", convert: Callable[[Tensor], Tensor]) -> None:
+        """Replace all rows by those to which the rows of other models are converted."""
+        self.flat.copy_(convert(other.flat))
+        for name, held in self.buffers.items():
+            held.apart().copy_(convert(other.buffers[name].apart()))
+
+    def some(self, which: np.ndarray) -> "Population":
+        """Return a copy of the models in some rows, on their own."""
+        buffers = {name: Held(held.rows(which)) for name, held in self.buffers.items()}
+        return replace(Population.alone(self.rows(which), self.layout), buffers=buffers)
 
     @property
     def views(self) -> list[Tensor]:
@@ -291,11 +325,28 @@ class Population:
         return lru_cache(maxsize=1)(self.layout.views)
 
     def views_of(self, which: slice | Tensor) -> list[Tensor]:
-        """Return one tensor (c, *shape) per parameter of some models, to be read."""
+        """Return one tensor (c, *shape) per parameter and then buffer of some models, to be read.
+
+        Where training changes buffers, it changes them in place.
+        """
         if self.held.place is None:
-            return [view[which] for view in self.views]
+            return [view[which] for view in self.views] + self.buffers_of(which)
         rows = self.rows(which if isinstance(which, slice) else which.cpu().numpy())
-        return self.layout.views(rows)
+        return self.layout.views(rows) + self.buffers_of(which)
+
+    def buffers_of(self, which: slice | Tensor) -> list[Tensor]:
+        """Return one tensor (c, *shape) per buffer of some models; views of slices, once apart."""
+        if not self.buffers:
+            return []
+        rows = which if isinstance(which, slice) else which.cpu().numpy()
+        return [held.rows(rows) for held in self.buffers.values()]
+
+    def traveling_with(self, values: "Tensor | Models") -> list[Tensor]:
+        """Return the buffers (n, k) that are mixed with values: if these are all models."""
+        if not self.travels or (values is not self and values is not self.held.stored):
+            return []
+        rows = [held.apart() for held in self.buffers.values()]
+        return [x.view(len(x), -1) for x in rows if x.is_floating_point()]
 
     @property
     def push_sum_weights(self) -> Tensor:
@@ -332,10 +383,12 @@ class Population:
     def like(self, flat: Tensor) -> "Population":
         """Return models of the same structure that share memory with `flat`, (n, d).
 
-        If `flat` has another number of rows, these are models on their own.
+        If `flat` has another number of rows, these are models on their own, without buffers;
+        otherwise they have copies of the buffers.
         """
         if len(flat) == len(self):
-            return Population(Held(flat), self.layout, self.ranks)
+            buffers = {n: Held(held.rows(slice(None)).clone()) for n, held in self.buffers.items()}
+            return Population(Held(flat), self.layout, self.ranks, buffers=buffers)
         return Population.alone(flat, self.layout)
 
 
@@ -350,6 +403,8 @@ def initial_population(
     graph: Topology | None = None,
     ranks: Ranks | None = None,
     new: New | None = None,
+    buffers: Sequence[str] = (),
+    travels: bool = False,
 ) -> Population:
     """Return n models at the start of a run, or those of a rank's nodes.
 
@@ -366,6 +421,10 @@ def initial_population(
         The nodes of the run, and those of this process; None: all nodes.
     new
         Returns memory of a shape and dtype for the models; None: in memory.
+    buffers
+        Names of the buffers of which each node has its own; all start from those of the model.
+    travels
+        Whether these buffers are mixed with the models.
 
     Raises
     ------
@@ -391,7 +450,9 @@ def initial_population(
         held = Held(new(shape, dtype) if new else torch.empty(shape, dtype=dtype, device=device))
         for k, row in enumerate(checked):
             held.stored[k] = row
-    return Population(held, layout, ranks, graph=graph)
+    named = dict(model.named_buffers())
+    own = {name: Held.equal(named[name][None].to(device), len(nodes)) for name in buffers}
+    return Population(held, layout, ranks, graph=graph, buffers=own, travels=travels)
 
 
 def _drawn_models(model: nn.Module, nodes: Sequence[int], seed: int) -> Iterator[Tensor]:
@@ -450,4 +511,4 @@ def _check_finite(layout: Layout, row: Tensor) -> Tensor:
 
 
 def _flatten(model: nn.Module) -> Tensor:
-    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    return torch.cat([p.detach().reshape(-1) for p in trained_parameters(model)])

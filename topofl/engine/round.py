@@ -312,12 +312,17 @@ class Round:
         d = values.shape[1] if isinstance(values, Tensor) else values.d
         ranges = [range(d)[part] for part in columns]
         width = sum(map(len, ranges))
+        buffers = self.models.traveling_with(values) if width == d else []
         if counted:
-            self.ledger.add(weights, width + scalars, server=server)
+            sent = width + scalars + sum(buffer.shape[1] for buffer in buffers)
+            self.ledger.add(weights, sent, server=server)
         self.used = self.used or weights
         if not server:
             self._count_product(weights, width)
         exchange = self._next_exchange(server=server)
+        if self.work is not None:
+            for k, buffer in enumerate(buffers):
+                self.work.mix(weights, buffer, f"{exchange}/buffers/{k}", server)
         if not isinstance(values, Tensor):
             models = cast(Population, values)
             if server and width == d and self.inputs.attack is None:
@@ -429,7 +434,7 @@ class Round:
                     self.states[owner][key].copy_(ranks.own_rows(whole[key]))
         finally:
             self.gathered = None
-        models.flat.copy_(ranks.own_rows(everyone.flat))
+        cast(Population, models).take(cast(Population, everyone), ranks.own_rows)
         models.push_sum_weights.copy_(ranks.own_rows(everyone.push_sum_weights))
         return state
 

@@ -13,8 +13,7 @@ from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State, Trial
 from topofl.algorithms.contract.schedules import rate_at
 from topofl.engine.cross_evaluation import check_trials, cross_evaluate
-from topofl.engine.divergence import Diverged
-from topofl.engine.diversity import GradientStatistics
+from topofl.engine.divergence import Diverged, GradientStatistics
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Aggregate, Mixer
 from topofl.engine.population import Population
@@ -196,7 +195,7 @@ class RoundWork:
         push_sum_weights = job.push_sum_weights
         small = replace(
             job,
-            models=job.models.like(job.models.rows(nodes)),
+            models=job.models.some(nodes),
             own={
                 name: x[rows.to(x.device)] if x.dim() and len(x) == n else x
                 for name, x in job.own.items()
@@ -209,6 +208,8 @@ class RoundWork:
         small_batches = [batch.of(nodes) for batch in batches]
         small_losses = local_steps(self.run_state.executor, small, small_batches, mixer)
         job.models.write(nodes, small.models.flat)
+        for name, buffer in small.models.buffers.items():
+            job.models.buffers[name].write(nodes, buffer.stored)
         job.bad[rows] = small.bad
         for name, x in job.own.items():
             if x.dim() and len(x) == n:

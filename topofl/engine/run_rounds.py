@@ -11,8 +11,7 @@ from topofl.algorithms.contract.phase import Phase
 from topofl.algorithms.contract.round import State
 from topofl.callbacks import Callback, Event
 from topofl.engine.active_run import ActiveRun
-from topofl.engine.divergence import Diverged, DivergenceError
-from topofl.engine.diversity import GradientStatistics
+from topofl.engine.divergence import Diverged, DivergenceError, GradientStatistics
 from topofl.engine.evaluation import Scores
 from topofl.engine.requests import checked_state
 from topofl.engine.round import Round

@@ -143,6 +143,6 @@ def own_part(ranks: Ranks, models: Population, state: State) -> Iterator[tuple[P
     rows = {name: x for name, x in state.items() if x.dim() and len(x) == ranks.n}
     own_state = {**state, **{name: ranks.own_rows(x) for name, x in rows.items()}}
     yield own, own_state
-    models.flat.copy_(ranks.all_rows(own.flat))
+    models.take(own, ranks.all_rows)
     for name, x in rows.items():
         x.copy_(ranks.all_rows(own_state[name]))

@@ -15,12 +15,12 @@ from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State
 from topofl.algorithms.contract.schedules import rate_at
 from topofl.algorithms.contract.terms import Step, merged_states, per_row, writable_result
-from topofl.engine.diversity import GradientStatistics
+from topofl.engine.divergence import GradientStatistics
 from topofl.engine.executor import Executor, Worker
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Means, Mixer
+from topofl.engine.plan import Buffers
 from topofl.engine.population import Population
-from topofl.engine.workers import Buffers
 
 UPDATED = 2**21
 """Bytes of models that are updated at a time after gradients were mixed, which stay in cache."""
@@ -137,7 +137,7 @@ class LocalSteps:
             for name in part
             if part[name].dim() and len(part[name]) == len(losses)
         ]
-        current = [self.models.flat[chunk.rows], *state]
+        current = [self.models.flat[chunk.rows], *state, *self.models.buffers_of(chunk.rows)]
         if idle is not None and not self.freezes and idle.device.type == "cpu":
             # On other devices, nonzero would wait for the result.
             indices = idle.nonzero().view(-1)

@@ -6,7 +6,7 @@ from torch import nn
 
 from topofl.engine import evaluation as module
 from topofl.engine.allocations import AllocationTrace, bytes_of_forward
-from topofl.engine.diversity import NUMBERS, GradientStatistics
+from topofl.engine.divergence import NUMBERS, GradientStatistics
 from topofl.engine.evaluation import Evaluated, evaluate, evaluation_plan
 from topofl.engine.gradients import batched_gradients, looped_gradients
 from topofl.engine.population import initial_population

@@ -14,7 +14,7 @@ from tests.engine.test_equivalence import modules_at_start
 from topofl import algorithms, data, mixing, models
 from topofl._support.seeding import stream
 from topofl.engine.minibatches import Batches, Examples
-from topofl.engine.workers import Buffers
+from topofl.engine.plan import Buffers
 
 CPU = torch.device("cpu")
 

@@ -15,8 +15,8 @@ from topofl.engine.gradients import (
     linear_gradients,
     looped_gradients,
 )
+from topofl.engine.plan import Buffers
 from topofl.engine.population import initial_population
-from topofl.engine.workers import Buffers
 
 CPU = torch.device("cpu")
 
