@@ -81,9 +81,9 @@ def door(monkeypatch):
     """Return a function that opens the door: it lets any model in, with what it needs."""
 
     def open_door(buffers=(), travels=False, drawing=None):
-        monkeypatch.setattr("topofl.engine.setup.check_model", evaluating)
-        for name in ("check_output", "check_task", "check_batched"):
-            monkeypatch.setattr(f"topofl.engine.setup.{name}", lambda *a: None)
+        monkeypatch.setattr("topofl.engine.model_checks.check_model", evaluating)
+        for name in ("check_output", "check_task", "_check_batched"):
+            monkeypatch.setattr(f"topofl.engine.model_checks.{name}", lambda *a: None)
         monkeypatch.setattr(
             state, "initial_population",
             partial(initial_population, buffers=buffers, travels=travels),
