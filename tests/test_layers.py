@@ -180,13 +180,13 @@ ROOMS = {
     "engine": [
         "rank_failure",
         "ranks",
-        "population ledger recorder options mapped_files",
+        "population ledger recorder options",
         "suggestions shorthands",
-        *("mixing divergence diversity workers", "plan minibatches", "gradients", "executor"),
-        *("training", "allocations"),
+        *("divergence diversity workers", "plan minibatches", "gradients", "memory", "mixing"),
+        *("executor", "training"),
         *("requests", "round", "dry_run"),
         *("evaluation", "neighbors", "checks"),
-        *("distributed", "setup", "memory", "state", "cross_evaluation", "round_work"),
+        *("distributed", "setup", "footprint", "state", "cross_evaluation", "round_work"),
         *(
             "checkpoint fingerprint notices",
             "saving stages",

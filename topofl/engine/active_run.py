@@ -25,8 +25,7 @@ from topofl.engine.fingerprint import (
     structure_of,
     versions,
 )
-from topofl.engine.mapped_files import MappedFiles
-from topofl.engine.memory import returning_freed_memory
+from topofl.engine.memory import MappedFiles, returning_freed_memory
 from topofl.engine.options import Compute
 from topofl.engine.plan import Backend, Plan
 from topofl.engine.ranks import Ranks

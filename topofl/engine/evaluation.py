@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from topofl.engine.allocations import bytes_of_forwards
 from topofl.engine.gradients import Forward, Order, image_order, is_linear, stacked_forward
+from topofl.engine.memory import bytes_of_forwards
 from topofl.engine.population import Population
 from topofl.engine.workers import ParallelMap
 from topofl.tasks import Function, Score, Task, accuracy, classification, cross_entropy

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.phase import Neighbors
-from topofl.engine.allocations import bytes_of_forward
 from topofl.engine.evaluation import (
     CLASSIFICATION,
     EXAMPLES,
@@ -22,6 +21,7 @@ from topofl.engine.evaluation import (
     sums_on,
 )
 from topofl.engine.gradients import Order, applied, image_order
+from topofl.engine.memory import bytes_of_forward
 from topofl.engine.population import Layout, Population
 from topofl.engine.workers import ParallelMap
 from topofl.tasks import Task

@@ -35,7 +35,7 @@ from topofl.engine.checkpoint import (
     resuming,
 )
 from topofl.engine.distributed.start import IdleRank, Joined, joined_ranks
-from topofl.engine.mapped_files import mapped_files
+from topofl.engine.memory import mapped_files
 from topofl.engine.notices import progress_bar, warn_of_emulation
 from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving
 from topofl.engine.rank_failure import naming_checkpoints

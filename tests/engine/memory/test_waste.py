@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from topofl.engine import evaluation as module
-from topofl.engine.allocations import AllocationTrace, bytes_of_forward
 from topofl.engine.diversity import NUMBERS, GradientStatistics
 from topofl.engine.evaluation import Evaluated, evaluate, evaluation_plan
 from topofl.engine.gradients import batched_gradients, looped_gradients
+from topofl.engine.memory import AllocationTrace, bytes_of_forward
 from topofl.engine.population import initial_population
 from topofl.metrics import consensus_distance
 from topofl.metrics.averaging.consensus import NUMBERS as COPIED

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from tests import problems
-from topofl.engine.allocations import AllocationTrace, bytes_of_forward, bytes_of_step
+from topofl.engine.footprint import bytes_of_step
 from topofl.engine.gradients import batched_gradients, image_order
+from topofl.engine.memory import AllocationTrace, bytes_of_forward
 
 
 def as_it_is(x):
@@ -87,7 +88,7 @@ def test_nothing_is_drawn_or_changed():
 
 def test_torch_does_not_load_its_compiler():
     code = (
-        "import sys, torch; from torch import nn; from topofl.engine.allocations import "
+        "import sys, torch; from torch import nn; from topofl.engine.footprint import "
         "bytes_of_step\nbytes_of_step(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), 'looped', "
         "lambda x: x, torch.zeros(2, 4), 5)\nsys.exit('torch._dynamo' in sys.modules)"
     )
