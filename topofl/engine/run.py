@@ -32,7 +32,6 @@ from topofl.engine.checkpoint import (
     checkpoint_to_resume,
     newest_round,
     prune,
-    resuming,
 )
 from topofl.engine.distributed.start import IdleRank, Joined, joined_ranks
 from topofl.engine.memory import mapped_files
@@ -231,15 +230,13 @@ def _run_part(
     with reserved as lock, mapped_files(setup.backend().scratch) as files:
         if ranks.size > 1 and folder is not None:
             check_shared(folder, ranks)
-        with resuming():
-            found = None if folder is None else _checkpoint(folder, saving.resume, ranks)
-            plan = None if found is None else plan_of_checkpoint(found, setup.compute)
+        found = None if folder is None else _checkpoint(folder, saving.resume, ranks)
+        plan = None if found is None else plan_of_checkpoint(found, setup.compute)
         backend = setup.backend(plan)
         warn_of_emulation(backend)
         active = ActiveRun.build(setup, rounds, backend, joined, files)
         marker = {} if folder is None else checkpoint_marker(active, folder)
-        with resuming():
-            start = 0 if found is None else active.resume(found, marker)
+        start = 0 if found is None else active.resume(found, marker)
         if folder is not None and ranks.is_first and start == newest_round(folder):
             prune(folder, KEPT)  # a process that was killed may have left older ones
         resumed = found is not None
