@@ -188,9 +188,11 @@ ROOMS = {
         *("evaluation", "neighbors", "checks"),
         *("distributed", "setup", "footprint", "state", "cross_evaluation", "round_work"),
         *(
-            "checkpoint fingerprint notices",
-            "saving stages",
+            "checkpoint notices",
+            "fingerprint",
+            "stages",
             "active_run",
+            "saving",
             "run_rounds",
             "run",
         ),

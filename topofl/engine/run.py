@@ -277,10 +277,8 @@ def _execute(
     stops = stop_between_rounds(folder is not None, patient=active.setup.compute.distributed)
     with run_state.executor.threads(), stops as request:
         checkpoints = CheckpointSchedule(
-            folder, active.rounds, saving.every, active.size, active.state, marker, emit, request,
-            run_state.ranks, saved=start if resumed else None, lock=lock, final=saving.final,
-            rows=active.own_rows,
-        )  # fmt: skip
+            active, saving, folder, marker, emit, request, start if resumed else None, lock
+        )
         emit(Event("start", start, meta | {"resumed_at": start}, run_state.models))
         if not resumed:
             evaluate_start(active, checkpoints, emit)
