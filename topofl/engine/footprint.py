@@ -23,7 +23,7 @@ from topofl.engine.gradients import (
     is_linear,
     looped_gradients,
 )
-from topofl.engine.memory import LARGEST, AllocationTrace, extrapolated, is_in_memory, targets_like
+from topofl.engine.memory import LARGEST, AllocationTrace, extrapolated, is_in_memory
 from topofl.engine.mixing import (
     FEWEST,
     GATHERED,
@@ -479,14 +479,11 @@ def bytes_of_step(
     gradients = build(model, loss=loss)
     parameters = [p.detach().expand(nodes, *p.shape).contiguous() for p in model.parameters()]
 
-    def step(inputs: Tensor) -> Callable[[], object]:
-        stacked_inputs, stacked_targets = (
-            part.expand(nodes, *part.shape).contiguous()
-            for part in (inputs, targets_like(targets, inputs))
-        )
-        return lambda: gradients(parameters, stacked_inputs, stacked_targets, None)
+    def prepare(*examples: Tensor) -> Callable[[], object]:
+        inputs, expected = (part.expand(nodes, *part.shape).contiguous() for part in examples)
+        return lambda: gradients(parameters, inputs, expected, None)
 
-    return -(-extrapolated(step, sample)(width) // nodes)
+    return -(-extrapolated(prepare, sample, targets)(width) // nodes)
 
 
 def bytes_of_terms(training: Training, layout: Layout, dtype: torch.dtype, n: int) -> int:

@@ -41,39 +41,25 @@ def free_memory(device: torch.device | str, root: Path = Path("/")) -> int | Non
 def _cgroup_room(root: Path) -> Iterator[int]:
     """Yield limit minus usage of the process's control groups and their ancestors.
 
-    psutil reports the memory of the machine, whatever the limits of a container.
+    psutil reports the memory of the machine, whatever the limits of a container. The file cache of
+    a group is not counted, since the system frees it when needed.
     """
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, group = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
             continue
-        base = root / "sys/fs/cgroup" / ("memory" if controllers else "")
-        limit, used = _CGROUP_V1 if controllers else _CGROUP_V2
+        base, names = root / "sys/fs/cgroup", ("memory.max", "memory.current")
+        if controllers:  # of version 1
+            base, names = base / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
         path = base / group.strip("/")
         for folder in (path, *path.parents):
-            most, now = _number(folder / limit), _number(folder / used)
-            if most is not None and now is not None:
-                yield max(most - now + _reclaimable(folder), 0)
+            most, used = (_lines(folder / name) for name in names)
+            if most and used and most[0].isdigit():  # "max": no limit
+                found = _lines(folder / "memory.stat")
+                cached = (x.split()[1] for x in found if x.startswith("inactive_file "))
+                yield max(int(most[0]) - int(used[0]) + sum(map(int, cached)), 0)
             if folder == base:
                 break
-
-
-_CGROUP_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
-_CGROUP_V2 = ("memory.max", "memory.current")
-
-
-def _reclaimable(folder: Path) -> int:
-    """Return the file cache in a control group's usage, which the system frees when needed."""
-    return sum(
-        int(line.split()[1])
-        for line in _lines(folder / "memory.stat")
-        if line.startswith("inactive_file ")
-    )
-
-
-def _number(path: Path) -> int | None:
-    lines = _lines(path)
-    return int(lines[0]) if lines and lines[0].isdigit() else None  # "max": no limit
 
 
 def _lines(path: Path) -> list[str]:
@@ -216,42 +202,44 @@ class AllocationTrace(TorchDispatchMode):
         self.alive -= self._sizes.pop(key)
 
 
-def targets_like(like: Tensor | None, inputs: Tensor) -> Tensor:
-    """Return one target (b, ...) for each of b inputs."""
-    one = torch.zeros(1, dtype=torch.long, device=inputs.device) if like is None else like[:1]
-    return one.expand(len(inputs), *one.shape[1:])
-
-
-def bytes_of_forward(model: nn.Module, order: Order, sample: Tensor, width: int) -> int:
-    """Return the peak bytes of evaluating one model on `width` examples, without the inputs."""
-    return bytes_of_forwards(model, order, sample)(width)
-
-
-def bytes_of_forwards(
+def bytes_of_forward(
     model: nn.Module,
     order: Order,
     sample: Tensor,
     loss: Function = cross_entropy,
     targets: Tensor | None = None,
 ) -> Callable[[int], int]:
-    """Return :func:`bytes_of_forward` as a function of `width`, tracing the model once."""
+    """Return the peak bytes of evaluating one model as a function of the number of examples.
+
+    The examples themselves are not counted. Targets are like `targets`; None: class labels.
+    """
     shared = stacked_forward(model, order).shared
     parameters = [p.detach()[None] for p in model.parameters()]
 
-    def evaluate(inputs: Tensor) -> Callable[[], object]:
-        expected = targets_like(targets, inputs).contiguous()
+    def prepare(inputs: Tensor, expected: Tensor) -> Callable[[], object]:
         return torch.no_grad()(lambda: loss(shared(parameters)(inputs)[:, 0], expected))
 
-    return extrapolated(evaluate, sample)
+    return extrapolated(prepare, sample, targets)
 
 
 def extrapolated(
-    prepare: Callable[[Tensor], Callable[[], object]], sample: Tensor
+    prepare: Callable[[Tensor, Tensor], Callable[[], object]],
+    sample: Tensor,
+    targets: Tensor | None,
 ) -> Callable[[int], int]:
-    """Return the peak bytes as a function of width, extrapolated from 2 and 3 examples."""
+    """Return the peak bytes of a call as a function of the number of examples.
+
+    They are extrapolated from 2 and 3 examples. `prepare` gets inputs (b, ...) like `sample` and
+    targets (b, ...) like `targets`, or class labels, and returns the call.
+    """
+    if targets is None:
+        targets = torch.zeros(1, dtype=torch.long, device=sample.device)
 
     def timeline(examples: int) -> Sequence[int]:
-        call = prepare(sample[:1].expand(examples, *sample.shape[1:]).contiguous())
+        inputs, expected = (
+            like[:1].expand(examples, *like.shape[1:]).contiguous() for like in (sample, targets)
+        )
+        call = prepare(inputs, expected)
         with AllocationTrace() as allocations:
             call()
         return allocations.timeline

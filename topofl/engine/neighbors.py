@@ -211,5 +211,5 @@ def bytes_of_neighbors(
         apply_model = _with_features(module, _head_layer(module, neighbors.head), order)
         features = apply_model([*module.parameters()], sample).features
     size, dim = features.element_size(), features.shape[1]
-    forward = bytes_of_forward(module, order, sample, EXAMPLES) + EXAMPLES * gathered
+    forward = bytes_of_forward(module, order, sample)(EXAMPLES) + EXAMPLES * gathered
     return 2 * largest * dim * size + EXAMPLES * (2 * largest + dim) * size + forward

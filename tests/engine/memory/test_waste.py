@@ -126,7 +126,7 @@ def test_one_model_is_laid_out_at_a_time():
         64 * 128 * 25 * 4,
     )
     assert (
-        bytes_of_forward(model, evaluation_plan(model, inputs[:2]).order, inputs[:2], 20) > copied
+        bytes_of_forward(model, evaluation_plan(model, inputs[:2]).order, inputs[:2])(20) > copied
     )  # kernels, channels last
     _, peak = evaluated(model, population(model, 3), inputs, labels)
     assert peak < 2 * copied
