@@ -11,7 +11,7 @@ import topofl
 from tests import problems
 from tests.estimate.helpers import PREDICT, need
 from topofl import algorithms, data, models, topologies
-from topofl.engine.memory import TRAINED, in_gib
+from topofl.engine.footprint import TRAINED, in_gib
 from topofl.estimate import Estimate
 
 

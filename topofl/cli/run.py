@@ -36,8 +36,7 @@ from topofl.cli.record import (
 from topofl.cli.report import print_remark, print_report
 from topofl.cli.stored import check_options, run_in_store
 from topofl.engine import Interrupted
-from topofl.engine.checkpoint import ResumeError, prune, rounds_in
-from topofl.engine.fingerprint import OtherRunError
+from topofl.engine.checkpoint import OtherRunError, prune, rounds_in
 from topofl.engine.saving import locked
 from topofl.estimate import Estimate
 from topofl.history import History
@@ -278,9 +277,7 @@ def _naming_settings(out: Path, before: config.Tables, now: config.Tables) -> It
     """Name changed settings as ``--set`` does, if the checkpoints are those of other settings."""
     try:
         yield
-    except ResumeError as error:
-        if not isinstance(error.__cause__, OtherRunError):
-            raise
+    except OtherRunError as error:
         rounds = now["run"]["rounds"]
         changed = other_settings({**before, "run": {**before["run"], "rounds": rounds}}, now)
         if not changed:

@@ -1,7 +1,6 @@
 """A run in progress: its state, its checkpoints and its metadata."""
 
 import copy
-import platform
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +14,13 @@ from torch import Tensor
 from topofl._columns import ScoreColumn, as_json, columns_of
 from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import State
-from topofl.engine.checkpoint import Checkpoint, SavedRows, check_space, naming_its_file
+from topofl.engine.checkpoint import (
+    Checkpoint,
+    ResumeError,
+    SavedRows,
+    check_space,
+    naming_its_file,
+)
 from topofl.engine.fingerprint import (
     check_same,
     fingerprint,
@@ -23,8 +28,7 @@ from topofl.engine.fingerprint import (
     structure_of,
     versions,
 )
-from topofl.engine.mapped_files import MappedFiles
-from topofl.engine.memory import returning_freed_memory
+from topofl.engine.memory import MappedFiles, returning_freed_memory
 from topofl.engine.options import Compute
 from topofl.engine.plan import Plan
 from topofl.engine.ranks import Ranks
@@ -198,12 +202,12 @@ class ActiveRun:
 
         Raises
         ------
-        ValueError
+        ResumeError
             If the checkpoint is of another run, or has more rounds than `rounds`.
         """
         check_same(found.marker, marker)
         if self.rounds < found.round:
-            raise ValueError(
+            raise ResumeError(
                 f"`rounds` must be at least {found.round}, the number completed in "
                 f"{found.path.parent}, got {self.rounds}; start a shorter run in another folder"
             )
@@ -225,7 +229,7 @@ class ActiveRun:
             self.recorder.restore(state["recorder"], self.evaluated, self.scored, found.round)
             self.run_state.monitor.restore(state["guard"])
         if self.rounds == found.round and (missing := self._missing_at_end(found)):
-            raise ValueError(
+            raise ResumeError(
                 f"`rounds` must be at least {found.round + 1}, got {self.rounds}: "
                 f"{found.path.parent} has a checkpoint of round {found.round}, after which models "
                 f"were not {missing}"
@@ -340,11 +344,7 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
         "precision": compute.precision,
         "on_divergence": compute.on_divergence,
         **({"ranks": active.ranks.description} if compute.distributed else {}),
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-        },
+        "versions": {name: one for name, one in versions().items() if name != "topofl"},
     }
 
 

@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,17 +59,8 @@ class ResumeError(ValueError):
     """A run cannot continue from the checkpoints in its folder."""
 
 
-class _DamagedError(ValueError):
-    """A file differs from what was written."""
-
-
-@contextmanager
-def resuming() -> Iterator[None]:
-    """Turn every ``ValueError`` about checkpoints into a :class:`ResumeError`."""
-    try:
-        yield
-    except ValueError as error:
-        raise ResumeError(*error.args) from error
+class OtherRunError(ResumeError):
+    """A checkpoint belongs to another run; the message names what differs inside of the engine."""
 
 
 def round_path(folder: Path, t: int) -> Path:
@@ -194,11 +185,9 @@ class Checkpoint:
         files = {_rows_name(rank) for rank in np.unique(owner).tolist()}
         if unknown := sorted(files - self.marker["files"].keys()):
             raise ValueError(f"{unknown[0]} is needed, and has no checksum")
-        rows = {name: SavedRows(name, self.path, owner) for name in self._names_of_rows(files)}
+        names = read_tensors(self.path / min(files))[0]
+        rows = {name: SavedRows(name, self.path, owner) for name in names}
         return _nested(json.loads(texts["values"]), tensors | rows)
-
-    def _names_of_rows(self, files: Collection[str]) -> list[str]:
-        return list(read_tensors(self.path / min(files))[0])
 
 
 @contextmanager
@@ -216,7 +205,7 @@ def naming_its_file(found: Checkpoint) -> Iterator[None]:
         OverflowError,
     ) as error:
         what = (str(error).splitlines() or [""])[0]
-        raise ValueError(
+        raise ResumeError(
             f"{found.path} does not match this run ({type(error).__name__}: {what}); remove it, or "
             "use another folder"
         ) from error
@@ -255,17 +244,27 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
     Raises
     ------
-    ValueError
+    ResumeError
         If all checkpoints are damaged, or one has a format that cannot be read.
     """
     rounds = rounds_in(folder)
     for t in reversed(rounds):
+        place = round_path(folder, t)
         try:
-            return _read(round_path(folder, t), t)
-        except _DamagedError as error:
+            marker = _read_marker(place / MARKER)
+            if marker["format"] == FORMAT:
+                _check_intact(place, marker, t)
+                return Checkpoint(place, marker)
+        except ValueError as error:
             warnings.warn(f"{error}; the previous checkpoint is used", RuntimeWarning, stacklevel=3)
+            continue
+        raise ResumeError(
+            f"`saving` must have checkpoints of format {FORMAT}, {place / MARKER} has format "
+            f"{marker['format']}; continue with topofl {_writer(marker)}, or start again in "
+            "another folder"
+        )
     if rounds:
-        raise ValueError(
+        raise ResumeError(
             f"`saving` must have an intact checkpoint to resume from, all {len(rounds)} in "
             f"{folder} are damaged; start again in another folder"
         )
@@ -277,58 +276,51 @@ def checkpoint_to_resume(folder: Path, resume: bool) -> Checkpoint | None:
 
     Raises
     ------
-    ValueError
+    ResumeError
         If there are checkpoints and `resume` is False, if there are only checkpoints of older
         versions, or as :func:`newest_checkpoint`.
     """
     rounds = rounds_in(folder)
     if not rounds and (old := sorted(folder.glob("state-*.json"))):
-        raise ValueError(
+        raise ResumeError(
             f"`saving` must have checkpoints of format {FORMAT}, {old[-1]} has an older format, "
             "which this version of topofl does not read; finish that run with the version that "
             "began it, or start again in another folder"
         )
     if not resume and rounds:
-        raise ValueError(
+        raise ResumeError(
             f"`saving` must be a folder without checkpoints, {folder} has one of round "
             f"{rounds[-1]}; continue with resume=True, or use another folder"
         )
     return newest_checkpoint(folder) if resume else None
 
 
-def _read(place: Path, t: int) -> Checkpoint:
-    marker = _marker(place / MARKER, t)
-    for name, checksum in marker["files"].items():
-        if not (place / name).is_file():
-            raise _DamagedError(f"{place / name} is missing")
-        with (place / name).open("rb") as stream:
-            if hashlib.file_digest(stream, "sha256").hexdigest() != checksum:
-                raise _DamagedError(f"{place / name} is damaged: its checksum does not match")
-    return Checkpoint(place, marker)
-
-
-def _marker(path: Path, t: int) -> dict[str, Any]:
-    """Return the contents of the marker of round `t`."""
+def _read_marker(path: Path) -> dict[str, Any]:
+    """Return the contents of a marker of any format; raise ``ValueError`` if it is damaged."""
     if not path.is_file():
-        raise _DamagedError(f"{path} is missing")
+        raise ValueError(f"{path} is missing")
     try:
         marker = json.loads(path.read_bytes())
         fits = marker.pop("checksum") == checksum_of(marker)
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise _DamagedError(f"{path} is damaged: {error!r}") from error
+        raise ValueError(f"{path} is damaged: {error!r}") from error
     if not fits:
-        raise _DamagedError(f"{path} is damaged: its checksum does not match")
+        raise ValueError(f"{path} is damaged: its checksum does not match")
     if not isinstance(marker.get("format"), int):
-        raise _DamagedError(f"{path} is damaged: format is not an integer")
-    if marker["format"] != FORMAT:
-        raise ValueError(
-            f"`saving` must have checkpoints of format {FORMAT}, {path} has format "
-            f"{marker['format']}; continue with topofl {_writer(marker)}, or start again in "
-            "another folder"
-        )
-    if (field := _wrong_field(marker)) or marker["round"] != t:
-        raise _DamagedError(f"{path} is damaged: {field or 'round'} has a wrong value")
+        raise ValueError(f"{path} is damaged: format is not an integer")
     return marker
+
+
+def _check_intact(place: Path, marker: Mapping[str, Any], t: int) -> None:
+    """Raise ``ValueError`` unless a marker of round `t` is complete, and its files are there."""
+    if (field := _wrong_field(marker)) or marker["round"] != t:
+        raise ValueError(f"{place / MARKER} is damaged: {field or 'round'} has a wrong value")
+    for name, checksum in marker["files"].items():
+        if not (place / name).is_file():
+            raise ValueError(f"{place / name} is missing")
+        with (place / name).open("rb") as stream:
+            if hashlib.file_digest(stream, "sha256").hexdigest() != checksum:
+                raise ValueError(f"{place / name} is damaged: its checksum does not match")
 
 
 def _writer(marker: Mapping[str, Any]) -> str:
@@ -339,7 +331,6 @@ def _writer(marker: Mapping[str, Any]) -> str:
 
 def _wrong_field(marker: Mapping[str, Any]) -> str:
     """Return the name of a field of a marker that has a wrong type; empty if there is none."""
-    plain = str | int | float | bool | None
     kinds = {
         "round": int,
         "rounds": int,
@@ -350,13 +341,11 @@ def _wrong_field(marker: Mapping[str, Any]) -> str:
         "run": dict,
     }
     for name, kind in kinds.items():
-        value = marker.get(name)
-        if not isinstance(value, kind) or isinstance(value, bool):
+        value: Any = marker.get(name)
+        if type(value) is not kind:
             return name
-        entries: Any = value if isinstance(value, list) else ()
-        if isinstance(value, dict):
-            entries = value.values()
-        if not all(isinstance(entry, plain) for entry in entries):
+        entries = value.values() if kind is dict else value if kind is list else ()
+        if not all(isinstance(entry, str | int | float | bool | None) for entry in entries):
             return name
     files = marker["files"]
     if SHARED not in files or any(Path(name).name != name for name in files):
@@ -397,7 +386,7 @@ def write_checkpoint(
     marker: Mapping[str, Any],
     ranks: Ranks,
 ) -> tuple[Path, int]:
-    """Write the checkpoint after `t` rounds, and return its path and the bytes of this rank.
+    """Write the checkpoint after `t` rounds; return its path and, on the first rank, its bytes.
 
     All ranks call this function, and each writes its rows; the first writes all else and removes
     old checkpoints. If writing fails, earlier checkpoints stay unchanged.
@@ -441,7 +430,7 @@ def write_checkpoint(
         raise
     if first:
         prune(folder, KEPT, until=t)
-    return place, _size(place)
+    return place, _size(place) if first else 0
 
 
 def _make_empty(place: Path) -> None:

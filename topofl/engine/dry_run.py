@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from topofl.algorithms.contract.needs import need_error, static
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import State
-from topofl.engine.allocations import AllocationTrace
+from topofl.engine.memory import AllocationTrace
 from topofl.engine.population import Held, Layout, Population
 from topofl.engine.ranks import one_process
 from topofl.engine.requests import (

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from topofl.engine.allocations import bytes_of_forwards
 from topofl.engine.gradients import Forward, Order, image_order, is_linear, stacked_forward
+from topofl.engine.memory import bytes_of_forward
 from topofl.engine.plan import ParallelMap
 from topofl.engine.population import Population
 from topofl.tasks import Function, Score, Task, accuracy, classification, cross_entropy
@@ -119,7 +119,7 @@ def evaluation_plan(
     order = image_order(model, sample)
     if is_linear(model):
         return EvaluationPlan(order, lambda examples: 0, ROWS)
-    bytes_of = bytes_of_forwards(model, order, sample, task.loss, targets)
+    bytes_of = bytes_of_forward(model, order, sample, task.loss, targets)
     most = max(ACTIVATIONS, sum(p.nbytes for p in model.parameters()))
     bytes_per_example = max(1, bytes_of(EXAMPLES) - bytes_of(EXAMPLES - 1))
     if sample.is_cuda:

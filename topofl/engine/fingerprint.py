@@ -18,16 +18,10 @@ from torch import Tensor, nn
 from topofl.algorithms.contract.local import Training
 from topofl.data import Partition
 from topofl.data.dataset import Dataset
+from topofl.engine.checkpoint import OtherRunError
 from topofl.engine.setup import Setup
 from topofl.engine.state import RunState
 from topofl.topology import Topology, TopologySequence
-
-__all__ = ["OtherRunError", "check_same", "fingerprint", "members_of", "structure_of", "versions"]
-
-
-class OtherRunError(ValueError):
-    """A checkpoint belongs to another run; the message names what differs inside of the engine."""
-
 
 SAMPLED_ROUNDS = 3
 """Number of rounds whose graphs are compared if the sequence has no period."""
@@ -42,34 +36,27 @@ def fingerprint(setup: Setup, run_state: RunState) -> dict[str, Any]:
     Not included: graphs of sequences without a period after their first rounds, code of a model's
     ``forward``, and functions that users' functions call by name.
     """
-    algorithm, clients, graphs, model = setup.algorithm, setup.clients, setup.graphs, setup.model
-    settings = {
-        f"{phase}.{key}": value
-        for phase, own in algorithm.settings.items()
-        for key, value in own.items()
-    }
-    return {
-        "algorithm": f"{algorithm.name}: {' -> '.join(algorithm.phases)}",
-        **{key: _plain(value) for key, value in settings.items()},
-        **{
-            f"{name}.{key}": code
-            for name, phase in algorithm.phases.items()
-            for key, code in _digest_code(phase.init, phase.apply, phase.settings).items()
-        },
-        **{
-            f"{phase}.steps": _describe_steps(some[0].training)
-            for phase, some in setup.trace.requests.trained.items()
-            if some
-        },
-        "topology": f"{graphs.name} {_digest_graphs(graphs)}",
+    algorithm, clients, attack = setup.algorithm, setup.clients, setup.attack
+    found = {"algorithm": f"{algorithm.name}: {' -> '.join(algorithm.phases)}"}
+    for name, settings in algorithm.settings.items():
+        found |= {f"{name}.{key}": _plain(value) for key, value in settings.items()}
+    for name, phase in algorithm.phases.items():
+        found |= _code_of(name, phase.init, phase.apply, phase.settings)
+    for name, some in setup.trace.requests.trained.items():
+        found |= {f"{name}.steps": _describe_steps(some[0].training)} if some else {}
+    found |= {
+        "topology": f"{setup.graphs.name} {_digest_graphs(setup.graphs)}",
         "mixing": _describe_mixing(run_state),
         "clients": f"{clients.name} {_digest(_partition_parts(clients))}",
         "dataset": f"{clients.dataset.name} {_digest(_dataset_parts(clients.dataset))}",
-        "model": f"{type(model).__name__} {_digest(_model_parts(model, setup.init == 'given'))}",
+        "model": f"{type(setup.model).__name__} {_digest(_model_parts(setup))}",
         "task": _plain(setup.task),
-        **{f"task.{key}": code for key, code in _digest_code(setup.task).items()},
+        **_code_of("task", setup.task),
         **run_state.executor.plan._asdict(),
-        **_describe_attack(setup),
+    }
+    if attack is not None:
+        found |= {"attackers": _plain(attack.description), **_code_of("attackers", attack.forge)}
+    return found | {
         "seed": setup.seed,
         "init": setup.init,
         "augment": None if clients.augment is None else clients.augment.name,
@@ -90,32 +77,18 @@ def structure_of(model: nn.Module) -> str:
     return f"{type(model).__name__} {_digest(parts)[:9]}"
 
 
-def _describe_attack(setup: Setup) -> dict[str, Any]:
-    """Return the fingerprint of the attack; empty without attackers."""
-    if setup.attack is None:
-        return {}
-    return {"attackers": _plain(setup.attack.description)} | {
-        f"attackers.{key}": code for key, code in _digest_code(setup.attack.forge).items()
-    }
-
-
-def _digest(parts: Any) -> str:
-    """Return a short digest of texts, arrays and tensors."""
+def _digest(parts: Iterable[Any]) -> str:
+    """Return a short digest of texts, arrays and tensors, copied only if not contiguous on CPU."""
     digest = hashlib.sha256()
     for part in parts:
         if isinstance(part, Tensor | np.ndarray):
             digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
-            digest.update(_bytes_of(part))
+            if isinstance(part, Tensor):
+                part = part.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+            digest.update(np.ascontiguousarray(part).data)
         else:
             digest.update(f"{part}\0".encode())
     return f"#{digest.hexdigest()[:16]}"
-
-
-def _bytes_of(values: Tensor | np.ndarray) -> memoryview:
-    """Return the bytes of an array or tensor, copied only from a device or if not contiguous."""
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
-    return np.ascontiguousarray(values).data
 
 
 def _describe_steps(training: Training) -> str:
@@ -124,10 +97,10 @@ def _describe_steps(training: Training) -> str:
     return " -> ".join(part.name for part in parts) or "plain"
 
 
-def _digest_code(*parts: Any) -> dict[str, str]:
-    """Return a digest of users' functions as ``code``; empty if all are topofl's."""
+def _code_of(name: str, *parts: Any) -> dict[str, str]:
+    """Return a digest of users' functions as ``"name.code"``; empty if all are topofl's."""
     functions = list(_user_functions(parts, set()))
-    return {"code": _digest(map(_describe_function, functions))} if functions else {}
+    return {f"{name}.code": _digest(map(_describe_function, functions))} if functions else {}
 
 
 def _user_functions(value: Any, seen: set[int]) -> Iterator[FunctionType]:
@@ -209,12 +182,12 @@ def _dataset_parts(dataset: Dataset) -> Iterator[Any]:
             yield from (field.name, value)
 
 
-def _model_parts(model: nn.Module, values: bool) -> Iterator[Any]:
-    """Yield the structure, the buffers, and the parameters: values or only shapes."""
-    yield _without_addresses(repr(model))
-    for name, parameter in model.named_parameters():
-        yield from (name, parameter if values else tuple(parameter.shape))
-    for name, buffer in model.named_buffers():
+def _model_parts(setup: Setup) -> Iterator[Any]:
+    """Yield the structure, the buffers, and the parameters: values if they are used, or shapes."""
+    yield _without_addresses(repr(setup.model))
+    for name, parameter in setup.model.named_parameters():
+        yield from (name, parameter if setup.init == "given" else tuple(parameter.shape))
+    for name, buffer in setup.model.named_buffers():
         yield from (name, buffer)
 
 
@@ -236,9 +209,9 @@ def versions() -> dict[str, str]:
 
     return {
         "topofl": topofl.__version__,
+        "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
-        "python": platform.python_version(),
     }
 
 
@@ -257,11 +230,8 @@ def check_same(marker: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             f"`resume` must continue the same run: {'; '.join(different)}; start another run in "
             "another folder"
         )
-    soft = {key: marker[key] for key in ("versions", "device")}
-    if different := [
-        *_differences(soft.pop("versions"), now["versions"]),
-        *_differences(soft, {"device": now["device"]}),
-    ]:
+    loose = ({**one["versions"], "device": one["device"]} for one in (marker, now))
+    if different := _differences(*loose):
         warnings.warn(
             f"the resumed run may round differently: {'; '.join(different)}",
             RuntimeWarning,

@@ -1,444 +1,28 @@
-"""Memory that a run needs with each plan, and memory that is free."""
+"""Memory of a process: what is free, how much grows, what a call allocates, models in files."""
 
+import errno
 import gc
-import math
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import mmap
+import os
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
+from threading import Event, Thread
+from typing import Any
 
-import numpy as np
 import psutil
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from topofl.engine.allocations import bytes_of_step, bytes_of_terms
-from topofl.engine.divergence import NUMBERS
-from topofl.engine.dry_run import Trace
-from topofl.engine.evaluation import NODES, ROWS, Evaluated, EvaluationPlan
-from topofl.engine.gradients import Order, in_closed_form, is_linear
-from topofl.engine.mapped_files import LARGEST, called_repeatedly, is_in_memory
-from topofl.engine.mixing import (
-    FEWEST,
-    GATHERED,
-    SPARSE_BELOW,
-    columns_at_a_time,
-    component_means,
-    sums_by_group,
-)
-from topofl.engine.neighbors import bytes_of_neighbors
-from topofl.engine.plan import Fits, Plan, Sizes, most_nodes
-from topofl.engine.requests import RecordedSteps
-from topofl.engine.setup import Setup
-from topofl.engine.training import gradients_in_memory, nodes_per_update
-from topofl.metrics.averaging import consensus
-from topofl.mixing import MixingMatrix
-
-TORCH = 10 * 2**20
-"""Bytes that torch and Python allocate on first use in any run.
-
-They are for threads, buffers of matrix products, and modules that are loaded lazily.
-"""
-
-CONVOLUTIONS = 12 * 2**20
-"""Additional bytes of the first convolutions, for kernels that oneDNN compiles.
-
-This and `TORCH` were fitted on CPU, to the peaks of 100 logistic regressions and of 10 DPFL CNNs in
-analysis/peak_memory.py, and are tested on all other rows there.
-"""
-
-TRAINED = 2.5
-"""Bytes that a step with autograd takes from the system per byte of live tensors, on CPU.
-
-glibc retains freed memory in pieces that rarely fit new tensors, and gives each thread heaps of 64
-MiB, which a few large tensors do not fill. The factor depends on the model, 1.4 to 2.5: a probe
-measures it. Fitted to 100 GN-LeNets, looped and batched by 8.
-"""
-
-EVALUATED = 1.4
-"""The same factor for evaluations of models that are not linear."""
-
-
-@dataclass(frozen=True)
-class Footprint:
-    """Bytes that a run takes: once, for each worker, and for each node in progress.
-
-    Parameters
-    ----------
-    sizes
-        Numbers of nodes and of parameters, and the bytes of a node's step as one of many nodes.
-    models, model
-        Number of models that are stored at once, and bytes of one of them.
-    largest
-        Number of parameters of the largest layer.
-    minibatch, looped
-        Bytes of one node's largest minibatch, gathered, and of its step alone: gradients and
-        activations.
-    groups
-        Number of means over which gradients are mixed in local steps; n if the gradients of all
-        nodes must exist at once, 0 if none are mixed.
-    of_nodes
-        Parts that grow with the number of nodes: ``"state"`` that phases carry from round to
-        round, ``"fine_tuning"`` with copies of models, all ``"gradients"`` that phases request at
-        once, temporary memory of ``"phases"``, and mixing ``"matrices"``.
-    of_run
-        Other parts: ``"data"``, ``"torch"`` with the network itself, and ``"history"``.
-    of_worker
-        Buffers that exist only during ``"mixing"`` and ``"evaluation"``.
-    held
-        Bytes of the data that are in memory before the run.
-    returned
-        Whether memory is returned to the system between training and evaluation.
-    on_disk
-        Whether the models are in a file, of which at most a part is in memory.
-    """
-
-    sizes: Sizes
-    models: int
-    model: int
-    largest: int
-    minibatch: int
-    looped: int
-    groups: int
-    of_nodes: Mapping[str, int]
-    of_run: Mapping[str, int]
-    of_worker: Mapping[str, int]
-    held: int
-    returned: bool
-    on_disk: bool = False
-
-    def parts(self, plan: Plan) -> dict[str, int]:
-        """Return the bytes of each part of memory; :func:`peak` says which exist at once."""
-        n, d, workers = self.sizes.n, self.sizes.d, plan.workers
-        chunk, together = min(plan.chunk, n), min(workers * plan.chunk, n)
-        step = self.looped if plan.executor == "looped" else self.sizes.step_bytes
-        gradients = (together + self._mixed_gradients(workers, chunk)) * self.model
-        diversity = workers * 8 * min(chunk * self.largest, NUMBERS)
-        distance = 8 * min(n * d, max(n, consensus.NUMBERS))
-        return {
-            **self.of_nodes,
-            **self.of_run,
-            **{name: workers * size for name, size in self.of_worker.items()},
-            "parameters": min(self.models * self.model, LARGEST if self.on_disk else sys.maxsize),
-            "gradients": self.of_nodes["gradients"] + gradients,
-            "minibatches": together * self.minibatch,
-            "activations": together * max(step - self.model, 0),
-            "statistics": workers * 8 * d,
-            "float64": max(distance, diversity),
-        }
-
-    def _mixed_gradients(self, workers: int, chunk: int) -> int:
-        """Return how many gradients exist at once to be mixed."""
-        if not self.groups:
-            return 0
-        n = self.sizes.n
-        kept = gradients_in_memory(self.groups, workers, chunk, n)
-        if kept == n:
-            return n
-        return kept + workers * (nodes_per_update(n, workers, chunk, self.model) - chunk)
-
-    def needed(self, plan: Plan) -> int:
-        """Return the bytes that a run adds to the memory in use before it."""
-        return peak(self.parts(plan), self.returned) - self.held
-
-    def of_first(self, k: int, **known: int) -> "Footprint":
-        """Return the footprint of the run with k of its nodes only; some parts may be `known`."""
-        of_nodes = {name: size * k // self.sizes.n for name, size in self.of_nodes.items()}
-        mixing = min(self.of_worker["mixing"], 2 * k * self.model)
-        return replace(
-            self,
-            sizes=self.sizes._replace(n=k),
-            models=min(k, self.models),
-            of_nodes={name: known.get(name, size) for name, size in of_nodes.items()},
-            of_run={name: known.get(name, size) for name, size in self.of_run.items()},
-            of_worker={**self.of_worker, "mixing": mixing},
-        )
-
-    def fits_into(self, free: int | None) -> Fits:
-        """Return a function that tells whether a run with a plan fits into free memory.
-
-        If the free memory is unknown, every plan fits.
-        """
-        return lambda plan: free is None or self.needed(plan) <= free
-
-    def check(self, plans: Sequence[Plan], free: int | None) -> None:
-        """Raise if a run does not fit into free memory with any of some plans.
-
-        Raises
-        ------
-        ValueError
-            Naming the needed and the free memory, and the largest chunk or the executor that would
-            fit; if none does, the largest part of memory.
-        """
-        if free is None:
-            return
-        need, plan = min((self.needed(plan), plan) for plan in plans)
-        if need > free:
-            raise ValueError(
-                f"the run must fit into memory, but needs {in_gib(need)} ({plan.executor}, "
-                f"chunk={plan.chunk}) and {in_gib(free)} are free; {self.remedy(free)}"
-            )
-
-    def remedy(self, free: int) -> str:
-        """Return the settings that would fit into memory, or the largest part of memory."""
-        chunk = most_nodes(self.sizes.n, 1, self.fits_into(free))
-        if chunk:
-            need = self.needed(Plan("batched", chunk, 1, 1))
-            return f"chunk={chunk} would need {in_gib(need)}"
-        alone = Plan("looped", 1, 1, 1)
-        if self.needed(alone) <= free:
-            return f'executor="looped" would need {in_gib(self.needed(alone))}'
-        parts = self.parts(alone)
-        name = max(parts, key=lambda part: parts[part])
-        advice = _ADVICE.get(name, _ADVICE["parameters"])
-        if name == "parameters" and not self.on_disk:
-            advice += ", or keep the models on a disk by Compute(device='cpu', scratch=folder)"
-        return f"{name} alone take {in_gib(parts[name])} with either executor: {advice}"
-
-
-_ADVICE = {
-    "parameters": "use fewer nodes or a smaller model",
-    "state": "use no momentum, or fewer nodes",
-    "fine_tuning": "turn it off with fine_tune=False, or use fewer nodes",
-    "gradients": "use an algorithm that does not mix gradients, or fewer nodes",
-    "minibatches": "lower batch_size",
-    "phases": "use fewer nodes or a smaller model",
-    "activations": "lower batch_size",
-    "data": "keep images as uint8, or use fewer examples",
-    "matrices": "use a sparser topology or fewer nodes",
-    "history": "run fewer rounds, evaluate less often, or use a sparser topology",
-}
-"""How to reduce each part of memory."""
-
-
-def peak(parts: Mapping[str, int], returned: bool) -> int:
-    """Return the peak memory of parts that do not all exist at once.
-
-    Training and evaluation take turns, and so does their memory if it is `returned` in between;
-    otherwise it adds up. Gradients stay allocated in buffers.
-    """
-    if not returned:
-        return sum(parts.values())
-    temporary = ("activations", "statistics", "float64", "phases", "mixing", "evaluation")
-    permanent = sum(size for name, size in parts.items() if name not in temporary)
-    # Statistics of gradients convert them to float64 after a step, when activations are freed.
-    step = parts["statistics"] + max(parts["activations"], parts["float64"])
-    return permanent + max(step, parts["phases"] + parts["mixing"], parts["evaluation"])
-
-
-def in_gib(size: float) -> str:
-    """Return a number of bytes as text in GiB, or in MiB below 1 GiB."""
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{math.ceil(size / 2**20)} MiB"
-
-
-def footprint(
-    setup: Setup, way: EvaluationPlan, matrices: Sequence[MixingMatrix], history: int = 0
-) -> Footprint:
-    """Return the memory of a run, from dry steps and evaluations of a few examples.
-
-    Parameters
-    ----------
-    setup
-        The checked arguments of the run.
-    way
-        How its models are applied to many examples.
-    matrices
-        Mixing matrices that exist at once.
-    history
-        Bytes of the record of all rounds; 0 if their number is unknown.
-    """
-    compute, trace, module = setup.compute, setup.trace, setup.module
-    clients, dataset, dtype = setup.clients, setup.clients.dataset, compute.dtype
-    n, d, model = clients.n, trace.layout.d, trace.layout.d * dtype.itemsize
-    targets = dataset.learned(dtype)
-    stored, seen, gathered = _bytes_of_example(dataset.inputs, dtype)
-    width = int(np.minimum(trace.batch_sizes(), list(map(len, clients.train))).max())
-    order = setup.order
-    looped, batched = _bytes_of_steps(setup, order, width)
-    steps = _largest_steps(trace)
-    terms = [bytes_of_terms(one.training, trace.layout, dtype, n) for one in steps.values()]
-    of_terms = max(terms, default=0)
-    evaluations = [_bytes_of_evaluation(setup, way, one, gathered) for one in setup.sets.values()]
-    numbers = _numbers_of_mixing(matrices, n, d, setup.device, dtype)
-    mixing = numbers * dtype.itemsize * trace.exchanges
-    convolves = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
-    example = gathered + _bytes_of_moves(setup, stored) + targets[0].nbytes
-    return Footprint(
-        Sizes(n, d, width, width * seen, batched + of_terms, _steps_by_phase(steps)),
-        trace.stored,
-        model,
-        max(p.numel() for p in module.parameters()),
-        width * example,
-        looped + of_terms,
-        groups_of(setup),
-        of_nodes={
-            "state": trace.state,
-            "fine_tuning": trace.fine_tuning,
-            "gradients": n * len(trace.requests.gradients) * model,
-            "phases": trace.scratch,
-            "matrices": sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),
-        },
-        of_run={
-            "data": dataset.inputs.numel() * stored.itemsize + targets.nbytes,
-            "torch": model + TORCH + CONVOLUTIONS * convolves,
-            "history": history,
-        },
-        of_worker={
-            "mixing": mixing,
-            "evaluation": max(_bytes_with_neighbors(setup, order, gathered), *evaluations, 0),
-        },
-        held=_bytes_held(setup, stored, targets),
-        returned=not is_linear(module),
-        on_disk=compute.scratch is not None and not is_in_memory(Path(compute.scratch)),
-    )
-
-
-def _largest_steps(trace: Trace) -> dict[str, RecordedSteps]:
-    """Return the local steps of each phase in the round in which it takes the most steps."""
-    return {
-        name: max(some, key=lambda one: int(one.counts.sum()))
-        for name, some in trace.requests.trained.items()
-        if some
-    }
-
-
-def _steps_by_phase(steps: Mapping[str, RecordedSteps]) -> tuple[tuple[int, ...], ...]:
-    """Return the numbers of steps of nodes that take any, in descending order, for each phase."""
-    counts = [one.counts for name, one in steps.items() if name != "fine_tune"]
-    return tuple(tuple(sorted(own[own > 0].tolist(), reverse=True)) for own in counts)
-
-
-def groups_of(setup: Setup) -> int:
-    """Return the number of means over which gradients are mixed in local steps.
-
-    It is n if the gradients of all nodes must exist at once, as with graphs that change, and 0 if
-    none are mixed.
-    """
-    rules, n = setup.trace.requests.rules, setup.clients.n
-    if setup.graphs.period != 1 or not sums_by_group(setup.device, setup.compute.dtype):
-        return n if rules else 0
-    labels = map(component_means, rules)
-    return max((n if own is None else 1 + int(own.max()) for own in labels), default=0)
-
-
-def _bytes_of_example(inputs: Tensor, dtype: torch.dtype) -> tuple[torch.dtype, int, int]:
-    """Return the stored dtype, and bytes of one example as model input and with its stored copy."""
-    stored = dtype if inputs.is_floating_point() else inputs.dtype
-    seen = dtype if inputs.dtype == torch.uint8 else stored
-    numbers = inputs[0].numel()
-    copied = seen.itemsize if stored != seen else 0
-    return stored, numbers * seen.itemsize, numbers * (stored.itemsize + copied)
-
-
-def _bytes_of_moves(setup: Setup, stored: torch.dtype) -> int:
-    """Return the bytes for augmenting an image: a padded copy, and positions of its pixels."""
-    augment = setup.clients.augment
-    if augment is None:
-        return 0
-    channels, height, width = setup.clients.dataset.inputs.shape[1:]
-    padded = (height + 2 * augment.padding) * (width + 2 * augment.padding)
-    return channels * padded * stored.itemsize + height * width * torch.int64.itemsize
-
-
-def _bytes_held(setup: Setup, stored: torch.dtype, targets: Tensor) -> int:
-    """Return the bytes of the dataset that the run uses without a copy."""
-    dataset = setup.clients.dataset
-    if setup.device.type != "cpu":
-        return 0
-    inputs = dataset.inputs.nbytes if dataset.inputs.dtype == stored else 0
-    uncopied = targets is dataset.labels or targets is dataset.targets
-    return inputs + (targets.nbytes if uncopied else 0)
-
-
-def _bytes_of_steps(setup: Setup, order: Order, width: int) -> tuple[int, int]:
-    """Return the bytes of one node's step on `width` examples, looped and batched."""
-    module, sample, task, compute = setup.module, setup.sample, setup.task, setup.compute
-    if in_closed_form(module, task):
-        # Gradients, logits, their log-softmax, and three numbers per example.
-        numbers = setup.trace.layout.d + width * (2 * _classes(module) + 3)
-        return numbers * compute.dtype.itemsize, numbers * compute.dtype.itemsize
-    target = setup.clients.dataset.learned(compute.dtype)[:1].to(sample.device)
-
-    def step(executor: str) -> int:
-        live = bytes_of_step(module, executor, order, sample, width, task.loss, target)
-        return live if sample.is_cuda else int(TRAINED * live)
-
-    looped = step("looped")
-    try:
-        return looped, looped if compute.executor == "looped" else step("batched")
-    except RuntimeError:  # torch.func cannot batch this module: the run will loop
-        return looped, looped
-
-
-def _bytes_of_matrix(matrix: MixingMatrix, dtype: torch.dtype) -> int:
-    """Return the bytes of a mixing matrix in scipy and in torch."""
-    nonzero = matrix.weights.nnz
-    square = matrix.n**2
-    sparse = nonzero < SPARSE_BELOW * square
-    in_torch = nonzero * (8 + dtype.itemsize) if sparse else square * dtype.itemsize
-    return 12 * nonzero + in_torch
-
-
-def _numbers_of_mixing(
-    matrices: Sequence[MixingMatrix], n: int, d: int, device: torch.device, dtype: torch.dtype
-) -> int:
-    """Return how many numbers a worker needs for mixing: a block of columns, two if it gathers."""
-    gathers = device.type == "cpu" and dtype == torch.float32
-    if gathers and any(matrix.weights.nnz < SPARSE_BELOW * n**2 for matrix in matrices):
-        return 2 * min(n * d, max(n * FEWEST, GATHERED))
-    return n * min(d, columns_at_a_time(n, device))
-
-
-def _bytes_of_evaluation(
-    setup: Setup, way: EvaluationPlan, evaluated: Evaluated, gathered: int
-) -> int:
-    """Return the peak bytes of one worker's part of an evaluation."""
-    on, nodes = evaluated
-    module, sample = setup.module, setup.sample
-    shared = isinstance(on, Tensor)
-    largest = len(on) if shared else max((len(on[i]) for i in nodes), default=0)
-    kept = _bytes_of_outputs(setup) * largest
-    if not is_linear(module):
-        width = way.examples if sample.is_cuda else max(1, min(way.examples, largest))
-        live = way.bytes_of(width) + width * gathered + kept
-        return live if sample.is_cuda else int(EVALUATED * live)
-    size = sample.element_size()
-    classes = _classes(module)
-    together = min(NODES, len(nodes)) if shared and not kept else 1
-    width = min(max(1, ROWS // together), largest)
-    wide = max(size, 4)  # scores are computed in at least float32: if wider, on a copy of logits
-    logits = classes * size
-    # Exponentials of logits (and their copy), three numbers, and a label.
-    scores = classes * (wide + wide * (wide != size)) + 3 * wide + 8
-    models = together * setup.trace.layout.d * size
-    return models + width * (together * logits + max(gathered, together * scores)) + kept
-
-
-def _bytes_of_outputs(setup: Setup) -> int:
-    """Return the bytes of outputs that are kept per example, for scores of whole sets.
-
-    Outputs are stored twice, in parts and as a whole.
-    """
-    if not any(score.whole for score in setup.task.reported.values()):
-        return 0
-    with torch.no_grad():
-        return 2 * setup.module(setup.sample[:1]).nbytes
-
-
-def _bytes_with_neighbors(setup: Setup, order: Order, gathered: int) -> int:
-    """Return the peak bytes of an evaluation with nearest neighbors; 0 without one."""
-    neighbors, sample = setup.algorithm.neighbors, setup.sample
-    if neighbors is None:
-        return 0
-    largest = max(map(len, setup.clients.train))
-    live = bytes_of_neighbors(setup.module, sample, order, neighbors, largest, gathered)
-    return live if sample.is_cuda else int(EVALUATED * live)
-
-
-def _classes(module: nn.Module) -> int:
-    """Return the number of classes of a linear model."""
-    return next(layer.out_features for layer in module.modules() if isinstance(layer, nn.Linear))
+from topofl.engine.gradients import Order, stacked_forward
+from topofl.engine.population import trained_parameters
+from topofl.tasks import Function, cross_entropy
 
 
 def free_memory(device: torch.device | str, root: Path = Path("/")) -> int | None:
@@ -458,39 +42,25 @@ def free_memory(device: torch.device | str, root: Path = Path("/")) -> int | Non
 def _cgroup_room(root: Path) -> Iterator[int]:
     """Yield limit minus usage of the process's control groups and their ancestors.
 
-    psutil reports the memory of the machine, whatever the limits of a container.
+    psutil reports the memory of the machine, whatever the limits of a container. The file cache of
+    a group is not counted, since the system frees it when needed.
     """
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, group = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
             continue
-        base = root / "sys/fs/cgroup" / ("memory" if controllers else "")
-        limit, used = _CGROUP_V1 if controllers else _CGROUP_V2
+        base, names = root / "sys/fs/cgroup", ("memory.max", "memory.current")
+        if controllers:  # of version 1
+            base, names = base / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
         path = base / group.strip("/")
         for folder in (path, *path.parents):
-            most, now = _number(folder / limit), _number(folder / used)
-            if most is not None and now is not None:
-                yield max(most - now + _reclaimable(folder), 0)
+            most, used = (_lines(folder / name) for name in names)
+            if most and used and most[0].isdigit():  # "max": no limit
+                found = _lines(folder / "memory.stat")
+                cached = (x.split()[1] for x in found if x.startswith("inactive_file "))
+                yield max(int(most[0]) - int(used[0]) + sum(map(int, cached)), 0)
             if folder == base:
                 break
-
-
-_CGROUP_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
-_CGROUP_V2 = ("memory.max", "memory.current")
-
-
-def _reclaimable(folder: Path) -> int:
-    """Return the file cache in a control group's usage, which the system frees when needed."""
-    return sum(
-        int(line.split()[1])
-        for line in _lines(folder / "memory.stat")
-        if line.startswith("inactive_file ")
-    )
-
-
-def _number(path: Path) -> int | None:
-    lines = _lines(path)
-    return int(lines[0]) if lines and lines[0].isdigit() else None  # "max": no limit
 
 
 def _lines(path: Path) -> list[str]:
@@ -555,3 +125,267 @@ def watched_growth(wanted: bool, interval: float = 0.005) -> Iterator[Callable[[
 def resident() -> int:
     """Return the resident memory of this process in bytes."""
     return psutil.Process().memory_info().rss
+
+
+@contextmanager
+def called_repeatedly(function: Callable[[], None], interval: float, name: str) -> Iterator[None]:
+    """Call a function every `interval` seconds during the block, in a thread of some name."""
+    done = Event()
+
+    def call() -> None:
+        while not done.wait(interval):
+            function()
+
+    thread = Thread(target=call, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+_READING = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
+
+
+class AllocationTrace(TorchDispatchMode):
+    """Context that records the bytes of live tensors allocated within it.
+
+    With `shapes_only`, it refuses to read numbers, which meta tensors do not have.
+
+    Attributes
+    ----------
+    timeline
+        Live bytes after each new tensor.
+    """
+
+    def __init__(self, shapes_only: bool = False) -> None:
+        super().__init__()
+        self.shapes_only = shapes_only
+        self.alive = 0
+        self.timeline: list[int] = []
+        self._sizes: dict[int, int] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # otherwise torch loads its compiler, which takes two seconds
+
+    @property
+    def peak(self) -> int:
+        """The largest number of live bytes."""
+        return max(self.timeline, default=0)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation and record the storages that it allocates."""
+        del types
+        if self.shapes_only and func in _READING:
+            raise RuntimeError("meta tensors have no numbers to read")
+        kwargs = kwargs or {}
+        given = {
+            x.untyped_storage()._cdata for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)
+        }
+        result = func(*args, **kwargs)
+        for x in tree_leaves(result):
+            if (
+                isinstance(x, Tensor)
+                and x.untyped_storage()._cdata not in given | self._sizes.keys()
+            ):
+                self._record(x.untyped_storage())
+        return result
+
+    def _record(self, storage: torch.UntypedStorage) -> None:
+        self._sizes[storage._cdata] = storage.nbytes()
+        self.alive += storage.nbytes()
+        self.timeline.append(self.alive)
+        weakref.finalize(storage, self._forget, storage._cdata).atexit = False
+
+    def _forget(self, key: int) -> None:
+        self.alive -= self._sizes.pop(key)
+
+
+def bytes_of_forward(
+    model: nn.Module,
+    order: Order,
+    sample: Tensor,
+    loss: Function = cross_entropy,
+    targets: Tensor | None = None,
+) -> Callable[[int], int]:
+    """Return the peak bytes of evaluating one model as a function of the number of examples.
+
+    The examples themselves are not counted. Targets are like `targets`; None: class labels.
+    """
+    shared = stacked_forward(model, order).shared
+    parameters = [p.detach()[None] for p in trained_parameters(model)]
+
+    def prepare(inputs: Tensor, expected: Tensor) -> Callable[[], object]:
+        return torch.no_grad()(lambda: loss(shared(parameters)(inputs)[:, 0], expected))
+
+    return extrapolated(prepare, sample, targets)
+
+
+def extrapolated(
+    prepare: Callable[[Tensor, Tensor], Callable[[], object]],
+    sample: Tensor,
+    targets: Tensor | None,
+) -> Callable[[int], int]:
+    """Return the peak bytes of a call as a function of the number of examples.
+
+    They are extrapolated from 2 and 3 examples. `prepare` gets inputs (b, ...) like `sample` and
+    targets (b, ...) like `targets`, or class labels, and returns the call.
+    """
+    if targets is None:
+        targets = torch.zeros(1, dtype=torch.long, device=sample.device)
+
+    def timeline(examples: int) -> Sequence[int]:
+        inputs, expected = (
+            like[:1].expand(examples, *like.shape[1:]).contiguous() for like in (sample, targets)
+        )
+        call = prepare(inputs, expected)
+        with AllocationTrace() as allocations:
+            call()
+        return allocations.timeline
+
+    two, three = timeline(2), timeline(3)
+
+    def peak_bytes(width: int) -> int:
+        if width == 1:  # kernels may treat a single example differently
+            return max(timeline(1))
+        if len(two) != len(three):
+            return -(-max(three) * width // 3)
+        return max(a + (b - a) * (width - 2) for a, b in zip(two, three, strict=True))
+
+    return peak_bytes
+
+
+KEPT = 2**29
+"""Bytes of files that the process holds in memory before it releases them."""
+
+COPIED = 2**27
+"""Bytes that are copied from a file at a time."""
+
+ROWS = 2**11
+"""Rows of which parts are read before the file may be released: 256 MiB of the file at most.
+
+Linux maps 64 KiB around a page that is read.
+"""
+
+LARGEST = 2**31
+"""Bytes of memory that models in a file take at most: parts of the file, and copies of them.
+
+Measured with 10,000 GN-LeNets by analysis/larger_than_memory.py.
+"""
+
+LOOK = 0.02
+"""Seconds between two looks at how much of the files is in memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class MappedFiles:
+    """Files in a folder that are mapped into memory.
+
+    The system reads parts of them when they are used, writes changed parts, and removes them from
+    memory when it needs space. The files have no name, and end with their tensors or the process.
+
+    Parameters
+    ----------
+    folder
+        Folder on the disk that holds the files.
+    most
+        Bytes of files, also of other ones such as libraries, that the process keeps in memory.
+    """
+
+    folder: Path
+    most: int
+    maps: list[mmap.mmap] = field(default_factory=list, init=False)
+
+    def new(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return a tensor of zeros in a new file.
+
+        Raises
+        ------
+        OSError
+            If the folder cannot be written to, or its disk has too little space.
+        """
+        nbytes = prod(shape) * dtype.itemsize
+        try:
+            with tempfile.TemporaryFile(dir=self.folder) as file:
+                os.posix_fallocate(file.fileno(), 0, nbytes)  # a full disk would end the process
+                mapped = mmap.mmap(file.fileno(), nbytes)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                need = f"have space for the models, {nbytes} bytes"
+            else:
+                need = "be a folder in which files can be created"
+            text = f"`compute.scratch` must {need}: {error.strerror}; use a folder on another disk"
+            raise OSError(error.errno, text, str(self.folder)) from error
+        self.maps.append(mapped)
+        return torch.frombuffer(mapped, dtype=dtype).view(*shape)
+
+    def release(self) -> None:
+        """Remove the files from the memory of this process; the system may keep them cached."""
+        for mapped in self.maps:
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+    def release_much(self) -> None:
+        """Release the files if much of them is in memory."""
+        if resident_of_files() > self.most:
+            self.release()
+
+    def blocks(self, values: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield blocks of columns of values (n, k) in a file, and copies of them in memory.
+
+        Rows are far apart in a file: each block of few columns would read pages of all rows again.
+        """
+        row = max(1, len(values) * values.element_size())
+        for block in values.split(max(1, COPIED // row), dim=1):
+            copied = block.new_empty(block.shape)
+            for some, part in zip(copied.split(ROWS), block.split(ROWS), strict=True):
+                self.release_much()
+                some.copy_(part)
+            yield block, copied
+
+    def by_copies(self, mix: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
+        """Return a function that mixes copies of blocks of columns, and writes them back.
+
+        Several threads would need a copy each, and read several parts of all rows at once.
+        """
+
+        def mix_copies(values: Tensor) -> None:
+            for block, copied in self.blocks(values):
+                mix(copied)
+                block.copy_(copied)
+
+        return mix_copies
+
+
+@contextmanager
+def mapped_files(folder: Path | None) -> Iterator[MappedFiles | None]:
+    """Yield files in a folder, and release them whenever much of them is in memory.
+
+    Parameters
+    ----------
+    folder
+        The folder; None: yield None.
+    """
+    if folder is None:
+        yield None
+        return
+    files = MappedFiles(folder, resident_of_files() + KEPT)
+    try:
+        with called_repeatedly(files.release_much, LOOK, "topofl-scratch"):
+            yield files
+    finally:
+        files.release()
+
+
+def resident_of_files() -> int:
+    """Return the resident memory of this process that files back; 0 where it is unknown."""
+    return getattr(psutil.Process().memory_info(), "shared", 0)
+
+
+def is_in_memory(folder: Path) -> bool:
+    """Return whether the files of a folder are in memory, as in file systems of type tmpfs."""
+    kinds = {Path(one.mountpoint): one.fstype for one in psutil.disk_partitions(all=True)}
+    place = folder.resolve()
+    nearest = next((kinds[one] for one in (place, *place.parents) if one in kinds), "")
+    return nearest in ("tmpfs", "ramfs")

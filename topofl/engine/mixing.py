@@ -23,7 +23,7 @@ from topofl._support.check import TOLERANCE
 from topofl._support.seeding import stream
 from topofl.algorithms.contract.checked import check_same_shape
 from topofl.attacks import Attack
-from topofl.engine.mapped_files import MappedFiles
+from topofl.engine.memory import MappedFiles
 from topofl.engine.ranks import Ranks, one_process
 from topofl.mixing import MixingMatrix
 from topofl.mixing.export import as_tensor

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.phase import Neighbors
-from topofl.engine.allocations import bytes_of_forward
 from topofl.engine.evaluation import (
     CLASSIFICATION,
     EXAMPLES,
@@ -22,6 +21,7 @@ from topofl.engine.evaluation import (
     sums_on,
 )
 from topofl.engine.gradients import Order, applied, image_order
+from topofl.engine.memory import bytes_of_forward
 from topofl.engine.plan import ParallelMap
 from topofl.engine.population import Layout, Population, trained_parameters
 from topofl.tasks import Task
@@ -211,5 +211,5 @@ def bytes_of_neighbors(
         apply_model = _with_features(module, _head_layer(module, neighbors.head), order)
         features = apply_model(trained_parameters(module), sample).features
     size, dim = features.element_size(), features.shape[1]
-    forward = bytes_of_forward(module, order, sample, EXAMPLES) + EXAMPLES * gathered
+    forward = bytes_of_forward(module, order, sample)(EXAMPLES) + EXAMPLES * gathered
     return 2 * largest * dim * size + EXAMPLES * (2 * largest + dim) * size + forward

@@ -35,10 +35,9 @@ from topofl.engine.checkpoint import (
     checkpoint_to_resume,
     newest_round,
     prune,
-    resuming,
 )
 from topofl.engine.joining import history_of_others, joined_ranks, tell_history
-from topofl.engine.mapped_files import mapped_files
+from topofl.engine.memory import mapped_files
 from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving, as_saving
 from topofl.engine.ranks import Ranks, naming_checkpoints, one_process
 from topofl.engine.run_rounds import evaluate_start, run_rounds
@@ -229,14 +228,12 @@ def _run_part(
     with reserved as lock, mapped_files(scratch) as files:
         if ranks.size > 1 and folder is not None:
             check_shared(folder, ranks)
-        with resuming():
-            found = None if folder is None else _checkpoint(folder, saving.resume, ranks)
-            plan = None if found is None else plan_of_checkpoint(found, setup.compute)
+        found = None if folder is None else _checkpoint(folder, saving.resume, ranks)
+        plan = None if found is None else plan_of_checkpoint(found, setup.compute)
         _warn_of_emulation(setup)
         active = ActiveRun.build(setup, rounds, plan, ranks, files)
         marker = {} if folder is None else checkpoint_marker(active, folder)
-        with resuming():
-            start = 0 if found is None else active.resume(found, marker)
+        start = 0 if found is None else active.resume(found, marker)
         if folder is not None and ranks.is_first and start == newest_round(folder):
             prune(folder, KEPT)  # a process that was killed may have left older ones
         resumed = found is not None
@@ -277,10 +274,8 @@ def _execute(
     stops = stop_between_rounds(folder is not None, patient=active.setup.compute.distributed)
     with run_state.executor.threads(), stops as request:
         checkpoints = CheckpointSchedule(
-            folder, active.rounds, saving.every, active.size, active.state, marker, emit, request,
-            run_state.ranks, saved=start if resumed else None, lock=lock, final=saving.final,
-            rows=active.own_rows,
-        )  # fmt: skip
+            active, saving, folder, marker, emit, request, start if resumed else None, lock
+        )
         emit(Event("start", start, meta | {"resumed_at": start}, run_state.models))
         if not resumed:
             evaluate_start(active, checkpoints, emit)

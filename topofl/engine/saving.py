@@ -21,7 +21,9 @@ from filelock import FileLock, SoftFileLock, Timeout
 
 from topofl._support.text import printable
 from topofl.callbacks import Event
+from topofl.engine.active_run import ActiveRun
 from topofl.engine.checkpoint import LOCK, newest_round, on_all_ranks, write_checkpoint
+from topofl.engine.options import Saving
 from topofl.engine.ranks import RankError, Ranks
 
 PATIENCE = 0.2
@@ -236,12 +238,6 @@ def reserved_folder(folder: Path | None) -> Iterator[Lock | None]:
     if folder is None:
         yield None
         return
-    _check_writable(folder)
-    with locked(folder) as lock:
-        yield lock
-
-
-def _check_writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder, prefix=".topofl-") as probe:
@@ -256,6 +252,8 @@ def _check_writable(folder: Path) -> None:
         raise ValueError(
             f"`saving` must be a writable folder, got {str(folder)!r}: {error}"
         ) from error
+    with locked(folder) as lock:
+        yield lock
 
 
 def check_shared(folder: Path, ranks: Ranks) -> None:
@@ -304,19 +302,18 @@ clock = time.perf_counter
 class CheckpointSchedule:
     """When a run writes checkpoints: at intervals, after the last round, and when interrupted.
 
-    If a checkpoint cannot be written, for example because the disk is full, a warning is issued and
-    the run continues; the next checkpoint is written when it is due.
+    Rank 0 decides and writes what is not divided; each rank writes its rows. If a checkpoint cannot
+    be written, for example because the disk is full, a warning is issued and the run continues; the
+    next checkpoint is written when it is due.
 
     Parameters
     ----------
+    run
+        The run.
+    saving
+        Number of rounds between checkpoints, and whether one is written after the last round.
     folder
         The folder of checkpoints; None: no checkpoints.
-    rounds, every
-        Number of rounds of the run, and between checkpoints, or ``"auto"``.
-    size
-        Expected bytes of a checkpoint.
-    state
-        Returns the state to be written.
     marker
         Description of the run, written next to the state.
     emit
@@ -327,35 +324,24 @@ class CheckpointSchedule:
         Round of the newest checkpoint that was written or resumed from; None if there is none.
     lock
         Lock on the folder. If the folder vanishes during the run, it is created and locked again
-        when a checkpoint is due.
-    final
-        Whether one is written after the last round.
-    ranks
-        The ranks: rank 0 decides, each writes its rows, and rank 0 writes all else.
-    rows
-        Returns what has a row for each of this rank's nodes.
+        when a checkpoint is due. None on ranks other than the first.
     """
 
+    run: ActiveRun
+    saving: Saving
     folder: Path | None
-    rounds: int
-    every: int | str
-    size: int
-    state: Callable[[], Mapping[str, Any]]
     marker: Mapping[str, Any]
     emit: Callable[[Event], None]
     request: Callable[[], bool]
-    ranks: Ranks
-    saved: int | None = None
-    lock: Lock | None = None
-    final: bool = True
-    rows: Callable[[], Mapping[str, Any]] = dict
+    saved: int | None
+    lock: Lock | None
     _agreed: bool = field(default=False, init=False)
     _since: float = field(init=False)
     _cost: float = field(init=False)
 
     def __post_init__(self) -> None:
         self._since = clock()
-        self._cost = self.size / ASSUMED_SPEED
+        self._cost = self.run.size / ASSUMED_SPEED
 
     @contextmanager
     def after_round(self, done: int) -> Iterator[None]:
@@ -366,20 +352,25 @@ class CheckpointSchedule:
         Interrupted
             If a stop was requested.
         """
+        folder, ranks = self.folder, self.run.ranks
+        if folder is None:
+            yield
+            return
         try:
             yield
         except Exception:
             self._agree(failed=True)
-            self._write_if_due(done)
+            self._write_if_due(folder, done)
             raise
-        if self._agree(failed=False):
-            self._write_if_due(done)
+        failed = self._agree(failed=False)
+        written = self._write_if_due(folder, done)
+        if failed:
             raise RankError("a callback of rank 0 raised an error", reporter=False)
-        written = self._write_if_due(done)
         if written is not None:
             self.emit(written)
-        if self._stops and self.folder is not None:
-            stopped = Interrupted(done, self.rounds, self.folder, self._newest_round())
+        if self._stops:
+            saved = ranks.of_first(newest_round(folder) if ranks.is_first else None)
+            stopped = Interrupted(done, self.run.rounds, folder, saved)
             self.emit(Event("interrupt", done, {"message": str(stopped)}))
             raise stopped
 
@@ -389,68 +380,47 @@ class CheckpointSchedule:
 
         A signal that reaches one of several ranks after they have agreed counts in the next round.
         """
-        return self.request() if self.ranks.size == 1 else self._agreed
+        return self.request() if self.run.ranks.size == 1 else self._agreed
 
     def _agree(self, failed: bool) -> bool:
         """Return whether a rank failed in this round; all stop if one is requested to stop."""
-        if self.folder is None:
-            return False
-        flags = self.ranks.numbers([float(self.request()), float(failed)])
+        flags = self.run.ranks.numbers([float(self.request()), float(failed)])
         self._agreed = bool(flags[:, 0].any())
         return bool(flags[:, 1].any())
 
-    def _newest_round(self) -> int | None:
-        """Return the round of the newest checkpoint, which rank 0 has written."""
-        newest = newest_round(self.folder) if self.folder and self.ranks.is_first else None
-        return self.ranks.of_first(newest)
+    def _is_due(self, folder: Path, done: int) -> bool:
+        if self._stops or done == self.run.rounds:
+            wanted = self._stops or self.saving.final
+            return wanted and (self.saved != done or newest_round(folder) != done)
+        if done in (0, self.saved):
+            return False
+        if isinstance(self.saving.every, int):
+            return done % self.saving.every == 0
+        pause = max(SHORTEST_PAUSE, self._cost * (1 / WRITING_SHARE - 1))
+        return clock() - self._since >= min(LONGEST_PAUSE, pause)
 
-    def _is_due(self, done: int) -> bool:
-        if self.folder is None:
-            return False
-        if done == self.rounds and not (self.final or self._stops):
-            return False
-        if self._stops or done == self.rounds:
-            return self.saved != done or newest_round(self.folder) != done
-        if self.saved == done:
-            return False
-        if isinstance(self.every, int):
-            return done > 0 and done % self.every == 0
-        return done > 0 and clock() - self._since >= min(
-            LONGEST_PAUSE, max(SHORTEST_PAUSE, self._cost * (1 / WRITING_SHARE - 1))
-        )
-
-    def _write_if_due(self, done: int) -> Event | None:
-        if self.folder is None:
-            return None
-        writes = self.ranks.is_first
-        due = self._is_due(done) if writes else False
-        if not self.ranks.of_first(due):
+    def _write_if_due(self, folder: Path, done: int) -> Event | None:
+        run, ranks = self.run, self.run.ranks
+        if not ranks.of_first(ranks.is_first and self._is_due(folder, done)):
             return None
         start = clock()
         try:
-            on_all_ranks(self.ranks, self._hold_lock)
-            path, size = write_checkpoint(
-                self.folder, done, self.state, self.rows, self.marker, self.ranks
-            )
-            if not writes:
-                return None
+            on_all_ranks(ranks, lambda: self.lock.hold() if self.lock else None)
+            path, size = write_checkpoint(folder, done, run.state, run.own_rows, self.marker, ranks)
         except OSError as error:
-            if not writes:
-                return None
             self._since = clock()
-            saved = newest_round(self.folder)
-            newest = "there is none" if saved is None else f"the newest is that of round {saved}"
-            text = (
-                f"the checkpoint of round {done} could not be written to {self.folder}: "
-                f"{error}; {newest}"
-            )
-            warnings.warn(printable(text), RuntimeWarning, stacklevel=2)
+            if ranks.is_first:
+                saved = newest_round(folder)
+                newest = (
+                    "there is none" if saved is None else f"the newest is that of round {saved}"
+                )
+                text = (
+                    f"the checkpoint of round {done} could not be written to {folder}: "
+                    f"{error}; {newest}"
+                )
+                warnings.warn(printable(text), RuntimeWarning, stacklevel=2)
             return None
         self._since = clock()
         self._cost = self._since - start
         self.saved = done
         return Event("checkpoint", done, {"path": str(path), "bytes": size, "seconds": self._cost})
-
-    def _hold_lock(self) -> None:
-        if self.lock is not None:
-            self.lock.hold()

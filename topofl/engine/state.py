@@ -11,9 +11,9 @@ from topofl.engine.divergence import DivergenceMonitor
 from topofl.engine.dry_run import Trace
 from topofl.engine.evaluation import Evaluated, EvaluationPlan, evaluation_plan
 from topofl.engine.executor import Executor, new_executor
+from topofl.engine.footprint import Footprint, footprint
 from topofl.engine.gradients import is_linear
-from topofl.engine.mapped_files import MappedFiles
-from topofl.engine.memory import Footprint, footprint, free_memory
+from topofl.engine.memory import MappedFiles, free_memory
 from topofl.engine.minibatches import Batches, Examples
 from topofl.engine.mixing import ActiveAttack, Mixing
 from topofl.engine.plan import Plan, TimingTrial, choose_plan, least_plans

@@ -19,8 +19,9 @@ from topofl.attacks import Attack
 from topofl.data import Partition
 from topofl.engine.dry_run import play_rounds
 from topofl.engine.evaluation import evaluation_plan
+from topofl.engine.footprint import Footprint, footprint
 from topofl.engine.gradients import is_linear
-from topofl.engine.memory import Footprint, footprint, free_memory, watched_growth
+from topofl.engine.memory import free_memory, watched_growth
 from topofl.engine.options import OPTIONS, Compute, Evaluation, as_compute
 from topofl.engine.plan import Plan, choose_plan
 from topofl.engine.recorder import bytes_kept

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from topofl._support.notebook import paragraph
 from topofl._support.table import Table
-from topofl.engine.memory import in_gib, peak
+from topofl.engine.footprint import in_gib, peak
 
 __all__ = ["OTHER_DISK", "Estimate"]
 

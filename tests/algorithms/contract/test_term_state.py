@@ -38,7 +38,7 @@ from topofl.algorithms import (
     train,
     weight_decay,
 )
-from topofl.engine.allocations import bytes_of_terms
+from topofl.engine.footprint import bytes_of_terms
 from topofl.engine.population import Layout
 
 

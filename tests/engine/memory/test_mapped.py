@@ -19,8 +19,8 @@ from tests.engine.distributed.cases import plain
 from tests.engine.distributed.same_results import differences
 from tests.engine.memory.test_footprint import FACTS, LOOPED
 from topofl import algorithms, attacks, data, models, topologies
-from topofl.engine import mapped_files as mapped
-from topofl.engine.mapped_files import (
+from topofl.engine import memory as mapped
+from topofl.engine.memory import (
     MappedFiles,
     is_in_memory,
     mapped_files,

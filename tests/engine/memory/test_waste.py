@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from topofl.engine import evaluation as module
-from topofl.engine.allocations import AllocationTrace, bytes_of_forward
 from topofl.engine.divergence import NUMBERS, GradientStatistics
 from topofl.engine.evaluation import Evaluated, evaluate, evaluation_plan
 from topofl.engine.gradients import batched_gradients, looped_gradients
+from topofl.engine.memory import AllocationTrace, bytes_of_forward
 from topofl.engine.population import initial_population
 from topofl.metrics import consensus_distance
 from topofl.metrics.averaging.consensus import NUMBERS as COPIED
@@ -126,7 +126,7 @@ def test_one_model_is_laid_out_at_a_time():
         64 * 128 * 25 * 4,
     )
     assert (
-        bytes_of_forward(model, evaluation_plan(model, inputs[:2]).order, inputs[:2], 20) > copied
+        bytes_of_forward(model, evaluation_plan(model, inputs[:2]).order, inputs[:2])(20) > copied
     )  # kernels, channels last
     _, peak = evaluated(model, population(model, 3), inputs, labels)
     assert peak < 2 * copied

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from tests import problems
-from topofl.engine.allocations import AllocationTrace, bytes_of_forward, bytes_of_step
+from topofl.engine.footprint import bytes_of_step
 from topofl.engine.gradients import batched_gradients, image_order
+from topofl.engine.memory import AllocationTrace, bytes_of_forward
 
 
 def as_it_is(x):
@@ -32,7 +33,7 @@ def test_tensors_count_while_they_live():
 def test_forward_by_hand():
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     for dtype in (torch.float32, torch.float64):
-        found = bytes_of_forward(model.to(dtype), as_it_is, torch.zeros(2, 4, dtype=dtype), 5)
+        found = bytes_of_forward(model.to(dtype), as_it_is, torch.zeros(2, 4, dtype=dtype))(5)
         assert found == 5 * (8 + 8) * dtype.itemsize  # a layer's input and output
 
 
@@ -80,14 +81,14 @@ def test_nothing_is_drawn_or_changed():
     before, state = [p.clone() for p in model.parameters()], torch.get_rng_state()
     few = torch.zeros(2, 1, 6, 6)
     bytes_of_step(model, "looped", image_order(model, few), few, 3)
-    bytes_of_forward(model, image_order(model, few), few, 3)
+    bytes_of_forward(model, image_order(model, few), few)(3)
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_torch_does_not_load_its_compiler():
     code = (
-        "import sys, torch; from torch import nn; from topofl.engine.allocations import "
+        "import sys, torch; from torch import nn; from topofl.engine.footprint import "
         "bytes_of_step\nbytes_of_step(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), 'looped', "
         "lambda x: x, torch.zeros(2, 4), 5)\nsys.exit('torch._dynamo' in sys.modules)"
     )

@@ -10,7 +10,7 @@ from topofl import algorithms, run
 from topofl.engine import plan, round_work
 from topofl.engine.evaluation import evaluation_plan
 from topofl.engine.executor import Executor
-from topofl.engine.memory import footprint
+from topofl.engine.footprint import footprint
 from topofl.engine.plan import Plan, Sizes, choose_plan
 from topofl.topologies import ring
 
