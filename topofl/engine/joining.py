@@ -218,7 +218,9 @@ def place(
         candidates["groups"] = _by_groups(edges, groups, size)
     cuts = {name: cut_edges(edges, owner) for name, owner in candidates.items()}
     best = min(cuts, key=lambda name: cuts[name])
-    return _in_order_of_first_nodes(candidates[best], size), best
+    _, firsts = np.unique(candidates[best], return_index=True)
+    numbers = np.argsort(np.argsort(firsts))  # in order of first nodes: node 0 is on rank 0
+    return numbers[candidates[best]], best
 
 
 def _check_given(owner: np.ndarray, n: int, size: int) -> np.ndarray:
@@ -298,11 +300,3 @@ def _by_groups(edges: sparse.csr_array, groups: Sequence[Sequence[int]], size: i
     between.eliminate_zeros()
     sizes = np.array([float(len(group)) for group in groups])
     return _bisected(between, sizes, size)[label]
-
-
-def _in_order_of_first_nodes(owner: np.ndarray, size: int) -> np.ndarray:
-    """Return the same parts with ranks numbered by their first nodes; node 0 is on rank 0."""
-    firsts = [int(np.flatnonzero(owner == rank)[0]) for rank in range(size)]
-    number = np.empty(size, dtype=np.int64)
-    number[np.argsort(firsts)] = np.arange(size)
-    return number[owner]

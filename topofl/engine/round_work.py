@@ -109,7 +109,7 @@ class RoundWork:
             own_mixer = self.run_state.mixing.of_rank(weights)
             mixer = own_mixer._replace(apply=partial(self._mix, weights))
         ranks = self.run_state.ranks
-        with own_part(ranks, models, state) as (own_models, own_state):
+        with own_part(models, state) as (own_models, own_state):
             self._train_rows(
                 phase, own_models, training, own_state, ranks.own_rows(all_counts),
                 ranks.own_rows(counts), mixer,

@@ -134,9 +134,9 @@ def _lengths(phase: Phase, models: Population, ranks: Ranks) -> dict[str, int]:
 
 
 @contextmanager
-def own_part(ranks: Ranks, models: Population, state: State) -> Iterator[tuple[Population, State]]:
+def own_part(models: Population, state: State) -> Iterator[tuple[Population, State]]:
     """Yield the models and state of the own nodes; if all are given, gather them afterwards."""
-    own = models.of_own_nodes()
+    ranks, own = models.ranks, models.of_own_nodes()
     if own is models:
         yield models, state
         return
