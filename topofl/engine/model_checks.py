@@ -286,12 +286,8 @@ def _check_batched(module: nn.Module, inputs: Tensor) -> None:
         raise ValueError(
             "`executor` must be 'looped' or 'auto' for this model, since torch.func cannot batch "
             "it: "
-            f"{_first_line(error)}"
+            f"{str(error).strip().partition(chr(10))[0]}"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 def as_task(task: Any) -> Task:
@@ -339,7 +335,7 @@ def check_task(module: nn.Module, inputs: Tensor, dataset: Dataset, task: Task) 
     """
     _check_ids(module, inputs, dataset)
     outputs = module(inputs)
-    targets = dataset.learned(inputs.dtype if inputs.is_floating_point() else _dtype(module))
+    targets = dataset.learned(next(module.parameters()).dtype)
     if is_linear(module) and outputs.dim() != 2:
         raise ValueError(
             "`model` must be more than one nn.Linear for examples of shape "
@@ -372,10 +368,6 @@ def check_task(module: nn.Module, inputs: Tensor, dataset: Dataset, task: Task) 
         if not score.whole:
             _numbers(f"{name!r}", score.function, outputs.detach(), sample)
     _warn_of_probabilities(outputs.detach(), task)
-
-
-def _dtype(module: nn.Module) -> torch.dtype:
-    return next(module.parameters()).dtype
 
 
 def _check_ids(module: nn.Module, inputs: Tensor, dataset: Dataset) -> None:
