@@ -102,32 +102,26 @@ def _reason_against(module: nn.Module) -> str:
             "draws random numbers of its own, so runs could not be repeated; "
             "set its dropout to 0, or remove it"
         )
-    if isinstance(module, nn.modules.batchnorm._BatchNorm) and not module.track_running_stats:
-        return (
-            "normalizes each example by the others in its minibatch; "
-            "use models.with_group_norm(model)"
-        )
-    if isinstance(module, nn.modules.batchnorm._BatchNorm) or getattr(
-        module, "track_running_stats", False
-    ):
+    if getattr(module, "track_running_stats", False):
         return (
             "keeps running statistics, neither averaged nor personal; "
+            "use models.with_group_norm(model)"
+        )
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return (
+            "normalizes each example by the others in its minibatch; "
             "use models.with_group_norm(model)"
         )
     if isinstance(
         module, torch.jit.ScriptModule | nn.DataParallel | nn.parallel.DistributedDataParallel
     ):
         return "wraps another model; pass that one instead"
-    computed = [
-        name
-        for name, value in vars(module).items()
-        if isinstance(value, Tensor) and value.grad_fn is not None
-    ]
-    if computed:
-        return (
-            f"holds a computed tensor ({computed[0]!r}); "
-            "use torch.nn.utils.parametrizations, not torch.nn.utils"
-        )
+    for name, value in vars(module).items():
+        if isinstance(value, Tensor) and value.grad_fn is not None:
+            return (
+                f"holds a computed tensor ({name!r}); "
+                "use torch.nn.utils.parametrizations, not torch.nn.utils"
+            )
     return ""
 
 
