@@ -16,7 +16,7 @@ from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.schedules import constant
 from topofl.engine.divergence import NUMBERS
 from topofl.engine.dry_run import Trace
-from topofl.engine.evaluation import NODES, ROWS, Evaluated, EvaluationPlan
+from topofl.engine.evaluation import NODES, ROWS, Evaluated
 from topofl.engine.gradients import (
     Order,
     batched_gradients,
@@ -240,17 +240,13 @@ def in_gib(size: float) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{math.ceil(size / 2**20)} MiB"
 
 
-def footprint(
-    setup: Setup, way: EvaluationPlan, matrices: Sequence[MixingMatrix], history: int = 0
-) -> Footprint:
+def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) -> Footprint:
     """Return the memory of a run, from dry steps and evaluations of a few examples.
 
     Parameters
     ----------
     setup
         The checked arguments of the run.
-    way
-        How its models are applied to many examples.
     matrices
         Mixing matrices that exist at once.
     history
@@ -267,7 +263,7 @@ def footprint(
     steps = _largest_steps(trace)
     terms = [bytes_of_terms(one.training, trace.layout, dtype, n) for one in steps.values()]
     of_terms = max(terms, default=0)
-    evaluations = [_bytes_of_evaluation(setup, way, one, gathered) for one in setup.sets.values()]
+    evaluations = [_bytes_of_evaluation(setup, one, gathered) for one in setup.sets.values()]
     numbers = _numbers_of_mixing(matrices, n, d, setup.device, dtype)
     mixing = numbers * dtype.itemsize * trace.exchanges
     convolves = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
@@ -398,9 +394,7 @@ def _numbers_of_mixing(
     return n * min(d, columns_at_a_time(n, device))
 
 
-def _bytes_of_evaluation(
-    setup: Setup, way: EvaluationPlan, evaluated: Evaluated, gathered: int
-) -> int:
+def _bytes_of_evaluation(setup: Setup, evaluated: Evaluated, gathered: int) -> int:
     """Return the peak bytes of one worker's part of an evaluation."""
     on, nodes = evaluated
     module, sample = setup.module, setup.sample
@@ -408,6 +402,7 @@ def _bytes_of_evaluation(
     largest = len(on) if shared else max((len(on[i]) for i in nodes), default=0)
     kept = _bytes_of_outputs(setup) * largest
     if not is_linear(module):
+        way = setup.evaluation_plan
         width = way.examples if sample.is_cuda else max(1, min(way.examples, largest))
         live = way.bytes_of(width) + width * gathered + kept
         return live if sample.is_cuda else int(EVALUATED * live)

@@ -1,6 +1,5 @@
 """Graphs and mixing matrices of a run, checked against its algorithm, clients and attackers."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -42,11 +41,14 @@ def check_topology(
     """Return the graphs of a run (None: no topology), or raise unless they have n nodes."""
     if algorithm.pooled or topology is None:
         return None
-    graphs = _with_cached_graphs(graph_of("topology", topology))
+    graphs = graph_of("topology", topology)
     if graphs.n != n:
         sizes = f"{graphs.name} has n={graphs.n}, `clients` has n={n}"
         raise ValueError(f"`topology` must have one node per client: {sizes}")
-    return graphs
+    if isinstance(graphs, Topology) or graphs.period is None:
+        return graphs
+    members = [graphs.at(t) for t in range(graphs.period)]  # so that each has its weights once
+    return replace(graphs, generate=members.__getitem__)
 
 
 def check_graphs(
@@ -61,14 +63,18 @@ def check_graphs(
 
     For sequences without a period, only the weights of the rounds in the dry run are checked.
     """
-    check_trial_examples(trace, clients, () if graphs is None else graphs.nodes)
+    _check_trial_examples(trace, clients, () if graphs is None else graphs.nodes)
     if trace.algorithm.needs and graphs is not None and not trace.is_served:
         played = [dry_round.graph for dry_round in trace.rounds]
         rounds = played if graphs.period is None else [graphs.at(t) for t in range(graphs.period)]
         check_weights(trace.algorithm.name, trace.algorithm.needs, graphs, rounds, rule)
     if trace.needs_topology and graphs is not None and graphs.period is not None:
-        if on_disconnected == "raise":
-            _check_connected(graphs)
+        if on_disconnected == "raise" and (found := strongly_connected.graphs(graphs)):
+            raise TopologyError(
+                f"`topology` must be connected for nodes to agree, got {graphs.name}: {found}; "
+                "connect it, or train its components separately with "
+                "compute=Compute(on_disconnected='allow')"
+            )
         if mixing is None:
             warn_of_unused_weights(
                 map(graphs.at, range(graphs.period)), "mixing", pushes=trace.pushes
@@ -125,7 +131,7 @@ def _warn_of_unequal_shares(method: str, graphs: Topology | TopologySequence, sh
     )
 
 
-def check_trial_examples(trace: Trace, clients: Partition, labels: Sequence[object]) -> None:
+def _check_trial_examples(trace: Trace, clients: Partition, labels: Sequence[object]) -> None:
     """Raise ``ValueError`` if nodes without examples of a set must cross-evaluate models on it."""
     for where in sorted(trace.requests.trial_sets):
         empty = [i for i, examples in enumerate(getattr(clients, where)) if not len(examples)]
@@ -138,35 +144,27 @@ def check_trial_examples(trace: Trace, clients: Partition, labels: Sequence[obje
             )
 
 
-def _with_cached_graphs(graphs: Topology | TopologySequence) -> Topology | TopologySequence:
-    """Cache the graphs of periodic sequences, so that weights are computed once per graph."""
-    if isinstance(graphs, Topology) or graphs.period is None:
-        return graphs
-    members = [graphs.at(t) for t in range(graphs.period)]
-    return replace(graphs, generate=members.__getitem__)
-
-
-def _check_connected(graphs: Topology | TopologySequence) -> None:
-    """Raise ``TopologyError`` unless the union over a period is strongly connected."""
-    if found := strongly_connected.graphs(graphs):
-        raise TopologyError(
-            f"`topology` must be connected for nodes to agree, got {graphs.name}: {found}; connect "
-            "it, or train its components separately with compute=Compute(on_disconnected='allow')"
-        )
-
-
 def weight_rules(
     mixing: Rule | MixingMatrix | None, graphs: Topology | TopologySequence | None
 ) -> WeightRules:
     """Return the weight rules of a run, from its argument `mixing`.
 
-    A default rule warns of the first graph whose own weights it ignores.
+    A fixed matrix is checked on each graph. A default rule warns of the first graph whose own
+    weights it ignores.
     """
-    pull = _rule_from(mixing, pushes=False)
-    push = _rule_from(mixing, pushes=True)
-    if mixing is None and graphs is not None and graphs.period is None:
-        # periodic graphs are checked before the run
-        pull = warning_once(pull, "mixing", pushes=False)
+    pull: Rule = metropolis_or_uniform
+    push: Rule = _default_push_weights
+    if isinstance(mixing, MixingMatrix):
+        pull = push = mixing.check_on
+    elif callable(mixing):
+        pull = push = mixing
+    elif mixing is not None:
+        raise TypeError(
+            "`mixing` must be a weight rule such as mixing.metropolis_hastings or a MixingMatrix, "
+            f"got {shown(mixing)}"
+        )
+    elif graphs is not None and graphs.period is None:  # periodic ones are checked before the run
+        pull = warning_once(pull, "mixing")
         push = warning_once(push, "mixing", pushes=True)
     known = 64 if graphs is None else max(64, graphs.period or 0)
     return WeightRules(pull, push, lru_cache(maxsize=known)(_weights_on))
@@ -181,18 +179,6 @@ def _weights_on(rule: Rule, graph: Topology) -> MixingMatrix:
             "from_weights(weights, graph)"
         )
     return weights.check_on(graph)
-
-
-def _rule_from(mixing: Rule | MixingMatrix | None, pushes: bool) -> Rule:
-    """Return the weight rule of a run; the rule of a fixed matrix checks it on each graph."""
-    if mixing is None:
-        return _default_push_weights if pushes else metropolis_or_uniform
-    if not isinstance(mixing, MixingMatrix) and not callable(mixing):
-        raise TypeError(
-            "`mixing` must be a weight rule such as mixing.metropolis_hastings or a MixingMatrix, "
-            f"got {shown(mixing)}"
-        )
-    return mixing.check_on if isinstance(mixing, MixingMatrix) else mixing
 
 
 def _default_push_weights(graph: Topology) -> MixingMatrix:
@@ -271,6 +257,4 @@ def check_attack(
     for need in trace.algorithm.needs:
         texts = (exceeded_bound(need, rule(played.graph), is_attacker) for played in trace.rounds)
         if text := next(filter(None, texts), ""):
-            warnings.warn(
-                f"`attackers` are more than {name} tolerates: {text}", UserWarning, stacklevel=6
-            )
+            warn_caller(f"`attackers` are more than {name} tolerates: {text}")

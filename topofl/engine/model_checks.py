@@ -103,32 +103,26 @@ def _reason_against(module: nn.Module) -> str:
             "draws random numbers of its own, so runs could not be repeated; "
             "set its dropout to 0, or remove it"
         )
-    if isinstance(module, nn.modules.batchnorm._BatchNorm) and not module.track_running_stats:
-        return (
-            "normalizes each example by the others in its minibatch; "
-            "use models.with_group_norm(model)"
-        )
-    if isinstance(module, nn.modules.batchnorm._BatchNorm) or getattr(
-        module, "track_running_stats", False
-    ):
+    if getattr(module, "track_running_stats", False):
         return (
             "keeps running statistics, neither averaged nor personal; "
+            "use models.with_group_norm(model)"
+        )
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return (
+            "normalizes each example by the others in its minibatch; "
             "use models.with_group_norm(model)"
         )
     if isinstance(
         module, torch.jit.ScriptModule | nn.DataParallel | nn.parallel.DistributedDataParallel
     ):
         return "wraps another model; pass that one instead"
-    computed = [
-        name
-        for name, value in vars(module).items()
-        if isinstance(value, Tensor) and value.grad_fn is not None
-    ]
-    if computed:
-        return (
-            f"holds a computed tensor ({computed[0]!r}); "
-            "use torch.nn.utils.parametrizations, not torch.nn.utils"
-        )
+    for name, value in vars(module).items():
+        if isinstance(value, Tensor) and value.grad_fn is not None:
+            return (
+                f"holds a computed tensor ({name!r}); "
+                "use torch.nn.utils.parametrizations, not torch.nn.utils"
+            )
     return ""
 
 
@@ -287,12 +281,8 @@ def _check_batched(module: nn.Module, inputs: Tensor) -> None:
         raise ValueError(
             "`executor` must be 'looped' or 'auto' for this model, since torch.func cannot batch "
             "it: "
-            f"{_first_line(error)}"
+            f"{str(error).strip().partition(chr(10))[0]}"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 def as_task(task: Any) -> Task:
@@ -340,7 +330,7 @@ def check_task(module: nn.Module, inputs: Tensor, dataset: Dataset, task: Task) 
     """
     _check_ids(module, inputs, dataset)
     outputs = module(inputs)
-    targets = dataset.learned(inputs.dtype if inputs.is_floating_point() else _dtype(module))
+    targets = dataset.learned(next(module.parameters()).dtype)
     if is_linear(module) and outputs.dim() != 2:
         raise ValueError(
             "`model` must be more than one nn.Linear for examples of shape "
@@ -373,10 +363,6 @@ def check_task(module: nn.Module, inputs: Tensor, dataset: Dataset, task: Task) 
         if not score.whole:
             _numbers(f"{name!r}", score.function, outputs.detach(), sample)
     _warn_of_probabilities(outputs.detach(), task)
-
-
-def _dtype(module: nn.Module) -> torch.dtype:
-    return next(module.parameters()).dtype
 
 
 def _check_ids(module: nn.Module, inputs: Tensor, dataset: Dataset) -> None:

@@ -372,12 +372,10 @@ def check_device(device: Any) -> None:
     >>> check_device("cpu")
     """
     try:
-        kind = "cpu" if device is None or isinstance(device, bool) else torch.device(device).type
-    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-        raise ValueError(
-            f"`device` must be such as 'cpu' or 'cuda:0', got {shown(device)}"
-        ) from error
-    if isinstance(device, bool) or kind == "meta":
+        kind = torch.device("cpu" if device is None else device).type
+    except (RuntimeError, TypeError, ValueError, OverflowError):
+        kind = ""
+    if isinstance(device, bool) or kind in ("", "meta"):
         raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {shown(device)}")
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError(

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from topofl._support.check import check_choice
 from topofl._support.seeding import NoGeneratorError, seeded_torch, torch_seed
 from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.round import Models
@@ -432,7 +431,6 @@ def initial_population(
         If a parameter is not finite at the start, or becomes infinite as `dtype`; if the values
         that a layer draws cannot be repeated.
     """
-    check_choice("init", init, ["common", "independent", "given"])
     layout = Layout.of(model)
     ranks = ranks or one_process(n, device)
     nodes = ranks.nodes.tolist()

@@ -17,7 +17,7 @@ from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
 from topofl.data import Partition
 from topofl.engine.dry_run import DRY_ROUNDS, Trace, complete_graph, trace_first_rounds
-from topofl.engine.evaluation import Evaluated
+from topofl.engine.evaluation import Evaluated, EvaluationPlan, evaluation_plan
 from topofl.engine.gradients import Order, image_order
 from topofl.engine.graph_checks import (
     check_attack,
@@ -99,6 +99,12 @@ class Setup:
     def order(self) -> Order:
         """Function that converts inputs and parameters to the memory format of the model."""
         return image_order(self.module, self.sample, self.compute.channels_last)
+
+    @cached_property
+    def evaluation_plan(self) -> EvaluationPlan:
+        """How models are applied to many examples, by the memory that a few examples take."""
+        targets = self.clients.dataset.learned(self.compute.dtype)[:2].to(self.device)
+        return evaluation_plan(self.module, self.sample, self.task, targets)
 
     @property
     def evaluation_settings(self) -> dict[str, Any]:

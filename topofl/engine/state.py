@@ -9,7 +9,7 @@ from torch import nn
 from topofl._support.torchrun import processes_on_machine
 from topofl.engine.divergence import DivergenceMonitor
 from topofl.engine.dry_run import Trace
-from topofl.engine.evaluation import Evaluated, EvaluationPlan, evaluation_plan
+from topofl.engine.evaluation import Evaluated, EvaluationPlan
 from topofl.engine.executor import Executor, new_executor
 from topofl.engine.footprint import Footprint, footprint
 from topofl.engine.gradients import is_linear
@@ -66,10 +66,8 @@ class RunState:
         """
         module, clients, graphs = setup.module, setup.clients, setup.graphs
         order, compute, device = setup.order, setup.compute, setup.device
-        targets = clients.dataset.learned(compute.dtype)[:2].to(device)
-        how_evaluated = evaluation_plan(module, setup.sample, setup.task, targets)
         shard = shard_of(clients, setup.sets, ranks)
-        choose = _plan_chooser(setup, plan, how_evaluated, ranks, shard)
+        choose = _plan_chooser(setup, plan, ranks, shard)
         examples = Examples.of(shard.dataset, device, compute.dtype, clients.augment)
         models = _initial_models(setup, ranks, files)
         executor = new_executor(
@@ -84,7 +82,7 @@ class RunState:
         return cls(
             module=module,
             task=setup.task,
-            evaluation_plan=how_evaluated,
+            evaluation_plan=setup.evaluation_plan,
             models=models,
             executor=executor,
             monitor=DivergenceMonitor(
@@ -120,19 +118,13 @@ def _initial_models(setup: Setup, ranks: Ranks, files: MappedFiles | None) -> Po
 
 
 def _plan_chooser(
-    setup: Setup,
-    plan: Plan | None,
-    how_evaluated: EvaluationPlan,
-    ranks: Ranks,
-    shard: Shard,
+    setup: Setup, plan: Plan | None, ranks: Ranks, shard: Shard
 ) -> Callable[[TimingTrial], Plan]:
     """Return the function that chooses a plan by timing trials, on rank 0 for all ranks.
 
     Raises ``ValueError`` if the run does not fit into memory.
     """
-    need = _need_of_rank(
-        footprint(setup, how_evaluated, list(setup.trace.rounds[0].mixed)), shard, setup
-    )
+    need = _need_of_rank(footprint(setup, list(setup.trace.rounds[0].mixed)), shard, setup)
     free = free_memory(setup.device)
     if free is not None and setup.device.type == "cpu":
         free //= processes_on_machine()  # which start together

@@ -18,7 +18,6 @@ from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
 from topofl.data import Partition
 from topofl.engine.dry_run import play_rounds
-from topofl.engine.evaluation import evaluation_plan
 from topofl.engine.footprint import Footprint, footprint
 from topofl.engine.gradients import is_linear
 from topofl.engine.memory import free_memory, watched_growth
@@ -195,12 +194,10 @@ def _planned(
 
 def _footprint(setup: Setup, played: Sequence[Round]) -> Footprint:
     """Return the memory of a run, given a dry run of its first rounds."""
-    examples = setup.clients.dataset.learned(setup.compute.dtype)[:2].to(setup.device)
-    way = evaluation_plan(setup.module, setup.sample, setup.task, examples)
     exchanges = [exchange for round in played for exchange in round.ledger.exchanges]
     matrices = {id(exchange.weights): exchange.weights for exchange in exchanges}
     history = _bytes_of_history(setup, len(played))
-    return footprint(setup, way, list(matrices.values()), history)
+    return footprint(setup, list(matrices.values()), history)
 
 
 def _bytes_of_history(setup: Setup, period: int) -> int:

@@ -15,7 +15,6 @@ from topofl._spec import check_keys, parameters
 from topofl._support.check import check_choice, check_int, check_path, plain_text, shown
 from topofl._support.text import printable
 from topofl.config.toml import with_modules
-from topofl.data import Partition
 from topofl.engine.model_checks import as_task
 from topofl.engine.options import as_evaluation, device_of
 from topofl.engine.setup import resolve
@@ -278,8 +277,6 @@ def _check_call(arguments: Mapping[str, Any]) -> None:
     missing = [key for key in ("algorithm", "model", "rounds", "seed") if key not in checked]
     if missing:
         raise ValueError(f"`topofl.run` needs {', '.join(f'`{key}`' for key in missing)}")
-    if not isinstance(checked["clients"], Partition):
-        raise TypeError(f"`clients` must be a Partition, got {shown(checked['clients'])}")
     resolve(checked.pop("algorithm"), **checked)
 
 

@@ -13,7 +13,7 @@ from tests import problems
 from topofl import algorithms, mixing, models, topologies
 from topofl.engine import state
 from topofl.engine.divergence import NUMBERS
-from topofl.engine.evaluation import Evaluated, evaluate, evaluation_plan
+from topofl.engine.evaluation import Evaluated, evaluate
 from topofl.engine.footprint import Footprint, footprint, groups_of, in_gib, peak
 from topofl.engine.gradients import linear_gradients
 from topofl.engine.memory import AllocationTrace
@@ -223,8 +223,7 @@ def facts_for(model, batch_size=4, sets=None, clients=None, algorithm=None, dtyp
     sets = Evaluated(torch.arange(9), range(6)) if sets is None else sets
     algorithm = algorithm or algorithms.dsgd(0.1, batch_size=batch_size)
     setup = problems.resolved(algorithm, model, clients, topologies.ring(clients.n), dtype)
-    way = evaluation_plan(setup.module, setup.sample)
-    return footprint(replace(setup, sets={"test": sets}), way, [])
+    return footprint(replace(setup, sets={"test": sets}), [])
 
 
 def test_steps_of_every_phase_are_counted():

@@ -8,7 +8,6 @@ import topofl
 from tests import problems
 from topofl import algorithms, run
 from topofl.engine import plan, round_work
-from topofl.engine.evaluation import evaluation_plan
 from topofl.engine.executor import Executor
 from topofl.engine.footprint import footprint
 from topofl.engine.plan import Plan, Sizes, choose_plan
@@ -154,7 +153,7 @@ def test_waiting_is_what_the_engine_computes(monkeypatch, chunk, epochs):
         progress=False,
     )
     setup = problems.resolved(algorithm, model, clients, ring(6))
-    sizes = footprint(setup, evaluation_plan(model, setup.sample), []).sizes
+    sizes = footprint(setup, []).sizes
     taken = sum(map(sum, sizes.steps))
     assert taken == sum(np.asarray(epochs) * -(-clients.sizes // 4))
     assert sum(computed) == pytest.approx(sizes.waiting_factor(chunk) * taken)
