@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,12 +14,9 @@ from torch import Tensor, nn
 from topofl._support.check import check_choice
 from topofl._support.seeding import NoGeneratorError, seeded_torch, torch_seed
 from topofl.algorithms.contract.parts import Part
-from topofl.algorithms.contract.round import Models, Rows
-from topofl.engine.ranks import one_process
+from topofl.algorithms.contract.round import Models
+from topofl.engine.ranks import Ranks, one_process
 from topofl.topology import Topology
-
-__all__ = ["Layout", "NodesOfRank", "Population", "initial_population"]
-
 
 ROWS = 64
 """Rows that are copied at a time when equal models are stored apart."""
@@ -92,28 +88,6 @@ class Layout:
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
     """Return the parameters of which each node has its own; all nodes share frozen ones."""
     return [p for p in model.parameters() if p.requires_grad]
-
-
-class NodesOfRank(Protocol):
-    """The nodes of a run, and those whose models a process holds, ascending."""
-
-    @property
-    def n(self) -> int:
-        """Number of nodes."""
-        ...
-
-    @property
-    def nodes(self) -> np.ndarray:
-        """(k,) nodes."""
-        ...
-
-    def all_rows(self, values: Tensor) -> Tensor:
-        """Return (n, ...) values of all nodes, given those of the own ones, (k, ...)."""
-        ...
-
-    def own_rows(self, values: Rows) -> Rows:
-        """Return (k, ...) values of the own nodes, given those of all nodes, (n, ...)."""
-        ...
 
 
 New = Callable[[Sequence[int], torch.dtype], Tensor]
@@ -237,7 +211,7 @@ class Population:
 
     held: Held
     layout: Layout
-    ranks: NodesOfRank
+    ranks: Ranks
     graph: Topology | None = field(default=None, kw_only=True)
     copy_of: "Population | None" = field(default=None, kw_only=True)
     buffers: Mapping[str, Held] = field(default_factory=dict, kw_only=True)
@@ -424,7 +398,7 @@ def initial_population(
     device: torch.device,
     dtype: torch.dtype,
     graph: Topology | None = None,
-    ranks: NodesOfRank | None = None,
+    ranks: Ranks | None = None,
     new: New | None = None,
     buffers: Sequence[str] = (),
     travels: bool = False,

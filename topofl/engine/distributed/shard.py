@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -152,7 +153,7 @@ def _lengths(
     phase: Phase, layout: Layout, graph: Topology | None, n: int, rows: int
 ) -> dict[str, int]:
     flat = torch.empty(rows, layout.d, dtype=torch.float32, device="meta")
-    ranks = _SomeNodes(n, np.arange(rows))
+    ranks = cast(Ranks, _SomeNodes(n, np.arange(rows)))
     state = phase.init(Population(Held(flat), layout, ranks, graph=graph))
     return {key: len(x) for key, x in state.items() if x.dim()}
 
