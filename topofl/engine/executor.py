@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,14 +23,6 @@ from topofl.engine.population import Population
 from topofl.tasks import Task
 
 
-class Worker(NamedTuple):
-    """Number, gradient function and buffers of one thread."""
-
-    number: int
-    gradients: Gradients
-    buffers: Buffers
-
-
 @dataclass(eq=False)
 class Executor:
     """How a run computes, and on which data: the same from its first to its last round.
@@ -40,20 +31,21 @@ class Executor:
     ----------
     plan
         Batched or looped, nodes per call, and threads.
-    workers
-        One per thread.
+    differentiate, memory
+        The gradient function, and reused memory, of each thread.
     examples, targets
         The whole dataset on the device, (N, ...) each.
     batches
         Minibatches of all nodes, by step and phase.
     buffers
-        Memory for tensors of all nodes, which every step reuses.
+        Reused memory for tensors of all nodes.
     parallel_map
         The map over the plan's worker threads within :meth:`threads`; otherwise one in turn.
     """
 
     plan: Plan
-    workers: Sequence[Worker]
+    differentiate: Sequence[Gradients]
+    memory: Sequence[Buffers]
     examples: Examples
     targets: Tensor
     batches: Batches
@@ -80,28 +72,26 @@ class Executor:
 
     def gradients(
         self,
-        worker: Worker,
+        worker: int,
         models: Population,
         minibatches: Minibatches,
         rows: slice,
         trained: Sequence[int] | None = None,
         point: Sequence[Tensor] | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        """Return losses (k,) and gradients of some nodes on their minibatches.
+        """Return losses (k,) and gradients of some nodes on their minibatches, by a thread.
 
         They are taken at the models, or at parameters (k, *shape) of another `point`.
         """
-        indices = minibatches.indices[rows]
-        weights = None if minibatches.weights is None else minibatches.weights[rows]
-        choices = None if minibatches.choices is None else minibatches.choices[rows].view(-1)
-        inputs = self.examples.gather(indices.view(-1), worker.buffers, choices).unflatten(
-            0, indices.shape
-        )
-        targets = torch.index_select(self.targets, 0, indices.view(-1)).unflatten(0, indices.shape)
+        some = minibatches._make(None if x is None else x[rows] for x in minibatches)
+        chosen, shape = some.indices.view(-1), some.indices.shape
+        choices = None if some.choices is None else some.choices.view(-1)
+        inputs = self.examples.gather(chosen, self.memory[worker], choices).unflatten(0, shape)
+        targets = torch.index_select(self.targets, 0, chosen).unflatten(0, shape)
         parameters = models.views_of(rows) if point is None else [*point, *models.buffers_of(rows)]
-        if minibatches.keys is not None:
-            parameters.append(minibatches.keys[rows])
-        return worker.gradients(parameters, inputs, targets, weights, trained)
+        if some.keys is not None:
+            parameters.append(some.keys)
+        return self.differentiate[worker](parameters, inputs, targets, some.weights, trained)
 
     def chunks(self, n: int, size: int | None = None) -> list[slice]:
         """Return n nodes as slices of at most `size` nodes; None: those of one call."""
@@ -110,18 +100,18 @@ class Executor:
 
     def over_chunks(
         self,
-        function: Callable[[Worker, slice], None],
+        function: Callable[[int, slice], None],
         chunks: Sequence[slice],
         *,
         interleaved: bool = False,
     ) -> None:
-        """Call ``function(worker, rows)`` for every chunk; workers take equal shares of them."""
-        workers = len(self.workers)
+        """Call ``function(thread, rows)`` for every chunk; threads take equal shares of them."""
+        workers = self.plan.workers
 
         def work(k: int) -> None:
             own = slice(k * len(chunks) // workers, (k + 1) * len(chunks) // workers)
             for rows in chunks[slice(k, None, workers) if interleaved else own]:
-                function(self.workers[k], rows)
+                function(k, rows)
 
         self.parallel_map(work, range(workers))
 
@@ -145,22 +135,20 @@ def new_executor(
     """
 
     def executor(plan: Plan) -> Executor:
-        workers = [worker(k, plan.executor) for k in range(plan.workers)]
-        return Executor(plan, workers, examples, targets, batches, Buffers(targets.device))
-
-    def worker(number: int, name: str) -> Worker:
-        buffers = Buffers(targets.device)
-        gradients = new_gradients(
-            module, name, order, buffers, compute, task, tuple(models.buffers), drawing
-        )
-        return Worker(number, gradients, buffers)
+        memory, own = [Buffers(targets.device) for _ in range(plan.workers)], tuple(models.buffers)
+        differentiate = [
+            new_gradients(module, plan.executor, order, buffers, compute, task, own, drawing)
+            for buffers in memory
+        ]
+        whole = Buffers(targets.device)
+        return Executor(plan, differentiate, memory, examples, targets, batches, whole)
 
     def trial(name: str, chunk: int, nodes: int) -> None:
         tried = executor(Plan(name, chunk, 1, 1))
         (minibatches,) = tried.on_device([batches.at(0, batch_size, "probe")])
         with _explaining_compile_errors(compute.compile):
             for rows in tried.chunks(nodes):
-                tried.gradients(tried.workers[0], models, minibatches, rows)
+                tried.gradients(0, models, minibatches, rows)
 
     plan = choose(trial)
     if compute.compile:

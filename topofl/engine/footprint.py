@@ -498,7 +498,7 @@ def bytes_of_terms(training: Training, layout: Layout, dtype: torch.dtype, n: in
     models = Population.alone(torch.zeros(n, layout.d, dtype=dtype, device=device), layout)
     bad = torch.zeros(n, dtype=torch.bool, device=device)
     job = LocalSteps(models, training, training.init(models), 0, bad, dry=True)
-    shapes = layout.shapes if job.trained is None else [layout.shapes[k] for k in job.trained]
+    shapes = [layout.shapes[k] for k in job.trained]
     gradients = [torch.zeros(nodes, *shape, dtype=dtype, device=device) for shape in shapes]
     with AllocationTrace(shapes_only=True) as allocations:
         chunk = job.chunk(slice(0, nodes), Buffers(models.flat.device))

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -225,25 +225,13 @@ def _linear_shared(parameters: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
     return apply
 
 
-class Gradients(Protocol):
-    """Function that returns the losses and gradients of some nodes."""
+Gradients = Callable[..., tuple[Tensor, Sequence[Tensor]]]
+"""(parameters, inputs, targets, weights, trained=None) -> losses (k,) and gradients of some nodes.
 
-    def __call__(
-        self,
-        parameters: Sequence[Tensor],
-        inputs: Tensor,
-        targets: Tensor,
-        weights: Tensor | None,
-        trained: Sequence[int] | None = None,
-    ) -> tuple[Tensor, Sequence[Tensor]]:
-        """Return losses (k,) and gradients of the parameters at `trained` (None: all).
-
-        Parameters are (k, *shape) each, followed by buffers and keys as in :class:`Forward`, inputs
-        (k, b, ...), targets (k, b, ...). The gradients may be modified; the next call reuses their
-        memory.
-        """
-        ...
-
+Parameters are (k, *shape) each, followed by buffers and keys as in :class:`Forward`, inputs (k, b,
+...), targets (k, b, ...), weights (k, b) or None. Gradients are of the parameters at `trained`
+(None: all). They may be modified; the next call reuses their memory.
+"""
 
 WIDE = 32
 """Minibatch size from which weight @ x^T is faster than x @ weight^T.
@@ -309,26 +297,18 @@ def batched_gradients(
     forward = stacked_forward(own, buffers=buffers, drawing=drawing).each
     each = torch.compile(forward) if compile else forward
 
-    def gradients(
-        parameters: Sequence[Tensor],
-        inputs: Tensor,
-        targets: Tensor,
-        weights: Tensor | None,
-        trained: Sequence[int] | None = None,
-    ) -> tuple[Tensor, Sequence[Tensor]]:
+    def apply(
+        parameters: Sequence[Tensor], inputs: Tensor, trained: Sequence[int] | None
+    ) -> tuple[Sequence[Tensor], Tensor]:
         # Not detach(): autograd would notice that other threads change other rows meanwhile.
         leaves = [
             p.data.requires_grad_(trained is None or k in trained)
             for k, p in enumerate(parameters[:count])
         ]
-        with torch.enable_grad():
-            with lower():
-                outputs = each([*leaves, *parameters[count:]], inputs)
-            losses = _mean_loss(loss, outputs, targets, weights)
-            found = torch.autograd.grad(losses.sum(), [p for p in leaves if p.requires_grad])
-            return losses.detach(), _mutable(found)
+        with lower():
+            return leaves, each([*leaves, *parameters[count:]], inputs)
 
-    return gradients
+    return _differentiated(apply, loss, alone=False)
 
 
 def looped_gradients(
@@ -348,7 +328,28 @@ def looped_gradients(
     own = _copy(model, training=bool(buffers or drawing))
     own_parameters = trained_parameters(own)
     own_buffers = [own.get_buffer(name) for name in buffers]
-    apply = torch.compile(own) if compile else own
+    forward = torch.compile(own) if compile else own
+
+    def apply(
+        parameters: Sequence[Tensor], inputs: Tensor, trained: Sequence[int] | None
+    ) -> tuple[Sequence[Tensor], Tensor]:
+        for place, view in zip([*own_parameters, *own_buffers], parameters, strict=False):
+            place.data = view[0]
+        for k, parameter in enumerate(own_parameters):
+            parameter.requires_grad_(trained is None or k in trained)
+        with lower(), nullcontext() if drawing is None else drawing(parameters[-1][0]):
+            return own_parameters, forward(order(inputs[0]))[None]
+
+    return _differentiated(apply, loss, alone=True)
+
+
+def _differentiated(
+    apply: Callable[..., tuple[Sequence[Tensor], Tensor]], loss: Function, alone: bool
+) -> Gradients:
+    """Return the gradients by autograd, given (parameters, inputs, trained) -> leaves, outputs.
+
+    If a node is `alone`, the leaves have no axis of nodes.
+    """
 
     def gradients(
         parameters: Sequence[Tensor],
@@ -357,18 +358,12 @@ def looped_gradients(
         weights: Tensor | None,
         trained: Sequence[int] | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        for k, (parameter, view) in enumerate(zip(own_parameters, parameters, strict=False)):
-            parameter.data = view[0]
-            parameter.requires_grad_(trained is None or k in trained)
-        for buffer, view in zip(own_buffers, parameters[len(own_parameters) :], strict=False):
-            buffer.data = view[0]
         with torch.enable_grad():
-            with lower(), nullcontext() if drawing is None else drawing(parameters[-1][0]):
-                outputs = apply(order(inputs[0]))
-            losses = _mean_loss(loss, outputs[None], targets, weights)
-            leaves = [p for p in own_parameters if p.requires_grad]
-            found = _mutable(torch.autograd.grad(losses.sum(), leaves))
-            return losses.detach(), [g[None] for g in found]
+            leaves, outputs = apply(parameters, inputs, trained)
+            losses = _mean_loss(loss, outputs, targets, weights)
+            found = torch.autograd.grad(losses.sum(), [p for p in leaves if p.requires_grad])
+            own = _mutable(found)
+            return losses.detach(), [g[None] for g in own] if alone else own
 
     return gradients
 

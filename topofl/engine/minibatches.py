@@ -1,6 +1,6 @@
 """Minibatches: which examples, in which order, gathered, augmented and normalized on the device."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -39,13 +39,9 @@ class Minibatches(NamedTuple):
 
     def of(self, nodes: np.ndarray) -> "Minibatches":
         """Return the minibatches of some nodes."""
-        weights = None if self.weights is None else self.weights[nodes]
-        return Minibatches(
-            self.indices[nodes],
-            None if weights is None or bool((weights[:, -1] > 0).all()) else weights,
-            None if self.choices is None else self.choices[nodes],
-            None if self.keys is None else self.keys[nodes],
-        )
+        some = self._make(None if x is None else x[nodes] for x in self)
+        needed = some.weights is not None and not bool((some.weights[:, -1] > 0).all())
+        return some if needed else some._replace(weights=None)
 
 
 def on_device(
@@ -60,30 +56,14 @@ def on_device(
             batch if batch.weights is None else batch._replace(weights=batch.weights.to(dtype))
             for batch in batches
         ]
-    indices = _moved([batch.indices for batch in batches], device)
-    weighted = [batch.weights for batch in batches if batch.weights is not None]
-    weights = _moved(weighted, device, dtype)
-    choices = _moved([batch.choices for batch in batches if batch.choices is not None], device)
-    keys = _moved([batch.keys for batch in batches if batch.keys is not None], device)
-    return [
-        Minibatches(
-            next(indices),
-            None if batch.weights is None else next(weights),
-            None if batch.choices is None else next(choices),
-            None if batch.keys is None else next(keys),
-        )
-        for batch in batches
-    ]
-
-
-def _moved(
-    parts: Sequence[Tensor], device: torch.device, dtype: torch.dtype | None = None
-) -> Iterator[Tensor]:
-    """Yield tensors on a device, to which they are copied as one."""
-    if parts:
-        together = torch.cat([part.reshape(-1) for part in parts]).to(device, dtype)
-        for moved, part in zip(together.split([x.numel() for x in parts]), parts, strict=True):
-            yield moved.view(part.shape)
+    moved = []
+    for name, values in zip(Minibatches._fields, zip(*batches, strict=True), strict=True):
+        parts = [x for x in values if x is not None]
+        kind = dtype if name == "weights" else None
+        together = torch.cat([x.reshape(-1) for x in parts]).to(device, kind) if parts else None
+        split = iter(() if together is None else together.split([x.numel() for x in parts]))
+        moved.append([None if x is None else next(split).view(x.shape) for x in values])
+    return [Minibatches._make(one) for one in zip(*moved, strict=True)]
 
 
 class Batches:
@@ -143,20 +123,16 @@ class Batches:
         columns = start[:, None] + np.arange(counts.max())
         columns = np.minimum(columns, (start + counts - 1)[:, None])
         indices = np.take_along_axis(self._order(phase, epochs), columns, axis=1)
-        choices = self._choices(phase, step, indices.shape[1])
-        return Minibatches(
-            torch.from_numpy(indices),
-            _weights(counts, indices.shape[1]),
-            None if choices is None else torch.from_numpy(choices),
-            torch.from_numpy(self._keys(f"forward/{phase}", step, 1)[:, 0].view(np.int64))
-            if self._draws
-            else None,
-        )
-
-    def _choices(self, phase: str, step: int | np.ndarray, width: int) -> np.ndarray | None:
-        if self._augment is None:
-            return None
-        return self._augment.choose(self._keys(f"augment/{phase}", step, width))
+        width, weights, choices, keys = indices.shape[1], None, None, None
+        if (counts < width).any():
+            weights = torch.from_numpy((np.arange(width) < counts[:, None]) / counts[:, None])
+        if self._augment is not None:
+            chosen = self._augment.choose(self._keys(f"augment/{phase}", step, width))
+            choices = torch.from_numpy(chosen)
+        if self._draws:
+            drawn = self._keys(f"forward/{phase}", step, 1)[:, 0]
+            keys = torch.from_numpy(drawn.view(np.int64))
+        return Minibatches(torch.from_numpy(indices), weights, choices, keys)
 
     def _keys(self, purpose: str, times: int | np.ndarray, width: int) -> np.ndarray:
         """Return random keys (n, width) of all nodes, each at its epoch or step."""
@@ -172,13 +148,6 @@ class Batches:
             order = np.argsort(keys, axis=1, kind="stable")
             self._orders[phase] = (key, np.take_along_axis(self._members, order, axis=1))
         return self._orders[phase][1]
-
-
-def _weights(counts: np.ndarray, width: int) -> Tensor | None:
-    """Return the weights of minibatches of `counts` examples, padded to `width`; None: equal."""
-    if (counts == width).all():
-        return None
-    return torch.from_numpy((np.arange(width) < counts[:, None]) / counts[:, None])
 
 
 @dataclass(frozen=True, eq=False)

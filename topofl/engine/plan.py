@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock, Thread
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -44,12 +44,8 @@ SHORT_SECONDS, MOST_REPEATS = 0.06, 10
 """Trials are repeated until they took this many seconds in total, or this many times."""
 
 
-class ParallelMap(Protocol):
-    """``parallel_map(function, items)``: ``[function(item) for item in items]``, in any order."""
-
-    def __call__(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Return the results in the order of `items`."""
-        ...
+ParallelMap = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+"""``parallel_map(function, items)``: ``[function(item) for item in items]``, in any order."""
 
 
 def in_turn(function: Callable[[T], R], items: Sequence[T]) -> list[R]:

@@ -17,9 +17,6 @@ from topofl.algorithms.contract.round import Models
 from topofl.engine.ranks import Ranks, one_process
 from topofl.topology import Topology
 
-__all__ = ["Layout", "Population", "initial_population"]
-
-
 ROWS = 64
 """Rows that are copied at a time when equal models are stored apart."""
 

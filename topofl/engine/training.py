@@ -1,7 +1,7 @@
 """Local steps of all nodes: worker threads train chunks of nodes by the terms of a phase."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from topofl.algorithms.contract.round import State
 from topofl.algorithms.contract.schedules import rate_at
 from topofl.algorithms.contract.terms import Step, merged_states, per_row, writable_result
 from topofl.engine.divergence import GradientStatistics
-from topofl.engine.executor import Executor, Worker
+from topofl.engine.executor import Executor
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Means, Mixer
 from topofl.engine.plan import Buffers
@@ -100,16 +100,6 @@ class LocalSteps:
     dry: bool = False
     first_directions: list[tuple[str, slice, Tensor]] = field(default_factory=list)
 
-    @property
-    def n(self) -> int:
-        """Number of nodes."""
-        return len(self.models)
-
-    @property
-    def freezes(self) -> bool:
-        """Whether steps are undone for nodes in `bad`."""
-        return self.policy == "freeze"
-
     @cached_property
     def device_counts(self) -> Tensor | None:
         """`counts` on the device."""
@@ -121,16 +111,13 @@ class LocalSteps:
             return None
         return self.device_counts[rows] <= k
 
-    def undoing(
-        self, chunk: Chunk, losses: Tensor, idle: Tensor | None
-    ) -> AbstractContextManager[None]:
-        """Return a context that undoes its step for idle and frozen nodes; idle losses become 0."""
-        if idle is None and not self.freezes:
-            return nullcontext()
-        return self._undoing(chunk, losses, idle)
-
     @contextmanager
-    def _undoing(self, chunk: Chunk, losses: Tensor, idle: Tensor | None) -> Iterator[None]:
+    def undoing(self, chunk: Chunk, losses: Tensor, idle: Tensor | None) -> Iterator[None]:
+        """Undo the step taken in this context for idle and frozen nodes; idle losses become 0."""
+        freezes = self.policy == "freeze"
+        if idle is None and not freezes:
+            yield
+            return
         state = [
             part[name]
             for part in chunk.parts
@@ -138,7 +125,7 @@ class LocalSteps:
             if part[name].dim() and len(part[name]) == len(losses)
         ]
         current = [self.models.flat[chunk.rows], *state, *self.models.buffers_of(chunk.rows)]
-        if idle is not None and not self.freezes and idle.device.type == "cpu":
+        if idle is not None and not freezes and idle.device.type == "cpu":
             # On other devices, nonzero would wait for the result.
             indices = idle.nonzero().view(-1)
             previous = [x[indices] for x in current]
@@ -151,7 +138,7 @@ class LocalSteps:
         yield
         undone = torch.zeros_like(self.bad[chunk.rows]) if idle is None else idle
         losses.masked_fill_(undone, 0)
-        if self.freezes:
+        if freezes:
             finite = torch.isfinite(losses)
             # The state of a gradient point is trained, too.
             for x in current if self.training.at is not None else current[:1]:
@@ -174,13 +161,13 @@ class LocalSteps:
             bad = self.bad[rows]
             observed.observe(gradients, ~bad if idle is None else ~(bad | idle))
 
-    @property
-    def trained(self) -> Sequence[int] | None:
-        """Indices of the trained parameters; None: all."""
-        part = self.training.part
-        return None if part.is_everything else self.models.layout.places(part)
+    @cached_property
+    def trained(self) -> Sequence[int]:
+        """Indices of the trained parameters."""
+        layout, part = self.models.layout, self.training.part
+        return range(len(layout.names)) if part.is_everything else layout.places(part)
 
-    @property
+    @cached_property
     def _columns(self) -> list[slice]:
         return self.models.columns(self.training.part)
 
@@ -200,22 +187,18 @@ class LocalSteps:
         if self.training.begins:
             own = merged_states([own, self.training.begin(self.models.like(flat[rows]))])
         if not own:
-            count = len(self._trained_indices) if self._by_parameter else 1
+            count = len(self.trained) if self._by_parameter else 1
             return Chunk(rows, own, [own] * count, buffers)
         wide = {name: x for name, x in own.items() if x.dim() == 2 and x.shape[1] == flat.shape[1]}
         rest = {name: x for name, x in own.items() if name not in wide}
         if self._by_parameter:
             split = {name: self._views(x) for name, x in wide.items()}
             parts = [
-                rest | {name: x[k] for name, x in split.items()} for k in self._trained_indices
+                rest | {name: x[k] for name, x in split.items()} for k in range(len(self.trained))
             ]
         else:
             parts = [rest | {name: self.trained_columns(x) for name, x in wide.items()}]
         return Chunk(rows, own, parts, buffers)
-
-    @property
-    def _trained_indices(self) -> range:
-        return range(len(self.models.layout.names) if self.trained is None else len(self.trained))
 
     def trained_columns(self, values: Tensor) -> Tensor:
         """Return the trained columns of (k, d) values: a view if contiguous, else a copy."""
@@ -224,13 +207,10 @@ class LocalSteps:
 
     def write_trained(self, target: Tensor, values: Tensor) -> None:
         """Write trained columns (k, m) into values (k, d), unless they are a view of these."""
-        if len(self._columns) > 1:  # otherwise they are a view
-            self._write(target, values)
-
-    def _write(self, target: Tensor, values: Tensor) -> None:
         widths = [part.stop - part.start for part in self._columns]
         for part, some in zip(self._columns, values.split(widths, 1), strict=True):
-            target[:, part] = some
+            if target[:, part].data_ptr() != some.data_ptr():
+                target[:, part] = some
 
     def flat(self, gradients: Sequence[Tensor], buffers: Buffers | None = None) -> Tensor:
         """Return gradients of parameters, (k, *shape) each, concatenated to (k, m)."""
@@ -248,7 +228,7 @@ class LocalSteps:
         if values.shape == whole.shape:
             return self.models.layout.views(values)
         full = chunk.buffers.take("point", tuple(whole.shape), whole.dtype).copy_(whole)
-        self._write(full, values)
+        self.write_trained(full, values)
         return self.models.layout.views(full)
 
     def take_step(self, chunk: Chunk, k: int, gradients: Sequence[Tensor]) -> None:
@@ -282,8 +262,7 @@ class LocalSteps:
 
     def _move(self, chunk: Chunk, theta: Tensor, direction: Tensor, lr: float, index: int) -> None:
         """Move the trained parameter at an index, (k, ...), by -lr times the direction."""
-        parameter = index if self.trained is None else self.trained[index]
-        if self.push_sum_weights is None or parameter not in self.weighted:
+        if self.push_sum_weights is None or self.trained[index] not in self.weighted:
             theta.add_(direction, alpha=-lr)
         else:
             rates = (lr / self.push_sum_weights[chunk.rows]).to(theta.dtype)
@@ -291,12 +270,11 @@ class LocalSteps:
 
     def _views(self, flat: Tensor) -> Sequence[Tensor]:
         views = self.models.layout.views(flat)
-        return views if self.trained is None else [views[k] for k in self.trained]
+        return [views[k] for k in self.trained]
 
     def _split(self, values: Tensor) -> Sequence[Tensor]:
         """Return trained columns (k, m) split by parameter, (k, size) each."""
-        sizes = self.models.layout.sizes
-        return values.split(sizes if self.trained is None else [sizes[k] for k in self.trained], 1)
+        return values.split([self.models.layout.sizes[k] for k in self.trained], 1)
 
     def _direction(self, chunk: Chunk, g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
         terms = self.training.descend.terms
@@ -382,11 +360,11 @@ def _train_separately(
 ) -> Tensor:
     """Take all steps of a chunk before those of the next, and return the losses (n, steps)."""
     flat = job.models.flat
-    losses = flat.new_zeros(job.n, len(steps))
-    sums = flat.sum(1) if job.counts is not None else flat.new_empty(job.n)
+    losses = flat.new_zeros(len(flat), len(steps))
+    sums = flat.sum(1) if job.counts is not None else flat.new_empty(len(flat))
 
-    def train(worker: Worker, rows: slice, observed: GradientStatistics) -> None:
-        chunk = job.chunk(rows, worker.buffers)
+    def train(worker: int, rows: slice, observed: GradientStatistics) -> None:
+        chunk = job.chunk(rows, executor.memory[worker])
         for k in range(len(steps) if job.counts is None else int(job.counts[rows].max())):
             idle = job.idle(rows, k)
             observe = partial(job.observe, observed, rows, k, idle)
@@ -414,7 +392,7 @@ def _train_separately(
 
 def _gradients_of_step(
     executor: Executor,
-    worker: Worker,
+    worker: int,
     job: LocalSteps,
     chunk: Chunk,
     k: int,
@@ -471,8 +449,8 @@ class _MixedGradients:
 
     Attributes
     ----------
-    job, mixer
-        The local steps, and what mixes their gradients.
+    executor, job, mixer
+        The executor, the local steps, and what mixes their gradients.
     losses, sums
         (n, steps) losses, and (n,) sums of the gradients or models of each node.
     means
@@ -481,6 +459,7 @@ class _MixedGradients:
         Sums of the groups (groups, d) for each worker; or one tensor (n, d), all gradients.
     """
 
+    executor: Executor
     job: LocalSteps
     mixer: Mixer
     losses: Tensor
@@ -492,40 +471,31 @@ class _MixedGradients:
     def of(cls, executor: Executor, job: LocalSteps, mixer: Mixer, steps: int) -> "_MixedGradients":
         """Return gradients in the form that takes less memory."""
         flat, plan, means = job.models.flat, executor.plan, mixer.means
-        sums, losses = flat.new_empty(job.n), flat.new_empty(job.n, steps)
-        if (
-            means is None
-            or gradients_in_memory(len(means.share), plan.workers, plan.chunk, job.n) == job.n
-        ):
-            stored = executor.buffers.take("gradients", tuple(flat.shape), flat.dtype)
-            return cls(job, mixer, losses, sums, None, [stored])
-        shape = (len(means.share), flat.shape[1])
-        memory = [
-            worker.buffers.take("sums of groups", shape, flat.dtype) for worker in executor.workers
-        ]
-        return cls(job, mixer, losses, sums, means, memory)
+        n, shape = len(flat), tuple(flat.shape)
+        sums, losses = flat.new_empty(n), flat.new_empty(n, steps)
+        if means is not None:
+            shape = (len(means.share), flat.shape[1])
+            if gradients_in_memory(shape[0], plan.workers, plan.chunk, n) < n:
+                memory = [own.take("sums of groups", shape, flat.dtype) for own in executor.memory]
+                return cls(executor, job, mixer, losses, sums, means, memory)
+        stored = executor.buffers.take("gradients", tuple(flat.shape), flat.dtype)
+        return cls(executor, job, mixer, losses, sums, None, [stored])
 
-    def begin(self) -> None:
-        """Start a step."""
-        if self.means is not None:
-            for total in self.memory:
-                total.zero_()
-
-    def place(self, worker: Worker, rows: slice) -> Tensor:
+    def place(self, worker: int, rows: slice) -> Tensor:
         """Return memory (k, d) for the gradients of some nodes."""
         if self.means is None:
             return self.memory[0][rows]
-        like = self.job.models.flat[rows]
-        return worker.buffers.take("gradients of a chunk", tuple(like.shape), like.dtype)
+        shape, dtype = tuple(self.job.models.flat[rows].shape), self.job.models.dtype
+        return self.executor.memory[worker].take("gradients of a chunk", shape, dtype)
 
-    def add(self, worker: Worker, rows: slice, k: int, any_bad: bool, gradients: Tensor) -> None:
+    def add(self, worker: int, rows: slice, k: int, any_bad: bool, gradients: Tensor) -> None:
         """Note that the gradients of some nodes are complete, in their place."""
         if self.means is not None:
             self._contain(rows, k, any_bad, gradients)
-            self.memory[worker.number].index_add_(0, self.means.groups[rows], gradients)
+            self.memory[worker].index_add_(0, self.means.groups[rows], gradients)
 
     def mix(self, k: int, any_bad: bool) -> None:
-        """Mix the gradients of all nodes, which are complete."""
+        """Mix the gradients of all nodes, which are complete; sums of groups are means then."""
         first = self.memory[0]
         if self.means is None:
             self._contain(slice(0, len(first)), k, any_bad, first)  # once per step
@@ -535,7 +505,7 @@ class _MixedGradients:
             first.add_(other)
         first.mul_(self.means.share)
 
-    def mixed(self, worker: Worker, rows: slice) -> Tensor:
+    def mixed(self, worker: int, rows: slice) -> Tensor:
         """Return the mixed gradients (k, d) of some nodes, which may be modified."""
         place = self.place(worker, rows)
         if self.means is None:
@@ -564,7 +534,7 @@ def _train_with_mixed_gradients(
     chunks: dict[int, Chunk] = {}
 
     def differentiate(
-        k: int, any_bad: bool, worker: Worker, rows: slice, observed: GradientStatistics
+        k: int, any_bad: bool, worker: int, rows: slice, observed: GradientStatistics
     ) -> None:
         losses[rows, k], gradients = executor.gradients(worker, models, steps[k][-1], rows)
         job.observe(observed, rows, k, None, gradients)
@@ -574,19 +544,21 @@ def _train_with_mixed_gradients(
         torch.sum(own, 1, out=sums[rows])
         mixed.add(worker, rows, k, any_bad, own)
 
-    def take_step(k: int, worker: Worker, rows: slice, observed: GradientStatistics) -> None:
+    def take_step(k: int, worker: int, rows: slice, observed: GradientStatistics) -> None:
         del observed
         if rows.start not in chunks:
-            chunks[rows.start] = job.chunk(rows, worker.buffers)
+            chunks[rows.start] = job.chunk(rows, executor.memory[worker])
         chunk = chunks[rows.start]
         with job.undoing(chunk, losses[rows, k], None):
             job.take_step(chunk, k, [mixed.mixed(worker, rows)])
         torch.sum(flat[rows], 1, out=sums[rows])
 
-    together = nodes_per_update(job.n, plan.workers, plan.chunk, flat[0].nbytes)
+    together = nodes_per_update(len(flat), plan.workers, plan.chunk, flat[0].nbytes)
     for k in range(len(steps)):
         any_bad = flat.device.type == "cpu" and bool(job.bad.any())
-        mixed.begin()
+        if mixed.means is not None:
+            for total in mixed.memory:
+                total.zero_()
         _on_chunks(executor, job, partial(differentiate, k, any_bad))
         mixed.mix(k, any_bad)
         _on_chunks(executor, job, partial(take_step, k), size=together)
@@ -607,7 +579,7 @@ def all_gradients(
     views = models.layout.views(flat)
     losses = models.flat.new_empty(len(models.flat))
 
-    def work(worker: Worker, rows: slice) -> None:
+    def work(worker: int, rows: slice) -> None:
         losses[rows], gradients = executor.gradients(worker, models, minibatches, rows)
         for view, g in zip(views, gradients, strict=True):
             view[rows].copy_(g)
@@ -619,7 +591,7 @@ def all_gradients(
 def _on_chunks(
     executor: Executor,
     job: LocalSteps,
-    function: Callable[[Worker, slice, GradientStatistics], None],
+    function: Callable[[int, slice, GradientStatistics], None],
     size: int | None = None,
 ) -> None:
     """Call ``function(worker, rows, the worker's statistics)`` for chunks, and add the statistics.
@@ -627,15 +599,15 @@ def _on_chunks(
     A chunk has at most `size` nodes; None: as many as are differentiated together. Those in which
     no node takes a step are left out.
     """
-    chunks = executor.chunks(job.n, size)
+    chunks = executor.chunks(len(job.models), size)
     if job.counts is not None:  # those with the most steps come first
         most = {rows.start: int(job.counts[rows].max()) for rows in chunks}
         chunks = sorted(
             (rows for rows in chunks if most[rows.start]), key=lambda rows: -most[rows.start]
         )
-    found = [GradientStatistics() for _ in executor.workers]
+    found = [GradientStatistics() for _ in executor.memory]
     executor.over_chunks(
-        lambda worker, rows: function(worker, rows, found[worker.number]),
+        lambda worker, rows: function(worker, rows, found[worker]),
         chunks,
         interleaved=job.counts is not None,
     )
