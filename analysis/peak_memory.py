@@ -66,7 +66,7 @@ class MemoryCase:
     examples
         Number of examples, of which 100 are the test set.
     fitted
-        Whether constants of topofl.engine.memory were fitted to this setting.
+        Whether constants of topofl.engine.footprint were fitted to this setting.
     """
 
     model: str

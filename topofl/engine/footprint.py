@@ -211,7 +211,6 @@ _ADVICE = {
     "fine_tuning": "turn it off with fine_tune=False, or use fewer nodes",
     "gradients": "use an algorithm that does not mix gradients, or fewer nodes",
     "minibatches": "lower batch_size",
-    "phases": "use fewer nodes or a smaller model",
     "activations": "lower batch_size",
     "data": "keep images as uint8, or use fewer examples",
     "matrices": "use a sparser topology or fewer nodes",
@@ -258,8 +257,7 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
     targets = dataset.learned(dtype)
     stored, seen, gathered = _bytes_of_example(dataset.inputs, dtype)
     width = int(np.minimum(trace.batch_sizes(), list(map(len, clients.train))).max())
-    order = setup.order
-    looped, batched = _bytes_of_steps(setup, order, width)
+    looped, batched = _bytes_of_steps(setup, width)
     steps = _largest_steps(trace)
     terms = [bytes_of_terms(one.training, trace.layout, dtype, n) for one in steps.values()]
     of_terms = max(terms, default=0)
@@ -290,7 +288,7 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
         },
         of_worker={
             "mixing": mixing,
-            "evaluation": max(_bytes_with_neighbors(setup, order, gathered), *evaluations, 0),
+            "evaluation": max(_bytes_with_neighbors(setup, gathered), *evaluations, 0),
         },
         held=_bytes_held(setup, stored, targets),
         returned=not is_linear(module),
@@ -355,7 +353,7 @@ def _bytes_held(setup: Setup, stored: torch.dtype, targets: Tensor) -> int:
     return inputs + (targets.nbytes if uncopied else 0)
 
 
-def _bytes_of_steps(setup: Setup, order: Order, width: int) -> tuple[int, int]:
+def _bytes_of_steps(setup: Setup, width: int) -> tuple[int, int]:
     """Return the bytes of one node's step on `width` examples, looped and batched."""
     module, sample, task, compute = setup.module, setup.sample, setup.task, setup.compute
     if in_closed_form(module, task):
@@ -365,7 +363,7 @@ def _bytes_of_steps(setup: Setup, order: Order, width: int) -> tuple[int, int]:
     target = setup.clients.dataset.learned(compute.dtype)[:1].to(sample.device)
 
     def step(executor: str) -> int:
-        live = bytes_of_step(module, executor, order, sample, width, task.loss, target)
+        live = bytes_of_step(module, executor, setup.order, sample, width, task.loss, target)
         return live if sample.is_cuda else int(TRAINED * live)
 
     looped = step("looped")
@@ -400,7 +398,10 @@ def _bytes_of_evaluation(setup: Setup, evaluated: Evaluated, gathered: int) -> i
     module, sample = setup.module, setup.sample
     shared = isinstance(on, Tensor)
     largest = len(on) if shared else max((len(on[i]) for i in nodes), default=0)
-    kept = _bytes_of_outputs(setup) * largest
+    kept = 0
+    if any(score.whole for score in setup.task.reported.values()):  # outputs of the whole set
+        with torch.no_grad():
+            kept = 2 * largest * module(sample[:1]).nbytes  # in parts and as a whole
     if not is_linear(module):
         way = setup.evaluation_plan
         width = way.examples if sample.is_cuda else max(1, min(way.examples, largest))
@@ -418,24 +419,13 @@ def _bytes_of_evaluation(setup: Setup, evaluated: Evaluated, gathered: int) -> i
     return models + width * (together * logits + max(gathered, together * scores)) + kept
 
 
-def _bytes_of_outputs(setup: Setup) -> int:
-    """Return the bytes of outputs that are kept per example, for scores of whole sets.
-
-    Outputs are stored twice, in parts and as a whole.
-    """
-    if not any(score.whole for score in setup.task.reported.values()):
-        return 0
-    with torch.no_grad():
-        return 2 * setup.module(setup.sample[:1]).nbytes
-
-
-def _bytes_with_neighbors(setup: Setup, order: Order, gathered: int) -> int:
+def _bytes_with_neighbors(setup: Setup, gathered: int) -> int:
     """Return the peak bytes of an evaluation with nearest neighbors; 0 without one."""
     neighbors, sample = setup.algorithm.neighbors, setup.sample
     if neighbors is None:
         return 0
     largest = max(map(len, setup.clients.train))
-    live = bytes_of_neighbors(setup.module, sample, order, neighbors, largest, gathered)
+    live = bytes_of_neighbors(setup.module, sample, setup.order, neighbors, largest, gathered)
     return live if sample.is_cuda else int(EVALUATED * live)
 
 

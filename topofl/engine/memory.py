@@ -107,8 +107,8 @@ def watched_growth(wanted: bool, interval: float = 0.005) -> Iterator[Callable[[
         yield lambda: None
         return
     gc.collect()
-    with returning_freed_memory(True):
-        before = largest = resident()
+    give_back()
+    before = largest = resident()
 
     def measure() -> None:
         nonlocal largest
