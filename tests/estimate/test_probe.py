@@ -80,3 +80,11 @@ def test_a_probe_corrects_memory_by_its_growth(grown, monkeypatch):
     )
     assert ("a probe took" in str(probed)) == (probed.beyond != 0)
     assert ("a probe took more" in str(probed)) == (probed.beyond > 0)
+
+
+def test_a_probe_may_choose_to_loop_in_spite_of_a_chunk(monkeypatch):
+    monkeypatch.setattr(PROBE, "_trial", lambda *arguments: (Plan("looped", 1, 1, 1), 1.0, 1.0))
+    result = need(
+        algorithms.dsgd(0.1), model=problems.convolutional(), executor="auto", chunk=4, probe=True
+    )
+    assert (result.executor, result.chunk) == ("looped", 1)
