@@ -1,7 +1,7 @@
 """Cross-evaluation: nodes evaluate other nodes' models on their own examples."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,16 +11,20 @@ from torch import Tensor
 from topofl.algorithms.contract.round import Trial
 from topofl.engine.evaluation import (
     EXAMPLES,
+    Apply,
     Batch,
+    EvaluationPlan,
     Scorer,
     applied_together,
     batch_of,
     padded,
     sharing_copy,
     sums_on,
+    uploaded,
 )
-from topofl.engine.gradients import is_linear, one_forward, stacked_forward
-from topofl.engine.state import RunState
+from topofl.engine.executor import Executor
+from topofl.engine.gradients import one_forward, stacked_forward
+from topofl.engine.population import Layout
 from topofl.tasks import Score
 
 T = TypeVar("T")
@@ -30,7 +34,9 @@ SumsOf = Callable[[Mapping[int, Tensor]], Tensor]
 
 
 def cross_evaluate(
-    run_state: RunState,
+    plan: EvaluationPlan,
+    layout: Layout,
+    executor: Executor,
     trials: Mapping[int, Trial[T]],
     indices_of: Sequence[np.ndarray],
 ) -> dict[int, T]:
@@ -43,37 +49,36 @@ def cross_evaluate(
 
     Parameters
     ----------
-    run_state
-        State of the run.
+    plan, layout
+        How models are applied to many examples, and the columns of their parameters.
+    executor
+        The examples and their targets, and the workers.
     trials
         Generators by node, which yield models (k, d) and receive their mean losses (k,).
     indices_of
         Indices of each node's examples.
     """
-    plan, nodes, device = run_state.executor.plan, list(trials), run_state.executor.targets.device
-    indices = torch.from_numpy(np.concatenate([indices_of[i] for i in nodes])).to(device)
-    own = dict(zip(nodes, indices.split([len(indices_of[i]) for i in nodes]), strict=True))
-    linear, on_cpu = is_linear(run_state.module), device.type == "cpu"
-    in_turn = on_cpu if linear else plan.executor == "looped"
-    size = len(nodes) if not on_cpu else 1 if in_turn else plan.chunk
-    # shared by all workers: a worker that is ready takes the next group
-    pending = iter([nodes[start : start + size] for start in range(0, len(nodes), size)])
+    nodes, chunk = list(trials), executor.plan.chunk
+    own = dict(
+        zip(nodes, uploaded([indices_of[i] for i in nodes], executor.targets.device), strict=True)
+    )
+    on_cpu = executor.targets.device.type == "cpu"
+    in_turn = on_cpu if plan.linear else executor.plan.executor == "looped"
+    size = len(nodes) if not on_cpu else 1 if in_turn else chunk
+    build = _sums_in_turn if in_turn else _sums_together
+    idle = [build(plan, layout, executor, own) for _ in range(executor.plan.workers)]
 
     @torch.no_grad()
-    def work(k: int) -> dict[int, T]:
-        del k
-        sums_of = _sums_in_turn(run_state, own) if in_turn else _sums_together(run_state, own)
-        found: dict[int, T] = {}
+    def work(group: Sequence[int]) -> dict[int, T]:
+        sums_of = idle.pop()  # of the worker that is ready for this group
         try:
-            for group in pending:
-                chosen = {i: trials[i] for i in group}
-                found |= _answers(run_state, chosen, sums_of, indices_of)
+            return _answers({i: trials[i] for i in group}, sums_of, own, chunk, layout.d)
         finally:
-            list(pending)  # after an error, no worker begins another group
-        return found
+            idle.append(sums_of)
 
-    results = run_state.executor.parallel_map(work, range(plan.workers))
-    return {i: found[i] for i in nodes for found in results if i in found}
+    groups = [nodes[start : start + size] for start in range(0, len(nodes), size)]
+    results = executor.parallel_map(work, groups)
+    return {i: result for found in results for i, result in found.items()}
 
 
 def check_trials(trials: Mapping[int, Any], indices_of: Sequence[np.ndarray]) -> None:
@@ -95,17 +100,17 @@ def check_trials(trials: Mapping[int, Any], indices_of: Sequence[np.ndarray]) ->
 
 
 def _answers(
-    run_state: RunState,
     trials: Mapping[int, Trial[T]],
     sums_of: SumsOf,
-    indices_of: Sequence[np.ndarray],
+    own: Mapping[int, Tensor],
+    chunk: int,
+    d: int,
 ) -> dict[int, T]:
     """Return the results of some nodes' trials, with one call per chunk and request.
 
     Only the losses of a chunk stay in memory until all chunks are evaluated.
     """
-    chunk, d, nodes = run_state.executor.plan.chunk, run_state.models.d, list(trials)
-    found = dict[int, T]()
+    nodes, found = list(trials), dict[int, T]()
     answers: dict[int, Tensor | None] = dict.fromkeys(nodes)
     while answers:
         sums, sizes = list[Tensor](), dict[int, int]()
@@ -117,7 +122,7 @@ def _answers(
                 sums.append(sums_of(models_of))
         known = torch.cat(sums).cpu() if sums else torch.zeros(0, dtype=torch.float64, device="cpu")
         parts = zip(sizes, known.split(list(sizes.values())), strict=True)
-        answers = {i: own / len(indices_of[i]) for i, own in parts}
+        answers = {i: losses / len(own[i]) for i, losses in parts}
     return found
 
 
@@ -146,60 +151,55 @@ def _next_models(
     return models_of
 
 
-def _losses(run_state: RunState) -> Scorer:
-    return Scorer({"loss": Score(run_state.task.loss)})
-
-
-def _sums_in_turn(run_state: RunState, own: Mapping[int, Tensor]) -> SumsOf:
+def _sums_in_turn(
+    plan: EvaluationPlan, layout: Layout, executor: Executor, own: Mapping[int, Tensor]
+) -> SumsOf:
     """Return the function that applies models to one node's examples after another's.
 
     Linear models of a node are applied together, others in turn, with few small operations.
     """
-    executor, plan, layout = run_state.executor, run_state.evaluation_plan, run_state.models.layout
-    linear, scorer = is_linear(run_state.module), _losses(run_state)
+    scorer = Scorer({"loss": Score(plan.task.loss)})
 
     @lru_cache(maxsize=1)  # a node asks again and again
     def batches_of(i: int) -> list[Batch]:
-        parts = own[i].split(len(own[i]) if linear else plan.examples)
-        return [
-            batch_of(lambda part: plan.order(executor.examples(part)), executor.targets, part)
-            for part in parts
-        ]
+        parts = own[i].split(len(own[i]) if plan.linear else plan.examples)
+        batches = (batch_of(executor, part) for part in parts)
+        return [batch._replace(inputs=plan.order(batch.inputs)) for batch in batches]
 
-    if linear:
-        forward = stacked_forward(run_state.module)
-        return lambda models_of: torch.cat(
-            [
-                sums_on(
-                    scorer,
-                    applied_together(forward, layout.views(models), shared=True),
-                    batches_of(i),
-                )[0]
-                for i, models in models_of.items()
-            ]
-        )
-    applied_to = one_forward(run_state.module, plan.order)
+    if plan.linear:
+        forward = stacked_forward(plan.model)
 
-    def sums_of_model(model: Tensor, batches: Sequence[Batch]) -> Tensor:
-        apply = applied_to(model)
-        return sums_on(scorer, lambda inputs: apply(inputs)[None], batches)[0]
+        def applied(models: Tensor) -> Iterable[Apply]:
+            return [applied_together(forward, layout.views(models), shared=True)]
+
+    else:
+        applied_to = one_forward(plan.model, plan.order)
+
+        def applied(models: Tensor) -> Iterable[Apply]:
+            for model in models:
+                apply = applied_to(model)
+                yield lambda inputs, apply=apply: apply(inputs)[None]
 
     return lambda models_of: torch.cat(
-        [sums_of_model(model, batches_of(i)) for i, models in models_of.items() for model in models]
+        [
+            sums_on(scorer, apply, batches_of(i))[0]
+            for i, models in models_of.items()
+            for apply in applied(models)
+        ]
     )
 
 
-def _sums_together(run_state: RunState, own: Mapping[int, Tensor]) -> SumsOf:
+def _sums_together(
+    plan: EvaluationPlan, layout: Layout, executor: Executor, own: Mapping[int, Tensor]
+) -> SumsOf:
     """Return the function that applies the models of several nodes in one call."""
-    executor, layout, scorer = run_state.executor, run_state.models.layout, _losses(run_state)
-    forward = stacked_forward(sharing_copy(run_state.module))  # torch replaces parameters in it
+    scorer = Scorer({"loss": Score(plan.task.loss)})
+    forward = stacked_forward(sharing_copy(plan.model))  # torch replaces parameters in it
 
     def sums(models_of: Mapping[int, Tensor]) -> Tensor:
         views = layout.views(torch.cat(list(models_of.values())))
         of_models = [own[i] for i, models in models_of.items() for _ in models]
-        batches = map(
-            partial(batch_of, executor.examples, executor.targets), padded(of_models, EXAMPLES)
-        )
+        batches = (batch_of(executor, part) for part in padded(of_models, EXAMPLES))
         return sums_on(scorer, applied_together(forward, views, shared=False), batches)[0]
 
     return sums

@@ -12,7 +12,7 @@ from topofl._support.check import check_int
 from topofl._support.seeding import stream
 from topofl.algorithms.contract.phase import Algorithm, check_fine_tune
 from topofl.data import Partition
-from topofl.engine.evaluation import Evaluated
+from topofl.engine.evaluation import Evaluated, uploaded
 from topofl.engine.options import Evaluation
 
 __all__ = ["check_evaluated", "check_fine_tuning", "evaluation_sets", "with_fine_tuning"]
@@ -137,12 +137,11 @@ def evaluation_sets(
 
 def _examples(
     clients: Partition, where: str, size: int | None, seed: int, device: torch.device
-) -> Tensor | list[Tensor]:
+) -> Tensor | Sequence[Tensor]:
     """Return the indices of `size` examples of a shared set, or of each node's own examples."""
     indices = _evaluation_indices(clients, where)
     if _is_own(where):
-        joined = torch.from_numpy(np.concatenate(indices)).to(device)  # one copy for all nodes
-        return list(joined.split(list(map(len, indices))))
+        return uploaded(indices, device)
     return torch.tensor(
         _sample(np.asarray(indices), size, stream(seed, "evaluated examples")), device=device
     )
