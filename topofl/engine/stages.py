@@ -256,7 +256,7 @@ def _fine_tuned(phase: Phase, context: EvaluationContext) -> dict[str, Scores]:
         If a copy becomes NaN or infinite, and that is the policy.
     """
     own, scored = context.run_state.models, np.zeros(context.run_state.models.n, dtype=bool)
-    models = Population(Held(own.held.stored.clone(), own.held.place), own.layout, own.ranks)
+    models = own.like(Held(own.held.stored.clone(), own.held.place).apart())
     for on in context.setup.sets.values():
         scored[on.scored] = True
     isolated = _isolated(context, models)
@@ -284,11 +284,8 @@ def _custom_scores(
     """Return the scores of the models that a user-defined stage returns."""
     run_state, everyone = context.run_state, _of_all_nodes(context.run_state.models)
     returned = _returned(f"`evaluation.also[{name!r}]`", name, function, context, everyone)
-    flat, own = _check_returned_models(name, returned, everyone), run_state.models
-    if len(flat) > 1 and flat.stride(0) == 0:  # one model for all nodes
-        models = Population(Held.equal(flat[:1].contiguous(), len(own)), own.layout, own.ranks)
-    else:
-        models = own.like(run_state.ranks.own_rows(flat.contiguous()))
+    flat = _check_returned_models(name, returned, everyone)
+    models = run_state.models.like(run_state.ranks.own_rows(flat))
     return _scores_of(replace(run_state, models=models))
 
 
@@ -397,7 +394,7 @@ def _check_returned_models(name: str, returned: Models | Tensor, models: Populat
             f"{wanted} of {models.dtype} on {models.device}, got {flat.dtype} on "
             f"{flat.device}; return flat.to(models.flat)"
         )
-    return flat.detach()
+    return flat.detach().contiguous()
 
 
 def _check_returned_values(name: str, returned: Tensor | np.ndarray, n: int) -> Tensor:

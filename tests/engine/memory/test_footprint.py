@@ -14,7 +14,7 @@ from topofl import algorithms, mixing, models, topologies
 from topofl.engine import state
 from topofl.engine.allocations import AllocationTrace
 from topofl.engine.diversity import NUMBERS
-from topofl.engine.evaluation import Evaluated, evaluate, evaluation_plan
+from topofl.engine.evaluation import Evaluated, evaluation_plan
 from topofl.engine.gradients import linear_gradients
 from topofl.engine.memory import Footprint, footprint, groups_of, in_gib, peak
 from topofl.engine.plan import Backend, Plan, Sizes, choose_plan, most_nodes
@@ -209,7 +209,7 @@ def test_linear_evaluations_are_counted(n, dtype):
         torch.arange(900),
     )
     with AllocationTrace() as allocations:
-        evaluate(model, population, inputs.__getitem__, labels, Evaluated(on, range(n)))
+        problems.evaluated(model, population, inputs, labels, on)
     counted = facts_for(model, sets=Evaluated(on, range(n)), dtype=dtype).of_worker["evaluation"]
     assert counted == pytest.approx(allocations.peak, rel=0.1)
 
