@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from topofl.engine.train import plan
+from topofl.engine import plan
 
 import topofl
 from tests import naive, problems
