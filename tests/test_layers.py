@@ -186,7 +186,7 @@ ROOMS = {
         *("training", "allocations"),
         *("requests", "round", "dry_run"),
         *("evaluation", "neighbors", "checks"),
-        *("distributed", "setup", "memory", "state", "cross_evaluation", "round_work"),
+        *("distributed", "setup", "memory", "state", "round_work"),
         *(
             "checkpoint fingerprint notices",
             "saving stages",

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from topofl.engine import plan
 
 import topofl
 from tests import naive, problems
@@ -20,7 +19,7 @@ from tests.algorithms.harness import (
 from tests.algorithms.personalized.test_baselines import with_test_sets
 from tests.engine.evaluated_runs import personal_clients
 from topofl import algorithms
-from topofl.engine import neighbors
+from topofl.engine import neighbors, plan
 
 HEADS = {problems.convolutional: "5", problems.linear: "1"}
 
