@@ -211,15 +211,11 @@ class Scorer(NamedTuple):
     ----------
     scores
         Scores by name.
-    joins
-        Whether the outputs of all batches are scored together, since they are small, or since some
-        score is of a whole set.
     at_once
         Computes accuracy and cross-entropy in one pass; None: each by its own function.
     """
 
     scores: Mapping[str, Score]
-    joins: bool = False
     at_once: AtOnce | None = None
 
     @classmethod
@@ -227,8 +223,12 @@ class Scorer(NamedTuple):
         """Return the scorer of the scores that a task reports."""
         if at_once is None and task.loss is cross_entropy:
             at_once = _accuracy_and_loss
-        whole = any(score.whole for score in task.reported.values())
-        return cls(task.reported, whole or at_once is not None, at_once)
+        return cls(task.reported, at_once)
+
+    @property
+    def whole(self) -> bool:
+        """Whether some score is of a whole set."""
+        return any(score.whole for score in self.scores.values())
 
     def __call__(self, outputs: Tensor, targets: Tensor, real: Tensor | None = None) -> Tensor:
         """Return sums over real examples, (scores, k) float64, for outputs (k, b, ...) of k models.
@@ -241,9 +241,7 @@ class Scorer(NamedTuple):
         if self.at_once is not None:
             known[accuracy], known[cross_entropy] = self.at_once(outputs.transpose(1, 2), targets)
         rows = []
-        on_host = (outputs, targets)
-        if any(score.whole for score in self.scores.values()):
-            on_host = outputs.cpu(), targets.cpu()  # once for all scores
+        on_host = (outputs.cpu(), targets.cpu()) if self.whole else (outputs, targets)
         for name, score in self.scores.items():
             if score.whole:
                 found = [_score_of_set(name, score, *own) for own in zip(*on_host, strict=True)]
@@ -267,11 +265,12 @@ class Scorer(NamedTuple):
 
 def sums_on(scorer: Scorer, apply: Apply, batches: Iterable[Batch]) -> Tensor:
     """Return the sums of scores of k models over the examples of batches, (scores, k) float64."""
-    if not scorer.joins:
+    if not scorer.whole and scorer.at_once is None:
         return reduce(
             torch.add,
             (scorer(apply(inputs), targets, real) for inputs, targets, real in batches),
         )
+    # all outputs together, since some score needs them, or since those of classes are small
     outputs, targets, reals = zip(
         *((apply(inputs), targets, real) for inputs, targets, real in batches), strict=True
     )
@@ -344,7 +343,8 @@ def evaluate(
     (on, nodes), workers = evaluated, executor.plan.workers
     equal = isinstance(on, Tensor) and len(nodes) > 1 and _all_equal(models)
     distinct = evaluated._replace(nodes=nodes[:1]) if equal else evaluated
-    scorer, blocks = Scorer.of(plan.task), list(_blocks(plan, executor, distinct))
+    scorer = Scorer.of(plan.task)
+    blocks = list(_blocks(plan, executor, distinct, scorer.whole))
 
     def work(k: int) -> Tensor:
         # each worker needs its own module, in which torch replaces parameters
@@ -379,17 +379,16 @@ def bits_of(x: Tensor) -> Tensor:
 
 
 def _blocks(
-    plan: EvaluationPlan, executor: Executor, evaluated: Evaluated
+    plan: EvaluationPlan, executor: Executor, evaluated: Evaluated, whole: bool
 ) -> Iterator[tuple[slice | Tensor, Tensor]]:
     """Yield blocks: the rows of consecutive evaluated nodes, and examples on which to score these.
 
     Examples are (b,) indices of shared ones, or (k, b) indices of each node's own ones, padded by
     -1. A block has several models on shared examples or off CPU, otherwise one, as for scores of
-    whole sets.
+    `whole` sets.
     """
     (on, nodes), device = evaluated, executor.targets.device
     shared, on_cpu = isinstance(on, Tensor), device.type == "cpu"
-    whole = any(score.whole for score in plan.task.reported.values())
     if whole or (on_cpu and not shared):
         together = 1
     else:
@@ -574,6 +573,7 @@ def _sums_in_turn(
     Linear models of a node are applied together, others in turn, with few small operations.
     """
     scorer = Scorer({"loss": Score(plan.task.loss)})
+    forward, one = stacked_forward(plan.model), one_forward(plan.model, plan.order)
 
     @lru_cache(maxsize=1)  # a node asks again and again
     def batches_of(i: int) -> list[Batch]:
@@ -581,19 +581,13 @@ def _sums_in_turn(
         batches = (batch_of(executor, part) for part in parts)
         return [batch._replace(inputs=plan.order(batch.inputs)) for batch in batches]
 
-    if plan.linear:
-        forward = stacked_forward(plan.model)
-
-        def applied(models: Tensor) -> Iterable[Apply]:
-            return [applied_together(forward, layout.views(models), shared=True)]
-
-    else:
-        applied_to = one_forward(plan.model, plan.order)
-
-        def applied(models: Tensor) -> Iterable[Apply]:
-            for model in models:
-                apply = applied_to(model)
-                yield lambda inputs, apply=apply: apply(inputs)[None]
+    def applied(models: Tensor) -> Iterator[Apply]:
+        if plan.linear:
+            yield applied_together(forward, layout.views(models), shared=True)
+            return
+        for model in models:
+            apply = one(model)
+            yield lambda inputs, apply=apply: apply(inputs)[None]
 
     return lambda models_of: torch.cat(
         [

@@ -108,7 +108,7 @@ def stages_of(setup: Setup, algorithm: Algorithm) -> dict[str, Stage]:
     if evaluation.before_exchange:
         stages["before_exchange"] = lambda context: _scores_of(context.run_state)
     if algorithm.neighbors is not None:
-        stages["knn"] = partial(_with_neighbors, algorithm.neighbors)
+        stages["knn"] = lambda context: _scores_of(context.run_state, algorithm.neighbors)
     if algorithm.fine_tune is not None:
         stages["fine_tuned"] = partial(_fine_tuned, algorithm.fine_tune)
     for name, function in evaluation.custom.items():
@@ -134,8 +134,8 @@ def evaluation_columns(
     and the values per node that phases `noted` are from within the round.
     """
     run_state = context.run_state
-    columns: dict[str, Any] = dict(_scores_of_stages(context, before_exchange))
-    columns |= {
+    columns: dict[str, Any] = {
+        **_scores_of_stages(context, before_exchange),
         "consensus_distance": _consensus_distance(run_state),
         "gradient_diversity": diversity,
     }
@@ -149,10 +149,8 @@ def _scores_of_stages(
     context: EvaluationContext, before_exchange: Mapping[str, Scores] | None
 ) -> dict[str, Tensor]:
     """Return the columns of scores, (n,) each."""
-    setup = context.setup
-    nothing = torch.full(
-        (context.run_state.models.n,), torch.nan, dtype=torch.float64, device="cpu"
-    )
+    setup, n = context.setup, context.run_state.models.n
+    nothing = torch.full((n,), torch.nan, dtype=torch.float64, device="cpu")
     found: dict[str, Mapping[str, Scores]] = {}
     for name, scores_of in context.stages.items():
         if name == "before_exchange":  # without an exchange, these are those at the end
@@ -191,31 +189,19 @@ def _consensus_distance(run_state: RunState) -> float:
     return consensus_distance(shared) if ranks.size == 1 else distance_of_ranks(shared, ranks)
 
 
-def _scores_of(run_state: RunState) -> dict[str, Scores]:
-    """Return the scores of the current models on each set."""
+def _scores_of(run_state: RunState, neighbors: Neighbors | None = None) -> dict[str, Scores]:
+    """Return the scores of the current models, of all ranks' nodes, on each set.
+
+    With `neighbors`, the models are interpolated with nearest training examples.
+    """
     plan, models, executor = run_state.evaluation_plan, run_state.models, run_state.executor
-    return _of_all_ranks(
-        run_state,
-        lambda: {name: evaluate(plan, models, executor, on) for name, on in run_state.sets.items()},
-    )
-
-
-def _with_neighbors(neighbors: Neighbors, context: EvaluationContext) -> dict[str, Scores]:
-    """Return the scores, on each set, of models interpolated with nearest training examples."""
-    run_state = context.run_state
-    plan, models, executor = run_state.evaluation_plan, run_state.models, run_state.executor
-    return _of_all_ranks(
-        run_state, lambda: neighbor_scores(plan, models, executor, neighbors, run_state.sets)
-    )
-
-
-def _of_all_ranks(
-    run_state: RunState, scores_of_own: Callable[[], dict[str, Scores]]
-) -> dict[str, Scores]:
-    """Return the scores of the nodes of all ranks, given a function for those of the own ones."""
-    on_host = run_state.models.device.type == "cpu"
-    with returning_freed_memory(on_host and not run_state.evaluation_plan.linear):
-        found = scores_of_own()
+    with returning_freed_memory(models.device.type == "cpu" and not plan.linear):
+        if neighbors is None:
+            found = {
+                name: evaluate(plan, models, executor, on) for name, on in run_state.sets.items()
+            }
+        else:
+            found = neighbor_scores(plan, models, executor, neighbors, run_state.sets)
     columns = [values for scores in found.values() for values in scores.values()]
     gathered = iter(run_state.ranks.all_rows(torch.stack(columns, 1)).unbind(1))
     return {name: {score: next(gathered) for score in scores} for name, scores in found.items()}
@@ -272,8 +258,8 @@ def _fine_tuned(phase: Phase, context: EvaluationContext) -> dict[str, Scores]:
 
 def _isolated(context: EvaluationContext, models: Population) -> RunState:
     """Return a copy of the run's state in which training and divergence do not affect the run."""
-    run_state, own = context.run_state, context.run_state.monitor
-    monitor = DivergenceMonitor(own.policy, own.n, list(own.found), own.attack, own.labels)
+    run_state = context.run_state
+    monitor = replace(run_state.monitor, found=list(run_state.monitor.found))
     graphs = run_state.graphs if context.graph is None else context.graph
     return replace(run_state, models=models, monitor=monitor, graphs=graphs)
 
@@ -333,7 +319,14 @@ def _returned(
     if len(everyone) > len(models):
         current.gathered = {}  # states, too, are those of all nodes
     stored = everyone.held.stored
-    before = _versions_of(stored, everyone.push_sum_weights, context.states)
+
+    def versions() -> list[tuple[Any, ...]]:
+        own = {"models": stored, "push_sum_weights": everyone.push_sum_weights}
+        every = {**context.states, "": own}
+        tensors = ((phase, key, x) for phase in every for key, x in every[phase].items())
+        return [(phase, key, id(x), x._version) for phase, key, x in tensors]
+
+    before = versions()
     try:
         returned = function(everyone, current)
     except DivergenceError as error:
@@ -341,30 +334,16 @@ def _returned(
     except (RankError, OSError, MemoryError, torch.OutOfMemoryError):
         raise  # not of the function itself
     except Exception as error:  # whatever the user's function raises
-        shape = (len(everyone), everyone.d)
         raise ValueError(
-            f"{argument} must return a result for models of shape {shape} "
+            f"{argument} must return a result for models of shape {(len(everyone), everyone.d)} "
             f"after round {context.done}, got {type(error).__name__}: {error}; correct the function"
         ) from error
-    after = _versions_of(stored, everyone.push_sum_weights, context.states)
-    if after != before or not _unchanged(everyone, models, stored):
+    if versions() != before or not _unchanged(everyone, models, stored):
         raise ValueError(
             f"{argument} must not change the models or the states of phases; work on a copy, "
             "models.like(models.flat.clone())"
         )
     return returned
-
-
-def _versions_of(
-    stored: Tensor, push_sum_weights: Tensor, states: Mapping[str, State]
-) -> list[tuple[Any, ...]]:
-    """Return versions of the models, push-sum weights and states, to detect in-place changes."""
-    tensors = [
-        ("", "models", stored),
-        ("", "push_sum_weights", push_sum_weights),
-        *((phase, key, value) for phase, state in states.items() for key, value in state.items()),
-    ]
-    return [(phase, key, id(tensor), tensor._version) for phase, key, tensor in tensors]
 
 
 def _unchanged(everyone: Population, models: Population, stored: Tensor) -> bool:
