@@ -11,10 +11,14 @@ from torch import nn
 from topofl import Compute, Evaluation, data, topologies
 from topofl._support.seeding import seeded_torch
 from topofl.engine.dry_run import trace_first_rounds
+from topofl.engine.evaluation import Evaluated, evaluate, evaluation_plan
+from topofl.engine.executor import Executor
 from topofl.engine.graph_checks import weight_rules
+from topofl.engine.plan import Plan
 from topofl.engine.population import Layout
 from topofl.engine.requests import Inputs
 from topofl.engine.setup import resolve
+from topofl.tasks import classification
 
 
 def dataset(seed=0, n_examples=90, shape=(1, 6, 6), n_classes=3):
@@ -99,6 +103,17 @@ def resolved(algorithm, model, clients, graphs=None, dtype=torch.float32):
         algorithm, model=model, clients=clients, topology=graphs, rounds=1,
         compute=Compute(dtype=dtype, device="cpu"),
     )  # fmt: skip
+
+
+def evaluated(model, models, inputs, targets, on, nodes=None, task=None, workers=1, plan=None):
+    """Return the scores of models on examples, as a run computes them."""
+    executor = Executor(
+        Plan("looped", 1, workers, 1), (), (), inputs.__getitem__, targets, None, None
+    )
+    plan = plan or evaluation_plan(model, inputs[:2], task or classification(), targets[:2])
+    on = Evaluated(on, range(len(models)) if nodes is None else nodes)
+    with executor.threads():
+        return evaluate(plan, models, executor, on)
 
 
 def options(**settings):

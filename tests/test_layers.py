@@ -185,7 +185,7 @@ ROOMS = {
         *("requests", "round", "dry_run"),
         *("evaluation graph_checks", "neighbors model_checks"),
         "joining shards",
-        *("setup", "footprint", "state", "cross_evaluation", "round_work"),
+        *("setup", "footprint", "state", "round_work"),
         *(
             "checkpoint",
             "fingerprint",

@@ -12,9 +12,10 @@ import torch
 import topofl
 from topofl import NotApplicable, Table
 from topofl.callbacks import Event
-from topofl.engine.evaluation import Evaluated, evaluate
-from topofl.engine.minibatches import Examples
-from topofl.engine.plan import worker_threads
+from topofl.engine.evaluation import Evaluated, evaluate, evaluation_plan
+from topofl.engine.executor import Executor
+from topofl.engine.minibatches import Batches, Examples
+from topofl.engine.plan import Buffers, Plan
 from topofl.engine.population import Layout, Population
 
 from .cases import LOGISTIC, TRAINING, Case, clients_of, setting
@@ -73,10 +74,15 @@ def evaluation_of(
     def timed(function) -> list[float]:
         return [seconds_of(function, device) for _ in range(2)][1:]
 
+    threads = torch.get_num_threads()
+    plan = Plan("batched", n, threads if device.type == "cpu" else 1, threads)
+    batches = Batches([np.arange(images)], seed=0)
+    executor = Executor(plan, (), (), examples, labels, batches, Buffers(device))
+    how = evaluation_plan(module, examples(torch.arange(2, device=device)))
+
     def ours() -> None:
-        workers = torch.get_num_threads() if device.type == "cpu" else 1
-        with worker_threads(workers) as parallel_map:
-            evaluate(module, models, examples, labels, evaluated, parallel_map, workers)
+        with executor.threads():
+            evaluate(how, models, executor, evaluated)
 
     ways = {
         "ours": partial(timed, ours),

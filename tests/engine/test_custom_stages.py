@@ -225,3 +225,16 @@ def test_divergence_errors_name_the_custom_stage():
 
     with pytest.raises(topofl.DivergenceError, match="in the evaluation 'worse'"):
         run(also={"worse": diverging})
+
+
+def test_functions_that_read_all_models_leave_equal_ones_stored_once():
+    def mass(models, round):
+        return models.push_sum_weights + models.flat[:, 0]
+
+    stored = []
+    run(
+        algorithms.fedavg(0.1, batch_size=4, participation=0.5), topology=None,
+        also={"ensemble": mean}, per_node={"mass": mass}, fine_tune=TUNED,
+        callbacks=[lambda event: stored.append(event.models.distinct)],
+    )  # fmt: skip
+    assert set(stored) == {1}

@@ -6,8 +6,8 @@ import torch
 from torch.nn import functional
 
 from tests import problems
+from tests.problems import evaluated
 from topofl.engine import evaluation as module
-from topofl.engine.evaluation import Evaluated, evaluate
 from topofl.engine.gradients import stacked_forward
 from topofl.engine.population import Layout, Population, initial_population
 
@@ -34,14 +34,8 @@ def test_equals_naive_evaluation_for_any_chunk(build, rows, monkeypatch):
     models = population(model)
     own = [torch.arange(3), torch.arange(20, 27), torch.arange(0), torch.tensor([5])]
     inputs = blobs.inputs.double()
-    shared = evaluate(
-        model,
-        models,
-        inputs.__getitem__,
-        blobs.labels,
-        Evaluated(torch.tensor(blobs.test), range(4)),
-    )
-    each = evaluate(model, models, inputs.__getitem__, blobs.labels, Evaluated(own, range(4)))
+    shared = evaluated(model, models, inputs, blobs.labels, torch.tensor(blobs.test))
+    each = evaluated(model, models, inputs, blobs.labels, own)
     for i in range(4):
         accuracy, loss = naive_scores(
             model,
@@ -97,8 +91,8 @@ def test_sampled_nodes_have_the_scores_of_a_full_evaluation(build, nodes, shared
     blobs, model = problems.dataset(), build().double()
     models, inputs, test = population(model), blobs.inputs.double(), torch.tensor(blobs.test)
     on = test if shared else list(test[:16].split(4))
-    everyone = evaluate(model, models, inputs.__getitem__, blobs.labels, Evaluated(on, range(4)))
-    some = evaluate(model, models, inputs.__getitem__, blobs.labels, Evaluated(on, nodes))
+    everyone = evaluated(model, models, inputs, blobs.labels, on)
+    some = evaluated(model, models, inputs, blobs.labels, on, nodes)
     others = [i for i in range(4) if i not in nodes]
     for few, all_of_them in zip(some.values(), everyone.values(), strict=True):
         torch.testing.assert_close(few[nodes], all_of_them[nodes])
@@ -118,9 +112,8 @@ def forwards(models, model, monkeypatch, on=None, nodes=range(4)):
         module, "stacked_forward", lambda model, order: forward._replace(shared=shared)
     )
     on = torch.tensor(blobs.test) if on is None else on
-    return evaluate(
-        model, models, blobs.inputs.double().__getitem__, blobs.labels, Evaluated(on, nodes)
-    ), sum(counted)
+    scores = evaluated(model, models, blobs.inputs.double(), blobs.labels, on, nodes)
+    return scores, sum(counted)
 
 
 @pytest.mark.parametrize("nodes", [range(4), [1, 3]])
@@ -171,14 +164,14 @@ def test_models_that_are_stored_once_stay_so_while_they_are_evaluated(on):
     start = {"init": "common", "seed": 0, "device": torch.device("cpu"), "dtype": torch.float64}
     models, apart = (initial_population(model, 40, **start) for _ in range(2))
     assert len(apart.flat) == apart.distinct == 40
-    inputs, evaluated = blobs.inputs.double().__getitem__, Evaluated(on, range(40))
-    scores, wanted = (evaluate(model, m, inputs, blobs.labels, evaluated) for m in (models, apart))
+    inputs = blobs.inputs.double()
+    scores, wanted = (evaluated(model, m, inputs, blobs.labels, on) for m in (models, apart))
     assert models.distinct == 1
     for values, expected in zip(scores.values(), wanted.values(), strict=True):
         assert torch.equal(values, expected)
 
 
-SHARED = Evaluated(torch.arange(40, 90), range(4))
+SHARED = torch.arange(40, 90)
 
 
 def test_ties_predict_the_first_class():
@@ -186,10 +179,8 @@ def test_ties_predict_the_first_class():
     models = population(model)
     models.flat.zero_()
     models.flat[1, 0] = 1.0  # so that not all models are equal
-    scores = evaluate(
-        model, models, torch.zeros_like(blobs.inputs).double().__getitem__, blobs.labels, SHARED
-    )
-    assert torch.equal(scores["accuracy"], (blobs.labels[SHARED.on] == 0).double().mean().expand(4))
+    scores = evaluated(model, models, torch.zeros_like(blobs.inputs).double(), blobs.labels, SHARED)
+    assert torch.equal(scores["accuracy"], (blobs.labels[SHARED] == 0).double().mean().expand(4))
 
 
 class Constant(torch.nn.Module):
@@ -209,14 +200,12 @@ def test_evaluation_does_not_change_models(build):
     models = population(model)
     models.flat[1] += 1
     before = models.flat.clone()
-    evaluate(model, models, blobs.inputs.double().__getitem__, blobs.labels, SHARED)
+    evaluated(model, models, blobs.inputs.double(), blobs.labels, SHARED)
     assert torch.equal(models.flat, before)
 
 
 def test_nodes_without_examples_have_nan_scores():
     blobs, model = problems.dataset(), problems.linear().double()
-    empty = Evaluated(torch.arange(0), range(4))
-    scores = evaluate(
-        model, population(model), blobs.inputs.double().__getitem__, blobs.labels, empty
-    )
+    empty = torch.arange(0)
+    scores = evaluated(model, population(model), blobs.inputs.double(), blobs.labels, empty)
     assert torch.isnan(torch.stack(list(scores.values()))).all()

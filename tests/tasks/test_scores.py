@@ -114,19 +114,11 @@ def test_scores_of_linear_models_are_of_each_node_alone(threads, monkeypatch):
     population = topofl.engine.population.Population.alone(
         flat, topofl.engine.population.Layout.of(linear)
     )
-    evaluated = module.Evaluated(torch.tensor(blobs.test), range(4))
     task = classification(scores=("accuracy", "f1", "auc", "calibration"))
-    with topofl.engine.plan.worker_threads(threads) as parallel_map:
-        found = module.evaluate(
-            linear,
-            population,
-            blobs.inputs.double().__getitem__,
-            blobs.labels,
-            evaluated,
-            parallel_map,
-            threads,
-            task=task,
-        )
+    found = problems.evaluated(
+        linear, population, blobs.inputs.double(), blobs.labels, torch.tensor(blobs.test),
+        task=task, workers=threads,
+    )  # fmt: skip
     for i in range(4):
         nn.utils.vector_to_parameters(flat[i], linear.parameters())
         with torch.no_grad():

@@ -36,11 +36,7 @@ from topofl.engine.recorder import Recorder
 from topofl.engine.requests import initial_state
 from topofl.engine.setup import Setup
 from topofl.engine.shards import divided, sharded_names
-from topofl.engine.stages import (
-    EvaluationContext,
-    EvaluationStage,
-    stages_of,
-)
+from topofl.engine.stages import EvaluationContext, Stage, is_due, stages_of
 from topofl.engine.state import RunState
 from topofl.metrics._rounds import node_groups
 from topofl.trained import Normalization, Trained
@@ -61,7 +57,7 @@ class ActiveRun:
     run_state: RunState
     states: dict[str, State]
     recorder: Recorder
-    stages: Mapping[str, EvaluationStage]
+    stages: Mapping[str, Stage]
     phases: Mapping[str, Phase]
     sharded: Mapping[str, Collection[str]]
 
@@ -136,7 +132,7 @@ class ActiveRun:
     def scored(self, column: str, done: int) -> bool:
         """Whether an evaluation after `done` rounds has a column; True for columns of no stage."""
         found = self.columns.get(column)
-        return found is None or self.stages[found.stage].due(done, self.rounds)
+        return found is None or is_due(self.setup.evaluation, found.stage, done, self.rounds)
 
     def context(self, done: int) -> EvaluationContext:
         """Return the context of an evaluation during round `done`; 0: before the first round."""
@@ -246,13 +242,9 @@ class ActiveRun:
         """Return what the last round lacks since it was not the last before; "" if nothing."""
         if found.round != self.recorder.last_evaluation:
             return "evaluated"
-        before, now = found.marker["rounds"], self.rounds
-        missing = (
-            stage
-            for stage in self.stages.values()
-            if stage.due(now, now) and not stage.due(now, before)
-        )
-        return next((stage.action for stage in missing), "")
+        evaluation, before = self.setup.evaluation, found.marker["rounds"]
+        tuned = is_due(evaluation, "fine_tuned", self.rounds, before)
+        return "fine-tuned" if "fine_tuned" in self.stages and not tuned else ""
 
 
 def _copy_into(own: Tensor, saved: Tensor) -> None:

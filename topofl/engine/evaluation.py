@@ -1,18 +1,33 @@
-"""Scores of models on examples: :func:`sums_on` is the one way to apply models to them."""
+"""Models on examples: :func:`sums_on` is the one way to apply models to them.
+
+Nodes' models are scored on own or shared examples (:func:`evaluate`), and trials of nodes ask for
+the losses of other models on a node's own examples (:func:`cross_evaluate`).
+"""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial, reduce
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial, reduce
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from topofl.engine.gradients import Forward, Order, image_order, is_linear, stacked_forward
+from topofl.algorithms.contract.round import Trial
+from topofl.engine.executor import Executor
+from topofl.engine.gradients import (
+    Forward,
+    Order,
+    image_order,
+    is_linear,
+    one_forward,
+    stacked_forward,
+)
 from topofl.engine.memory import bytes_of_forward
-from topofl.engine.plan import ParallelMap
-from topofl.engine.population import Population
+from topofl.engine.population import Layout, Population
 from topofl.tasks import Function, Score, Task, accuracy, classification, cross_entropy
+
+T = TypeVar("T")
 
 ROWS = 50_000
 """Linear models: maximum number of (node, example) pairs per call and thread.
@@ -67,17 +82,27 @@ class Evaluated(NamedTuple):
     on: Tensor | Sequence[Tensor]
     nodes: Sequence[int]
 
+    def examples(self, i: int) -> Tensor:
+        """Return the indices of the examples of a node."""
+        return self.on if isinstance(self.on, Tensor) else self.on[i]
 
-def scored_nodes(evaluated: Evaluated) -> list[int]:
-    """Return the evaluated nodes that have examples, and hence scores.
+    @property
+    def scored(self) -> list[int]:
+        """The evaluated nodes that have examples, and hence scores.
 
-    Examples
-    --------
-    >>> scored_nodes(Evaluated([torch.tensor([3]), torch.tensor([])], nodes=[0, 1]))
-    [0]
-    """
-    on, nodes = evaluated
-    return [i for i in nodes if isinstance(on, Tensor) or len(on[i])]
+        Examples
+        --------
+        >>> Evaluated([torch.tensor([3]), torch.tensor([])], nodes=[0, 1]).scored
+        [0]
+        """
+        return [i for i in self.nodes if len(self.examples(i))]
+
+    def counts(self, n: int, device: torch.device) -> Tensor:
+        """Return the number of examples of each of n nodes, 0 without an evaluation."""
+        found = [0] * n
+        for i in self.nodes:
+            found[i] = len(self.examples(i))
+        return torch.tensor(found, device=device)
 
 
 Scores = Mapping[str, Tensor]
@@ -87,11 +112,20 @@ Nodes without examples and nodes that are not evaluated have NaN.
 """
 
 
+def uploaded(indices: Sequence[np.ndarray], device: torch.device) -> Sequence[Tensor]:
+    """Return vectors of indices on a device, to which they are copied together."""
+    return torch.from_numpy(np.concatenate(indices)).to(device).split(list(map(len, indices)))
+
+
 class EvaluationPlan(NamedTuple):
     """How models are applied to many examples.
 
     Attributes
     ----------
+    model, task
+        The network, whose own parameters are not used, and the task whose scores are reported.
+    linear
+        Whether the network is one linear layer.
     order
         Memory format of images and kernels.
     bytes_of
@@ -99,14 +133,14 @@ class EvaluationPlan(NamedTuple):
         models.
     examples
         Maximum number of (node, example) pairs per call.
-    nodes
-        Models per call if they are not linear.
     """
 
+    model: nn.Module
+    task: Task
+    linear: bool
     order: Order
     bytes_of: Callable[[int], int]
     examples: int
-    nodes: int = 1
 
 
 def evaluation_plan(
@@ -118,17 +152,16 @@ def evaluation_plan(
     """
     order = image_order(model, sample)
     if is_linear(model):
-        return EvaluationPlan(order, lambda examples: 0, ROWS)
+        return EvaluationPlan(model, task, True, order, lambda examples: 0, ROWS)
     bytes_of = bytes_of_forward(model, order, sample, task.loss, targets)
-    most = max(ACTIVATIONS, sum(p.nbytes for p in model.parameters()))
-    bytes_per_example = max(1, bytes_of(EXAMPLES) - bytes_of(EXAMPLES - 1))
+    per_example = max(1, bytes_of(EXAMPLES) - bytes_of(EXAMPLES - 1))
     if sample.is_cuda:
-        return EvaluationPlan(
-            order, bytes_of, min(PAIRS, max(2 * EXAMPLES, BYTES // bytes_per_example))
-        )
-    return EvaluationPlan(
-        order, bytes_of, min(EXAMPLES, max(FEWEST_EXAMPLES, most // bytes_per_example))
-    )
+        fewest, room, most = 2 * EXAMPLES, BYTES, PAIRS
+    else:
+        room = max(ACTIVATIONS, sum(p.nbytes for p in model.parameters()))
+        fewest, most = FEWEST_EXAMPLES, EXAMPLES
+    examples = min(most, max(fewest, room // per_example))
+    return EvaluationPlan(model, task, False, order, bytes_of, examples)
 
 
 Apply = Callable[[Tensor], Tensor]
@@ -156,13 +189,13 @@ class Batch(NamedTuple):
     real: Tensor | None = None
 
 
-def batch_of(inputs: Callable[[Tensor], Tensor], targets: Tensor, part: Tensor) -> Batch:
+def batch_of(executor: Executor, part: Tensor) -> Batch:
     """Return the examples at indices (b,), or at those of each model, (k, b), padded by -1."""
     if part.dim() == 1:
-        return Batch(inputs(part), targets[part][None])
+        return Batch(executor.examples(part), executor.targets[part][None])
     real, indices = part >= 0, part.clamp(min=0)
-    examples = inputs(indices.flatten()).unflatten(0, indices.shape)
-    return Batch(examples, targets[indices], real)
+    inputs = executor.examples(indices.flatten()).unflatten(0, indices.shape)
+    return Batch(inputs, executor.targets[indices], real)
 
 
 def padded(indices: Sequence[Tensor], size: int) -> Sequence[Tensor]:
@@ -178,15 +211,11 @@ class Scorer(NamedTuple):
     ----------
     scores
         Scores by name.
-    joins
-        Whether the outputs of all batches are scored together, since they are small, or since some
-        score is of a whole set.
     at_once
         Computes accuracy and cross-entropy in one pass; None: each by its own function.
     """
 
     scores: Mapping[str, Score]
-    joins: bool = False
     at_once: AtOnce | None = None
 
     @classmethod
@@ -194,8 +223,12 @@ class Scorer(NamedTuple):
         """Return the scorer of the scores that a task reports."""
         if at_once is None and task.loss is cross_entropy:
             at_once = _accuracy_and_loss
-        whole = any(score.whole for score in task.reported.values())
-        return cls(task.reported, whole or at_once is not None, at_once)
+        return cls(task.reported, at_once)
+
+    @property
+    def whole(self) -> bool:
+        """Whether some score is of a whole set."""
+        return any(score.whole for score in self.scores.values())
 
     def __call__(self, outputs: Tensor, targets: Tensor, real: Tensor | None = None) -> Tensor:
         """Return sums over real examples, (scores, k) float64, for outputs (k, b, ...) of k models.
@@ -208,9 +241,7 @@ class Scorer(NamedTuple):
         if self.at_once is not None:
             known[accuracy], known[cross_entropy] = self.at_once(outputs.transpose(1, 2), targets)
         rows = []
-        on_host = (outputs, targets)
-        if any(score.whole for score in self.scores.values()):
-            on_host = outputs.cpu(), targets.cpu()  # once for all scores
+        on_host = (outputs.cpu(), targets.cpu()) if self.whole else (outputs, targets)
         for name, score in self.scores.items():
             if score.whole:
                 found = [_score_of_set(name, score, *own) for own in zip(*on_host, strict=True)]
@@ -234,11 +265,12 @@ class Scorer(NamedTuple):
 
 def sums_on(scorer: Scorer, apply: Apply, batches: Iterable[Batch]) -> Tensor:
     """Return the sums of scores of k models over the examples of batches, (scores, k) float64."""
-    if not scorer.joins:
+    if not scorer.whole and scorer.at_once is None:
         return reduce(
             torch.add,
             (scorer(apply(inputs), targets, real) for inputs, targets, real in batches),
         )
+    # all outputs together, since some score needs them, or since those of classes are small
     outputs, targets, reals = zip(
         *((apply(inputs), targets, real) for inputs, targets, real in batches), strict=True
     )
@@ -287,86 +319,42 @@ def _accuracy_and_loss(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return predicted == labels, losses
 
 
-class Block(NamedTuple):
-    """Models of some consecutive evaluated nodes, and examples on which they are scored.
-
-    Attributes
-    ----------
-    rows
-        Rows of the models.
-    part
-        (b,) indices of shared examples, or (k, b) indices of each node's own examples, padded by
-        -1.
-    """
-
-    rows: slice | Tensor
-    part: Tensor
-
-
 def evaluate(
-    model: nn.Module,
-    models: Population,
-    inputs: Callable[[Tensor], Tensor],
-    targets: Tensor,
-    evaluated: Evaluated,
-    parallel_map: ParallelMap | None = None,
-    workers: int = 1,
-    plan: EvaluationPlan | None = None,
-    task: Task = CLASSIFICATION,
+    plan: EvaluationPlan, models: Population, executor: Executor, evaluated: Evaluated
 ) -> Scores:
     """Return the scores of nodes' models.
 
     Parameters
     ----------
-    model
-        The network; its own parameters are not used.
+    plan
+        How models are applied to many examples.
     models
         All nodes' models.
-    inputs
-        (k,) indices -> (k, ...) examples as inputs of the network.
-    targets
-        (N, ...) targets of the whole dataset.
+    executor
+        The examples and their targets, and the workers, which take equal shares.
     evaluated
         Evaluated nodes and examples.
-    parallel_map, workers
-        Runs the work on `workers` threads; None: sequentially.
-    plan
-        Result of :func:`evaluation_plan` for the model; None: computed.
-    task
-        The task whose scores are reported.
 
     Raises
     ------
     ValueError
         If a score of the task cannot be computed, or has a wrong shape.
     """
-    on, nodes = evaluated
-    n, linear = len(models), is_linear(model)
-    sample = torch.arange(min(2, len(targets)), device=targets.device)
-    used_plan = plan or evaluation_plan(model, inputs(sample), task, targets[sample])
+    (on, nodes), workers = evaluated, executor.plan.workers
     equal = isinstance(on, Tensor) and len(nodes) > 1 and _all_equal(models)
-    scorer = Scorer.of(task)
-    whole = any(score.whole for score in task.reported.values())
     distinct = evaluated._replace(nodes=nodes[:1]) if equal else evaluated
-    blocks = list(_blocks(distinct, linear, used_plan, targets, whole))
+    scorer = Scorer.of(plan.task)
+    blocks = list(_blocks(plan, executor, distinct, scorer.whole))
 
     def work(k: int) -> Tensor:
         # each worker needs its own module, in which torch replaces parameters
-        own = model if workers == 1 else sharing_copy(model)
+        own = plan.model if workers == 1 else sharing_copy(plan.model)
         share = blocks[k * len(blocks) // workers : (k + 1) * len(blocks) // workers]
-        forward = stacked_forward(own, used_plan.order, tuple(models.buffers))
-        return _sums(forward, models, inputs, targets, share, scorer, used_plan.examples)
+        forward = stacked_forward(own, plan.order, tuple(models.buffers))
+        return _sums(scorer, forward, models, executor, share, plan.examples)
 
-    parts = (
-        list(map(work, range(workers)))
-        if parallel_map is None
-        else parallel_map(work, range(workers))
-    )
-    sums = torch.stack(parts).sum(0)
-    sizes = [0] * n
-    for i in nodes:
-        sizes[i] = len(on) if isinstance(on, Tensor) else len(on[i])
-    counts = torch.tensor(sizes, device=sums.device)
+    sums = torch.stack(executor.parallel_map(work, range(workers))).sum(0)
+    counts = evaluated.counts(len(models), sums.device)
     if equal:
         sums = sums[:, nodes[0] : nodes[0] + 1] * (counts > 0)
     return scorer.finished(sums, counts)
@@ -381,65 +369,68 @@ def _all_equal(models: Population) -> bool:
     """Whether all models are bitwise equal, as after exact averaging: one score serves all."""
     if models.distinct == 1:
         return True
-    stored = models.held.stored
-    bits = stored.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[stored.element_size()])
-    return torch.equal(bits[0], bits[-1]) and torch.equal(bits, bits[:1].expand_as(bits))
+    stored = bits_of(models.held.stored)
+    return torch.equal(stored[0], stored[-1]) and torch.equal(stored, stored[:1].expand_as(stored))
+
+
+def bits_of(x: Tensor) -> Tensor:
+    """Return a view of floating-point numbers as integers, which are equal if all bits are."""
+    return x.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
 
 
 def _blocks(
-    evaluated: Evaluated, linear: bool, plan: EvaluationPlan, targets: Tensor, whole: bool
-) -> Iterator[Block]:
-    """Yield blocks: several models on shared examples or off CPU, otherwise one.
+    plan: EvaluationPlan, executor: Executor, evaluated: Evaluated, whole: bool
+) -> Iterator[tuple[slice | Tensor, Tensor]]:
+    """Yield blocks: the rows of consecutive evaluated nodes, and examples on which to score these.
 
-    If scores are of `whole` sets, each block has one model.
+    Examples are (b,) indices of shared ones, or (k, b) indices of each node's own ones, padded by
+    -1. A block has several models on shared examples or off CPU, otherwise one, as for scores of
+    `whole` sets.
     """
-    on, nodes = evaluated
-    shared = isinstance(on, Tensor)
-    off_cpu = targets.device.type != "cpu"
-    together = (NODES if linear else plan.nodes) if (shared or off_cpu) and not whole else 1
-    pairs = ROWS if linear else plan.examples if off_cpu else EXAMPLES
-    indices = torch.tensor(nodes, device=targets.device)
+    (on, nodes), device = evaluated, executor.targets.device
+    shared, on_cpu = isinstance(on, Tensor), device.type == "cpu"
+    if whole or (on_cpu and not shared):
+        together = 1
+    else:
+        together = NODES if plan.linear else 1 if on_cpu else executor.plan.chunk
+    pairs = ROWS if plan.linear else EXAMPLES if on_cpu else plan.examples
+    indices = torch.tensor(nodes, device=device)
     for start in range(0, len(nodes), together):
         group = nodes[start : start + together]
-        rows = _rows(group, indices[start : start + together])
+        consecutive = group[-1] - group[0] + 1 == len(group)  # a slice copies nothing
+        rows = slice(group[0], group[-1] + 1) if consecutive else indices[start : start + together]
         size = max(1, pairs // len(group))
         if shared or len(group) == 1:
-            examples = on if isinstance(on, Tensor) else on[group[0]]
+            examples = evaluated.examples(group[0])
             parts = examples.split(max(1, len(examples)) if whole else size)
         else:
             parts = padded([on[i] for i in group], size)
-        yield from (Block(rows, part) for part in parts if part.numel())
-
-
-def _rows(nodes: Sequence[int], indices: Tensor) -> slice | Tensor:
-    """Return the index of the nodes' rows: a slice, which copies nothing, if consecutive."""
-    consecutive = nodes[-1] - nodes[0] + 1 == len(nodes)
-    return slice(nodes[0], nodes[-1] + 1) if consecutive else indices
+        yield from ((rows, part) for part in parts if part.numel())
 
 
 @torch.no_grad()
 def _sums(
+    scorer: Scorer,
     forward: Forward,
     models: Population,
-    inputs: Callable[[Tensor], Tensor],
-    targets: Tensor,
-    blocks: Sequence[Block],
-    scorer: Scorer,
-    examples: int,
+    executor: Executor,
+    blocks: Iterable[tuple[slice | Tensor, Tensor]],
+    most: int,
 ) -> Tensor:
-    """Return the sums of scores over the examples of blocks, (scores, n) float64, of all models."""
+    """Return the sums of scores over the examples of blocks, (scores, n) float64, of all models.
+
+    Models are applied to at most `most` shared examples at a time.
+    """
     shape = (len(scorer.scores), len(models))
-    sums = torch.zeros(shape, dtype=torch.float64, device=targets.device)
-    rows, apply = None, None
-    for block in blocks:
-        if apply is None or block.rows is not rows:
+    sums = torch.zeros(shape, dtype=torch.float64, device=executor.targets.device)
+    latest, apply = None, None
+    for rows, part in blocks:
+        shared = part.dim() == 1
+        if apply is None or rows is not latest:
             apply = None  # frees memory of the previous models before the next are stacked
-            rows, views = block.rows, models.views_of(block.rows)
-            apply = applied_together(forward, views, shared=block.part.dim() == 1)
-        pieces = [block.part]
-        if block.part.dim() == 1:
-            pieces = block.part.tensor_split(-(-len(block.part) // examples))
-        batches = (batch_of(inputs, targets, piece) for piece in pieces)
+            latest, apply = rows, applied_together(forward, models.views_of(rows), shared=shared)
+        pieces = part.tensor_split(-(-len(part) // most)) if shared else [part]
+        batches = (batch_of(executor, piece) for piece in pieces)
         sums[:, rows] += sums_on(scorer, apply, batches)
     return sums
 
@@ -450,3 +441,174 @@ def applied_together(forward: Forward, parameters: Sequence[Tensor], *, shared: 
         return partial(forward.each, parameters)
     apply = forward.shared(parameters)
     return lambda inputs: apply(inputs).transpose(0, 1)
+
+
+SumsOf = Callable[[Mapping[int, Tensor]], Tensor]
+"""Models (k, d) by node -> sums of their losses over the node's examples, concatenated."""
+
+
+def cross_evaluate(
+    plan: EvaluationPlan,
+    layout: Layout,
+    executor: Executor,
+    trials: Mapping[int, Trial[T]],
+    indices_of: Sequence[np.ndarray],
+) -> dict[int, T]:
+    """Return the result of each node's trial, given the losses of models on its own examples.
+
+    The looped executor evaluates one model of one node at a time (linear models together); the
+    batched executor evaluates the models of a chunk of nodes in one call, on 128 examples at a
+    time. Off CPU, the losses of all nodes are returned together, so that the number of waits for
+    the device is the largest number of requests of a node.
+
+    Parameters
+    ----------
+    plan, layout
+        How models are applied to many examples, and the columns of their parameters.
+    executor
+        The examples and their targets, and the workers.
+    trials
+        Generators by node, which yield models (k, d) and receive their mean losses (k,).
+    indices_of
+        Indices of each node's examples.
+    """
+    nodes, chunk = list(trials), executor.plan.chunk
+    own = dict(
+        zip(nodes, uploaded([indices_of[i] for i in nodes], executor.targets.device), strict=True)
+    )
+    on_cpu = executor.targets.device.type == "cpu"
+    in_turn = on_cpu if plan.linear else executor.plan.executor == "looped"
+    size = len(nodes) if not on_cpu else 1 if in_turn else chunk
+    build = _sums_in_turn if in_turn else _sums_together
+    idle = [build(plan, layout, executor, own) for _ in range(executor.plan.workers)]
+
+    @torch.no_grad()
+    def work(group: Sequence[int]) -> dict[int, T]:
+        sums_of = idle.pop()  # of the worker that is ready for this group
+        try:
+            return _answers({i: trials[i] for i in group}, sums_of, own, chunk, layout.d)
+        finally:
+            idle.append(sums_of)
+
+    groups = [nodes[start : start + size] for start in range(0, len(nodes), size)]
+    results = executor.parallel_map(work, groups)
+    return {i: result for found in results for i, result in found.items()}
+
+
+def check_trials(trials: Mapping[int, Any], indices_of: Sequence[np.ndarray]) -> None:
+    """Raise unless trials are generators of existing nodes with examples."""
+    for i, trial in trials.items():
+        if i not in range(len(indices_of)):
+            raise ValueError(
+                f"`trials` must be of nodes from 0 to n-1={len(indices_of) - 1}, got {i!r}"
+            )
+        if not isinstance(trial, Generator):
+            kind = type(trial).__name__
+            raise TypeError(
+                f"`trials` must be generators, which yield models (k, d), got a {kind} for node {i}"
+            )
+        if not len(indices_of[i]):
+            raise ValueError(
+                f"`trials` must be of nodes with such examples, node {i} has none; leave it out"
+            )
+
+
+def _answers(
+    trials: Mapping[int, Trial[T]],
+    sums_of: SumsOf,
+    own: Mapping[int, Tensor],
+    chunk: int,
+    d: int,
+) -> dict[int, T]:
+    """Return the results of some nodes' trials, with one call per chunk and request.
+
+    Only the losses of a chunk stay in memory until all chunks are evaluated.
+    """
+    nodes, found = list(trials), dict[int, T]()
+    answers: dict[int, Tensor | None] = dict.fromkeys(nodes)
+    while answers:
+        sums, sizes = list[Tensor](), dict[int, int]()
+        for start in range(0, len(nodes), chunk):
+            group = {i: answers[i] for i in nodes[start : start + chunk] if i in answers}
+            models_of = _next_models(trials, group, found, d)
+            sizes |= {i: len(models) for i, models in models_of.items()}
+            if any(map(len, models_of.values())):
+                sums.append(sums_of(models_of))
+        known = torch.cat(sums).cpu() if sums else torch.zeros(0, dtype=torch.float64, device="cpu")
+        parts = zip(sizes, known.split(list(sizes.values())), strict=True)
+        answers = {i: losses / len(own[i]) for i, losses in parts}
+    return found
+
+
+def _next_models(
+    trials: Mapping[int, Trial[T]],
+    answers: Mapping[int, Tensor | None],
+    found: dict[int, T],
+    d: int,
+) -> dict[int, Tensor]:
+    """Send losses to trials, and return the models that they yield next, by node.
+
+    The results of completed trials are added to `found`.
+    """
+    models_of = {}
+    for i, answer in answers.items():
+        try:
+            models = next(trials[i]) if answer is None else trials[i].send(answer)
+        except StopIteration as end:
+            found[i] = end.value
+            continue
+        if not isinstance(models, Tensor) or models.dim() != 2 or models.shape[1] != d:
+            shape = getattr(models, "shape", None)
+            got = type(models).__name__ if shape is None else f"shape {tuple(shape)}"
+            raise TypeError(f"`trials` must yield models as a tensor (k, d={d:,}), got {got}")
+        models_of[i] = models
+    return models_of
+
+
+def _sums_in_turn(
+    plan: EvaluationPlan, layout: Layout, executor: Executor, own: Mapping[int, Tensor]
+) -> SumsOf:
+    """Return the function that applies models to one node's examples after another's.
+
+    Linear models of a node are applied together, others in turn, with few small operations.
+    """
+    scorer = Scorer({"loss": Score(plan.task.loss)})
+    forward, one = stacked_forward(plan.model), one_forward(plan.model, plan.order)
+
+    @lru_cache(maxsize=1)  # a node asks again and again
+    def batches_of(i: int) -> list[Batch]:
+        parts = own[i].split(len(own[i]) if plan.linear else plan.examples)
+        batches = (batch_of(executor, part) for part in parts)
+        return [batch._replace(inputs=plan.order(batch.inputs)) for batch in batches]
+
+    def applied(models: Tensor) -> Iterator[Apply]:
+        if plan.linear:
+            yield applied_together(forward, layout.views(models), shared=True)
+            return
+        for model in models:
+            apply = one(model)
+            yield lambda inputs, apply=apply: apply(inputs)[None]
+
+    return lambda models_of: torch.cat(
+        [
+            sums_on(scorer, apply, batches_of(i))[0]
+            for i, models in models_of.items()
+            for apply in applied(models)
+        ]
+    )
+
+
+def _sums_together(
+    plan: EvaluationPlan, layout: Layout, executor: Executor, own: Mapping[int, Tensor]
+) -> SumsOf:
+    """Return the function that applies the models of several nodes in one call."""
+    scorer = Scorer({"loss": Score(plan.task.loss)})
+    forward = stacked_forward(sharing_copy(plan.model))  # torch replaces parameters in it
+
+    def sums(models_of: Mapping[int, Tensor]) -> Tensor:
+        views = layout.views(torch.cat(list(models_of.values())))
+        of_models = [own[i] for i, models in models_of.items() for _ in models]
+        batches = (batch_of(executor, part) for part in padded(of_models, EXAMPLES))
+        return sums_on(scorer, applied_together(forward, views, shared=False), batches)[0]
+
+    return sums

@@ -12,8 +12,8 @@ from torch import Tensor
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State, Trial
 from topofl.algorithms.contract.schedules import rate_at
-from topofl.engine.cross_evaluation import check_trials, cross_evaluate
 from topofl.engine.divergence import Diverged, GradientStatistics
+from topofl.engine.evaluation import check_trials, cross_evaluate
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Aggregate, Mixer
 from topofl.engine.population import Population
@@ -88,7 +88,9 @@ class RoundWork:
         indices, ranks = self.run_state.examples_of_nodes[on], self.run_state.ranks
         check_trials(trials, indices)
         own = {i: trial for i, trial in trials.items() if ranks.owner[i] == ranks.rank}
-        found = cross_evaluate(self.run_state, own, indices) if own else {}
+        plan, layout = self.run_state.evaluation_plan, self.run_state.models.layout
+        executor = self.run_state.executor
+        found = cross_evaluate(plan, layout, executor, own, indices) if own else {}
         merged = {i: result for part in ranks.objects(found) for i, result in part.items()}
         return {i: merged[i] for i in trials}
 

@@ -17,7 +17,7 @@ from topofl.engine.requests import checked_state
 from topofl.engine.round import Round
 from topofl.engine.round_work import RoundWork, computed_round
 from topofl.engine.saving import CheckpointSchedule
-from topofl.engine.stages import EvaluationContext, EvaluationStage, evaluation_columns
+from topofl.engine.stages import EvaluationContext, Stage, evaluation_columns
 from topofl.engine.state import RunState
 from topofl.history import evaluation_record
 
@@ -31,7 +31,7 @@ def evaluate_start(active: ActiveRun, checkpoints: CheckpointSchedule, emit: Cal
     n = active.run_state.models.n
     nothing = torch.full((n,), torch.nan, dtype=torch.float64, device="cpu")
     noted = dict.fromkeys(active.noted_per_node, nothing)
-    scores = evaluation_columns(context, {}, math.nan, noted)
+    scores = evaluation_columns(context, None, math.nan, noted)
     recorded = active.recorder.add_evaluation({"round": 0} | scores)
     seconds = time.perf_counter() - began
     values = evaluation_record(recorded) | {"seconds": seconds}
@@ -73,12 +73,8 @@ def _round(
     current = computed_round(work, active.states, active.sharded)
     run_state.ranks.begin_round(t)
     context = active.context(t + 1)
-    stages_before_exchange = {
-        name: stage for name, stage in active.stages.items() if evaluated and stage.before_exchange
-    }
-    scores_before_exchange = _apply_phases(
-        active.phases, current, active.states, context, stages_before_exchange
-    )
+    stage = active.stages.get("before_exchange") if evaluated else None
+    before_exchange = _apply_phases(active.phases, current, active.states, context, stage)
     push_sum_weights = run_state.models.push_sum_weights
     totals: dict[str, float] = {"steps": work.steps, **current.ledger.totals(current.used)}
     if run_state.trace.pushes:
@@ -97,7 +93,7 @@ def _round(
     began = time.perf_counter()
     context = replace(context, graph=current.graph, lr=work.lr)
     noted = current.node_values
-    scores = evaluation_columns(context, scores_before_exchange, diversity, noted)
+    scores = evaluation_columns(context, before_exchange, diversity, noted)
     recorded = evaluation_record(active.recorder.add_evaluation({"round": t + 1} | scores))
     return work.diverged, columns, recorded | {"seconds": time.perf_counter() - began}
 
@@ -117,17 +113,14 @@ def _apply_phases(
     current: Round,
     states: dict[str, State],
     context: EvaluationContext,
-    stages_before_exchange: Mapping[str, EvaluationStage],
-) -> dict[str, Mapping[str, Scores]]:
-    """Apply the phases of a round; return the scores of stages right before an exchange."""
-    run_state = context.run_state
-    scores_before_exchange = {}
+    before_exchange: Stage | None,
+) -> Mapping[str, Scores] | None:
+    """Apply the phases of a round; return the scores of a stage right before an exchange."""
+    run_state, scores = context.run_state, None
     for name, phase in phases.items():
-        if name == run_state.trace.exchange:
-            scores_before_exchange = {
-                key: stage.scores(context) for key, stage in stages_before_exchange.items()
-            }
+        if name == run_state.trace.exchange and before_exchange is not None:
+            scores = before_exchange(context)
         current.phase = name
         state = checked_state(name, "apply", phase.apply(run_state.models, states[name], current))
         states[name] = run_state.executor.buffers.apart(state)  # such as last round's gradients
-    return scores_before_exchange
+    return scores

@@ -20,18 +20,20 @@ from topofl._support.check import shown
 from topofl.algorithms.contract.phase import Algorithm, Neighbors, Phase
 from topofl.algorithms.contract.round import Models, State
 from topofl.engine.divergence import DivergenceError, DivergenceMonitor
-from topofl.engine.evaluation import Evaluated, Scores, evaluate, scored_nodes
-from topofl.engine.gradients import is_linear
+from topofl.engine.evaluation import Scores, bits_of, evaluate
 from topofl.engine.memory import returning_freed_memory
 from topofl.engine.neighbors import neighbor_scores
-from topofl.engine.options import CustomStage
-from topofl.engine.population import Population
+from topofl.engine.options import CustomStage, Evaluation
+from topofl.engine.population import Held, Population
 from topofl.engine.ranks import RankError
 from topofl.engine.round_work import RoundWork, computed_round
 from topofl.engine.setup import Setup
 from topofl.engine.state import RunState
 from topofl.metrics import consensus_distance
 from topofl.topology import Topology
+
+BLOCK = 64
+"""Rows of which the bits are compared at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,60 +56,36 @@ class EvaluationContext:
         Graph of the round; None before the first round.
     lr
         Learning rate of the round's last phase that trains; None if no phase trained.
-    found
-        Scores of earlier stages of this evaluation.
     """
 
     run_state: RunState
     setup: Setup
-    stages: Mapping[str, "EvaluationStage"]
+    stages: Mapping[str, "Stage"]
     rounds: int
     done: int
     states: Mapping[str, State] = field(default_factory=dict)
     sharded: Mapping[str, Collection[str]] = field(default_factory=dict)
     graph: Topology | None = None
     lr: float | None = None
-    found: Mapping[str, Mapping[str, Scores]] = field(default_factory=dict)
 
     @property
     def t(self) -> int:
         """The current round, from 0; 0 before the first round too."""
         return max(0, self.done - 1)
 
-    @property
-    def sets(self) -> Mapping[str, Evaluated]:
-        """Evaluated nodes and examples, by the name of the set; the first name is in no column."""
-        return self.setup.sets
+
+Stage = Callable[[EvaluationContext], Mapping[str, Scores]]
+"""Stage of evaluations: returns the scores on each set."""
 
 
-def _always(done: int, rounds: int) -> bool:
-    return True
+def is_due(evaluation: Evaluation, stage: str, done: int, rounds: int) -> bool:
+    """Return whether an evaluation after `done` of `rounds` rounds has a stage, or NaN for it."""
+    every = evaluation.fine_tune_every
+    last = done == rounds or (every is not None and done % every == 0)
+    return stage != "fine_tuned" or (done > 0 and last)
 
 
-@dataclass(frozen=True)
-class EvaluationStage:
-    """One stage of an evaluation.
-
-    Parameters
-    ----------
-    scores
-        Returns the scores on each set.
-    due
-        (rounds done, rounds of the run) -> whether the evaluation has this stage; otherwise its
-        scores are NaN.
-    before_exchange
-        Whether models are scored right before they are exchanged, not at the end of a round.
-    action
-        Participle for errors: models were not "evaluated", for example.
-    """
-
-    scores: Callable[[EvaluationContext], Mapping[str, Scores]]
-    due: Callable[[int, int], bool] = _always
-    before_exchange: bool = False
-    action: str = "evaluated"
-
-
-def stages_of(setup: Setup, algorithm: Algorithm) -> dict[str, EvaluationStage]:
+def stages_of(setup: Setup, algorithm: Algorithm) -> dict[str, Stage]:
     """Return the stages of a run's evaluations, by name.
 
     Parameters
@@ -125,20 +103,15 @@ def stages_of(setup: Setup, algorithm: Algorithm) -> dict[str, EvaluationStage]:
     evaluation = setup.evaluation
     if not evaluation.on:
         return {}
-    stages = {"": EvaluationStage(_at_end_of_round)}
+    stages: dict[str, Stage] = {"": _at_end_of_round}
     if evaluation.before_exchange:
-        stages["before_exchange"] = EvaluationStage(_before_exchange, before_exchange=True)
+        stages["before_exchange"] = lambda context: _scores_of(context.run_state)
     if algorithm.neighbors is not None:
-        stages["knn"] = EvaluationStage(partial(_with_neighbors, algorithm.neighbors))
+        stages["knn"] = lambda context: _scores_of(context.run_state, algorithm.neighbors)
     if algorithm.fine_tune is not None:
-        due = partial(_fine_tunes_after, evaluation.fine_tune_every)
-        stages["fine_tuned"] = EvaluationStage(
-            partial(_fine_tuned, algorithm.fine_tune), due, action="fine-tuned"
-        )
-    stages |= {
-        name: EvaluationStage(partial(_custom_scores, name, function))
-        for name, function in evaluation.custom.items()
-    }
+        stages["fine_tuned"] = partial(_fine_tuned, algorithm.fine_tune)
+    for name, function in evaluation.custom.items():
+        stages[name] = partial(_custom_scores, name, function)
     for name, column in columns_of(setup.task.reported, stages, setup.sets).items():
         if column.stage and name in OWN_COLUMNS:
             raise ValueError(
@@ -150,18 +123,18 @@ def stages_of(setup: Setup, algorithm: Algorithm) -> dict[str, EvaluationStage]:
 
 def evaluation_columns(
     context: EvaluationContext,
-    scores_before_exchange: Mapping[str, Mapping[str, Scores]],
+    before_exchange: Mapping[str, Scores] | None,
     diversity: float,
     noted: Mapping[str, Tensor],
 ) -> dict[str, Any]:
     """Return the columns of an evaluation at the end of a round.
 
-    Scores of stages right before an exchange, the `diversity` of gradients, and the values per node
-    that phases `noted` are from within the round.
+    Scores right `before_exchange` (None: the round had no exchange), the `diversity` of gradients,
+    and the values per node that phases `noted` are from within the round.
     """
     run_state = context.run_state
-    columns: dict[str, Any] = dict(_scores_of_stages(context, scores_before_exchange))
-    columns |= {
+    columns: dict[str, Any] = {
+        **_scores_of_stages(context, before_exchange),
         "consensus_distance": _consensus_distance(run_state),
         "gradient_diversity": diversity,
     }
@@ -172,18 +145,20 @@ def evaluation_columns(
 
 
 def _scores_of_stages(
-    context: EvaluationContext, scores_before_exchange: Mapping[str, Mapping[str, Scores]]
+    context: EvaluationContext, before_exchange: Mapping[str, Scores] | None
 ) -> dict[str, Tensor]:
     """Return the columns of scores, (n,) each."""
+    setup, n = context.setup, context.run_state.models.n
+    nothing = torch.full((n,), torch.nan, dtype=torch.float64, device="cpu")
     found: dict[str, Mapping[str, Scores]] = {}
-    for name, stage in context.stages.items():
-        if name in scores_before_exchange:
-            found[name] = scores_before_exchange[name]
-        elif stage.due(context.done, context.rounds):
-            found[name] = stage.scores(replace(context, found=found))
+    for name, scores_of in context.stages.items():
+        if name == "before_exchange":  # without an exchange, these are those at the end
+            found[name] = found[""] if before_exchange is None else before_exchange
+        elif is_due(setup.evaluation, name, context.done, context.rounds):
+            found[name] = scores_of(context)
         else:
-            found[name] = _no_scores(context, context.run_state.models.n)
-    first = next(iter(context.sets), "")
+            found[name] = {on: dict.fromkeys(setup.task.reported, nothing) for on in setup.sets}
+    first = next(iter(setup.sets), "")
     return {
         name_of(ScoreColumn(score, stage, on), first): values
         for stage, sets in found.items()
@@ -193,28 +168,42 @@ def _scores_of_stages(
 
 
 def _consensus_distance(run_state: RunState) -> float:
-    """Return the consensus distance of the honest nodes' shared columns."""
-    parts, files = _shared_parts(run_state), run_state.files
-    if files is not None and run_state.models.distinct > 1:
+    """Return the consensus distance of the honest nodes' shared columns.
+
+    All columns count if none are shared. Models that are stored once are represented by one.
+    """
+    models, files, ranks = run_state.models, run_state.files, run_state.ranks
+    attack = run_state.mixing.attack
+    if models.distinct == 1 and len(models) == models.n:
+        flat = models.rows(slice(0, 1))
+    elif attack is not None:
+        flat = models.rows(slice(None))[ranks.own_rows(~attack.is_attacker)]
+    else:
+        flat = models.rows(slice(None)) if files is None else models.flat
+    parts = [flat[:, part] for part in run_state.trace.share]
+    if files is not None and len(flat) > 1:
         copies = (copied for part in parts for _, copied in files.blocks(part))
         return math.hypot(*map(consensus_distance, copies))
     shared = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
     return run_state.ranks.consensus_distance(shared)
 
 
-def _shared_parts(run_state: RunState) -> list[Tensor]:
-    """Return the shared columns of the honest nodes' models; all columns if none are shared.
+def _scores_of(run_state: RunState, neighbors: Neighbors | None = None) -> dict[str, Scores]:
+    """Return the scores of the current models, of all ranks' nodes, on each set.
 
-    Models that are stored once are represented by one.
+    With `neighbors`, the models are interpolated with nearest training examples.
     """
-    models, active_attack = run_state.models, run_state.mixing.attack
-    if models.distinct == 1 and len(models) == models.n:
-        flat = models.rows(slice(0, 1))
-    elif active_attack is None:
-        flat = models.flat
-    else:
-        flat = models.flat[run_state.ranks.own_rows(~active_attack.is_attacker)]
-    return [flat[:, part] for part in run_state.trace.share]
+    plan, models, executor = run_state.evaluation_plan, run_state.models, run_state.executor
+    with returning_freed_memory(models.device.type == "cpu" and not plan.linear):
+        if neighbors is None:
+            found = {
+                name: evaluate(plan, models, executor, on) for name, on in run_state.sets.items()
+            }
+        else:
+            found = neighbor_scores(plan, models, executor, neighbors, run_state.sets)
+    columns = [values for scores in found.values() for values in scores.values()]
+    gathered = iter(run_state.ranks.all_rows(torch.stack(columns, 1)).unbind(1))
+    return {name: {score: next(gathered) for score in scores} for name, scores in found.items()}
 
 
 def _at_end_of_round(context: EvaluationContext) -> dict[str, Scores]:
@@ -222,51 +211,94 @@ def _at_end_of_round(context: EvaluationContext) -> dict[str, Scores]:
 
     Raises ``DivergenceError`` for models that are not finite, if that is the policy.
     """
-    scores = _scores_of(context)
+    scores = _scores_of(context.run_state)
     if context.done:
-        _check_scores(context, scores, context.lr)
+        _check_scores(context, context.run_state.monitor, scores, context.lr)
     return scores
 
 
-def _before_exchange(context: EvaluationContext) -> Mapping[str, Scores]:
-    """Return the scores of the models right before an exchange.
+def _check_scores(
+    context: EvaluationContext,
+    monitor: DivergenceMonitor,
+    scores: Mapping[str, Scores],
+    lr: float | None,
+) -> None:
+    """Raise ``DivergenceError`` for nodes with an infinite or NaN loss, if that is the policy."""
+    for name, found in scores.items():
+        monitor.check_scores(found["loss"], context.setup.sets[name].scored, context.t, lr)
 
-    In a round without an exchange, return the scores at its end.
+
+def _fine_tuned(phase: Phase, context: EvaluationContext) -> dict[str, Scores]:
+    """Return the scores of copies of the models, fine-tuned by a phase after the round.
+
+    The run is not affected: the copies have push-sum weights of 1, and their own state, ledger,
+    divergence monitor and stream of minibatches. Nodes without a score and frozen nodes are not
+    trained.
+
+    Raises
+    ------
+    DivergenceError
+        If a copy becomes NaN or infinite, and that is the policy.
     """
-    if "" in context.found:
-        return context.found[""]
-    return _scores_of(context)
+    own, scored = context.run_state.models, np.zeros(context.run_state.models.n, dtype=bool)
+    models = own.like(Held(own.held.stored.clone(), own.held.place).apart())
+    for on in context.setup.sets.values():
+        scored[on.scored] = True
+    isolated = _isolated(context, models)
+    work = RoundWork(isolated, context.t, only=None if scored.all() else scored)
+    try:
+        phase.apply(models, phase.init(models), computed_round(work, phase="fine_tune"))
+        scores = _scores_of(isolated)
+        _check_scores(context, isolated.monitor, scores, work.lr)
+    except DivergenceError as error:
+        raise DivergenceError(f"in fine-tuning, {error}", error.found) from error
+    return scores
 
 
-def _fine_tunes_after(every: int | None, done: int, rounds: int) -> bool:
-    return done > 0 and (done == rounds or (every is not None and done % every == 0))
+def _isolated(context: EvaluationContext, models: Population) -> RunState:
+    """Return a copy of the run's state in which training and divergence do not affect the run."""
+    run_state = context.run_state
+    monitor = replace(run_state.monitor, found=list(run_state.monitor.found))
+    graphs = run_state.graphs if context.graph is None else context.graph
+    return replace(run_state, models=models, monitor=monitor, graphs=graphs)
 
 
 def _custom_scores(
     name: str, function: CustomStage, context: EvaluationContext
 ) -> dict[str, Scores]:
     """Return the scores of the models that a user-defined stage returns."""
-    run_state = context.run_state
-    everyone = run_state.models.of_all_nodes()
-    isolated = _isolated(context, everyone)
-    returned = _returned(f"`evaluation.also[{name!r}]`", name, function, context, isolated)
+    run_state, everyone = context.run_state, _of_all_nodes(context.run_state.models)
+    returned = _returned(f"`evaluation.also[{name!r}]`", name, function, context, everyone)
     flat = _check_returned_models(name, returned, everyone)
     models = run_state.models.like(run_state.ranks.own_rows(flat))
-    return _scores_of(replace(context, run_state=replace(isolated, models=models)))
+    return _scores_of(replace(run_state, models=models))
 
 
 def _node_values(context: EvaluationContext) -> dict[str, Tensor]:
     """Return the values per node, (n,), of user-defined columns, by name."""
-    functions, run_state = context.setup.evaluation.per_node, context.run_state
+    functions, found = context.setup.evaluation.per_node, {}
     if not functions:
         return {}
-    isolated = _isolated(context, run_state.models.of_all_nodes())
-    found = {}
+    everyone = _of_all_nodes(context.run_state.models)
     for name, function in functions.items():
-        argument = f"`evaluation.per_node[{name!r}]`"
-        returned = _returned(argument, name, function, context, isolated)
-        found[name] = _check_returned_values(name, returned, run_state.models.n)
+        returned = _returned(f"`evaluation.per_node[{name!r}]`", name, function, context, everyone)
+        found[name] = _check_returned_values(name, returned, context.run_state.models.n)
     return found
+
+
+def _of_all_nodes(models: Population) -> Population:
+    """Return the models of all nodes for user-defined functions.
+
+    Functions that read `flat` store models apart that the run stores once: in a copy, unless the
+    run's models are in a file.
+    """
+    everyone = models.of_all_nodes()
+    if everyone.held.place is None or everyone.held.new is not None:
+        everyone.held.apart()
+        return everyone
+    copied = replace(everyone, held=Held(everyone.held.stored, everyone.held.place))
+    copied.push_sum_weights.copy_(everyone.push_sum_weights)
+    return copied
 
 
 def _returned(
@@ -274,18 +306,26 @@ def _returned(
     name: str,
     function: Callable[..., Any],
     context: EvaluationContext,
-    isolated: RunState,
+    everyone: Population,
 ) -> Any:
-    """Return what a user-defined function returns for the models of all nodes, in `isolated`.
+    """Return what a user-defined function returns for the models of all nodes.
 
     Raises ``ValueError`` if it changes them or the states of phases.
     """
-    everyone, models = isolated.models, context.run_state.models
-    work = RoundWork(isolated, context.t)
+    models = context.run_state.models
+    work = RoundWork(_isolated(context, everyone), context.t)
     current = computed_round(work, context.states, context.sharded, f"evaluation.{name}")
-    if everyone is not models:
+    if len(everyone) > len(models):
         current.gathered = {}  # states, too, are those of all nodes
-    before = _versions_of(everyone, models.push_sum_weights, context.states)
+    stored = everyone.held.stored
+
+    def versions() -> list[tuple[Any, ...]]:
+        own = {"models": stored, "push_sum_weights": everyone.push_sum_weights}
+        every = {**context.states, "": own}
+        tensors = ((phase, key, x) for phase in every for key, x in every[phase].items())
+        return [(phase, key, id(x), x._version) for phase, key, x in tensors]
+
+    before = versions()
     try:
         returned = function(everyone, current)
     except DivergenceError as error:
@@ -294,10 +334,10 @@ def _returned(
         raise  # not of the function itself
     except Exception as error:  # whatever the user's function raises
         raise ValueError(
-            f"{argument} must return a result for models of shape {tuple(everyone.flat.shape)} "
+            f"{argument} must return a result for models of shape {(len(everyone), everyone.d)} "
             f"after round {context.done}, got {type(error).__name__}: {error}; correct the function"
         ) from error
-    if _versions_of(everyone, models.push_sum_weights, context.states) != before:
+    if versions() != before or not _unchanged(everyone, models, stored):
         raise ValueError(
             f"{argument} must not change the models or the states of phases; work on a copy, "
             "models.like(models.flat.clone())"
@@ -305,24 +345,14 @@ def _returned(
     return returned
 
 
-def _isolated(context: EvaluationContext, models: Population) -> RunState:
-    """Return a copy of the run's state in which training and divergence do not affect the run."""
-    run_state, own = context.run_state, context.run_state.monitor
-    monitor = DivergenceMonitor(own.policy, own.n, list(own.found), own.attack, own.labels)
-    graphs = run_state.graphs if context.graph is None else context.graph
-    return replace(run_state, models=models, monitor=monitor, graphs=graphs)
-
-
-def _versions_of(
-    models: Population, push_sum_weights: Tensor, states: Mapping[str, State]
-) -> list[tuple[Any, ...]]:
-    """Return versions of the models, push-sum weights and states, to detect in-place changes."""
-    tensors = [
-        ("", "models", models.flat),
-        ("", "push_sum_weights", push_sum_weights),
-        *((phase, key, value) for phase, state in states.items() for key, value in state.items()),
-    ]
-    return [(phase, key, id(tensor), tensor._version) for phase, key, tensor in tensors]
+def _unchanged(everyone: Population, models: Population, stored: Tensor) -> bool:
+    """Return whether models that are no longer `stored` as before still are bitwise the run's."""
+    if everyone.held.stored is stored:
+        return True
+    blocks = (slice(start, start + BLOCK) for start in range(0, len(models), BLOCK))
+    return all(
+        torch.equal(bits_of(everyone.rows(rows)), bits_of(models.rows(rows))) for rows in blocks
+    )
 
 
 def _check_returned_models(name: str, returned: Models | Tensor, models: Population) -> Tensor:
@@ -347,117 +377,18 @@ def _check_returned_models(name: str, returned: Models | Tensor, models: Populat
 
 def _check_returned_values(name: str, returned: Tensor | np.ndarray, n: int) -> Tensor:
     """Return the values per node, (n,), of a user-defined column; raise unless they are such."""
-    if not isinstance(returned, Tensor | np.ndarray) or tuple(returned.shape) != (n,):
-        array = isinstance(returned, Tensor | np.ndarray)
+    array = isinstance(returned, Tensor | np.ndarray)
+    if not array or tuple(returned.shape) != (n,):
         got = f"shape {tuple(returned.shape)}" if array else shown(returned)
         raise ValueError(
             f"`evaluation.per_node[{name!r}]` must return one number per node, a tensor or an "
             f"array of shape (n,)=({n},), got {got}; reduce the other axes, as by values.mean(1)"
         )
-    real = (
-        not returned.is_complex() if isinstance(returned, Tensor) else returned.dtype.kind in "biuf"
-    )
-    if not real:
+    dtype = returned.dtype
+    if dtype.is_complex if isinstance(dtype, torch.dtype) else dtype.kind not in "biuf":
         raise ValueError(
-            f"`evaluation.per_node[{name!r}]` must return real numbers, got {returned.dtype}; "
-            "convert them"
+            f"`evaluation.per_node[{name!r}]` must return real numbers, got {dtype}; convert them"
         )
     if isinstance(returned, Tensor):
         return returned.detach().clone()
     return torch.from_numpy(returned.copy())
-
-
-def _scores_of(context: EvaluationContext) -> dict[str, Scores]:
-    """Return the scores of the current models on each set."""
-    run_state, executor = context.run_state, context.run_state.executor
-    on_host = executor.targets.device.type == "cpu"
-    plan = run_state.evaluation_plan
-    plan = plan if on_host else plan._replace(nodes=executor.plan.chunk)
-    with returning_freed_memory(on_host and not is_linear(run_state.module)):
-        found = {
-            name: evaluate(
-                run_state.module, run_state.models, executor.examples, executor.targets, on,
-                executor.parallel_map, executor.plan.workers, plan, run_state.task,
-            )
-            for name, on in run_state.sets.items()
-            if on.nodes
-        }  # fmt: skip
-    return _of_all_ranks(context, found)
-
-
-def _with_neighbors(neighbors: Neighbors, context: EvaluationContext) -> dict[str, Scores]:
-    """Return the scores, on each set, of models interpolated with nearest training examples."""
-    run_state, executor = context.run_state, context.run_state.executor
-    device = executor.targets.device
-    indices = list(map(executor.batches.members, range(len(run_state.models))))
-    members = torch.from_numpy(np.concatenate(indices)).to(device).split(list(map(len, indices)))
-    with returning_freed_memory(device.type == "cpu" and not is_linear(run_state.module)):
-        found = neighbor_scores(
-            run_state.module, run_state.models, executor.examples, executor.targets,
-            members.__getitem__, neighbors, run_state.sets, executor.parallel_map,
-            executor.plan.workers, run_state.task,
-        )  # fmt: skip
-    return _of_all_ranks(context, found)
-
-
-def _of_all_ranks(context: EvaluationContext, found: Mapping[str, Scores]) -> dict[str, Scores]:
-    """Return the scores of the nodes of all ranks, given those of the own ones."""
-    models, ranks = context.run_state.models, context.run_state.ranks
-    scores = {
-        name: dict(found.get(name, nothing))
-        for name, nothing in _no_scores(context, len(models)).items()
-    }
-    columns = [values.to(models.device) for own in scores.values() for values in own.values()]
-    gathered = iter(ranks.all_rows(torch.stack(columns, 1)).unbind(1))
-    return {name: {score: next(gathered) for score in own} for name, own in scores.items()}
-
-
-def _no_scores(context: EvaluationContext, n: int) -> dict[str, Scores]:
-    """Return NaN scores of n nodes, for a stage that is not due."""
-    nothing = torch.full((n,), torch.nan, dtype=torch.float64, device="cpu")
-    return {name: dict.fromkeys(context.setup.task.reported, nothing) for name in context.sets}
-
-
-def _check_scores(
-    context: EvaluationContext, scores: Mapping[str, Scores], lr: float | None
-) -> None:
-    """Raise ``DivergenceError`` for nodes with an infinite or NaN loss, if that is the policy."""
-    monitor = context.run_state.monitor
-    for name, found in scores.items():
-        nodes = scored_nodes(context.sets[name])
-        monitor.check_scores(found["loss"], nodes, context.t, lr)
-
-
-def _fine_tuned(phase: Phase, context: EvaluationContext) -> dict[str, Scores]:
-    """Return the scores of copies of the models, fine-tuned by a phase after the round.
-
-    The run is not affected: the copies have push-sum weights of 1, and their own state, ledger,
-    divergence monitor and stream of minibatches. Nodes without a score and frozen nodes are not
-    trained.
-
-    Raises
-    ------
-    DivergenceError
-        If a copy becomes NaN or infinite, and that is the policy.
-    """
-    own = context.run_state.models
-    models = own.like(own.rows(slice(None)).clone())
-    isolated = replace(context, run_state=_isolated(context, models))
-    only = _scored_somewhere(context.sets, own.n)
-    work = RoundWork(isolated.run_state, context.t, only=only)
-    current = computed_round(work, phase="fine_tune")
-    try:
-        phase.apply(models, phase.init(models), current)
-        scores = _scores_of(isolated)
-        _check_scores(isolated, scores, work.lr)
-    except DivergenceError as error:
-        raise DivergenceError(f"in fine-tuning, {error}", error.found) from error
-    return scores
-
-
-def _scored_somewhere(sets: Mapping[str, Evaluated], n: int) -> np.ndarray | None:
-    """Return a mask (n,) of the nodes with a score on some set; None if all have one."""
-    found = np.zeros(n, dtype=bool)
-    for on in sets.values():
-        found[scored_nodes(on)] = True
-    return None if found.all() else found

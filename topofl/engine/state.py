@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from torch import nn
 
 from topofl._support.torchrun import processes_on_machine
 from topofl.engine.divergence import DivergenceMonitor
@@ -22,7 +21,6 @@ from topofl.engine.ranks import Ranks
 from topofl.engine.requests import Inputs
 from topofl.engine.setup import Setup
 from topofl.engine.shards import Shard, shard_of
-from topofl.tasks import Task
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["RunState"]
@@ -32,8 +30,6 @@ __all__ = ["RunState"]
 class RunState:
     """State of a run that lasts from round to round: models, executor, graphs and mixers."""
 
-    module: nn.Module
-    task: Task
     evaluation_plan: EvaluationPlan
     models: Population
     executor: Executor
@@ -80,8 +76,6 @@ class RunState:
         active_attack = attack and ActiveAttack(attack, clients.n, setup.seed, device)
         known_matrices = 1 if setup.trace.chooses else max(64, graphs.period or 0)
         return cls(
-            module=module,
-            task=setup.task,
             evaluation_plan=setup.evaluation_plan,
             models=models,
             executor=executor,

@@ -13,7 +13,7 @@ from tests import problems
 from topofl import algorithms, mixing, models, topologies
 from topofl.engine import state
 from topofl.engine.divergence import NUMBERS
-from topofl.engine.evaluation import Evaluated, evaluate
+from topofl.engine.evaluation import Evaluated
 from topofl.engine.footprint import Footprint, footprint, groups_of, in_gib, peak
 from topofl.engine.gradients import linear_gradients
 from topofl.engine.memory import AllocationTrace
@@ -213,7 +213,7 @@ def test_linear_evaluations_are_counted(n, dtype):
         torch.arange(900),
     )
     with AllocationTrace() as allocations:
-        evaluate(model, population, inputs.__getitem__, labels, Evaluated(on, range(n)))
+        problems.evaluated(model, population, inputs, labels, on)
     counted = facts_for(model, sets=Evaluated(on, range(n)), dtype=dtype).of_worker["evaluation"]
     assert counted == pytest.approx(allocations.peak, rel=0.1)
 

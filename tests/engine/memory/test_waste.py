@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from tests import problems
 from topofl.engine import evaluation as module
 from topofl.engine.divergence import NUMBERS, GradientStatistics
-from topofl.engine.evaluation import Evaluated, evaluate, evaluation_plan
+from topofl.engine.evaluation import evaluation_plan
 from topofl.engine.gradients import batched_gradients, looped_gradients
 from topofl.engine.memory import AllocationTrace, bytes_of_forward
 from topofl.engine.population import initial_population
@@ -80,12 +81,9 @@ def test_executors_share_the_numbers_of_their_copies():
 
 
 def evaluated(model, models, inputs, labels):
-    plan, on = (
-        evaluation_plan(model, inputs[:2]),
-        Evaluated(torch.arange(len(labels)), range(models.n)),
-    )
+    plan, on = evaluation_plan(model, inputs[:2]), torch.arange(len(labels))
     with AllocationTrace() as allocations:
-        scores = evaluate(model, models, inputs.__getitem__, labels, on, plan=plan)
+        scores = problems.evaluated(model, models, inputs, labels, on, plan=plan)
     return scores, allocations.peak
 
 
