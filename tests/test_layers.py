@@ -180,7 +180,7 @@ ROOMS = {
     "engine": [
         "rank_failure",
         "ranks",
-        "population ledger recorder options mapped_files",
+        "population recorder options mapped_files",
         "suggestions shorthands",
         *("mixing divergence diversity workers", "plan minibatches", "gradients", "executor"),
         *("training", "allocations"),

@@ -191,7 +191,7 @@ def _csr(matrix: Any) -> tuple[np.ndarray, ...]:
 
 def _describe_mixing(run_state: RunState) -> str:
     """Return names and digest of the mixing matrices of the first round."""
-    used = [exchange.weights for exchange in run_state.trace.rounds[0].ledger.exchanges]
+    used = [exchange.weights for exchange in run_state.trace.rounds[0].exchanges]
     names = ", ".join(dict.fromkeys(weights.name for weights in used)) or "none"
     return f"{names} {_digest(part for weights in used for part in _csr(weights.weights))}"
 

@@ -20,9 +20,9 @@ from topofl.algorithms.contract.checked import NO_BRANCHES, WHY_PLAYED, explaini
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import Models, Rows, State, Trial, check_key
 from topofl.algorithms.contract.schedules import rate_at
-from topofl.engine.ledger import Ledger
 from topofl.engine.mixing import Aggregate
 from topofl.engine.population import Population
+from topofl.engine.recorder import Exchange
 from topofl.engine.requests import (
     Inputs,
     RecordedSteps,
@@ -129,7 +129,9 @@ class Round:
     gathered
         States of all nodes, while a phase works on the models of all; None: it does not.
     exchanges
-        Number of exchanges so far, by phase.
+        The exchanges so far, which send messages.
+    calls
+        Number of exchanges so far, counted as messages or not, by phase.
     """
 
     inputs: Inputs
@@ -145,11 +147,8 @@ class Round:
     mixed: dict[MixingMatrix, int] = field(default_factory=dict, init=False)
     noted: dict[str, float | Tensor] = field(default_factory=dict, init=False)
     gathered: dict[str, State] | None = field(default=None, init=False)
-    exchanges: dict[str, int] = field(default_factory=dict, init=False)
-    ledger: Ledger = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.ledger = Ledger(self.models.dtype.itemsize)
+    exchanges: list[Exchange] = field(default_factory=list, init=False)
+    calls: dict[str, int] = field(default_factory=dict, init=False)
 
     def _enter(self, call: str) -> None:
         """Note a call in a dry run; in a run, raise unless the phase made it in the dry run."""
@@ -273,8 +272,9 @@ class Round:
             self.requests.rules.append(weights)
         d = self.inputs.layout.d
         self._count_product(weights, steps * d)
-        for _ in range(steps):
-            self.ledger.add(weights, d, gradients=True)
+        self.exchanges += [
+            Exchange(weights, d * self.models.dtype.itemsize, gradients=True)
+        ] * steps
         return weights
 
     def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
@@ -307,17 +307,13 @@ class Round:
         counted: bool = True,
     ) -> None:
         """See :meth:`topofl.algorithms.Round.mix`."""
-        self._enter("server" if server else "mix")
-        check_matrix("mix", weights)
         d = values.shape[1] if isinstance(values, Tensor) else values.d
         ranges = [range(d)[part] for part in columns]
         width = sum(map(len, ranges))
-        if counted:
-            self.ledger.add(weights, width + scalars, server=server)
-        self.used = self.used or weights
+        sent = width + scalars if counted else None
+        exchange = self._begin_exchange("mix", weights, sent, server=server)
         if not server:
             self._count_product(weights, width)
-        exchange = self._next_exchange(server=server)
         if not isinstance(values, Tensor):
             models = cast(Population, values)
             if server and width == d and self.inputs.attack is None:
@@ -344,9 +340,20 @@ class Round:
     def _count_product(self, weights: MixingMatrix, columns: int) -> None:
         self.mixed[weights] = self.mixed.get(weights, 0) + columns
 
-    def _next_exchange(self, *, server: bool = False) -> str:
-        """Return the name of the next exchange, which seeds the attackers' random numbers."""
-        self.exchanges[self.phase] = call = self.exchanges.get(self.phase, 0) + 1
+    def _begin_exchange(
+        self, method: str, weights: MixingMatrix, sent: int | None, server: bool = False
+    ) -> str:
+        """Check and count an exchange; return its name, which seeds attackers' random numbers.
+
+        Messages have `sent` numbers each; None: they are not counted.
+        """
+        self._enter("server" if server else "mix")
+        check_matrix(method, weights)
+        self.used = self.used or weights
+        if sent is not None:
+            nbytes = sent * self.models.dtype.itemsize
+            self.exchanges.append(Exchange(weights, nbytes, server=server))
+        self.calls[self.phase] = call = self.calls.get(self.phase, 0) + 1
         return f"{self.phase}/{call}{' by a server' * server}"
 
     def _note_columns(self, values: Tensor, ranges: Sequence[range]) -> None:
@@ -375,12 +382,8 @@ class Round:
 
         In a dry run the rule is called once, for the node that receives most rows.
         """
-        self._enter("mix")
-        check_matrix("aggregate", weights)
-        if counted:
-            self.ledger.add(weights, values.shape[1] + scalars)
-        self.used = self.used or weights
-        exchange, phase = self._next_exchange(), self.phase
+        sent = values.shape[1] + scalars if counted else None
+        exchange, phase = self._begin_exchange("aggregate", weights, sent), self.phase
 
         def checked(own: Tensor, received: Tensor, shares: Tensor) -> Tensor:
             return aggregated(phase, rule, own, received, shares)
@@ -400,7 +403,7 @@ class Round:
     def published(self, values: Tensor) -> Tensor:
         """See :meth:`topofl.algorithms.Round.published`: the values of the next exchange."""
         if self.work is not None:
-            call = self.exchanges.get(self.phase, 0) + 1
+            call = self.calls.get(self.phase, 0) + 1
             return self.work.published(values, f"{self.phase}/{call}/0")
         self._enter("published")
         attack = self.inputs.attack
@@ -440,7 +443,7 @@ class Round:
         self._enter("server" if server else "send")
         check_matrix("send", weights)
         self.used = self.used or weights
-        self.ledger.send(weights, nbytes, server=server)
+        self.exchanges.append(Exchange(weights, nbytes, server=server))
 
     def note(self, name: str, value: float | Tensor | np.ndarray) -> None:
         """See :meth:`topofl.algorithms.Round.note`; a dry run ignores the value."""

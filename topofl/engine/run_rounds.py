@@ -15,6 +15,7 @@ from topofl.engine.distributed.measured import traffic_of_round
 from topofl.engine.divergence import Diverged, DivergenceError
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.evaluation import Scores
+from topofl.engine.recorder import totals_of
 from topofl.engine.requests import checked_state
 from topofl.engine.round import Round
 from topofl.engine.round_work import RoundWork, computed_round
@@ -82,7 +83,7 @@ def _round(
         active.phases, current, active.states, context, stages_before_exchange
     )
     push_sum_weights = run_state.models.push_sum_weights
-    totals: dict[str, float] = {"steps": work.steps, **current.ledger.totals(current.used)}
+    totals: dict[str, float] = {"steps": work.steps, **totals_of(current.exchanges, current.used)}
     if run_state.trace.pushes:
         totals |= {"smallest_push_weight": float(current.all_rows(push_sum_weights).min())}
     totals |= current.numbers

@@ -196,7 +196,7 @@ def _footprint(setup: Setup, played: Sequence[Round]) -> Footprint:
     """Return the memory of a run, given a dry run of its first rounds."""
     examples = setup.clients.dataset.learned(setup.compute.dtype)[:2].to(setup.device)
     way = evaluation_plan(setup.module, setup.sample, setup.task, examples)
-    exchanges = [exchange for round in played for exchange in round.ledger.exchanges]
+    exchanges = [exchange for round in played for exchange in round.exchanges]
     matrices = {id(exchange.weights): exchange.weights for exchange in exchanges}
     history = _bytes_of_history(setup, len(played))
     return footprint(setup, way, list(matrices.values()), history)

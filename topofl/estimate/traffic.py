@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from topofl.engine.dry_run import play_rounds
+from topofl.engine.recorder import totals_of
 from topofl.engine.round import Round
 from topofl.engine.setup import Setup
 
@@ -100,7 +101,7 @@ def traffic_of(setup: Setup, played: Sequence[Round], later: Iterator[Round]) ->
 
 
 def _totals(round: Round) -> Totals:
-    return round.ledger.totals(round.used)
+    return totals_of(round.exchanges, round.used)
 
 
 def _is_precise(totals: Sequence[Totals]) -> bool:
