@@ -57,8 +57,8 @@ def fingerprint(setup: Setup, run_state: RunState) -> dict[str, Any]:
             for key, code in _digest_code(phase.init, phase.apply, phase.settings).items()
         },
         **{
-            f"{phase}.steps": _describe_steps(some[0].training)
-            for phase, some in setup.trace.requests.trained.items()
+            f"{phase}.steps": _describe_steps(some[0][0])
+            for phase, some in setup.trace.steps.items()
             if some
         },
         "topology": f"{graphs.name} {_digest_graphs(graphs)}",
@@ -191,7 +191,7 @@ def _csr(matrix: Any) -> tuple[np.ndarray, ...]:
 
 def _describe_mixing(run_state: RunState) -> str:
     """Return names and digest of the mixing matrices of the first round."""
-    used = [exchange.weights for exchange in run_state.trace.rounds[0].exchanges]
+    used = run_state.trace.exchanged
     names = ", ".join(dict.fromkeys(weights.name for weights in used)) or "none"
     return f"{names} {_digest(part for weights in used for part in _csr(weights.weights))}"
 

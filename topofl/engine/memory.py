@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from topofl.engine.allocations import bytes_of_step, bytes_of_terms
 from topofl.engine.diversity import NUMBERS
-from topofl.engine.dry_run import Trace
 from topofl.engine.evaluation import NODES, ROWS, Evaluated, EvaluationPlan
 from topofl.engine.gradients import Order, in_closed_form, is_linear
 from topofl.engine.mapped_files import LARGEST, called_repeatedly, is_in_memory
@@ -29,7 +28,7 @@ from topofl.engine.mixing import (
 )
 from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.plan import Backend, Fits, Plan, Sizes, least_plans, most_nodes
-from topofl.engine.requests import RecordedSteps
+from topofl.engine.requests import Steps, Trace
 from topofl.engine.setup import Setup
 from topofl.engine.training import gradients_in_memory, nodes_per_update
 from topofl.metrics.averaging import consensus
@@ -258,7 +257,7 @@ def footprint(
     order = setup.order
     looped, batched = _bytes_of_steps(setup, order, width)
     steps = _largest_steps(trace)
-    terms = [bytes_of_terms(one.training, trace.layout, dtype, n) for one in steps.values()]
+    terms = [bytes_of_terms(training, trace.layout, dtype, n) for training, _ in steps.values()]
     of_terms = max(terms, default=0)
     evaluations = [_bytes_of_evaluation(setup, way, one, gathered) for one in setup.sets.values()]
     mixing = _numbers_of_mixing(matrices, n, d, compute) * dtype.itemsize * trace.exchanges
@@ -275,7 +274,7 @@ def footprint(
         of_nodes={
             "state": trace.state,
             "fine_tuning": trace.fine_tuning,
-            "gradients": n * len(trace.requests.gradients) * model,
+            "gradients": n * len(trace.gradients) * model,
             "phases": trace.scratch,
             "matrices": sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),
         },
@@ -294,18 +293,20 @@ def footprint(
     )
 
 
-def _largest_steps(trace: Trace) -> dict[str, RecordedSteps]:
+def _largest_steps(trace: Trace) -> dict[str, Steps]:
     """Return the local steps of each phase in the round in which it takes the most steps."""
     return {
-        name: max(some, key=lambda one: int(one.counts.sum()))
-        for name, some in trace.requests.trained.items()
+        name: max(some, key=lambda one: int(one[1].sum()))
+        for name, some in trace.steps.items()
         if some
     }
 
 
-def _steps_by_phase(steps: Mapping[str, RecordedSteps]) -> tuple[tuple[int, ...], ...]:
+def _steps_by_phase(
+    steps: Mapping[str, Steps],
+) -> tuple[tuple[int, ...], ...]:
     """Return the numbers of steps of nodes that take any, in descending order, for each phase."""
-    counts = [one.counts for name, one in steps.items() if name != "fine_tune"]
+    counts = [own for name, (_, own) in steps.items() if name != "fine_tune"]
     return tuple(tuple(sorted(own[own > 0].tolist(), reverse=True)) for own in counts)
 
 
@@ -315,7 +316,7 @@ def groups_of(setup: Setup) -> int:
     It is n if the gradients of all nodes must exist at once, as with graphs that change, and 0 if
     none are mixed.
     """
-    rules, n = setup.trace.requests.rules, setup.clients.n
+    rules, n = setup.trace.rules, setup.clients.n
     if setup.graphs.period != 1 or not sums_by_group(setup.device, setup.compute.dtype):
         return n if rules else 0
     labels = map(component_means, rules)

@@ -25,8 +25,7 @@ from topofl.engine.population import Population
 from topofl.engine.recorder import Exchange
 from topofl.engine.requests import (
     Inputs,
-    RecordedSteps,
-    Requests,
+    Trace,
     aggregated,
     check_matrix,
     check_name,
@@ -107,8 +106,8 @@ class Round:
         The round, from 0, and its graph; the complete graph if no topology was given.
     models
         The models that predict.
-    requests
-        Requests of all rounds, noted in a dry run.
+    trace
+        What phases request in all rounds, noted in a dry run.
     work
         Computes what phases request; None: nothing is computed, and requests are noted.
     states
@@ -138,7 +137,7 @@ class Round:
     t: int
     graph: Topology
     models: Population
-    requests: Requests
+    trace: Trace
     work: Work | None = None
     states: Mapping[str, State] = field(default_factory=dict)
     phase: str = ""
@@ -153,9 +152,9 @@ class Round:
     def _enter(self, call: str) -> None:
         """Note a call in a dry run; in a run, raise unless the phase made it in the dry run."""
         if self.work is None:
-            self.requests.note_call(self.phase, call)
+            self.trace.note_call(self.phase, call)
         elif self.phase in self.inputs.algorithm.phases:
-            self.requests.check_call(self.phase, call, self.t)
+            self.trace.check_call(self.phase, call, self.t)
 
     @property
     def topology(self) -> Topology:
@@ -208,19 +207,19 @@ class Round:
     @property
     def weights(self) -> MixingMatrix:
         """The mixing matrix of the round; access records it as used."""
-        self.used = self.inputs.rules.pulled(self.topology)
+        self.used = self.inputs.pulled(self.topology)
         return self.used
 
     @property
     def push_weights(self) -> MixingMatrix:
         """The column-stochastic matrix of the round; access records it as used."""
         self._enter("push")
-        self.used = self.inputs.rules.pushed(self.topology)
+        self.used = self.inputs.pushed(self.topology)
         return self.used
 
     def rng(self, purpose: str) -> np.random.Generator:
         """See :meth:`topofl.algorithms.Round.rng`."""
-        self.requests.drawn.add(purpose)
+        self.trace.drawn.add(purpose)
         return stream(self.inputs.seed, purpose, self.t)
 
     def train(
@@ -260,16 +259,16 @@ class Round:
             )
         if self.t == 0:  # later rounds may be beyond the last of the run
             rate_at(training.descend.lr, 0, 0, self.models.dtype, self.phase)
-        self.requests.trained.setdefault(self.phase, []).append(RecordedSteps(training, counts))
+        self.trace.steps.setdefault(self.phase, []).append((training, counts))
 
     def _gradient_weights(self, training: Training, steps: int) -> MixingMatrix | None:
         """Return the matrix by which gradients are mixed, and count its messages; None: none."""
         if training.gradient is None or not steps:
             return None
         self._enter("mixed gradients")
-        weights = self.inputs.rules.pulled(self.topology, training.gradient)
+        weights = self.inputs.pulled(self.topology, training.gradient)
         if self.work is None:
-            self.requests.rules.append(weights)
+            self.trace.rules.append(weights)
         d = self.inputs.layout.d
         self._count_product(weights, steps * d)
         self.exchanges += [
@@ -281,7 +280,7 @@ class Round:
         """See :meth:`topofl.algorithms.Round.cross_evaluate`; all losses of a dry run are 0."""
         if self.work is not None:
             return self.work.cross_evaluate(trials, on)
-        self.requests.trial_sets.add(check_choice("on", on, ["train", "val"]))
+        self.trace.trial_sets.add(check_choice("on", on, ["train", "val"]))
         return {i: answer_queries(trial, _zero_losses) for i, trial in trials.items()}
 
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
@@ -290,11 +289,11 @@ class Round:
         check_key(key)
         if self.work is not None:
             return self.work.gradients(self.phase, cast(Population, models), batch_size, key)
-        self.requests.batch_sizes.append(batch_size)
-        if key not in self.requests.gradients:
+        self.trace.gradient_sizes.append(batch_size)
+        if key not in self.trace.gradients:
             with _disable_current_modes():  # memory that lasts is counted separately
-                self.requests.gradients[key] = models.flat.new_empty(models.flat.shape)
-        return self.requests.gradients[key]
+                self.trace.gradients[key] = models.flat.new_empty(models.flat.shape)
+        return self.trace.gradients[key]
 
     def mix(
         self,
@@ -334,7 +333,7 @@ class Round:
             return
         with _disable_current_modes():  # the models do not belong to the phase
             models.fill(models.rows(slice(0, 1)))
-        noted = self.requests.columns.setdefault(self.phase, set())
+        noted = self.trace.columns.setdefault(self.phase, set())
         noted.update((part.start, part.stop) for part in ranges)
 
     def _count_product(self, weights: MixingMatrix, columns: int) -> None:
@@ -359,7 +358,7 @@ class Round:
     def _note_columns(self, values: Tensor, ranges: Sequence[range]) -> None:
         """Note which columns of models are mixed."""
         if values.shape == (len(self.models), self.inputs.layout.d):
-            noted = self.requests.columns.setdefault(self.phase, set())
+            noted = self.trace.columns.setdefault(self.phase, set())
             noted.update((part.start, part.stop) for part in ranges)
 
     def _allocate_forged(self, values: Tensor) -> None:
@@ -450,16 +449,16 @@ class Round:
         if self.work is None:
             check_name(self.phase, name)
             per_node = check_noted(self.phase, name, value, self.n)
-            before = self.requests.noted.setdefault(name, per_node)
+            before = self.trace.noted.setdefault(name, per_node)
             check_same_kind(self.phase, name, per_node, before)
             return
-        if name not in self.requests.noted:
-            known = ", ".join(self.requests.noted) or "none"
+        if name not in self.trace.noted:
+            known = ", ".join(self.trace.noted) or "none"
             raise ValueError(
                 f"the phase {self.phase!r} must note {shown(name)} in the first rounds too, which "
                 f"show a run the columns of its history ({known}); note nan there"
             )
-        per_node = self.requests.noted[name]
+        per_node = self.trace.noted[name]
         if per_node and np.ndim(value) == 1:
             value = value if isinstance(value, Tensor) else torch.from_numpy(np.asarray(value))
             own = len(value) == len(self.models)
@@ -475,7 +474,7 @@ class Round:
         """The numbers that phases noted in the round; NaN for those not noted in it."""
         return {
             name: float(self.noted.get(name, np.nan))
-            for name, per_node in self.requests.noted.items()
+            for name, per_node in self.trace.noted.items()
             if not per_node
         }
 
@@ -485,7 +484,7 @@ class Round:
         nothing = torch.full((self.n,), torch.nan, dtype=torch.float64, device="cpu")
         return {
             name: cast(Tensor, self.noted.get(name, nothing))
-            for name, per_node in self.requests.noted.items()
+            for name, per_node in self.trace.noted.items()
             if per_node
         }
 

@@ -282,8 +282,14 @@ def computed_round(
 ) -> Round:
     """Return the round that phases see, whose requests `work` computes."""
     run_state = work.run_state
-    graph, requests = run_state.graphs.at(work.t), run_state.trace.requests
     return Round(
-        run_state.inputs, work.t, graph, run_state.models, requests, work, states or {}, phase,
+        run_state.inputs,
+        work.t,
+        run_state.graphs.at(work.t),
+        run_state.models,
+        run_state.trace,
+        work,
+        states or {},
+        phase,
         sharded or {},
-    )  # fmt: skip
+    )

@@ -1,6 +1,6 @@
 """Arguments of a run, resolved and checked against each other before any work is done."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -32,13 +32,13 @@ from topofl.engine.checks.graphs import (
 from topofl.engine.checks.model import check_batched, check_model, check_output
 from topofl.engine.checks.task import as_task, check_task, check_voters
 from topofl.engine.distributed.start import local_device
-from topofl.engine.dry_run import DRY_ROUNDS, Trace, complete_graph, trace_first_rounds
+from topofl.engine.dry_run import DRY_ROUNDS, complete_graph, trace_first_rounds
 from topofl.engine.evaluation import Evaluated
 from topofl.engine.gradients import Order, image_order
 from topofl.engine.options import Compute, Evaluation
 from topofl.engine.plan import Backend, Plan
 from topofl.engine.population import Layout
-from topofl.engine.requests import Inputs, WeightRules
+from topofl.engine.requests import Inputs, Trace
 from topofl.engine.shorthands import as_compute, as_evaluation
 from topofl.mixing import MixingMatrix, metropolis_or_uniform, own_weights, uniform, warning_once
 from topofl.tasks import Task, cross_entropy
@@ -109,11 +109,6 @@ class Setup:
     def order(self) -> Order:
         """Function that converts inputs and parameters to the memory format of the model."""
         return image_order(self.module, self.sample, self.compute.channels_last)
-
-    @property
-    def rules(self) -> WeightRules:
-        """The weight rules, which turn graphs into mixing matrices."""
-        return self.inputs.rules
 
     def backend(self, plan: Plan | None = None) -> Backend:
         """Return the backend of the run, with the plan of a run that is resumed."""
@@ -193,15 +188,14 @@ def resolve(
     attacking = () if attack is None else attack.nodes
     sets = evaluation_sets(clients, evaluation, seed, device, attacking)
     inputs = Inputs(
-        algorithm, Layout.of(module), compute.dtype, given, weight_rules(mixing, given),
+        algorithm, Layout.of(module), compute.dtype, given, *weight_rules(mixing, given),
         np.array(list(map(len, clients.train))), seed, init == "independent", attack,
     )  # fmt: skip
     rounds_played = DRY_ROUNDS if rounds is None else min(rounds, DRY_ROUNDS)
     if given is not None:
         check_needs(algorithm.name, algorithm.needs, given, rounds_played)
     trace = trace_first_rounds(inputs, rounds_played)
-    rules = inputs.rules
-    rule = partial(rules.resolve, rules.push if trace.pushes else rules.pull)
+    rule = partial(inputs.resolve, inputs.push if trace.pushes else inputs.pull)
     graphs = check_graphs(trace, given, clients, mixing, compute.on_disconnected, rule)
     check_attack(trace, attack, graphs, rule)
     share = unequal_share(trace, graphs, rule, warn=mixing is None)
@@ -265,10 +259,11 @@ def _checked_model(
 
 def weight_rules(
     mixing: Rule | MixingMatrix | None, graphs: Topology | TopologySequence | None
-) -> WeightRules:
-    """Return the weight rules of a run, from its argument `mixing`.
+) -> tuple[Rule, Rule, Callable[[Rule, Topology], MixingMatrix]]:
+    """Return the rules of a run for pulls and for pushes, from its argument `mixing`.
 
-    A default rule warns of the first graph whose own weights it ignores.
+    The third result returns the checked matrix of a rule and a graph. A default rule warns of the
+    first graph whose own weights it ignores.
     """
     pull = _rule_from(mixing, pushes=False)
     push = _rule_from(mixing, pushes=True)
@@ -277,7 +272,7 @@ def weight_rules(
         pull = warning_once(pull, "mixing", pushes=False)
         push = warning_once(push, "mixing", pushes=True)
     known = 64 if graphs is None else max(64, graphs.period or 0)
-    return WeightRules(pull, push, lru_cache(maxsize=known)(_weights_on))
+    return pull, push, lru_cache(maxsize=known)(_weights_on)
 
 
 def _weights_on(rule: Rule, graph: Topology) -> MixingMatrix:

@@ -9,7 +9,6 @@ from torch import nn
 from topofl._support.torchrun import processes_on_machine
 from topofl.engine.distributed.shard import Shard, shard_of
 from topofl.engine.divergence import DivergenceMonitor
-from topofl.engine.dry_run import Trace
 from topofl.engine.evaluation import Evaluated, EvaluationPlan, evaluation_plan
 from topofl.engine.executor import Executor, new_executor
 from topofl.engine.gradients import is_linear
@@ -20,7 +19,7 @@ from topofl.engine.mixing import ActiveAttack, Mixing
 from topofl.engine.plan import Backend, Plan, TimingTrial, choose_plan
 from topofl.engine.population import Population, initial_population
 from topofl.engine.ranks import Ranks
-from topofl.engine.requests import Inputs
+from topofl.engine.requests import Inputs, Trace
 from topofl.engine.setup import Setup
 from topofl.tasks import Task
 from topofl.topology import Topology, TopologySequence
@@ -132,9 +131,7 @@ def _plan_chooser(
 
     Raises ``ValueError`` if the run does not fit into memory.
     """
-    need = _need_of_rank(
-        footprint(setup, how_evaluated, list(setup.trace.rounds[0].mixed)), shard, setup
-    )
+    need = _need_of_rank(footprint(setup, how_evaluated, list(setup.trace.mixed[0])), shard, setup)
     free = free_memory(compute.device)
     if free is not None and compute.device.type == "cpu":
         free //= processes_on_machine()  # which start together

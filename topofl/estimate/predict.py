@@ -209,7 +209,7 @@ def _bytes_of_history(setup: Setup, period: int) -> int:
         return 0
     n = setup.clients.n
     columns = columns_of(setup.task.reported, stages_of(setup, setup.algorithm), setup.sets)
-    noted = setup.trace.requests.noted.values()
+    noted = setup.trace.noted.values()
     scores = len(columns) + setup.trace.pushes + sum(noted) + len(setup.evaluation.per_node or ())
     evaluations = 1 + -(-rounds // setup.evaluation.every)
     # losses of nodes, columns of rounds, and the index of the mixing matrix

@@ -72,7 +72,7 @@ def traffic_of(setup: Setup, played: Sequence[Round], later: Iterator[Round]) ->
         The rounds after these, at least :data:`MOST_ROUNDS`.
     """
     totals = [_totals(round) for round in played]
-    if not setup.trace.requests.drawn:
+    if not setup.trace.drawn:
         return Traffic(totals, None)
     period = 1 if setup.trace.chooses else setup.graphs.period or 1
 

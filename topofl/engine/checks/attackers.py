@@ -10,7 +10,7 @@ from topofl.algorithms.contract.needs import exceeded_bound
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
-from topofl.engine.dry_run import Trace
+from topofl.engine.requests import Trace
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["check_attack", "check_attackers"]
@@ -44,7 +44,7 @@ def check_attack(
     if attack is None:
         return
     name = trace.algorithm.name
-    calls = set().union(*trace.requests.calls.values())
+    calls = set().union(*trace.calls.values())
     if "mixed gradients" in calls:
         raise ValueError(
             f"`attackers` must be None for {name}: gradients within local steps cannot be forged"
@@ -70,7 +70,7 @@ def check_attack(
     is_attacker = np.zeros(graphs.n, dtype=bool)
     is_attacker[list(attack.nodes)] = True
     for need in trace.algorithm.needs:
-        texts = (exceeded_bound(need, rule(played.graph), is_attacker) for played in trace.rounds)
+        texts = (exceeded_bound(need, rule(graph), is_attacker) for graph in trace.graphs)
         if text := next(filter(None, texts), ""):
             warnings.warn(
                 f"`attackers` are more than {name} tolerates: {text}", UserWarning, stacklevel=6

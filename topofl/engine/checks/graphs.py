@@ -12,7 +12,8 @@ from topofl.algorithms.contract.needs import check_weights, equal_shares, strong
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.data import Partition
-from topofl.engine.dry_run import Trace, complete_graph
+from topofl.engine.dry_run import complete_graph
+from topofl.engine.requests import Trace
 from topofl.metrics.averaging.perron import largest_share, share_in_words
 from topofl.mixing import warn_of_unused_weights
 from topofl.topology import Topology, TopologyError, TopologySequence, graph_of
@@ -52,8 +53,8 @@ def check_graphs(
     """
     check_trial_examples(trace, clients, () if graphs is None else graphs.nodes)
     if trace.algorithm.needs and graphs is not None and not trace.is_served:
-        played = [dry_round.graph for dry_round in trace.rounds]
-        rounds = played if graphs.period is None else [graphs.at(t) for t in range(graphs.period)]
+        period = graphs.period
+        rounds = trace.graphs if period is None else [graphs.at(t) for t in range(period)]
         check_weights(trace.algorithm.name, trace.algorithm.needs, graphs, rounds, rule)
     if trace.needs_topology and graphs is not None and graphs.period is not None:
         if on_disconnected == "raise":
@@ -86,7 +87,7 @@ def unequal_share(
         return None
     weights = [rule(graphs.at(t)) for t in range(graphs.period)]
     declared = any(need.name == equal_shares.name for need in trace.algorithm.needs)
-    mixed = any(one in dry_round.mixed for dry_round in trace.rounds for one in weights)
+    mixed = any(one in mixed for mixed in trace.mixed for one in weights)
     if all(one.is_doubly_stochastic for one in weights) or not (mixed or declared):
         return None
     try:
@@ -116,7 +117,7 @@ def _warn_of_unequal_shares(method: str, graphs: Topology | TopologySequence, sh
 
 def check_trial_examples(trace: Trace, clients: Partition, labels: Sequence[object]) -> None:
     """Raise ``ValueError`` if nodes without examples of a set must cross-evaluate models on it."""
-    for where in sorted(trace.requests.trial_sets):
+    for where in sorted(trace.trial_sets):
         empty = [i for i, examples in enumerate(getattr(clients, where)) if not len(examples)]
         if empty:
             remedy = "partition with val_fraction" if where == "val" else "leave such clients out"
