@@ -20,7 +20,7 @@ from topofl.algorithms.contract.checked import NO_BRANCHES, WHY_PLAYED, explaini
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import Models, Rows, State, Trial, check_key
 from topofl.algorithms.contract.schedules import rate_at
-from topofl.engine.mixing import Aggregate
+from topofl.engine.mixing import Aggregate, Mixing
 from topofl.engine.population import Population
 from topofl.engine.recorder import Exchange
 from topofl.engine.requests import (
@@ -44,6 +44,11 @@ T = TypeVar("T")
 
 class Work(Protocol):
     """What computes the requests of a round, once they were checked."""
+
+    @property
+    def mixing(self) -> Mixing:
+        """How rows are exchanged."""
+        ...
 
     @property
     def only(self) -> np.ndarray | None:
@@ -73,24 +78,6 @@ class Work(Protocol):
 
     def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
         """Return the results of trials by node."""
-        ...
-
-    def mix(self, weights: MixingMatrix, values: Tensor, exchange: str, server: bool) -> None:
-        """Multiply values by a matrix in place; `exchange` seeds what attackers send."""
-        ...
-
-    def serve(self, weights: MixingMatrix, models: Population) -> None:
-        """Let all models be the average of a server; all rows of `weights` are equal."""
-        ...
-
-    def aggregate(
-        self, weights: MixingMatrix, values: Tensor, rule: Aggregate, exchange: str
-    ) -> None:
-        """Replace each row by what `rule` returns for it and the received rows."""
-        ...
-
-    def published(self, values: Tensor, exchange: str) -> Tensor:
-        """Return the values (n, d) that nodes publish."""
         ...
 
 
@@ -313,28 +300,25 @@ class Round:
         exchange = self._begin_exchange("mix", weights, sent, server=server)
         if not server:
             self._count_product(weights, width)
+        rows = len(values if isinstance(values, Tensor) else cast(Population, values))
+        if self.work is None and (rows, d) == (len(self.models), self.models.d):
+            noted = self.trace.columns.setdefault(self.phase, set())
+            noted.update((part.start, part.stop) for part in ranges)
         if not isinstance(values, Tensor):
             models = cast(Population, values)
-            if server and width == d and self.inputs.attack is None:
-                self._serve(weights, models, ranges)
+            if server and width == d and self.inputs.attack is None:  # the average is stored once
+                if self.work is not None:
+                    self.work.mixing.average(weights, models.held)
+                    return
+                with _disable_current_modes():  # the models do not belong to the phase
+                    models.fill(models.rows(slice(0, 1)))
                 return
             values = models.flat
         if self.work is None:
-            self._note_columns(values, ranges)
             self._allocate_forged(values)
             return
         for k, part in enumerate(columns):
-            self.work.mix(weights, values[:, part], f"{exchange}/{k}", server)
-
-    def _serve(self, weights: MixingMatrix, models: Population, ranges: Sequence[range]) -> None:
-        """Let all models be the average of a server, which is stored once."""
-        if self.work is not None:
-            self.work.serve(weights, models)
-            return
-        with _disable_current_modes():  # the models do not belong to the phase
-            models.fill(models.rows(slice(0, 1)))
-        noted = self.trace.columns.setdefault(self.phase, set())
-        noted.update((part.start, part.stop) for part in ranges)
+            self.work.mixing.mix(weights, values[:, part], self.t, f"{exchange}/{k}", server)
 
     def _count_product(self, weights: MixingMatrix, columns: int) -> None:
         self.mixed[weights] = self.mixed.get(weights, 0) + columns
@@ -354,12 +338,6 @@ class Round:
             self.exchanges.append(Exchange(weights, nbytes, server=server))
         self.calls[self.phase] = call = self.calls.get(self.phase, 0) + 1
         return f"{self.phase}/{call}{' by a server' * server}"
-
-    def _note_columns(self, values: Tensor, ranges: Sequence[range]) -> None:
-        """Note which columns of models are mixed."""
-        if values.shape == (len(self.models), self.inputs.layout.d):
-            noted = self.trace.columns.setdefault(self.phase, set())
-            noted.update((part.start, part.stop) for part in ranges)
 
     def _allocate_forged(self, values: Tensor) -> None:
         """Allocate and drop as much memory as forging the sent rows takes."""
@@ -388,7 +366,7 @@ class Round:
             return aggregated(phase, rule, own, received, shares)
 
         if self.work is not None:
-            self.work.aggregate(weights, values, checked, f"{exchange}/0")
+            self.work.mixing.aggregate(weights, values, checked, self.t, f"{exchange}/0")
             return
         check_rule(phase, rule)
         self._allocate_forged(values)
@@ -403,7 +381,7 @@ class Round:
         """See :meth:`topofl.algorithms.Round.published`: the values of the next exchange."""
         if self.work is not None:
             call = self.calls.get(self.phase, 0) + 1
-            return self.work.published(values, f"{self.phase}/{call}/0")
+            return self.work.mixing.published(values, self.t, f"{self.phase}/{call}/0")
         self._enter("published")
         attack = self.inputs.attack
         return values if attack is None or attack.to_each else torch.empty_like(values)

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from topofl.engine.distributed.shard import losses_of_all, own_part
 from topofl.engine.divergence import Diverged
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.minibatches import Minibatches
-from topofl.engine.mixing import Aggregate, Mixer
+from topofl.engine.mixing import Mixer, Mixing
 from topofl.engine.population import Population
 from topofl.engine.round import Round
 from topofl.engine.state import RunState
@@ -55,34 +54,10 @@ class RoundWork:
     calls: dict[str, int] = field(default_factory=dict, init=False)
     """Number of calls of :meth:`train` so far, by phase."""
 
-    def mix(self, weights: MixingMatrix, values: Tensor, exchange: str, server: bool) -> None:
-        """See :meth:`topofl.engine.round.Work.mix`."""
-        mixing = self.run_state.mixing
-        if server:
-            mixing.serve(weights, values, self.t, exchange)
-        else:
-            mixing.mix(self._mix, weights, values, self.t, exchange)
-
-    def serve(self, weights: MixingMatrix, models: Population) -> None:
-        """See :meth:`topofl.engine.round.Work.serve`."""
-        models.fill(self.run_state.mixing.average(weights, models.rows, len(models)))
-
-    def _mix(self, weights: MixingMatrix, values: Tensor) -> None:
-        """Mix all columns; each worker takes a share of them."""
-        mix = self.run_state.mixing.of(weights, values)
-        executor = self.run_state.executor
-        shares = executor.plan.workers if mix.by_columns else 1
-        executor.parallel_map(mix, values.tensor_split(shares, dim=1))
-
-    def aggregate(
-        self, weights: MixingMatrix, values: Tensor, rule: Aggregate, exchange: str
-    ) -> None:
-        """See :meth:`topofl.engine.round.Work.aggregate`."""
-        self.run_state.mixing.aggregate(weights, values, rule, self.t, exchange)
-
-    def published(self, values: Tensor, exchange: str) -> Tensor:
-        """See :meth:`topofl.engine.round.Work.published`."""
-        return self.run_state.mixing.published(values, self.t, exchange)
+    @property
+    def mixing(self) -> Mixing:
+        """How rows are exchanged."""
+        return self.run_state.mixing
 
     def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
         """See :meth:`topofl.engine.round.Work.cross_evaluate`."""
@@ -105,11 +80,8 @@ class RoundWork:
     ) -> np.ndarray:
         """See :meth:`topofl.engine.round.Work.train`."""
         self.calls[phase] = self.calls.get(phase, 0) + 1
-        mixer = None
-        if weights is not None:
-            own_mixer = self.run_state.mixing.of_rank(weights)
-            mixer = own_mixer._replace(apply=partial(self._mix, weights))
-        ranks = self.run_state.ranks
+        ranks, mixing = self.run_state.ranks, self.run_state.mixing
+        mixer = None if weights is None else mixing.mixer(weights, len(ranks.nodes))
         with own_part(ranks, models, state) as (own_models, own_state):
             self._train_rows(
                 phase, own_models, training, own_state, ranks.own_rows(all_counts),

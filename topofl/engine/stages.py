@@ -208,13 +208,13 @@ def _shared_parts(run_state: RunState) -> list[Tensor]:
 
     Models that are stored once are represented by one.
     """
-    models, active_attack = run_state.models, run_state.mixing.attack
+    models, mixing = run_state.models, run_state.mixing
     if models.distinct == 1 and run_state.ranks.size == 1:
         flat = models.rows(slice(0, 1))
-    elif active_attack is None:
+    elif mixing.attack is None:
         flat = models.flat
     else:
-        flat = models.flat[run_state.ranks.own_rows(~active_attack.is_attacker)]
+        flat = models.flat[run_state.ranks.own_rows(~mixing.is_attacker)]
     return [flat[:, part] for part in run_state.trace.share]
 
 

@@ -15,7 +15,7 @@ from topofl.engine.gradients import is_linear
 from topofl.engine.mapped_files import MappedFiles
 from topofl.engine.memory import Footprint, footprint, free_memory
 from topofl.engine.minibatches import Batches, Examples
-from topofl.engine.mixing import ActiveAttack, Mixing
+from topofl.engine.mixing import Mixing
 from topofl.engine.plan import Backend, Plan, TimingTrial, choose_plan
 from topofl.engine.population import Population, initial_population
 from topofl.engine.ranks import Ranks
@@ -78,7 +78,6 @@ class RunState:
             int(setup.trace.batch_sizes().max()), choose,
         )  # fmt: skip
         attack = setup.attack
-        active_attack = attack and ActiveAttack(attack, clients.n, setup.seed, compute.device)
         known_matrices = 1 if setup.trace.chooses else max(64, graphs.period or 0)
         return cls(
             module=module,
@@ -96,7 +95,9 @@ class RunState:
             inputs=setup.inputs,
             trace=setup.trace,
             examples_of_nodes=shard.examples_of_nodes,
-            mixing=Mixing(ranks, compute.dtype, known_matrices, active_attack, files),
+            mixing=Mixing(
+                ranks, compute.dtype, executor, known_matrices, setup.seed, attack, files
+            ),
             sets=shard.sets,
             files=files,
             ranks=ranks,
