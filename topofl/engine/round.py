@@ -257,7 +257,7 @@ class Round:
         if self.work is None:
             self.trace.rules.append(weights)
         d = self.inputs.layout.d
-        self._count_product(weights, steps * d)
+        self.mixed[weights] = self.mixed.get(weights, 0) + steps * d
         self.exchanges += [
             Exchange(weights, d * self.models.dtype.itemsize, gradients=True)
         ] * steps
@@ -299,7 +299,7 @@ class Round:
         sent = width + scalars if counted else None
         exchange = self._begin_exchange("mix", weights, sent, server=server)
         if not server:
-            self._count_product(weights, width)
+            self.mixed[weights] = self.mixed.get(weights, 0) + width
         rows = len(values if isinstance(values, Tensor) else cast(Population, values))
         if self.work is None and (rows, d) == (len(self.models), self.models.d):
             noted = self.trace.columns.setdefault(self.phase, set())
@@ -319,9 +319,6 @@ class Round:
             return
         for k, part in enumerate(columns):
             self.work.mixing.mix(weights, values[:, part], self.t, f"{exchange}/{k}", server)
-
-    def _count_product(self, weights: MixingMatrix, columns: int) -> None:
-        self.mixed[weights] = self.mixed.get(weights, 0) + columns
 
     def _begin_exchange(
         self, method: str, weights: MixingMatrix, sent: int | None, server: bool = False

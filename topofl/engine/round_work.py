@@ -82,14 +82,14 @@ class RoundWork:
         self.calls[phase] = self.calls.get(phase, 0) + 1
         ranks, mixing = self.run_state.ranks, self.run_state.mixing
         mixer = None if weights is None else mixing.mixer(weights, len(ranks.nodes))
+        all_own, own = ranks.own_rows(all_counts), ranks.own_rows(counts)
         with own_part(ranks, models, state) as (own_models, own_state):
-            self._train_rows(
-                phase, own_models, training, own_state, ranks.own_rows(all_counts),
-                ranks.own_rows(counts), mixer,
-            )  # fmt: skip
-        taken = self._steps_taken(counts)
-        self.steps += int(taken.sum()) // training.per_step
-        return taken
+            self._train_rows(phase, own_models, training, own_state, all_own, own, mixer)
+        if self.run_state.monitor.policy == "freeze":  # frozen models are unchanged
+            counts = counts.copy()
+            counts[[found.node for found in self.run_state.monitor.found]] = 0
+        self.steps += int(counts.sum()) // training.per_step
+        return counts
 
     def _train_rows(
         self,
@@ -104,25 +104,19 @@ class RoundWork:
         """Take local steps with the models in the rows that this process holds."""
         if not counts.any():  # the nodes of other ranks take steps
             losses = torch.zeros(len(models), 1, dtype=models.dtype, device=models.device)
-            self._record_losses(
-                losses, self._frozen(losses.device), counts, rate_at(
-                    training.descend.lr, self.t, 0, models.dtype
-                ), predicts=self.run_state.models in (models, models.copy_of),
-            )  # fmt: skip
+            lr = rate_at(training.descend.lr, self.t, 0, models.dtype)
+            self._record_losses(models, losses, self._frozen(losses.device), counts, lr)
             return
         steps = int(counts.max())
         batches = self._minibatches(phase, training, all_counts, steps)
         job = self._local_steps(models, training, state)
-        together = self.run_state.executor.plan.chunk > 1 or models.distinct < len(models)
-        if (counts == steps).all():
-            losses = local_steps(self.run_state.executor, job, batches, mixer)
-        elif not together:
-            job = replace(job, counts=counts)
-            losses = local_steps(self.run_state.executor, job, batches, mixer)
-        else:
+        executor, unequal = self.run_state.executor, bool((counts < steps).any())
+        if unequal and (executor.plan.chunk > 1 or models.distinct < len(models)):
             losses = self._train_compactly(job, batches, counts, mixer)
-        predicts = self.run_state.models in (models, models.copy_of)
-        self._record_losses(losses, job.bad, counts, job.step(0).lr, predicts=predicts)
+        else:
+            job = replace(job, counts=counts) if unequal else job
+            losses = local_steps(executor, job, batches, mixer)
+        self._record_losses(models, losses, job.bad, counts, job.step(0).lr)
 
     def _frozen(self, device: torch.device) -> Tensor:
         """Return a mask of the rows whose nodes no longer train."""
@@ -189,13 +183,17 @@ class RoundWork:
         losses[rows] = small_losses
         return losses
 
+    def _predicts(self, models: Population) -> bool:
+        """Whether these are the models that predict, or a copy of them for all nodes."""
+        return self.run_state.models in (models, models.copy_of)
+
     def _record_losses(
-        self, losses: Tensor, bad: Tensor, counts: np.ndarray, lr: float, predicts: bool
+        self, models: Population, losses: Tensor, bad: Tensor, counts: np.ndarray, lr: float
     ) -> None:
         """Record diverged nodes, and the losses of the last phase that trains predicting models."""
         taken = torch.from_numpy(counts).to(losses.device)
         idle = self._frozen(losses.device) | (taken == 0)  # their losses do not count
-        if predicts or self.losses is None:
+        if self.losses is None or self._predicts(models):
             means = losses.sum(1) / taken.clamp(min=1)
             self.losses = means.masked_fill(idle, torch.nan)
             self.lr = lr
@@ -209,13 +207,6 @@ class RoundWork:
         losses, bad = losses_of_all(ranks, losses), ranks.all_rows(bad)
         self.diverged += self.run_state.monitor.note(losses, bad, self.t, lr)
 
-    def _steps_taken(self, counts: np.ndarray) -> np.ndarray:
-        """Return how many steps each node took: 0 for frozen nodes, whose models are unchanged."""
-        if self.run_state.monitor.policy == "freeze":
-            counts = counts.copy()
-            counts[[found.node for found in self.run_state.monitor.found]] = 0
-        return counts
-
     def gradients(self, phase: str, models: Population, batch_size: int, key: str) -> Tensor:
         """See :meth:`topofl.engine.round.Work.gradients`."""
         executor, ranks = self.run_state.executor, self.run_state.ranks
@@ -224,15 +215,11 @@ class RoundWork:
         rows = models.of_own_nodes()
         losses, gradients = all_gradients(executor, rows, batch, key)
         self.steps += models.n
-        if self.run_state.models in (models, models.copy_of):
-            self._record_gradient_losses(phase, losses)
+        if self._predicts(models):  # these losses count without local steps
+            self.gradient_losses.setdefault(phase, []).append(losses)
+            if self.losses is None:
+                self._note_diverged(losses[:, None], ~torch.isfinite(losses), float("nan"))
         return ranks.all_rows(gradients) if len(models) == models.n else gradients
-
-    def _record_gradient_losses(self, phase: str, losses: Tensor) -> None:
-        """Record losses at gradient evaluations by phase; they count without local steps."""
-        self.gradient_losses.setdefault(phase, []).append(losses)
-        if self.losses is None:
-            self._note_diverged(losses[:, None], ~torch.isfinite(losses), float("nan"))
 
     @property
     def node_losses(self) -> Tensor | None:
