@@ -91,10 +91,8 @@ def traced(algorithm, model, clients=None, graphs=None):
     """Return what is seen of the first rounds of an algorithm."""
     clients = clients or equal_clients()
     sizes, layout = np.array([len(own) for own in clients.train]), Layout.of(model)
-    rules = weight_rules(None, graphs)
-    return trace_first_rounds(
-        Inputs(algorithm, layout, next(model.parameters()).dtype, graphs, rules, sizes)
-    )
+    dtype, rules = next(model.parameters()).dtype, weight_rules(None, graphs)
+    return trace_first_rounds(Inputs(algorithm, layout, dtype, graphs, *rules, sizes))
 
 
 def resolved(algorithm, model, clients, graphs=None, dtype=torch.float32):

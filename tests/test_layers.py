@@ -179,9 +179,9 @@ def test_analysis_uses_public_names_of_topofl(path):
 ROOMS = {
     "engine": [
         "ranks",
-        "population ledger recorder options",
-        *("divergence plan", "minibatches", "gradients", "memory", "mixing"),
-        *("executor", "training"),
+        "population recorder options",
+        *("divergence plan", "minibatches", "gradients", "memory", "executor"),
+        *("mixing", "training"),
         *("requests", "round", "dry_run"),
         *("evaluation graph_checks", "neighbors model_checks"),
         "joining shards",

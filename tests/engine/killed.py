@@ -152,6 +152,7 @@ def plan(moment):
     """Prepare to be killed in a run with a checkpoint every two rounds; return its arguments."""
     from tests import problems
     from topofl.engine import checkpoint
+    from topofl.engine.mixing import Mixing
     from topofl.engine.round import Round
     from topofl.engine.round_work import RoundWork
 
@@ -166,7 +167,7 @@ def plan(moment):
         "after mix": lambda: [
             die_at(owner, door, 4, after=True)
             for owner, door in (
-                *((RoundWork, door) for door in ("mix", "serve", "aggregate")),
+                *((Mixing, door) for door in ("mix", "average", "aggregate")),
                 (Round, "send"),
             )
         ],

@@ -43,7 +43,7 @@ from topofl.config.tables import (
 from topofl.config.toml import TABLES, as_table, is_none, override, read, with_modules
 from topofl.data import Dataset, Partition
 from topofl.engine import run
-from topofl.engine.dry_run import Trace
+from topofl.engine.requests import Trace
 from topofl.engine.setup import Setup, resolve
 from topofl.estimate import Estimate, estimate
 from topofl.history import History

@@ -92,13 +92,13 @@ class ActiveRun:
             phases,
             sharded,
         )
-        if taken := sorted(active.columns.keys() & setup.trace.requests.noted):
+        if taken := sorted(active.columns.keys() & setup.trace.noted):
             raise ValueError(
                 f"`name` of a number that a phase notes must differ from all scores, got "
                 f"{taken[0]!r}; rename it"
             )
         own = set(setup.evaluation.per_node or ())
-        if taken := sorted(own & (active.columns.keys() | setup.trace.requests.noted)):
+        if taken := sorted(own & (active.columns.keys() | setup.trace.noted)):
             raise ValueError(
                 f"names in `evaluation.per_node` must differ from all columns of the history, got "
                 f"{taken[0]!r}; rename it"
@@ -127,7 +127,7 @@ class ActiveRun:
     @property
     def noted_per_node(self) -> list[str]:
         """Names of the values per node that phases note."""
-        return [name for name, per_node in self.setup.trace.requests.noted.items() if per_node]
+        return [name for name, per_node in self.setup.trace.noted.items() if per_node]
 
     def scored(self, column: str, done: int) -> bool:
         """Whether an evaluation after `done` rounds has a column; True for columns of no stage."""

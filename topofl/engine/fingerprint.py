@@ -42,8 +42,8 @@ def fingerprint(setup: Setup, run_state: RunState) -> dict[str, Any]:
         found |= {f"{name}.{key}": _plain(value) for key, value in settings.items()}
     for name, phase in algorithm.phases.items():
         found |= _code_of(name, phase.init, phase.apply, phase.settings)
-    for name, some in setup.trace.requests.trained.items():
-        found |= {f"{name}.steps": _describe_steps(some[0].training)} if some else {}
+    for name, some in setup.trace.steps.items():
+        found |= {f"{name}.steps": _describe_steps(some[0][0])} if some else {}
     found |= {
         "topology": f"{setup.graphs.name} {_digest_graphs(setup.graphs)}",
         "mixing": _describe_mixing(run_state),
@@ -164,7 +164,7 @@ def _csr(matrix: Any) -> tuple[np.ndarray, ...]:
 
 def _describe_mixing(run_state: RunState) -> str:
     """Return names and digest of the mixing matrices of the first round."""
-    used = [exchange.weights for exchange in run_state.trace.rounds[0].ledger.exchanges]
+    used = run_state.trace.exchanged
     names = ", ".join(dict.fromkeys(weights.name for weights in used)) or "none"
     return f"{names} {_digest(part for weights in used for part in _csr(weights.weights))}"
 

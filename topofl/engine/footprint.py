@@ -15,7 +15,6 @@ from topofl.algorithms.contract.gradient_points import GradientPoint, checked_po
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.schedules import constant
 from topofl.engine.divergence import NUMBERS
-from topofl.engine.dry_run import Trace
 from topofl.engine.evaluation import NODES, ROWS, Evaluated
 from topofl.engine.gradients import (
     Order,
@@ -36,7 +35,7 @@ from topofl.engine.mixing import (
 from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.plan import Buffers, Fits, Plan, Sizes, most_nodes
 from topofl.engine.population import Layout, Population, trained_parameters
-from topofl.engine.requests import RecordedSteps
+from topofl.engine.requests import Steps, Trace
 from topofl.engine.setup import Setup
 from topofl.engine.training import Chunk, LocalSteps, gradients_in_memory, nodes_per_update
 from topofl.metrics.averaging import consensus
@@ -259,7 +258,7 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
     width = int(np.minimum(trace.batch_sizes(), list(map(len, clients.train))).max())
     looped, batched = _bytes_of_steps(setup, width)
     steps = _largest_steps(trace)
-    terms = [bytes_of_terms(one.training, trace.layout, dtype, n) for one in steps.values()]
+    terms = [bytes_of_terms(training, trace.layout, dtype, n) for training, _ in steps.values()]
     of_terms = max(terms, default=0)
     evaluations = [_bytes_of_evaluation(setup, one, gathered) for one in setup.sets.values()]
     numbers = _numbers_of_mixing(matrices, n, d, setup.device, dtype)
@@ -277,7 +276,7 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
         of_nodes={
             "state": trace.state,
             "fine_tuning": trace.fine_tuning,
-            "gradients": n * len(trace.requests.gradients) * model,
+            "gradients": n * len(trace.gradients) * model,
             "phases": trace.scratch,
             "matrices": sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),
         },
@@ -296,18 +295,20 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
     )
 
 
-def _largest_steps(trace: Trace) -> dict[str, RecordedSteps]:
+def _largest_steps(trace: Trace) -> dict[str, Steps]:
     """Return the local steps of each phase in the round in which it takes the most steps."""
     return {
-        name: max(some, key=lambda one: int(one.counts.sum()))
-        for name, some in trace.requests.trained.items()
+        name: max(some, key=lambda one: int(one[1].sum()))
+        for name, some in trace.steps.items()
         if some
     }
 
 
-def _steps_by_phase(steps: Mapping[str, RecordedSteps]) -> tuple[tuple[int, ...], ...]:
+def _steps_by_phase(
+    steps: Mapping[str, Steps],
+) -> tuple[tuple[int, ...], ...]:
     """Return the numbers of steps of nodes that take any, in descending order, for each phase."""
-    counts = [one.counts for name, one in steps.items() if name != "fine_tune"]
+    counts = [own for name, (_, own) in steps.items() if name != "fine_tune"]
     return tuple(tuple(sorted(own[own > 0].tolist(), reverse=True)) for own in counts)
 
 
@@ -317,7 +318,7 @@ def groups_of(setup: Setup) -> int:
     It is n if the gradients of all nodes must exist at once, as with graphs that change, and 0 if
     none are mixed.
     """
-    rules, n = setup.trace.requests.rules, setup.clients.n
+    rules, n = setup.trace.rules, setup.clients.n
     if setup.graphs.period != 1 or not sums_by_group(setup.device, setup.compute.dtype):
         return n if rules else 0
     labels = map(component_means, rules)

@@ -1,6 +1,6 @@
 """Graphs and mixing matrices of a run, checked against its algorithm, clients and attackers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -21,8 +21,8 @@ from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
 from topofl.data import Partition
-from topofl.engine.dry_run import Trace, complete_graph
-from topofl.engine.requests import WeightRules
+from topofl.engine.dry_run import complete_graph
+from topofl.engine.requests import Trace
 from topofl.metrics.averaging.perron import largest_share, share_in_words
 from topofl.mixing import (
     MixingMatrix,
@@ -65,8 +65,8 @@ def check_graphs(
     """
     _check_trial_examples(trace, clients, () if graphs is None else graphs.nodes)
     if trace.algorithm.needs and graphs is not None and not trace.is_served:
-        played = [dry_round.graph for dry_round in trace.rounds]
-        rounds = played if graphs.period is None else [graphs.at(t) for t in range(graphs.period)]
+        period = graphs.period
+        rounds = trace.graphs if period is None else [graphs.at(t) for t in range(period)]
         check_weights(trace.algorithm.name, trace.algorithm.needs, graphs, rounds, rule)
     if trace.needs_topology and graphs is not None and graphs.period is not None:
         if on_disconnected == "raise" and (found := strongly_connected.graphs(graphs)):
@@ -103,7 +103,7 @@ def unequal_share(
         return None
     weights = [rule(graphs.at(t)) for t in range(graphs.period)]
     declared = any(need.name == equal_shares.name for need in trace.algorithm.needs)
-    mixed = any(one in dry_round.mixed for dry_round in trace.rounds for one in weights)
+    mixed = any(one in mixed for mixed in trace.mixed for one in weights)
     if all(one.is_doubly_stochastic for one in weights) or not (mixed or declared):
         return None
     try:
@@ -133,7 +133,7 @@ def _warn_of_unequal_shares(method: str, graphs: Topology | TopologySequence, sh
 
 def _check_trial_examples(trace: Trace, clients: Partition, labels: Sequence[object]) -> None:
     """Raise ``ValueError`` if nodes without examples of a set must cross-evaluate models on it."""
-    for where in sorted(trace.requests.trial_sets):
+    for where in sorted(trace.trial_sets):
         empty = [i for i, examples in enumerate(getattr(clients, where)) if not len(examples)]
         if empty:
             remedy = "partition with val_fraction" if where == "val" else "leave such clients out"
@@ -146,8 +146,10 @@ def _check_trial_examples(trace: Trace, clients: Partition, labels: Sequence[obj
 
 def weight_rules(
     mixing: Rule | MixingMatrix | None, graphs: Topology | TopologySequence | None
-) -> WeightRules:
-    """Return the weight rules of a run, from its argument `mixing`.
+) -> tuple[Rule, Rule, Callable[[Rule, Topology], MixingMatrix]]:
+    """Return the rules of a run for pulls and for pushes, from its argument `mixing`.
+
+    The third result returns the checked matrix of a rule and a graph.
 
     A fixed matrix is checked on each graph. A default rule warns of the first graph whose own
     weights it ignores.
@@ -167,7 +169,7 @@ def weight_rules(
         pull = warning_once(pull, "mixing")
         push = warning_once(push, "mixing", pushes=True)
     known = 64 if graphs is None else max(64, graphs.period or 0)
-    return WeightRules(pull, push, lru_cache(maxsize=known)(_weights_on))
+    return pull, push, lru_cache(maxsize=known)(_weights_on)
 
 
 def _weights_on(rule: Rule, graph: Topology) -> MixingMatrix:
@@ -229,7 +231,7 @@ def check_attack(
     if attack is None:
         return
     name = trace.algorithm.name
-    calls = set().union(*trace.requests.calls.values())
+    calls = set().union(*trace.calls.values())
     if "mixed gradients" in calls:
         raise ValueError(
             f"`attackers` must be None for {name}: gradients within local steps cannot be forged"
@@ -255,6 +257,6 @@ def check_attack(
     is_attacker = np.zeros(graphs.n, dtype=bool)
     is_attacker[list(attack.nodes)] = True
     for need in trace.algorithm.needs:
-        texts = (exceeded_bound(need, rule(played.graph), is_attacker) for played in trace.rounds)
+        texts = (exceeded_bound(need, rule(graph), is_attacker) for graph in trace.graphs)
         if text := next(filter(None, texts), ""):
             warn_caller(f"`attackers` are more than {name} tolerates: {text}")

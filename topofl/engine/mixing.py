@@ -23,7 +23,9 @@ from topofl._support.check import TOLERANCE
 from topofl._support.seeding import stream
 from topofl.algorithms.contract.checked import check_same_shape
 from topofl.attacks import Attack
+from topofl.engine.executor import Executor
 from topofl.engine.memory import MappedFiles
+from topofl.engine.population import Held
 from topofl.engine.ranks import Ranks, one_process
 from topofl.mixing import MixingMatrix
 from topofl.mixing.export import as_tensor
@@ -62,9 +64,6 @@ SENT = 2**22
 
 FORGED_AT_ONCE = 2**22
 """Entries of the models, over all nodes, that are forged at a time."""
-
-Mix = Callable[[MixingMatrix, Tensor], None]
-"""(weights, values (n, m)) -> None; mixes `values` in place."""
 
 Aggregate = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(own (d,), received rows (k, d), weights (k,)) -> the node's new row (d,)."""
@@ -110,16 +109,9 @@ class Mixer(NamedTuple):
         self.apply(values)
 
 
-class Product(NamedTuple):
-    """Product with a matrix (k, m): the function (m, c) -> (k, c), and columns at a time."""
-
-    apply: Callable[[Tensor], Tensor]
-    width: int
-
-
 @dataclass(frozen=True, eq=False)
 class Mixing:
-    """How the nodes of a run exchange rows.
+    """How the nodes of a run exchange rows, and what attackers send.
 
     Values with the rows of one rank's nodes are exchanged with other ranks; values with the rows of
     all nodes, which each rank holds, are mixed by each rank alone.
@@ -130,18 +122,22 @@ class Mixing:
         The ranks of the run.
     dtype
         Dtype of the models.
+    executor
+        Its threads take shares of the columns.
     known
         Number of matrices whose mixers are kept.
-    attack
-        The attack of the run; None: no attackers.
+    seed, attack
+        Seed and attack of the run; None: no attackers.
     files
         Files that hold the models; None: they are in memory.
     """
 
     ranks: Ranks
     dtype: torch.dtype
+    executor: Executor
     known: int
-    attack: "ActiveAttack | None" = None
+    seed: int
+    attack: Attack | None = None
     files: MappedFiles | None = None
 
     @cached_property
@@ -149,16 +145,19 @@ class Mixing:
         """The ranks by which values of all nodes are mixed."""
         return one_process(self.ranks.n, self.ranks.device)
 
-    def _ranks_of(self, values: Tensor) -> Ranks:
-        return self.ranks if len(values) == len(self.ranks.nodes) else self._alone
+    def _ranks_of(self, k: int) -> Ranks:
+        """Return the ranks that mix k rows: those of this rank's nodes, or of all nodes."""
+        return self.ranks if k == len(self.ranks.nodes) else self._alone
 
     @cached_property
     def _mixers(self) -> Callable[[MixingMatrix, Ranks], Mixer]:
         def mixer_of(weights: MixingMatrix, ranks: Ranks) -> Mixer:
-            found = mixer(weights, ranks, self.dtype)
-            if self.files is None:
-                return found
-            return found._replace(apply=self.files.by_copies(found.apply), by_columns=False)
+            found, executor = mixer(weights, ranks, self.dtype), self.executor
+            apply = found.apply if self.files is None else self.files.by_copies(found.apply)
+            shares = executor.plan.workers if found.by_columns and self.files is None else 1
+            return found._replace(
+                apply=lambda values: executor.parallel_map(apply, values.tensor_split(shares, 1))
+            )
 
         return lru_cache(maxsize=self.known)(mixer_of)
 
@@ -166,85 +165,160 @@ class Mixing:
     def _halos(self) -> Callable[[MixingMatrix, Ranks], "Halo"]:
         return lru_cache(maxsize=self.known)(halo_of)
 
-    def of_rank(self, weights: MixingMatrix) -> Mixer:
-        """Return the mixer of values with the rows of this rank."""
-        return self._mixers(weights, self.ranks)
+    def mixer(self, weights: MixingMatrix, k: int) -> Mixer:
+        """Return the mixer of k rows, those of this rank's nodes or of all, on all threads."""
+        return self._mixers(weights, self._ranks_of(k))
 
-    def of(self, weights: MixingMatrix, values: Tensor) -> Mixer:
-        """Return the mixer of values with the rows of this rank, or of all nodes."""
-        return self._mixers(weights, self._ranks_of(values))
+    def mix(
+        self, weights: MixingMatrix, values: Tensor, t: int, exchange: str, server: bool = False
+    ) -> None:
+        """Multiply values by a matrix in place; a `server` averages if all its rows are equal.
 
-    def mix(self, apply: Mix, weights: MixingMatrix, values: Tensor, t: int, exchange: str) -> None:
-        """Apply `apply` in place; rows of attackers are forged, for which all models are needed.
-
-        `exchange` is the name of the exchange, which seeds the random numbers of attackers.
+        Rows of attackers are forged, for which those of all nodes are needed. `exchange` is the
+        name of the exchange, which seeds the random numbers of attackers.
         """
         if self.attack is None:
-            apply(weights, values)
+            self._mix(weights, values, server)
             return
         everyone = self.ranks.all_rows(values)
-        self.attack.mix(apply, weights, everyone, t, exchange)
+        forged = self._forged(self.attack, everyone, weights, t, exchange)
+        if server:
+            everyone[self.attackers] = forged
+            self._mix(weights, everyone, server)
+        else:
+            self._mix_forged(self.attack, weights, everyone, forged)
         if everyone is not values:
             values.copy_(self.ranks.own_rows(everyone))
 
-    def serve(self, weights: MixingMatrix, values: Tensor, t: int, exchange: str) -> None:
-        """Replace rows by their weighted mean over all nodes; all rows of `weights` are equal."""
-        if self.attack is not None:
-            everyone = self.ranks.all_rows(values)
-            forged = self.attack.forged(everyone, weights, t, exchange)
-            everyone[self.attack.attackers] = forged
-            self._average(weights, everyone)
-            if everyone is not values:
-                values.copy_(self.ranks.own_rows(everyone))
+    def _mix(self, weights: MixingMatrix, values: Tensor, server: bool) -> None:
+        if server:
+            self.average(weights, Held(values))
         else:
-            self._average(weights, values)
+            self.mixer(weights, len(values))(values)
 
-    def _average(self, weights: MixingMatrix, values: Tensor) -> None:
-        values.copy_(self.average(weights, _rows_of(values), len(values)).expand_as(values))
+    def average(self, weights: MixingMatrix, held: Held) -> None:
+        """Let rows, of this rank's nodes or of all, be the weighted mean over all nodes.
 
-    def average(
-        self, weights: MixingMatrix, rows: Callable[[np.ndarray], Tensor], k: int
-    ) -> Tensor:
-        """Return the weighted mean (1, d) over all nodes, given the function that reads own rows.
-
-        There are k own rows: those of this rank, or of all nodes. All rows of `weights` are equal.
+        All rows of `weights` are equal.
         """
-        ranks = self.ranks if k == len(self.ranks.nodes) else self._alone
+        ranks = self._ranks_of(len(held))
         row = slice(*weights.weights.indptr[:2])
         nodes, shares = weights.weights.indices[row], weights.weights.data[row]
         own = ranks.owner[nodes] == ranks.rank
-        read = rows(ranks.row_of[nodes[own]])
-        return ranks.sum_(torch.from_numpy(shares[own]).to(read) @ read)[None]
+        read = held.rows(ranks.row_of[nodes[own]])
+        held.fill(ranks.sum_(torch.from_numpy(shares[own]).to(read) @ read)[None])
 
     def aggregate(
         self, weights: MixingMatrix, values: Tensor, rule: Aggregate, t: int, exchange: str
     ) -> None:
         """Replace each row by what `rule` returns for it and the rows that its node receives."""
-        ranks = self._ranks_of(values)
-        forged = None
-        if self.attack is not None:
-            rows, nodes = ranks.all_rows(values), np.arange(ranks.n)
-            forged = self.attack.forged(rows, weights, t, exchange)
+        ranks = self._ranks_of(len(values))
+        if self.attack is None:
+            rows, nodes = self._halos(weights, ranks).with_received(ranks, values)
         else:
-            halo = self._halos(weights, ranks)
-            rows, nodes = halo.with_received(ranks, values)
+            rows, nodes = ranks.all_rows(values), np.arange(ranks.n)
+        forged = self.attack and self._forged(self.attack, rows, weights, t, exchange)
         found = torch.empty_like(values)
-        received = received_rows(weights, rows, nodes, ranks.nodes, self.attack, forged)
-        for k, (some, row_weights) in enumerate(received):
-            found[k] = rule(values[k], some, row_weights)
+        received = self._received(weights, rows, nodes, ranks.nodes, forged)
+        for k, (some, shares) in enumerate(received):
+            found[k] = rule(values[k], some, shares)
         values.copy_(found)
 
     def published(self, values: Tensor, t: int, exchange: str) -> Tensor:
         """Return the values (n, d) that nodes publish, those of attackers forged."""
         values = self.ranks.all_rows(values)
-        if self.attack is None or self.attack.attack.to_each:
+        if self.attack is None or self.attack.to_each:
             return values  # rows for each receiver are forged once there are weights
-        forged = self.attack.forged(values, None, t, exchange)
-        return values.index_copy(0, self.attack.attackers, forged)
+        forged = self._forged(self.attack, values, None, t, exchange)
+        return values.index_copy(0, self.attackers, forged)
 
+    @cached_property
+    def attackers(self) -> Tensor:
+        """(a,) indices of the attackers."""
+        nodes = () if self.attack is None else self.attack.nodes
+        return torch.tensor(nodes, dtype=torch.int64, device=self.ranks.device)
 
-def _rows_of(values: Tensor) -> Callable[[np.ndarray], Tensor]:
-    return lambda which: values[torch.from_numpy(which).to(values.device)]
+    @cached_property
+    def is_attacker(self) -> Tensor:
+        """(n,) mask of the attackers."""
+        honest = torch.zeros(self.ranks.n, dtype=torch.bool, device=self.ranks.device)
+        return honest.index_fill_(0, self.attackers, True)
+
+    @cached_property
+    def _dense(self) -> Callable[[MixingMatrix], Tensor]:
+        device = self.ranks.device
+        return lru_cache(maxsize=1)(lambda weights: weights.to_torch(device, torch.float64))
+
+    def _forged(
+        self, attack: Attack, values: Tensor, weights: MixingMatrix | None, t: int, exchange: str
+    ) -> Tensor:
+        """Return the forged rows: one per attacker, (a, d), or one per receiver, (n, d).
+
+        The latter if the attack sends each neighbor a different row. Weights None: senders are not
+        chosen yet, and all have equal weights.
+        """
+        n = self.ranks.n
+        shares = torch.full((n, n), 1 / n, dtype=torch.float64, device=self.ranks.device)
+        shares = shares if weights is None else self._dense(weights)
+        rng = stream(self.seed, f"attack/{exchange}", t)
+        what = f"`forge` of the attack {attack.name!r}"
+        forged = []
+        for block in values.split(max(1, FORGED_AT_ONCE // n), 1):
+            version = block._version
+            found = attack.forge(block, self.is_attacker, shares, rng)
+            check_same_shape(
+                what, "a tensor", found, block, "start from the models, which have that shape"
+            )
+            if block._version != version:
+                raise ValueError(f"{what} must not change its arguments in place; clone them")
+            forged.append((found if attack.to_each else found[self.attackers]).to(block.dtype))
+        return torch.cat(forged, 1)
+
+    def _mix_forged(
+        self, attack: Attack, weights: MixingMatrix, values: Tensor, forged: Tensor
+    ) -> None:
+        """Mix the sent values, in place; attackers themselves average the true models."""
+        dense = self._dense(weights).to(values.dtype)
+        own = dense[self.attackers] @ values
+        values[self.attackers] = 0 if attack.to_each else forged
+        self._mix(weights, values, server=False)
+        if attack.to_each:
+            values += forged.mul_(dense[:, self.attackers].sum(1, keepdim=True))
+        values[self.attackers] = own
+
+    def _received(
+        self,
+        weights: MixingMatrix,
+        rows: Tensor,
+        nodes: np.ndarray,
+        receivers: np.ndarray,
+        forged: Tensor | None,
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield for each receiver its received rows (k, d), in order of senders, and weights (k,).
+
+        Parameters
+        ----------
+        weights
+            Row i has the weights of the nodes that node i receives from.
+        rows, nodes
+            Rows (m, d) of some nodes, (m,); with an attack, of all nodes.
+        receivers
+            Nodes that receive rows of these nodes only.
+        forged
+            The forged rows; None: no attackers.
+        """
+        senders, shares, bounds = _senders(weights, nodes, rows)
+        to_each = self.attack is not None and self.attack.to_each
+        attackers = set() if self.attack is None else set(self.attack.nodes)
+        sent = rows
+        if forged is not None and not to_each:
+            sent = rows.index_copy(0, self.attackers, forged)
+        for i in receivers.tolist():
+            own = senders[slice(*bounds[i : i + 2])]
+            some = (rows if i in attackers else sent)[own]  # attackers receive the true rows
+            if forged is not None and to_each and i not in attackers:
+                some = torch.where(self.is_attacker[own][:, None], forged[i], some)
+            yield some, shares[slice(*bounds[i : i + 2])]
 
 
 def mixer(weights: MixingMatrix, ranks: Ranks, dtype: torch.dtype) -> Mixer:
@@ -272,21 +346,18 @@ def mixer(weights: MixingMatrix, ranks: Ranks, dtype: torch.dtype) -> Mixer:
         if cut or ranks.device.type == "cpu" or labels.max() == 0:
             return _mean_mixer(labels, cut, ranks, dtype)
     own = _block(weights.weights, ranks.nodes, np.arange(weights.n))
-    local = product_with(_block(own, None, ranks.nodes), ranks.device, dtype)
-    remote = product_with(own[:, halo.nodes], ranks.device, dtype) if len(halo.nodes) else None
+    multiply_own = _product(_block(own, None, ranks.nodes), ranks.device, dtype)
+    add_received = None
+    if len(halo.nodes):
+        add_received = _product(own[:, halo.nodes], ranks.device, dtype, adds=True)
 
     def mix(values: Tensor) -> None:
         for block in values.split(halo.width, dim=1):
             received, requests = halo.begin(ranks, block)
-            for some in block.split(local.width, dim=1):
-                some.copy_(local.apply(some))
+            multiply_own(block, block)
             ranks.finish(requests)
-            if remote is not None:
-                parts = zip(
-                    block.split(remote.width, 1), received.split(remote.width, 1), strict=True
-                )
-                for some, more in parts:
-                    some.add_(remote.apply(more))
+            if add_received is not None:
+                add_received(received, block)
 
     return Mixer(mix, by_columns=halo.is_empty)
 
@@ -300,22 +371,36 @@ def _block(
     return matrix[:, columns] if len(columns) < matrix.shape[1] else matrix
 
 
-def product_with(matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype) -> Product:
-    """Return the product with a matrix (k, m), by the fastest method for its density."""
+def _product(
+    matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype, *, adds: bool = False
+) -> Callable[[Tensor, Tensor], None]:
+    """Return the function that writes the product of a matrix (k, m) and rows into other rows.
+
+    It writes ``matrix @ rows``, (k, c), block by block of columns, by the fastest method for the
+    density of the matrix, or adds it to what is there if `adds`. The rows (m, c) may be the same.
+    """
     k, m = matrix.shape
+    width = columns_at_a_time(m, device)
     is_sparse = matrix.nnz < SPARSE_BELOW * k * m
     if is_sparse and dtype == torch.float32 and device.type == "cpu":
-        return _bags(matrix)
-    width = columns_at_a_time(m, device)
+        times, width = _gathering(matrix), max(FEWEST, GATHERED // m)
     # torch has no sparse products in 16 bits on CPU
-    if is_sparse and dtype in (torch.float32, torch.float64):
-        stored = sparse_on_device(matrix, device, dtype)
-        return Product(lambda values: stored @ values, width)
-    dense = as_tensor(matrix, device, dtype)
-    return Product(lambda values: dense @ values, width)
+    elif is_sparse and dtype in (torch.float32, torch.float64):
+        times = sparse_on_device(matrix, device, dtype).matmul
+    else:
+        times = as_tensor(matrix, device, dtype).matmul
+
+    def write(rows: Tensor, target: Tensor) -> None:
+        for some, more in zip(target.split(width, 1), rows.split(width, 1), strict=True):
+            if adds:
+                some.add_(times(more))
+            else:
+                some.copy_(times(more))
+
+    return write
 
 
-def _bags(matrix: sparse.csr_array) -> Product:
+def _gathering(matrix: sparse.csr_array) -> Callable[[Tensor], Tensor]:
     """Return the product as weighted sums of gathered rows, for float32 on CPU.
 
     Embedding bags of weighted rows take 0.5 to 0.6 of the time of a sparse product for 1,000 nodes
@@ -326,13 +411,9 @@ def _bags(matrix: sparse.csr_array) -> Product:
         torch.from_numpy(part.astype(np.int64)) for part in (matrix.indices, matrix.indptr[:-1])
     )
     shares = torch.from_numpy(matrix.data.astype(np.float32))
-
-    def gather(values: Tensor) -> Tensor:
-        return functional.embedding_bag(
-            sources, values, starts, mode="sum", per_sample_weights=shares
-        )
-
-    return Product(gather, max(FEWEST, GATHERED // matrix.shape[1]))
+    return lambda rows: functional.embedding_bag(
+        sources, rows, starts, mode="sum", per_sample_weights=shares
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -531,112 +612,6 @@ def _mean_mixer(labels: np.ndarray, cut: Sequence[int], ranks: Ranks, dtype: tor
 
     by_group = not cut and sums_by_group(ranks.device, dtype)
     return Mixer(mean, by_columns=False, means=Means(groups, share) if by_group else None)
-
-
-@dataclass(frozen=True, eq=False)
-class ActiveAttack:
-    """The attack of a run, on its device.
-
-    Parameters
-    ----------
-    attack, n, seed, device
-        Attack, number of nodes, seed and device of the run.
-    """
-
-    attack: Attack
-    n: int
-    seed: int
-    device: torch.device
-
-    @cached_property
-    def attackers(self) -> Tensor:
-        """(a,) indices of the attackers."""
-        return torch.tensor(self.attack.nodes, device=self.device)
-
-    @cached_property
-    def is_attacker(self) -> Tensor:
-        """(n,) mask of the attackers."""
-        return torch.zeros(self.n, dtype=torch.bool, device=self.device).index_fill_(
-            0, self.attackers, True
-        )
-
-    @cached_property
-    def _dense(self) -> Callable[[MixingMatrix], Tensor]:
-        return lru_cache(maxsize=1)(lambda weights: weights.to_torch(self.device, torch.float64))
-
-    def forged(self, values: Tensor, weights: MixingMatrix | None, t: int, exchange: str) -> Tensor:
-        """Return the forged rows: one per attacker, (a, d), or one per receiver, (n, d).
-
-        The latter if the attack sends each neighbor a different row. Weights None: senders are not
-        chosen yet, and all have equal weights.
-        """
-        shares = torch.full((self.n, self.n), 1 / self.n, dtype=torch.float64, device=self.device)
-        shares = shares if weights is None else self._dense(weights)
-        rng = stream(self.seed, f"attack/{exchange}", t)
-        blocks = [
-            self._forge_block(block, shares, rng)
-            for block in values.split(max(1, FORGED_AT_ONCE // self.n), 1)
-        ]
-        return torch.cat(blocks, 1)
-
-    def _forge_block(self, block: Tensor, shares: Tensor, rng: np.random.Generator) -> Tensor:
-        version = block._version
-        forged = self.attack.forge(block, self.is_attacker, shares, rng)
-        what = f"`forge` of the attack {self.attack.name!r}"
-        check_same_shape(
-            what, "a tensor", forged, block, "start from the models, which have that shape"
-        )
-        if block._version != version:
-            raise ValueError(f"{what} must not change its arguments in place; clone them")
-        return (forged if self.attack.to_each else forged[self.attackers]).to(block.dtype)
-
-    def mix(self, mix: Mix, weights: MixingMatrix, values: Tensor, t: int, exchange: str) -> None:
-        """Mix the sent values, in place; attackers themselves average the true models."""
-        forged = self.forged(values, weights, t, exchange)
-        dense = self._dense(weights).to(values.dtype)
-        own = dense[self.attackers] @ values
-        values[self.attackers] = 0 if self.attack.to_each else forged
-        mix(weights, values)
-        if self.attack.to_each:
-            values += forged.mul_(dense[:, self.attackers].sum(1, keepdim=True))
-        values[self.attackers] = own
-
-
-def received_rows(
-    weights: MixingMatrix,
-    rows: Tensor,
-    nodes: np.ndarray,
-    receivers: np.ndarray,
-    attack: ActiveAttack | None,
-    forged: Tensor | None,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield for each receiver its received rows (k, d), in order of senders, and weights (k,).
-
-    Parameters
-    ----------
-    weights
-        Row i has the weights of the nodes that node i receives from.
-    rows, nodes
-        Rows (m, d) of some nodes, (m,); with an attack, of all nodes.
-    receivers
-        Nodes that receive rows of these nodes only.
-    attack, forged
-        The attack and its forged rows; None: no attackers.
-    """
-    senders, shares, bounds = _senders(weights, nodes, rows)
-    sent = rows
-    if attack is not None and forged is not None and not attack.attack.to_each:
-        sent = rows.index_copy(0, attack.attackers, forged)
-    for i in receivers.tolist():
-        own = slice(*bounds[i : i + 2])
-        if attack is not None and i in attack.attack.nodes:
-            some = rows[senders[own]]  # attackers receive the true rows
-        else:
-            some = sent[senders[own]]
-            if attack is not None and forged is not None and attack.attack.to_each:
-                is_forged = attack.is_attacker[senders[own]][:, None]
-                some = torch.where(is_forged, forged[i], some)
-        yield some, shares[own]
 
 
 def _senders(

@@ -1,10 +1,11 @@
-"""Recorder of a run: its rounds, evaluations and mixing matrices."""
+"""What a run records: messages of its exchanges, rounds, evaluations and mixing matrices."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import scipy.sparse as sparse
 import torch
 from torch import Tensor
 
@@ -14,7 +15,90 @@ from topofl.history import History
 from topofl.mixing import MixingMatrix
 from topofl.trained import Trained
 
-__all__ = ["Recorder", "bytes_kept"]
+
+class Exchange(NamedTuple):
+    """One exchange, whose messages are along the off-diagonal entries of a mixing matrix.
+
+    Attributes
+    ----------
+    weights
+        The mixing matrix.
+    nbytes
+        Bytes per message: one number, or (n,) by sender; always one number with a server.
+    gradients
+        Whether it carries gradients.
+    server
+        Whether a server relays all messages: each node with a column in `weights` sends one message
+        and receives one.
+    """
+
+    weights: MixingMatrix
+    nbytes: int | np.ndarray
+    gradients: bool = False
+    server: bool = False
+
+    @property
+    def messages(self) -> int:
+        """Total number of messages."""
+        return 2 * len(self._participants) if self.server else self.weights.n_messages
+
+    @property
+    def loads(self) -> Any:
+        """Messages sent and received, (n + 1,): by each node, and last by the server."""
+        return self._with_server(self.weights.in_messages + self.weights.out_messages)
+
+    def _with_server(self, loads: np.ndarray) -> np.ndarray:
+        """Return loads (n + 1,) with the server last; if there is one, it relays all messages."""
+        if not self.server:
+            return np.append(loads, 0)
+        loads = np.zeros(len(loads) + 1, dtype=np.int64)
+        loads[self._participants] = 2
+        loads[-1] = self.messages
+        return loads
+
+    @property
+    def bytes(self) -> int:
+        """Total number of bytes."""
+        if isinstance(self.nbytes, np.ndarray):
+            return int(self.weights.out_messages @ self.nbytes)
+        return self.messages * self.nbytes
+
+    @property
+    def byte_loads(self) -> Any:
+        """Bytes sent and received, (n + 1,): by each node, and last by the server."""
+        if not isinstance(self.nbytes, np.ndarray):
+            return self.loads * self.nbytes
+        matrix = self.weights.weights
+        sent = self.weights.out_messages * self.nbytes
+        received = sparse.csr_array(
+            (np.ones(matrix.nnz, np.int64), matrix.indices, matrix.indptr), shape=matrix.shape
+        )
+        return np.append(sent + received @ self.nbytes - (matrix.diagonal() != 0) * self.nbytes, 0)
+
+    @property
+    def _participants(self) -> np.ndarray:
+        """Nodes that send to the server."""
+        return np.unique(self.weights.weights.indices)
+
+
+def totals_of(exchanges: Sequence[Exchange], round_weights: MixingMatrix | None) -> dict[str, int]:
+    """Return the messages and bytes of a round: exact, of the busiest node, and as in a paper.
+
+    The D-Cliques paper counts gradients as sent to all neighbors, along all edges of
+    `round_weights`.
+    """
+    paper = [
+        one._replace(weights=round_weights or one.weights) if one.gradients else one
+        for one in exchanges
+    ]
+    return {
+        "messages": sum(one.messages for one in exchanges),
+        "bytes": sum(one.bytes for one in exchanges),
+        "messages_paper": sum(one.messages for one in paper),
+        "bytes_paper": sum(one.bytes for one in paper),
+        "busiest_messages": int(np.max(sum(one.loads for one in exchanges))) if exchanges else 0,
+        "busiest_bytes": int(np.max(sum(one.byte_loads for one in exchanges))) if exchanges else 0,
+    }
 
 
 class Recorder:

@@ -1,9 +1,10 @@
-"""What phases may request of rounds: a run's inputs, notes of a dry run, checks of arguments."""
+"""What phases request of rounds: a run's inputs, the trace of a dry run, checks of arguments."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import FrozenInstanceError, dataclass, field
+from functools import cached_property
 from numbers import Real
 
 import numpy as np
@@ -25,30 +26,8 @@ from topofl.topology import Topology, TopologySequence
 EXCHANGES = frozenset(("mix", "send", "server"))
 """Calls that exchange models. A phase may use different ones in different rounds, but not none."""
 
-
-@dataclass(frozen=True, eq=False)
-class WeightRules:
-    """Weight rules of a run, which turn graphs into mixing matrices.
-
-    Parameters
-    ----------
-    pull, push
-        Rules for nodes that average what they receive, and for nodes that push.
-    resolve
-        (rule, graph) -> the checked matrix.
-    """
-
-    pull: Rule
-    push: Rule
-    resolve: Callable[[Rule, Topology], MixingMatrix]
-
-    def pulled(self, graph: Topology, rule: Rule | None = None) -> MixingMatrix:
-        """Return the row-stochastic matrix of a graph, by `rule` or by default the run's rule."""
-        return check_pulls(self.resolve(rule or self.pull, graph))
-
-    def pushed(self, graph: Topology) -> MixingMatrix:
-        """Return the column-stochastic matrix of a graph by which nodes push."""
-        return check_pushes(self.resolve(self.push, graph))
+Steps = tuple[Training, np.ndarray]
+"""Local steps that a phase requests: their settings, and how many each node takes, (n,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +40,12 @@ class Inputs:
         Algorithm of the run, and layout and dtype of its models.
     graphs
         Topology of the run; None: not given.
-    rules, sizes, seed
-        Weight rules, node data sizes (n,) and seed of the run.
+    pull, push
+        Weight rules for nodes that average what they receive, and for nodes that push.
+    resolve
+        (rule, graph) -> the checked matrix.
+    sizes, seed
+        Node data sizes (n,) and seed of the run.
     independent_start
         Whether each node starts from its own model.
     attack
@@ -73,38 +56,42 @@ class Inputs:
     layout: Layout
     dtype: torch.dtype
     graphs: Topology | TopologySequence | None
-    rules: WeightRules
+    pull: Rule
+    push: Rule
+    resolve: Callable[[Rule, Topology], MixingMatrix]
     sizes: np.ndarray
     seed: int = 0
     independent_start: bool = False
     attack: Attack | None = None
 
+    def pulled(self, graph: Topology, rule: Rule | None = None) -> MixingMatrix:
+        """Return the row-stochastic matrix of a graph, by `rule` or by default the run's rule."""
+        return check_pulls(self.resolve(rule or self.pull, graph))
 
-@dataclass(frozen=True, eq=False)
-class RecordedSteps:
-    """Local steps that a phase requested.
-
-    Parameters
-    ----------
-    training
-        The local steps.
-    counts
-        (n,) number of steps of each node.
-    """
-
-    training: Training
-    counts: np.ndarray
+    def pushed(self, graph: Topology) -> MixingMatrix:
+        """Return the column-stochastic matrix of a graph by which nodes push."""
+        return check_pushes(self.resolve(self.push, graph))
 
 
 @dataclass(eq=False)
-class Requests:
+class Trace:
     """What phases request in the rounds of a dry run; a run may request nothing else.
+
+    Parameters
+    ----------
+    algorithm, layout, n
+        Algorithm of the run, layout of its models, and number of nodes.
 
     Attributes
     ----------
+    graphs, mixed
+        For each round that was played, its graph, and the number of columns that each matrix
+        multiplies.
+    exchanged
+        Matrices of the exchanges in the first round that send messages.
     calls
         Calls and properties of the round that each phase used, by phase.
-    trained
+    steps
         Local steps, by phase.
     columns
         Columns of the models that were mixed, by phase.
@@ -112,7 +99,7 @@ class Requests:
         Matrices by which gradients were mixed.
     gradients
         Tensors of all nodes' gradients, by key.
-    batch_sizes
+    gradient_sizes
         Batch sizes of gradients.
     trial_sets
         Sets of examples on which nodes cross-evaluated models.
@@ -120,17 +107,38 @@ class Requests:
         Names of numbers that phases note, and whether they note a value per node.
     drawn
         Purposes for which phases drew random numbers.
+    state
+        Largest number of bytes of the phases' states.
+    scratch
+        Largest number of bytes that a phase allocates for a while, without training.
+    fine_tuning
+        Bytes of the copies of models that are fine-tuned, and of the phase's state.
+    stored
+        Largest number of models that are stored at once.
+    common_start
+        Whether all nodes must start from the same model.
     """
 
-    calls: dict[str, set[str]] = field(default_factory=dict)
-    trained: dict[str, list[RecordedSteps]] = field(default_factory=dict)
-    columns: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
-    rules: list[MixingMatrix] = field(default_factory=list)
-    gradients: dict[str, Tensor] = field(default_factory=dict)
-    batch_sizes: list[int] = field(default_factory=list)
-    trial_sets: set[str] = field(default_factory=set)
-    noted: dict[str, bool] = field(default_factory=dict)
-    drawn: set[str] = field(default_factory=set)
+    algorithm: Algorithm
+    layout: Layout
+    n: int
+    graphs: list[Topology] = field(default_factory=list, init=False)
+    mixed: list[Mapping[MixingMatrix, int]] = field(default_factory=list, init=False)
+    exchanged: list[MixingMatrix] = field(default_factory=list, init=False)
+    calls: dict[str, set[str]] = field(default_factory=dict, init=False)
+    steps: dict[str, list[Steps]] = field(default_factory=dict, init=False)
+    columns: dict[str, set[tuple[int, int]]] = field(default_factory=dict, init=False)
+    rules: list[MixingMatrix] = field(default_factory=list, init=False)
+    gradients: dict[str, Tensor] = field(default_factory=dict, init=False)
+    gradient_sizes: list[int] = field(default_factory=list, init=False)
+    trial_sets: set[str] = field(default_factory=set, init=False)
+    noted: dict[str, bool] = field(default_factory=dict, init=False)
+    drawn: set[str] = field(default_factory=set, init=False)
+    state: int = field(default=0, init=False)
+    scratch: int = field(default=0, init=False)
+    fine_tuning: int = field(default=0, init=False)
+    stored: int = field(default=0, init=False)
+    common_start: bool = field(default=False, init=False)
 
     def note_call(self, phase: str, call: str) -> None:
         """Note a call; raise ``ValueError`` if several phases push models."""
@@ -150,6 +158,85 @@ class Requests:
                 f"run what it needs; it does so in round {t + 1} only: where "
                 "`models.flat.is_meta`, let it make every call that it may make in any round"
             )
+
+    def _uses(self, *calls: str) -> bool:
+        return any(set(calls) & used for used in self.calls.values())
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether nodes exchange anything, directly or through a server."""
+        return self._uses(*EXCHANGES, "mixed gradients")
+
+    @property
+    def needs_topology(self) -> bool:
+        """Whether nodes exchange with neighbors, so that a topology must be given."""
+        return self._uses("topology")
+
+    @property
+    def chooses(self) -> bool:
+        """Whether nodes choose their peers; a topology may limit the choice."""
+        return self._uses("peers")
+
+    @property
+    def uses_server(self) -> bool:
+        """Whether nodes send anything to a server."""
+        return self._uses("server")
+
+    @property
+    def is_served(self) -> bool:
+        """Whether nodes communicate through a server only."""
+        return self.uses_server and not self.needs_topology and not self.chooses
+
+    @cached_property
+    def pushes(self) -> bool:
+        """Whether models are pushed and have push-sum weights."""
+        return self._uses("push")
+
+    @cached_property
+    def exchange(self) -> str | None:
+        """The first phase that exchanges models; None if no phase does."""
+        calls = self.calls
+        return next(
+            (name for name in self.algorithm.phases if calls.get(name, set()) & EXCHANGES), None
+        )
+
+    @cached_property
+    def share(self) -> list[slice]:
+        """Columns of the models that the first phase that mixes sends; all if no phase mixes."""
+        found = next(
+            (self.columns[name] for name in self.algorithm.phases if name in self.columns),
+            None,
+        )
+        return [slice(0, self.layout.d)] if not found else _merged_ranges(found)
+
+    @cached_property
+    def pushed(self) -> tuple[int, ...]:
+        """Indices of the parameters that are pushed; push-sum weights divide their steps."""
+        phases = [name for name, calls in self.calls.items() if "push" in calls]
+        columns = _merged_ranges(set().union(*(self.columns.get(name, set()) for name in phases)))
+        bounds = np.cumsum([0, *self.layout.sizes]).tolist()
+        inside = [
+            any(s.start <= bounds[k] and bounds[k + 1] <= s.stop for s in columns)
+            for k in range(len(bounds) - 1)
+        ]
+        return tuple(k for k, pushed in enumerate(inside) if pushed)
+
+    def batch_sizes(self) -> np.ndarray:
+        """Return the size of the largest minibatch that each node draws, (n,)."""
+        trained = [training.sizes for some in self.steps.values() for training, _ in some]
+        sizes = [np.broadcast_to(size, self.n) for size in trained + self.gradient_sizes]
+        return np.max(sizes, axis=0) if sizes else np.ones(self.n, dtype=np.int64)
+
+
+def _merged_ranges(columns: set[tuple[int, int]]) -> list[slice]:
+    """Return sorted slices that cover the ranges of columns, with overlapping ranges merged."""
+    found: list[slice] = []
+    for start, stop in sorted(columns):
+        if found and start <= found[-1].stop:
+            found[-1] = slice(found[-1].start, max(stop, found[-1].stop))
+        elif stop > start:
+            found.append(slice(start, stop))
+    return found
 
 
 def topology_missing(method: str, n: int) -> TypeError:

@@ -20,13 +20,12 @@ from topofl.algorithms.contract.checked import NO_BRANCHES, WHY_PLAYED, explaini
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import Models, Rows, State, Trial, check_key
 from topofl.algorithms.contract.schedules import rate_at
-from topofl.engine.ledger import Ledger
-from topofl.engine.mixing import Aggregate
+from topofl.engine.mixing import Aggregate, Mixing
 from topofl.engine.population import Population
+from topofl.engine.recorder import Exchange
 from topofl.engine.requests import (
     Inputs,
-    RecordedSteps,
-    Requests,
+    Trace,
     aggregated,
     check_matrix,
     check_name,
@@ -45,6 +44,11 @@ T = TypeVar("T")
 
 class Work(Protocol):
     """What computes the requests of a round, once they were checked."""
+
+    @property
+    def mixing(self) -> Mixing:
+        """How rows are exchanged."""
+        ...
 
     @property
     def only(self) -> np.ndarray | None:
@@ -76,24 +80,6 @@ class Work(Protocol):
         """Return the results of trials by node."""
         ...
 
-    def mix(self, weights: MixingMatrix, values: Tensor, exchange: str, server: bool) -> None:
-        """Multiply values by a matrix in place; `exchange` seeds what attackers send."""
-        ...
-
-    def serve(self, weights: MixingMatrix, models: Population) -> None:
-        """Let all models be the average of a server; all rows of `weights` are equal."""
-        ...
-
-    def aggregate(
-        self, weights: MixingMatrix, values: Tensor, rule: Aggregate, exchange: str
-    ) -> None:
-        """Replace each row by what `rule` returns for it and the received rows."""
-        ...
-
-    def published(self, values: Tensor, exchange: str) -> Tensor:
-        """Return the values (n, d) that nodes publish."""
-        ...
-
 
 @dataclass(eq=False)
 class Round:
@@ -107,8 +93,8 @@ class Round:
         The round, from 0, and its graph; the complete graph if no topology was given.
     models
         The models that predict.
-    requests
-        Requests of all rounds, noted in a dry run.
+    trace
+        What phases request in all rounds, noted in a dry run.
     work
         Computes what phases request; None: nothing is computed, and requests are noted.
     states
@@ -129,14 +115,16 @@ class Round:
     gathered
         States of all nodes, while a phase works on the models of all; None: it does not.
     exchanges
-        Number of exchanges so far, by phase.
+        The exchanges so far, which send messages.
+    calls
+        Number of exchanges so far, counted as messages or not, by phase.
     """
 
     inputs: Inputs
     t: int
     graph: Topology
     models: Population
-    requests: Requests
+    trace: Trace
     work: Work | None = None
     states: Mapping[str, State] = field(default_factory=dict)
     phase: str = ""
@@ -145,18 +133,15 @@ class Round:
     mixed: dict[MixingMatrix, int] = field(default_factory=dict, init=False)
     noted: dict[str, float | Tensor] = field(default_factory=dict, init=False)
     gathered: dict[str, State] | None = field(default=None, init=False)
-    exchanges: dict[str, int] = field(default_factory=dict, init=False)
-    ledger: Ledger = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.ledger = Ledger(self.models.dtype.itemsize)
+    exchanges: list[Exchange] = field(default_factory=list, init=False)
+    calls: dict[str, int] = field(default_factory=dict, init=False)
 
     def _enter(self, call: str) -> None:
         """Note a call in a dry run; in a run, raise unless the phase made it in the dry run."""
         if self.work is None:
-            self.requests.note_call(self.phase, call)
+            self.trace.note_call(self.phase, call)
         elif self.phase in self.inputs.algorithm.phases:
-            self.requests.check_call(self.phase, call, self.t)
+            self.trace.check_call(self.phase, call, self.t)
 
     @property
     def topology(self) -> Topology:
@@ -209,19 +194,19 @@ class Round:
     @property
     def weights(self) -> MixingMatrix:
         """The mixing matrix of the round; access records it as used."""
-        self.used = self.inputs.rules.pulled(self.topology)
+        self.used = self.inputs.pulled(self.topology)
         return self.used
 
     @property
     def push_weights(self) -> MixingMatrix:
         """The column-stochastic matrix of the round; access records it as used."""
         self._enter("push")
-        self.used = self.inputs.rules.pushed(self.topology)
+        self.used = self.inputs.pushed(self.topology)
         return self.used
 
     def rng(self, purpose: str) -> np.random.Generator:
         """See :meth:`topofl.algorithms.Round.rng`."""
-        self.requests.drawn.add(purpose)
+        self.trace.drawn.add(purpose)
         return stream(self.inputs.seed, purpose, self.t)
 
     def train(
@@ -261,27 +246,28 @@ class Round:
             )
         if self.t == 0:  # later rounds may be beyond the last of the run
             rate_at(training.descend.lr, 0, 0, self.models.dtype, self.phase)
-        self.requests.trained.setdefault(self.phase, []).append(RecordedSteps(training, counts))
+        self.trace.steps.setdefault(self.phase, []).append((training, counts))
 
     def _gradient_weights(self, training: Training, steps: int) -> MixingMatrix | None:
         """Return the matrix by which gradients are mixed, and count its messages; None: none."""
         if training.gradient is None or not steps:
             return None
         self._enter("mixed gradients")
-        weights = self.inputs.rules.pulled(self.topology, training.gradient)
+        weights = self.inputs.pulled(self.topology, training.gradient)
         if self.work is None:
-            self.requests.rules.append(weights)
+            self.trace.rules.append(weights)
         d = self.inputs.layout.d
-        self._count_product(weights, steps * d)
-        for _ in range(steps):
-            self.ledger.add(weights, d, gradients=True)
+        self.mixed[weights] = self.mixed.get(weights, 0) + steps * d
+        self.exchanges += [
+            Exchange(weights, d * self.models.dtype.itemsize, gradients=True)
+        ] * steps
         return weights
 
     def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
         """See :meth:`topofl.algorithms.Round.cross_evaluate`; all losses of a dry run are 0."""
         if self.work is not None:
             return self.work.cross_evaluate(trials, on)
-        self.requests.trial_sets.add(check_choice("on", on, ["train", "val"]))
+        self.trace.trial_sets.add(check_choice("on", on, ["train", "val"]))
         return {i: answer_queries(trial, _zero_losses) for i, trial in trials.items()}
 
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
@@ -290,11 +276,11 @@ class Round:
         check_key(key)
         if self.work is not None:
             return self.work.gradients(self.phase, cast(Population, models), batch_size, key)
-        self.requests.batch_sizes.append(batch_size)
-        if key not in self.requests.gradients:
+        self.trace.gradient_sizes.append(batch_size)
+        if key not in self.trace.gradients:
             with _disable_current_modes():  # memory that lasts is counted separately
-                self.requests.gradients[key] = models.flat.new_empty(models.flat.shape)
-        return self.requests.gradients[key]
+                self.trace.gradients[key] = models.flat.new_empty(models.flat.shape)
+        return self.trace.gradients[key]
 
     def mix(
         self,
@@ -307,58 +293,53 @@ class Round:
         counted: bool = True,
     ) -> None:
         """See :meth:`topofl.algorithms.Round.mix`."""
-        self._enter("server" if server else "mix")
-        check_matrix("mix", weights)
         d = values.shape[1] if isinstance(values, Tensor) else values.d
         ranges = [range(d)[part] for part in columns]
         width = sum(map(len, ranges))
         buffers = self.models.traveling_with(values) if width == d else []
-        if counted:
-            sent = width + scalars + sum(buffer.shape[1] for buffer in buffers)
-            self.ledger.add(weights, sent, server=server)
-        self.used = self.used or weights
+        sent = width + scalars + sum(buffer.shape[1] for buffer in buffers)
+        exchange = self._begin_exchange("mix", weights, sent if counted else None, server=server)
         if not server:
-            self._count_product(weights, width)
-        exchange = self._next_exchange(server=server)
+            self.mixed[weights] = self.mixed.get(weights, 0) + width
         if self.work is not None:
             for k, buffer in enumerate(buffers):
-                self.work.mix(weights, buffer, f"{exchange}/buffers/{k}", server)
+                name = f"{exchange}/buffers/{k}"
+                self.work.mixing.mix(weights, buffer, self.t, name, server)
+        rows = len(values if isinstance(values, Tensor) else cast(Population, values))
+        if self.work is None and (rows, d) == (len(self.models), self.models.d):
+            noted = self.trace.columns.setdefault(self.phase, set())
+            noted.update((part.start, part.stop) for part in ranges)
         if not isinstance(values, Tensor):
             models = cast(Population, values)
-            if server and width == d and self.inputs.attack is None:
-                self._serve(weights, models, ranges)
+            if server and width == d and self.inputs.attack is None:  # the average is stored once
+                if self.work is not None:
+                    self.work.mixing.average(weights, models.held)
+                    return
+                with _disable_current_modes():  # the models do not belong to the phase
+                    models.fill(models.rows(slice(0, 1)))
                 return
             values = models.flat
         if self.work is None:
-            self._note_columns(values, ranges)
             self._allocate_forged(values)
             return
         for k, part in enumerate(columns):
-            self.work.mix(weights, values[:, part], f"{exchange}/{k}", server)
+            self.work.mixing.mix(weights, values[:, part], self.t, f"{exchange}/{k}", server)
 
-    def _serve(self, weights: MixingMatrix, models: Population, ranges: Sequence[range]) -> None:
-        """Let all models be the average of a server, which is stored once."""
-        if self.work is not None:
-            self.work.serve(weights, models)
-            return
-        with _disable_current_modes():  # the models do not belong to the phase
-            models.fill(models.rows(slice(0, 1)))
-        noted = self.requests.columns.setdefault(self.phase, set())
-        noted.update((part.start, part.stop) for part in ranges)
+    def _begin_exchange(
+        self, method: str, weights: MixingMatrix, sent: int | None, server: bool = False
+    ) -> str:
+        """Check and count an exchange; return its name, which seeds attackers' random numbers.
 
-    def _count_product(self, weights: MixingMatrix, columns: int) -> None:
-        self.mixed[weights] = self.mixed.get(weights, 0) + columns
-
-    def _next_exchange(self, *, server: bool = False) -> str:
-        """Return the name of the next exchange, which seeds the attackers' random numbers."""
-        self.exchanges[self.phase] = call = self.exchanges.get(self.phase, 0) + 1
+        Messages have `sent` numbers each; None: they are not counted.
+        """
+        self._enter("server" if server else "mix")
+        check_matrix(method, weights)
+        self.used = self.used or weights
+        if sent is not None:
+            nbytes = sent * self.models.dtype.itemsize
+            self.exchanges.append(Exchange(weights, nbytes, server=server))
+        self.calls[self.phase] = call = self.calls.get(self.phase, 0) + 1
         return f"{self.phase}/{call}{' by a server' * server}"
-
-    def _note_columns(self, values: Tensor, ranges: Sequence[range]) -> None:
-        """Note which columns of models are mixed."""
-        if values.shape == (len(self.models), self.inputs.layout.d):
-            noted = self.requests.columns.setdefault(self.phase, set())
-            noted.update((part.start, part.stop) for part in ranges)
 
     def _allocate_forged(self, values: Tensor) -> None:
         """Allocate and drop as much memory as forging the sent rows takes."""
@@ -380,18 +361,14 @@ class Round:
 
         In a dry run the rule is called once, for the node that receives most rows.
         """
-        self._enter("mix")
-        check_matrix("aggregate", weights)
-        if counted:
-            self.ledger.add(weights, values.shape[1] + scalars)
-        self.used = self.used or weights
-        exchange, phase = self._next_exchange(), self.phase
+        sent = values.shape[1] + scalars if counted else None
+        exchange, phase = self._begin_exchange("aggregate", weights, sent), self.phase
 
         def checked(own: Tensor, received: Tensor, shares: Tensor) -> Tensor:
             return aggregated(phase, rule, own, received, shares)
 
         if self.work is not None:
-            self.work.aggregate(weights, values, checked, f"{exchange}/0")
+            self.work.mixing.aggregate(weights, values, checked, self.t, f"{exchange}/0")
             return
         check_rule(phase, rule)
         self._allocate_forged(values)
@@ -405,8 +382,8 @@ class Round:
     def published(self, values: Tensor) -> Tensor:
         """See :meth:`topofl.algorithms.Round.published`: the values of the next exchange."""
         if self.work is not None:
-            call = self.exchanges.get(self.phase, 0) + 1
-            return self.work.published(values, f"{self.phase}/{call}/0")
+            call = self.calls.get(self.phase, 0) + 1
+            return self.work.mixing.published(values, self.t, f"{self.phase}/{call}/0")
         self._enter("published")
         attack = self.inputs.attack
         return values if attack is None or attack.to_each else torch.empty_like(values)
@@ -445,23 +422,23 @@ class Round:
         self._enter("server" if server else "send")
         check_matrix("send", weights)
         self.used = self.used or weights
-        self.ledger.send(weights, nbytes, server=server)
+        self.exchanges.append(Exchange(weights, nbytes, server=server))
 
     def note(self, name: str, value: float | Tensor | np.ndarray) -> None:
         """See :meth:`topofl.algorithms.Round.note`; a dry run ignores the value."""
         if self.work is None:
             check_name(self.phase, name)
             per_node = check_noted(self.phase, name, value, self.n)
-            before = self.requests.noted.setdefault(name, per_node)
+            before = self.trace.noted.setdefault(name, per_node)
             check_same_kind(self.phase, name, per_node, before)
             return
-        if name not in self.requests.noted:
-            known = ", ".join(self.requests.noted) or "none"
+        if name not in self.trace.noted:
+            known = ", ".join(self.trace.noted) or "none"
             raise ValueError(
                 f"the phase {self.phase!r} must note {shown(name)} in the first rounds too, which "
                 f"show a run the columns of its history ({known}); note nan there"
             )
-        per_node = self.requests.noted[name]
+        per_node = self.trace.noted[name]
         if per_node and np.ndim(value) == 1:
             value = value if isinstance(value, Tensor) else torch.from_numpy(np.asarray(value))
             own = len(value) == len(self.models)
@@ -477,7 +454,7 @@ class Round:
         """The numbers that phases noted in the round; NaN for those not noted in it."""
         return {
             name: float(self.noted.get(name, np.nan))
-            for name, per_node in self.requests.noted.items()
+            for name, per_node in self.trace.noted.items()
             if not per_node
         }
 
@@ -487,7 +464,7 @@ class Round:
         nothing = torch.full((self.n,), torch.nan, dtype=torch.float64, device="cpu")
         return {
             name: cast(Tensor, self.noted.get(name, nothing))
-            for name, per_node in self.requests.noted.items()
+            for name, per_node in self.trace.noted.items()
             if per_node
         }
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -15,7 +14,7 @@ from topofl.algorithms.contract.schedules import rate_at
 from topofl.engine.divergence import Diverged, GradientStatistics
 from topofl.engine.evaluation import check_trials, cross_evaluate
 from topofl.engine.minibatches import Minibatches
-from topofl.engine.mixing import Aggregate, Mixer
+from topofl.engine.mixing import Mixer, Mixing
 from topofl.engine.population import Population
 from topofl.engine.round import Round
 from topofl.engine.shards import own_part
@@ -54,34 +53,10 @@ class RoundWork:
     calls: dict[str, int] = field(default_factory=dict, init=False)
     """Number of calls of :meth:`train` so far, by phase."""
 
-    def mix(self, weights: MixingMatrix, values: Tensor, exchange: str, server: bool) -> None:
-        """See :meth:`topofl.engine.round.Work.mix`."""
-        mixing = self.run_state.mixing
-        if server:
-            mixing.serve(weights, values, self.t, exchange)
-        else:
-            mixing.mix(self._mix, weights, values, self.t, exchange)
-
-    def serve(self, weights: MixingMatrix, models: Population) -> None:
-        """See :meth:`topofl.engine.round.Work.serve`."""
-        models.fill(self.run_state.mixing.average(weights, models.rows, len(models)))
-
-    def _mix(self, weights: MixingMatrix, values: Tensor) -> None:
-        """Mix all columns; each worker takes a share of them."""
-        mix = self.run_state.mixing.of(weights, values)
-        executor = self.run_state.executor
-        shares = executor.plan.workers if mix.by_columns else 1
-        executor.parallel_map(mix, values.tensor_split(shares, dim=1))
-
-    def aggregate(
-        self, weights: MixingMatrix, values: Tensor, rule: Aggregate, exchange: str
-    ) -> None:
-        """See :meth:`topofl.engine.round.Work.aggregate`."""
-        self.run_state.mixing.aggregate(weights, values, rule, self.t, exchange)
-
-    def published(self, values: Tensor, exchange: str) -> Tensor:
-        """See :meth:`topofl.engine.round.Work.published`."""
-        return self.run_state.mixing.published(values, self.t, exchange)
+    @property
+    def mixing(self) -> Mixing:
+        """How rows are exchanged."""
+        return self.run_state.mixing
 
     def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
         """See :meth:`topofl.engine.round.Work.cross_evaluate`."""
@@ -106,19 +81,16 @@ class RoundWork:
     ) -> np.ndarray:
         """See :meth:`topofl.engine.round.Work.train`."""
         self.calls[phase] = self.calls.get(phase, 0) + 1
-        mixer = None
-        if weights is not None:
-            own_mixer = self.run_state.mixing.of_rank(weights)
-            mixer = own_mixer._replace(apply=partial(self._mix, weights))
-        ranks = self.run_state.ranks
+        ranks, mixing = self.run_state.ranks, self.run_state.mixing
+        mixer = None if weights is None else mixing.mixer(weights, len(ranks.nodes))
+        all_own, own = ranks.own_rows(all_counts), ranks.own_rows(counts)
         with own_part(models, state) as (own_models, own_state):
-            self._train_rows(
-                phase, own_models, training, own_state, ranks.own_rows(all_counts),
-                ranks.own_rows(counts), mixer,
-            )  # fmt: skip
-        taken = self._steps_taken(counts)
-        self.steps += int(taken.sum()) // training.per_step
-        return taken
+            self._train_rows(phase, own_models, training, own_state, all_own, own, mixer)
+        if self.run_state.monitor.policy == "freeze":  # frozen models are unchanged
+            counts = counts.copy()
+            counts[[found.node for found in self.run_state.monitor.found]] = 0
+        self.steps += int(counts.sum()) // training.per_step
+        return counts
 
     def _train_rows(
         self,
@@ -133,25 +105,19 @@ class RoundWork:
         """Take local steps with the models in the rows that this process holds."""
         if not counts.any():  # the nodes of other ranks take steps
             losses = torch.zeros(len(models), 1, dtype=models.dtype, device=models.device)
-            self._record_losses(
-                losses, self._frozen(losses.device), counts, rate_at(
-                    training.descend.lr, self.t, 0, models.dtype
-                ), predicts=self.run_state.models in (models, models.copy_of),
-            )  # fmt: skip
+            lr = rate_at(training.descend.lr, self.t, 0, models.dtype)
+            self._record_losses(models, losses, self._frozen(losses.device), counts, lr)
             return
         steps = int(counts.max())
         batches = self._minibatches(phase, training, all_counts, steps)
         job = self._local_steps(models, training, state)
-        together = self.run_state.executor.plan.chunk > 1 or models.distinct < len(models)
-        if (counts == steps).all():
-            losses = local_steps(self.run_state.executor, job, batches, mixer)
-        elif not together:
-            job = replace(job, counts=counts)
-            losses = local_steps(self.run_state.executor, job, batches, mixer)
-        else:
+        executor, unequal = self.run_state.executor, bool((counts < steps).any())
+        if unequal and (executor.plan.chunk > 1 or models.distinct < len(models)):
             losses = self._train_compactly(job, batches, counts, mixer)
-        predicts = self.run_state.models in (models, models.copy_of)
-        self._record_losses(losses, job.bad, counts, job.step(0).lr, predicts=predicts)
+        else:
+            job = replace(job, counts=counts) if unequal else job
+            losses = local_steps(executor, job, batches, mixer)
+        self._record_losses(models, losses, job.bad, counts, job.step(0).lr)
 
     def _frozen(self, device: torch.device) -> Tensor:
         """Return a mask of the rows whose nodes no longer train."""
@@ -220,13 +186,17 @@ class RoundWork:
         losses[rows] = small_losses
         return losses
 
+    def _predicts(self, models: Population) -> bool:
+        """Whether these are the models that predict, or a copy of them for all nodes."""
+        return self.run_state.models in (models, models.copy_of)
+
     def _record_losses(
-        self, losses: Tensor, bad: Tensor, counts: np.ndarray, lr: float, predicts: bool
+        self, models: Population, losses: Tensor, bad: Tensor, counts: np.ndarray, lr: float
     ) -> None:
         """Record diverged nodes, and the losses of the last phase that trains predicting models."""
         taken = torch.from_numpy(counts).to(losses.device)
         idle = self._frozen(losses.device) | (taken == 0)  # their losses do not count
-        if predicts or self.losses is None:
+        if self.losses is None or self._predicts(models):
             means = losses.sum(1) / taken.clamp(min=1)
             self.losses = means.masked_fill(idle, torch.nan)
             self.lr = lr
@@ -242,13 +212,6 @@ class RoundWork:
         losses, bad = ranks.all_rows(losses), ranks.all_rows(bad)
         self.diverged += self.run_state.monitor.note(losses, bad, self.t, lr)
 
-    def _steps_taken(self, counts: np.ndarray) -> np.ndarray:
-        """Return how many steps each node took: 0 for frozen nodes, whose models are unchanged."""
-        if self.run_state.monitor.policy == "freeze":
-            counts = counts.copy()
-            counts[[found.node for found in self.run_state.monitor.found]] = 0
-        return counts
-
     def gradients(self, phase: str, models: Population, batch_size: int, key: str) -> Tensor:
         """See :meth:`topofl.engine.round.Work.gradients`."""
         executor, ranks = self.run_state.executor, self.run_state.ranks
@@ -257,15 +220,11 @@ class RoundWork:
         rows = models.of_own_nodes()
         losses, gradients = all_gradients(executor, rows, batch, key)
         self.steps += models.n
-        if self.run_state.models in (models, models.copy_of):
-            self._record_gradient_losses(phase, losses)
+        if self._predicts(models):  # these losses count without local steps
+            self.gradient_losses.setdefault(phase, []).append(losses)
+            if self.losses is None:
+                self._note_diverged(losses[:, None], ~torch.isfinite(losses), float("nan"))
         return ranks.all_rows(gradients) if len(models) == models.n else gradients
-
-    def _record_gradient_losses(self, phase: str, losses: Tensor) -> None:
-        """Record losses at gradient evaluations by phase; they count without local steps."""
-        self.gradient_losses.setdefault(phase, []).append(losses)
-        if self.losses is None:
-            self._note_diverged(losses[:, None], ~torch.isfinite(losses), float("nan"))
 
     @property
     def node_losses(self) -> Tensor | None:
@@ -287,8 +246,14 @@ def computed_round(
 ) -> Round:
     """Return the round that phases see, whose requests `work` computes."""
     run_state = work.run_state
-    graph, requests = run_state.graphs.at(work.t), run_state.trace.requests
     return Round(
-        run_state.inputs, work.t, graph, run_state.models, requests, work, states or {}, phase,
+        run_state.inputs,
+        work.t,
+        run_state.graphs.at(work.t),
+        run_state.models,
+        run_state.trace,
+        work,
+        states or {},
+        phase,
         sharded or {},
-    )  # fmt: skip
+    )

@@ -13,6 +13,7 @@ from topofl.callbacks import Callback, Event
 from topofl.engine.active_run import ActiveRun
 from topofl.engine.divergence import Diverged, DivergenceError, GradientStatistics
 from topofl.engine.evaluation import Scores
+from topofl.engine.recorder import totals_of
 from topofl.engine.requests import checked_state
 from topofl.engine.round import Round
 from topofl.engine.round_work import RoundWork, computed_round
@@ -76,7 +77,7 @@ def _round(
     stage = active.stages.get("before_exchange") if evaluated else None
     before_exchange = _apply_phases(active.phases, current, active.states, context, stage)
     push_sum_weights = run_state.models.push_sum_weights
-    totals: dict[str, float] = {"steps": work.steps, **current.ledger.totals(current.used)}
+    totals: dict[str, float] = {"steps": work.steps, **totals_of(current.exchanges, current.used)}
     if run_state.trace.pushes:
         totals |= {"smallest_push_weight": float(current.all_rows(push_sum_weights).min())}
     totals |= current.numbers

@@ -16,7 +16,7 @@ from topofl.algorithms.contract.phase import Algorithm, check_fine_tune
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
 from topofl.data import Partition
-from topofl.engine.dry_run import DRY_ROUNDS, Trace, complete_graph, trace_first_rounds
+from topofl.engine.dry_run import DRY_ROUNDS, complete_graph, trace_first_rounds
 from topofl.engine.evaluation import Evaluated, EvaluationPlan, evaluation_plan
 from topofl.engine.gradients import Order, image_order
 from topofl.engine.graph_checks import (
@@ -31,7 +31,7 @@ from topofl.engine.joining import local_device
 from topofl.engine.model_checks import as_task, check_voters, checked_model
 from topofl.engine.options import Compute, Evaluation, as_compute, as_evaluation, device_of
 from topofl.engine.population import Layout
-from topofl.engine.requests import Inputs
+from topofl.engine.requests import Inputs, Trace
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
 from topofl.topology import Topology, TopologySequence
@@ -178,15 +178,14 @@ def resolve(
     sets = _evaluation_sets(clients, evaluation, seed, device, attacking)
     module, sample = checked_model(model, clients, compute, device, task)
     inputs = Inputs(
-        algorithm, Layout.of(module), compute.dtype, given, weight_rules(mixing, given),
+        algorithm, Layout.of(module), compute.dtype, given, *weight_rules(mixing, given),
         np.array(list(map(len, clients.train))), seed, init == "independent", attack,
     )  # fmt: skip
     rounds_played = DRY_ROUNDS if rounds is None else min(rounds, DRY_ROUNDS)
     if given is not None:
         check_needs(algorithm.name, algorithm.needs, given, rounds_played)
     trace = trace_first_rounds(inputs, rounds_played)
-    rules = inputs.rules
-    rule = partial(rules.resolve, rules.push if trace.pushes else rules.pull)
+    rule = partial(inputs.resolve, inputs.push if trace.pushes else inputs.pull)
     graphs = check_graphs(trace, given, clients, mixing, compute.on_disconnected, rule)
     check_attack(trace, attack, graphs, rule)
     share = unequal_share(trace, graphs, rule, warn=mixing is None)

@@ -177,7 +177,7 @@ def _consensus_distance(run_state: RunState) -> float:
     if models.distinct == 1 and len(models) == models.n:
         flat = models.rows(slice(0, 1))
     elif attack is not None:
-        flat = models.rows(slice(None))[ranks.own_rows(~attack.is_attacker)]
+        flat = models.rows(slice(None))[ranks.own_rows(~run_state.mixing.is_attacker)]
     else:
         flat = models.rows(slice(None)) if files is None else models.flat
     parts = [flat[:, part] for part in run_state.trace.share]

@@ -7,18 +7,17 @@ import numpy as np
 
 from topofl._support.torchrun import processes_on_machine
 from topofl.engine.divergence import DivergenceMonitor
-from topofl.engine.dry_run import Trace
 from topofl.engine.evaluation import Evaluated, EvaluationPlan
 from topofl.engine.executor import Executor, new_executor
 from topofl.engine.footprint import Footprint, footprint
 from topofl.engine.gradients import is_linear
 from topofl.engine.memory import MappedFiles, free_memory
 from topofl.engine.minibatches import Batches, Examples
-from topofl.engine.mixing import ActiveAttack, Mixing
+from topofl.engine.mixing import Mixing
 from topofl.engine.plan import Plan, TimingTrial, choose_plan, least_plans
 from topofl.engine.population import Population, initial_population
 from topofl.engine.ranks import Ranks
-from topofl.engine.requests import Inputs
+from topofl.engine.requests import Inputs, Trace
 from topofl.engine.setup import Setup
 from topofl.engine.shards import Shard, shard_of
 from topofl.topology import Topology, TopologySequence
@@ -73,7 +72,6 @@ class RunState:
             int(setup.trace.batch_sizes().max()), choose,
         )  # fmt: skip
         attack = setup.attack
-        active_attack = attack and ActiveAttack(attack, clients.n, setup.seed, device)
         known_matrices = 1 if setup.trace.chooses else max(64, graphs.period or 0)
         return cls(
             evaluation_plan=setup.evaluation_plan,
@@ -89,7 +87,9 @@ class RunState:
             inputs=setup.inputs,
             trace=setup.trace,
             examples_of_nodes=shard.examples_of_nodes,
-            mixing=Mixing(ranks, compute.dtype, known_matrices, active_attack, files),
+            mixing=Mixing(
+                ranks, compute.dtype, executor, known_matrices, setup.seed, attack, files
+            ),
             sets=shard.sets,
             files=files,
             ranks=ranks,
@@ -118,7 +118,7 @@ def _plan_chooser(
 
     Raises ``ValueError`` if the run does not fit into memory.
     """
-    need = _need_of_rank(footprint(setup, list(setup.trace.rounds[0].mixed)), shard, setup)
+    need = _need_of_rank(footprint(setup, list(setup.trace.mixed[0])), shard, setup)
     free = free_memory(setup.device)
     if free is not None and setup.device.type == "cpu":
         free //= processes_on_machine()  # which start together

@@ -194,7 +194,7 @@ def _planned(
 
 def _footprint(setup: Setup, played: Sequence[Round]) -> Footprint:
     """Return the memory of a run, given a dry run of its first rounds."""
-    exchanges = [exchange for round in played for exchange in round.ledger.exchanges]
+    exchanges = [exchange for round in played for exchange in round.exchanges]
     matrices = {id(exchange.weights): exchange.weights for exchange in exchanges}
     history = _bytes_of_history(setup, len(played))
     return footprint(setup, list(matrices.values()), history)
@@ -207,7 +207,7 @@ def _bytes_of_history(setup: Setup, period: int) -> int:
         return 0
     n = setup.clients.n
     columns = columns_of(setup.task.reported, stages_of(setup, setup.algorithm), setup.sets)
-    noted = setup.trace.requests.noted.values()
+    noted = setup.trace.noted.values()
     scores = len(columns) + setup.trace.pushes + sum(noted) + len(setup.evaluation.per_node or ())
     evaluations = 1 + -(-rounds // setup.evaluation.every)
     # losses of nodes, columns of rounds, and the index of the mixing matrix

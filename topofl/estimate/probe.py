@@ -2,17 +2,19 @@
 
 import time
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from topofl.callbacks import Event
 from topofl.data import Partition
-from topofl.engine.dry_run import Trace
 from topofl.engine.mixing import mixer
 from topofl.engine.options import Evaluation
 from topofl.engine.plan import SHARED_WORK, Plan, Sizes
 from topofl.engine.ranks import one_process
+from topofl.engine.requests import Trace
 from topofl.engine.round import Round
 from topofl.engine.run import run
 from topofl.engine.setup import Setup
@@ -45,7 +47,7 @@ def probe_run(setup: Setup, rounds: Sequence[Round], least: int) -> Probe:
     """
     n = setup.clients.n
     graph = setup.graphs.at(0)
-    k = min(least, n) if _is_proportional(setup.trace) else n
+    k = min(least, n) if _is_proportional(setup.trace, setup.inputs.sizes) else n
     while True:
         clients = _first_clients(setup.clients, k)
         plan, step, evaluation = _trial(setup, clients, _first_nodes(graph, k))
@@ -61,14 +63,13 @@ def probe_run(setup: Setup, rounds: Sequence[Round], least: int) -> Probe:
     return Probe(k, plan, seconds)
 
 
-def _is_proportional(trace: Trace) -> bool:
+def _is_proportional(trace: Trace, sizes: np.ndarray) -> bool:
     """Return whether time is proportional to nodes: all train, with the same number of steps."""
-    sizes = trace.rounds[0].sizes
-    for one in trace.trained:
-        amounts = (one.training.batch_size, one.training.steps, one.training.epochs)
+    for training, counts in chain.from_iterable(trace.steps.values()):
+        amounts = (training.batch_size, training.steps, training.epochs)
         if any(isinstance(amount, tuple) for amount in amounts):
             return False
-        if not (one.counts == one.training.counts(sizes)).all():
+        if not (counts == training.counts(sizes)).all():
             return False
     return True
 

@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from topofl.engine.dry_run import play_rounds
+from topofl.engine.recorder import totals_of
 from topofl.engine.round import Round
 from topofl.engine.setup import Setup
 
@@ -71,7 +72,7 @@ def traffic_of(setup: Setup, played: Sequence[Round], later: Iterator[Round]) ->
         The rounds after these, at least :data:`MOST_ROUNDS`.
     """
     totals = [_totals(round) for round in played]
-    if not setup.trace.requests.drawn:
+    if not setup.trace.drawn:
         return Traffic(totals, None)
     period = 1 if setup.trace.chooses else setup.graphs.period or 1
 
@@ -100,7 +101,7 @@ def traffic_of(setup: Setup, played: Sequence[Round], later: Iterator[Round]) ->
 
 
 def _totals(round: Round) -> Totals:
-    return round.ledger.totals(round.used)
+    return totals_of(round.exchanges, round.used)
 
 
 def _is_precise(totals: Sequence[Totals]) -> bool:

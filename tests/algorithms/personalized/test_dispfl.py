@@ -26,8 +26,8 @@ from topofl import algorithms, mixing, topologies
 from topofl._support.seeding import seeded_torch
 from topofl.algorithms.contract.phase import Phase
 from topofl.algorithms.exchanges.masks import erk_densities
-from topofl.engine.ledger import Ledger
 from topofl.engine.population import Layout
+from topofl.engine.recorder import Exchange, totals_of
 
 RECEIVED = topologies.random_in(N, 2, seed=1)
 LENET = [(32, 3, 5, 5), (32,), (32,), (32,), (64, 32, 5, 5), (64,), (10, 576), (10,)]
@@ -253,13 +253,11 @@ def test_messages_hold_the_weights_of_the_mask_and_one_bit_per_parameter(regrow)
 def test_senders_may_send_different_amounts():
     weights = mixing.uniform(topologies.star(4))
     nbytes = np.array([1, 10, 100, 1000])
-    ledger = Ledger(4)
-    ledger.send(weights, nbytes)
-    totals = ledger.totals(weights)
+    exchanges = [Exchange(weights, nbytes)]
+    totals = totals_of(exchanges, weights)
     assert (totals["messages"], totals["bytes"]) == (6, 3 * 1 + 1110)
     assert (totals["busiest_messages"], totals["busiest_bytes"]) == (6, 1113)
-    ledger.add(weights, 2)
-    totals = ledger.totals(weights)
+    totals = totals_of([*exchanges, Exchange(weights, 2 * 4)], weights)
     assert (totals["messages"], totals["bytes"], totals["busiest_bytes"]) == (
         12,
         1113 + 6 * 8,

@@ -30,16 +30,16 @@ def history(saving, **changes):
 
 def before_round(t, function):
     """Let ranks call a function when they exchange in a round."""
-    from topofl.engine.round_work import RoundWork
+    from topofl.engine.mixing import Mixing
 
-    mix = RoundWork.mix
+    mix = Mixing.mix
 
-    def call_and_mix(self, *args, **kwargs):
-        if self.t == t:
+    def call_and_mix(self, weights, values, now, *args):
+        if now == t:
             function()
-        return mix(self, *args, **kwargs)
+        return mix(self, weights, values, now, *args)
 
-    RoundWork.mix = call_and_mix
+    Mixing.mix = call_and_mix
 
 
 def gather_no_models():
