@@ -170,7 +170,7 @@ def test_buffers_travel_with_whole_models_or_stay(door):
     for travels in (False, True):
         door(STATISTICS, travels)
         _, models = trained(normalized(), rounds=1, algorithm=algorithms.dsgd(lr=0.1, batch_size=4))
-        kept[travels] = [models.buffers[name].stored for name in STATISTICS]
+        kept[travels] = [models.buffers[name].rows(slice(None)) for name in STATISTICS]
     weights = as_tensor(metropolis_hastings(topologies.ring(N)).weights, CPU, torch.float64)
     for stayed, traveled in zip(kept[False][:2], kept[True][:2], strict=True):
         torch.testing.assert_close(traveled, weights @ stayed, rtol=1e-12, atol=1e-12)
@@ -182,7 +182,7 @@ def test_buffers_travel_through_a_server(door):
     door(STATISTICS, travels=True)
     fedavg = algorithms.fedavg(lr=0.1, batch_size=4, epochs=1, participation=0.5)
     _, models = trained(normalized(), rounds=2, algorithm=fedavg)
-    mean = models.buffers[STATISTICS[0]].stored
+    mean = models.buffers[STATISTICS[0]].rows(slice(None))
     assert torch.equal(mean, mean[:1].expand_as(mean))
 
 
@@ -196,7 +196,7 @@ def test_nodes_that_take_no_step_keep_their_buffers(door, policy):
         _, models = trained(
             normalized(), executor, chunk, algorithm, clients=clients, on_divergence=policy
         )
-        found.append([models.buffers[name].stored for name in STATISTICS])
+        found.append([models.buffers[name].rows(slice(None)) for name in STATISTICS])
     assert found[0][2].tolist() == [3, 3, 3, 6, 9, 12]
     for looped, batched in zip(*found, strict=True):
         torch.testing.assert_close(batched, looped, rtol=1e-12, atol=1e-12)
