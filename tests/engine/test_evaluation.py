@@ -108,9 +108,7 @@ def forwards(models, model, monkeypatch, on=None, nodes=range(4)):
         counted.append(len(parameters[0]))
         return forward.shared(parameters)
 
-    monkeypatch.setattr(
-        module, "stacked_forward", lambda model, order: forward._replace(shared=shared)
-    )
+    monkeypatch.setattr(module, "stacked_forward", lambda *given: forward._replace(shared=shared))
     on = torch.tensor(blobs.test) if on is None else on
     scores = evaluated(model, models, blobs.inputs.double(), blobs.labels, on, nodes)
     return scores, sum(counted)

@@ -172,7 +172,7 @@ class LocalSteps:
         return self.models.columns(self.training.part)
 
     @property
-    def _by_parameter(self) -> bool:
+    def by_parameter(self) -> bool:
         """Whether terms get one parameter at a time, which saves a copy of the gradients."""
         return self.training.descend.elementwise and self.training.at is None
 
@@ -187,11 +187,11 @@ class LocalSteps:
         if self.training.begins:
             own = merged_states([own, self.training.begin(self.models.like(flat[rows]))])
         if not own:
-            count = len(self.trained) if self._by_parameter else 1
+            count = len(self.trained) if self.by_parameter else 1
             return Chunk(rows, own, [own] * count, buffers)
         wide = {name: x for name, x in own.items() if x.dim() == 2 and x.shape[1] == flat.shape[1]}
         rest = {name: x for name, x in own.items() if name not in wide}
-        if self._by_parameter:
+        if self.by_parameter:
             split = {name: self._views(x) for name, x in wide.items()}
             parts = [
                 rest | {name: x[k] for name, x in split.items()} for k in range(len(self.trained))
@@ -240,14 +240,14 @@ class LocalSteps:
             and gradients[0].dim() == 2
             and gradients[0].shape[1] == rows.shape[1]
         )
-        if self._by_parameter and not whole:
+        if self.by_parameter and not whole:
             for index, (g, theta, own) in enumerate(
                 zip(gradients, self._views(rows), chunk.parts, strict=True)
             ):
                 direction = self._direction(chunk, g, theta, own, step)
                 self._move(chunk, theta, direction, step.lr, index)
             return
-        own = chunk.own if self._by_parameter else chunk.parts[0]
+        own = chunk.own if self.by_parameter else chunk.parts[0]
         theta = self.trained_columns(rows)
         g = gradients[0] if whole else self.flat(gradients, chunk.buffers)
         direction = self._direction(chunk, g, theta, own, step)
@@ -373,7 +373,7 @@ def _train_separately(
                     executor, worker, job, chunk, k, steps[k], observe
                 )
                 job.take_step(chunk, k, gradients)
-        if len(chunk.parts) == 1:  # trained columns may have been copied
+        if not job.by_parameter:  # trained columns may have been copied
             for name, x in chunk.own.items():
                 if x.dim() == 2 and x.shape[1] == flat.shape[1]:
                     job.write_trained(x, chunk.parts[0][name])
