@@ -179,7 +179,7 @@ def _play_fine_tuning(inputs: Inputs, trace: Trace) -> None:
         return
     name = "fine_tune"
     models, own = _models(inputs), _trace(inputs)
-    current = Round(inputs, 0, _graph(inputs, 0), models, own, phase=name)
+    current = Round(inputs, 0, trace.graphs[0], models, own, phase=name)
     with on_shapes_only(name):
         state = initial_state(name, phase, models)
         try:
