@@ -37,19 +37,18 @@ class Call(NamedTuple):
 
 
 PATH = (
-    Call("engine/run_rounds", "algorithms/contract/local", "apply", "a phase of training asks"),
+    Call("engine/run", "algorithms/contract/local", "apply", "a phase of training asks"),
     Call("algorithms/contract/local", "engine/round", "train", "checks and counts the request"),
     Call("engine/round", "engine/round_work", "train", "draws each node's minibatches"),
     Call("engine/round_work", "engine/training", "local_steps", "takes steps, chunk by chunk"),
     Call("engine/training", "engine/executor", "gradients", "on its threads, in reused memory"),
     Call("engine/executor", "engine/gradients", "gradients", "of many models in one call"),
-    Call("engine/run_rounds", "algorithms/exchanges/average", "apply", "a phase of exchange asks"),
+    Call("engine/run", "algorithms/exchanges/average", "apply", "a phase of exchange asks"),
     Call("algorithms/exchanges/average", "engine/round", "mix", "counts messages and bytes"),
-    Call("engine/round", "engine/round_work", "mix", "shares columns among threads"),
-    Call("engine/round_work", "engine/mixing", "mix", "multiplies own and received rows"),
-    Call("engine/run_rounds", "engine/stages", "evaluation_columns", "collects scores"),
+    Call("engine/round", "engine/mixing", "mix", "multiplies own and received rows"),
+    Call("engine/run", "engine/stages", "evaluation_columns", "collects scores"),
     Call("engine/stages", "engine/evaluation", "evaluate", "applies models to examples"),
-    Call("engine/run_rounds", "engine/recorder", "add_round", "writes the row of the history"),
+    Call("engine/run", "engine/recorder", "add_round", "writes the row of the history"),
 )
 """Calls of a round of D-SGD, in their order; all of them reach rows through engine/population."""
 
@@ -103,7 +102,7 @@ def traced() -> dict[tuple[str, str, str], int]:
         if called is None:
             return
         outer = frame.f_back
-        while outer is not None and file_of(outer) in (None, "engine/workers"):
+        while outer is not None and file_of(outer) in (None, "engine/plan"):
             outer = outer.f_back
         caller = None if outer is None else file_of(outer)
         if caller is not None and caller != called:

@@ -192,7 +192,6 @@ ROOMS = {
             "stages",
             "active_run",
             "saving",
-            "run_rounds",
             "run",
         ),
     ],

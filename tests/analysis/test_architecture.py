@@ -19,7 +19,7 @@ def test_rooms_and_their_imports():
 
 
 def test_a_call_that_no_round_makes_is_refused(monkeypatch):
-    wrong = architecture.Call("engine/run_rounds", "engine/fingerprint", "fingerprint", "")
+    wrong = architecture.Call("engine/run", "engine/fingerprint", "fingerprint", "")
     monkeypatch.setattr(architecture, "PATH", (wrong,))
-    with pytest.raises(ValueError, match="engine/run_rounds does not call fingerprint"):
+    with pytest.raises(ValueError, match="engine/run does not call fingerprint"):
         architecture.picture()
