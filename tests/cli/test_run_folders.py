@@ -20,7 +20,7 @@ from topofl import config
 from topofl.cli import main
 from topofl.cli.folders import NEXT
 from topofl.engine.checkpoint import rounds_in
-from topofl.engine.round_work import RoundWork
+from topofl.engine.mixing import Mixing
 from topofl.engine.saving import locked
 from topofl.history import History
 
@@ -85,15 +85,15 @@ def test_a_run_that_replaces_another_takes_its_place_or_leaves_it(
     )  # it fails before its first checkpoint
     np.testing.assert_array_equal(History.load(out)["loss"], older["loss"])
     assert config.load(tmp_path / "r" / "config.toml").tables["algorithm"]["lr"] != 1e38
-    apply = RoundWork.mix
+    apply = Mixing.mix
 
-    def interrupted(self, *arguments):
-        if self.t == 1:
+    def interrupted(self, weights, values, t, *arguments):
+        if t == 1:
             signal.raise_signal(signal.SIGINT)
-        apply(self, *arguments)
+        apply(self, weights, values, t, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(RoundWork, "mix", interrupted)
+        patch.setattr(Mixing, "mix", interrupted)
         assert main(["run", toml, "--set", "run.seed=9", "--force", "--out", out]) == 1
     assert main(["resume", out]) == 0
     capsys.readouterr()

@@ -16,7 +16,7 @@ from topofl import config
 from topofl.cli import main
 from topofl.cli import run as module_of_run
 from topofl.cli.record import PARTIAL_RECORD
-from topofl.engine.round_work import RoundWork
+from topofl.engine.mixing import Mixing
 from topofl.engine.saving import locked
 from topofl.history import History
 from topofl.runs import RunStore, curves_of, sweep, work
@@ -236,15 +236,15 @@ def test_a_longer_run_has_the_record_of_one_that_was_never_stopped(toml, capsys)
 
 
 def test_an_interrupted_run_has_a_record_once_it_is_resumed(toml, monkeypatch):
-    mix = RoundWork.mix
+    mix = Mixing.mix
 
-    def interrupted(self, *arguments):
-        if self.t == 1:
+    def interrupted(self, weights, values, t, *arguments):
+        if t == 1:
             signal.raise_signal(signal.SIGINT)
-        mix(self, *arguments)
+        mix(self, weights, values, t, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(RoundWork, "mix", interrupted)
+        patch.setattr(Mixing, "mix", interrupted)
         assert main(["run", toml, *SKIP]) == 1
     assert not Path(HERE, "run.json").exists()
     assert main(["resume", HERE]) == 0
