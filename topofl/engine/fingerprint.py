@@ -5,7 +5,7 @@ import json
 import platform
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial
 from types import CellType, CodeType, FunctionType
@@ -19,8 +19,9 @@ from topofl.algorithms.contract.local import Training
 from topofl.data import Partition
 from topofl.data.dataset import Dataset
 from topofl.engine.checkpoint import OtherRunError
+from topofl.engine.plan import Plan
 from topofl.engine.setup import Setup
-from topofl.engine.state import RunState
+from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologySequence
 
 SAMPLED_ROUNDS = 3
@@ -30,7 +31,7 @@ _ROUNDING_OPTIONS = ("precision", "channels_last", "compile", "dtype")
 """Options of a Compute that affect rounding, in addition to the plan."""
 
 
-def fingerprint(setup: Setup, run_state: RunState) -> dict[str, Any]:
+def fingerprint(setup: Setup, plan: Plan) -> dict[str, Any]:
     """Return everything that determines the results of a run except the number of rounds.
 
     Not included: graphs of sequences without a period after their first rounds, code of a model's
@@ -46,13 +47,13 @@ def fingerprint(setup: Setup, run_state: RunState) -> dict[str, Any]:
         found |= {f"{name}.steps": _describe_steps(some[0][0])} if some else {}
     found |= {
         "topology": f"{setup.graphs.name} {_digest_graphs(setup.graphs)}",
-        "mixing": _describe_mixing(run_state),
+        "mixing": _describe_mixing(setup.trace.exchanged),
         "clients": f"{clients.name} {_digest(_partition_parts(clients))}",
         "dataset": f"{clients.dataset.name} {_digest(_dataset_parts(clients.dataset))}",
         "model": f"{type(setup.model).__name__} {_digest(_model_parts(setup))}",
         "task": _plain(setup.task),
         **_code_of("task", setup.task),
-        **run_state.executor.plan._asdict(),
+        **plan._asdict(),
     }
     if attack is not None:
         found |= {"attackers": _plain(attack.description), **_code_of("attackers", attack.forge)}
@@ -162,9 +163,8 @@ def _csr(matrix: Any) -> tuple[np.ndarray, ...]:
     return matrix.data, matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)
 
 
-def _describe_mixing(run_state: RunState) -> str:
+def _describe_mixing(used: Sequence[MixingMatrix]) -> str:
     """Return names and digest of the mixing matrices of the first round."""
-    used = run_state.trace.exchanged
     names = ", ".join(dict.fromkeys(weights.name for weights in used)) or "none"
     return f"{names} {_digest(part for weights in used for part in _csr(weights.weights))}"
 

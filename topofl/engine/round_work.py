@@ -1,6 +1,6 @@
 """What computes the requests of one round: local training, mixing and cross-evaluation."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from topofl.engine.mixing import Mixer, Mixing
 from topofl.engine.population import Population
 from topofl.engine.round import Round
 from topofl.engine.shards import own_part
-from topofl.engine.state import RunState
+from topofl.engine.state import Run
 from topofl.engine.training import LocalSteps, all_gradients, local_steps
 from topofl.mixing import MixingMatrix
 
@@ -31,18 +31,15 @@ class RoundWork:
 
     Parameters
     ----------
-    run_state
-        State of the run.
-    t
-        The round, from 0.
+    run
+        The run.
     statistics
         Measures gradient diversity in the first phase that trains; None: not measured.
     only
         (n,) nodes that may train; None: all.
     """
 
-    run_state: RunState
-    t: int
+    run: Run
     statistics: GradientStatistics | None = None
     only: np.ndarray | None = None
     losses: Tensor | None = field(default=None, init=False)
@@ -56,16 +53,16 @@ class RoundWork:
     @property
     def mixing(self) -> Mixing:
         """How rows are exchanged."""
-        return self.run_state.mixing
+        return self.run.mixing
 
     def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
         """See :meth:`topofl.engine.round.Work.cross_evaluate`."""
-        indices, ranks = self.run_state.examples_of_nodes[on], self.run_state.ranks
+        run, ranks = self.run, self.run.ranks
+        indices = run.shard.examples_of_nodes[on]
         check_trials(trials, indices)
         own = {i: trial for i, trial in trials.items() if ranks.owner[i] == ranks.rank}
-        plan, layout = self.run_state.evaluation_plan, self.run_state.models.layout
-        executor = self.run_state.executor
-        found = cross_evaluate(plan, layout, executor, own, indices) if own else {}
+        plan, layout = run.setup.evaluation_plan, run.models.layout
+        found = cross_evaluate(plan, layout, run.executor, own, indices) if own else {}
         merged = {i: result for part in ranks.objects(found) for i, result in part.items()}
         return {i: merged[i] for i in trials}
 
@@ -81,14 +78,14 @@ class RoundWork:
     ) -> np.ndarray:
         """See :meth:`topofl.engine.round.Work.train`."""
         self.calls[phase] = self.calls.get(phase, 0) + 1
-        ranks, mixing = self.run_state.ranks, self.run_state.mixing
+        ranks, mixing = self.run.ranks, self.run.mixing
         mixer = None if weights is None else mixing.mixer(weights, len(ranks.nodes))
         all_own, own = ranks.own_rows(all_counts), ranks.own_rows(counts)
         with own_part(models, state) as (own_models, own_state):
             self._train_rows(phase, own_models, training, own_state, all_own, own, mixer)
-        if self.run_state.monitor.policy == "freeze":  # frozen models are unchanged
+        if self.run.monitor.policy == "freeze":  # frozen models are unchanged
             counts = counts.copy()
-            counts[[found.node for found in self.run_state.monitor.found]] = 0
+            counts[[found.node for found in self.run.monitor.found]] = 0
         self.steps += int(counts.sum()) // training.per_step
         return counts
 
@@ -105,13 +102,13 @@ class RoundWork:
         """Take local steps with the models in the rows that this process holds."""
         if not counts.any():  # the nodes of other ranks take steps
             losses = torch.zeros(len(models), 1, dtype=models.dtype, device=models.device)
-            lr = rate_at(training.descend.lr, self.t, 0, models.dtype)
+            lr = rate_at(training.descend.lr, self.run.t, 0, models.dtype)
             self._record_losses(models, losses, self._frozen(losses.device), counts, lr)
             return
         steps = int(counts.max())
         batches = self._minibatches(phase, training, all_counts, steps)
         job = self._local_steps(models, training, state)
-        executor, unequal = self.run_state.executor, bool((counts < steps).any())
+        executor, unequal = self.run.executor, bool((counts < steps).any())
         if unequal and (executor.plan.chunk > 1 or models.distinct < len(models)):
             losses = self._train_compactly(job, batches, counts, mixer)
         else:
@@ -121,7 +118,7 @@ class RoundWork:
 
     def _frozen(self, device: torch.device) -> Tensor:
         """Return a mask of the rows whose nodes no longer train."""
-        return self.run_state.ranks.own_rows(self.run_state.monitor.frozen(device))
+        return self.run.ranks.own_rows(self.run.monitor.frozen(device))
 
     def _minibatches(
         self, phase: str, training: Training, all_counts: np.ndarray, steps: int
@@ -129,24 +126,24 @@ class RoundWork:
         """Return the minibatches of a call of :meth:`train`; further calls draw other ones."""
         call = self.calls[phase]
         key = phase if call == 1 else f"{phase}/{call}"
-        first = self.t * all_counts * training.minibatches
-        draw, sizes = self.run_state.executor.batches.at, training.sizes
+        first = self.run.t * all_counts * training.minibatches
+        draw, sizes = self.run.executor.batches.at, training.sizes
         if isinstance(sizes, np.ndarray):
-            sizes = self.run_state.ranks.own_rows(sizes)
+            sizes = self.run.ranks.own_rows(sizes)
         return [draw(first + k, sizes, key) for k in range(steps * training.minibatches)]
 
     def _local_steps(self, models: Population, training: Training, state: State) -> LocalSteps:
-        pushed = self.run_state.trace.pushed
+        pushed = self.run.setup.trace.pushed
         weighted = () if not pushed or bool((models.push_sum_weights == 1).all()) else pushed
         own = {  # without the models themselves, which a phase may store in its state
             name: x for name, x in state.items() if x.data_ptr() != models.held.stored.data_ptr()
         }
         return LocalSteps(
-            models, training, own, self.t, self._frozen(models.device),
-            self.run_state.monitor.policy,
+            models, training, own, self.run.t, self._frozen(models.device),
+            self.run.monitor.policy,
             statistics=self.statistics if self.losses is None else None,
             push_sum_weights=models.push_sum_weights if weighted else None, weighted=weighted,
-            nodes=self.run_state.ranks.nodes, labels=self.run_state.monitor.labels,
+            nodes=self.run.ranks.nodes, labels=self.run.monitor.labels,
         )  # fmt: skip
 
     def _train_compactly(
@@ -174,7 +171,7 @@ class RoundWork:
             nodes=nodes if job.nodes is None else job.nodes[nodes],
         )
         small_batches = [batch.of(nodes) for batch in batches]
-        small_losses = local_steps(self.run_state.executor, small, small_batches, mixer)
+        small_losses = local_steps(self.run.executor, small, small_batches, mixer)
         job.models.write(nodes, small.models.flat)
         for name, buffer in small.models.buffers.items():
             job.models.buffers[name].write(nodes, buffer.stored)
@@ -188,7 +185,7 @@ class RoundWork:
 
     def _predicts(self, models: Population) -> bool:
         """Whether these are the models that predict, or a copy of them for all nodes."""
-        return self.run_state.models in (models, models.copy_of)
+        return self.run.models in (models, models.copy_of)
 
     def _record_losses(
         self, models: Population, losses: Tensor, bad: Tensor, counts: np.ndarray, lr: float
@@ -204,19 +201,19 @@ class RoundWork:
 
     def _note_diverged(self, losses: Tensor, bad: Tensor, lr: float) -> None:
         """Record diverged nodes of all ranks."""
-        ranks = self.run_state.ranks
+        ranks = self.run.ranks
         if not ranks.any(bool(bad.any())):
             return
         steps = int(ranks.numbers([losses.shape[1]]).max())  # of which this rank took some
         losses = torch.nn.functional.pad(losses, (0, steps - losses.shape[1]))
         losses, bad = ranks.all_rows(losses), ranks.all_rows(bad)
-        self.diverged += self.run_state.monitor.note(losses, bad, self.t, lr)
+        self.diverged += self.run.monitor.note(losses, bad, self.run.t, lr)
 
     def gradients(self, phase: str, models: Population, batch_size: int, key: str) -> Tensor:
         """See :meth:`topofl.engine.round.Work.gradients`."""
-        executor, ranks = self.run_state.executor, self.run_state.ranks
+        executor, ranks = self.run.executor, self.run.ranks
         name = f"{phase}/{key}" if key else phase
-        batch = executor.batches.at(self.t, batch_size, name)
+        batch = executor.batches.at(self.run.t, batch_size, name)
         rows = models.of_own_nodes()
         losses, gradients = all_gradients(executor, rows, batch, key)
         self.steps += models.n
@@ -235,25 +232,14 @@ class RoundWork:
         losses = self.losses
         if losses is None and self.gradient_losses:
             losses = torch.stack(list(self.gradient_losses.values())[-1]).mean(0)
-        return None if losses is None else self.run_state.ranks.all_rows(losses)
+        return None if losses is None else self.run.ranks.all_rows(losses)
 
 
-def computed_round(
-    work: RoundWork,
-    states: Mapping[str, State] | None = None,
-    sharded: Mapping[str, Collection[str]] | None = None,
-    phase: str = "",
-) -> Round:
+def computed_round(work: RoundWork, phase: str = "", states: Mapping[str, State] | None = None) -> Round:
     """Return the round that phases see, whose requests `work` computes."""
-    run_state = work.run_state
+    run = work.run
+    graph = run.setup.graphs.at(run.t) if run.graph is None else run.graph
     return Round(
-        run_state.inputs,
-        work.t,
-        run_state.graphs.at(work.t),
-        run_state.models,
-        run_state.trace,
-        work,
-        states or {},
-        phase,
-        sharded or {},
-    )
+        run.setup.inputs, run.t, graph, run.models, run.setup.trace, work, states or {},
+        phase, run.sharded,
+    )  # fmt: skip

@@ -6,12 +6,11 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from topofl._support.ambient import in_plain_torch
 from topofl._support.callers import in_notebook
@@ -19,18 +18,11 @@ from topofl._support.check import check_int, check_switch, shown
 from topofl._support.machine import emulates_bf16
 from topofl._support.public import public
 from topofl._support.text import printable
-from topofl.algorithms.contract.phase import Algorithm, Phase
-from topofl.algorithms.contract.round import Rule, State
+from topofl.algorithms.contract.phase import Algorithm
+from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
 from topofl.callbacks import Callback, Event
 from topofl.data import Partition
-from topofl.engine.active_run import (
-    ActiveRun,
-    checkpoint_marker,
-    metadata,
-    plan_of_checkpoint,
-    trained_models,
-)
 from topofl.engine.checkpoint import (
     KEPT,
     Checkpoint,
@@ -41,7 +33,7 @@ from topofl.engine.checkpoint import (
 from topofl.engine.divergence import Diverged, DivergenceError, GradientStatistics
 from topofl.engine.evaluation import Scores
 from topofl.engine.joining import history_of_others, joined_ranks, tell_history
-from topofl.engine.memory import mapped_files
+from topofl.engine.memory import mapped_files, returning_freed_memory
 from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving, as_saving
 from topofl.engine.ranks import Ranks, naming_checkpoints, one_process
 from topofl.engine.recorder import totals_of
@@ -56,8 +48,14 @@ from topofl.engine.saving import (
     stop_between_rounds,
 )
 from topofl.engine.setup import Setup, resolve
-from topofl.engine.stages import EvaluationContext, Stage, evaluation_columns
-from topofl.engine.state import RunState
+from topofl.engine.stages import evaluation_columns, scores_of
+from topofl.engine.state import (
+    Run,
+    checkpoint_marker,
+    metadata,
+    plan_of_checkpoint,
+    trained_models,
+)
 from topofl.history import History, evaluation_record
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
@@ -240,13 +238,15 @@ def _run_part(
         found = None if folder is None else _checkpoint(folder, saving.resume, ranks)
         plan = None if found is None else plan_of_checkpoint(found, setup.compute)
         _warn_of_emulation(setup)
-        active = ActiveRun.build(setup, rounds, plan, ranks, files)
-        marker = {} if folder is None else checkpoint_marker(active, folder)
-        start = 0 if found is None else active.resume(found, marker)
+        # memory of checks and of the choice of an executor is given back
+        with returning_freed_memory(setup.device.type == "cpu"):
+            run = Run.build(setup, rounds, plan, ranks, files)
+        marker = {} if folder is None else checkpoint_marker(run, folder)
+        start = 0 if found is None else run.resume(found, marker)
         if folder is not None and ranks.is_first and start == newest_round(folder):
             prune(folder, KEPT)  # a process that was killed may have left older ones
         resumed = found is not None
-        return _execute(active, saving, folder, marker, lock, start, resumed, callbacks, progress)
+        return _execute(run, saving, folder, marker, lock, start, resumed, callbacks, progress)
 
 
 def _checkpoint(folder: Path, resume: bool, ranks: Ranks) -> Checkpoint | None:
@@ -260,7 +260,7 @@ def _checkpoint(folder: Path, resume: bool, ranks: Ranks) -> Checkpoint | None:
 
 
 def _execute(
-    active: ActiveRun,
+    run: Run,
     saving: Saving,
     folder: Path | None,
     marker: Mapping[str, Any],
@@ -271,131 +271,119 @@ def _execute(
     progress: bool | str,
 ) -> History:
     """Run all rounds from round `start` on, write checkpoints, and return the history."""
-    run_state = active.run_state
-    meta = metadata(active)
+    meta = metadata(run)
 
     def emit(event: Event) -> None:
-        with run_state.ranks.alone():
+        with run.ranks.alone():
             for callback in callbacks:
                 callback(event)
 
     began = time.perf_counter()
-    stops = stop_between_rounds(folder is not None, patient=active.setup.compute.distributed)
-    with run_state.executor.threads(), stops as request:
+    stops = stop_between_rounds(folder is not None, patient=run.setup.compute.distributed)
+    with run.executor.threads(), stops as request:
         checkpoints = CheckpointSchedule(
-            active, saving, folder, marker, emit, request, start if resumed else None, lock
+            run, saving, folder, marker, emit, request, start if resumed else None, lock
         )
-        emit(Event("start", start, meta | {"resumed_at": start}, run_state.models))
+        emit(Event("start", start, meta | {"resumed_at": start}, run.models))
         if not resumed:
-            _evaluate_start(active, checkpoints, emit)
-        bar = _progress_bar(start, active.rounds, progress, active.title)
-        _run_rounds(active, checkpoints, emit, bar)
+            _evaluate_start(run, checkpoints, emit)
+        title = f"{run.algorithm.name} on {run.setup.graphs.name}"
+        _run_rounds(run, checkpoints, emit, _progress_bar(start, run.rounds, progress, title))
     seconds = time.perf_counter() - began
-    values = {"seconds": seconds, "rounds": active.rounds}
-    emit(Event("end", active.rounds, values, run_state.models))
-    meta |= {"diverged": [one._asdict() for one in run_state.monitor.found]}
-    return active.recorder.history(meta, trained_models(active) if saving.models else None)
+    values = {"seconds": seconds, "rounds": run.rounds}
+    emit(Event("end", run.rounds, values, run.models))
+    meta |= {"diverged": [one._asdict() for one in run.monitor.found]}
+    return run.recorder.history(meta, trained_models(run) if saving.models else None)
 
 
-def _evaluate_start(active: ActiveRun, checkpoints: CheckpointSchedule, emit: Callback) -> None:
+def _evaluate_start(run: Run, checkpoints: CheckpointSchedule, emit: Callback) -> None:
     """Evaluate the models before the first round."""
-    began = time.perf_counter()
-    context = active.context(0)
-    n = active.run_state.models.n
-    nothing = torch.full((n,), torch.nan, dtype=torch.float64, device="cpu")
-    noted = dict.fromkeys(active.noted_per_node, nothing)
-    scores = evaluation_columns(context, None, math.nan, noted)
-    recorded = active.recorder.add_evaluation({"round": 0} | scores)
-    seconds = time.perf_counter() - began
-    values = evaluation_record(recorded) | {"seconds": seconds}
+    nothing = torch.full((run.models.n,), torch.nan, dtype=torch.float64, device="cpu")
+    noted = {name: nothing for name, per_node in run.setup.trace.noted.items() if per_node}
+    values = _evaluate(run, None, math.nan, noted)
     with checkpoints.after_round(0):
-        emit(Event("evaluation", 0, values, active.run_state.models))
+        emit(Event("evaluation", 0, values, run.models))
+
+
+def _evaluate(
+    run: Run,
+    before_exchange: Mapping[str, Scores] | None,
+    diversity: float,
+    noted: Mapping[str, Tensor],
+) -> dict[str, float]:
+    """Evaluate the models, record all columns, and return those of one number."""
+    began = time.perf_counter()
+    scores = evaluation_columns(run, before_exchange, diversity, noted)
+    recorded = evaluation_record(run.recorder.add_evaluation({"round": run.done} | scores))
+    return recorded | {"seconds": time.perf_counter() - began}
 
 
 def _run_rounds(
-    active: ActiveRun,
-    checkpoints: CheckpointSchedule,
-    emit: Callback,
-    rounds: Iterator[int],
+    run: Run, checkpoints: CheckpointSchedule, emit: Callback, rounds: Iterator[int]
 ) -> None:
     """Run the remaining rounds."""
-    run_state = active.run_state
     for t in rounds:
         began = time.perf_counter()
         try:
-            diverged, columns, scores = _round(active, t)
+            diverged, columns, scores = _round(run, t)
         except DivergenceError as error:
-            _emit_divergence(error.found, t + 1, run_state, emit)
+            _emit_divergence(error.found, run, emit)
             raise
         with checkpoints.after_round(t + 1):
-            _emit_divergence(diverged, t + 1, run_state, emit)
+            _emit_divergence(diverged, run, emit)
             values = columns | {"seconds": time.perf_counter() - began}
-            emit(Event("round", t + 1, values, run_state.models))
+            emit(Event("round", t + 1, values, run.models))
             if scores is not None:
-                emit(Event("evaluation", t + 1, scores, run_state.models))
+                emit(Event("evaluation", t + 1, scores, run.models))
 
 
 def _round(
-    active: ActiveRun, t: int
+    run: Run, t: int
 ) -> tuple[Sequence[Diverged], dict[str, float], dict[str, float] | None]:
     """Run and record a round; return diverged nodes, its columns, and those of any evaluation."""
-    run_state = active.run_state
-    evaluated = active.evaluated(t + 1)
-    statistics = GradientStatistics() if evaluated else None
-    work = RoundWork(run_state, t, statistics)
-    current = computed_round(work, active.states, active.sharded)
-    run_state.ranks.begin_round(t)
-    context = active.context(t + 1)
-    stage = active.stages.get("before_exchange") if evaluated else None
-    before_exchange = _apply_phases(active.phases, current, active.states, context, stage)
-    push_sum_weights = run_state.models.push_sum_weights
+    run.begin_round(t)
+    evaluated = run.evaluated(t + 1)
+    work = RoundWork(run, GradientStatistics() if evaluated else None)
+    current = computed_round(work, states=run.states)
+    run.ranks.begin_round(t)
+    before_exchange = _apply_phases(run, current, evaluated)
     totals: dict[str, float] = {"steps": work.steps, **totals_of(current.exchanges, current.used)}
-    if run_state.trace.pushes:
-        totals |= {"smallest_push_weight": float(current.all_rows(push_sum_weights).min())}
+    if run.setup.trace.pushes:
+        weights = current.all_rows(run.models.push_sum_weights)
+        totals |= {"smallest_push_weight": float(weights.min())}
     totals |= current.numbers
     losses = work.node_losses
-    if active.setup.compute.distributed:
-        totals |= run_state.ranks.traffic(current.used)
-    columns = active.recorder.add_round(losses, run_state.models.n, totals, current.used)
+    if run.setup.compute.distributed:
+        totals |= run.ranks.traffic(current.used)
+    columns = run.recorder.add_round(losses, run.models.n, totals, current.used)
     if not evaluated:
         return work.diverged, columns, None
     if work.statistics:
-        work.statistics.add_ranks(run_state.ranks)
+        work.statistics.add_ranks(run.ranks)
     diversity = work.statistics.diversity if work.statistics else math.nan
-    work.statistics = statistics = None  # frees its memory before the evaluation
-    began = time.perf_counter()
-    context = replace(context, graph=current.graph, lr=work.lr)
-    noted = current.node_values
-    scores = evaluation_columns(context, before_exchange, diversity, noted)
-    recorded = evaluation_record(active.recorder.add_evaluation({"round": t + 1} | scores))
-    return work.diverged, columns, recorded | {"seconds": time.perf_counter() - began}
+    work.statistics = None  # frees its memory before the evaluation
+    run.lr = work.lr
+    return work.diverged, columns, _evaluate(run, before_exchange, diversity, current.node_values)
 
 
-def _emit_divergence(
-    found: Sequence[Diverged], done: int, run_state: RunState, emit: Callback
-) -> None:
+def _emit_divergence(found: Sequence[Diverged], run: Run, emit: Callback) -> None:
+    labels = run.monitor.labels
     for node, _, lr in found:
-        labels = run_state.monitor.labels
         label = {"label": str(labels[node])} if labels else {}
-        values = {"node": node, **label, "lr": lr, "policy": run_state.monitor.policy}
-        emit(Event("divergence", done, values, run_state.models))
+        values = {"node": node, **label, "lr": lr, "policy": run.monitor.policy}
+        emit(Event("divergence", run.done, values, run.models))
 
 
-def _apply_phases(
-    phases: Mapping[str, Phase],
-    current: Round,
-    states: dict[str, State],
-    context: EvaluationContext,
-    before_exchange: Stage | None,
-) -> Mapping[str, Scores] | None:
-    """Apply the phases of a round; return the scores of a stage right before an exchange."""
-    run_state, scores = context.run_state, None
-    for name, phase in phases.items():
-        if name == run_state.trace.exchange and before_exchange is not None:
-            scores = before_exchange(context)
+def _apply_phases(run: Run, current: Round, evaluated: bool) -> Mapping[str, Scores] | None:
+    """Apply the phases of a round; return any scores right before an exchange."""
+    states, scores = run.states, None
+    scored = evaluated and "before_exchange" in run.setup.stages
+    for name, phase in run.algorithm.phases.items():
+        if scored and name == run.setup.trace.exchange:
+            scores = scores_of(run)
         current.phase = name
-        state = checked_state(name, "apply", phase.apply(run_state.models, states[name], current))
-        states[name] = run_state.executor.buffers.apart(state)  # such as last round's gradients
+        state = checked_state(name, "apply", phase.apply(run.models, states[name], current))
+        states[name] = run.executor.buffers.apart(state)  # such as last round's gradients
     return scores
 
 

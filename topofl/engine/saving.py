@@ -21,10 +21,10 @@ from filelock import FileLock, SoftFileLock, Timeout
 
 from topofl._support.text import printable
 from topofl.callbacks import Event
-from topofl.engine.active_run import ActiveRun
 from topofl.engine.checkpoint import LOCK, newest_round, on_all_ranks, write_checkpoint
 from topofl.engine.options import Saving
 from topofl.engine.ranks import RankError, Ranks
+from topofl.engine.state import Run
 
 PATIENCE = 0.2
 """Seconds in which a lock is tried, since another process may only look whether it is held."""
@@ -327,7 +327,7 @@ class CheckpointSchedule:
         when a checkpoint is due. None on ranks other than the first.
     """
 
-    run: ActiveRun
+    run: Run
     saving: Saving
     folder: Path | None
     marker: Mapping[str, Any]

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from topofl._columns import OWN_COLUMNS, ScoreColumn, columns_of
 from topofl._support.check import check_choice, check_int, shown
 from topofl._support.seeding import stream
 from topofl.algorithms.contract.needs import check_needs
@@ -107,6 +108,24 @@ class Setup:
         return evaluation_plan(self.module, self.sample, self.task, targets)
 
     @property
+    def stages(self) -> list[str]:
+        """Names of the stages of evaluations; without evaluated sets there are none."""
+        evaluation, algorithm = self.evaluation, self.algorithm
+        wanted = {
+            "": True,
+            "before_exchange": evaluation.before_exchange,
+            "knn": algorithm.neighbors is not None,
+            "fine_tuned": algorithm.fine_tune is not None,
+        }
+        own = [name for name, is_wanted in wanted.items() if is_wanted]
+        return [*own, *evaluation.custom] if evaluation.on else []
+
+    @cached_property
+    def columns(self) -> dict[str, ScoreColumn]:
+        """Columns of scores, by name."""
+        return columns_of(self.task.reported, self.stages, self.sets)
+
+    @property
     def evaluation_settings(self) -> dict[str, Any]:
         """Settings of evaluations as JSON values, without those of fine-tuning.
 
@@ -189,10 +208,33 @@ def resolve(
     graphs = check_graphs(trace, given, clients, mixing, compute.on_disconnected, rule)
     check_attack(trace, attack, graphs, rule)
     share = unequal_share(trace, graphs, rule, warn=mixing is None)
-    return Setup(
+    setup = Setup(
         algorithm, model, module, sample, clients, replace(inputs, graphs=graphs), trace,
         rounds, seed, init, evaluation, compute, device, sets, task, attack, share,
     )  # fmt: skip
+    _check_columns(setup)
+    return setup
+
+
+def _check_columns(setup: Setup) -> None:
+    """Raise ``ValueError`` unless all columns of the history have different names."""
+    columns, noted = setup.columns, setup.trace.noted
+    for name, column in columns.items():
+        if column.stage and name in OWN_COLUMNS:
+            raise ValueError(
+                f"`evaluation.also` must not give a column the name {name!r}, which histories use "
+                "already; rename the function's key"
+            )
+    if taken := sorted(columns.keys() & noted):
+        raise ValueError(
+            f"`name` of a number that a phase notes must differ from all scores, got "
+            f"{taken[0]!r}; rename it"
+        )
+    if taken := sorted(set(setup.evaluation.per_node or ()) & (columns.keys() | noted)):
+        raise ValueError(
+            f"names in `evaluation.per_node` must differ from all columns of the history, got "
+            f"{taken[0]!r}; rename it"
+        )
 
 
 def _check_kinds(algorithm: object, clients: object) -> None:

@@ -6,123 +6,34 @@ consensus distance, push-sum weights, and user-defined values per node.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._columns import OWN_COLUMNS, ScoreColumn, columns_of, name_of
 from topofl._support.check import shown
-from topofl.algorithms.contract.phase import Algorithm, Neighbors, Phase
-from topofl.algorithms.contract.round import Models, State
-from topofl.engine.divergence import DivergenceError, DivergenceMonitor
+from topofl.algorithms.contract.phase import Neighbors, Phase
+from topofl.algorithms.contract.round import Models
+from topofl.engine.divergence import DivergenceError
 from topofl.engine.evaluation import Scores, bits_of, evaluate
 from topofl.engine.memory import returning_freed_memory
 from topofl.engine.neighbors import neighbor_scores
-from topofl.engine.options import CustomStage, Evaluation
+from topofl.engine.options import CustomStage
 from topofl.engine.population import Held, Population
 from topofl.engine.ranks import RankError
 from topofl.engine.round_work import RoundWork, computed_round
-from topofl.engine.setup import Setup
-from topofl.engine.state import RunState
+from topofl.engine.state import Run, is_due
 from topofl.metrics import consensus_distance
-from topofl.topology import Topology
 
 BLOCK = 64
 """Rows of which the bits are compared at a time."""
 
 
-@dataclass(frozen=True, eq=False)
-class EvaluationContext:
-    """Context of an evaluation: the run and the round.
-
-    Parameters
-    ----------
-    run_state
-        State of the run.
-    setup, stages, rounds
-        Setup, stages of evaluations, and number of rounds of the run.
-    done
-        Number of rounds done, including the current one.
-    states
-        States of the phases.
-    sharded
-        For each phase, the names of the tensors in its state that have the rows of this rank.
-    graph
-        Graph of the round; None before the first round.
-    lr
-        Learning rate of the round's last phase that trains; None if no phase trained.
-    """
-
-    run_state: RunState
-    setup: Setup
-    stages: Mapping[str, "Stage"]
-    rounds: int
-    done: int
-    states: Mapping[str, State] = field(default_factory=dict)
-    sharded: Mapping[str, Collection[str]] = field(default_factory=dict)
-    graph: Topology | None = None
-    lr: float | None = None
-
-    @property
-    def t(self) -> int:
-        """The current round, from 0; 0 before the first round too."""
-        return max(0, self.done - 1)
-
-
-Stage = Callable[[EvaluationContext], Mapping[str, Scores]]
-"""Stage of evaluations: returns the scores on each set."""
-
-
-def is_due(evaluation: Evaluation, stage: str, done: int, rounds: int) -> bool:
-    """Return whether an evaluation after `done` of `rounds` rounds has a stage, or NaN for it."""
-    every = evaluation.fine_tune_every
-    last = done == rounds or (every is not None and done % every == 0)
-    return stage != "fine_tuned" or (done > 0 and last)
-
-
-def stages_of(setup: Setup, algorithm: Algorithm) -> dict[str, Stage]:
-    """Return the stages of a run's evaluations, by name.
-
-    Parameters
-    ----------
-    setup
-        The setup of the run. Without evaluated sets there are no stages.
-    algorithm
-        Its algorithm, or in a distributed run the phases that a rank applies.
-
-    Raises
-    ------
-    ValueError
-        If a column of a user-defined stage would have the name of another column.
-    """
-    evaluation = setup.evaluation
-    if not evaluation.on:
-        return {}
-    stages: dict[str, Stage] = {"": _at_end_of_round}
-    if evaluation.before_exchange:
-        stages["before_exchange"] = lambda context: _scores_of(context.run_state)
-    if algorithm.neighbors is not None:
-        stages["knn"] = lambda context: _scores_of(context.run_state, algorithm.neighbors)
-    if algorithm.fine_tune is not None:
-        stages["fine_tuned"] = partial(_fine_tuned, algorithm.fine_tune)
-    for name, function in evaluation.custom.items():
-        stages[name] = partial(_custom_scores, name, function)
-    for name, column in columns_of(setup.task.reported, stages, setup.sets).items():
-        if column.stage and name in OWN_COLUMNS:
-            raise ValueError(
-                f"`evaluation.also` must not give a column the name {name!r}, which histories use "
-                "already; rename the function's key"
-            )
-    return stages
-
-
 def evaluation_columns(
-    context: EvaluationContext,
+    run: Run,
     before_exchange: Mapping[str, Scores] | None,
     diversity: float,
     noted: Mapping[str, Tensor],
@@ -132,103 +43,103 @@ def evaluation_columns(
     Scores right `before_exchange` (None: the round had no exchange), the `diversity` of gradients,
     and the values per node that phases `noted` are from within the round.
     """
-    run_state = context.run_state
     columns: dict[str, Any] = {
-        **_scores_of_stages(context, before_exchange),
-        "consensus_distance": _consensus_distance(run_state),
+        **_scores_of_stages(run, before_exchange),
+        "consensus_distance": _consensus_distance(run),
         "gradient_diversity": diversity,
     }
-    if run_state.trace.pushes:
-        weights = run_state.ranks.all_rows(run_state.models.push_sum_weights)
-        columns |= {"push_weight": weights.clone()}
-    return columns | dict(noted) | _node_values(context)
+    if run.setup.trace.pushes:
+        columns |= {"push_weight": run.ranks.all_rows(run.models.push_sum_weights).clone()}
+    return columns | dict(noted) | _node_values(run)
 
 
 def _scores_of_stages(
-    context: EvaluationContext, before_exchange: Mapping[str, Scores] | None
+    run: Run, before_exchange: Mapping[str, Scores] | None
 ) -> dict[str, Tensor]:
     """Return the columns of scores, (n,) each."""
-    setup, n = context.setup, context.run_state.models.n
-    nothing = torch.full((n,), torch.nan, dtype=torch.float64, device="cpu")
+    setup = run.setup
+    nothing = torch.full((run.models.n,), torch.nan, dtype=torch.float64, device="cpu")
     found: dict[str, Mapping[str, Scores]] = {}
-    for name, scores_of in context.stages.items():
-        if name == "before_exchange":  # without an exchange, these are those at the end
-            found[name] = found[""] if before_exchange is None else before_exchange
-        elif is_due(setup.evaluation, name, context.done, context.rounds):
-            found[name] = scores_of(context)
+    for stage in setup.stages:
+        if stage == "before_exchange":  # without an exchange, these are those at the end
+            found[stage] = found[""] if before_exchange is None else before_exchange
+        elif is_due(setup.evaluation, stage, run.done, run.rounds):
+            found[stage] = _scores_of_stage(run, stage)
         else:
-            found[name] = {on: dict.fromkeys(setup.task.reported, nothing) for on in setup.sets}
-    first = next(iter(setup.sets), "")
+            found[stage] = {on: dict.fromkeys(setup.task.reported, nothing) for on in setup.sets}
     return {
-        name_of(ScoreColumn(score, stage, on), first): values
-        for stage, sets in found.items()
-        for on, scores in sets.items()
-        for score, values in scores.items()
+        name: found[column.stage][column.set][column.score]
+        for name, column in setup.columns.items()
     }
 
 
-def _consensus_distance(run_state: RunState) -> float:
+def _scores_of_stage(run: Run, stage: str) -> dict[str, Scores]:
+    """Return the scores of a stage after the round, on each set."""
+    if stage == "":
+        return _at_end_of_round(run)
+    if stage == "knn":
+        return scores_of(run, run.algorithm.neighbors)
+    if stage == "fine_tuned" and run.algorithm.fine_tune is not None:
+        return _fine_tuned(run.algorithm.fine_tune, run)
+    return _custom_scores(stage, run.setup.evaluation.custom[stage], run)
+
+
+def _consensus_distance(run: Run) -> float:
     """Return the consensus distance of the honest nodes' shared columns.
 
     All columns count if none are shared. Models that are stored once are represented by one.
     """
-    models, files, ranks = run_state.models, run_state.files, run_state.ranks
-    attack = run_state.mixing.attack
+    models, files, ranks, mixing = run.models, run.files, run.ranks, run.mixing
     if models.distinct == 1 and len(models) == models.n:
         flat = models.rows(slice(0, 1))
-    elif attack is not None:
-        flat = models.rows(slice(None))[ranks.own_rows(~run_state.mixing.is_attacker)]
+    elif mixing.attack is not None:
+        flat = models.rows(slice(None))[ranks.own_rows(~mixing.is_attacker)]
     else:
         flat = models.rows(slice(None)) if files is None else models.flat
-    parts = [flat[:, part] for part in run_state.trace.share]
+    parts = [flat[:, part] for part in run.setup.trace.share]
     if files is not None and len(flat) > 1:
         copies = (copied for part in parts for _, copied in files.blocks(part))
         return math.hypot(*map(consensus_distance, copies))
     shared = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-    return run_state.ranks.consensus_distance(shared)
+    return ranks.consensus_distance(shared)
 
 
-def _scores_of(run_state: RunState, neighbors: Neighbors | None = None) -> dict[str, Scores]:
+def scores_of(run: Run, neighbors: Neighbors | None = None) -> dict[str, Scores]:
     """Return the scores of the current models, of all ranks' nodes, on each set.
 
     With `neighbors`, the models are interpolated with nearest training examples.
     """
-    plan, models, executor = run_state.evaluation_plan, run_state.models, run_state.executor
+    plan, models, executor, sets = (
+        run.setup.evaluation_plan, run.models, run.executor, run.shard.sets
+    )  # fmt: skip
     with returning_freed_memory(models.device.type == "cpu" and not plan.linear):
         if neighbors is None:
-            found = {
-                name: evaluate(plan, models, executor, on) for name, on in run_state.sets.items()
-            }
+            found = {name: evaluate(plan, models, executor, on) for name, on in sets.items()}
         else:
-            found = neighbor_scores(plan, models, executor, neighbors, run_state.sets)
+            found = neighbor_scores(plan, models, executor, neighbors, sets)
     columns = [values for scores in found.values() for values in scores.values()]
-    gathered = iter(run_state.ranks.all_rows(torch.stack(columns, 1)).unbind(1))
+    gathered = iter(run.ranks.all_rows(torch.stack(columns, 1)).unbind(1))
     return {name: {score: next(gathered) for score in scores} for name, scores in found.items()}
 
 
-def _at_end_of_round(context: EvaluationContext) -> dict[str, Scores]:
+def _at_end_of_round(run: Run) -> dict[str, Scores]:
     """Return the scores of the models at the end of a round.
 
     Raises ``DivergenceError`` for models that are not finite, if that is the policy.
     """
-    scores = _scores_of(context.run_state)
-    if context.done:
-        _check_scores(context, context.run_state.monitor, scores, context.lr)
+    scores = scores_of(run)
+    if run.done:
+        _check_scores(run, scores, run.lr)
     return scores
 
 
-def _check_scores(
-    context: EvaluationContext,
-    monitor: DivergenceMonitor,
-    scores: Mapping[str, Scores],
-    lr: float | None,
-) -> None:
+def _check_scores(run: Run, scores: Mapping[str, Scores], lr: float | None) -> None:
     """Raise ``DivergenceError`` for nodes with an infinite or NaN loss, if that is the policy."""
     for name, found in scores.items():
-        monitor.check_scores(found["loss"], context.setup.sets[name].scored, context.t, lr)
+        run.monitor.check_scores(found["loss"], run.setup.sets[name].scored, run.t, lr)
 
 
-def _fine_tuned(phase: Phase, context: EvaluationContext) -> dict[str, Scores]:
+def _fine_tuned(phase: Phase, run: Run) -> dict[str, Scores]:
     """Return the scores of copies of the models, fine-tuned by a phase after the round.
 
     The run is not affected: the copies have push-sum weights of 1, and their own state, ledger,
@@ -240,49 +151,44 @@ def _fine_tuned(phase: Phase, context: EvaluationContext) -> dict[str, Scores]:
     DivergenceError
         If a copy becomes NaN or infinite, and that is the policy.
     """
-    own, scored = context.run_state.models, np.zeros(context.run_state.models.n, dtype=bool)
+    own, scored = run.models, np.zeros(run.models.n, dtype=bool)
     models = own.like(Held(own.held.stored.clone(), own.held.place).apart())
-    for on in context.setup.sets.values():
+    for on in run.setup.sets.values():
         scored[on.scored] = True
-    isolated = _isolated(context, models)
-    work = RoundWork(isolated, context.t, only=None if scored.all() else scored)
+    isolated = _isolated(run, models)
+    work = RoundWork(isolated, only=None if scored.all() else scored)
     try:
-        phase.apply(models, phase.init(models), computed_round(work, phase="fine_tune"))
-        scores = _scores_of(isolated)
-        _check_scores(context, isolated.monitor, scores, work.lr)
+        phase.apply(models, phase.init(models), computed_round(work, "fine_tune"))
+        scores = scores_of(isolated)
+        _check_scores(isolated, scores, work.lr)
     except DivergenceError as error:
         raise DivergenceError(f"in fine-tuning, {error}", error.found) from error
     return scores
 
 
-def _isolated(context: EvaluationContext, models: Population) -> RunState:
-    """Return a copy of the run's state in which training and divergence do not affect the run."""
-    run_state = context.run_state
-    monitor = replace(run_state.monitor, found=list(run_state.monitor.found))
-    graphs = run_state.graphs if context.graph is None else context.graph
-    return replace(run_state, models=models, monitor=monitor, graphs=graphs)
+def _isolated(run: Run, models: Population) -> Run:
+    """Return a copy of a run in which training and divergence do not affect the run."""
+    monitor = replace(run.monitor, found=list(run.monitor.found))
+    return replace(run, models=models, monitor=monitor)
 
 
-def _custom_scores(
-    name: str, function: CustomStage, context: EvaluationContext
-) -> dict[str, Scores]:
+def _custom_scores(name: str, function: CustomStage, run: Run) -> dict[str, Scores]:
     """Return the scores of the models that a user-defined stage returns."""
-    run_state, everyone = context.run_state, _of_all_nodes(context.run_state.models)
-    returned = _returned(f"`evaluation.also[{name!r}]`", name, function, context, everyone)
+    everyone = _of_all_nodes(run.models)
+    returned = _returned(f"`evaluation.also[{name!r}]`", name, function, run, everyone)
     flat = _check_returned_models(name, returned, everyone)
-    models = run_state.models.like(run_state.ranks.own_rows(flat))
-    return _scores_of(replace(run_state, models=models))
+    return scores_of(replace(run, models=run.models.like(run.ranks.own_rows(flat))))
 
 
-def _node_values(context: EvaluationContext) -> dict[str, Tensor]:
+def _node_values(run: Run) -> dict[str, Tensor]:
     """Return the values per node, (n,), of user-defined columns, by name."""
-    functions, found = context.setup.evaluation.per_node, {}
+    functions, found = run.setup.evaluation.per_node, {}
     if not functions:
         return {}
-    everyone = _of_all_nodes(context.run_state.models)
+    everyone = _of_all_nodes(run.models)
     for name, function in functions.items():
-        returned = _returned(f"`evaluation.per_node[{name!r}]`", name, function, context, everyone)
-        found[name] = _check_returned_values(name, returned, context.run_state.models.n)
+        returned = _returned(f"`evaluation.per_node[{name!r}]`", name, function, run, everyone)
+        found[name] = _check_returned_values(name, returned, run.models.n)
     return found
 
 
@@ -305,23 +211,22 @@ def _returned(
     argument: str,
     name: str,
     function: Callable[..., Any],
-    context: EvaluationContext,
+    run: Run,
     everyone: Population,
 ) -> Any:
     """Return what a user-defined function returns for the models of all nodes.
 
     Raises ``ValueError`` if it changes them or the states of phases.
     """
-    models = context.run_state.models
-    work = RoundWork(_isolated(context, everyone), context.t)
-    current = computed_round(work, context.states, context.sharded, f"evaluation.{name}")
-    if len(everyone) > len(models):
+    work = RoundWork(_isolated(run, everyone))
+    current = computed_round(work, f"evaluation.{name}", run.states)
+    if len(everyone) > len(run.models):
         current.gathered = {}  # states, too, are those of all nodes
     stored = everyone.held.stored
 
     def versions() -> list[tuple[Any, ...]]:
         own = {"models": stored, "push_sum_weights": everyone.push_sum_weights}
-        every = {**context.states, "": own}
+        every = {**run.states, "": own}
         tensors = ((phase, key, x) for phase in every for key, x in every[phase].items())
         return [(phase, key, id(x), x._version) for phase, key, x in tensors]
 
@@ -335,9 +240,9 @@ def _returned(
     except Exception as error:  # whatever the user's function raises
         raise ValueError(
             f"{argument} must return a result for models of shape {(len(everyone), everyone.d)} "
-            f"after round {context.done}, got {type(error).__name__}: {error}; correct the function"
+            f"after round {run.done}, got {type(error).__name__}: {error}; correct the function"
         ) from error
-    if versions() != before or not _unchanged(everyone, models, stored):
+    if versions() != before or not _unchanged(everyone, run.models, stored):
         raise ValueError(
             f"{argument} must not change the models or the states of phases; work on a copy, "
             "models.like(models.flat.clone())"

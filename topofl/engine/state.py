@@ -1,56 +1,108 @@
-"""The state of a run: models, executor, graphs, mixing and divergence monitor."""
+"""A run in progress: its models, states of phases and records, and how to save and restore them."""
 
-from collections.abc import Callable, Mapping, Sequence
+import copy
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from topofl._columns import as_json
 from topofl._support.torchrun import processes_on_machine
+from topofl.algorithms.contract.phase import Algorithm
+from topofl.algorithms.contract.round import State
+from topofl.engine.checkpoint import (
+    Checkpoint,
+    ResumeError,
+    SavedRows,
+    check_space,
+    naming_its_file,
+)
 from topofl.engine.divergence import DivergenceMonitor
-from topofl.engine.evaluation import Evaluated, EvaluationPlan
 from topofl.engine.executor import Executor, new_executor
+from topofl.engine.fingerprint import check_same, fingerprint, members_of, structure_of, versions
 from topofl.engine.footprint import Footprint, footprint
 from topofl.engine.gradients import is_linear
 from topofl.engine.memory import MappedFiles, free_memory
 from topofl.engine.minibatches import Batches, Examples
 from topofl.engine.mixing import Mixing
+from topofl.engine.options import Compute, Evaluation
 from topofl.engine.plan import Plan, TimingTrial, choose_plan, least_plans
 from topofl.engine.population import Population, initial_population
 from topofl.engine.ranks import Ranks
-from topofl.engine.requests import Inputs, Trace
+from topofl.engine.recorder import Recorder
+from topofl.engine.requests import initial_state
 from topofl.engine.setup import Setup
-from topofl.engine.shards import Shard, shard_of
-from topofl.topology import Topology, TopologySequence
+from topofl.engine.shards import Shard, divided, shard_of, sharded_names
+from topofl.metrics._rounds import node_groups
+from topofl.topology import Topology
+from topofl.trained import Normalization, Trained
 
-__all__ = ["RunState"]
+_BUFFER = "buffer "
+"""How names of buffers begin in checkpoints."""
 
 
-@dataclass(frozen=True, eq=False)
-class RunState:
-    """State of a run that lasts from round to round: models, executor, graphs and mixers."""
+@dataclass(eq=False)
+class Run:
+    """A run in progress, of the nodes of this rank: all that changes from round to round.
 
-    evaluation_plan: EvaluationPlan
+    Parameters
+    ----------
+    setup, rounds
+        The checked arguments, and the number of rounds.
+    algorithm
+        The algorithm, with phases that can be given the rows of a rank.
+    ranks, models
+        Who holds which nodes, and the models of this rank's.
+    executor, mixing, monitor
+        How nodes train, how rows are exchanged, and which nodes diverged.
+    shard
+        The examples of the nodes of this rank.
+    states, sharded
+        The states of the phases, and for each phase the names of the tensors in its state that have
+        the rows of this rank.
+    recorder
+        What the history will have.
+    files
+        The files that hold the models; None: they are in memory.
+    done
+        Number of rounds done, including the current one; 0: before the first round.
+    graph
+        Graph of the current round; None before the first round.
+    lr
+        Learning rate of the round's last phase that trains; None if no phase trained.
+    """
+
+    setup: Setup
+    rounds: int
+    algorithm: Algorithm
+    ranks: Ranks
     models: Population
     executor: Executor
-    monitor: DivergenceMonitor
-    graphs: Topology | TopologySequence
-    inputs: Inputs
-    trace: Trace
-    examples_of_nodes: Mapping[str, Sequence[np.ndarray]]
     mixing: Mixing
-    sets: Mapping[str, Evaluated]
-    ranks: Ranks
-    files: MappedFiles | None = None
+    monitor: DivergenceMonitor
+    shard: Shard
+    states: dict[str, State]
+    sharded: Mapping[str, Collection[str]]
+    recorder: Recorder
+    files: MappedFiles | None
+    done: int = 0
+    graph: Topology | None = None
+    lr: float | None = None
 
     @classmethod
     def build(
         cls,
         setup: Setup,
+        rounds: int,
         plan: Plan | None,
         ranks: Ranks,
         files: MappedFiles | None = None,
-    ) -> "RunState":
-        """Return the state before round 0 of the nodes of this rank, on the device.
+    ) -> "Run":
+        """Return a run before its first round, or the part of this rank, on the device.
 
         With a `plan`, none is chosen. With `files`, the models are in one of them.
 
@@ -59,41 +111,266 @@ class RunState:
         ValueError
             If the run does not fit into free memory.
         """
-        module, clients, graphs = setup.module, setup.clients, setup.graphs
-        order, compute, device = setup.order, setup.compute, setup.device
-        shard = shard_of(clients, setup.sets, ranks)
+        compute, graphs, algorithm = setup.compute, setup.graphs, divided(setup.algorithm)
+        shard = shard_of(setup.clients, setup.sets, ranks)
         choose = _plan_chooser(setup, plan, ranks, shard)
-        examples = Examples.of(shard.dataset, device, compute.dtype, clients.augment)
         models = _initial_models(setup, ranks, files)
-        executor = new_executor(
-            module, order, models, examples,
-            shard.dataset.learned(compute.dtype).to(device),
-            Batches(shard.members, setup.seed, examples.augment, ranks.nodes), compute, setup.task,
-            int(setup.trace.batch_sizes().max()), choose,
-        )  # fmt: skip
-        attack = setup.attack
+        executor = _executor(setup, shard, models, choose)
+        phases = algorithm.phases
+        states = {name: initial_state(name, phase, models) for name, phase in phases.items()}
         known_matrices = 1 if setup.trace.chooses else max(64, graphs.period or 0)
+        attack = str(setup.attack) if setup.attack else ""
         return cls(
-            evaluation_plan=setup.evaluation_plan,
-            models=models,
-            executor=executor,
-            monitor=DivergenceMonitor(
-                setup.compute.on_divergence,
-                clients.n,
-                attack=str(attack) if attack else "",
-                labels=graphs.nodes,
+            setup, rounds, algorithm, ranks, models, executor,
+            Mixing(
+                ranks, compute.dtype, executor, known_matrices, setup.seed, setup.attack, files
             ),
-            graphs=graphs,
-            inputs=setup.inputs,
-            trace=setup.trace,
-            examples_of_nodes=shard.examples_of_nodes,
-            mixing=Mixing(
-                ranks, compute.dtype, executor, known_matrices, setup.seed, attack, files
+            DivergenceMonitor(
+                compute.on_divergence, setup.clients.n, attack=attack, labels=graphs.nodes
             ),
-            sets=shard.sets,
-            files=files,
-            ranks=ranks,
+            shard, states, sharded_names(phases, states, models),
+            Recorder(rounds, setup.evaluation.every, compute.distributed), files,
+        )  # fmt: skip
+
+    @property
+    def t(self) -> int:
+        """The current round, from 0; 0 before the first round too."""
+        return max(0, self.done - 1)
+
+    def begin_round(self, t: int) -> None:
+        """Begin round t, of all ranks."""
+        self.done, self.graph, self.lr = t + 1, self.setup.graphs.at(t), None
+
+    def evaluated(self, done: int) -> bool:
+        """Whether models are evaluated after `done` rounds."""
+        return done % self.setup.evaluation.every == 0 or done == self.rounds
+
+    def _scored(self, column: str, done: int) -> bool:
+        """Whether an evaluation after `done` rounds has a column; True for columns of no stage."""
+        found = self.setup.columns.get(column)
+        return found is None or is_due(self.setup.evaluation, found.stage, done, self.rounds)
+
+    @property
+    def size(self) -> int:
+        """Bytes of a checkpoint, without mixing matrices."""
+        models = self.models
+        tensors = (tensor for state in self.states.values() for tensor in state.values())
+        noted = [name for name, per_node in self.setup.trace.noted.items() if per_node]
+        of_nodes = [*self.setup.columns, *noted, *(self.setup.evaluation.per_node or ())]
+        scores = len(of_nodes) * (2 + self.rounds // self.setup.evaluation.every)
+        recorded = 8 * models.n * (self.rounds + scores)
+        held = len(models) * models.d * models.dtype.itemsize
+        held += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return held * models.n // len(models) + recorded + 2**14
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that the next round starts from, as tensors, numbers and text.
+
+        Without :meth:`own_rows`.
+        """
+        shared = {
+            name: {key: x for key, x in sorted(own.items()) if key not in self._row_names(name)}
+            for name, own in self.states.items()
+        }  # "guard" and "mass" are names of the stored format
+        guard = self.monitor.state()
+        return {"recorder": self.recorder.state(), "guard": guard, "phases": shared}
+
+    def own_rows(self) -> dict[str, Any]:
+        """Return all that has a row for each of this rank's nodes."""
+        models = self.models
+        phases = {
+            name: {key: state[key] for key in self._row_names(name)}
+            for name, state in self.states.items()
+        }
+        return {
+            "models": models.rows(slice(None)),
+            "mass": models.push_sum_weights,
+            "phases": phases,
+            **{_BUFFER + name: held.rows(slice(None)) for name, held in models.buffers.items()},
+        }
+
+    def _row_names(self, phase: str) -> list[str]:
+        """Return the tensors in the state of a phase that have a row for each of the own nodes."""
+        return sorted(self.states[phase].keys() & set(self.sharded.get(phase, ())))
+
+    def resume(self, found: Checkpoint, marker: Mapping[str, Any]) -> int:
+        """Restore a checkpoint of this run, and return the number of completed rounds.
+
+        Raises
+        ------
+        ResumeError
+            If the checkpoint is of another run, or has more rounds than `rounds`.
+        """
+        check_same(found.marker, marker)
+        if self.rounds < found.round:
+            raise ResumeError(
+                f"`rounds` must be at least {found.round}, the number completed in "
+                f"{found.path.parent}, got {self.rounds}; start a shorter run in another folder"
+            )
+        with naming_its_file(found):
+            state, nodes = found.state(), self.ranks.nodes
+            state["models"].copy_to(self.models.flat, nodes)
+            state["mass"].copy_to(self.models.push_sum_weights, nodes)
+            for name, held in self.models.buffers.items():
+                state[_BUFFER + name].copy_to(held.apart(), nodes)
+            if set(state["phases"]) != set(self.states):
+                raise ValueError(
+                    f"states of {', '.join(self.states)} are needed, got "
+                    f"{', '.join(state['phases'])}"
+                )
+            for name, saved in state["phases"].items():
+                names = self.sharded.get(name, ())
+                saved = {key: self._rows_of(x, key in names) for key, x in saved.items()}
+                _restore(self.states[name], saved, self.models.device)
+            self.recorder.restore(state["recorder"], self.evaluated, self._scored, found.round)
+            self.monitor.restore(state["guard"])
+        if self.rounds == found.round and (missing := self._missing_at_end(found)):
+            raise ResumeError(
+                f"`rounds` must be at least {found.round + 1}, got {self.rounds}: "
+                f"{found.path.parent} has a checkpoint of round {found.round}, after which models "
+                f"were not {missing}"
+            )
+        return found.round
+
+    def _rows_of(self, saved: Tensor | SavedRows, own: bool) -> Tensor:
+        """Return saved rows of this process's nodes if `own`, else of all nodes."""
+        if isinstance(saved, SavedRows):
+            return saved.of(self.ranks.nodes if own else np.arange(self.setup.clients.n))
+        return self.ranks.own_rows(saved) if own else saved
+
+    def _missing_at_end(self, found: Checkpoint) -> str:
+        """Return what the last round lacks since it was not the last before; "" if nothing."""
+        if found.round != self.recorder.last_evaluation:
+            return "evaluated"
+        evaluation, before = self.setup.evaluation, found.marker["rounds"]
+        tuned = is_due(evaluation, "fine_tuned", self.rounds, before)
+        return "fine-tuned" if "fine_tuned" in self.setup.stages and not tuned else ""
+
+
+def is_due(evaluation: Evaluation, stage: str, done: int, rounds: int) -> bool:
+    """Return whether an evaluation after `done` of `rounds` rounds has a stage, or NaN for it."""
+    every = evaluation.fine_tune_every
+    last = done == rounds or (every is not None and done % every == 0)
+    return stage != "fine_tuned" or (done > 0 and last)
+
+
+def _copy_into(own: Tensor, saved: Tensor) -> None:
+    """Copy a tensor; raise ``ValueError`` unless it has the same shape and dtype."""
+    if (own.shape, own.dtype) != (saved.shape, saved.dtype):
+        raise ValueError(
+            f"{tuple(own.shape)} numbers of {own.dtype} are needed, got {tuple(saved.shape)} of "
+            f"{saved.dtype}"
         )
+    own.copy_(saved)
+
+
+def _restore(state: State, saved: Mapping[str, Tensor], device: torch.device) -> None:
+    """Restore the state of a phase, in place for tensors that it already has."""
+    for key in set(state) - set(saved):
+        del state[key]
+    for key, tensor in saved.items():
+        own = state.get(key)
+        if own is not None and own.is_contiguous():
+            _copy_into(own, tensor)
+        else:
+            state[key] = tensor.to(device, copy=True)
+
+
+def plan_of_checkpoint(found: Checkpoint, compute: Compute) -> Plan | None:
+    """Return the plan of a checkpoint; None if `compute` now requests another one."""
+    with naming_its_file(found):
+        plan = Plan(*(found.marker["run"][name] for name in Plan._fields))
+    requested = zip(
+        (compute.executor, compute.chunk),
+        found.marker["asked"],
+        (plan.executor, plan.chunk),
+        strict=True,
+    )
+    unchanged = all(now in ("auto", then, chosen) for now, then, chosen in requested)
+    return plan if unchanged else None
+
+
+def trained_models(run: Run) -> Trained | None:
+    """Return the current models on the CPU, with everything that predictions need.
+
+    In a distributed run they are gathered by rank 0, and other ranks return None.
+    """
+    models, setup = run.models, run.setup
+    flat = run.ranks.to_first(models.rows(slice(None)))
+    if flat is None:
+        return None
+    dataset, dtype = setup.clients.dataset, models.dtype
+    affine = dataset.affine(dtype)
+    scale, shift = (None, None) if affine is None else (part.cpu() for part in affine)
+    inputs = Normalization(tuple(dataset.inputs.shape[1:]), dataset.inputs.dtype, scale, shift)
+    shapes = {name: tuple(shape) for name, shape in models.shapes.items()}
+    return Trained(shapes, inputs, copy.deepcopy(setup.module).cpu(), flat)
+
+
+def metadata(run: Run) -> dict[str, Any]:
+    """Return the settings of a run as JSON values."""
+    setup, compute, augment = run.setup, run.setup.compute, run.setup.clients.augment
+    groups = node_groups(setup.graphs)
+    labels = [x if isinstance(x, str | int) else str(x) for x in setup.graphs.at(0).nodes]
+    return {
+        "algorithm": setup.algorithm.name,
+        "settings": setup.algorithm.settings,
+        "topology": setup.graphs.name,
+        **({"groups": list(map(list, groups))} if groups else {}),
+        **({"nodes": labels} if labels else {}),
+        **({"server": True} if setup.trace.uses_server else {}),
+        "clients": setup.clients.name,
+        "partition": {"seed": setup.clients.seed, "members": members_of(setup.clients)},
+        "model": structure_of(setup.model),
+        "augment": None if augment is None else augment.name,
+        "n": setup.clients.n,
+        "parameters": run.models.d,
+        "rounds": setup.rounds,
+        "seed": setup.seed,
+        "init": setup.init,
+        "on_disconnected": compute.on_disconnected,
+        **({} if setup.attack is None else {"attackers": setup.attack.description}),
+        **({} if setup.share is None else {"largest_share": list(setup.share)}),
+        "task": {"name": setup.task.name, "scores": setup.task.directions},
+        "evaluation": setup.evaluation_settings,
+        "columns": as_json(setup.columns),
+        **run.executor.plan._asdict(),
+        "asked": {"executor": compute.executor, "chunk": compute.chunk},
+        "device": str(run.models.device),
+        "dtype": str(run.models.dtype).removeprefix("torch."),
+        "precision": compute.precision,
+        "on_divergence": compute.on_divergence,
+        **({"ranks": run.ranks.description} if compute.distributed else {}),
+        "versions": {name: one for name, one in versions().items() if name != "topofl"},
+    }
+
+
+def checkpoint_marker(run: Run, folder: Path) -> dict[str, Any]:
+    """Return the description of a run for its checkpoints; raise if the disk lacks space."""
+    if run.ranks.is_first:
+        check_space(folder, run.size)
+    setup = run.setup
+    return {
+        "rounds": run.rounds,
+        "versions": versions(),
+        "device": str(setup.device),
+        "asked": [setup.compute.executor, setup.compute.chunk],
+        "run": fingerprint(setup, run.executor.plan),
+    }
+
+
+def _executor(
+    setup: Setup, shard: Shard, models: Population, choose: Callable[[TimingTrial], Plan]
+) -> Executor:
+    """Return the executor of a run, with the examples of this rank on the device."""
+    compute, device, augment = setup.compute, setup.device, setup.clients.augment
+    examples = Examples.of(shard.dataset, device, compute.dtype, augment)
+    return new_executor(
+        setup.module, setup.order, models, examples,
+        shard.dataset.learned(compute.dtype).to(device),
+        Batches(shard.members, setup.seed, examples.augment, models.ranks.nodes), compute,
+        setup.task, int(setup.trace.batch_sizes().max()), choose,
+    )  # fmt: skip
 
 
 def _initial_models(setup: Setup, ranks: Ranks, files: MappedFiles | None) -> Population:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from topofl._columns import columns_of
 from topofl._support.ambient import in_plain_torch
 from topofl._support.check import check_switch
 from topofl._support.public import public
@@ -26,7 +25,6 @@ from topofl.engine.plan import Plan, choose_plan
 from topofl.engine.recorder import bytes_kept
 from topofl.engine.round import Round
 from topofl.engine.setup import Setup, resolve
-from topofl.engine.stages import stages_of
 from topofl.estimate.probe import fewest_nodes, probe_run
 from topofl.estimate.result import OTHER_DISK, Estimate
 from topofl.estimate.traffic import MOST_ROUNDS, SAMPLED_ROUNDS, traffic_of
@@ -206,9 +204,8 @@ def _bytes_of_history(setup: Setup, period: int) -> int:
     if rounds is None:
         return 0
     n = setup.clients.n
-    columns = columns_of(setup.task.reported, stages_of(setup, setup.algorithm), setup.sets)
     noted = setup.trace.noted.values()
-    scores = len(columns) + setup.trace.pushes + sum(noted) + len(setup.evaluation.per_node or ())
+    scores = len(setup.columns) + setup.trace.pushes + sum(noted) + len(setup.evaluation.per_node or ())
     evaluations = 1 + -(-rounds // setup.evaluation.every)
     # losses of nodes, columns of rounds, and the index of the mixing matrix
     per_round = n + 9 + setup.trace.pushes + len(noted) - sum(noted)
