@@ -43,8 +43,8 @@ from topofl.config.tables import (
 from topofl.config.toml import TABLES, as_table, is_none, override, read, with_modules
 from topofl.data import Dataset, Partition
 from topofl.engine import run
-from topofl.engine.requests import Trace
-from topofl.engine.setup import Setup, resolve
+from topofl.engine.requests import Setup, Trace
+from topofl.engine.setup import resolve
 from topofl.estimate import Estimate, estimate
 from topofl.history import History
 from topofl.tasks import Task

@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 
-import numpy as np
-import scipy.sparse as sparse
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
@@ -19,6 +16,7 @@ from topofl.engine.requests import (
     Inputs,
     Trace,
     checked_state,
+    complete_graph,
     initial_state,
     on_shapes_only,
     topology_missing,
@@ -98,18 +96,6 @@ def _models(inputs: Inputs) -> DryModels:
     )  # fmt: skip
     _ = models.push_sum_weights  # allocated now, not while bytes are counted
     return models
-
-
-@lru_cache(maxsize=1)
-def complete_graph(n: int) -> Topology:
-    """Return the complete graph of n nodes, for runs without a topology.
-
-    Examples
-    --------
-    >>> complete_graph(4).n_edges
-    6
-    """
-    return Topology(sparse.csr_array(~np.eye(n, dtype=bool)), name="everybody")
 
 
 def _trace(inputs: Inputs) -> Trace:

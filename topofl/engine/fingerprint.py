@@ -20,7 +20,7 @@ from topofl.data import Partition
 from topofl.data.dataset import Dataset
 from topofl.engine.checkpoint import OtherRunError
 from topofl.engine.plan import Plan
-from topofl.engine.setup import Setup
+from topofl.engine.requests import Setup
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologySequence
 

@@ -35,8 +35,7 @@ from topofl.engine.mixing import (
 from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.plan import Buffers, Fits, Plan, Sizes, most_nodes
 from topofl.engine.population import Layout, Population, trained_parameters
-from topofl.engine.requests import Steps, Trace
-from topofl.engine.setup import Setup
+from topofl.engine.requests import Setup, Steps, Trace
 from topofl.engine.training import Chunk, LocalSteps, gradients_in_memory, nodes_per_update
 from topofl.metrics.averaging import consensus
 from topofl.mixing import MixingMatrix

@@ -1,26 +1,33 @@
-"""What phases request of rounds: a run's inputs, the trace of a dry run, checks of arguments."""
+"""What a run is asked for: its setup, the trace of a dry run, checks of requests of phases."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import FrozenInstanceError, dataclass, field
-from functools import cached_property
+from dataclasses import FrozenInstanceError, dataclass, field, fields
+from functools import cached_property, lru_cache
 from numbers import Real
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sparse
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from topofl._columns import OWN_COLUMNS, SECONDS
+from topofl._columns import OWN_COLUMNS, SECONDS, ScoreColumn, columns_of
 from topofl._support.check import check_takes, did_you_mean, shown
 from topofl.algorithms.contract.checked import WHY_PLAYED, check_same_shape, explaining_meta_errors
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import Models, Rule, State
 from topofl.attacks import Attack
+from topofl.data import Partition
+from topofl.engine.evaluation import Evaluated, EvaluationPlan, evaluation_plan
+from topofl.engine.gradients import Order, image_order
 from topofl.engine.mixing import Aggregate
+from topofl.engine.options import Compute, Evaluation
 from topofl.engine.population import Layout
 from topofl.mixing import MixingMatrix, check_pulls, check_pushes
+from topofl.tasks import Task
 from topofl.topology import Topology, TopologySequence
 
 EXCHANGES = frozenset(("mix", "send", "server"))
@@ -237,6 +244,130 @@ def _merged_ranges(columns: set[tuple[int, int]]) -> list[slice]:
         elif stop > start:
             found.append(slice(start, stop))
     return found
+
+
+@lru_cache(maxsize=1)
+def complete_graph(n: int) -> Topology:
+    """Return the complete graph of n nodes, for runs without a topology.
+
+    Examples
+    --------
+    >>> complete_graph(4).n_edges
+    6
+    """
+    return Topology(sparse.csr_array(~np.eye(n, dtype=bool)), name="everybody")
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """Checked arguments of a run, as returned by :func:`topofl.engine.setup.resolve`.
+
+    Parameters
+    ----------
+    algorithm
+        The algorithm, with the fine-tuning of the run.
+    model, module
+        The model as given, and the copy of it that is used, on the device.
+    sample
+        At most two examples, on the device.
+    clients
+        The partition, pooled if the algorithm pools clients.
+    inputs, trace
+        Inputs of all rounds, and what a dry run of the first ones found.
+    rounds
+        Number of rounds; None in an estimate of memory, which has none.
+    seed, init
+        As in :func:`topofl.run`.
+    evaluation, compute
+        Options, with shorthands expanded.
+    device
+        Device of `compute`, or the default one.
+    sets
+        Evaluated nodes and examples, by the names of the sets.
+    task
+        The loss and the scores.
+    attack
+        The attack; None: no attackers.
+    share
+        The node with the largest share in the average on which models agree, and its share; None:
+        all shares are equal, or not known.
+    """
+
+    algorithm: Algorithm
+    model: nn.Module
+    module: nn.Module
+    sample: Tensor
+    clients: Partition
+    inputs: Inputs
+    trace: Trace
+    rounds: int | None
+    seed: int
+    init: str
+    evaluation: Evaluation
+    compute: Compute
+    device: torch.device
+    sets: Mapping[str, Evaluated]
+    task: Task
+    attack: Attack | None
+    share: tuple[int, float] | None = None
+
+    @property
+    def graphs(self) -> Topology | TopologySequence:
+        """The graphs that the algorithm uses; they have no edges if it exchanges nothing."""
+        return self.inputs.graphs or complete_graph(self.clients.n)
+
+    @cached_property
+    def order(self) -> Order:
+        """Function that converts inputs and parameters to the memory format of the model."""
+        return image_order(self.module, self.sample, self.compute.channels_last)
+
+    @cached_property
+    def evaluation_plan(self) -> EvaluationPlan:
+        """How models are applied to many examples, by the memory that a few examples take."""
+        targets = self.clients.dataset.learned(self.compute.dtype)[:2].to(self.device)
+        return evaluation_plan(self.module, self.sample, self.task, targets)
+
+    @property
+    def stages(self) -> list[str]:
+        """Names of the stages of evaluations; without evaluated sets there are none."""
+        evaluation, algorithm = self.evaluation, self.algorithm
+        wanted = {
+            "": True,
+            "before_exchange": evaluation.before_exchange,
+            "knn": algorithm.neighbors is not None,
+            "fine_tuned": algorithm.fine_tune is not None,
+        }
+        own = [name for name, is_wanted in wanted.items() if is_wanted]
+        return [*own, *evaluation.custom] if evaluation.on else []
+
+    @cached_property
+    def columns(self) -> dict[str, ScoreColumn]:
+        """Columns of scores, by name."""
+        return columns_of(self.task.reported, self.stages, self.sets)
+
+    @property
+    def evaluation_settings(self) -> dict[str, Any]:
+        """Settings of evaluations as JSON values, without those of fine-tuning.
+
+        Fine-tuning is in the algorithm's settings.
+        """
+        names = [
+            field.name
+            for field in fields(self.evaluation)
+            if field.name not in ("fine_tune", "also", "per_node")
+        ]
+        settings = {name: getattr(self.evaluation, name) for name in names}
+        settings["on"] = list(self.evaluation.on)
+        for argument in ("also", "per_node"):
+            if functions := getattr(self.evaluation, argument):
+                settings[argument] = {name: _name_of(f) for name, f in functions.items()}
+        return settings
+
+
+def _name_of(function: Any) -> str:
+    """Return ``"module:name"`` of a function, or of the type of another callable object."""
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def topology_missing(method: str, n: int) -> TypeError:

@@ -6,7 +6,7 @@ needs. See :class:`topofl.algorithms.Round` for what phases may ask for.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from topofl.algorithms.contract.checked import NO_BRANCHES, WHY_PLAYED, explaini
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import Models, Rows, State, Trial, check_key
 from topofl.algorithms.contract.schedules import rate_at
-from topofl.engine.mixing import Aggregate, Mixing
+from topofl.engine.mixing import Aggregate
 from topofl.engine.population import Population
 from topofl.engine.recorder import Exchange
 from topofl.engine.requests import (
@@ -36,49 +36,11 @@ from topofl.engine.requests import (
     state_of_phase,
     topology_missing,
 )
+from topofl.engine.round_work import RoundWork
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
 
 T = TypeVar("T")
-
-
-class Work(Protocol):
-    """What computes the requests of a round, once they were checked."""
-
-    @property
-    def mixing(self) -> Mixing:
-        """How rows are exchanged."""
-        ...
-
-    @property
-    def only(self) -> np.ndarray | None:
-        """(n,) nodes that may train; None: all."""
-        ...
-
-    def train(
-        self,
-        phase: str,
-        models: Population,
-        training: Training,
-        state: State,
-        all_counts: np.ndarray,
-        counts: np.ndarray,
-        weights: MixingMatrix | None,
-    ) -> np.ndarray:
-        """Take local steps in place, and return how many each node took, (n,).
-
-        `all_counts` are the steps of nodes if they take part, `counts` those that they take. With
-        `weights`, gradients are mixed in each step.
-        """
-        ...
-
-    def gradients(self, phase: str, models: Population, batch_size: int, key: str) -> Tensor:
-        """Return all nodes' gradients (n, d) on a minibatch each, without a step."""
-        ...
-
-    def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
-        """Return the results of trials by node."""
-        ...
 
 
 @dataclass(eq=False)
@@ -125,7 +87,7 @@ class Round:
     graph: Topology
     models: Population
     trace: Trace
-    work: Work | None = None
+    work: RoundWork | None = None
     states: Mapping[str, State] = field(default_factory=dict)
     phase: str = ""
     sharded: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -304,7 +266,7 @@ class Round:
         if self.work is not None:
             for k, buffer in enumerate(buffers):
                 name = f"{exchange}/buffers/{k}"
-                self.work.mixing.mix(weights, buffer, self.t, name, server)
+                self.work.run.mixing.mix(weights, buffer, self.t, name, server)
         rows = len(values if isinstance(values, Tensor) else cast(Population, values))
         if self.work is None and (rows, d) == (len(self.models), self.models.d):
             noted = self.trace.columns.setdefault(self.phase, set())
@@ -313,7 +275,7 @@ class Round:
             models = cast(Population, values)
             if server and width == d and self.inputs.attack is None:  # the average is stored once
                 if self.work is not None:
-                    self.work.mixing.average(weights, models.held)
+                    self.work.run.mixing.average(weights, models.held)
                     return
                 with _disable_current_modes():  # the models do not belong to the phase
                     models.fill(models.rows(slice(0, 1)))
@@ -323,7 +285,7 @@ class Round:
             self._allocate_forged(values)
             return
         for k, part in enumerate(columns):
-            self.work.mixing.mix(weights, values[:, part], self.t, f"{exchange}/{k}", server)
+            self.work.run.mixing.mix(weights, values[:, part], self.t, f"{exchange}/{k}", server)
 
     def _begin_exchange(
         self, method: str, weights: MixingMatrix, sent: int | None, server: bool = False
@@ -368,7 +330,7 @@ class Round:
             return aggregated(phase, rule, own, received, shares)
 
         if self.work is not None:
-            self.work.mixing.aggregate(weights, values, checked, self.t, f"{exchange}/0")
+            self.work.run.mixing.aggregate(weights, values, checked, self.t, f"{exchange}/0")
             return
         check_rule(phase, rule)
         self._allocate_forged(values)
@@ -383,7 +345,7 @@ class Round:
         """See :meth:`topofl.algorithms.Round.published`: the values of the next exchange."""
         if self.work is not None:
             call = self.calls.get(self.phase, 0) + 1
-            return self.work.mixing.published(values, self.t, f"{self.phase}/{call}/0")
+            return self.work.run.mixing.published(values, self.t, f"{self.phase}/{call}/0")
         self._enter("published")
         attack = self.inputs.attack
         return values if attack is None or attack.to_each else torch.empty_like(values)
@@ -471,3 +433,15 @@ class Round:
 
 def _zero_losses(models: Tensor) -> Tensor:
     return torch.zeros(len(models), dtype=torch.float64, device="cpu")
+
+
+def computed_round(
+    work: RoundWork, phase: str = "", states: Mapping[str, State] | None = None
+) -> Round:
+    """Return the round that phases see, whose requests `work` computes."""
+    run = work.run
+    graph = run.setup.graphs.at(run.t) if run.graph is None else run.graph
+    return Round(
+        run.setup.inputs, run.t, graph, run.models, run.setup.trace, work, states or {},
+        phase, run.sharded,
+    )  # fmt: skip

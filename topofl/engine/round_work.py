@@ -14,9 +14,8 @@ from topofl.algorithms.contract.schedules import rate_at
 from topofl.engine.divergence import Diverged, GradientStatistics
 from topofl.engine.evaluation import check_trials, cross_evaluate
 from topofl.engine.minibatches import Minibatches
-from topofl.engine.mixing import Mixer, Mixing
+from topofl.engine.mixing import Mixer
 from topofl.engine.population import Population
-from topofl.engine.round import Round
 from topofl.engine.shards import own_part
 from topofl.engine.state import Run
 from topofl.engine.training import LocalSteps, all_gradients, local_steps
@@ -50,13 +49,8 @@ class RoundWork:
     calls: dict[str, int] = field(default_factory=dict, init=False)
     """Number of calls of :meth:`train` so far, by phase."""
 
-    @property
-    def mixing(self) -> Mixing:
-        """How rows are exchanged."""
-        return self.run.mixing
-
     def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
-        """See :meth:`topofl.engine.round.Work.cross_evaluate`."""
+        """Return the results of trials by node."""
         run, ranks = self.run, self.run.ranks
         indices = run.shard.examples_of_nodes[on]
         check_trials(trials, indices)
@@ -76,7 +70,11 @@ class RoundWork:
         counts: np.ndarray,
         weights: MixingMatrix | None,
     ) -> np.ndarray:
-        """See :meth:`topofl.engine.round.Work.train`."""
+        """Take local steps in place, and return how many each node took, (n,).
+
+        `all_counts` are the steps of nodes if they take part, `counts` those that they take. With
+        `weights`, gradients are mixed in each step.
+        """
         self.calls[phase] = self.calls.get(phase, 0) + 1
         ranks, mixing = self.run.ranks, self.run.mixing
         mixer = None if weights is None else mixing.mixer(weights, len(ranks.nodes))
@@ -210,7 +208,7 @@ class RoundWork:
         self.diverged += self.run.monitor.note(losses, bad, self.run.t, lr)
 
     def gradients(self, phase: str, models: Population, batch_size: int, key: str) -> Tensor:
-        """See :meth:`topofl.engine.round.Work.gradients`."""
+        """Return all nodes' gradients (n, d) on a minibatch each, without a step."""
         executor, ranks = self.run.executor, self.run.ranks
         name = f"{phase}/{key}" if key else phase
         batch = executor.batches.at(self.run.t, batch_size, name)
@@ -233,13 +231,3 @@ class RoundWork:
         if losses is None and self.gradient_losses:
             losses = torch.stack(list(self.gradient_losses.values())[-1]).mean(0)
         return None if losses is None else self.run.ranks.all_rows(losses)
-
-
-def computed_round(work: RoundWork, phase: str = "", states: Mapping[str, State] | None = None) -> Round:
-    """Return the round that phases see, whose requests `work` computes."""
-    run = work.run
-    graph = run.setup.graphs.at(run.t) if run.graph is None else run.graph
-    return Round(
-        run.setup.inputs, run.t, graph, run.models, run.setup.trace, work, states or {},
-        phase, run.sharded,
-    )  # fmt: skip

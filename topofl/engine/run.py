@@ -37,9 +37,9 @@ from topofl.engine.memory import mapped_files, returning_freed_memory
 from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving, as_saving
 from topofl.engine.ranks import Ranks, naming_checkpoints, one_process
 from topofl.engine.recorder import totals_of
-from topofl.engine.requests import checked_state
-from topofl.engine.round import Round
-from topofl.engine.round_work import RoundWork, computed_round
+from topofl.engine.requests import Setup, checked_state
+from topofl.engine.round import Round, computed_round
+from topofl.engine.round_work import RoundWork
 from topofl.engine.saving import (
     CheckpointSchedule,
     Lock,
@@ -47,7 +47,7 @@ from topofl.engine.saving import (
     reserved_folder,
     stop_between_rounds,
 )
-from topofl.engine.setup import Setup, resolve
+from topofl.engine.setup import resolve
 from topofl.engine.stages import evaluation_columns, scores_of
 from topofl.engine.state import (
     Run,

@@ -24,7 +24,8 @@ from topofl.engine.neighbors import neighbor_scores
 from topofl.engine.options import CustomStage
 from topofl.engine.population import Held, Population
 from topofl.engine.ranks import RankError
-from topofl.engine.round_work import RoundWork, computed_round
+from topofl.engine.round import computed_round
+from topofl.engine.round_work import RoundWork
 from topofl.engine.state import Run, is_due
 from topofl.metrics import consensus_distance
 

@@ -34,8 +34,7 @@ from topofl.engine.plan import Plan, TimingTrial, choose_plan, least_plans
 from topofl.engine.population import Population, initial_population
 from topofl.engine.ranks import Ranks
 from topofl.engine.recorder import Recorder
-from topofl.engine.requests import initial_state
-from topofl.engine.setup import Setup
+from topofl.engine.requests import Setup, initial_state
 from topofl.engine.shards import Shard, divided, shard_of, sharded_names
 from topofl.metrics._rounds import node_groups
 from topofl.topology import Topology

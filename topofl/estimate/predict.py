@@ -23,8 +23,9 @@ from topofl.engine.memory import free_memory, watched_growth
 from topofl.engine.options import OPTIONS, Compute, Evaluation, as_compute
 from topofl.engine.plan import Plan, choose_plan
 from topofl.engine.recorder import bytes_kept
+from topofl.engine.requests import Setup
 from topofl.engine.round import Round
-from topofl.engine.setup import Setup, resolve
+from topofl.engine.setup import resolve
 from topofl.estimate.probe import fewest_nodes, probe_run
 from topofl.estimate.result import OTHER_DISK, Estimate
 from topofl.estimate.traffic import MOST_ROUNDS, SAMPLED_ROUNDS, traffic_of

@@ -14,10 +14,9 @@ from topofl.engine.mixing import mixer
 from topofl.engine.options import Evaluation
 from topofl.engine.plan import SHARED_WORK, Plan, Sizes
 from topofl.engine.ranks import one_process
-from topofl.engine.requests import Trace
+from topofl.engine.requests import Setup, Trace
 from topofl.engine.round import Round
 from topofl.engine.run import run
-from topofl.engine.setup import Setup
 from topofl.topology import Topology
 
 __all__ = ["Probe", "fewest_nodes", "probe_run"]

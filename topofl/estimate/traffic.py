@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from topofl.engine.dry_run import play_rounds
 from topofl.engine.recorder import totals_of
+from topofl.engine.requests import Setup
 from topofl.engine.round import Round
-from topofl.engine.setup import Setup
 
 __all__ = ["MOST_ROUNDS", "SAMPLED_ROUNDS", "Traffic", "traffic_of"]
 
