@@ -10,13 +10,9 @@ from torch import nn
 
 from topofl import Compute, Evaluation, data, topologies
 from topofl._support.seeding import seeded_torch
-from topofl.engine.dry_run import trace_first_rounds
 from topofl.engine.evaluation import Evaluated, evaluate, evaluation_plan
 from topofl.engine.executor import Executor
-from topofl.engine.graph_checks import weight_rules
 from topofl.engine.plan import Plan
-from topofl.engine.population import Layout
-from topofl.engine.requests import Inputs
 from topofl.engine.setup import resolve
 from topofl.tasks import classification
 
@@ -85,14 +81,6 @@ def perceptron():
         nn.Identity(),
         nn.Linear(4, 3),
     )
-
-
-def traced(algorithm, model, clients=None, graphs=None):
-    """Return what is seen of the first rounds of an algorithm."""
-    clients = clients or equal_clients()
-    sizes, layout = np.array([len(own) for own in clients.train]), Layout.of(model)
-    dtype, rules = next(model.parameters()).dtype, weight_rules(None, graphs)
-    return trace_first_rounds(Inputs(algorithm, layout, dtype, graphs, *rules, sizes))
 
 
 def resolved(algorithm, model, clients, graphs=None, dtype=torch.float32):

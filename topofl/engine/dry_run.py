@@ -13,10 +13,9 @@ from topofl.engine.memory import AllocationTrace
 from topofl.engine.population import Held, Population
 from topofl.engine.ranks import one_process
 from topofl.engine.requests import (
-    Inputs,
+    Setup,
     Trace,
     checked_state,
-    complete_graph,
     initial_state,
     on_shapes_only,
     topology_missing,
@@ -83,47 +82,44 @@ class DryModels(Population):
         return self.graph
 
 
-def _models(inputs: Inputs) -> DryModels:
+def _models(setup: Setup) -> DryModels:
     """Return the models of a run on the meta device."""
-    n, meta = len(inputs.sizes), torch.device("meta")
-    stored = n if inputs.independent_start else 1
-    rows = torch.empty(stored, inputs.layout.d, dtype=inputs.dtype, device=meta)
-    held = Held(rows) if inputs.independent_start else Held.equal(rows, n)
-    graph = inputs.graphs if isinstance(inputs.graphs, Topology) else None
+    n, meta, layout = setup.clients.n, torch.device("meta"), setup.trace.layout
+    independent = setup.init == "independent"
+    stored = n if independent else 1
+    rows = torch.empty(stored, layout.d, dtype=setup.compute.dtype, device=meta)
+    held = Held(rows) if independent else Held.equal(rows, n)
+    graph = setup.topology if isinstance(setup.topology, Topology) else None
     models = DryModels(
-        held, inputs.layout, one_process(n, meta), inputs.algorithm.name,
-        inputs.independent_start, inputs.graphs, graph=graph,
+        held, layout, one_process(n, meta), setup.algorithm.name, independent, setup.topology,
+        graph=graph,
     )  # fmt: skip
     _ = models.push_sum_weights  # allocated now, not while bytes are counted
     return models
 
 
-def _trace(inputs: Inputs) -> Trace:
-    return Trace(inputs.algorithm, inputs.layout, len(inputs.sizes))
-
-
-def _graph(inputs: Inputs, t: int) -> Topology:
-    return complete_graph(len(inputs.sizes)) if inputs.graphs is None else inputs.graphs.at(t)
+def _trace(setup: Setup) -> Trace:
+    return Trace(setup.algorithm, setup.trace.layout, setup.clients.n)
 
 
 def play_rounds(
-    inputs: Inputs, rounds: int, models: DryModels | None = None, trace: Trace | None = None
+    setup: Setup, rounds: int, models: DryModels | None = None, trace: Trace | None = None
 ) -> Iterator[Round]:
     """Yield the first rounds one by one, so that not all of their matrices are in memory.
 
     What they request is noted in one trace of all rounds, if it is given.
     """
-    models = models or _models(inputs)
+    models = models or _models(setup)
     states: dict[str, State] = {}
-    for name, phase in inputs.algorithm.phases.items():
+    for name, phase in setup.algorithm.phases.items():
         with on_shapes_only(name):
             states[name] = initial_state(name, phase, models)
     models.calls.append("apply")
     for t in range(rounds):
-        own = trace or _trace(inputs)
+        own = trace or _trace(setup)
         own.state = max(own.state, _bytes_of(states))
-        current = Round(inputs, t, _graph(inputs, t), models, own, states=states)
-        for name, phase in inputs.algorithm.phases.items():
+        current = Round(setup, t, setup.graphs.at(t), models, own, states=states)
+        for name, phase in setup.algorithm.phases.items():
             current.phase = name
             with AllocationTrace() as allocations, on_shapes_only(name):
                 state = phase.apply(models, states[name], current)
@@ -137,7 +133,7 @@ def _bytes_of(states: Mapping[str, State]) -> int:
     return sum(value.nbytes for state in states.values() for value in state.values())
 
 
-def trace_first_rounds(inputs: Inputs, rounds: int = DRY_ROUNDS) -> Trace:
+def trace_first_rounds(setup: Setup, rounds: int = DRY_ROUNDS) -> Trace:
     """Return the trace of the first rounds and of any fine-tuning.
 
     Raises
@@ -146,26 +142,26 @@ def trace_first_rounds(inputs: Inputs, rounds: int = DRY_ROUNDS) -> Trace:
         If a phase cannot be applied to meta tensors or uses a topology that is not given, if two
         phases push, or if nodes exchange anything in fine-tuning; and what a phase itself raises.
     """
-    models, trace = _models(inputs), _trace(inputs)
-    for current in play_rounds(inputs, rounds, models, trace):
+    models, trace = _models(setup), _trace(setup)
+    for current in play_rounds(setup, rounds, models, trace):
         trace.graphs.append(current.graph)
         trace.mixed.append(current.mixed)
         if current.t == 0:
             trace.exchanged += [one.weights for one in current.exchanges]
     trace.stored = models.held.most
     trace.common_start = "start" in models.calls
-    _play_fine_tuning(inputs, trace)
+    _play_fine_tuning(setup, trace)
     return trace
 
 
-def _play_fine_tuning(inputs: Inputs, trace: Trace) -> None:
+def _play_fine_tuning(setup: Setup, trace: Trace) -> None:
     """Play any fine-tuning on its own; note its steps and the bytes that it takes."""
-    phase = inputs.algorithm.fine_tune
+    phase = setup.algorithm.fine_tune
     if phase is None:
         return
     name = "fine_tune"
-    models, own = _models(inputs), _trace(inputs)
-    current = Round(inputs, 0, trace.graphs[0], models, own, phase=name)
+    models, own = _models(setup), _trace(setup)
+    current = Round(setup, 0, trace.graphs[0], models, own, phase=name)
     with on_shapes_only(name):
         state = initial_state(name, phase, models)
         try:

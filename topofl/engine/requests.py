@@ -37,49 +37,6 @@ Steps = tuple[Training, np.ndarray]
 """Local steps that a phase requests: their settings, and how many each node takes, (n,)."""
 
 
-@dataclass(frozen=True, eq=False)
-class Inputs:
-    """What all rounds of a run have in common, whether they are computed or not.
-
-    Parameters
-    ----------
-    algorithm, layout, dtype
-        Algorithm of the run, and layout and dtype of its models.
-    graphs
-        Topology of the run; None: not given.
-    pull, push
-        Weight rules for nodes that average what they receive, and for nodes that push.
-    resolve
-        (rule, graph) -> the checked matrix.
-    sizes, seed
-        Node data sizes (n,) and seed of the run.
-    independent_start
-        Whether each node starts from its own model.
-    attack
-        The attack of the run; None: no attackers.
-    """
-
-    algorithm: Algorithm
-    layout: Layout
-    dtype: torch.dtype
-    graphs: Topology | TopologySequence | None
-    pull: Rule
-    push: Rule
-    resolve: Callable[[Rule, Topology], MixingMatrix]
-    sizes: np.ndarray
-    seed: int = 0
-    independent_start: bool = False
-    attack: Attack | None = None
-
-    def pulled(self, graph: Topology, rule: Rule | None = None) -> MixingMatrix:
-        """Return the row-stochastic matrix of a graph, by `rule` or by default the run's rule."""
-        return check_pulls(self.resolve(rule or self.pull, graph))
-
-    def pushed(self, graph: Topology) -> MixingMatrix:
-        """Return the column-stochastic matrix of a graph by which nodes push."""
-        return check_pushes(self.resolve(self.push, graph))
-
-
 @dataclass(eq=False)
 class Trace:
     """What phases request in the rounds of a dry run; a run may request nothing else.
@@ -272,8 +229,15 @@ class Setup:
         At most two examples, on the device.
     clients
         The partition, pooled if the algorithm pools clients.
-    inputs, trace
-        Inputs of all rounds, and what a dry run of the first ones found.
+    topology
+        The graphs that the algorithm uses, without edges if it exchanges nothing; in a dry run None
+        if none were given.
+    pull, push
+        Weight rules for nodes that average what they receive, and for nodes that push.
+    weights_of
+        (rule, graph) -> the checked matrix.
+    trace
+        What a dry run of the first rounds found; empty before it.
     rounds
         Number of rounds; None in an estimate of memory, which has none.
     seed, init
@@ -298,7 +262,10 @@ class Setup:
     module: nn.Module
     sample: Tensor
     clients: Partition
-    inputs: Inputs
+    topology: Topology | TopologySequence | None
+    pull: Rule
+    push: Rule
+    weights_of: Callable[[Rule, Topology], MixingMatrix]
     trace: Trace
     rounds: int | None
     seed: int
@@ -313,8 +280,21 @@ class Setup:
 
     @property
     def graphs(self) -> Topology | TopologySequence:
-        """The graphs that the algorithm uses; they have no edges if it exchanges nothing."""
-        return self.inputs.graphs or complete_graph(self.clients.n)
+        """The graphs that rounds have: the complete graph if no topology was given."""
+        return self.topology or complete_graph(self.clients.n)
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """(n,) numbers of training examples."""
+        return np.array(list(map(len, self.clients.train)))
+
+    def pulled(self, graph: Topology, rule: Rule | None = None) -> MixingMatrix:
+        """Return the row-stochastic matrix of a graph, by `rule` or by default the run's rule."""
+        return check_pulls(self.weights_of(rule or self.pull, graph))
+
+    def pushed(self, graph: Topology) -> MixingMatrix:
+        """Return the column-stochastic matrix of a graph by which nodes push."""
+        return check_pushes(self.weights_of(self.push, graph))
 
     @cached_property
     def order(self) -> Order:

@@ -24,7 +24,7 @@ from topofl.engine.mixing import Aggregate
 from topofl.engine.population import Population
 from topofl.engine.recorder import Exchange
 from topofl.engine.requests import (
-    Inputs,
+    Setup,
     Trace,
     aggregated,
     check_matrix,
@@ -49,7 +49,7 @@ class Round:
 
     Parameters
     ----------
-    inputs
+    setup
         What all rounds have in common.
     t, graph
         The round, from 0, and its graph; the complete graph if no topology was given.
@@ -82,7 +82,7 @@ class Round:
         Number of exchanges so far, counted as messages or not, by phase.
     """
 
-    inputs: Inputs
+    setup: Setup
     t: int
     graph: Topology
     models: Population
@@ -102,15 +102,15 @@ class Round:
         """Note a call in a dry run; in a run, raise unless the phase made it in the dry run."""
         if self.work is None:
             self.trace.note_call(self.phase, call)
-        elif self.phase in self.inputs.algorithm.phases:
+        elif self.phase in self.setup.algorithm.phases:
             self.trace.check_call(self.phase, call, self.t)
 
     @property
     def topology(self) -> Topology:
         """The graph of the round."""
         self._enter("topology")
-        if self.inputs.graphs is None:
-            raise topology_missing(self.inputs.algorithm.name, self.n)
+        if self.setup.topology is None:
+            raise topology_missing(self.setup.algorithm.name, self.n)
         return self.graph
 
     @property
@@ -122,12 +122,12 @@ class Round:
     @property
     def n(self) -> int:
         """Number of nodes."""
-        return len(self.inputs.sizes)
+        return self.setup.clients.n
 
     @property
     def sizes(self) -> np.ndarray:
         """See :attr:`topofl.algorithms.Round.sizes`."""
-        return self.inputs.sizes
+        return self.setup.sizes
 
     def state(self, owner: str) -> State:
         """See :meth:`topofl.algorithms.Round.state`."""
@@ -146,7 +146,7 @@ class Round:
         """Raise ``ValueError`` if a phase with the rows of a rank reads a state of all nodes."""
         if len(self.models) == self.n or self.gathered is not None:
             return
-        if not self.inputs.algorithm.phases[owner].rowwise:
+        if not self.setup.algorithm.phases[owner].rowwise:
             raise ValueError(
                 f"the phase {self.phase!r} with rowwise=True must not read the state of the phase "
                 f"{owner!r} without it, which has the rows of all nodes; declare it for both, or "
@@ -156,20 +156,20 @@ class Round:
     @property
     def weights(self) -> MixingMatrix:
         """The mixing matrix of the round; access records it as used."""
-        self.used = self.inputs.pulled(self.topology)
+        self.used = self.setup.pulled(self.topology)
         return self.used
 
     @property
     def push_weights(self) -> MixingMatrix:
         """The column-stochastic matrix of the round; access records it as used."""
         self._enter("push")
-        self.used = self.inputs.pushed(self.topology)
+        self.used = self.setup.pushed(self.topology)
         return self.used
 
     def rng(self, purpose: str) -> np.random.Generator:
         """See :meth:`topofl.algorithms.Round.rng`."""
         self.trace.drawn.add(purpose)
-        return stream(self.inputs.seed, purpose, self.t)
+        return stream(self.setup.seed, purpose, self.t)
 
     def train(
         self,
@@ -215,10 +215,10 @@ class Round:
         if training.gradient is None or not steps:
             return None
         self._enter("mixed gradients")
-        weights = self.inputs.pulled(self.topology, training.gradient)
+        weights = self.setup.pulled(self.topology, training.gradient)
         if self.work is None:
             self.trace.rules.append(weights)
-        d = self.inputs.layout.d
+        d = self.trace.layout.d
         self.mixed[weights] = self.mixed.get(weights, 0) + steps * d
         self.exchanges += [
             Exchange(weights, d * self.models.dtype.itemsize, gradients=True)
@@ -273,7 +273,7 @@ class Round:
             noted.update((part.start, part.stop) for part in ranges)
         if not isinstance(values, Tensor):
             models = cast(Population, values)
-            if server and width == d and self.inputs.attack is None:  # the average is stored once
+            if server and width == d and self.setup.attack is None:  # the average is stored once
                 if self.work is not None:
                     self.work.run.mixing.average(weights, models.held)
                     return
@@ -305,7 +305,7 @@ class Round:
 
     def _allocate_forged(self, values: Tensor) -> None:
         """Allocate and drop as much memory as forging the sent rows takes."""
-        attack = self.inputs.attack
+        attack = self.setup.attack
         if attack is not None:
             rows = len(values) if attack.to_each else 2 * len(attack.nodes)
             values.new_empty(rows, values.shape[1])
@@ -347,7 +347,7 @@ class Round:
             call = self.calls.get(self.phase, 0) + 1
             return self.work.run.mixing.published(values, self.t, f"{self.phase}/{call}/0")
         self._enter("published")
-        attack = self.inputs.attack
+        attack = self.setup.attack
         return values if attack is None or attack.to_each else torch.empty_like(values)
 
     def all_rows(self, values: Tensor) -> Tensor:
@@ -442,6 +442,6 @@ def computed_round(
     run = work.run
     graph = run.setup.graphs.at(run.t) if run.graph is None else run.graph
     return Round(
-        run.setup.inputs, run.t, graph, run.models, run.setup.trace, work, states or {},
+        run.setup, run.t, graph, run.models, run.setup.trace, work, states or {},
         phase, run.sharded,
     )  # fmt: skip

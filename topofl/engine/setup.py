@@ -31,7 +31,7 @@ from topofl.engine.joining import local_device
 from topofl.engine.model_checks import as_task, check_voters, checked_model
 from topofl.engine.options import Evaluation, as_compute, as_evaluation, device_of
 from topofl.engine.population import Layout
-from topofl.engine.requests import Inputs, Setup
+from topofl.engine.requests import Setup, Trace
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
 
@@ -82,22 +82,20 @@ def resolve(
     attacking = () if attack is None else attack.nodes
     sets = _evaluation_sets(clients, evaluation, seed, device, attacking)
     module, sample = checked_model(model, clients, compute, device, task)
-    inputs = Inputs(
-        algorithm, Layout.of(module), compute.dtype, given, *weight_rules(mixing, given),
-        np.array(list(map(len, clients.train))), seed, init == "independent", attack,
+    setup = Setup(
+        algorithm, model, module, sample, clients, given, *weight_rules(mixing, given),
+        Trace(algorithm, Layout.of(module), clients.n), rounds, seed, init, evaluation, compute,
+        device, sets, task, attack,
     )  # fmt: skip
     rounds_played = DRY_ROUNDS if rounds is None else min(rounds, DRY_ROUNDS)
     if given is not None:
         check_needs(algorithm.name, algorithm.needs, given, rounds_played)
-    trace = trace_first_rounds(inputs, rounds_played)
-    rule = partial(inputs.resolve, inputs.push if trace.pushes else inputs.pull)
+    trace = trace_first_rounds(setup, rounds_played)
+    rule = partial(setup.weights_of, setup.push if trace.pushes else setup.pull)
     graphs = check_graphs(trace, given, clients, mixing, compute.on_disconnected, rule)
     check_attack(trace, attack, graphs, rule)
     share = unequal_share(trace, graphs, rule, warn=mixing is None)
-    setup = Setup(
-        algorithm, model, module, sample, clients, replace(inputs, graphs=graphs), trace,
-        rounds, seed, init, evaluation, compute, device, sets, task, attack, share,
-    )  # fmt: skip
+    setup = replace(setup, topology=graphs, trace=trace, share=share)
     _check_columns(setup)
     return setup
 

@@ -54,9 +54,7 @@ def evaluation_columns(
     return columns | dict(noted) | _node_values(run)
 
 
-def _scores_of_stages(
-    run: Run, before_exchange: Mapping[str, Scores] | None
-) -> dict[str, Tensor]:
+def _scores_of_stages(run: Run, before_exchange: Mapping[str, Scores] | None) -> dict[str, Tensor]:
     """Return the columns of scores, (n,) each."""
     setup = run.setup
     nothing = torch.full((run.models.n,), torch.nan, dtype=torch.float64, device="cpu")

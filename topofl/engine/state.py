@@ -1,7 +1,7 @@
 """A run in progress: its models, states of phases and records, and how to save and restore them."""
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -229,6 +229,7 @@ class Run:
                 f"{found.path.parent} has a checkpoint of round {found.round}, after which models "
                 f"were not {missing}"
             )
+        self.done = found.round
         return found.round
 
     def _rows_of(self, saved: Tensor | SavedRows, own: bool) -> Tensor:

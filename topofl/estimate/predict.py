@@ -113,7 +113,7 @@ def estimate(
             compute=replace(as_compute(compute), on_disconnected="allow"),
         )
         period = SAMPLED_ROUNDS if setup.trace.chooses else setup.graphs.period or SAMPLED_ROUNDS
-        later = play_rounds(setup.inputs, period + MOST_ROUNDS)
+        later = play_rounds(setup, period + MOST_ROUNDS)
         played = [next(later) for _ in range(period)]
         need = _footprint(setup, played)
         free = free_memory(setup.device)
@@ -206,11 +206,13 @@ def _bytes_of_history(setup: Setup, period: int) -> int:
         return 0
     n = setup.clients.n
     noted = setup.trace.noted.values()
-    scores = len(setup.columns) + setup.trace.pushes + sum(noted) + len(setup.evaluation.per_node or ())
+    scores = (
+        len(setup.columns) + setup.trace.pushes + sum(noted) + len(setup.evaluation.per_node or ())
+    )
     evaluations = 1 + -(-rounds // setup.evaluation.every)
     # losses of nodes, columns of rounds, and the index of the mixing matrix
     per_round = n + 9 + setup.trace.pushes + len(noted) - sum(noted)
     numbers = rounds * per_round + evaluations * (scores * n + 3)
     ahead = min(rounds, period + SAMPLED_ROUNDS)
-    used: Iterator[MixingMatrix | None] = (round.used for round in play_rounds(setup.inputs, ahead))
+    used: Iterator[MixingMatrix | None] = (round.used for round in play_rounds(setup, ahead))
     return 8 * numbers + bytes_kept(used, period, ahead, rounds)

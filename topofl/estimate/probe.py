@@ -46,7 +46,7 @@ def probe_run(setup: Setup, rounds: Sequence[Round], least: int) -> Probe:
     """
     n = setup.clients.n
     graph = setup.graphs.at(0)
-    k = min(least, n) if _is_proportional(setup.trace, setup.inputs.sizes) else n
+    k = min(least, n) if _is_proportional(setup.trace, setup.sizes) else n
     while True:
         clients = _first_clients(setup.clients, k)
         plan, step, evaluation = _trial(setup, clients, _first_nodes(graph, k))

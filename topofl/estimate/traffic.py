@@ -82,7 +82,7 @@ def traffic_of(setup: Setup, played: Sequence[Round], later: Iterator[Round]) ->
         totals.extend(_totals(next(later)) for _ in range(rounds - len(totals)))
 
     drawn = False
-    other_seed = replace(setup.inputs, seed=setup.inputs.seed + 1)
+    other_seed = replace(setup, seed=setup.seed + 1)
     for t, other in enumerate(play_rounds(other_seed, SAMPLED_ROUNDS)):
         extend(t + 1)
         drawn = totals[t] != _totals(other)
