@@ -35,7 +35,7 @@ def stop_in_step(monkeypatch, step):
     take, steps = RoundWork.train, []
 
     def interrupted(self, *arguments):
-        steps.append(self.t)
+        steps.append(self.run.t)
         if len(steps) == step:
             signal.raise_signal(signal.SIGINT)
         return take(self, *arguments)
@@ -48,7 +48,7 @@ def rounds_of(monkeypatch, words):
     take, rounds = RoundWork.train, []
 
     def noted(self, *arguments):
-        rounds.append(self.t)
+        rounds.append(self.run.t)
         return take(self, *arguments)
 
     monkeypatch.setattr(RoundWork, "train", noted)
@@ -289,7 +289,7 @@ def test_a_folder_that_vanishes_while_a_run_lasts_can_be_gone_on_with(
     take, steps, first = RoundWork.train, [], 4 if verb == "resume" else 0
 
     def vanishing(self, *arguments):
-        steps.append(self.t)
+        steps.append(self.run.t)
         if len(steps) == (1 if verb == "resume" else 3):
             shutil.rmtree(tmp_path / "r")
             signal.raise_signal(signal.SIGINT)
