@@ -224,10 +224,10 @@ class Ranks:
 
     def numbers(self, own: Sequence[float]) -> np.ndarray:
         """Return (size, m) numbers of all ranks, m of each."""
-        sent = torch.tensor([list(own)], dtype=torch.float64, device="cpu")
-        received = sent.repeat(self.size, 1)
+        found = np.array([own] * self.size, dtype=np.float64)
+        sent, received = torch.from_numpy(found[:1].copy()), torch.from_numpy(found)
         self._together(lambda: _all_gather(received, sent, group=self.link.group))
-        return received.numpy()
+        return found
 
     def objects(self, own: T) -> list[T]:
         """Return the objects of all ranks, in order of ranks."""
