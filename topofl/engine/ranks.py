@@ -97,6 +97,8 @@ class Link:
         Whether other ranks do not communicate now, as during callbacks.
     knows
         Set once this process knows that a rank reports a failure.
+    error
+        What another rank has told of its error; "" if nothing.
     """
 
     group: Any = None
@@ -108,6 +110,7 @@ class Link:
     round: int = field(default=0, init=False)
     alone: bool = field(default=False, init=False)
     knows: Event = field(default_factory=Event, init=False)
+    error: str = field(default="", init=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,10 +224,10 @@ class Ranks:
 
     def numbers(self, own: Sequence[float]) -> np.ndarray:
         """Return (size, m) numbers of all ranks, m of each."""
-        sent = torch.tensor([list(own)], dtype=torch.float64, device="cpu")
-        received = sent.repeat(self.size, 1)
+        found = np.array([own] * self.size, dtype=np.float64)
+        sent, received = torch.from_numpy(found[:1].copy()), torch.from_numpy(found)
         self._together(lambda: _all_gather(received, sent, group=self.link.group))
-        return received.numpy()
+        return found
 
     def objects(self, own: T) -> list[T]:
         """Return the objects of all ranks, in order of ranks."""
@@ -368,6 +371,8 @@ def _failed_rank(ranks: Ranks, error: Exception) -> RankError:
     how = f"did not respond within {link.timeout:g} seconds" if slow else "ended"
     how = f"of {ranks.size} {how} in round {link.round + 1}"
     reported = _within(3 * REPORTING, lambda: _report(ranks, how))
+    if link.error:  # the store may have ended since it was read
+        return RankError(link.error, reporter=False)
     if reported is None:
         # the process that holds the store has failed, and ranks cannot agree on the first
         if link.knows.is_set():
@@ -432,14 +437,16 @@ def _within(seconds: float, function: Callable[[], T]) -> T | None:
 def answering(ranks: Ranks) -> Iterator[None]:
     """Let this rank answer that it is alive, also while it waits for a rank that is not.
 
-    A thread looks into the store, and answers once a rank has reported a failure. If the block
-    raises an error, the other ranks are told.
+    A thread looks into the store, reads errors of other ranks, and answers once one has reported a
+    failure. If the block raises an error, the other ranks are told.
     """
     link, over = ranks.link, Event()
 
     def answer() -> None:
         with suppress(Exception):  # of a store that has ended
             while not over.wait(ANSWERING):
+                if not link.error and link.store.check(["error"]):
+                    link.error = link.store.get("error").decode()
                 if link.store.check(["reports"]):
                     link.store.set(f"alive/{ranks.rank}", "1")
                     link.knows.set()
@@ -454,6 +461,7 @@ def answering(ranks: Ranks) -> Iterator[None]:
             what = " ".join(str(error).split())[:300]
             text = f"rank {ranks.rank} stopped: {type(error).__name__}: {what}"
             _within(REPORTING, lambda: link.store.set("error", text))
+            _let_others_read(ranks)
         raise
     finally:
         over.set()

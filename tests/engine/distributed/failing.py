@@ -20,7 +20,14 @@ from tests.engine.distributed.processes import forked
 TIMEOUT = 4
 """Seconds after which a rank that does not respond has failed."""
 
-FAILURES = [("SIGKILL", 1), ("SIGSTOP", 1), ("SIGKILL", 0), ("SIGSTOP", 0), ("error", 2)]
+FAILURES = [
+    ("SIGKILL", 1),
+    ("SIGSTOP", 1),
+    ("SIGKILL", 0),
+    ("SIGSTOP", 0),
+    ("error", 0),
+    ("error", 2),
+]
 """What happens to which rank in round 4 of 6."""
 
 CONFIG = """
