@@ -321,3 +321,13 @@ def test_models_with_nothing_of_this_have_none_of_it():
     assert not models.buffers
     assert len(models.views_of(slice(0, 2))) == len(models.layout.names)
     assert Batches(problems.equal_clients(N).train, 0).at(0, 4, "sgd").keys is None
+
+
+def test_equal_models_with_different_buffers_are_scored_apart(door):
+    """As after an exact average of parameters, without their buffers."""
+    door(STATISTICS)
+    clients = problems.ragged_clients(N)
+    algorithm = algorithms.fedavg(lr=0.1, batch_size=4, epochs=1)
+    history, models = trained(normalized(), algorithm=algorithm, clients=clients)
+    assert torch.equal(models.flat, models.flat[:1].expand_as(models.flat))
+    assert len(np.unique(history["loss"][-1])) == N

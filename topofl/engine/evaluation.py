@@ -367,6 +367,8 @@ def sharing_copy(model: nn.Module) -> nn.Module:
 
 def _all_equal(models: Population) -> bool:
     """Whether all models are bitwise equal, as after exact averaging: one score serves all."""
+    if any(len(buffer.stored) > 1 for buffer in models.buffers.values()):
+        return False  # their buffers may differ
     if models.distinct == 1:
         return True
     stored = bits_of(models.held.stored)

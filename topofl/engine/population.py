@@ -171,7 +171,7 @@ class Held:
         used, first, places = np.unique(self.place[others], return_index=True, return_inverse=True)
         place = np.empty_like(self.place)
         place[others], place[which] = places, len(used) + np.arange(len(which))
-        stored = values.new_empty(len(used) + len(which), *self.stored.shape[1:])
+        stored = self.stored.new_empty(len(used) + len(which), *self.stored.shape[1:])
         stored[: len(used)] = self.rows(np.flatnonzero(others)[first])
         stored[len(used) :] = values
         self._store(stored, place)
@@ -200,7 +200,7 @@ class Population:
     graph
         The graph of the run; None if there is none, or it changes between rounds.
     copy_of
-        The models of the process, if these are a copy with the models of all nodes.
+        The models of this process, if these were gathered from all processes; else None.
     buffers
         Rows (n, *shape) of the buffers of which each node has its own, such as running statistics;
         buffers that never change are in the network.

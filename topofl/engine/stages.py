@@ -141,9 +141,9 @@ def _check_scores(run: Run, scores: Mapping[str, Scores], lr: float | None) -> N
 def _fine_tuned(phase: Phase, run: Run) -> dict[str, Scores]:
     """Return the scores of copies of the models, fine-tuned by a phase after the round.
 
-    The run is not affected: the copies have push-sum weights of 1, and their own state, ledger,
-    divergence monitor and stream of minibatches. Nodes without a score and frozen nodes are not
-    trained.
+    The run is not affected: the copies have push-sum weights of 1, their own state and divergence
+    monitor, and another stream of minibatches. Their steps send no messages that count. Nodes
+    without a score and frozen nodes are not trained.
 
     Raises
     ------
