@@ -35,7 +35,7 @@ from topofl.callbacks import Event
 from topofl.engine.memory import give_back
 
 from .benchmark.steps.memory import process_bytes
-from .cost_in_seconds.settings import FAMILIES, label_counts
+from .cost_in_seconds import FAMILIES, label_counts
 
 __all__ = ["PRESETS", "Preset", "fitted_slope", "main", "report"]
 

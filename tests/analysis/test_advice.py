@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from analysis.advice import cases, report, runs
+from analysis import advice
 from analysis.study import calibration, tables
 from analysis.study.cells import TUNING_GRAPH, TUNING_SEED, Cell, Source, about
 from analysis.study.graphs import GRAPHS
@@ -152,30 +152,30 @@ def test_cases_are_held_out_of_the_study():
     assert "2 shards" in PARTITIONS
     spelled = {(name, n, p.replace("2 shards", "shards 2")) for name, n, p in known}
     spelled = {(name, n, p.replace("1 class", "shards 1")) for name, n, p in spelled}
-    assert len(cases.CASES) >= 12
-    assert len({case.name for case in cases.CASES}) == len(cases.CASES)
-    for case in cases.CASES:
+    assert len(advice.CASES) >= 12
+    assert len({case.name for case in advice.CASES}) == len(advice.CASES)
+    for case in advice.CASES:
         assert (case.dataset, case.n, case.partition) not in spelled
 
 
 def test_outcome_of_a_small_case(tmp_path, monkeypatch):
-    case = cases.shards_case("digits", 8, 2, max_degree=2, static=True)
+    case = advice.shards_case("digits", 8, 2, max_degree=2, static=True)
     digits = data.digits()
-    records = runs.records_of(tmp_path, [case], {"digits": digits})
-    for seed in cases.SEEDS:
-        runs.compute(case, digits, 0.5, seed, records)
-    monkeypatch.setattr(runs, "train", None)
-    again = runs.records_of(tmp_path, [case], {"digits": digits})
-    for seed in cases.SEEDS:
-        runs.compute(case, digits, 0.5, seed, again)
-    found = runs.outcome(case, 0.5, again)
-    assert found.rounds.keys() == runs.outcome(case, 0.5, records).rounds.keys()
+    records = advice.records_of(tmp_path, [case], {"digits": digits})
+    for seed in advice.SEEDS:
+        advice.compute(case, digits, 0.5, seed, records)
+    monkeypatch.setattr(advice, "train", None)
+    again = advice.records_of(tmp_path, [case], {"digits": digits})
+    for seed in advice.SEEDS:
+        advice.compute(case, digits, 0.5, seed, again)
+    found = advice.outcome(case, 0.5, again)
+    assert found.rounds.keys() == advice.outcome(case, 0.5, records).rounds.keys()
     assert found.best in found.common
     assert found.ratio([found.best] * 3) == pytest.approx(1)
     assert found.ratio(found.first) >= 1 or set(found.first) - set(found.common)
     assert found.median >= 1
     assert -1 <= found.correlation <= 1
     assert 0 <= found.covered <= 1
-    row = report.table([found]).rows[0]
+    row = advice.table([found]).rows[0]
     assert row[0] == case.name
     assert row[5] == found.ratio(found.first)

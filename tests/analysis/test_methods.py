@@ -11,19 +11,18 @@ import pytest
 import torch
 
 import topofl
-from analysis.methods import cells as runs
-from analysis.methods import command as study
-from analysis.methods.compared import GRAPHS, LEFT_OUT, METHODS, NO_GRAPH
+from analysis import methods
+from analysis.methods import GRAPHS, LEFT_OUT, METHODS, NO_GRAPH
 from topofl import algorithms
 
-TINY = runs.ComparisonTask(n=10, steps=10, every=5, rates=(0.03, 0.3), seeds=(0, 1))
+TINY = methods.ComparisonTask(n=10, steps=10, every=5, rates=(0.03, 0.3), seeds=(0, 1))
 SOME = ["dsgd", "extra", "trimmed_mean", "fedavg"]
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     path = tmp_path_factory.mktemp("methods") / "cells.jsonl"
-    return runs.compute(TINY, path, methods=SOME), path
+    return methods.compute(TINY, path, methods=SOME), path
 
 
 def test_every_method_is_compared_or_left_out_for_a_reason():
@@ -47,14 +46,14 @@ def test_every_method_takes_the_steps_that_its_row_says(title):
     ]
     assert said == [method.steps] or (title == "dp_dsgd" and method.steps == 1)
     assert TINY.every % method.steps == 0
-    assert runs.ComparisonTask().every % method.steps == 0
+    assert methods.ComparisonTask().every % method.steps == 0
 
 
 def test_the_optimum_is_where_the_gradient_of_the_mean_loss_is_zero():
-    theta = torch.tensor(runs.optimum(0.1), requires_grad=True)
-    model, task = runs._Ridge().double(), runs._task(0.1)
+    theta = torch.tensor(methods.optimum(0.1), requires_grad=True)
+    model, task = methods._Ridge().double(), methods._task(0.1)
     names = {"head.weight": theta[:640].reshape(10, 64), "head.bias": theta[640:]}
-    clients = runs.clients_of(TINY, 3)
+    clients = methods.clients_of(TINY, 3)
     losses = []
     for node in clients.train:
         index = torch.from_numpy(np.array(node))
@@ -69,9 +68,9 @@ def test_the_optimum_is_where_the_gradient_of_the_mean_loss_is_zero():
 
 
 def test_a_method_without_bias_reaches_the_optimum_and_dsgd_does_not():
-    setting = runs.ComparisonTask(n=10, steps=150, every=150)
+    setting = methods.ComparisonTask(n=10, steps=150, every=150)
     found = {
-        name: runs._run(setting, METHODS[name], "exponential", 0.5, 0, "test")
+        name: methods._run(setting, METHODS[name], "exponential", 0.5, 0, "test")
         for name in ("dsgd", "d2")
     }
     assert found["d2"]["worst"] < 1e-3
@@ -89,8 +88,8 @@ def test_rates_are_chosen_on_validation_data_of_another_seed(small, monkeypatch)
         accuracy = {0.03: 0.5, 0.3: 0.9}[lr]
         return {"accuracy": [accuracy], "loss": 1.0, "mean": lr, "worst": lr, "worst_accuracy": 0.1}
 
-    monkeypatch.setattr(runs, "_run", watched)
-    cell = runs.run_cell(TINY, "dsgd", "ring")
+    monkeypatch.setattr(methods, "_run", watched)
+    cell = methods.run_cell(TINY, "dsgd", "ring")
     assert (cell.lr, cell.bias_lr) == (0.3, 0.03)
     assert asked[:2] == [(0.03, 100, "val"), (0.3, 100, "val")]
     assert asked[2:] == [(0.3, 0, "test"), (0.3, 1, "test"), (0.03, 0, "test"), (0.03, 1, "test")]
@@ -107,27 +106,28 @@ def test_graphs_that_a_method_cannot_take_are_named(small):
         cells["trimmed_mean", "ring"].refused
         == "must give more than 2 * trim neighbors at each node"
     )
-    assert runs.run_cell(TINY, "clique_averaging", "ring").refused == "must have groups"
-    row = study.tables(TINY, cells, SOME)["accuracy"].rows[SOME.index("extra")]
+    assert methods.run_cell(TINY, "clique_averaging", "ring").refused == "must have groups"
+    row = methods.tables(TINY, cells, SOME)["accuracy"].rows[SOME.index("extra")]
     assert row[2 + list(GRAPHS).index("random directed")] == "n/a: must be static"
     assert row[-1] == ""  # not over no graph
 
 
 def test_a_rate_that_diverges_is_not_chosen(monkeypatch):
-    run = runs._run
+    run = methods._run
 
     def diverging(setting, method, graph, lr, seed, on):
         return None if lr == 0.3 else run(setting, method, graph, lr, seed, on)
 
-    monkeypatch.setattr(runs, "_run", diverging)
-    cell = runs.run_cell(TINY, "dsgd", "exponential")
+    monkeypatch.setattr(methods, "_run", diverging)
+    cell = methods.run_cell(TINY, "dsgd", "exponential")
     assert cell.tuned["0.3"] is None
     assert (cell.lr, cell.bias_lr) == (0.03, 0.03)
-    monkeypatch.setattr(runs, "_run", lambda *_: None)
-    cell = runs.run_cell(TINY, "dsgd", "exponential")
+    monkeypatch.setattr(methods, "_run", lambda *_: None)
+    cell = methods.run_cell(TINY, "dsgd", "exponential")
     assert math.isnan(cell.lr)
     assert (
-        "diverged" in study.tables(TINY, {("dsgd", "exponential"): cell}, ["dsgd"])["bias"].rows[0]
+        "diverged"
+        in methods.tables(TINY, {("dsgd", "exponential"): cell}, ["dsgd"])["bias"].rows[0]
     )
 
 
@@ -136,7 +136,7 @@ def test_divergence_is_nothing_rather_than_an_error(monkeypatch):
         raise topofl.DivergenceError(topofl.engine.divergence.Diverged(0, 1, 0.1))
 
     monkeypatch.setattr(topofl, "run", raise_it)
-    assert runs._run(TINY, METHODS["dsgd"], "ring", 0.1, 0, "test") is None
+    assert methods._run(TINY, METHODS["dsgd"], "ring", 0.1, 0, "test") is None
 
 
 def test_bytes_are_those_of_all_rounds_and_seconds_of_the_slowest_node(small):
@@ -152,32 +152,32 @@ def test_bytes_are_those_of_all_rounds_and_seconds_of_the_slowest_node(small):
 
 def test_what_is_done_is_not_done_again(small, monkeypatch):
     cells, path = small
-    monkeypatch.setattr(runs, "run_cell", None)  # may not be called
-    again = runs.compute(TINY, path, methods=SOME)
-    assert list(again) == list(runs.cells_of(SOME))
-    assert study.numbers(TINY, again).rows == study.numbers(TINY, cells).rows
-    assert not runs.kept_cells(dataclasses.replace(TINY, ridge=0.2), path)
+    monkeypatch.setattr(methods, "run_cell", None)  # may not be called
+    again = methods.compute(TINY, path, methods=SOME)
+    assert list(again) == list(methods.cells_of(SOME))
+    assert methods.numbers(TINY, again).rows == methods.numbers(TINY, cells).rows
+    assert not methods.kept_cells(dataclasses.replace(TINY, ridge=0.2), path)
 
 
 def test_cells_that_may_not_begin_are_shown_as_not_run(tmp_path):
-    cells = runs.compute(
+    cells = methods.compute(
         TINY, tmp_path / "cells.jsonl", methods=["dsgd"], keep_going=iter([True, False]).__next__
     )
     assert list(cells) == [("dsgd", "ring")]
-    (row,) = study.tables(TINY, cells, ["dsgd"])["accuracy"].rows
+    (row,) = methods.tables(TINY, cells, ["dsgd"])["accuracy"].rows
     assert row[3:] == ("not run", "not run", "not run", "")
 
 
 def test_methods_without_any_cell_are_shown_as_not_run(tmp_path, small):
     cells, _ = small
-    for table in study.tables(TINY, cells).values():
+    for table in methods.tables(TINY, cells).values():
         rows = {row[0]: row[2:] for row in table.rows}
         assert list(rows) == list(METHODS)
         assert rows["d2"] == ("not run", "not run", "not run", "not run", "")
         assert rows["scaffold"] == ("", "", "", "", "not run")
         assert "not run" not in rows["dsgd"]
     assert (
-        study.main(
+        methods.main(
             ["--quick", "--minutes", "0", "--jobs", "1", "--methods", "d2", "--out", str(tmp_path)]
         )
         == 0
@@ -192,18 +192,18 @@ def test_results_and_their_order_do_not_depend_on_the_number_of_jobs(tmp_path):
     setting = dataclasses.replace(TINY, steps=5, rates=(0.3,), seeds=(0,))
     threads = torch.get_num_threads()
     one, two = (
-        runs.compute(setting, tmp_path / f"{jobs}.jsonl", methods=["dsgd", "fedavg"], jobs=jobs)
+        methods.compute(setting, tmp_path / f"{jobs}.jsonl", methods=["dsgd", "fedavg"], jobs=jobs)
         for jobs in (1, 2)
     )
     assert torch.get_num_threads() == threads
-    assert list(one) == list(two) == runs.cells_of(["dsgd", "fedavg"])
+    assert list(one) == list(two) == methods.cells_of(["dsgd", "fedavg"])
     assert all(
         dataclasses.replace(one[key], seconds=0.0) == dataclasses.replace(two[key], seconds=0.0)
         for key in one
     )
     reversed_lines = (tmp_path / "1.jsonl").read_text().splitlines()[::-1]
     (tmp_path / "3.jsonl").write_text("\n".join(reversed_lines) + "\n")
-    assert list(runs.compute(setting, tmp_path / "3.jsonl", methods=["dsgd", "fedavg"])) == list(
+    assert list(methods.compute(setting, tmp_path / "3.jsonl", methods=["dsgd", "fedavg"])) == list(
         one
     )
 
@@ -211,24 +211,24 @@ def test_results_and_their_order_do_not_depend_on_the_number_of_jobs(tmp_path):
 def test_processor_time_is_recorded_and_its_sum_stated(small):
     cells, path = small
     assert all(cell.seconds > 0 for cell in cells.values())
-    assert runs.kept_cells(TINY, path)["dsgd", "ring"].seconds == cells["dsgd", "ring"].seconds
+    assert methods.kept_cells(TINY, path)["dsgd", "ring"].seconds == cells["dsgd", "ring"].seconds
     timed = {key: dataclasses.replace(cell, seconds=60.0) for key, cell in cells.items()}
     timed["dsgd", "ring"] = dataclasses.replace(cells["dsgd", "ring"], seconds=180.0)
     untimed = {key: dataclasses.replace(cell, seconds=math.nan) for key, cell in cells.items()}
-    assert f"{len(cells)} cells took {len(cells) + 2}.0 minutes of processor time" in study._time(
+    assert f"{len(cells)} cells took {len(cells) + 2}.0 minutes of processor time" in methods._time(
         timed
     )
-    assert "at most 3.0 minutes each (dsgd on ring)" in study._time(timed)
-    assert study._time(untimed) == ""
+    assert "at most 3.0 minutes each (dsgd on ring)" in methods._time(timed)
+    assert methods._time(untimed) == ""
 
 
 def test_the_committed_tables_have_no_gaps_and_the_page_does_not_repeat_them():
     root = Path(__file__).parents[2]
-    folder, setting = root / "analysis" / "results" / "methods", runs.ComparisonTask()
-    cells = runs.kept_cells(setting, folder / "cells.jsonl")
-    cells = {key: cells[key] for key in runs.cells_of()}  # raises if one is missing
+    folder, setting = root / "analysis" / "results" / "methods", methods.ComparisonTask()
+    cells = methods.kept_cells(setting, folder / "cells.jsonl")
+    cells = {key: cells[key] for key in methods.cells_of()}  # raises if one is missing
     tables, page = (folder / "table.md").read_text(), (root / "docs" / "methods.md").read_text()
-    assert tables == study._page(setting, cells)
+    assert tables == methods._page(setting, cells)
     assert "not run" not in tables
     assert "(../analysis/results/methods/table.md)" in page
     assert not set(tables.splitlines()) & set(page.splitlines()) - {""}
@@ -244,9 +244,9 @@ def test_the_page_quotes_accuracies_of_the_committed_tables():
 
 
 def test_command_line_writes_tables_numbers_and_pictures(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(study, "QUICK", TINY)
+    monkeypatch.setattr(methods, "QUICK", TINY)
     assert (
-        study.main(
+        methods.main(
             ["--quick", "--jobs", "1", "--methods", "dsgd", "fedavg", "--out", str(tmp_path)]
         )
         == 0
@@ -261,4 +261,4 @@ def test_command_line_writes_tables_numbers_and_pictures(tmp_path, capsys, monke
     assert {row["seed"] for row in rows} == {"0", "1"}
     for name in ("bias", "curves-ring", "curves-random-directed"):
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
-    assert study.main(["--quick", "--jobs", "0", "--out", str(tmp_path)]) == 2
+    assert methods.main(["--quick", "--jobs", "0", "--out", str(tmp_path)]) == 2

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from analysis import scale
-from analysis.cost_in_seconds import command, settings
+from analysis import cost_in_seconds, scale
 
 
 def test_scale_measures_training_and_graphs(tmp_path):
@@ -36,24 +35,24 @@ def test_slopes():
 
 def test_costs_in_seconds(tmp_path):
     out = tmp_path / "cost"
-    assert command.main(["--nodes", "30", "--simulated", "30", "--out", str(out)]) == 0
+    assert cost_in_seconds.main(["--nodes", "30", "--simulated", "30", "--out", str(out)]) == 0
     records = json.loads((out / "records.json").read_text())
     by_family = {record["family"]: record for record in records["costs"]}
     assert by_family["ring"]["busiest"] == 2
     assert by_family["star"]["busiest"] == 29
-    model, links = settings.MODELS[0], settings.HARDWARE["homes"]
+    model, links = cost_in_seconds.MODELS[0], cost_in_seconds.HARDWARE["homes"]
     cell = next(one for one in by_family["random 6-regular"]["cells"] if one["hardware"] == "homes")
     message = 4 * model.n_parameters / links["bandwidth"]
     assert cell["seconds"] == pytest.approx(model.compute + links["latency"] + 6 * message)
     for record in records["regions"]:
         assert 0 < record["neighbors"] <= record["all"] + 1e-12
     before = (out / "report.md").read_text()
-    assert command.main(["--draw", "--out", str(out)]) == 0
+    assert cost_in_seconds.main(["--draw", "--out", str(out)]) == 0
     assert (out / "report.md").read_text() == before
     for name in ("seconds", "regimes", "stragglers"):
         assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_left_out_graphs_have_reasons():
-    assert "slow above 1,000 nodes" in settings.cost_of("designed, degree 6", 2000)["reason"]
-    assert "n^2 messages" in settings.cost_of("fully connected", 6000)["reason"]
+    assert "slow above 1,000 nodes" in cost_in_seconds.cost_of("designed, degree 6", 2000)["reason"]
+    assert "n^2 messages" in cost_in_seconds.cost_of("fully connected", 6000)["reason"]

@@ -1,1 +1,0 @@
-"""The validation of ``topologies.recommend``; see `command`."""

@@ -1,0 +1,742 @@
+"""Compare training on designed topologies with D-Cliques and other graphs of equal messages.
+
+``python -m analysis.designed_topologies --data DIR --out analysis/results/designed`` runs what is
+missing and writes ``report.md``, ``runs.csv`` and ``differences.png``. Training runs are kept in
+the folder ``runs`` (``topofl runs`` lists them), numbers of graphs in ``predictions.jsonl``. DIR
+contains the folders ``mnist`` and ``cifar10-subset``; without ``--data`` only digits are used.
+
+Protocol, written before the first reported run, but for the item on incomplete comparisons:
+
+* **Question.** Does training on ``topologies.designed`` learn faster than on D-Cliques that send
+  as many messages per round, and how does it compare with STL-FW, ``designed_directed``, base
+  graphs, exponential graphs and random regular graphs?
+* **Settings.** Two shards per node and D-SGD in all of them. Digits: 60 nodes, logistic regression,
+  minibatches of 8, 120 rounds. MNIST: 100 nodes, logistic regression, minibatches of 128, 80
+  rounds. CIFAR-10 subset (5,085 training and 1,017 test images, averaged to 16 x 16 pixels): 20
+  nodes, GN-LeNet, minibatches of 10, momentum 0.9, 120 rounds. Accuracies on this subset cannot be
+  compared with published ones.
+* **Seeds.** 0 to 9. A seed is that of the partition, of the graphs and of the training, so that
+  both runs of a pair have the same data, initial model and minibatches.
+* **Learning rates.** Per setting, the one of 0.02, 0.05, 0.1, 0.2 and 0.5 (times 0.1 with momentum
+  0.9) with the highest mean accuracy over all rounds on a random 4-regular graph with seed 100,
+  which is not reported. All graphs use it.
+* **Equal messages.** D-Cliques of 10 and of 5, joined in a ring, set two budgets (about 9.2 and 4.4
+  messages per node and round; an undirected edge carries two messages). STL-FW,
+  ``designed_directed`` and random regular graphs get the degree nearest to the budget; base graphs
+  and exponential graphs are those with the nearest number of messages, on average over their
+  period. Each of these graphs is compared with a designed topology of its own, which has as many
+  edges as fit into its number of messages: designed topologies never send more. All arguments of
+  ``designed`` but ``edges`` and ``seed`` have their default values.
+* **Outcomes.** Primary: test accuracy averaged over nodes and over the evaluations of the first
+  half of the rounds ("learning phase"). Also: averaged over nodes and the evaluations of the last
+  fifth ("final"), and that of the worst node after the last round ("worst node").
+* **Verdicts.** The paired difference, designed minus other, has a 95 % t-interval over seeds. An
+  interval above 0 is "better", one below 0 "worse", one that contains 0 "undecided". Intervals are
+  not corrected for the number of comparisons.
+* **Incomplete comparisons.** Comparisons without all seeds have no verdict and are listed. Runs
+  that diverge count with an accuracy of 0. Results of other seeds (``--seeds``) have a section of
+  their own.
+* **Hypotheses.** In each setting, against D-Cliques of 10 and of 5: the learning phase is better
+  (1), and the worst node is better (2). Comparisons with other graphs have no hypothesis.
+
+The seeds 100 to 105 of the partitions were used to develop ``designed`` and to choose the numbers
+of rounds; no reported seed was.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+
+from topofl import (
+    Compute,
+    Table,
+    Topology,
+    TopologySequence,
+    algorithms,
+    data,
+    metrics,
+    models,
+    topologies,
+)
+from topofl.data import Partition
+from topofl.runs.run import digest_of
+from topofl.summary.verdicts import mean_interval
+from topofl.toolkit import save_picture
+
+from .program import as_installed
+from .study.cells import Cell
+from .study.records import Records, train
+from .study.scenarios import RATES, read_cifar, read_mnist
+
+Graph = Topology | TopologySequence
+
+SEEDS = tuple(range(10))
+"""Seeds that are reported; each is that of the partition, of the graphs and of the training."""
+
+TUNING_SEED, TUNING_DEGREE = 100, 4
+"""Seed and degree of the random regular graph on which the learning rate is chosen."""
+
+CLIQUE_SIZES = (10, 5)
+"""Sizes of the D-Cliques, whose messages per round are the budgets of the other graphs."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A dataset, a model and a training budget.
+
+    Parameters
+    ----------
+    name
+        Label in tables.
+    dataset, model
+        Functions that return the dataset, given the folder of the data, and the model.
+    n, batch_size, rounds, every
+        Nodes, examples per minibatch, rounds, and rounds between evaluations.
+    momentum
+        Momentum of D-SGD. The rates that are tried are those of :data:`RATES` times 1 - momentum,
+        since momentum multiplies the length of steps by 1 / (1 - momentum) in the long run.
+    executor
+        Executor of the engine; results agree up to rounding.
+    """
+
+    name: str
+    dataset: Callable[[Path | None], data.Dataset]
+    model: Callable[[], nn.Module]
+    n: int
+    batch_size: int
+    rounds: int
+    every: int
+    momentum: float = 0.0
+    executor: str = "auto"
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Learning rates that are tried."""
+        return tuple(round(rate * (1 - self.momentum), 6) for rate in RATES)
+
+
+SETTINGS: Mapping[str, Setting] = {
+    one.name: one
+    for one in (
+        Setting(
+            "digits",
+            lambda root: data.digits(),
+            partial(models.logistic_regression, 64),
+            n=60,
+            batch_size=8,
+            rounds=120,
+            every=4,
+        ),
+        Setting(
+            "MNIST",
+            read_mnist,
+            partial(models.logistic_regression, 784),
+            n=100,
+            batch_size=128,
+            rounds=80,
+            every=4,
+        ),
+        Setting(
+            "CIFAR-10 subset",
+            read_cifar,
+            partial(models.gn_lenet, (3, 16, 16)),
+            n=20,
+            batch_size=10,
+            rounds=120,
+            every=20,
+            momentum=0.9,
+            executor="looped",
+        ),
+    )
+}
+"""Settings by name."""
+
+
+@cache
+def _dataset(name: str, root: Path | None) -> data.Dataset:
+    return SETTINGS[name].dataset(root)
+
+
+@cache
+def split(name: str, root: Path | None, seed: int) -> Partition:
+    """Return the data of the nodes of a setting: two shards each."""
+    return data.shards(_dataset(name, root), n=SETTINGS[name].n, per_node=2, seed=seed)
+
+
+@dataclass(frozen=True)
+class Other:
+    """A graph with which designed topologies are compared.
+
+    Parameters
+    ----------
+    name
+        Label in tables.
+    clique_size
+        Size of the D-Cliques whose messages per round it has, as far as possible.
+    build
+        ``build(clients, budget, seed)`` returns the graph with about `budget` messages per round;
+        None for the D-Cliques themselves.
+    """
+
+    name: str
+    clique_size: int
+    build: Callable[[Partition, int, int], Graph] | None = None
+
+    def graph(self, clients: Partition, seed: int) -> Graph:
+        """Return the graph for these clients."""
+        cliques = topologies.dcliques(
+            clients, clique_size=self.clique_size, inter="ring", seed=seed
+        )
+        return cliques if self.build is None else self.build(clients, cliques.n_edges * 2, seed)
+
+
+def messages_of(graph: Graph) -> float:
+    """Return the messages per round: directed edges, on average over the period of a sequence."""
+    if isinstance(graph, Topology):
+        return float(graph.edge_index.shape[1])
+    period = graph.period
+    assert period is not None
+    return sum(graph.at(t).edge_index.shape[1] for t in range(period)) / period
+
+
+def designed_edges(sent: float) -> int:
+    """Return the edges of a designed topology that sends no more messages per round."""
+    return int(sent // 2)
+
+
+def _degree(clients: Partition, budget: int) -> int:
+    return max(2, round(budget / clients.n))
+
+
+def _stl_fw(clients: Partition, budget: int, seed: int) -> Graph:
+    return topologies.stl_fw(clients, _degree(clients, budget))
+
+
+def _designed_directed(clients: Partition, budget: int, seed: int) -> Graph:
+    return topologies.designed_directed(clients, _degree(clients, budget))
+
+
+def _random_regular(clients: Partition, budget: int, seed: int) -> Graph:
+    return topologies.random_regular(clients.n, _degree(clients, budget), seed=seed)
+
+
+def _base_graph(clients: Partition, budget: int, seed: int) -> Graph:
+    """Return the base graph whose mean number of messages per round is nearest to the budget."""
+    graphs = [topologies.base_graph(clients.n, k) for k in range(1, 2 * budget // clients.n + 1)]
+    return min(graphs, key=lambda graph: abs(messages_of(graph) - budget))
+
+
+def _exponential(clients: Partition, budget: int, seed: int) -> Graph:
+    """Return the exponential graph, directed or not, with the nearest number of messages."""
+    graphs = [topologies.exponential(clients.n, directed=directed) for directed in (False, True)]
+    return min(graphs, key=lambda graph: abs(messages_of(graph) - budget))
+
+
+_BUILDERS: Mapping[str, Callable[[Partition, int, int], Graph]] = {
+    "STL-FW": _stl_fw,
+    "designed_directed": _designed_directed,
+    "base graph": _base_graph,
+    "exponential": _exponential,
+    "random regular": _random_regular,
+}
+
+OTHERS: Mapping[str, Other] = {
+    other.name: other
+    for size in CLIQUE_SIZES
+    for other in (
+        Other(f"D-Cliques of {size}", size),
+        *(Other(f"{name} ({size})", size, build) for name, build in _BUILDERS.items()),
+    )
+}
+"""Graphs with which designed topologies are compared, by name."""
+
+
+More = Callable[[], bool]
+
+ACCURACIES = ("learning phase", "final", "worst node", "all rounds")
+"""Outcomes of a run; 0, the worst there is, for runs that diverge."""
+
+
+def records_of(folder: Path, root: Path | None = None) -> Records:
+    """Return the results in a folder; those of settings whose data are not given are not found."""
+
+    @cache
+    def about(name: str) -> list[Any]:
+        one = SETTINGS[name]
+        numbers = [one.n, one.batch_size, one.rounds, one.every, one.momentum, one.executor]
+        if root is None and name != "digits":
+            return [*numbers, ""]
+        return [*numbers, digest_of(split(name, root, TUNING_SEED).dataset)]
+
+    return Records(folder, about)
+
+
+def rate_of(setting: Setting, records: Records) -> float | None:
+    """Return the rate with the highest mean accuracy when tuned; None if one was not tried yet."""
+    found = {lr: records.outcomes(_tuning_cell(setting), lr) for lr in setting.rates}
+    means = {lr: one.get("all rounds", 0.0) for lr, one in found.items() if one is not None}
+    return None if len(means) < len(found) else max(means, key=means.__getitem__)
+
+
+def known(cell: Cell, lr: float, records: Records) -> dict[str, float] | None:
+    """Return what is known about a graph, and the outcomes of its run; None: not complete.
+
+    A run that diverges has the worst accuracies.
+    """
+    before, after = records.prediction(cell), records.outcomes(cell, lr)
+    if before is None or after is None or "missing" in after:
+        return None
+    accuracies = {name: after.get(name, 0.0) for name in ACCURACIES}
+    return {"seed": cell.seed, "lr": lr} | before | accuracies
+
+
+def other_cell(setting: Setting, other: Other, seed: int) -> Cell:
+    """Return the cell of another graph."""
+    return _cell(setting, seed, other.name)
+
+
+def designed_cell(setting: Setting, sent: float, seed: int) -> Cell:
+    """Return the cell of the designed topology that sends no more messages per round."""
+    return _cell(setting, seed, f"designed with {designed_edges(sent)} edges")
+
+
+def compute(
+    settings: Sequence[str],
+    records: Records,
+    *,
+    root: Path | None = None,
+    seeds: Sequence[int] = SEEDS,
+    more: More = lambda: True,
+) -> None:
+    """Compute what is missing in the results while `more()` holds.
+
+    D-Cliques and their designs come first, in all settings.
+    """
+    torch.set_num_threads(1)
+    for cliques in (True, False):
+        for name in settings:
+            setting = SETTINGS[name]
+            _tune(setting, records, root, more)
+            lr = rate_of(setting, records)
+            if lr is None:
+                return
+            others = [other for other in OTHERS.values() if (other.build is None) == cliques]
+            for seed in seeds:
+                for other in others:
+                    _compare(setting, other, seed, lr, records, root, more)
+
+
+def _tune(setting: Setting, records: Records, root: Path | None, more: More) -> None:
+    """Try all rates that were not tried yet."""
+    clients = split(setting.name, root, TUNING_SEED)
+    graph = topologies.random_regular(clients.n, TUNING_DEGREE, seed=TUNING_SEED)
+    runs = [(_tuning_cell(setting), lr) for lr in setting.rates]
+    train(runs, records, lambda point: _arguments(setting, clients, graph, point), more=more)
+
+
+def _compare(
+    setting: Setting,
+    other: Other,
+    seed: int,
+    lr: float,
+    records: Records,
+    root: Path | None,
+    more: More,
+) -> None:
+    """Run another graph, and its design, unless they are known."""
+    clients = split(setting.name, root, seed)
+    cell = other_cell(setting, other, seed)
+    _run(setting, cell, clients, lambda: other.graph(clients, seed), lr, records, more)
+    before = records.prediction(cell)
+    if before is None:
+        return
+    edges = designed_edges(before["messages"])
+    cell = designed_cell(setting, before["messages"], seed)
+
+    def designed() -> Graph:
+        return topologies.designed(clients, edges=edges, seed=seed)
+
+    _run(setting, cell, clients, designed, lr, records, more)
+
+
+def _run(
+    setting: Setting,
+    cell: Cell,
+    clients: Partition,
+    build: Callable[[], Graph],
+    lr: float,
+    records: Records,
+    more: More,
+) -> None:
+    """Compute numbers and run of a graph, unless they are known."""
+    if known(cell, lr, records) is not None or not more():
+        return
+    graph = build()
+    if records.prediction(cell) is None:
+        records.add(cell, _about(graph, clients))
+    train([(cell, lr)], records, lambda point: _arguments(setting, clients, graph, point))
+
+
+def _tuning_cell(setting: Setting) -> Cell:
+    return _cell(setting, TUNING_SEED, f"{TUNING_DEGREE}-regular")
+
+
+def _cell(setting: Setting, seed: int, graph: str) -> Cell:
+    return Cell(setting.name, "2 shards", f"D-SGD {setting.momentum:g}", seed, graph)
+
+
+def _about(graph: Graph, clients: Partition) -> dict[str, float]:
+    """Return messages, accumulated heterogeneity and noise of a graph."""
+    return {
+        "messages": messages_of(graph),
+        "H_1": metrics.neighborhood_heterogeneity(graph, clients, hops=1),
+        "H_10": metrics.neighborhood_heterogeneity(graph, clients, hops=10),
+        "N_10": metrics.accumulated_noise(graph, 10),
+    }
+
+
+def _arguments(
+    setting: Setting, clients: Partition, graph: Graph, point: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a run."""
+    return {
+        "algorithm": algorithms.dsgd(
+            point["lr"], batch_size=setting.batch_size, momentum=setting.momentum
+        ),
+        "model": setting.model(),
+        "clients": clients,
+        "topology": graph,
+        "rounds": setting.rounds,
+        "evaluation": setting.every,
+        "compute": Compute(device="cpu", on_disconnected="allow", executor=setting.executor),
+        "seed": point["cell"].seed,
+    }
+
+
+OUTCOMES = ("learning phase", "final", "worst node")
+
+COLORS = {"better": "#0072B2", "worse": "#D55E00", "undecided": "#777777"}
+"""Colors of verdicts, from the colorblind-safe palette of Okabe and Ito."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean of paired differences, with a 95 % t-interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """Where the interval lies: "better" above 0, "worse" below, else "undecided"."""
+        return "better" if self.low > 0 else "worse" if self.high < 0 else "undecided"
+
+    def __str__(self) -> str:
+        return f"{100 * self.mean:+.2f} ({100 * self.low:+.2f} to {100 * self.high:+.2f})"
+
+
+def difference(values: Sequence[float] | np.ndarray) -> Difference:
+    """Return the mean of at least two differences with its 95 % t-interval."""
+    interval = mean_interval(values)
+    if interval is None:
+        raise ValueError("`values` must have at least 2 differences, got 1")
+    return Difference(float(np.mean(values)), *interval)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs of another graph and of its design, one pair per seed.
+
+    Parameters
+    ----------
+    setting, other
+        What is compared.
+    pairs
+        The records of the other graph and of the design, by seed.
+    """
+
+    setting: Setting
+    other: Other
+    pairs: tuple[tuple[dict[str, float], dict[str, float]], ...]
+
+    def mean(self, which: int, key: str) -> float:
+        """Return the mean over seeds of an entry: of the other graph (0) or of the design (1)."""
+        return float(np.mean([pair[which][key] for pair in self.pairs]))
+
+    def difference(self, outcome: str) -> Difference:
+        """Return the paired difference of an outcome, design minus other."""
+        return difference([ours[outcome] - theirs[outcome] for theirs, ours in self.pairs])
+
+    def __str__(self) -> str:
+        verdicts = [f"{outcome} {self.difference(outcome).verdict}" for outcome in OUTCOMES]
+        name = f"{self.other.name}, {len(self.pairs)} seeds"
+        return f"{self.setting.name}, designed against {name}: {', '.join(verdicts)}."
+
+
+def comparisons(records: Records, seeds: Sequence[int] = SEEDS) -> list[Comparison]:
+    """Return all comparisons of settings whose rate is tuned, with the seeds that are recorded."""
+    found = []
+    for setting in SETTINGS.values():
+        lr = rate_of(setting, records)
+        if lr is None:
+            continue
+        for other in OTHERS.values():
+            pairs = [_pair(setting, other, seed, lr, records) for seed in seeds]
+            found.append(Comparison(setting, other, tuple(p for p in pairs if p is not None)))
+    return found
+
+
+def _pair(
+    setting: Setting, other: Other, seed: int, lr: float, records: Records
+) -> tuple[dict[str, float], dict[str, float]] | None:
+    """Return the records of another graph and of its design; None if one is missing."""
+    theirs = known(other_cell(setting, other, seed), lr, records)
+    if theirs is None:
+        return None
+    ours = known(designed_cell(setting, theirs["messages"], seed), lr, records)
+    return None if ours is None else (theirs, ours)
+
+
+def further_seeds(records: Records, seeds: Sequence[int] = SEEDS) -> list[int]:
+    """Return the seeds of graphs that are not in the protocol."""
+    return sorted({cell.seed for cell in records.cells.values()} - {TUNING_SEED, *seeds})
+
+
+def write_report(records: Records, out: Path, seeds: Sequence[int] = SEEDS) -> list[Path]:
+    """Write the report, the runs and the picture of what is known, and return their paths.
+
+    Parameters
+    ----------
+    records, out
+        Results, and the folder of the report.
+    seeds
+        Seeds of the protocol: comparisons that lack one have no verdict, and those of all other
+        recorded seeds have a section of their own.
+    """
+    found = comparisons(records, seeds)
+    if not any(one.pairs for one in found):
+        return []
+    out.mkdir(parents=True, exist_ok=True)
+    complete = [one for one in found if len(one.pairs) == len(seeds)]
+    parts = ["# Designed topologies against other graphs of equal messages", "", _INTRODUCTION]
+    for setting in SETTINGS.values():
+        parts += ["", f"## {setting.name}", "", *_setting(setting, found, complete, records)]
+    parts += _further(records, seeds)
+    if complete:
+        parts += ["", "![Differences with intervals.](differences.png)"]
+    report = out / "report.md"
+    report.write_text("\n".join([*parts, ""]), encoding="utf-8")
+    runs = out / "runs.csv"
+    every = comparisons(records, [*seeds, *further_seeds(records, seeds)])
+    _runs_table(every).to_csv(runs, index=False)
+    return [report, runs, *([_picture(complete, out / "differences.png")] if complete else [])]
+
+
+def _runs_table(found: Sequence[Comparison]) -> pd.DataFrame:
+    """Return one row per run of the pairs: those of another graph, and of its design."""
+    return pd.DataFrame(
+        {"setting": one.setting.name, "compared with": one.other.name, "graph": graph} | run
+        for one in found
+        for pair in one.pairs
+        for graph, run in zip(("other", "designed"), pair, strict=True)
+    )
+
+
+def _setting(
+    setting: Setting, found: Sequence[Comparison], complete: Sequence[Comparison], records: Records
+) -> list[str]:
+    """Return the lines of a setting: what it is, complete comparisons, and what is missing."""
+    ours = [one for one in found if one.setting is setting]
+    if not ours:
+        return ["Not run: no learning rate was chosen."]
+    rows = [one for one in complete if one.setting is setting]
+    lines = [_setting_in_words(setting, records), ""]
+    if rows:
+        lines += [_outcome_table(rows).to_markdown(), "", _graph_table(rows).to_markdown(), ""]
+        lines += [f"- {one}" for one in rows]
+    left = [one for one in ours if one not in rows]
+    if left:
+        names = ", ".join(f"{one.other.name} ({len(one.pairs)} seeds)" for one in left)
+        lines += ["", f"Incomplete, and therefore without a verdict: {names}."]
+    if begun := [one for one in left if one.pairs]:
+        lines += ["", "Their mean differences so far:", "", _begun_table(begun).to_markdown()]
+    return lines
+
+
+def _begun_table(rows: Sequence[Comparison]) -> Table:
+    """Return the mean differences of comparisons that lack seeds."""
+    columns = ("compared with", "seeds", *(f"difference, {outcome}" for outcome in OUTCOMES))
+    body = [
+        (
+            one.other.name,
+            len(one.pairs),
+            *(f"{100 * (one.mean(1, o) - one.mean(0, o)):+.2f}" for o in OUTCOMES),
+        )
+        for one in rows
+    ]
+    return Table(columns, tuple(body))
+
+
+def _further(records: Records, seeds: Sequence[int]) -> list[str]:
+    """Return the lines on comparisons with seeds that are not in the protocol."""
+    others = further_seeds(records, seeds)
+    rows = [one for one in comparisons(records, others) if len(one.pairs) > 1]
+    if not rows:
+        return []
+    lines = ["", f"## Seeds {others[0]} to {others[-1]}", "", _FURTHER]
+    for setting in dict.fromkeys(one.setting for one in rows):
+        of_setting = [one for one in rows if one.setting is setting]
+        lines += ["", f"{setting.name}:", "", _outcome_table(of_setting).to_markdown()]
+    return lines
+
+
+_FURTHER = """\
+These seeds are not in the protocol: they were run after the results above were known. They are
+part of neither the tables above nor the picture, and their verdicts do not replace those above."""
+
+_INTRODUCTION = """\
+Paired differences of test accuracy in percentage points, designed minus other, with 95 %
+t-intervals over seeds; above 0, the designed topology is better. The number in a name is the size
+of the D-Cliques that set the budget of messages. `python -m analysis.designed_topologies --help`
+prints the protocol, which was written before the first run."""
+
+
+def _setting_in_words(setting: Setting, records: Records) -> str:
+    return (
+        f"{setting.n} nodes with two shards each, {setting.rounds} rounds of D-SGD with "
+        f"minibatches of {setting.batch_size}, momentum {setting.momentum:g} and learning rate "
+        f"{rate_of(setting, records):g}."
+    )
+
+
+def _outcome_table(rows: Sequence[Comparison]) -> Table:
+    """Return accuracies of the learning phase, and the differences of all outcomes."""
+    columns = ("compared with", "seeds", "its accuracy, learning phase", "designed")
+    body = [
+        (
+            one.other.name,
+            len(one.pairs),
+            f"{100 * one.mean(0, OUTCOMES[0]):.2f}",
+            f"{100 * one.mean(1, OUTCOMES[0]):.2f}",
+            *(
+                f"{one.difference(outcome)} {one.difference(outcome).verdict}"
+                for outcome in OUTCOMES
+            ),
+        )
+        for one in rows
+    ]
+    return Table((*columns, *(f"difference, {outcome}" for outcome in OUTCOMES)), tuple(body))
+
+
+def _graph_table(rows: Sequence[Comparison]) -> Table:
+    """Return messages, accumulated heterogeneity and noise: of the other graph, of the design."""
+    entries = {"messages": ".1f", "H_1": ".4f", "H_10": ".4f", "N_10": ".3f"}
+    columns = ["compared with", *(f"{key}: its, designed" for key in entries)]
+    body = [
+        (
+            one.other.name,
+            *(
+                f"{one.mean(0, key):{form}}, {one.mean(1, key):{form}}"
+                for key, form in entries.items()
+            ),
+        )
+        for one in rows
+    ]
+    return Table(tuple(columns), tuple(body))
+
+
+def _picture(found: Sequence[Comparison], path: Path) -> Path:
+    """Draw the differences with intervals: one row per setting, one column per outcome."""
+    from matplotlib.figure import Figure
+
+    settings = list(dict.fromkeys(one.setting for one in found))
+    figure = Figure(figsize=(11, 3.4 * len(settings)), layout="constrained")
+    axes = figure.subplots(len(settings), len(OUTCOMES), squeeze=False)
+    for row, setting in zip(axes, settings, strict=True):
+        rows = [one for one in found if one.setting is setting]
+        for ax, outcome in zip(row, OUTCOMES, strict=True):
+            for place, one in enumerate(rows):
+                value = one.difference(outcome)
+                color = COLORS[value.verdict]
+                ax.plot([100 * value.low, 100 * value.high], [place, place], color=color)
+                ax.plot(100 * value.mean, place, "o", color=color)
+            ax.axvline(0, color="black", linewidth=0.8)
+            ax.set_yticks(range(len(rows)), [one.other.name for one in rows], fontsize=8)
+            ax.tick_params(labelleft=ax is row[0])
+            ax.set_ylim(len(rows) - 0.5, -0.5)
+            ax.grid(axis="x", alpha=0.3)
+            ax.set_title(f"{setting.name}, {outcome}", fontsize=10)
+            ax.set_xlabel("designed minus other, percentage points", fontsize=8)
+    save_picture(figure, path, dpi=100)
+    return path
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the comparison from the command line; returns the exit code."""
+    options = _parser().parse_args(argv)
+    known = [name for name in SETTINGS if options.data is not None or name == "digits"]
+    seeds = range(options.seeds[0], options.seeds[1] + 1)
+    end = time.monotonic() + 60 * options.minutes
+    try:
+        records = records_of(options.out, options.data)
+        compute(
+            options.settings or known,
+            records,
+            root=options.data,
+            seeds=seeds,
+            more=lambda: time.monotonic() < end,
+        )
+    except (ValueError, OSError) as error:
+        print(
+            as_installed(f"python -m analysis.designed_topologies: error: {error}"), file=sys.stderr
+        )
+        return 2
+    if records.failures:
+        print(f"{records.failures}; the same command tries them again")
+    for path in write_report(records, options.out):
+        print(f"written: {path}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=as_installed("python -m analysis.designed_topologies"),
+        description=as_installed(__doc__),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "settings",
+        nargs="*",
+        choices=[*SETTINGS, []],
+        metavar="SETTING",
+        help=f"one of {', '.join(SETTINGS)}; default: all whose data are given",
+    )
+    parser.add_argument("--data", type=Path, help="folder of the data")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        nargs=2,
+        default=(SEEDS[0], SEEDS[-1]),
+        metavar=("FIRST", "LAST"),
+        help=f"seeds that are run (default {SEEDS[0]} {SEEDS[-1]})",
+    )
+    parser.add_argument("--minutes", type=float, default=1e9, help="start no run after this time")
+    parser.add_argument(
+        "--out", type=Path, default=Path("out", "designed"), help="folder (default out/designed)"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""The comparison of designed topologies with other graphs of equal messages; see `command`."""
