@@ -173,7 +173,7 @@ def test_the_command_writes_a_report(tiny, tmp_path, monkeypatch, capsys):
 
 def test_incomplete_comparisons_of_the_stored_report_are_in_it_and_base_graphs_in_the_page():
     root = Path(__file__).parents[2]
-    found = pd.read_csv(root / "analysis" / "results" / "designed" / "designed_topologies.csv")
+    found = pd.read_csv(root / "analysis" / "results" / "designed" / "runs.csv")
     text = (root / "analysis" / "results" / "designed" / "report.md").read_text()
     page = (root / "docs" / "what-predicts-convergence.md").read_text()
     for name in ("base graph (10)", "base graph (5)", "STL-FW (10)"):
