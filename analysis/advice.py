@@ -43,10 +43,9 @@ from topofl.metrics.data_fit.labels import label_spread
 from topofl.runs.run import digest_of
 
 from .program import as_installed
-from .study.cells import TUNING_GRAPH, TUNING_SEED, Cell
-from .study.records import Records, train
-from .study.scenarios import RATES
-from .study.tables import TARGET, reached_at
+from .study.runs import Records, train
+from .study.scenarios import RATES, TUNING_GRAPH, TUNING_SEED, Cell
+from .study.statistics import TARGET, reached_at
 
 SEEDS = (0, 1, 2)
 """Seeds of partitions, random graphs and minibatches."""

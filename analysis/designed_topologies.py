@@ -74,9 +74,8 @@ from topofl.summary.verdicts import mean_interval
 from topofl.toolkit import save_picture
 
 from .program import as_installed
-from .study.cells import Cell
-from .study.records import Records, train
-from .study.scenarios import RATES, read_cifar, read_mnist
+from .study.runs import Records, train
+from .study.scenarios import RATES, Cell, read_cifar, read_mnist
 
 Graph = Topology | TopologySequence
 

@@ -29,12 +29,9 @@ from sklearn.isotonic import IsotonicRegression
 from topofl.metrics.data_fit.labels import label_spread
 
 from ..program import as_installed
-from .cells import Cell, Source, about, clients_of, scenarios_of
-from .graphs import GRAPHS
-from .records import Records
-from .run import predicted_cell
-from .statistics import CellTable
-from .tables import TARGET, cell_tables, reached_at
+from .runs import Records, predicted_cell
+from .scenarios import GRAPHS, Cell, Source, about, clients_of, scenarios_of
+from .statistics import TARGET, CellTable, cell_tables, reached_at
 
 __all__ = ["Runs", "calibration", "fitted", "main", "runs_of"]
 

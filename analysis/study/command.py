@@ -24,16 +24,13 @@ from pathlib import Path
 from topofl import TopologyError
 
 from ..program import as_installed
-from .cells import Source, about, cells, scenarios_of
-from .choices import pairs_said
-from .dataset import read_runs
+from .fits import read_runs
 from .page import check_page
-from .records import Records
-from .report import Outputs, write_report
-from .run import compute, rates_said, status, tuning_runs
+from .results import Outputs, write_report
+from .runs import Records, compute, rates_said, status, tuning_runs
+from .scenarios import Source, about, cells, scenarios_of
 from .sentences import finding
-from .statistics import FEWEST, CellTable
-from .tables import cell_tables
+from .statistics import FEWEST, CellTable, cell_tables, pairs_said
 
 __all__ = ["main", "study"]
 

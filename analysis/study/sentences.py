@@ -5,8 +5,17 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from .predictors import PREDICTORS
-from .statistics import DRAWS, CellTable, Statistic, median_over_cells, partial_spearman, spearman
-from .tables import SKEWED, correlation, first_cells
+from .statistics import (
+    DRAWS,
+    SKEWED,
+    CellTable,
+    Statistic,
+    correlation,
+    first_cells,
+    median_over_cells,
+    partial_spearman,
+    spearman,
+)
 
 __all__ = ["Sentence", "finding", "sentences"]
 
@@ -30,7 +39,7 @@ def sentences(tables: Sequence[CellTable], *, draws: int = DRAWS) -> list[Senten
     Correlations are medians over cells, with their sign, and 95 % intervals of `draws` bootstrap
     draws in parentheses.
     """
-    return [*_of_dsgd(tables, draws), *_of_others(tables, draws), *_of_graphs(tables)]
+    return [*_on_dsgd(tables, draws), *_on_others(tables, draws), *_on_graphs(tables)]
 
 
 def finding(tables: Sequence[CellTable]) -> str | None:
@@ -58,7 +67,7 @@ def finding(tables: Sequence[CellTable]) -> str | None:
     return f"{first} rank correlation (median over {cells}) is {said(best)}{rest}"
 
 
-def _of_dsgd(tables: Sequence[CellTable], draws: int) -> Iterator[Sentence]:
+def _on_dsgd(tables: Sequence[CellTable], draws: int) -> Iterator[Sentence]:
     plain = [table for table in tables if table.method == "D-SGD"]
     skewed = [table for table in plain if table.partition in SKEWED]
     labels = "D-SGD and skewed labels"
@@ -79,7 +88,7 @@ def _of_dsgd(tables: Sequence[CellTable], draws: int) -> Iterator[Sentence]:
         yield _compared("With iid data", iid, LATE, ("N_10", "n_W(0.9)", "spectral gap"), draws)
 
 
-def _of_others(tables: Sequence[CellTable], draws: int) -> Iterator[Sentence]:
+def _on_others(tables: Sequence[CellTable], draws: int) -> Iterator[Sentence]:
     skewed = [table for table in tables if table.partition in SKEWED]
     for method, said in (("momentum", "momentum"), ("local steps", "5 local steps")):
         own = [table for table in skewed if table.method == method]
@@ -133,7 +142,7 @@ def _corrected(tables: Sequence[CellTable], draws: int) -> Sentence:
     )
 
 
-def _of_graphs(tables: Sequence[CellTable]) -> Iterator[Sentence]:
+def _on_graphs(tables: Sequence[CellTable]) -> Iterator[Sentence]:
     shown = [
         table
         for table in tables

@@ -1,24 +1,17 @@
 """Statistics of the study: rank correlations within cells, and intervals of their medians."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.stats import false_discovery_control, rankdata
 
-__all__ = [
-    "DRAWS",
-    "FEWEST",
-    "CellTable",
-    "Interval",
-    "Statistic",
-    "adjusted",
-    "kendall",
-    "median",
-    "median_over_cells",
-    "partial_spearman",
-    "spearman",
-]
+from topofl import Table
+
+from .predictors import PREDICTORS
+from .runs import Records, predicted_cell, rate_of
+from .scenarios import Cell, Scenario, Source
 
 DRAWS = 2000
 """Bootstrap draws."""
@@ -254,3 +247,287 @@ def adjusted(p_values: Sequence[float]) -> np.ndarray:
     known = np.isfinite(values)
     values[known] = false_discovery_control(values[known]) if known.any() else values[known]
     return values
+
+
+OUTCOMES = {
+    "learning phase": +1,
+    "final": +1,
+    "worst node": +1,
+    "spread": -1,
+    "consensus": -1,
+    "rounds to target": -1,
+    "bytes to target": -1,
+}
+"""Outcomes, with +1 where more is better."""
+
+TARGET = 0.9
+"""Target accuracy, as a share of the final accuracy of the complete graph in the cell."""
+
+SKEWED = ("1 class", "2 shards", "Dirichlet 0.1")
+"""Partitions with skewed labels."""
+
+
+def cell_tables(
+    records: Records,
+    scenarios: Iterable[str],
+    source: Source = Source(),  # noqa: B008 - it is frozen
+) -> list[CellTable]:
+    """Return one table per scenario, partition, method and seed whose runs are all recorded."""
+    found = []
+    for name in scenarios:
+        scenario = source.scenario(name)
+        for partition in scenario.partitions:
+            for method in scenario.methods:
+                for seed in scenario.seeds:
+                    cell = Cell(name, partition, method, seed, "")
+                    table = _cell_table(records, scenario, cell)
+                    found += [] if table is None else [table]
+    return found
+
+
+def _cell_table(records: Records, scenario: Scenario, cell: Cell) -> CellTable | None:
+    lr = rate_of(scenario, cell, records)
+    if lr is None:
+        return None
+    predicted, ran = {}, {}
+    for graph in scenario.graphs:
+        own = replace(cell, graph=graph)
+        before, after = records.prediction(predicted_cell(own)), records.outcomes(own, lr)
+        if before is None or after is None:
+            return None
+        if "missing" not in before and "missing" not in after:
+            predicted[graph], ran[graph] = before, after
+    predictors = {
+        name: np.array([_number(predicted[graph].get(name)) for graph in predicted])
+        for name in PREDICTORS
+    }
+    return CellTable(
+        *(cell.scenario, cell.partition, cell.method, cell.seed),
+        nodes=scenario.n,
+        graphs=list(ran),
+        families=[scenario.graphs[graph].family for graph in ran],
+        predictors=predictors,
+        outcomes=_outcomes(ran),
+        lr=lr,
+    )
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _outcomes(ran: Mapping[str, Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Return the outcomes of all graphs of a cell; runs that diverged get the worst value."""
+    target = TARGET * _highest(ran)
+    rows = [{**run, **_to_target(run, target)} for run in ran.values()]
+    columns = {}
+    for name, sign in OUTCOMES.items():
+        values = np.array([_number(row.get(name)) for row in rows])
+        diverged = np.array(["diverged" in row for row in rows])
+        known = sign * values[np.isfinite(values)]
+        worst = known.min() - 1.0 if len(known) else -1.0
+        columns[name] = np.where(diverged, sign * worst, values)
+    return columns
+
+
+def _highest(ran: Mapping[str, Mapping[str, Any]]) -> float:
+    """Return the final accuracy of the complete graph, or, without it, the highest one."""
+    if "complete" in ran:
+        return ran["complete"].get("final", float("nan"))
+    return max((run["final"] for run in ran.values() if "final" in run), default=float("nan"))
+
+
+def _to_target(run: Mapping[str, Any], target: float) -> dict[str, float]:
+    """Return rounds and bytes to the target; twice the last ones if it was not reached."""
+    if "curve" not in run:
+        return {}
+    found = {}
+    for name in ("rounds", "bytes"):
+        reached = reached_at(target, run["curve"], run[name])
+        found[f"{name} to target"] = 2.0 * run[name][-1] if reached is None else reached
+    return found
+
+
+def reached_at(target: float, accuracy: Sequence[float], cost: Sequence[float]) -> float | None:
+    """Return the cost at which accuracy first reaches a target, interpolated linearly; or None."""
+    reached = [k for k, value in enumerate(accuracy) if value >= target]
+    if not reached:
+        return None
+    k = reached[0]
+    if k == 0:
+        return float(cost[0])
+    share = (target - accuracy[k - 1]) / (accuracy[k] - accuracy[k - 1])
+    return float(cost[k - 1] + share * (cost[k] - cost[k - 1]))
+
+
+def first_cells(tables: Sequence[CellTable]) -> list[CellTable]:
+    """Return the cells of the first table of the report: D-SGD on skewed labels, or else all."""
+    skewed = [t for t in tables if t.method == "D-SGD" and t.partition in SKEWED]
+    return skewed or list(tables)
+
+
+def groups(tables: Sequence[CellTable]) -> dict[str, list[CellTable]]:
+    """Return the cells by scenario, method and kind of partition."""
+    found: dict[str, list[CellTable]] = {}
+    for table in tables:
+        kind = "skewed labels" if table.partition in SKEWED else table.partition
+        found.setdefault(f"{table.scenario}, {table.method}, {kind}", []).append(table)
+    return found
+
+
+def correlation(
+    predictor: str, outcome: str, *, given: str | None = None, tau: bool = False
+) -> Statistic:
+    """Return the rank correlation that is -1 for a perfect predictor of an outcome.
+
+    Parameters
+    ----------
+    predictor, outcome
+        Names.
+    given
+        Predictor given which it is partial.
+    tau
+        Kendall's instead of Spearman's.
+    """
+    sign = -PREDICTORS[predictor][1] * OUTCOMES[outcome]
+    names = [predictor] if given is None else [predictor, given]
+
+    def columns(table: CellTable) -> np.ndarray:
+        x, *rest = (table.predictors[name] for name in names)
+        return np.stack([sign * x, table.outcomes[outcome], *rest])
+
+    value = kendall if tau else spearman
+    return Statistic(columns, value if given is None else partial_spearman)
+
+
+def correlations(
+    tables: Sequence[CellTable], outcomes: Sequence[str] = tuple(OUTCOMES), **options: Any
+) -> dict[tuple[str, str], Interval]:
+    """Return the median correlation of each predictor with each outcome."""
+    return {
+        (predictor, outcome): median_over_cells(tables, correlation(predictor, outcome, **options))
+        for predictor in PREDICTORS
+        for outcome in outcomes
+    }
+
+
+def correlation_table(
+    found: Mapping[tuple[str, str], Interval], first: str = "learning phase"
+) -> Table:
+    """Return the table of predictors against columns, best predictor of the first one on top.
+
+    Correlations that do not differ significantly from 0, at a false discovery rate of 5 % over the
+    table, are in brackets.
+    """
+    chances = dict(zip(found, adjusted([one.p_value for one in found.values()]), strict=True))
+    columns = list(dict.fromkeys(column for _, column in found))
+    shown = {key: f"[{one}]" if chances[key] > 0.05 else str(one) for key, one in found.items()}
+
+    def quality(predictor: str) -> tuple[bool, float]:
+        estimate = found[predictor, first].estimate
+        return bool(np.isnan(estimate)), estimate
+
+    names = sorted(dict.fromkeys(predictor for predictor, _ in found), key=quality)
+    rows = tuple((name, *(shown[name, column] for column in columns)) for name in names)
+    return Table(("predictor", *columns), rows)
+
+
+OUTCOME = "learning phase"
+
+NEAR = 0.12
+"""Largest difference of the logarithms of two mean degrees that count as equal."""
+
+LEAD = 0.01
+"""Difference of accuracies that two graphs of a pair must exceed."""
+
+SAID = ("H_10", "H_1", "n_W(0.5)", "spectral gap")
+"""Predictors that :func:`pairs_said` names."""
+
+
+def ordered_pairs(tables: Sequence[CellTable], predictor: str) -> tuple[int, int, int]:
+    """Return how many pairs of graphs of equal degree a predictor orders as accuracy does.
+
+    The pairs are those of two graphs of a cell whose mean degrees differ by at most a factor of
+    exp(:data:`NEAR`) and whose accuracies in the learning phase differ by more than :data:`LEAD`.
+
+    Parameters
+    ----------
+    tables
+        Cells.
+    predictor
+        Name of a predictor.
+
+    Returns
+    -------
+    tuple
+        Pairs that are ordered rightly, pairs that are ordered, and all pairs. A pair is not ordered
+        if the predictor is not defined for one of its graphs, or equal for both.
+    """
+    counts = np.zeros(3, dtype=int)
+    for table in tables:
+        i, j = np.triu_indices(len(table.graphs), 1)
+        degree, accuracy = np.log(table.predictors["mean degree"]), table.outcomes[OUTCOME]
+        lead = accuracy[i] - accuracy[j]
+        chosen = (np.abs(degree[i] - degree[j]) < NEAR) & (np.abs(lead) > LEAD)
+        values = PREDICTORS[predictor][1] * table.predictors[predictor]
+        sign = np.nan_to_num(np.sign(values[i] - values[j]))[chosen]
+        counts += [(sign == np.sign(lead[chosen])).sum(), (sign != 0).sum(), chosen.sum()]
+    right, ordered, pairs = counts.tolist()
+    return right, ordered, pairs
+
+
+def best_third(predictor: str, by: str = "H_10") -> Statistic:
+    """Return the rank correlation among the third of the graphs that is best by `by`.
+
+    It is -1 for a perfect predictor of accuracy in the learning phase.
+    """
+    whole = correlation(predictor, OUTCOME)
+
+    def columns(table: CellTable) -> np.ndarray:
+        rank = np.argsort(-PREDICTORS[by][1] * table.predictors[by], kind="stable")
+        found = whole.columns(table).astype(float)
+        found[:, rank[len(rank) // 3 :]] = np.nan
+        return found
+
+    return Statistic(columns, spearman)
+
+
+def choice_table(tables: Sequence[CellTable]) -> Table:
+    """Return how well each predictor chooses, in order of the shares of pairs that are right."""
+    rows = []
+    for name in PREDICTORS:
+        right, ordered, pairs = ordered_pairs(tables, name)
+        share = right / ordered if ordered else float("nan")
+        third = median_over_cells(tables, best_third(name), draws=1).estimate
+        rows.append((share, (name, _percent(share), ordered, pairs, _signed(third))))
+    columns = ("predictor", "ordered rightly", "pairs it orders", "pairs", "best third")
+    ranked = sorted(rows, key=lambda row: (np.isnan(row[0]), -row[0]))
+    return Table(columns, tuple(row for _, row in ranked))
+
+
+def pairs_said(tables: Sequence[CellTable]) -> str | None:
+    """Return the sentence on pairs of graphs of equal degree; None if there are none.
+
+    The cells are those of the first table of the report.
+    """
+    counts = {name: ordered_pairs(first_cells(tables), name) for name in SAID}
+    pairs = max(pairs for *_, pairs in counts.values())
+    shares = [
+        f"{name} orders {_percent(right / ordered)} rightly"
+        for name, (right, ordered, _) in counts.items()
+        if ordered
+    ]
+    if not shares:
+        return None
+    return (
+        f"of {pairs:,} pairs of graphs of equal degree whose accuracies in the learning phase "
+        f"differ by more than {100 * LEAD:g} point, {', '.join(shares)}"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if np.isfinite(share) else "-"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}" if np.isfinite(value) else "-"

@@ -7,18 +7,26 @@ import numpy as np
 import pytest
 
 from analysis import advice
-from analysis.study import calibration, tables
-from analysis.study.cells import TUNING_GRAPH, TUNING_SEED, Cell, Source, about
-from analysis.study.graphs import GRAPHS
-from analysis.study.records import Records
-from analysis.study.scenarios import PARTITIONS, RATES, default_scenarios
+from analysis.study import calibration, statistics
+from analysis.study.runs import Records
+from analysis.study.scenarios import (
+    GRAPHS,
+    PARTITIONS,
+    RATES,
+    TUNING_GRAPH,
+    TUNING_SEED,
+    Cell,
+    Source,
+    about,
+    default_scenarios,
+)
 from topofl import data
 
 
 def test_rounds_are_interpolated():
-    assert tables.reached_at(0.5, [0.1, 0.4, 0.8], [0, 4, 8]) == pytest.approx(5)
-    assert tables.reached_at(0.1, [0.1, 0.4], [2, 4]) == 2
-    assert tables.reached_at(0.9, [0.1, 0.4], [0, 4]) is None
+    assert statistics.reached_at(0.5, [0.1, 0.4, 0.8], [0, 4, 8]) == pytest.approx(5)
+    assert statistics.reached_at(0.1, [0.1, 0.4], [2, 4]) == 2
+    assert statistics.reached_at(0.9, [0.1, 0.4], [0, 4]) is None
 
 
 def test_curve_of_noisy_monotone_data_is_monotone_and_near_them():
@@ -131,7 +139,7 @@ def test_cells_that_start_at_the_target_are_left_out(tmp_path):
     for found in records.ran.values():
         if "rounds" in found:  # those of tuning stay as they are
             found["curve"] = [1.0] * len(found["curve"])
-    assert len(tables.cell_tables(records, ["digits 30"])) == 3
+    assert len(statistics.cell_tables(records, ["digits 30"])) == 3
     assert calibration.runs_of(records, ["digits 30"], Source()) == []
 
 

@@ -11,16 +11,22 @@ import pytest
 import torch
 from scipy.stats import kendalltau, spearmanr
 
-from analysis.study import command, hypotheses, rivals, run, sentences, statistics, tables
-from analysis.study import records as stored
-from analysis.study.cells import Cell, Source, about, arguments
-from analysis.study.configured import configured_scenarios
-from analysis.study.dataset import StudyDataset, runs_table, write_runs
-from analysis.study.graphs import GRAPHS, build_graph
+from analysis.study import command, fits, results, runs, sentences, statistics
+from analysis.study.fits import StudyDataset, runs_table, write_runs
 from analysis.study.predictors import PREDICTORS, predictors_of
-from analysis.study.records import Records, train
-from analysis.study.run import compute
-from analysis.study.scenarios import METHODS, PARTITIONS, default_scenarios
+from analysis.study.runs import Records, compute, train
+from analysis.study.scenarios import (
+    GRAPHS,
+    METHODS,
+    PARTITIONS,
+    Cell,
+    Source,
+    about,
+    arguments,
+    build_graph,
+    configured_scenarios,
+    default_scenarios,
+)
 from tests.runs.test_clusters import killing_one
 from topofl import History, cli, data, metrics, mixing, models, topologies
 from topofl.runs.execute import Processes
@@ -54,7 +60,7 @@ def table(quality, outcome, scenario="digits 60", method="D-SGD", **predictors):
     """Return a cell whose predictors are all NaN but those given."""
     n = len(outcome)
     columns = {name: np.full(n, np.nan) for name in PREDICTORS} | predictors
-    outcomes = {name: np.asarray(outcome, float) for name in tables.OUTCOMES}
+    outcomes = {name: np.asarray(outcome, float) for name in statistics.OUTCOMES}
     return statistics.CellTable(
         *(scenario, quality, method, 0),
         nodes=60,
@@ -98,10 +104,10 @@ def test_perfect_predictors_have_minus_one_whatever_their_sign():
     given: dict[str, Any] = {"spectral gap": accuracy, "H_10": -accuracy}
     cell = table("2 shards", accuracy, **given)
     for name in ("spectral gap", "H_10"):
-        assert value(tables.correlation(name, "learning phase"), cell) == pytest.approx(-1)
-        assert value(tables.correlation(name, "final", tau=True), cell) == pytest.approx(-1)
-        assert value(tables.correlation(name, "spread"), cell) == pytest.approx(1)
-    columns, names = tables.correlation("H_1", "learning phase").known(cell)
+        assert value(statistics.correlation(name, "learning phase"), cell) == pytest.approx(-1)
+        assert value(statistics.correlation(name, "final", tau=True), cell) == pytest.approx(-1)
+        assert value(statistics.correlation(name, "spread"), cell) == pytest.approx(1)
+    columns, names = statistics.correlation("H_1", "learning phase").known(cell)
     assert (columns.shape, names) == ((2, 0), [])
 
 
@@ -143,7 +149,7 @@ def random_cells(n, slope=-1.0):
 
 
 def test_intervals_hold_the_median_and_shrink_with_more_graphs():
-    statistic = tables.correlation("H_10", "learning phase")
+    statistic = statistics.correlation("H_10", "learning phase")
     few, many = (
         statistics.median_over_cells(random_cells(n), statistic, draws=200) for n in (15, 150)
     )
@@ -160,7 +166,7 @@ def test_intervals_hold_the_median_and_shrink_with_more_graphs():
 @pytest.mark.parametrize("shared", [0.0, 0.9])
 def test_intervals_cover_the_true_correlation_about_as_often_as_they_say(shared):
     rng = np.random.default_rng(1)
-    statistic, covered = tables.correlation("H_10", "learning phase"), 0
+    statistic, covered = statistics.correlation("H_10", "learning phase"), 0
     expected = -6 / np.pi * np.arcsin(0.8 / 2)  # Spearman's correlation of normal variables
     covariance = np.array([[1, 0.8], [0.8, 1]])
     for _ in range(100):
@@ -185,7 +191,7 @@ def test_runs_that_diverge_are_the_worst():
         "complete": {"final": 0.9, "curve": [0.1, 0.9], "rounds": [0, 10], "bytes": [0, 5]},
         "ring": {"diverged": True},
     }
-    found = tables._outcomes(runs)
+    found = statistics._outcomes(runs)
     assert found["final"][1] < found["final"][0]
     reached = 10 * (0.9 * 0.9 - 0.1) / (0.9 - 0.1)  # between evaluations
     assert found["rounds to target"][1] > found["rounds to target"][0] == pytest.approx(reached)
@@ -194,9 +200,9 @@ def test_runs_that_diverge_are_the_worst():
 def test_verdicts_follow_the_data_and_can_fail():
     good = [replace(cell, partition="2 shards") for cell in random_cells(40, -10.0)]
     bad = [replace(cell, partition="2 shards") for cell in random_cells(40, +10.0)]
-    (first,) = (row for row in hypotheses.hypotheses(good).rows if row[0].startswith("1"))
+    (first,) = (row for row in results.hypotheses(good).rows if row[0].startswith("1"))
     assert first[-1] == "HOLDS"
-    (first,) = (row for row in hypotheses.hypotheses(bad).rows if row[0].startswith("1"))
+    (first,) = (row for row in results.hypotheses(bad).rows if row[0].startswith("1"))
     assert first[-1] == "FAILS"
 
 
@@ -215,7 +221,7 @@ def records_of(config, folder):
 
 def every_run(config, records):
     scenario = configured_scenarios(config)["small"]
-    return [*run.tuning_runs(scenario), *run.runs(scenario, records)]
+    return [*runs.tuning_runs(scenario), *runs.runs(scenario, records)]
 
 
 def test_a_configured_study_gives_the_same_results_in_one_and_two_processes(small, tmp_path):
@@ -249,12 +255,12 @@ def test_learning_rates_are_said_and_extremes_named(small, capsys):
     (line,) = (one for one in capsys.readouterr().out.splitlines() if "learning rate" in one)
     scenario, records = configured_scenarios(config)["small"], records_of(config, out)
     for partition in scenario.partitions:
-        lr = run.rate_of(scenario, Cell("small", partition, "as configured", 100, ""), records)
+        lr = runs.rate_of(scenario, Cell("small", partition, "as configured", 100, ""), records)
         end = "smallest" if lr == 0.1 else "largest"
         assert f"{lr:g} (the {end} tried) for {partition}" in line
     assert line.endswith("Tried: 0.1, 0.2.")
     assert f"- {line}" in (out / "report.md").read_text().splitlines()[:8]
-    assert run._placed(0.2, (0.5, 0.1, 0.2)) == "0.2"
+    assert runs._placed(0.2, (0.5, 0.1, 0.2)) == "0.2"
 
 
 def test_without_rates_the_learning_rate_of_the_file_is_used_and_not_tuned(tmp_path):
@@ -262,8 +268,8 @@ def test_without_rates_the_learning_rate_of_the_file_is_used_and_not_tuned(tmp_p
     without = CONFIG.replace("rates = [0.1, 0.2]\n", "").replace("lr = 0.1", "lr = 0.3")
     config.write_text(without)
     scenario = configured_scenarios(config)["small"]
-    assert run.tuning_runs(scenario) == []
-    assert {lr for _, lr in run.runs(scenario, records_of(config, tmp_path))} == {0.3}
+    assert runs.tuning_runs(scenario) == []
+    assert {lr for _, lr in runs.runs(scenario, records_of(config, tmp_path))} == {0.3}
     config.write_text(without + 'algorithms = ["dsgd,batch_size=8,lr=0.7", "dsgt,batch_size=8"]\n')
     scenario = configured_scenarios(config)["small"]
     assert [scenario.rates_of(method) for method in scenario.methods] == [(0.7,), (0.3,)]
@@ -297,10 +303,10 @@ def test_finished_runs_are_found_and_not_repeated(small, tmp_path, monkeypatch, 
     predictions = out / "predictions.jsonl"
     predictions.write_text(predictions.read_text() + '["cut off')
     started = []
-    monkeypatch.setattr(stored, "perform_all", lambda jobs, *_, **__: started.extend(jobs))
+    monkeypatch.setattr(runs, "perform_all", lambda jobs, *_, **__: started.extend(jobs))
     monkeypatch.setattr(Processes, "submit", None)
     monkeypatch.setattr(History, "load", None)  # the report opens no histories
-    monkeypatch.setattr("analysis.study.cells.build_graph", None)  # nor are graphs built
+    monkeypatch.setattr("analysis.study.scenarios.build_graph", None)  # nor are graphs built
     assert command.main([str(config), "--out", str(out)]) == 0
     assert capsys.readouterr().out.count(f"16 runs in {out / 'runs'}: 16 done, 0 to do") == 2
     assert started == []
@@ -410,7 +416,7 @@ def test_an_interrupted_study_reports_what_is_complete(small, tmp_path, monkeypa
         raise KeyboardInterrupt
 
     shutil.copytree(small[1], tmp_path / "out")
-    monkeypatch.setattr(stored, "perform_all", interrupted)
+    monkeypatch.setattr(runs, "perform_all", interrupted)
     assert command.main([str(small[0]), "--out", str(tmp_path / "out")]) == 0
     captured = capsys.readouterr()
     assert "interrupted; the same command continues" in captured.err
@@ -500,7 +506,7 @@ def test_results_of_other_settings_are_not_mixed(small, tmp_path):
     records, source = records_of(more, out), Source(config=more)
     compute(["small"], records, source, more=lambda: False)
     wanted = f"22 runs in {out / 'runs'}: 16 done, 6 to do"
-    assert run.status(["small"], records, source) == wanted
+    assert runs.status(["small"], records, source) == wanted
 
 
 def test_configured_random_graphs_are_drawn_with_the_seed_of_the_cell(tmp_path):
@@ -547,7 +553,7 @@ def test_hypotheses_name_the_predictors_and_partitions():
     text = (Path(command.__file__).parent / "HYPOTHESES.md").read_text()
     for name in ("H_10", "N_10", "spectral gap", "push-sum", "gradient tracking"):
         assert name in text
-    assert set(PARTITIONS) >= set(tables.SKEWED)
+    assert set(PARTITIONS) >= set(statistics.SKEWED)
 
 
 def small_cells():
@@ -568,7 +574,7 @@ def test_runs_are_kept_as_a_dataset_of_torch_geometric(tmp_path):
     expected = mixing.metropolis_hastings(topologies.ring(30)).weights.todense()
     np.testing.assert_allclose(weights, expected, rtol=1e-6)
     assert complete.num_edges == 900
-    assert complete.y[0, list(tables.OUTCOMES).index("final")] == pytest.approx(0.9)
+    assert complete.y[0, list(statistics.OUTCOMES).index("final")] == pytest.approx(0.9)
     assert ring.graph == "ring"
     (cell,) = small_cells()
     write_runs([replace(cell, graphs=["ring", "star"])], runs)  # other runs, another dataset
@@ -603,12 +609,12 @@ def made_up_cells(seeds):
 def test_fitted_rivals_predict_held_out_families(tmp_path):
     cells_ = made_up_cells([0, 1])
     runs = write_runs(cells_, tmp_path / "runs.csv.gz")
-    found = rivals.held_out_table(cells_, runs, tmp_path / "graphs", None)
+    found = fits.held_out_table(cells_, runs, tmp_path / "graphs", None)
     orders = {row[0]: float(row[2].split()[0]) for row in found.rows}
     assert orders["isotonic in H_10"] > 0.95
     assert orders["monotone in H_10 and N_10"] > 0.9
     assert orders["message passing"] > 0.5
-    again = rivals.held_out_table(cells_, runs, tmp_path / "graphs", None)
+    again = fits.held_out_table(cells_, runs, tmp_path / "graphs", None)
     assert again.rows == found.rows
 
 

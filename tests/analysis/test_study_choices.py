@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from scipy.stats import spearmanr
 
-from analysis.study import choices, command, hypotheses, report, tables
-from analysis.study.dataset import read_runs, write_runs
+from analysis.study import command, results, statistics
+from analysis.study.fits import read_runs, write_runs
 from tests.analysis.test_study import made_up_cells, small_cells, table, value
 from topofl import data, metrics, models, topologies
 
@@ -53,31 +53,31 @@ def test_pairs_of_equal_degree_are_counted_as_defined():
     given["spectral gap"] = -accuracy
     cell = table("2 shards", accuracy, **given)
     # All but (0, 1), which differ by half a point, and those of 4.6 with 4, which are 14 % apart.
-    assert choices.ordered_pairs([cell], "H_10") == (6, 6, 6)
-    assert choices.ordered_pairs([cell, cell], "spectral gap") == (0, 12, 12)
+    assert statistics.ordered_pairs([cell], "H_10") == (6, 6, 6)
+    assert statistics.ordered_pairs([cell, cell], "spectral gap") == (0, 12, 12)
     # (0, 2) is equal, (1, 2) is wrong, (2, 3) is right, and three pairs have a graph without it.
-    assert choices.ordered_pairs([cell], "H_1") == (1, 2, 6)
-    said = choices.pairs_said([cell])
+    assert statistics.ordered_pairs([cell], "H_1") == (1, 2, 6)
+    said = statistics.pairs_said([cell])
     assert said is not None
     assert "of 6 pairs" in said
     assert "H_10 orders 100.0 % rightly, H_1 orders 50.0 % rightly" in said
-    assert choices.pairs_said([table("2 shards", accuracy)]) is None
+    assert statistics.pairs_said([table("2 shards", accuracy)]) is None
 
 
 def test_the_best_third_is_that_of_the_lowest_heterogeneity():
     h_10 = np.random.default_rng(0).permutation(np.arange(30.0))
     accuracy = np.where(h_10 < 10, h_10, -h_10)  # wrong among the ten lowest, right among the rest
     cell = table("2 shards", accuracy, H_10=h_10)
-    assert value(choices.best_third("H_10"), cell) == pytest.approx(1)
-    assert len(choices.best_third("H_10").known(cell)[1]) == 10
-    assert value(tables.correlation("H_10", "learning phase"), cell) < 0
+    assert value(statistics.best_third("H_10"), cell) == pytest.approx(1)
+    assert len(statistics.best_third("H_10").known(cell)[1]) == 10
+    assert value(statistics.correlation("H_10", "learning phase"), cell) < 0
 
 
 def test_the_stored_report_has_the_table_of_its_runs(stored_cells):
     text = (RESULTS / "report.md").read_text()
-    numbers = choices.choice_table(tables.first_cells(stored_cells)).to_markdown()
-    assert f"{report.CHOICES}\n\n{numbers}\n" in text
-    assert report.DEVIATIONS in text
+    numbers = statistics.choice_table(statistics.first_cells(stored_cells)).to_markdown()
+    assert f"{results.CHOICES}\n\n{numbers}\n" in text
+    assert results.DEVIATIONS in text
 
 
 def test_a_report_is_written_without_training_from_stored_runs(tmp_path, capsys):
@@ -87,7 +87,7 @@ def test_a_report_is_written_without_training_from_stored_runs(tmp_path, capsys)
     runs = write_runs(cells_, tmp_path / "runs.csv.gz")
     assert command.main(["--runs", str(runs), "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
-    said = choices.pairs_said(cells_)
+    said = statistics.pairs_said(cells_)
     assert said is not None
     assert f"{said}." in printed
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
@@ -103,7 +103,7 @@ def test_a_report_is_written_without_training_from_stored_runs(tmp_path, capsys)
 
 
 def test_the_order_on_mnist_is_the_plain_rank_correlation(stored_cells):
-    rows = {row[0]: row for row in hypotheses._of_order(stored_cells)}
+    rows = {row[0]: row for row in results._of_order(stored_cells)}
     asked = [cell for cell in stored_cells if cell.scenario.startswith("MNIST")]
     plain = [
         -spearmanr(cell.predictors["H_10"], cell.outcomes["rounds to target"]).statistic
@@ -118,8 +118,8 @@ def test_the_order_on_mnist_is_the_plain_rank_correlation(stored_cells):
 
 
 def test_the_page_and_the_readme_have_the_numbers_of_the_stored_runs(stored_cells):
-    cells = tables.first_cells(stored_cells)
-    found = {row[0]: row for row in choices.choice_table(cells).rows}
+    cells = statistics.first_cells(stored_cells)
+    found = {row[0]: row for row in statistics.choice_table(cells).rows}
     shown = re.findall(r"^\| ([^|]+) \| (\d\S* %) \| ([-+]0\.\d+) \|$", PAGE, flags=re.MULTILINE)
     shown = {re.sub(r" \([\w ]+ et al.*|, of .*", "", name): rest for name, *rest in shown}
     assert list(shown) == ["H_10", "gradient mixing error", "H_1", "n_W(0.5)", "spectral gap"]

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from analysis.study import page_data, sentences
-from analysis.study.graphs import GRAPHS
+from analysis.study import page, sentences
 from analysis.study.page import write_page
 from analysis.study.predictors import PREDICTORS
-from analysis.study.statistics import CellTable
-from analysis.study.tables import OUTCOMES
+from analysis.study.scenarios import GRAPHS
+from analysis.study.statistics import OUTCOMES, CellTable
 from tests import browser
 from topofl import Table
 
@@ -140,13 +139,13 @@ def changed(table, gap, accuracy):
 
 
 def test_points_are_means_over_seeds_and_predictors_are_shared():
-    cells, columns = page_data.cells_shown(CELLS)
+    cells, columns = page.cells_shown(CELLS)
     assert [one["seeds"] for one in cells] == [2, 1, 1, 1, 1]
     mean = np.mean([table.outcomes["final"] for table in CELLS[:2]], axis=0)
     assert cells[0]["y"]["final"] == pytest.approx(mean, rel=1e-5)
     assert columns[cells[0]["x"]]["spectral gap"][:2] == [None, None]
     same = [CELLS[0], changed(CELLS[0], CELLS[0].predictors["spectral gap"], np.ones(14))]
-    assert page_data.cells_shown([same[0], *renamed(same[1])])[0][1]["x"] == 0
+    assert page.cells_shown([same[0], *renamed(same[1])])[0][1]["x"] == 0
 
 
 def renamed(table):
@@ -166,7 +165,7 @@ def test_runs_that_diverged_and_missing_graphs_are_marked():
         predictors={name: values[list(rest)] for name, values in two.predictors.items()},
         outcomes={name: values[list(rest)] for name, values in two.outcomes.items()},
     )
-    (shown,), _ = page_data.cells_shown([lost, fewer])
+    (shown,), _ = page.cells_shown([lost, fewer])
     assert shown["graphs"] == NAMES[1:]
     assert [k for k, diverged in enumerate(shown["diverged"]) if diverged] == [3]
     mean = (one.outcomes["final"][5] + two.outcomes["final"][5]) / 2
@@ -174,8 +173,8 @@ def test_runs_that_diverged_and_missing_graphs_are_marked():
 
 
 def test_spectra_have_the_heterogeneity_of_their_graphs():
-    shown = {one["graph"]: one for one in page_data.spectra_shown()}
-    assert set(shown) == set(page_data.SPECTRA)
+    shown = {one["graph"]: one for one in page.spectra_shown()}
+    assert set(shown) == set(page.SPECTRA)
     energies = [sum(one["heights"]) for one in shown.values()]
     assert energies == pytest.approx([energies[0]] * len(energies), rel=1e-3)
     assert shown["designed 10"]["H_10"] < shown["4-regular"]["H_10"] < shown["ring"]["H_10"]
