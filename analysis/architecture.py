@@ -21,8 +21,6 @@ import topofl
 from topofl import algorithms, data, models, topologies
 from topofl.callbacks import Event
 
-__all__ = ["PATH", "Call", "main", "picture", "rooms", "traced"]
-
 ROOT = Path(topofl.__file__).parent
 PICTURE = ROOT.parent / "docs" / "_static" / "architecture.svg"
 

@@ -33,19 +33,6 @@ from topofl.toolkit import save_picture
 
 from .program import as_installed
 
-__all__ = [
-    "CONTENDERS",
-    "Contender",
-    "Result",
-    "StudyTask",
-    "compute",
-    "digits",
-    "draw",
-    "many_nodes",
-    "mnist",
-    "table",
-]
-
 HOPS = 10
 """Hops over which heterogeneity is accumulated."""
 

@@ -20,8 +20,6 @@ from topofl.toolkit import build_topology, first_rounds, parse_spec, save_pictur
 
 from .program import as_installed
 
-__all__ = ["EXAMPLES", "MORE", "STRIP", "caption", "draw", "draw_strip", "example", "index", "main"]
-
 Graph: TypeAlias = Topology | TopologySequence
 Example: TypeAlias = topologies.Example
 

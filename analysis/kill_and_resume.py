@@ -31,8 +31,6 @@ from topofl import algorithms, data, models, topologies
 
 from .program import as_installed
 
-__all__ = ["KilledRun", "main", "trials"]
-
 N = 16
 """Number of nodes."""
 

@@ -25,8 +25,6 @@ from topofl import Table, algorithms, data, models, topologies
 from .benchmark.steps.memory import process_bytes
 from .program import as_installed
 
-__all__ = ["CASES", "DiskCase", "Measured", "main", "measure", "table", "train"]
-
 
 @dataclass(frozen=True)
 class DiskCase:

@@ -25,8 +25,6 @@ import numpy as np
 
 from .program import as_installed
 
-__all__ = ["Mutant", "killed_by", "main", "mutants_of"]
-
 PACKAGES = ("metrics", "topologies", "mixing", "engine", "algorithms", "runs", "history")
 
 NOTICED = 0.9

@@ -32,18 +32,6 @@ from topofl.estimate import Estimate
 from .benchmark.cases import Case, Network
 from .benchmark.steps.memory import lower_bound, process_bytes
 
-__all__ = [
-    "SETTINGS",
-    "MemoryCase",
-    "PeakMemory",
-    "estimate_of",
-    "least_of",
-    "measure",
-    "peak_of",
-    "probed_of",
-    "table",
-]
-
 
 @dataclass(frozen=True)
 class MemoryCase:

@@ -2,8 +2,6 @@
 
 import socket
 
-__all__ = ["as_installed", "free_port"]
-
 
 def as_installed(text: str | None) -> str:
     """Return text in which commands ``python -m analysis.NAME`` are named as they are installed.

@@ -26,8 +26,6 @@ from topofl import Table, algorithms, data, models, topologies
 from .benchmark.steps.memory import process_bytes
 from .program import as_installed, free_port
 
-__all__ = ["NODES", "main", "measure", "table", "train"]
-
 NODES = {"full": 1000, "smoke": 20}
 """Number of nodes, by preset."""
 

@@ -36,8 +36,6 @@ from topofl.engine.joining import place
 
 from .program import as_installed, free_port
 
-__all__ = ["CASES", "RankCase", "Way", "link", "main", "measure", "predicted", "table", "train"]
-
 ROUNDS = {"full": 7, "smoke": 2}
 """Rounds that are timed, by preset."""
 

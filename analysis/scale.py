@@ -37,9 +37,6 @@ from topofl.engine.memory import give_back
 from .benchmark.steps.memory import process_bytes
 from .cost_in_seconds import FAMILIES, label_counts
 
-__all__ = ["PRESETS", "Preset", "fitted_slope", "main", "report"]
-
-
 GRAPHS = (
     "ring",
     "one-peer exponential",

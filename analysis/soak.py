@@ -35,8 +35,6 @@ from topofl.callbacks import Callback, Event
 from .benchmark.steps.memory import process_bytes
 from .program import as_installed
 
-__all__ = ["Check", "Sample", "Slope", "Soak", "checks", "measure", "slope", "table"]
-
 MIB = 2**20
 PER = 10_000
 """Number of rounds to which slopes refer."""

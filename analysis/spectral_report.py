@@ -13,8 +13,6 @@ from topofl import cli
 
 from .program import as_installed
 
-__all__ = ["main"]
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report from the command line; returns the exit code."""

@@ -20,8 +20,6 @@ from topofl import Table
 
 from .program import as_installed
 
-__all__ = ["CASES", "Start", "main", "measure", "modules_loaded_by", "table"]
-
 CASES: Mapping[str, Sequence[str]] = {
     "python": ("-c", "pass"),
     "import numpy": ("-c", "import numpy"),

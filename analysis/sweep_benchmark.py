@@ -22,8 +22,6 @@ from topofl.config import dumps
 from topofl.runs import RunStore, Sweep, sweep
 from topofl.runs.private import RUNNING
 
-__all__ = ["kills", "listing", "overhead"]
-
 BASE = {
     "data": {"name": "digits", "partition": "dirichlet_per_class", "n": 20},
     "algorithm": {"name": "dsgd", "lr": 0.1},

@@ -20,8 +20,6 @@ from .kit.training.plan import plan
 from .kit.training.store import Store
 from .papers import PAPERS, figures_named
 
-__all__ = ["absent", "listed", "planned", "reproduce"]
-
 
 def reproduce(
     name: str,

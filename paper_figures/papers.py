@@ -7,9 +7,6 @@ from .kit.arguments import did_you_mean
 from .kit.figure import Figure
 from .kit.paper import Paper
 
-__all__ = ["PAPERS", "figures_named"]
-
-
 PAPERS: tuple[Paper, ...] = (dcliques.PAPER, dfedpgp.PAPER, pfeddst.PAPER, dpfl.PAPER)
 
 

@@ -23,9 +23,6 @@ from topofl.runs.cost import peak_memory_megabytes, reset_peak_memory
 from .kit.setting import Setting
 from .papers import figures_named
 
-__all__ = ["IMAGES", "main", "tables_at_paper_scale", "time_rounds"]
-
-
 IMAGES = 50_000
 
 

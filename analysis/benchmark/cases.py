@@ -8,17 +8,6 @@ from torch import nn
 
 from topofl import Topology, algorithms, data, models, topologies
 
-__all__ = [
-    "TRAINING",
-    "Case",
-    "Network",
-    "clients_of",
-    "matrix_cases",
-    "networks",
-    "on_few_nodes",
-    "setting",
-]
-
 IMAGE = (3, 32, 32)
 
 

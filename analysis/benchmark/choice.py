@@ -23,8 +23,6 @@ import topofl
 from topofl import Table, algorithms, data, models
 from topofl.engine.plan import worker_threads
 
-__all__ = ["ChoiceSizes", "measure"]
-
 
 @dataclass(frozen=True)
 class ChoiceSizes:

@@ -37,8 +37,6 @@ from .steps.naive_loop import NAIVE_NODES
 from .steps.simulator import check_sources
 from .timing import Plan
 
-__all__ = ["main"]
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark from the command line; returns the exit code."""

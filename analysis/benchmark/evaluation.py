@@ -21,8 +21,6 @@ from topofl.engine.population import Layout, Population
 from .cases import LOGISTIC, TRAINING, Case, clients_of, setting
 from .steps.stopwatch import in_turns, seconds_of
 
-__all__ = ["EvaluationTimes", "WholeRun", "evaluation_of", "table", "whole_run"]
-
 IMAGES = 10_000
 
 SIMULATOR_NODE = 0.5

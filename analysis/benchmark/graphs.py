@@ -33,8 +33,6 @@ from topofl import (
     topologies,
 )
 
-__all__ = ["COLUMNS", "GraphSizes", "measure"]
-
 COLUMNS = ("graphs", "ours s", "ours is", "bare scipy s", "ours / bare", "networkx s", "pygsp s")
 
 Cell = float | NotApplicable

@@ -21,9 +21,6 @@ from .report.tables import (
 from .report.targets import FLOOR, LENET_FLOOR, checks_of_matrix, checks_of_training
 from .timing import Plan, measure
 
-__all__ = ["QUICK", "REPORTS", "cases_of", "graphs", "matrix", "quick_cases", "training"]
-
-
 STAR = (
     "\\* The D-Cliques authors' simulator, measured on another machine of 2 cores (with AMX), not "
     "in this run."

@@ -23,8 +23,6 @@ from .steps.naive_loop import NAIVE_NODES, naive_step
 from .steps.simulator import simulator_steps
 from .steps.stopwatch import in_turns
 
-__all__ = ["EXECUTORS", "Plan", "measure", "refusal"]
-
 EXECUTORS = ("batched", "looped", "auto")
 
 SIMULATOR = "simulator"

@@ -10,8 +10,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["names_private", "run_tests"]
-
 PRIVATE = re.compile(r"topofl(\.\w+)*[./](engine\b|_)|from topofl(\.\w+)* import (_|engine\b)")
 """Mention of a module whose names may change without notice, as dotted names or as paths."""
 

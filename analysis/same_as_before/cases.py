@@ -19,8 +19,6 @@ from topofl import algorithms, attacks, clocks, data, topologies
 
 from . import strangers
 
-__all__ = ["Case", "cases", "history_of"]
-
 N = 8
 """Number of nodes."""
 

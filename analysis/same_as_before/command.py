@@ -37,8 +37,6 @@ from .names import dropped_in, lost
 from .side import SEPARATOR
 from .speed import Side, labels, ratios
 
-__all__ = ["Difference", "differences", "main"]
-
 HERE = Path(topofl.__file__).resolve().parents[1]
 """The checkout of this version."""
 

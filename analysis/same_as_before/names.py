@@ -6,8 +6,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from types import ModuleType
 
-__all__ = ["dropped_in", "entries", "lost"]
-
 
 def entries(prefix: str, module: ModuleType) -> Iterator[str]:
     """Yield the public names below a module: functions and classes with parameters, members.

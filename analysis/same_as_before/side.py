@@ -23,8 +23,6 @@ import topofl
 from .cases import Case, cases, history_of
 from .names import entries
 
-__all__ = ["SEPARATOR", "main"]
-
 SEPARATOR = " | "
 """Between the name of a case and that of a column."""
 

@@ -20,8 +20,6 @@ import torch
 import topofl
 from topofl import algorithms, data, models, topologies
 
-__all__ = ["Side", "answer", "labels", "ratios"]
-
 ROUNDS = 8
 """Rounds of a turn; the first is not among the seconds per round."""
 

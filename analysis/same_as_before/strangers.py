@@ -10,8 +10,6 @@ import torch
 
 from topofl import algorithms, mixing
 
-__all__ = ["METHODS"]
-
 State = dict[str, torch.Tensor]
 
 

@@ -33,8 +33,6 @@ from .runs import Records, predicted_cell
 from .scenarios import GRAPHS, Cell, Source, about, clients_of, scenarios_of
 from .statistics import TARGET, CellTable, cell_tables, reached_at
 
-__all__ = ["Runs", "calibration", "fitted", "main", "runs_of"]
-
 METHOD = "D-SGD"
 
 HOPS = (10, 20)

@@ -32,8 +32,6 @@ from .scenarios import Source, about, cells, scenarios_of
 from .sentences import finding
 from .statistics import FEWEST, CellTable, cell_tables, pairs_said
 
-__all__ = ["main", "study"]
-
 Show = Callable[[str], None]
 
 

@@ -188,8 +188,8 @@ def write_page(
     Parameters
     ----------
     tables
-        Cells as returned by :func:`analysis.study.tables.cell_tables`. The plots show means over
-        seeds; sentences are about cells of single seeds.
+        Cells as returned by :func:`analysis.study.statistics.cell_tables`. The plots show means
+        over seeds; sentences are about cells of single seeds.
     path
         HTML file to write. An existing file is replaced, links are followed, and missing folders
         are created.

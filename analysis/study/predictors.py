@@ -9,8 +9,6 @@ import numpy as np
 from topofl import Topology, TopologyError, TopologySequence, metrics, mixing
 from topofl.data import Partition
 
-__all__ = ["PREDICTORS", "predictors_of"]
-
 ROUNDS = 60
 """Rounds examined of sequences that do not repeat."""
 

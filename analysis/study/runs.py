@@ -321,7 +321,7 @@ def compute(
     ValueError
         If there are results of other settings.
     KeyboardInterrupt, OSError
-        As :func:`analysis.study.records.train`.
+        As :func:`analysis.study.runs.train`.
     """
     executor = Processes(processes, threads=1)
     options = {"executor": executor, "more": more}

@@ -17,8 +17,6 @@ from .statistics import (
     spearman,
 )
 
-__all__ = ["Sentence", "finding", "sentences"]
-
 Sentence = tuple[str, str]
 """A sentence, and the cells behind it."""
 

@@ -78,8 +78,6 @@ from .labels import (
     TWO_SHARDS,
 )
 
-__all__ = ["fig01", "fig08", "fig09", "fig10", "fig11", "fig12", "fig13", "fig14"]
-
 
 def fig01(panels: Panels) -> list[Claim]:
     """Judge that the topology matters little for homogeneous and much for heterogeneous data."""

@@ -15,9 +15,6 @@ from ..kit.figure import Data, Figure
 from ..kit.judging import judge_number
 from .graphs import CLASSES, CLIQUE_SIZE, described, graph_of, label_counts_of
 
-__all__ = ["FIG06", "A"]
-
-
 PINK, GREEN = 1, 4
 """Classes, by their colors in pictures of graphs."""
 

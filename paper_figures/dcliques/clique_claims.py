@@ -42,8 +42,6 @@ from .comparisons import (
 from .labels import CA, FULLY, RANDOM_CLIQUES
 from .reference_numbers import JUDGED_FROM, REFERENCE
 
-__all__ = ["fig15", "fig16", "fig19", "reference"]
-
 
 def fig15(panels: Panels) -> list[Claim]:
     """Judge "slightly slower" without and "not noticeably" with Clique Averaging, on MNIST."""

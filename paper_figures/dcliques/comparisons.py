@@ -9,45 +9,6 @@ from ..kit.claims import UNDECIDED, Claim
 from ..kit.curves import Curve, Panels, average, epochs_to, final, spread
 from ..kit.judging import judge_seeds
 
-__all__ = [
-    "BETWEEN",
-    "CLEAR",
-    "FASTER",
-    "FINE",
-    "HALF",
-    "LATER",
-    "LEARNING",
-    "LESS",
-    "MORE",
-    "MUCH",
-    "MUCH_LATER",
-    "SAME",
-    "SHARPLY",
-    "SHOWING",
-    "SLIGHT",
-    "WHOLE",
-    "WHY_ANY",
-    "WHY_CLEAR",
-    "WHY_FASTER",
-    "WHY_FINE",
-    "WHY_LESS",
-    "WHY_MUCH",
-    "WHY_SAME",
-    "WHY_SLIGHT",
-    "WHY_SMALL",
-    "Arms",
-    "degree_of",
-    "judge_alike",
-    "judge_each",
-    "lateness",
-    "lateness_statistic",
-    "lead_of",
-    "learning_phase",
-    "shown_phase",
-    "spread_ratio",
-]
-
-
 SAME, FASTER, CLEAR, MUCH = 2.0, 1.0, 5.0, 10.0
 """Thresholds of speed: points of accuracy, averaged over the learning phase."""
 

@@ -25,9 +25,6 @@ from .labels import (
 )
 from .reference_numbers import GAPS
 
-__all__ = ["NUMBERS"]
-
-
 UNIT = "one unit of the last digit that the paper prints, which may be rounded or truncated"
 
 

@@ -22,21 +22,6 @@ from .labels import (
 )
 from .settings import Problem, problems_at_hand
 
-__all__ = [
-    "fig01",
-    "fig08",
-    "fig09",
-    "fig10",
-    "fig11",
-    "fig12",
-    "fig13",
-    "fig14",
-    "fig15",
-    "fig16",
-    "fig19",
-    "reference",
-]
-
 
 def _arm(problem: Problem, setting: Setting, topology: Mapping[str, Any], **how: Any) -> list[Run]:
     """Return one run per seed; `how` as in :func:`_tables`."""

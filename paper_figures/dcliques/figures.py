@@ -34,8 +34,6 @@ from .greedy_swap import FIG17, FIG18
 from .labels import RANDOM_MOMENTUM, TWO_SHARDS
 from .settings import INIT, RECEIVED, STEPS, USUAL, problems_at_hand
 
-__all__ = ["FIGURES"]
-
 
 def _differences(
     n: int, *only: str, more: Sequence[str] = ()

@@ -9,18 +9,6 @@ from ..kit.claims import Claim
 from ..kit.figure import Data, Figure
 from ..kit.judging import judge_number
 
-__all__ = [
-    "CLASSES",
-    "CLIQUE_SIZE",
-    "FIG05",
-    "SEED",
-    "STEPS",
-    "described",
-    "graph_of",
-    "label_counts_of",
-]
-
-
 SEED = 0
 
 

@@ -17,9 +17,6 @@ from ..kit.judging import judge_number, judge_seeds
 from ..kit.setting import Setting
 from .graphs import CLASSES, CLIQUE_SIZE, STEPS
 
-__all__ = ["FIG17", "FIG18"]
-
-
 RANDOM, GREEDY = "random cliques", "Greedy-Swap"
 
 

@@ -1,23 +1,5 @@
 """Labels of the arms in D-Cliques' figures, shared by runs, pictures and claims."""
 
-__all__ = [
-    "ALL",
-    "CA",
-    "CLIQUES",
-    "EXPONENTIAL_LABEL",
-    "FRACTAL_CLIQUES",
-    "FULLY",
-    "INTER",
-    "INTER_CLIQUES",
-    "JOINED_CLIQUES",
-    "RANDOM_CLIQUES",
-    "RANDOM_LABEL",
-    "RANDOM_MOMENTUM",
-    "RING_OF_CLIQUES",
-    "SMALL_WORLD_CLIQUES",
-    "TWO_SHARDS",
-]
-
 FULLY, CLIQUES, CA, RANDOM_CLIQUES = (
     "fully-connected",
     "D-Cliques",

@@ -4,9 +4,6 @@ from collections.abc import Mapping
 
 from .labels import CA, FRACTAL_CLIQUES, FULLY, JOINED_CLIQUES, RING_OF_CLIQUES, SMALL_WORLD_CLIQUES
 
-__all__ = ["GAPS", "JUDGED_FROM", "REFERENCE"]
-
-
 REFERENCE: Mapping[str, Mapping[int, float]] = {
     FULLY: {1: 72.52, 2: 77.80, 3: 86.14, 5: 88.63, 7: 89.18, 10: 89.69},
     CA: {1: 73.55, 2: 79.53, 3: 85.16, 5: 88.26, 7: 88.95, 10: 89.61},

@@ -7,9 +7,6 @@ from typing import Any
 from ..kit.scale import SUBSET
 from ..kit.setting import Setting
 
-__all__ = ["INIT", "RECEIVED", "STEPS", "TERMS", "USUAL", "Problem", "mnist", "problems_at_hand"]
-
-
 EPOCHS = "100 epochs (the paper does not say how many)"
 
 

@@ -39,25 +39,6 @@ from ..kit.judging import judge_every, judge_seeds, rank_correlation
 from .printed_numbers import TABLE_1, TABLE_2, TABLE_3, TABLE_4, TARGETS, margin
 from .settings import EQUAL
 
-__all__ = [
-    "FINAL",
-    "KEPT",
-    "STABLE",
-    "WHY_ANY",
-    "WHY_KEPT",
-    "WHY_STABLE",
-    "Arms",
-    "fig02",
-    "finals",
-    "kind_of_claims",
-    "leads",
-    "tab01",
-    "tab02",
-    "tab03",
-    "tab04",
-]
-
-
 OURS = "DFedPGP"
 
 

@@ -8,8 +8,6 @@ from ..kit.setting import Setting
 from .printed_numbers import TARGETS
 from .settings import ABLATED, ABLATION, DEVICES, EQUAL, STUDIED, TABLE_1, unequal
 
-__all__ = ["fig03a", "fig03b", "tab01", "tab02", "tab03", "tab04", "targets"]
-
 
 def tab01(setting: Setting) -> Arms:
     """Return the arms of all methods on all splits."""

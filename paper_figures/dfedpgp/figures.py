@@ -31,8 +31,6 @@ from .printed_numbers import TABLE_1 as PAPERS_TABLE_1
 from .printed_numbers import TABLE_2, TABLE_3, TABLE_4, TARGETS
 from .settings import ALONE, EQUAL, PUSHED
 
-__all__ = ["FIGURES"]
-
 
 def _figure(
     id: str,

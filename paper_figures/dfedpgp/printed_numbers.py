@@ -6,8 +6,6 @@ import numpy as np
 
 from ..kit.personalization.settings import SPLITS
 
-__all__ = ["TABLE_1", "TABLE_2", "TABLE_3", "TABLE_4", "TARGETS", "margin"]
-
 _TABLE_1 = {
     "Local": "78.96±.42 63.20±.28 85.16±.18 68.56±.35 39.38±.33 22.59±.49 71.34±.46 53.15±.31",
     "FedAvg": "84.17±.28 79.66±.20 85.04±.11 81.18±.27 57.43±.03 55.06±.06 69.05±.43 66.37±.48",

@@ -4,20 +4,6 @@ from collections.abc import Mapping, Sequence
 
 from ..kit.personalization.methods import METHODS
 
-__all__ = [
-    "ABLATED",
-    "ABLATION",
-    "ALONE",
-    "DEVICES",
-    "EQUAL",
-    "PUSHED",
-    "SEEDS",
-    "STUDIED",
-    "TABLE_1",
-    "unequal",
-]
-
-
 TABLE_1 = tuple(label for label in METHODS if label not in ("DFedAvgM-P", "PFedDST"))
 
 

@@ -9,8 +9,6 @@ from ..kit.curves import Curve, Panels, average, final
 from ..kit.judging import judge_every, judge_seeds, rank_correlation
 from .claims import FINAL, KEPT, STABLE, WHY_ANY, WHY_KEPT, WHY_STABLE, Arms, finals, leads
 
-__all__ = ["fig03a", "fig03b"]
-
 
 def fig03a(panels: Panels) -> list[Claim]:
     """Judge that more neighbors are better and faster, and that two are enough to be stable."""

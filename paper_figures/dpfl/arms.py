@@ -22,20 +22,6 @@ from ..kit.training.store import Store
 from .methods import Method
 from .settings import ADDED, SCALES, SPLITS, Scale
 
-__all__ = [
-    "Arm",
-    "Outcome",
-    "arm",
-    "graphs",
-    "malicious",
-    "measured",
-    "read",
-    "scale_of",
-    "split",
-    "splits_of",
-    "written",
-]
-
 
 @dataclass(frozen=True)
 class Arm:

@@ -33,23 +33,6 @@ from .arms import Outcome
 from .methods import BASELINES
 from .printed_numbers import TABLE_1, TABLE_2, TABLE_3
 
-__all__ = [
-    "NEAR",
-    "RARE",
-    "SPARSER",
-    "STATIC",
-    "SYMMETRY",
-    "WHY_ANY",
-    "WHY_RARE",
-    "comparable",
-    "periods",
-    "random_graph",
-    "table_1",
-    "three_clients",
-    "variances",
-]
-
-
 OURS = "DPFL"
 
 

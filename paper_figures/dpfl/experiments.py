@@ -8,20 +8,6 @@ from .arms import Arm, arm, scale_of, split, splits_of
 from .methods import BASELINES, budget_label, collaborating, of_budget
 from .settings import DIR, PATHO, Scale
 
-__all__ = [
-    "Arms",
-    "fig03",
-    "learned",
-    "learned_with",
-    "malicious_choosers",
-    "malicious_senders",
-    "runs_of",
-    "tab01",
-    "tab02",
-    "tab03",
-]
-
-
 Arms = Mapping[str, Mapping[str, Arm]]
 
 

@@ -45,8 +45,6 @@ from .settings import COMMON, DIR, FLIPPED, PATHO, Scale
 from .tables import accuracy_tables, graph_table, grid_tables
 from .three_clients import accuracies
 
-__all__ = ["FIGURES"]
-
 
 def _accuracy_figure(
     id: str,

@@ -11,9 +11,6 @@ from ..kit.judging import judge_seeds, rank_correlation
 from .claims import NEAR, RARE, SPARSER, STATIC, SYMMETRY, WHY_ANY, WHY_RARE
 from .graphs import common_edges, crossing, malicious_share, reciprocity, sparsity
 
-__all__ = ["asymmetry", "ceased", "evolution", "rare", "segregated", "sparser"]
-
-
 Graphs = Sequence[Mapping[str, Any]]
 """One entry per seed: in-neighbors of each node by round (``heard``), and ``malicious`` nodes."""
 

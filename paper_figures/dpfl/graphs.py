@@ -14,18 +14,6 @@ from topofl.topology import from_edges
 
 from ..kit.training.store import Store
 
-__all__ = [
-    "adjacency",
-    "common_edges",
-    "crossing",
-    "draw_graphs",
-    "graph",
-    "malicious_share",
-    "reciprocity",
-    "round_page",
-    "sparsity",
-]
-
 Neighbors = Sequence[Sequence[int]]
 """In-neighbors of each node: the peers whose models it averages."""
 

@@ -6,8 +6,6 @@ from typing import Any
 
 from .settings import Scale
 
-__all__ = ["BASELINES", "METHODS", "Method", "budget_label", "collaborating", "of_budget"]
-
 END, TRAINED, TUNED, NEAREST = "", "before_exchange", "fine_tuned", "knn"
 """Evaluation stages: end of a round, after training, after fine-tuning, with nearest neighbors."""
 

@@ -14,15 +14,6 @@ from .graphs import malicious_share
 from .methods import BASELINES
 from .printed_numbers import TABLE_1
 
-__all__ = [
-    "draw_accuracies",
-    "draw_curves",
-    "draw_malicious_shares",
-    "draw_own_accuracies",
-    "draw_three_clients",
-    "draw_variances",
-]
-
 
 def draw_accuracies(panels: Mapping[str, Mapping[str, Outcome]]) -> Picture:
     """Return a dot plot of accuracies with the paper's numbers."""

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from .settings import SPLITS
 
-__all__ = ["TABLE_1", "TABLE_2", "TABLE_3"]
-
 _TABLE_1 = {
     "Local": "80.38±1.62 78.32±0.49 78.59±1.00 77.53±0.47 87.27±0.27",
     "FedAvg": "47.22±1.20 50.93±1.97 38.48±0.37 39.27±1.29 87.41±0.72",

@@ -10,19 +10,6 @@ from dataclasses import dataclass
 from ..kit.scale import SUBSET, BaseScale
 from ..kit.setting import Split
 
-__all__ = [
-    "ADDED",
-    "COMMON",
-    "DIR",
-    "FLIPPED",
-    "PATHO",
-    "SCALES",
-    "SEEDS",
-    "SPLITS",
-    "TERMS",
-    "Scale",
-]
-
 
 def _dirichlet(dataset: str) -> Split:
     return Split(dataset, {"partition": "dirichlet_per_class", "alpha": 0.1, "min_size": 20})

@@ -29,8 +29,6 @@ from .arms import Arm, arm, scale_of, split, splits_of
 from .methods import END, TRAINED, Method
 from .settings import Scale
 
-__all__ = ["DIFFERENCES", "arms", "compute", "draw", "judged", "runs", "tables"]
-
 LEARNED, RANDOM = "DPFL", "random"
 CLIQUES, RANDOM_CLIQUES = "D-Cliques", "random cliques"
 ALL_PEERS, NO_PEERS = "everybody", "nobody"  # keys of stored data; shown as in NAMES

@@ -10,8 +10,6 @@ from .arms import Outcome
 from .graphs import malicious_share, reciprocity, sparsity
 from .printed_numbers import TABLE_1
 
-__all__ = ["accuracy_tables", "graph_table", "grid_tables"]
-
 
 def accuracy_tables(panels: Mapping[str, Mapping[str, Outcome]]) -> list[Table]:
     """Return one table per panel with one row per method."""

@@ -10,8 +10,6 @@ from topofl import algorithms, data, models
 
 from ..kit.setting import Setting
 
-__all__ = ["CLIENTS", "GROUPS", "accuracies"]
-
 CLIENTS: tuple[Mapping[int, int], ...] = (
     {0: 50, 4: 50, 6: 50, 8: 50},
     {0: 300, 6: 300, 1: 200, 3: 200},

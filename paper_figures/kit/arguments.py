@@ -11,15 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "check_choice",
-    "check_finite",
-    "check_positive_int",
-    "did_you_mean",
-    "machine",
-    "text_of",
-]
-
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
     """Return `value` if it is one of `choices`, else raise ``ValueError`` with a suggestion.

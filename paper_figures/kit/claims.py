@@ -5,27 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from topofl import Spread, Table
-from topofl.summary.verdicts import CONFIDENCE, FAILS, HOLDS, UNDECIDED
+from topofl.summary.verdicts import CONFIDENCE, FAILS, HOLDS
+from topofl.summary.verdicts import UNDECIDED as UNDECIDED
 
 from .arguments import check_choice, text_of
-
-__all__ = [
-    "CHECK",
-    "CONFIDENCE",
-    "FAILS",
-    "HOLDS",
-    "KINDS",
-    "OUR_QUESTION",
-    "PAPER",
-    "UNDECIDED",
-    "Claim",
-    "Part",
-    "claims_table",
-    "points",
-    "shown_number",
-    "shown_statement",
-]
-
 
 PAPER, CHECK, OUR_QUESTION = "paper", "check", "ours"
 

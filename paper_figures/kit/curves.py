@@ -8,17 +8,6 @@ import numpy as np
 
 from topofl import History
 
-__all__ = [
-    "Curve",
-    "average",
-    "epochs_to",
-    "final",
-    "read_panels",
-    "rounds_to",
-    "spread",
-    "write_panels",
-]
-
 Panels = Mapping[str, Mapping[str, "Curve"]]
 """Curves by panel title and arm label."""
 

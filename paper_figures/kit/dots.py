@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure as Picture
 
-__all__ = ["Dots", "dots"]
-
 
 @dataclass(frozen=True)
 class Dots:

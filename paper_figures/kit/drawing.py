@@ -21,10 +21,6 @@ from topofl.report import replacing
 from .arguments import check_finite
 from .curves import Curve, Panels
 
-__all__ = ["BINS", "BOLD", "THIN", "convergence", "descent", "histogram"]
-__all__ += ["listed_counts", "mark_smoke", "save"]
-
-
 BOLD, THIN = 1.8, 0.7
 """Line widths of means and of extremes, in points."""
 

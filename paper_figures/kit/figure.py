@@ -15,9 +15,6 @@ from .setting import Setting
 from .tables import arms_table
 from .training.store import Store
 
-__all__ = ["Arms", "Data", "Figure", "curves_of", "trained"]
-
-
 Data = dict[str, Any]
 """The numbers that a figure shows, as JSON values."""
 

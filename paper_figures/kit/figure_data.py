@@ -17,8 +17,6 @@ from .setting import Setting
 from .training.keys import keyed
 from .training.store import Store
 
-__all__ = ["computed", "needed", "note_of", "write_text"]
-
 
 def needed(figure: Figure, setting: Setting, store: Store) -> dict[str, Run]:
     """Return the runs of a figure that are missing from an earlier report, by key."""

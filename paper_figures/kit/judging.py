@@ -11,9 +11,6 @@ from topofl.summary.verdicts import as_numbers, mean_interval, verdict
 
 from .claims import CONFIDENCE, FAILS, HOLDS, PAPER, UNDECIDED, Claim, Part
 
-__all__ = ["judge_any", "judge_every", "judge_number", "judge_seeds", "rank_correlation"]
-
-
 ROUNDING = 1e-12
 """Tolerance added to that of :func:`judge_number`, for numbers that are equal up to rounding."""
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from .figure import Figure
 from .setting import SEEDS
 
-__all__ = ["Paper"]
-
 
 @dataclass(frozen=True)
 class Paper:

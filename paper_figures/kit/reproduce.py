@@ -19,8 +19,6 @@ from .training.earlier_report import load_earlier_report
 from .training.keys import keyed
 from .training.store import Store
 
-__all__ = ["missing_data", "reproduce_each"]
-
 
 def reproduce_each(
     figures: Sequence[Figure],

@@ -11,8 +11,6 @@ from .claims import Claim
 from .figure import Data, Figure
 from .setting import Setting
 
-__all__ = ["LeftOut", "Result", "panels_lacking"]
-
 
 @dataclass(frozen=True, repr=False)
 class Result:

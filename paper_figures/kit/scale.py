@@ -6,9 +6,6 @@ from typing import Any, Self
 
 from .setting import Split
 
-__all__ = ["SUBSET", "BaseScale", "available_splits"]
-
-
 SUBSET = (
     "made for a subset of 5,085 of the 50,000 training images and 1,017 of the 10,000 test images"
 )

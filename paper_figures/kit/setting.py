@@ -10,9 +10,6 @@ from topofl.toolkit import MARKERS, dataset_folder, dataset_folders, default_roo
 
 from .arguments import check_choice, check_positive_int
 
-__all__ = ["MARKERS", "SCALES", "SEEDS", "Setting", "Split", "available", "make_setting"]
-
-
 SCALES = ("smoke", "quick", "paper")
 """``smoke``: a test of every part; ``quick``: for a 2-core CPU; ``paper``: the paper's setting."""
 

@@ -11,8 +11,6 @@ from topofl import NotApplicable, Spread, Table
 from .curves import Curve, epochs_to, final
 from .drawing import listed_counts
 
-__all__ = ["Cell", "arms_table", "plus_minus"]
-
 
 def arms_table(title: str, arms: Mapping[str, Curve]) -> Table:
     """Return a table with one row per arm: graph, communication, final accuracy and speed.

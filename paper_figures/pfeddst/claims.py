@@ -12,17 +12,6 @@ from ..kit.personalization.arms import best_stage, read, reported
 from .printed_numbers import LEADS, TABLE_1, TARGETS
 from .settings import OURS
 
-__all__ = [
-    "best",
-    "curves_at_all_rounds",
-    "own_best",
-    "reported_curves",
-    "sooner",
-    "steady",
-    "useful",
-]
-
-
 STABLE = 0.95
 
 

@@ -5,8 +5,6 @@ from ..kit.personalization.arms import arm, splits_of
 from ..kit.setting import Setting
 from .settings import LABELS, OURS, TITLES
 
-__all__ = ["all_methods", "pfeddst_alone", "tab01"]
-
 
 def all_methods(setting: Setting, *titles: str) -> Arms:
     """Return all methods on some splits."""

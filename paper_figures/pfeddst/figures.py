@@ -37,8 +37,6 @@ from .one_client import draw_peers, peer_accuracies
 from .printed_numbers import TABLE_1, TARGETS
 from .settings import CIFAR_10, CIFAR_100, COMMON, COUNTERFACTUAL, OURS, TITLES
 
-__all__ = ["FIGURES"]
-
 
 def _targets(setting: Setting, panels: Panels) -> dict[str, float]:
     """Return the target accuracies in %: the paper's, or DFedPGP's rule at other scales."""

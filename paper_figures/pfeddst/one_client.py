@@ -19,8 +19,6 @@ from ..kit.setting import Setting
 from ..kit.training.store import Store
 from .settings import CIFAR_10, OURS
 
-__all__ = ["draw_peers", "peer_accuracies"]
-
 
 def peer_accuracies(setting: Setting, store: Store) -> Data:
     """Return, per seed and round, accuracies of a client's and its peers' models on its data."""

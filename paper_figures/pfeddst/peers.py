@@ -18,18 +18,6 @@ from ..kit.setting import Setting
 from ..kit.tables import plus_minus
 from ..kit.training.store import Store
 
-__all__ = [
-    "alike",
-    "choices",
-    "choices_of",
-    "compute",
-    "draw",
-    "exploration",
-    "explored",
-    "shared_labels",
-    "tables",
-]
-
 CHOSEN, CHANCE = "#0072B2", "#000000"
 
 

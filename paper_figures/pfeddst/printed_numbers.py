@@ -4,9 +4,6 @@ from collections.abc import Mapping
 
 from .settings import CIFAR_10, CIFAR_100, OURS
 
-__all__ = ["LEADS", "TABLE_1", "TARGETS"]
-
-
 TARGETS: Mapping[str, float] = {CIFAR_10: 90.0, CIFAR_100: 75.0}
 """Accuracies that table 1 counts the rounds to."""
 

@@ -26,8 +26,6 @@ from ..kit.tables import plus_minus
 from ..kit.training.store import Store
 from .peers import choices_of, explored
 
-__all__ = ["compute", "differences", "draw", "runs", "tables"]
-
 ALPHAS, RATES, COSTS = (0.0, 0.3, 1.0, 3.0, 1000.0), (0.3, 3.0), (1.0, 3.0)
 """All combinations are trained; with alpha 0 only heads decide, with 1,000 practically losses."""
 

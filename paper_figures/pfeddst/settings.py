@@ -4,18 +4,6 @@ from collections.abc import Mapping
 
 from ..kit.personalization.settings import COMMON as COMPARISON_COMMON
 
-__all__ = [
-    "CIFAR_10",
-    "CIFAR_100",
-    "COMMON",
-    "COUNTERFACTUAL",
-    "LABELS",
-    "OURS",
-    "SEEDS",
-    "TITLES",
-]
-
-
 SEEDS: Mapping[str, int] = {"smoke": 1, "quick": 3, "paper": 3}
 """Default number of seeds by scale; the paper does not state its number."""
 

@@ -9,9 +9,6 @@ from topofl import NotApplicable
 
 from ..cases import Case
 
-__all__ = ["NOT_REQUESTED", "Measured"]
-
-
 NOT_REQUESTED = NotApplicable("not requested")
 
 

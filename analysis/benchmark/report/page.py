@@ -15,8 +15,6 @@ from topofl.toolkit import describe_software, has_fast_bf16, machine
 
 from .plot import Point, draw
 
-__all__ = ["Report", "facts_of", "title"]
-
 
 @dataclass(frozen=True)
 class Report:

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Point", "draw"]
-
 MARKS = {"batched": ("o", "#0072B2"), "looped": ("s", "#E69F00"), "auto": ("D", "#009E73")}
 """Marker and color of each executor, from the colorblind-safe palette of Okabe and Ito."""
 

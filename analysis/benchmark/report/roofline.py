@@ -17,8 +17,6 @@ from ..steps.memory import saved_bytes
 from ..steps.stopwatch import seconds_of
 from .measured import Measured, first_reason
 
-__all__ = ["Rates", "flops", "measured_rates", "moved_bytes", "roofline"]
-
 COLUMNS = (
     "step",
     "GFLOP",

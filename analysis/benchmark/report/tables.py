@@ -10,15 +10,6 @@ from .page import title
 from .plot import Point
 from .targets import TargetCheck, memory_ratio, verdicts
 
-__all__ = [
-    "matrix_table",
-    "points_of",
-    "raw_of",
-    "raw_of_checks",
-    "training_table",
-    "verdict_tables",
-]
-
 
 def training_table(found: Iterable[Measured]) -> Table:
     """Return the table of training steps: engine, floor, naive loop and simulator."""

@@ -7,8 +7,6 @@ from topofl import NotApplicable, Table
 
 from .measured import Measured, first_reason, quotient
 
-__all__ = ["TargetCheck", "checks_of_matrix", "checks_of_training", "verdicts"]
-
 FLOOR = 1.5
 """Logistic regression: maximum ratio to the floor."""
 

@@ -12,8 +12,6 @@ from topofl.callbacks import Event
 
 from ..cases import Case, setting
 
-__all__ = ["engine_steps"]
-
 
 def engine_steps(
     case: Case,

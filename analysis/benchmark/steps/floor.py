@@ -16,9 +16,6 @@ from ..cases import Case
 from .floor_state import Floor
 from .stopwatch import seconds_of
 
-__all__ = ["fastest", "floors", "steps_of"]
-
-
 Gradients = Callable[[Sequence[Tensor], Tensor, Tensor], Sequence[Tensor]]
 """(parameters (k, *shape), inputs (k, b, ...), labels (k, b)) -> gradients of the parameters."""
 

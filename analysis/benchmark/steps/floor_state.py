@@ -26,9 +26,6 @@ from topofl.engine.minibatches import Batches
 from ..cases import Case, setting
 from .stopwatch import seconds_of
 
-__all__ = ["Floor"]
-
-
 COLUMNS = 1024
 """Columns that the floor mixes at a time, the fastest number that was tried."""
 

@@ -16,8 +16,6 @@ from topofl.toolkit import total_memory
 from ..cases import Case, clients_of, on_few_nodes
 from .engine import engine_steps
 
-__all__ = ["free_memory", "lower_bound", "peak_bytes", "process_bytes", "saved_bytes"]
-
 STATUS = Path("/proc/self/status")
 
 

@@ -9,9 +9,6 @@ from topofl import data, mixing
 from ..cases import Case, setting
 from .stopwatch import seconds_of
 
-__all__ = ["NAIVE_NODES", "naive_step"]
-
-
 NAIVE_NODES = 10
 """Nodes of the naive loop if all nodes would take too long; its time is then scaled up."""
 

@@ -20,8 +20,6 @@ from topofl import Topology, data, mixing
 
 from ..cases import Case, clients_of, setting
 
-__all__ = ["PARTS", "check_sources", "simulator_steps"]
-
 PARTS = ("simulate.algorithm.d_sgd", "setup.model.linear", "setup.model.gn_lenet")
 """The imported modules: the algorithm, logistic regression, GN-LeNet."""
 

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-__all__ = ["in_turns", "seconds_of"]
-
 
 def seconds_of(function: Callable[[], object], device: torch.device) -> float:
     """Return the seconds of a call, including the work that it queued on the device."""

@@ -25,22 +25,6 @@ from ..training.store import Store
 from .methods import METHODS, graph_tables
 from .settings import ADDED, SCALES, SPLITS, TARGET_SHARE, Scale
 
-__all__ = [
-    "STAGES",
-    "Measured",
-    "arm",
-    "best_stage",
-    "measured",
-    "read",
-    "reported",
-    "scale_of",
-    "split",
-    "splits_of",
-    "targets_by_rule",
-    "written",
-]
-
-
 STAGES: Mapping[str, str] = {
     "after exchange": "",
     "after training": "before_exchange",

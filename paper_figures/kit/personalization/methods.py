@@ -6,9 +6,6 @@ from typing import Any
 
 from .settings import Scale
 
-__all__ = ["METHODS", "Method", "graph_tables"]
-
-
 GRAPHS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "undirected": ("random_regular_sequence", {"name": "metropolis_hastings"}),
     "pull": ("random_in", {"name": "uniform", "direction": "pull"}),

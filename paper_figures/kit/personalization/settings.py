@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from ..scale import SUBSET, BaseScale
 from ..setting import Split
 
-__all__ = ["ADDED", "COMMON", "SCALES", "SPLITS", "TARGET_SHARE", "TERMS", "Scale"]
-
-
 TARGET_SHARE = 0.9
 """Target accuracy as a share of the best method's final accuracy, except at scale ``paper``.
 

@@ -10,9 +10,6 @@ from ..curves import Curve, final, rounds_to
 from ..tables import Cell, plus_minus
 from .arms import STAGES, best_stage
 
-__all__ = ["accuracy_table", "rounds_table"]
-
-
 NOTES = (
     "mean over clients of the accuracy on their own test images, in the last tenth of the rounds; "
     "mean ± standard deviation over seeds; best round: the highest accuracy of any round after the "

@@ -14,25 +14,6 @@ from ..figure import Figure
 from ..results import Result
 from ..setting import SCALES, Setting
 
-__all__ = [
-    "APART",
-    "HEADINGS",
-    "JUDGED",
-    "SHARED",
-    "VERDICTS",
-    "Report",
-    "alt_of",
-    "command_of",
-    "cost_of",
-    "facts_of",
-    "made_text",
-    "overview_of",
-    "summary_of",
-    "tally_of",
-    "warnings_of",
-]
-
-
 VERDICTS = (HOLDS, FAILS, UNDECIDED)
 
 

@@ -39,8 +39,6 @@ from .contents import (
     warnings_of,
 )
 
-__all__ = ["to_html"]
-
 
 class Cell(NamedTuple):
     """A table cell: its text, and the number of the reason for a missing value, or 0."""

@@ -26,8 +26,6 @@ from .contents import (
     warnings_of,
 )
 
-__all__ = ["to_markdown"]
-
 
 def to_markdown(report: Report, folder: Path) -> str:
     """Return the report as Markdown for GitHub; links to pictures are relative to `folder`."""

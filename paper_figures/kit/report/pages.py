@@ -14,8 +14,6 @@ from ..setting import Setting
 from . import Report, write
 from .contents import command_of
 
-__all__ = ["write_report"]
-
 
 def write_report(
     name: str,

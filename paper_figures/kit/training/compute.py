@@ -11,8 +11,6 @@ from topofl.runs.work import Outcome
 from .keys import keyed
 from .store import Store, job_of
 
-__all__ = ["Failed", "compute_missing"]
-
 
 class Failed(RuntimeError):
     """Raised if runs failed; finished runs are stored. ``errors`` has the reasons by run key."""

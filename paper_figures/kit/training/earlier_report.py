@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["EarlierReport", "load_earlier_report"]
-
 
 @dataclass(frozen=True)
 class EarlierReport:

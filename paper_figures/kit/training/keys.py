@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from topofl.runs.run import Run
 
-__all__ = ["keyed"]
-
 
 def keyed(runs: Iterable[Run]) -> dict[str, Run]:
     """Return runs by key, without duplicates.

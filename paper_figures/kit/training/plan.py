@@ -14,8 +14,6 @@ from ..setting import Setting
 from .keys import keyed
 from .store import Store
 
-__all__ = ["plan"]
-
 
 def plan(figures: Sequence[Figure], setting: Setting, store: Store) -> Table:
     """Return one row per figure: its training runs, those to do, and their time and memory.

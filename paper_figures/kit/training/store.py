@@ -14,8 +14,6 @@ from topofl.runs.work import Job
 
 from .earlier_report import EarlierReport
 
-__all__ = ["Store", "graph_numbers", "job_of"]
-
 
 @dataclass(frozen=True)
 class Store:
