@@ -183,7 +183,7 @@ ROOMS = {
         *("divergence plan", "minibatches", "gradients", "memory", "executor"),
         *("mixing", "training evaluation"),
         *("requests neighbors", "graph_checks model_checks footprint"),
-        *("joining shards checkpoint", "fingerprint", "state", "round_work", "round"),
+        *("joining shards checkpoint", "fingerprint", "state", "round"),
         *("dry_run stages saving", "setup", "run"),
     ],
     "algorithms": [

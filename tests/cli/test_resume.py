@@ -16,7 +16,7 @@ from tests.cli.commands import contents, fails, train
 from topofl import config, summarize
 from topofl.cli import main
 from topofl.engine import RankError
-from topofl.engine.round_work import RoundWork
+from topofl.engine.round import Round
 from topofl.engine.saving import locked
 from topofl.history import History
 from topofl.runs.private import RUNNING
@@ -32,26 +32,26 @@ def method(lr: float = 0.1) -> Algorithm:
 
 def stop_in_step(monkeypatch, step):
     """Let a Ctrl-C arrive while a step is taken."""
-    take, steps = RoundWork.train, []
+    take, steps = Round._train, []
 
     def interrupted(self, *arguments):
-        steps.append(self.run.t)
+        steps.append(self.t)
         if len(steps) == step:
             signal.raise_signal(signal.SIGINT)
         return take(self, *arguments)
 
-    monkeypatch.setattr(RoundWork, "train", interrupted)
+    monkeypatch.setattr(Round, "_train", interrupted)
 
 
 def rounds_of(monkeypatch, words):
     """Return the rounds that a command trains."""
-    take, rounds = RoundWork.train, []
+    take, rounds = Round._train, []
 
     def noted(self, *arguments):
-        rounds.append(self.run.t)
+        rounds.append(self.t)
         return take(self, *arguments)
 
-    monkeypatch.setattr(RoundWork, "train", noted)
+    monkeypatch.setattr(Round, "_train", noted)
     assert main(words) == 0
     return rounds
 
@@ -286,17 +286,17 @@ def test_a_folder_that_vanishes_while_a_run_lasts_can_be_gone_on_with(
         assert main(["run", toml, "--out", "r"]) == 0
     if verb == "resume":
         words = ["resume", "r", "--set", "run.rounds=6"]
-    take, steps, first = RoundWork.train, [], 4 if verb == "resume" else 0
+    take, steps, first = Round._train, [], 4 if verb == "resume" else 0
 
     def vanishing(self, *arguments):
-        steps.append(self.run.t)
+        steps.append(self.t)
         if len(steps) == (1 if verb == "resume" else 3):
             shutil.rmtree(tmp_path / "r")
             signal.raise_signal(signal.SIGINT)
         return take(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(RoundWork, "train", vanishing)
+        patch.setattr(Round, "_train", vanishing)
         capsys.readouterr()
         assert main(words) == 1
     done = first + len(steps)

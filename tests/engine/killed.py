@@ -154,7 +154,6 @@ def plan(moment):
     from topofl.engine import checkpoint
     from topofl.engine.mixing import Mixing
     from topofl.engine.round import Round
-    from topofl.engine.round_work import RoundWork
 
     if moment in ("between rounds", "in the last round"):
         last = 5 if moment == "between rounds" else 7
@@ -162,8 +161,8 @@ def plan(moment):
             "callbacks": [problems.each_round(lambda done, models: die() if done == last else None)]
         }
     {
-        "after train, in the second round": lambda: die_at(RoundWork, "train", 2, after=True),
-        "after train": lambda: die_at(RoundWork, "train", 4, after=True),
+        "after train, in the second round": lambda: die_at(Round, "_train", 2, after=True),
+        "after train": lambda: die_at(Round, "_train", 4, after=True),
         "after mix": lambda: [
             die_at(owner, door, 4, after=True)
             for owner, door in (

@@ -1,7 +1,7 @@
 """Dry run: the first rounds of a run, played on models without memory to find out what it needs."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -118,7 +118,7 @@ def play_rounds(
     for t in range(rounds):
         own = trace or _trace(setup)
         own.state = max(own.state, _bytes_of(states))
-        current = Round(setup, t, setup.graphs.at(t), models, own, states=states)
+        current = Round(replace(setup, trace=own), t, setup.graphs.at(t), models, states)
         for name, phase in setup.algorithm.phases.items():
             current.phase = name
             with AllocationTrace() as allocations, on_shapes_only(name):
@@ -161,7 +161,7 @@ def _play_fine_tuning(setup: Setup, trace: Trace) -> None:
         return
     name = "fine_tune"
     models, own = _models(setup), _trace(setup)
-    current = Round(setup, 0, trace.graphs[0], models, own, phase=name)
+    current = Round(replace(setup, trace=own), 0, trace.graphs[0], models, phase=name)
     with on_shapes_only(name):
         state = initial_state(name, phase, models)
         try:

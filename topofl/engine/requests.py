@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl._columns import OWN_COLUMNS, SECONDS, ScoreColumn, columns_of
-from topofl._support.check import check_takes, did_you_mean, shown
+from topofl._support.check import check_takes, shown
 from topofl.algorithms.contract.checked import WHY_PLAYED, check_same_shape, explaining_meta_errors
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.phase import Algorithm, Phase
@@ -427,15 +427,6 @@ def check_noted(phase: str, name: str, value: object, n: int) -> bool:
     )
 
 
-def check_same_kind(phase: str, name: str, per_node: bool, before: bool) -> None:
-    """Raise ``ValueError`` if a phase notes a value per node, and before noted one number."""
-    if per_node != before:
-        raise ValueError(
-            f"`value` of round.note must be of one shape in all rounds, got {name!r} both as one "
-            f"number and as one per node in the phase {phase!r}; note them by two names"
-        )
-
-
 def check_matrix(call: str, weights: object) -> None:
     """Raise ``TypeError`` unless the weights of an exchange are a MixingMatrix."""
     if not isinstance(weights, MixingMatrix):
@@ -443,33 +434,6 @@ def check_matrix(call: str, weights: object) -> None:
             f"`weights` of round.{call} must be a MixingMatrix such as round.weights, got "
             f"{type(weights).__name__}; convert an array by topofl.mixing.from_weights(array)"
         )
-
-
-def check_participants(participants: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return the participants, or raise unless they are one boolean per node."""
-    if participants.dtype != bool or participants.shape != counts.shape:
-        raise ValueError(
-            f"`participants` must return one boolean per node, shape {counts.shape}, got "
-            f"{participants.dtype} of shape {participants.shape}"
-        )
-    return participants
-
-
-def state_of_phase(states: Mapping[str, State], owner: str, phase: str) -> State:
-    """Return the state of another phase of the chain; raise ``ValueError`` if there is none.
-
-    Examples
-    --------
-    >>> state_of_phase({"local": {}, "exchange": {}}, owner="local", phase="exchange")
-    {}
-    """
-    if owner not in states or owner == phase:
-        others = ", ".join(name for name in states if name != phase) or "none"
-        raise ValueError(
-            f"`owner` must be another phase of the chain, got {owner!r} in the phase {phase!r}; "
-            f"the other phases are {others}{did_you_mean(owner, list(states))}"
-        )
-    return states[owner]
 
 
 @contextmanager

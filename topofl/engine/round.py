@@ -1,42 +1,43 @@
 """The round that phases see: it checks, notes and counts their requests, and has them computed.
 
-On models without memory nothing is computed: a dry run plays rounds on these to find out what a run
-needs. See :class:`topofl.algorithms.Round` for what phases may ask for.
+Without a run nothing is computed: a dry run plays rounds on models without memory to find out what
+a run needs. See :class:`topofl.algorithms.Round` for what phases may ask for.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from topofl._support.check import check_choice, shown
+from topofl._support.check import check_choice, did_you_mean, shown
 from topofl._support.generators import answer_queries
 from topofl._support.seeding import stream
 from topofl.algorithms.contract.checked import NO_BRANCHES, WHY_PLAYED, explaining_meta_errors
 from topofl.algorithms.contract.local import Training
-from topofl.algorithms.contract.round import Models, Rows, State, Trial, check_key
+from topofl.algorithms.contract.round import Models, Rows, Rule, State, Trial, check_key
 from topofl.algorithms.contract.schedules import rate_at
-from topofl.engine.mixing import Aggregate
+from topofl.engine.divergence import Diverged, GradientStatistics
+from topofl.engine.evaluation import check_trials, cross_evaluate
+from topofl.engine.executor import Executor
+from topofl.engine.minibatches import Minibatches
+from topofl.engine.mixing import Aggregate, Mixer
 from topofl.engine.population import Population
 from topofl.engine.recorder import Exchange
 from topofl.engine.requests import (
     Setup,
-    Trace,
     aggregated,
     check_matrix,
     check_name,
     check_noted,
-    check_participants,
     check_rule,
-    check_same_kind,
-    state_of_phase,
     topology_missing,
 )
-from topofl.engine.round_work import RoundWork
+from topofl.engine.state import Run
+from topofl.engine.training import LocalSteps, all_gradients, local_steps
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
 
@@ -50,21 +51,21 @@ class Round:
     Parameters
     ----------
     setup
-        What all rounds have in common.
+        What all rounds have in common; a dry run notes requests in its trace.
     t, graph
         The round, from 0, and its graph; the complete graph if no topology was given.
     models
         The models that predict.
-    trace
-        What phases request in all rounds, noted in a dry run.
-    work
-        Computes what phases request; None: nothing is computed, and requests are noted.
     states
         States of all phases.
+    run
+        The run that computes what phases request; None: nothing is computed.
     phase
         Name of the phase that is applied.
-    sharded
-        For each phase, the names of the tensors in its state that have the rows of this rank.
+    statistics
+        Measures gradient diversity in the first phase that trains; None: not measured.
+    only
+        (n,) nodes that may train; None: all.
 
     Attributes
     ----------
@@ -79,31 +80,54 @@ class Round:
     exchanges
         The exchanges so far, which send messages.
     calls
-        Number of exchanges so far, counted as messages or not, by phase.
+        Number of exchanges so far, counted as messages or not, and of calls of :meth:`train`, by
+        phase.
+    losses, lr
+        (k,) mean losses of the local steps of predicting models, and their learning rate.
+    gradient_losses
+        (k,) losses of predicting models in calls of :meth:`gradients`, by phase.
+    diverged
+        Nodes that diverged.
+    steps
+        Number of local steps of all nodes.
     """
 
     setup: Setup
     t: int
     graph: Topology
     models: Population
-    trace: Trace
-    work: RoundWork | None = None
     states: Mapping[str, State] = field(default_factory=dict)
+    run: Run | None = None
     phase: str = ""
-    sharded: Mapping[str, Collection[str]] = field(default_factory=dict)
+    statistics: GradientStatistics | None = None
+    only: np.ndarray | None = None
     used: MixingMatrix | None = field(default=None, init=False)
     mixed: dict[MixingMatrix, int] = field(default_factory=dict, init=False)
     noted: dict[str, float | Tensor] = field(default_factory=dict, init=False)
     gathered: dict[str, State] | None = field(default=None, init=False)
     exchanges: list[Exchange] = field(default_factory=list, init=False)
-    calls: dict[str, int] = field(default_factory=dict, init=False)
+    calls: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
+    losses: Tensor | None = field(default=None, init=False)
+    lr: float | None = field(default=None, init=False)
+    gradient_losses: dict[str, list[Tensor]] = field(default_factory=dict, init=False)
+    diverged: list[Diverged] = field(default_factory=list, init=False)
+    steps: int = field(default=0, init=False)
 
     def _enter(self, call: str) -> None:
         """Note a call in a dry run; in a run, raise unless the phase made it in the dry run."""
-        if self.work is None:
-            self.trace.note_call(self.phase, call)
-        elif self.phase in self.setup.algorithm.phases:
-            self.trace.check_call(self.phase, call, self.t)
+        trace, phase = self.setup.trace, self.phase
+        if call in trace.calls.get(phase, ()):
+            return
+        if self.run is None:
+            trace.note_call(phase, call)
+        elif phase in self.setup.algorithm.phases:
+            trace.check_call(phase, call, self.t)
+
+    def _count_call(self, kind: str) -> int:
+        """Return the number of calls of a kind by the phase, including this one."""
+        key = self.phase, kind
+        self.calls[key] = count = self.calls.get(key, 0) + 1
+        return count
 
     @property
     def topology(self) -> Topology:
@@ -131,27 +155,32 @@ class Round:
 
     def state(self, owner: str) -> State:
         """See :meth:`topofl.algorithms.Round.state`."""
-        found = state_of_phase(self.states, owner, self.phase)
-        self._check_rows(owner)
-        if self.gathered is None:
+        if owner not in self.states or owner == self.phase:
+            others = ", ".join(name for name in self.states if name != self.phase) or "none"
+            raise ValueError(
+                f"`owner` must be another phase of the chain, got {owner!r} in the phase "
+                f"{self.phase!r}; the other phases are {others}"
+                f"{did_you_mean(owner, list(self.states))}"
+            )
+        found, gathered = self.states[owner], self.gathered
+        if gathered is None:
+            if len(self.models) < self.n and not self.setup.algorithm.phases[owner].rowwise:
+                raise ValueError(
+                    f"the phase {self.phase!r} with rowwise=True must not read the state of the "
+                    f"phase {owner!r} without it, which has the rows of all nodes; declare it for "
+                    "both, or for neither"
+                )
             return found
-        if owner not in self.gathered:
-            names = self.sharded.get(owner, ())
-            self.gathered[owner] = {
+        if owner not in gathered:
+            names = self._sharded(owner)
+            gathered[owner] = {
                 key: self.all_rows(x) if key in names else x for key, x in found.items()
             }
-        return self.gathered[owner]
+        return gathered[owner]
 
-    def _check_rows(self, owner: str) -> None:
-        """Raise ``ValueError`` if a phase with the rows of a rank reads a state of all nodes."""
-        if len(self.models) == self.n or self.gathered is not None:
-            return
-        if not self.setup.algorithm.phases[owner].rowwise:
-            raise ValueError(
-                f"the phase {self.phase!r} with rowwise=True must not read the state of the phase "
-                f"{owner!r} without it, which has the rows of all nodes; declare it for both, or "
-                "for neither"
-            )
+    def _sharded(self, phase: str) -> Any:
+        """Return the names of the tensors in a phase's state that have the rows of this rank."""
+        return self.run.sharded.get(phase, ()) if self.run else ()
 
     @property
     def weights(self) -> MixingMatrix:
@@ -168,7 +197,7 @@ class Round:
 
     def rng(self, purpose: str) -> np.random.Generator:
         """See :meth:`topofl.algorithms.Round.rng`."""
-        self.trace.drawn.add(purpose)
+        self.setup.trace.drawn.add(purpose)
         return stream(self.setup.seed, purpose, self.t)
 
     def train(
@@ -182,16 +211,24 @@ class Round:
         """See :meth:`topofl.algorithms.Round.train`."""
         all_counts = counts = training.counts(self.sizes)
         if participants is not None:
-            counts = np.where(check_participants(participants, counts), counts, 0)
-        if self.work is None:
-            self._note_training(cast(Population, models), training, state, counts)
-        elif self.work.only is not None:
-            counts = np.where(self.work.only, counts, 0)
-        weights = self._gradient_weights(training, int(counts.max(initial=0)))
-        if self.work is None or not counts.any():
-            return counts
+            if participants.dtype != bool or participants.shape != counts.shape:
+                raise ValueError(
+                    f"`participants` must return one boolean per node, shape {counts.shape}, got "
+                    f"{participants.dtype} of shape {participants.shape}"
+                )
+            counts = np.where(participants, counts, 0)
         population = cast(Population, models)
-        return self.work.train(self.phase, population, training, state, all_counts, counts, weights)
+        if self.run is None:
+            self._note_training(population, training, state, counts)
+        elif self.only is not None:
+            counts = np.where(self.only, counts, 0)
+        steps = int(counts.max(initial=0))
+        weights = None
+        if training.gradient is not None and steps:
+            weights = self._gradient_weights(training.gradient, steps)
+        if self.run is None or not steps:
+            return counts
+        return self._train(self.run, population, training, state, all_counts, counts, weights)
 
     def _note_training(
         self, models: Population, training: Training, state: State, counts: np.ndarray
@@ -208,41 +245,164 @@ class Round:
             )
         if self.t == 0:  # later rounds may be beyond the last of the run
             rate_at(training.descend.lr, 0, 0, self.models.dtype, self.phase)
-        self.trace.steps.setdefault(self.phase, []).append((training, counts))
+        self.setup.trace.steps.setdefault(self.phase, []).append((training, counts))
 
-    def _gradient_weights(self, training: Training, steps: int) -> MixingMatrix | None:
-        """Return the matrix by which gradients are mixed, and count its messages; None: none."""
-        if training.gradient is None or not steps:
-            return None
+    def _gradient_weights(self, rule: Rule, steps: int) -> MixingMatrix:
+        """Return the matrix by which gradients are mixed in local steps; count its messages."""
         self._enter("mixed gradients")
-        weights = self.setup.pulled(self.topology, training.gradient)
-        if self.work is None:
-            self.trace.rules.append(weights)
-        d = self.trace.layout.d
+        weights, d = self.setup.pulled(self.topology, rule), self.models.d
+        if self.run is None:
+            self.setup.trace.rules.append(weights)
         self.mixed[weights] = self.mixed.get(weights, 0) + steps * d
-        self.exchanges += [
-            Exchange(weights, d * self.models.dtype.itemsize, gradients=True)
-        ] * steps
+        exchange = Exchange(weights, d * self.models.dtype.itemsize, gradients=True)
+        self.exchanges += [exchange] * steps
         return weights
+
+    def _train(
+        self,
+        run: Run,
+        models: Population,
+        training: Training,
+        state: State,
+        all_counts: np.ndarray,
+        counts: np.ndarray,
+        weights: MixingMatrix | None,
+    ) -> np.ndarray:
+        """Take local steps in place, and return how many each node took, (n,).
+
+        `all_counts` are the steps of nodes if they take part, `counts` those that they take. With
+        `weights`, gradients are mixed in each step. A rank trains its own nodes, also given all.
+        """
+        ranks, own = run.ranks, models.of_own_nodes()
+        mixer = None if weights is None else run.mixing.mixer(weights, len(ranks.nodes))
+        rows: State = {}
+        if own is not models:
+            rows = {key: ranks.own_rows(x) for key, x in state.items() if _has_rows(x, self.n)}
+        own_counts = ranks.own_rows(counts)
+        job = self._local_steps(run, own, training, {**state, **rows}, own_counts)
+        batches = self._minibatches(run, training, ranks.own_rows(all_counts), own_counts)
+        if batches:
+            losses = _take_steps(run.executor, job, batches, mixer)
+        else:  # the nodes of other ranks take steps
+            losses = torch.zeros(len(own), 1, dtype=own.dtype, device=own.device)
+        self._record_losses(run, job, losses, own_counts)
+        if own is not models:
+            models.take(own, ranks.all_rows)
+            for key, x in rows.items():
+                state[key].copy_(ranks.all_rows(x))
+        if run.monitor.policy == "freeze":  # frozen models are unchanged
+            counts = counts.copy()
+            counts[[found.node for found in run.monitor.found]] = 0
+        self.steps += int(counts.sum()) // training.per_step
+        return counts
+
+    def _local_steps(
+        self, run: Run, models: Population, training: Training, state: State, counts: np.ndarray
+    ) -> LocalSteps:
+        pushed, push_sum_weights = self.setup.trace.pushed, models.push_sum_weights
+        weighted = () if not pushed or bool((push_sum_weights == 1).all()) else pushed
+        stored = models.held.stored.data_ptr()
+        return LocalSteps(
+            models,
+            training,
+            # without the models themselves, which a phase may store in its state
+            {key: x for key, x in state.items() if x.data_ptr() != stored},
+            self.t,
+            run.ranks.own_rows(run.monitor.frozen(models.device)),
+            run.monitor.policy,
+            counts if int(counts.min()) < int(counts.max()) else None,
+            self.statistics if self.losses is None else None,
+            push_sum_weights if weighted else None,
+            weighted,
+            run.ranks.nodes,
+            run.monitor.labels,
+        )
+
+    def _minibatches(
+        self, run: Run, training: Training, all_counts: np.ndarray, counts: np.ndarray
+    ) -> list[Minibatches]:
+        """Return the minibatches of a call of :meth:`train`; further calls draw other ones."""
+        call = self._count_call("train")
+        key = self.phase if call == 1 else f"{self.phase}/{call}"
+        first, steps = self.t * all_counts * training.minibatches, int(counts.max())
+        sizes = training.sizes
+        if isinstance(sizes, np.ndarray):
+            sizes = run.ranks.own_rows(sizes)
+        draw = run.executor.batches.at
+        return [draw(first + k, sizes, key) for k in range(steps * training.minibatches)]
+
+    def _record_losses(self, run: Run, job: LocalSteps, losses: Tensor, counts: np.ndarray) -> None:
+        """Record diverged nodes, and the losses of the last phase that trains predicting models."""
+        lr = job.step(0).lr
+        if self.losses is None or self._predicts(job.models):
+            taken = torch.from_numpy(counts).to(losses.device)
+            idle = taken == 0  # whose losses do not count
+            if run.monitor.policy == "freeze":
+                idle |= run.ranks.own_rows(run.monitor.frozen(losses.device))
+            means = losses.sum(1) / taken.clamp(min=1)
+            self.losses, self.lr = means.masked_fill(idle, torch.nan), lr
+        self._note_diverged(run, losses, job.bad, lr)
+
+    def _predicts(self, models: Population) -> bool:
+        """Whether these are the models that predict, or a copy of them for all nodes."""
+        return self.models in (models, models.copy_of)
+
+    def _note_diverged(self, run: Run, losses: Tensor, bad: Tensor, lr: float) -> None:
+        """Record diverged nodes of all ranks."""
+        ranks = run.ranks
+        if not ranks.any(bool(bad.any())):
+            return
+        steps = int(ranks.numbers([losses.shape[1]]).max())  # of which this rank took some
+        losses = torch.nn.functional.pad(losses, (0, steps - losses.shape[1]))
+        losses, bad = ranks.all_rows(losses), ranks.all_rows(bad)
+        self.diverged += run.monitor.note(losses, bad, self.t, lr)
+
+    @property
+    def node_losses(self) -> Tensor | None:
+        """(n,) mean losses of local steps, or without any, of gradient evaluations.
+
+        Of several phases that evaluated gradients the last counts.
+        """
+        losses = self.losses
+        if losses is None and self.gradient_losses:
+            losses = torch.stack(list(self.gradient_losses.values())[-1]).mean(0)
+        return None if losses is None else self.all_rows(losses)
 
     def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
         """See :meth:`topofl.algorithms.Round.cross_evaluate`; all losses of a dry run are 0."""
-        if self.work is not None:
-            return self.work.cross_evaluate(trials, on)
-        self.trace.trial_sets.add(check_choice("on", on, ["train", "val"]))
-        return {i: answer_queries(trial, _zero_losses) for i, trial in trials.items()}
+        run = self.run
+        if run is None:
+            self.setup.trace.trial_sets.add(check_choice("on", on, ["train", "val"]))
+            return {i: answer_queries(trial, _zero_losses) for i, trial in trials.items()}
+        indices, ranks = run.shard.examples_of_nodes[on], run.ranks
+        check_trials(trials, indices)
+        own = {i: trial for i, trial in trials.items() if ranks.owner[i] == ranks.rank}
+        plan, layout = self.setup.evaluation_plan, self.models.layout
+        found = cross_evaluate(plan, layout, run.executor, own, indices) if own else {}
+        merged = {i: result for part in ranks.objects(found) for i, result in part.items()}
+        return {i: merged[i] for i in trials}
 
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
         """See :meth:`topofl.algorithms.Round.gradients`."""
         self._enter("gradients")
         check_key(key)
-        if self.work is not None:
-            return self.work.gradients(self.phase, cast(Population, models), batch_size, key)
-        self.trace.gradient_sizes.append(batch_size)
-        if key not in self.trace.gradients:
-            with _disable_current_modes():  # memory that lasts is counted separately
-                self.trace.gradients[key] = models.flat.new_empty(models.flat.shape)
-        return self.trace.gradients[key]
+        run, trace = self.run, self.setup.trace
+        if run is None:
+            trace.gradient_sizes.append(batch_size)
+            if key not in trace.gradients:
+                with _disable_current_modes():  # memory that lasts is counted separately
+                    trace.gradients[key] = models.flat.new_empty(models.flat.shape)
+            return trace.gradients[key]
+        population = cast(Population, models)
+        name = f"{self.phase}/{key}" if key else self.phase
+        batch = run.executor.batches.at(self.t, batch_size, name)
+        losses, gradients = all_gradients(run.executor, population.of_own_nodes(), batch, key)
+        self.steps += self.n
+        if self._predicts(population):  # these losses count without local steps
+            self.gradient_losses.setdefault(self.phase, []).append(losses)
+            if self.losses is None:
+                self._note_diverged(run, losses[:, None], ~torch.isfinite(losses), float("nan"))
+        return self.all_rows(gradients) if len(population) == self.n else gradients
 
     def mix(
         self,
@@ -255,37 +415,39 @@ class Round:
         counted: bool = True,
     ) -> None:
         """See :meth:`topofl.algorithms.Round.mix`."""
-        d = values.shape[1] if isinstance(values, Tensor) else values.d
+        d, run = values.shape[1] if isinstance(values, Tensor) else values.d, self.run
         ranges = [range(d)[part] for part in columns]
         width = sum(map(len, ranges))
         buffers = self.models.traveling_with(values) if width == d else []
         sent = width + scalars + sum(buffer.shape[1] for buffer in buffers)
-        exchange = self._begin_exchange("mix", weights, sent if counted else None, server=server)
+        exchange = self._begin_exchange("mix", weights, sent if counted else None, server)
         if not server:
             self.mixed[weights] = self.mixed.get(weights, 0) + width
-        if self.work is not None:
-            for k, buffer in enumerate(buffers):
-                name = f"{exchange}/buffers/{k}"
-                self.work.run.mixing.mix(weights, buffer, self.t, name, server)
         rows = len(values if isinstance(values, Tensor) else cast(Population, values))
-        if self.work is None and (rows, d) == (len(self.models), self.models.d):
-            noted = self.trace.columns.setdefault(self.phase, set())
+        if run is None and (rows, d) == (len(self.models), self.models.d):
+            noted = self.setup.trace.columns.setdefault(self.phase, set())
             noted.update((part.start, part.stop) for part in ranges)
+        if run is not None:
+            for k, buffer in enumerate(buffers):
+                run.mixing.mix(weights, buffer, self.t, f"{exchange}/buffers/{k}", server)
         if not isinstance(values, Tensor):
-            models = cast(Population, values)
-            if server and width == d and self.setup.attack is None:  # the average is stored once
-                if self.work is not None:
-                    self.work.run.mixing.average(weights, models.held)
-                    return
-                with _disable_current_modes():  # the models do not belong to the phase
-                    models.fill(models.rows(slice(0, 1)))
+            if server and width == d and self.setup.attack is None:
+                self._average(run, weights, cast(Population, values))
                 return
-            values = models.flat
-        if self.work is None:
+            values = values.flat
+        if run is None:
             self._allocate_forged(values)
             return
         for k, part in enumerate(columns):
-            self.work.run.mixing.mix(weights, values[:, part], self.t, f"{exchange}/{k}", server)
+            run.mixing.mix(weights, values[:, part], self.t, f"{exchange}/{k}", server)
+
+    def _average(self, run: Run | None, weights: MixingMatrix, models: Population) -> None:
+        """Let a server average whole models, whose average is stored once."""
+        if run is not None:
+            run.mixing.average(weights, models.held)
+            return
+        with _disable_current_modes():  # the models do not belong to the phase
+            models.fill(models.rows(slice(0, 1)))
 
     def _begin_exchange(
         self, method: str, weights: MixingMatrix, sent: int | None, server: bool = False
@@ -300,8 +462,7 @@ class Round:
         if sent is not None:
             nbytes = sent * self.models.dtype.itemsize
             self.exchanges.append(Exchange(weights, nbytes, server=server))
-        self.calls[self.phase] = call = self.calls.get(self.phase, 0) + 1
-        return f"{self.phase}/{call}{' by a server' * server}"
+        return f"{self.phase}/{self._count_call('mix')}{' by a server' * server}"
 
     def _allocate_forged(self, values: Tensor) -> None:
         """Allocate and drop as much memory as forging the sent rows takes."""
@@ -329,8 +490,8 @@ class Round:
         def checked(own: Tensor, received: Tensor, shares: Tensor) -> Tensor:
             return aggregated(phase, rule, own, received, shares)
 
-        if self.work is not None:
-            self.work.run.mixing.aggregate(weights, values, checked, self.t, f"{exchange}/0")
+        if self.run is not None:
+            self.run.mixing.aggregate(weights, values, checked, self.t, f"{exchange}/0")
             return
         check_rule(phase, rule)
         self._allocate_forged(values)
@@ -343,9 +504,9 @@ class Round:
 
     def published(self, values: Tensor) -> Tensor:
         """See :meth:`topofl.algorithms.Round.published`: the values of the next exchange."""
-        if self.work is not None:
-            call = self.calls.get(self.phase, 0) + 1
-            return self.work.run.mixing.published(values, self.t, f"{self.phase}/{call}/0")
+        if self.run is not None:
+            call = self.calls.get((self.phase, "mix"), 0) + 1
+            return self.run.mixing.published(values, self.t, f"{self.phase}/{call}/0")
         self._enter("published")
         attack = self.setup.attack
         return values if attack is None or attack.to_each else torch.empty_like(values)
@@ -369,7 +530,7 @@ class Round:
         try:
             state = function(everyone, state)
             for owner, whole in self.gathered.items():
-                for key in self.sharded.get(owner, ()):
+                for key in self._sharded(owner):
                     self.states[owner][key].copy_(ranks.own_rows(whole[key]))
         finally:
             self.gathered = None
@@ -388,24 +549,27 @@ class Round:
 
     def note(self, name: str, value: float | Tensor | np.ndarray) -> None:
         """See :meth:`topofl.algorithms.Round.note`; a dry run ignores the value."""
-        if self.work is None:
+        known = self.setup.trace.noted
+        if self.run is None:
             check_name(self.phase, name)
-            per_node = check_noted(self.phase, name, value, self.n)
-            before = self.trace.noted.setdefault(name, per_node)
-            check_same_kind(self.phase, name, per_node, before)
-            return
-        if name not in self.trace.noted:
-            known = ", ".join(self.trace.noted) or "none"
+        elif name not in known:
             raise ValueError(
                 f"the phase {self.phase!r} must note {shown(name)} in the first rounds too, which "
-                f"show a run the columns of its history ({known}); note nan there"
+                f"show a run the columns of its history ({', '.join(known) or 'none'}); note nan "
+                "there"
             )
-        per_node = self.trace.noted[name]
-        if per_node and np.ndim(value) == 1:
+        elif known[name] and np.ndim(value) == 1:
             value = value if isinstance(value, Tensor) else torch.from_numpy(np.asarray(value))
-            own = len(value) == len(self.models)
-            value = self.all_rows(value) if own else value
-        check_same_kind(self.phase, name, check_noted(self.phase, name, value, self.n), per_node)
+            value = self.all_rows(value) if len(value) == len(self.models) else value
+        per_node = check_noted(self.phase, name, value, self.n)
+        if known.setdefault(name, per_node) != per_node:
+            raise ValueError(
+                f"`value` of round.note must be of one shape in all rounds, got {name!r} both as "
+                f"one number and as one per node in the phase {self.phase!r}; note them by two "
+                "names"
+            )
+        if self.run is None:
+            return
         if isinstance(value, Tensor):
             self.noted[name] = value.detach().clone()  # without waiting for the device
         else:
@@ -416,7 +580,7 @@ class Round:
         """The numbers that phases noted in the round; NaN for those not noted in it."""
         return {
             name: float(self.noted.get(name, np.nan))
-            for name, per_node in self.trace.noted.items()
+            for name, per_node in self.setup.trace.noted.items()
             if not per_node
         }
 
@@ -426,7 +590,7 @@ class Round:
         nothing = torch.full((self.n,), torch.nan, dtype=torch.float64, device="cpu")
         return {
             name: cast(Tensor, self.noted.get(name, nothing))
-            for name, per_node in self.trace.noted.items()
+            for name, per_node in self.setup.trace.noted.items()
             if per_node
         }
 
@@ -435,13 +599,45 @@ def _zero_losses(models: Tensor) -> Tensor:
     return torch.zeros(len(models), dtype=torch.float64, device="cpu")
 
 
-def computed_round(
-    work: RoundWork, phase: str = "", states: Mapping[str, State] | None = None
-) -> Round:
-    """Return the round that phases see, whose requests `work` computes."""
-    run = work.run
-    graph = run.setup.graphs.at(run.t) if run.graph is None else run.graph
-    return Round(
-        run.setup, run.t, graph, run.models, run.setup.trace, work, states or {},
-        phase, run.sharded,
-    )  # fmt: skip
+def _has_rows(x: Tensor, n: int) -> bool:
+    return x.dim() > 0 and len(x) == n
+
+
+def _take_steps(
+    executor: Executor, job: LocalSteps, batches: Sequence[Minibatches], mixer: Mixer | None
+) -> Tensor:
+    """Take local steps, and return the losses (n, steps).
+
+    Where nodes take different steps together, those that take any are trained in one block, most
+    steps first.
+    """
+    n, counts = len(job.models), job.counts
+    if counts is None or (executor.plan.chunk == 1 and job.models.distinct == n):
+        return local_steps(executor, job, batches, mixer)
+    nodes = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    rows = torch.from_numpy(nodes).to(job.bad.device)
+    weights, of_nodes = job.push_sum_weights, {k for k, x in job.own.items() if _has_rows(x, n)}
+    small = replace(
+        job,
+        models=job.models.some(nodes),
+        own={k: x[rows.to(x.device)] if k in of_nodes else x for k, x in job.own.items()},
+        bad=job.bad[rows],
+        counts=counts[nodes],
+        push_sum_weights=None if weights is None else weights[rows],
+        nodes=nodes if job.nodes is None else job.nodes[nodes],
+    )
+    found = local_steps(executor, small, [batch.of(nodes) for batch in batches], mixer)
+    job.models.write(nodes, small.models.flat)
+    for name, buffer in small.models.buffers.items():
+        job.models.buffers[name].write(nodes, buffer.stored)
+    job.bad[rows] = small.bad
+    for name in of_nodes:
+        job.own[name][rows.to(job.own[name].device)] = small.own[name]
+    losses = found.new_zeros(n, found.shape[1])
+    losses[rows] = found
+    return losses
+
+
+def computed_round(run: Run, **given: Any) -> Round:
+    """Return the current round of a run, which computes; further fields may be `given`."""
+    return Round(run.setup, run.t, run.graph, run.models, run=run, **given)

@@ -39,7 +39,6 @@ from topofl.engine.ranks import Ranks, naming_checkpoints, one_process
 from topofl.engine.recorder import totals_of
 from topofl.engine.requests import Setup, checked_state
 from topofl.engine.round import Round, computed_round
-from topofl.engine.round_work import RoundWork
 from topofl.engine.saving import (
     CheckpointSchedule,
     Lock,
@@ -343,27 +342,28 @@ def _round(
     """Run and record a round; return diverged nodes, its columns, and those of any evaluation."""
     run.begin_round(t)
     evaluated = run.evaluated(t + 1)
-    work = RoundWork(run, GradientStatistics() if evaluated else None)
-    current = computed_round(work, states=run.states)
+    statistics = GradientStatistics() if evaluated else None
+    current = computed_round(run, states=run.states, statistics=statistics)
     run.ranks.begin_round(t)
     before_exchange = _apply_phases(run, current, evaluated)
-    totals: dict[str, float] = {"steps": work.steps, **totals_of(current.exchanges, current.used)}
+    totals = {"steps": current.steps, **totals_of(current.exchanges, current.used)}
     if run.setup.trace.pushes:
         weights = current.all_rows(run.models.push_sum_weights)
         totals |= {"smallest_push_weight": float(weights.min())}
     totals |= current.numbers
-    losses = work.node_losses
+    losses = current.node_losses
     if run.setup.compute.distributed:
         totals |= run.ranks.traffic(current.used)
     columns = run.recorder.add_round(losses, run.models.n, totals, current.used)
     if not evaluated:
-        return work.diverged, columns, None
-    if work.statistics:
-        work.statistics.add_ranks(run.ranks)
-    diversity = work.statistics.diversity if work.statistics else math.nan
-    work.statistics = None  # frees its memory before the evaluation
-    run.lr = work.lr
-    return work.diverged, columns, _evaluate(run, before_exchange, diversity, current.node_values)
+        return current.diverged, columns, None
+    if current.statistics:
+        current.statistics.add_ranks(run.ranks)
+    diversity = current.statistics.diversity if current.statistics else math.nan
+    current.statistics = None  # frees its memory before the evaluation
+    run.lr = current.lr
+    scores = _evaluate(run, before_exchange, diversity, current.node_values)
+    return current.diverged, columns, scores
 
 
 def _emit_divergence(found: Sequence[Diverged], run: Run, emit: Callback) -> None:

@@ -1,7 +1,6 @@
 """The part of a run that one rank holds: data, evaluated sets, and states of phases."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -131,18 +130,3 @@ def _lengths(phase: Phase, models: Population, ranks: Ranks) -> dict[str, int]:
     flat = torch.empty(len(ranks.nodes), models.d, dtype=torch.float32, device="meta")
     state = phase.init(Population(Held(flat), models.layout, ranks, graph=models.graph))
     return {key: len(x) for key, x in state.items() if x.dim()}
-
-
-@contextmanager
-def own_part(models: Population, state: State) -> Iterator[tuple[Population, State]]:
-    """Yield the models and state of the own nodes; if all are given, gather them afterwards."""
-    ranks, own = models.ranks, models.of_own_nodes()
-    if own is models:
-        yield models, state
-        return
-    rows = {name: x for name, x in state.items() if x.dim() and len(x) == ranks.n}
-    own_state = {**state, **{name: ranks.own_rows(x) for name, x in rows.items()}}
-    yield own, own_state
-    models.take(own, ranks.all_rows)
-    for name, x in rows.items():
-        x.copy_(ranks.all_rows(own_state[name]))

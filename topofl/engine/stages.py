@@ -25,7 +25,6 @@ from topofl.engine.options import CustomStage
 from topofl.engine.population import Held, Population
 from topofl.engine.ranks import RankError
 from topofl.engine.round import computed_round
-from topofl.engine.round_work import RoundWork
 from topofl.engine.state import Run, is_due
 from topofl.metrics import consensus_distance
 
@@ -155,11 +154,12 @@ def _fine_tuned(phase: Phase, run: Run) -> dict[str, Scores]:
     for on in run.setup.sets.values():
         scored[on.scored] = True
     isolated = _isolated(run, models)
-    work = RoundWork(isolated, only=None if scored.all() else scored)
+    only = None if scored.all() else scored
+    current = computed_round(isolated, phase="fine_tune", only=only)
     try:
-        phase.apply(models, phase.init(models), computed_round(work, "fine_tune"))
+        phase.apply(models, phase.init(models), current)
         scores = scores_of(isolated)
-        _check_scores(isolated, scores, work.lr)
+        _check_scores(isolated, scores, current.lr)
     except DivergenceError as error:
         raise DivergenceError(f"in fine-tuning, {error}", error.found) from error
     return scores
@@ -217,8 +217,9 @@ def _returned(
 
     Raises ``ValueError`` if it changes them or the states of phases.
     """
-    work = RoundWork(_isolated(run, everyone))
-    current = computed_round(work, f"evaluation.{name}", run.states)
+    current = computed_round(
+        _isolated(run, everyone), phase=f"evaluation.{name}", states=run.states
+    )
     if len(everyone) > len(run.models):
         current.gathered = {}  # states, too, are those of all nodes
     stored = everyone.held.stored

@@ -67,10 +67,10 @@ class Run:
         What the history will have.
     files
         The files that hold the models; None: they are in memory.
+    graph
+        Graph of the current round; that of the first round before it.
     done
         Number of rounds done, including the current one; 0: before the first round.
-    graph
-        Graph of the current round; None before the first round.
     lr
         Learning rate of the round's last phase that trains; None if no phase trained.
     """
@@ -88,8 +88,8 @@ class Run:
     sharded: Mapping[str, Collection[str]]
     recorder: Recorder
     files: MappedFiles | None
+    graph: Topology
     done: int = 0
-    graph: Topology | None = None
     lr: float | None = None
 
     @classmethod
@@ -128,7 +128,7 @@ class Run:
                 compute.on_divergence, setup.clients.n, attack=attack, labels=graphs.nodes
             ),
             shard, states, sharded_names(phases, states, models),
-            Recorder(rounds, setup.evaluation.every, compute.distributed), files,
+            Recorder(rounds, setup.evaluation.every, compute.distributed), files, graphs.at(0),
         )  # fmt: skip
 
     @property

@@ -24,7 +24,7 @@ from tests.engine.train.test_divergence import BAD, clients_with_extremes
 from topofl import algorithms, attacks, clocks, data, mixing, topologies
 from topofl.algorithms.asynchronous.random_walks import _timeline
 from topofl.algorithms.exchanges.events import groups_without_repeats, zero_times
-from topofl.engine.round_work import RoundWork
+from topofl.engine.round import Round
 
 MEANS = [1.0, 2.5, 1.0, 0.7, 3.0, 1.0]
 
@@ -272,13 +272,13 @@ HUNDRED = topologies.ring(100)
     ("compute", "most"), [(1.0, 1), (clocks.exponential(1.0), 14)], ids=["equal", "exponential"]
 )
 def test_gradients_of_a_hundred_nodes_are_taken_together(compute, most, monkeypatch):
-    calls, train = [], RoundWork.train
+    calls, train = [], Round._train
 
-    def counting(self, phase, models, training, state, all_counts, counts, weights):
+    def counting(self, run, models, training, state, all_counts, counts, weights):
         calls.append(np.count_nonzero(counts))
-        return train(self, phase, models, training, state, all_counts, counts, weights)
+        return train(self, run, models, training, state, all_counts, counts, weights)
 
-    monkeypatch.setattr(RoundWork, "train", counting)
+    monkeypatch.setattr(Round, "_train", counting)
     clients = data.iid(problems.dataset(n_examples=300), 100, seed=0)
     run(algorithms.ad_psgd(0.1, clock={"compute": compute}), 3, HUNDRED, clients)
     assert sum(calls) == 300

@@ -16,7 +16,7 @@ from tests.engine.train.test_divergence import clients_with_extremes
 from tests.new_process import results_of
 from topofl.engine import saving as schedule
 from topofl.engine.checkpoint import rounds_in
-from topofl.engine.round_work import RoundWork
+from topofl.engine.round import Round
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_additional_rounds_equal_a_longer_run(whole, tmp_path, first):
 
 def test_a_finished_run_is_returned_at_once(whole, tmp_path, monkeypatch):
     killed.trained(dsgd_arguments(), saving=tmp_path)
-    monkeypatch.setattr(RoundWork, "train", lambda *a, **k: pytest.fail("trained"))
+    monkeypatch.setattr(Round, "_train", lambda *a, **k: pytest.fail("trained"))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert (
         killed.differences(
