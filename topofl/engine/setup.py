@@ -29,7 +29,7 @@ from topofl.engine.graph_checks import (
 )
 from topofl.engine.joining import local_device
 from topofl.engine.model_checks import as_task, check_voters, checked_model
-from topofl.engine.options import Evaluation, as_compute, as_evaluation, device_of
+from topofl.engine.options import Compute, Evaluation, as_options, device_of
 from topofl.engine.population import Layout
 from topofl.engine.requests import Setup, Trace
 from topofl.mixing import MixingMatrix
@@ -61,7 +61,8 @@ def resolve(
         If the topology does not meet the needs of the algorithm.
     """
     _check_kinds(algorithm, clients)
-    evaluation, compute, task = as_evaluation(evaluation), as_compute(compute), as_task(task)
+    evaluation, compute = as_options(Evaluation, evaluation), as_options(Compute, compute)
+    task = as_task(task)
     check_choice("init", init, ["common", "independent", "given"])
     rounds = None if rounds is None else check_int("rounds", rounds, minimum=1)
     seed = check_int("seed", seed, minimum=0)
