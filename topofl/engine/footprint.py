@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from topofl.algorithms.contract.gradient_points import GradientPoint, checked_point
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.schedules import constant
-from topofl.engine.divergence import NUMBERS
 from topofl.engine.evaluation import NODES, ROWS, Evaluated
 from topofl.engine.gradients import (
     Order,
@@ -35,6 +34,7 @@ from topofl.engine.mixing import (
 from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.plan import Buffers, Fits, Plan, Sizes, most_nodes
 from topofl.engine.population import Layout, Population, trained_parameters
+from topofl.engine.recorder import NUMBERS
 from topofl.engine.requests import Setup, Steps, Trace
 from topofl.engine.training import Chunk, LocalSteps, gradients_in_memory, nodes_per_update
 from topofl.metrics.averaging import consensus

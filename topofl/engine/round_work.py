@@ -11,11 +11,12 @@ from torch import Tensor
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State, Trial
 from topofl.algorithms.contract.schedules import rate_at
-from topofl.engine.divergence import Diverged, GradientStatistics
+from topofl.engine.divergence import Diverged
 from topofl.engine.evaluation import check_trials, cross_evaluate
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Mixer
 from topofl.engine.population import Population
+from topofl.engine.recorder import GradientStatistics
 from topofl.engine.shards import own_part
 from topofl.engine.state import Run
 from topofl.engine.training import LocalSteps, all_gradients, local_steps
