@@ -68,39 +68,24 @@ CLASSIFICATION = classification()
 """The default task."""
 
 
-class Evaluated(NamedTuple):
-    """Evaluated nodes and examples.
+Evaluated = Mapping[int, Tensor]
+"""Evaluated nodes, ascending, and the indices of their examples: the same tensor if shared."""
 
-    Attributes
-    ----------
-    on
-        Indices of the examples: one vector shared by all nodes, or one vector per node.
-    nodes
-        The nodes whose models are evaluated, ascending.
+
+def is_shared(evaluated: Evaluated) -> bool:
+    """Return whether all nodes are evaluated on the same examples."""
+    return len({id(examples) for examples in evaluated.values()}) == 1
+
+
+def scored(evaluated: Evaluated) -> list[int]:
+    """Return the evaluated nodes that have examples, and hence scores.
+
+    Examples
+    --------
+    >>> scored({0: torch.tensor([3]), 1: torch.tensor([])})
+    [0]
     """
-
-    on: Tensor | Sequence[Tensor]
-    nodes: Sequence[int]
-
-    def examples(self, i: int) -> Tensor:
-        """Return the indices of the examples of a node."""
-        return self.on if isinstance(self.on, Tensor) else self.on[i]
-
-    @property
-    def scored(self) -> list[int]:
-        """The evaluated nodes that have examples, and hence scores.
-
-        Examples
-        --------
-        >>> Evaluated([torch.tensor([3]), torch.tensor([])], nodes=[0, 1]).scored
-        [0]
-        """
-        return [i for i in self.nodes if len(self.examples(i))]
-
-    def counts(self, n: int, device: torch.device) -> Tensor:
-        """Return the number of examples of each of n nodes, 0 without an evaluation."""
-        found = {i: len(self.examples(i)) for i in self.nodes}
-        return torch.tensor([found.get(i, 0) for i in range(n)], device=device)
+    return [i for i, examples in evaluated.items() if len(examples)]
 
 
 Scores = Mapping[str, Tensor]
@@ -275,9 +260,10 @@ def _score_of_set(name: str, score: Score, outputs: Tensor, targets: Tensor) -> 
         ) from error
 
 
-def finished(scores: Mapping[str, Score], sums: Tensor, counts: Tensor) -> dict[str, Tensor]:
-    """Return the scores (n,) from sums (scores, n) over (n,) numbers of examples; NaN for 0."""
-    found = {}
+def finished(scores: Mapping[str, Score], sums: Tensor, evaluated: Evaluated) -> Scores:
+    """Return the scores of nodes from sums (scores, n) over their examples."""
+    sizes = [len(evaluated.get(i, ())) for i in range(sums.shape[1])]
+    counts, found = torch.tensor(sizes, device=sums.device), dict[str, Tensor]()
     for (name, score), own in zip(scores.items(), sums, strict=True):
         means = own / (counts.clamp(max=1) if score.whole else counts)
         found[name] = means if score.finish is None else score.finish(means)
@@ -318,9 +304,9 @@ def evaluate(
     ValueError
         If a score of the task cannot be computed, or has a wrong shape.
     """
-    (on, nodes), workers = evaluated, executor.plan.workers
-    equal = isinstance(on, Tensor) and len(nodes) > 1 and _all_equal(models)
-    distinct = evaluated._replace(nodes=nodes[:1]) if equal else evaluated
+    workers, first = executor.plan.workers, min(evaluated, default=0)
+    equal = len(evaluated) > 1 and is_shared(evaluated) and _all_equal(models)
+    distinct = {first: evaluated[first]} if equal else evaluated
     blocks = list(_blocks(plan, executor, distinct))
 
     def work(k: int) -> Tensor:
@@ -331,10 +317,9 @@ def evaluate(
         return _sums_of_blocks(plan, forward, models, executor, share)
 
     sums = torch.stack(executor.parallel_map(work, range(workers))).sum(0)
-    counts = evaluated.counts(len(models), sums.device)
     if equal:
-        sums = sums[:, nodes[0] : nodes[0] + 1] * (counts > 0)
-    return finished(plan.task.reported, sums, counts)
+        sums[:, list(evaluated)] = sums[:, first : first + 1]
+    return finished(plan.task.reported, sums, evaluated)
 
 
 def sharing_copy(model: nn.Module) -> nn.Module:
@@ -366,8 +351,8 @@ def _blocks(
     -1. A block has several models on shared examples or off CPU, otherwise one, as for scores of
     whole sets.
     """
-    (on, nodes), device = evaluated, executor.targets.device
-    shared, on_cpu = isinstance(on, Tensor), device.type == "cpu"
+    nodes, device = list(evaluated), executor.targets.device
+    shared, on_cpu = is_shared(evaluated), device.type == "cpu"
     whole = any(score.whole for score in plan.task.reported.values())
     if whole or (on_cpu and not shared):
         together = 1
@@ -381,10 +366,10 @@ def _blocks(
         rows = slice(group[0], group[-1] + 1) if consecutive else indices[start : start + together]
         size = max(1, pairs // len(group))
         if shared or len(group) == 1:
-            examples = evaluated.examples(group[0])
+            examples = evaluated[group[0]]
             parts = examples.split(max(1, len(examples)) if whole else size)
         else:
-            parts = padded([on[i] for i in group], size)
+            parts = padded([evaluated[i] for i in group], size)
         yield from ((rows, part) for part in parts if part.numel())
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from topofl._columns import OWN_COLUMNS
 from topofl._support.check import check_choice, check_int, shown
@@ -18,7 +18,7 @@ from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
 from topofl.data import Partition
 from topofl.engine.dry_run import DRY_ROUNDS, trace_first_rounds
-from topofl.engine.evaluation import Evaluated
+from topofl.engine.evaluation import Evaluated, uploaded
 from topofl.engine.graph_checks import (
     check_attack,
     check_attackers,
@@ -190,7 +190,7 @@ def _evaluation_sets(
         honest = np.setdiff1d(eligible, attacking)
         nodes = _sample(honest, most, stream(seed, "evaluated nodes")).tolist()
     return {
-        name: Evaluated(_examples(name, own, evaluation.examples, seed, device), nodes)
+        name: _examples(name, own, nodes, evaluation.examples, seed, device)
         for name, own in indices.items()
     }
 
@@ -218,8 +218,13 @@ def _indices_of(clients: Partition, name: str) -> Any:
 
 
 def _examples(
-    name: str, indices: Any, size: int | None, seed: int, device: torch.device
-) -> Tensor | list[Tensor]:
+    name: str,
+    indices: Any,
+    nodes: Sequence[int],
+    size: int | None,
+    seed: int,
+    device: torch.device,
+) -> Evaluated:
     """Return the indices of `size` examples of a shared set, or of each node's own examples."""
     if not _is_own(name):
         if size is not None:
@@ -228,14 +233,14 @@ def _examples(
                 maximum_name=f"len(dataset.{name})", remedy="None takes all",
             )  # fmt: skip
         drawn = _sample(np.asarray(indices), size, stream(seed, "evaluated examples"))
-        return torch.tensor(drawn, device=device)
+        return dict.fromkeys(nodes, torch.tensor(drawn, device=device))
     if size is not None:
         raise ValueError(
             f"`evaluation.examples` must be None with on={name!r}, whose sets are small, got "
             f"{size}; leave it out, or evaluate fewer nodes by evaluation.nodes"
         )
-    joined = torch.from_numpy(np.concatenate(indices)).to(device)  # one copy for all nodes
-    return list(joined.split(list(map(len, indices))))
+    own = uploaded(indices, device)
+    return {i: own[i] for i in nodes}
 
 
 def _sample(values: np.ndarray, size: int | None, rng: np.random.Generator) -> np.ndarray:

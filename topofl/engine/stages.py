@@ -18,7 +18,7 @@ from topofl._support.check import shown
 from topofl.algorithms.contract.phase import Neighbors, Phase
 from topofl.algorithms.contract.round import Models
 from topofl.engine.divergence import DivergenceError
-from topofl.engine.evaluation import Scores, bits_of, evaluate
+from topofl.engine.evaluation import Scores, bits_of, evaluate, scored
 from topofl.engine.memory import returning_freed_memory
 from topofl.engine.neighbors import neighbor_scores
 from topofl.engine.options import CustomStage
@@ -135,7 +135,7 @@ def _at_end_of_round(run: Run) -> dict[str, Scores]:
 def _check_scores(run: Run, scores: Mapping[str, Scores], lr: float | None) -> None:
     """Raise ``DivergenceError`` for nodes with an infinite or NaN loss, if that is the policy."""
     for name, found in scores.items():
-        run.monitor.check_scores(found["loss"], run.setup.sets[name].scored, run.t, lr)
+        run.monitor.check_scores(found["loss"], scored(run.setup.sets[name]), run.t, lr)
 
 
 def _fine_tuned(phase: Phase, run: Run) -> dict[str, Scores]:
@@ -150,12 +150,12 @@ def _fine_tuned(phase: Phase, run: Run) -> dict[str, Scores]:
     DivergenceError
         If a copy becomes NaN or infinite, and that is the policy.
     """
-    own, scored = run.models, np.zeros(run.models.n, dtype=bool)
+    own, trained = run.models, np.zeros(run.models.n, dtype=bool)
     models = own.like(Held(own.held.stored.clone(), own.held.place).apart())
     for on in run.setup.sets.values():
-        scored[on.scored] = True
+        trained[scored(on)] = True
     isolated = _isolated(run, models)
-    work = RoundWork(isolated, only=None if scored.all() else scored)
+    work = RoundWork(isolated, only=None if trained.all() else trained)
     try:
         phase.apply(models, phase.init(models), computed_round(work, "fine_tune"))
         scores = scores_of(isolated)
