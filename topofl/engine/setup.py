@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,10 @@ from topofl.data import Partition
 from topofl.engine.dry_run import DRY_ROUNDS, trace_first_rounds
 from topofl.engine.evaluation import Evaluated, uploaded
 from topofl.engine.graph_checks import (
-    check_attack,
     check_attackers,
-    check_graphs,
     check_topology,
-    unequal_share,
     weight_rules,
+    with_graphs,
 )
 from topofl.engine.joining import local_device
 from topofl.engine.model_checks import as_task, check_voters, checked_model
@@ -92,11 +89,7 @@ def resolve(
     if given is not None:
         check_needs(algorithm.name, algorithm.needs, given, rounds_played)
     trace = trace_first_rounds(setup, rounds_played)
-    rule = partial(setup.weights_of, setup.push if trace.pushes else setup.pull)
-    graphs = check_graphs(trace, given, clients, mixing, compute.on_disconnected, rule)
-    check_attack(trace, attack, graphs, rule)
-    share = unequal_share(trace, graphs, rule, warn=mixing is None)
-    setup = replace(setup, topology=graphs, trace=trace, share=share)
+    setup = with_graphs(replace(setup, trace=trace), warn=mixing is None)
     _check_columns(setup)
     return setup
 
