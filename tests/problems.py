@@ -10,7 +10,7 @@ from torch import nn
 
 from topofl import Compute, Evaluation, data, topologies
 from topofl._support.seeding import seeded_torch
-from topofl.engine.evaluation import Evaluated, evaluate, evaluation_plan
+from topofl.engine.evaluation import evaluate, evaluation_plan
 from topofl.engine.executor import Executor
 from topofl.engine.plan import Plan
 from topofl.engine.setup import resolve
@@ -97,9 +97,14 @@ def evaluated(model, models, inputs, targets, on, nodes=None, task=None, workers
         Plan("looped", 1, workers, 1), (), (), inputs.__getitem__, targets, None, None
     )
     plan = plan or evaluation_plan(model, inputs[:2], task or classification(), targets[:2])
-    on = Evaluated(on, range(len(models)) if nodes is None else nodes)
+    on = evaluated_on(on, range(len(models)) if nodes is None else nodes)
     with executor.threads():
         return evaluate(plan, models, executor, on)
+
+
+def evaluated_on(on, nodes):
+    """Return the examples of each node: those of one tensor, or its own of a list of tensors."""
+    return {i: on if isinstance(on, torch.Tensor) else on[i] for i in nodes}
 
 
 def options(**settings):

@@ -12,7 +12,7 @@ import torch
 import topofl
 from topofl import NotApplicable, Table
 from topofl.callbacks import Event
-from topofl.engine.evaluation import Evaluated, evaluate, evaluation_plan
+from topofl.engine.evaluation import evaluate, evaluation_plan
 from topofl.engine.executor import Executor
 from topofl.engine.minibatches import Batches, Examples
 from topofl.engine.plan import Buffers, Plan
@@ -65,7 +65,7 @@ def evaluation_of(
     module = LOGISTIC.build().to(device)
     layout = Layout.of(module)
     models = Population.alone(torch.randn(n, layout.d, generator=generator).to(device), layout)
-    evaluated = Evaluated(torch.arange(images, device=device), range(n))
+    evaluated = dict.fromkeys(range(n), torch.arange(images, device=device))
     weight = models.flat[:, :-10].reshape(n * 10, -1).T.contiguous()
     out = torch.empty(images, n * 10, device=device)
 

@@ -10,6 +10,7 @@ from tests.problems import evaluated
 from topofl.engine import evaluation as module
 from topofl.engine.gradients import stacked_forward
 from topofl.engine.population import Layout, Population, initial_population
+from topofl.tasks import classification
 
 
 def population(model, n=4):
@@ -68,13 +69,14 @@ def test_scores_equal_cross_entropy_and_argmax(dtype, rounding):
         -torch.inf,
         torch.nan,
     )
-    right, losses = module._accuracy_and_loss(logits, labels.expand(len(logits), -1))
+    each = logits.transpose(1, 2).reshape(-1, 1, 4), labels.repeat(5)[:, None], None
+    scores = classification().reported
+    sums = module.sums_on(scores, lambda inputs: inputs, [each], module._accuracy_and_loss)
+    right, losses = sums.unflatten(1, (5, 60))
     for k, own in enumerate(logits):
         wanted = functional.cross_entropy(own.T.double(), labels, reduction="none")
-        torch.testing.assert_close(
-            losses[k].double(), wanted, rtol=1e-6, atol=rounding, equal_nan=True
-        )
-        assert torch.equal(right[k], own.argmax(0) == labels)
+        torch.testing.assert_close(losses[k], wanted, rtol=1e-6, atol=rounding, equal_nan=True)
+        assert torch.equal(right[k].bool(), own.argmax(0) == labels)
 
 
 def test_small_losses_with_large_logits_are_accurate():

@@ -11,7 +11,7 @@ import torch
 import topofl
 from tests.engine.option_runs import run
 from topofl import Compute, Evaluation, Saving
-from topofl.engine.options import as_compute, as_evaluation, as_saving
+from topofl.engine.options import as_options
 
 
 def test_run_has_at_most_fifteen_parameters():
@@ -48,36 +48,36 @@ def test_paths_are_folders_of_checkpoints(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("read", "value", "message"),
+    ("kind", "value", "message"),
     [
         (
-            as_evaluation,
+            Evaluation,
             True,
             (
                 "`evaluation` must be a topofl.Evaluation, a number of rounds such as 4, or sets "
                 "such as"
             ),
         ),
-        (as_evaluation, 2.5, "`evaluation` must be a topofl.Evaluation, .* 'own_test', got 2.5"),
+        (Evaluation, 2.5, "`evaluation` must be a topofl.Evaluation, .* 'own_test', got 2.5"),
         (
-            as_evaluation,
+            Evaluation,
             {"every": 2},
             "`evaluation` must be a topofl.Evaluation, .*, got {'every': 2}",
         ),
-        (as_evaluation, Compute, "`evaluation` must be a topofl.Evaluation"),
-        (as_compute, 0, "`compute` must be a topofl.Compute or a device such as 'cuda', got 0"),
+        (Evaluation, Compute, "`evaluation` must be a topofl.Evaluation"),
+        (Compute, 0, "`compute` must be a topofl.Compute or a device such as 'cuda', got 0"),
         (
-            as_compute,
+            Compute,
             torch.float64,
             "`compute` must be a topofl.Compute or a device such as 'cuda', got torch.float64",
         ),
         (
-            as_saving,
+            Saving,
             True,
             "`saving` must be a topofl.Saving or the path of a folder such as 'runs/a', got True",
         ),
         (
-            as_saving,
+            Saving,
             100,
             "`saving` must be a topofl.Saving or the path of a folder such as 'runs/a', got 100",
         ),
@@ -93,9 +93,9 @@ def test_paths_are_folders_of_checkpoints(tmp_path, kind):
         "a number for a path",
     ],
 )
-def test_errors_of_other_types_name_accepted_ones(read, value, message):
+def test_errors_of_other_types_name_accepted_ones(kind, value, message):
     with pytest.raises(TypeError, match=message):
-        read(value)
+        as_options(kind, value)
 
 
 BAD = [

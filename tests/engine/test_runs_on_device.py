@@ -15,7 +15,7 @@ from tests.engine.arrays import numbers
 from tests.simulated_device import DEVICES, SimulatedDevice, summary
 from tests.tasks import cases
 from topofl import algorithms, data
-from topofl.engine.divergence import GradientStatistics
+from topofl.engine.recorder import GradientStatistics
 
 
 def test_gradient_diversity_does_not_wait_for_the_device():

@@ -1,5 +1,6 @@
-"""What training shows: nodes that diverge to NaN or infinity, and how much gradients differ."""
+"""Nodes that diverge to NaN or infinity: what is recorded, and what an error says."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -8,7 +9,6 @@ import torch
 from torch import Tensor
 
 from topofl._support.text import node_name
-from topofl.engine.ranks import Ranks
 
 
 class Diverged(NamedTuple):
@@ -111,9 +111,11 @@ class DivergenceMonitor:
         self.found += new
         if new and self.policy == "raise":
             step, node = nodes[0]
-            raise DivergenceError(
-                _message(self._reason_in_training(losses, node, step, t), new, self.attack), new
-            )
+            name = node_name(self.labels, node)
+            reason = f"the model of node {name} is no longer finite after step {step - 1}"
+            if step < losses.shape[1]:
+                reason = f"the loss of node {name} is {float(losses[node, step])} in step {step}"
+            raise self._error(f"{reason} of round {t + 1}", new)
         return new
 
     def check_scores(self, losses: Tensor, nodes: Sequence[int], t: int, lr: float | None) -> None:
@@ -121,127 +123,40 @@ class DivergenceMonitor:
 
         Other policies only concern training, so that the frequency of evaluations changes nothing.
         """
-        finite = torch.isfinite(losses).tolist() if self.policy == "raise" else [True] * len(losses)
-        bad = [i for i in nodes if not finite[i]]
-        if bad:
+        if self.policy != "raise":
+            return
+        finite = torch.isfinite(losses).tolist()
+        if bad := [i for i in nodes if not finite[i]]:
             found = [Diverged(node, t + 1, float("nan") if lr is None else lr) for node in bad]
             name = node_name(self.labels, bad[0])
             reason = f"the loss of node {name} is {float(losses[bad[0]])} after round {t + 1}"
-            raise DivergenceError(_message(reason, found, self.attack), found)
+            raise self._error(reason, found)
 
-    def _reason_in_training(self, losses: Tensor, node: int, step: int, t: int) -> str:
-        """Return what is NaN or infinite: the loss at `step`, or the model after the last step."""
-        name = node_name(self.labels, node)
-        if step < losses.shape[1]:
-            loss = float(losses[node, step])
-            return f"the loss of node {name} is {loss} in step {step} of round {t + 1}"
-        return (
-            f"the model of node {name} is no longer finite after step {step - 1} of round {t + 1}"
+    def _error(self, reason: str, found: Sequence[Diverged]) -> DivergenceError:
+        lr = found[0].lr
+        rate = "" if math.isnan(lr) else f" with lr={lr:g}"
+        others = f" ({len(found) - 1} more nodes diverged in this round)" if len(found) > 1 else ""
+        cause = self.attack and (
+            f"messages from {self.attack} may be the cause: use fewer attackers or a more robust "
+            "aggregation rule; or "
+        )
+        return DivergenceError(
+            f"{reason}{rate}; {cause}lower the learning rate, look for extreme values in this "
+            f"node's data, or continue with on_divergence='freeze' or 'record'{others}",
+            found,
         )
 
     def state(self) -> dict[str, Tensor]:
         """Return the record as tensors, for a checkpoint."""
+        dtypes = (torch.int64, torch.int64, torch.float64)
         return {
             name: torch.tensor(
-                [getattr(diverged, name) for diverged in self.found], dtype=dtype, device="cpu"
+                [getattr(one, name) for one in self.found], dtype=dtype, device="cpu"
             )
-            for name, dtype in (
-                ("node", torch.int64),
-                ("round", torch.int64),
-                ("lr", torch.float64),
-            )
+            for name, dtype in zip(Diverged._fields, dtypes, strict=True)
         }
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Restore the record from the result of :meth:`state`."""
         columns = (state[name].tolist() for name in Diverged._fields)
         self.found[:] = [Diverged(*values) for values in zip(*columns, strict=True)]
-
-
-def _message(reason: str, found: Sequence[Diverged], attack: str) -> str:
-    lr = found[0].lr
-    rate = "" if lr != lr else f" with lr={lr:g}"
-    others = f" ({len(found) - 1} more nodes diverged in this round)" if len(found) > 1 else ""
-    cause = attack and (
-        f"messages from {attack} may be the cause: use fewer attackers or a more robust "
-        "aggregation rule; or "
-    )
-    return (
-        f"{reason}{rate}; {cause}lower the learning rate, look for extreme values in this node's "
-        f"data, or continue with on_divergence='freeze' or 'record'{others}"
-    )
-
-
-NUMBERS = 2**18
-"""Numbers that are converted to float64 at a time on CPU."""
-
-
-class GradientStatistics:
-    """Gradient diversity ``sum_i |g_i|^2 / |sum_i g_i|^2`` of one step.
-
-    This is definition 1 of Yin et al. (2018): 1/n if all gradients are equal, 1 if they are
-    orthogonal, more if they oppose each other.
-    """
-
-    def __init__(self) -> None:
-        self._squares: Tensor | None = None
-        self._sums: list[Tensor] = []
-
-    def observe(self, gradients: Sequence[Tensor], rows: Tensor | None = None) -> None:
-        """Add the gradients (k, *shape) of some nodes, or of those where `rows` (k,) is True."""
-        gradients = gradients if rows is None else _selected(rows, gradients)
-        gradients = [g if g.dim() > 1 else g.unsqueeze(1) for g in gradients]
-        if self._squares is None:
-            # Allocated here: later, they would take the place of a freed copy that the next reuses.
-            self._sums = [g.new_zeros(g.shape[1:], dtype=torch.float64) for g in gradients]
-        norms = []
-        for total, g in zip(self._sums, gradients, strict=True):
-            size = _block_size(g)
-            for block, part in zip(total.split(size), g.split(size, dim=1), strict=True):
-                norms.append(torch.linalg.vector_norm(part, dtype=torch.float64))
-                block.add_(part.sum(0, dtype=torch.float64))
-        squares = torch.stack(norms).square().sum()
-        self._squares = squares if self._squares is None else self._squares + squares
-
-    def add(self, other: "GradientStatistics") -> None:
-        """Add the observations of another object, whose tensors may be taken over."""
-        if self._squares is None or other._squares is None:
-            if self._squares is None:
-                self._squares, self._sums = other._squares, other._sums
-            return
-        self._squares = self._squares + other._squares
-        for total, more in zip(self._sums, other._sums, strict=True):
-            total.add_(more)
-
-    def add_ranks(self, ranks: Ranks) -> None:
-        """Add the observations of the other ranks of a distributed run."""
-        shapes = next(filter(None, ranks.objects([s.shape for s in self._sums])), None)
-        if shapes is None:
-            return
-        if self._squares is None:
-            self._squares = torch.zeros((), dtype=torch.float64, device=ranks.device)
-            self._sums = [self._squares.new_zeros(shape) for shape in shapes]
-        self._squares = ranks.sum_(self._squares.clone())
-        self._sums = [ranks.sum_(total.contiguous()) for total in self._sums]
-
-    @property
-    def diversity(self) -> float:
-        """Gradient diversity; NaN without gradients, infinite if they cancel exactly."""
-        if self._squares is None:
-            return float("nan")
-        total = torch.stack([s.square().sum() for s in self._sums]).sum()
-        squares, total = torch.stack([self._squares, total]).tolist()  # a single synchronization
-        return squares / total if total else float("inf")
-
-
-def _selected(rows: Tensor, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return the gradients at `rows`; other devices get zeros elsewhere, to avoid a sync."""
-    if rows.device.type != "cpu":
-        return [torch.where(rows.view(-1, *[1] * (g.dim() - 1)), g, 0) for g in gradients]
-    return gradients if bool(rows.all()) else [g[rows] for g in gradients]
-
-
-def _block_size(g: Tensor) -> int:
-    """Return how many rows of gradients (k, rows, ...) are summed over nodes at a time."""
-    copied = g.device.type == "cpu" and g.dtype != torch.float64
-    return max(1, NUMBERS // max(1, g[:, :1].numel()) if copied else g.shape[1])

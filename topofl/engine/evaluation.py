@@ -25,7 +25,7 @@ from topofl.engine.gradients import (
 )
 from topofl.engine.memory import bytes_of_forward
 from topofl.engine.population import Layout, Population
-from topofl.tasks import Function, Score, Task, accuracy, classification, cross_entropy
+from topofl.tasks import Score, Task, accuracy, classification, cross_entropy
 
 T = TypeVar("T")
 
@@ -68,41 +68,24 @@ CLASSIFICATION = classification()
 """The default task."""
 
 
-class Evaluated(NamedTuple):
-    """Evaluated nodes and examples.
+Evaluated = Mapping[int, Tensor]
+"""Evaluated nodes, ascending, and the indices of their examples: the same tensor if shared."""
 
-    Attributes
-    ----------
-    on
-        Indices of the examples: one vector shared by all nodes, or one vector per node.
-    nodes
-        The nodes whose models are evaluated, ascending.
+
+def is_shared(evaluated: Evaluated) -> bool:
+    """Return whether all nodes are evaluated on the same examples."""
+    return len({id(examples) for examples in evaluated.values()}) == 1
+
+
+def scored(evaluated: Evaluated) -> list[int]:
+    """Return the evaluated nodes that have examples, and hence scores.
+
+    Examples
+    --------
+    >>> scored({0: torch.tensor([3]), 1: torch.tensor([])})
+    [0]
     """
-
-    on: Tensor | Sequence[Tensor]
-    nodes: Sequence[int]
-
-    def examples(self, i: int) -> Tensor:
-        """Return the indices of the examples of a node."""
-        return self.on if isinstance(self.on, Tensor) else self.on[i]
-
-    @property
-    def scored(self) -> list[int]:
-        """The evaluated nodes that have examples, and hence scores.
-
-        Examples
-        --------
-        >>> Evaluated([torch.tensor([3]), torch.tensor([])], nodes=[0, 1]).scored
-        [0]
-        """
-        return [i for i in self.nodes if len(self.examples(i))]
-
-    def counts(self, n: int, device: torch.device) -> Tensor:
-        """Return the number of examples of each of n nodes, 0 without an evaluation."""
-        found = [0] * n
-        for i in self.nodes:
-            found[i] = len(self.examples(i))
-        return torch.tensor(found, device=device)
+    return [i for i, examples in evaluated.items() if len(examples)]
 
 
 Scores = Mapping[str, Tensor]
@@ -171,31 +154,23 @@ AtOnce = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """(logits (k, classes, b), labels (k, b)) -> correct predictions and cross-entropies, (k, b)."""
 
 
-class Batch(NamedTuple):
-    """Examples to which k models are applied.
+Batch = tuple[Tensor, Tensor, Tensor | None]
+"""Inputs, targets, and a mask of examples to which k models are applied.
 
-    Attributes
-    ----------
-    inputs
-        (b, ...) of all models, or (k, b, ...) of each.
-    targets
-        (1, b, ...) of all models, or (k, b, ...) of each.
-    real
-        (k, b) mask of the examples that are not padding; None: all.
-    """
-
-    inputs: Tensor
-    targets: Tensor
-    real: Tensor | None = None
+Inputs are (b, ...) of all models or (k, b, ...) of each, targets (1, b, ...) or (k, b, ...). The
+mask (k, b) is of the examples that are not padding; None: all.
+"""
 
 
-def batch_of(executor: Executor, part: Tensor) -> Batch:
-    """Return the examples at indices (b,), or at those of each model, (k, b), padded by -1."""
-    if part.dim() == 1:
-        return Batch(executor.examples(part), executor.targets[part][None])
-    real, indices = part >= 0, part.clamp(min=0)
-    inputs = executor.examples(indices.flatten()).unflatten(0, indices.shape)
-    return Batch(inputs, executor.targets[indices], real)
+def batches_of(executor: Executor, parts: Iterable[Tensor]) -> Iterator[Batch]:
+    """Yield the examples at indices (b,), or at those of each model, (k, b), padded by -1."""
+    for part in parts:
+        if part.dim() == 1:
+            yield executor.examples(part), executor.targets[part][None], None
+        else:
+            indices = part.clamp(min=0)
+            inputs = executor.examples(indices.flatten()).unflatten(0, indices.shape)
+            yield inputs, executor.targets[indices], part >= 0
 
 
 def padded(indices: Sequence[Tensor], size: int) -> Sequence[Tensor]:
@@ -204,93 +179,73 @@ def padded(indices: Sequence[Tensor], size: int) -> Sequence[Tensor]:
     return whole.split(size, 1)
 
 
-class Scorer(NamedTuple):
-    """Function from model outputs and targets to scores.
+def sums_on(
+    scores: Mapping[str, Score],
+    apply: Apply,
+    batches: Iterable[Batch],
+    at_once: AtOnce | None = None,
+) -> Tensor:
+    """Return the sums of scores of k models over the examples of batches, (scores, k) float64.
 
-    Attributes
-    ----------
-    scores
-        Scores by name.
-    at_once
-        Computes accuracy and cross-entropy in one pass; None: each by its own function.
+    Scores of whole sets are returned as they are. If `at_once` is given, it computes accuracies and
+    cross-entropies.
     """
-
-    scores: Mapping[str, Score]
-    at_once: AtOnce | None = None
-
-    @classmethod
-    def of(cls, task: Task, at_once: AtOnce | None = None) -> "Scorer":
-        """Return the scorer of the scores that a task reports."""
-        if at_once is None and task.loss is cross_entropy:
-            at_once = _accuracy_and_loss
-        return cls(task.reported, at_once)
-
-    @property
-    def whole(self) -> bool:
-        """Whether some score is of a whole set."""
-        return any(score.whole for score in self.scores.values())
-
-    def __call__(self, outputs: Tensor, targets: Tensor, real: Tensor | None = None) -> Tensor:
-        """Return sums over real examples, (scores, k) float64, for outputs (k, b, ...) of k models.
-
-        Scores of whole sets are returned as they are.
-        """
-        outputs = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
-        targets = targets.expand(len(outputs), *targets.shape[1:])
-        known: dict[Any, Tensor] = {}
-        if self.at_once is not None:
-            known[accuracy], known[cross_entropy] = self.at_once(outputs.transpose(1, 2), targets)
-        rows = []
-        on_host = (outputs.cpu(), targets.cpu()) if self.whole else (outputs, targets)
-        for name, score in self.scores.items():
-            if score.whole:
-                found = [_score_of_set(name, score, *own) for own in zip(*on_host, strict=True)]
-                rows.append(torch.tensor(found, dtype=torch.float64, device=targets.device))
-                continue
-            if score.function not in known:
-                known[score.function] = _score_per_example(name, score.function, outputs, targets)
-            values = known[score.function]
-            values = values if real is None else values.masked_fill(~real, 0)  # it may be infinite
-            rows.append(values.sum(1, dtype=torch.float64))
-        return torch.stack(rows)
-
-    def finished(self, sums: Tensor, counts: Tensor) -> dict[str, Tensor]:
-        """Return the scores (n,) from sums (scores, n) over (n,) numbers of examples; NaN for 0."""
-        found = {}
-        for (name, score), own in zip(self.scores.items(), sums, strict=True):
-            means = own / (counts.clamp(max=1) if score.whole else counts)
-            found[name] = means if score.finish is None else score.finish(means)
-        return found
-
-
-def sums_on(scorer: Scorer, apply: Apply, batches: Iterable[Batch]) -> Tensor:
-    """Return the sums of scores of k models over the examples of batches, (scores, k) float64."""
-    if not scorer.whole and scorer.at_once is None:
-        return reduce(
-            torch.add,
-            (scorer(apply(inputs), targets, real) for inputs, targets, real in batches),
-        )
+    found = ((apply(inputs), targets, real) for inputs, targets, real in batches)
+    if at_once is None and not any(score.whole for score in scores.values()):
+        return reduce(torch.add, (_sums(scores, *one) for one in found))
     # all outputs together, since some score needs them, or since those of classes are small
-    outputs, targets, reals = zip(
-        *((apply(inputs), targets, real) for inputs, targets, real in batches), strict=True
-    )
+    outputs, targets, reals = zip(*found, strict=True)
     if len(outputs) == 1:
-        return scorer(outputs[0], targets[0], reals[0])
-    return scorer(torch.cat(outputs, 1), torch.cat(targets, 1))  # padded sets have one batch
+        return _sums(scores, outputs[0], targets[0], reals[0], at_once)
+    # padded sets have one batch
+    return _sums(scores, torch.cat(outputs, 1), torch.cat(targets, 1), None, at_once)
 
 
-def _score_per_example(name: str, function: Function, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the score (k, b) of each example, for outputs and targets (k, b, ...)."""
-    k, b = outputs.shape[:2]
-    found = function(outputs.flatten(0, 1), targets.flatten(0, 1))
-    if not isinstance(found, Tensor) or found.shape != (k * b,):
-        got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-        raise ValueError(
-            f"`task` must have a number per example for {name!r}, shape (b,)=({k * b},), got "
-            f"{got}; leave out the mean over the batch, or mark it as a score of a whole set by "
-            "Score(function, whole=True)"
-        )
-    return found.view(k, b)
+def _sums(
+    scores: Mapping[str, Score],
+    outputs: Tensor,
+    targets: Tensor,
+    real: Tensor | None,
+    at_once: AtOnce | None = None,
+) -> Tensor:
+    """Return sums over real examples, (scores, k) float64, for outputs (k, b, ...) of k models."""
+    outputs = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
+    targets = targets.expand(len(outputs), *targets.shape[1:])
+    known: dict[Any, Tensor] = {}
+    if at_once is not None:
+        known[accuracy], known[cross_entropy] = at_once(outputs.transpose(1, 2), targets)
+    rows = []
+    whole = any(score.whole for score in scores.values())
+    on_host = (outputs.cpu(), targets.cpu()) if whole else ()
+    for name, score in scores.items():
+        if score.whole:
+            found = [_score_of_set(name, score, *own) for own in zip(*on_host, strict=True)]
+            rows.append(torch.tensor(found, dtype=torch.float64, device=targets.device))
+            continue
+        if score.function not in known:
+            values = score.function(outputs.flatten(0, 1), targets.flatten(0, 1))
+            check_per_example(repr(name), values, targets.shape[:2].numel())
+            known[score.function] = values.view(targets.shape[:2])
+        values = known[score.function]
+        values = values if real is None else values.masked_fill(~real, 0)  # it may be infinite
+        rows.append(values.sum(1, dtype=torch.float64))
+    return torch.stack(rows)
+
+
+def check_per_example(what: str, values: object, count: int) -> None:
+    """Raise ``ValueError`` unless a loss or score gave a number for each of some examples."""
+    if isinstance(values, Tensor) and values.shape == (count,) and not values.is_complex():
+        return
+    got = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+    remedy = (
+        "take means over the numbers of an example, but not over examples (reduction='none'), or "
+        "mark a score of a whole set by Score(function, whole=True)"
+    )
+    if isinstance(values, np.ndarray):
+        got, remedy = f"a numpy array of shape {values.shape}", "return a tensor"
+    raise ValueError(
+        f"`task` must have {what} per example, shape (b,)=({count},), got {got}; {remedy}"
+    )
 
 
 def _score_of_set(name: str, score: Score, outputs: Tensor, targets: Tensor) -> float:
@@ -305,6 +260,16 @@ def _score_of_set(name: str, score: Score, outputs: Tensor, targets: Tensor) -> 
         ) from error
 
 
+def finished(scores: Mapping[str, Score], sums: Tensor, evaluated: Evaluated) -> Scores:
+    """Return the scores of nodes from sums (scores, n) over their examples."""
+    sizes = [len(evaluated.get(i, ())) for i in range(sums.shape[1])]
+    counts, found = torch.tensor(sizes, device=sums.device), dict[str, Tensor]()
+    for (name, score), own in zip(scores.items(), sums, strict=True):
+        means = own / (counts.clamp(max=1) if score.whole else counts)
+        found[name] = means if score.finish is None else score.finish(means)
+    return found
+
+
 def _accuracy_and_loss(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return whether predictions are correct, and cross-entropies, (k, b) each.
 
@@ -312,7 +277,6 @@ def _accuracy_and_loss(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     examples are contiguous, as in the outputs of linear models, it takes a fifth of the time of
     ``cross_entropy`` and ``argmax``.
     """
-    logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
     largest, predicted = logits.max(1)
     own = logits.gather(1, labels.unsqueeze(1)).squeeze(1)
     losses = (logits - largest.unsqueeze(1)).exp_().sum(1).log_().add_(largest - own)
@@ -340,24 +304,22 @@ def evaluate(
     ValueError
         If a score of the task cannot be computed, or has a wrong shape.
     """
-    (on, nodes), workers = evaluated, executor.plan.workers
-    equal = isinstance(on, Tensor) and len(nodes) > 1 and _all_equal(models)
-    distinct = evaluated._replace(nodes=nodes[:1]) if equal else evaluated
-    scorer = Scorer.of(plan.task)
-    blocks = list(_blocks(plan, executor, distinct, scorer.whole))
+    workers, first = executor.plan.workers, min(evaluated, default=0)
+    equal = len(evaluated) > 1 and is_shared(evaluated) and _all_equal(models)
+    distinct = {first: evaluated[first]} if equal else evaluated
+    blocks = list(_blocks(plan, executor, distinct))
 
     def work(k: int) -> Tensor:
         # each worker needs its own module, in which torch replaces parameters
         own = plan.model if workers == 1 else sharing_copy(plan.model)
         share = blocks[k * len(blocks) // workers : (k + 1) * len(blocks) // workers]
         forward = stacked_forward(own, plan.order, tuple(models.buffers))
-        return _sums(scorer, forward, models, executor, share, plan.examples)
+        return _sums_of_blocks(plan, forward, models, executor, share)
 
     sums = torch.stack(executor.parallel_map(work, range(workers))).sum(0)
-    counts = evaluated.counts(len(models), sums.device)
     if equal:
-        sums = sums[:, nodes[0] : nodes[0] + 1] * (counts > 0)
-    return scorer.finished(sums, counts)
+        sums[:, list(evaluated)] = sums[:, first : first + 1]
+    return finished(plan.task.reported, sums, evaluated)
 
 
 def sharing_copy(model: nn.Module) -> nn.Module:
@@ -381,16 +343,17 @@ def bits_of(x: Tensor) -> Tensor:
 
 
 def _blocks(
-    plan: EvaluationPlan, executor: Executor, evaluated: Evaluated, whole: bool
+    plan: EvaluationPlan, executor: Executor, evaluated: Evaluated
 ) -> Iterator[tuple[slice | Tensor, Tensor]]:
     """Yield blocks: the rows of consecutive evaluated nodes, and examples on which to score these.
 
     Examples are (b,) indices of shared ones, or (k, b) indices of each node's own ones, padded by
     -1. A block has several models on shared examples or off CPU, otherwise one, as for scores of
-    `whole` sets.
+    whole sets.
     """
-    (on, nodes), device = evaluated, executor.targets.device
-    shared, on_cpu = isinstance(on, Tensor), device.type == "cpu"
+    nodes, device = list(evaluated), executor.targets.device
+    shared, on_cpu = is_shared(evaluated), device.type == "cpu"
+    whole = any(score.whole for score in plan.task.reported.values())
     if whole or (on_cpu and not shared):
         together = 1
     else:
@@ -403,37 +366,34 @@ def _blocks(
         rows = slice(group[0], group[-1] + 1) if consecutive else indices[start : start + together]
         size = max(1, pairs // len(group))
         if shared or len(group) == 1:
-            examples = evaluated.examples(group[0])
+            examples = evaluated[group[0]]
             parts = examples.split(max(1, len(examples)) if whole else size)
         else:
-            parts = padded([on[i] for i in group], size)
+            parts = padded([evaluated[i] for i in group], size)
         yield from ((rows, part) for part in parts if part.numel())
 
 
 @torch.no_grad()
-def _sums(
-    scorer: Scorer,
+def _sums_of_blocks(
+    plan: EvaluationPlan,
     forward: Forward,
     models: Population,
     executor: Executor,
     blocks: Iterable[tuple[slice | Tensor, Tensor]],
-    most: int,
 ) -> Tensor:
-    """Return the sums of scores over the examples of blocks, (scores, n) float64, of all models.
-
-    Models are applied to at most `most` shared examples at a time.
-    """
-    shape = (len(scorer.scores), len(models))
-    sums = torch.zeros(shape, dtype=torch.float64, device=executor.targets.device)
+    """Return the sums of scores over the examples of blocks, (scores, n) float64, of all models."""
+    scores = plan.task.reported
+    at_once = _accuracy_and_loss if plan.task.loss is cross_entropy else None
+    shape, device = (len(scores), len(models)), executor.targets.device
+    sums = torch.zeros(shape, dtype=torch.float64, device=device)
     latest, apply = None, None
     for rows, part in blocks:
         shared = part.dim() == 1
         if apply is None or rows is not latest:
             apply = None  # frees memory of the previous models before the next are stacked
             latest, apply = rows, applied_together(forward, models.views_of(rows), shared=shared)
-        pieces = part.tensor_split(-(-len(part) // most)) if shared else [part]
-        batches = (batch_of(executor, piece) for piece in pieces)
-        sums[:, rows] += sums_on(scorer, apply, batches)
+        pieces = part.tensor_split(-(-len(part) // plan.examples)) if shared else [part]
+        sums[:, rows] += sums_on(scores, apply, batches_of(executor, pieces), at_once)
     return sums
 
 
@@ -527,12 +487,18 @@ def _answers(
     Only the losses of a chunk stay in memory until all chunks are evaluated.
     """
     nodes, found = list(trials), dict[int, T]()
-    answers: dict[int, Tensor | None] = dict.fromkeys(nodes)
+    answers: dict[int, Tensor | None] = dict.fromkeys(nodes)  # None starts a generator
     while answers:
         sums, sizes = list[Tensor](), dict[int, int]()
         for start in range(0, len(nodes), chunk):
-            group = {i: answers[i] for i in nodes[start : start + chunk] if i in answers}
-            models_of = _next_models(trials, group, found, d)
+            models_of = dict[int, Tensor]()
+            for i in nodes[start : start + chunk]:
+                if i not in answers:
+                    continue
+                try:
+                    models_of[i] = _checked_models(trials[i].send(answers[i]), d)
+                except StopIteration as end:
+                    found[i] = end.value
             sizes |= {i: len(models) for i, models in models_of.items()}
             if any(map(len, models_of.values())):
                 sums.append(sums_of(models_of))
@@ -542,29 +508,13 @@ def _answers(
     return found
 
 
-def _next_models(
-    trials: Mapping[int, Trial[T]],
-    answers: Mapping[int, Tensor | None],
-    found: dict[int, T],
-    d: int,
-) -> dict[int, Tensor]:
-    """Send losses to trials, and return the models that they yield next, by node.
-
-    The results of completed trials are added to `found`.
-    """
-    models_of = {}
-    for i, answer in answers.items():
-        try:
-            models = next(trials[i]) if answer is None else trials[i].send(answer)
-        except StopIteration as end:
-            found[i] = end.value
-            continue
-        if not isinstance(models, Tensor) or models.dim() != 2 or models.shape[1] != d:
-            shape = getattr(models, "shape", None)
-            got = type(models).__name__ if shape is None else f"shape {tuple(shape)}"
-            raise TypeError(f"`trials` must yield models as a tensor (k, d={d:,}), got {got}")
-        models_of[i] = models
-    return models_of
+def _checked_models(models: object, d: int) -> Tensor:
+    """Return the models that a trial yields; raise ``TypeError`` unless they are (k, d)."""
+    if not isinstance(models, Tensor) or models.dim() != 2 or models.shape[1] != d:
+        shape = getattr(models, "shape", None)
+        got = type(models).__name__ if shape is None else f"shape {tuple(shape)}"
+        raise TypeError(f"`trials` must yield models as a tensor (k, d={d:,}), got {got}")
+    return models
 
 
 def _sums_in_turn(
@@ -574,29 +524,26 @@ def _sums_in_turn(
 
     Linear models of a node are applied together, others in turn, with few small operations.
     """
-    scorer = Scorer({"loss": Score(plan.task.loss)})
+    loss = {"loss": Score(plan.task.loss)}
     forward, one = stacked_forward(plan.model), one_forward(plan.model, plan.order)
 
     @lru_cache(maxsize=1)  # a node asks again and again
-    def batches_of(i: int) -> list[Batch]:
+    def examples_of(i: int) -> list[Batch]:
         parts = own[i].split(len(own[i]) if plan.linear else plan.examples)
-        batches = (batch_of(executor, part) for part in parts)
-        return [batch._replace(inputs=plan.order(batch.inputs)) for batch in batches]
+        batches = batches_of(executor, parts)
+        return [(plan.order(inputs), targets, real) for inputs, targets, real in batches]
 
-    def applied(models: Tensor) -> Iterator[Apply]:
+    def sums_of_node(i: int, models: Tensor) -> Iterator[Tensor]:
         if plan.linear:
-            yield applied_together(forward, layout.views(models), shared=True)
+            apply = applied_together(forward, layout.views(models), shared=True)
+            yield sums_on(loss, apply, examples_of(i))[0]
             return
         for model in models:
             apply = one(model)
-            yield lambda inputs, apply=apply: apply(inputs)[None]
+            yield sums_on(loss, lambda inputs, apply=apply: apply(inputs)[None], examples_of(i))[0]
 
     return lambda models_of: torch.cat(
-        [
-            sums_on(scorer, apply, batches_of(i))[0]
-            for i, models in models_of.items()
-            for apply in applied(models)
-        ]
+        [sums for i, models in models_of.items() for sums in sums_of_node(i, models)]
     )
 
 
@@ -604,13 +551,13 @@ def _sums_together(
     plan: EvaluationPlan, layout: Layout, executor: Executor, own: Mapping[int, Tensor]
 ) -> SumsOf:
     """Return the function that applies the models of several nodes in one call."""
-    scorer = Scorer({"loss": Score(plan.task.loss)})
+    loss = {"loss": Score(plan.task.loss)}
     forward = stacked_forward(sharing_copy(plan.model))  # torch replaces parameters in it
 
     def sums(models_of: Mapping[int, Tensor]) -> Tensor:
         views = layout.views(torch.cat(list(models_of.values())))
         of_models = [own[i] for i, models in models_of.items() for _ in models]
-        batches = (batch_of(executor, part) for part in padded(of_models, EXAMPLES))
-        return sums_on(scorer, applied_together(forward, views, shared=False), batches)[0]
+        batches = batches_of(executor, padded(of_models, EXAMPLES))
+        return sums_on(loss, applied_together(forward, views, shared=False), batches)[0]
 
     return sums

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from topofl.algorithms.contract.gradient_points import GradientPoint, checked_point
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.schedules import constant
-from topofl.engine.divergence import NUMBERS
-from topofl.engine.evaluation import NODES, ROWS, Evaluated
+from topofl.engine.evaluation import NODES, ROWS, Evaluated, is_shared
 from topofl.engine.gradients import (
     Order,
     batched_gradients,
@@ -35,6 +34,7 @@ from topofl.engine.mixing import (
 from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.plan import Buffers, Fits, Plan, Sizes, most_nodes
 from topofl.engine.population import Layout, Population, trained_parameters
+from topofl.engine.recorder import NUMBERS
 from topofl.engine.requests import Setup, Steps, Trace
 from topofl.engine.training import Chunk, LocalSteps, gradients_in_memory, nodes_per_update
 from topofl.metrics.averaging import consensus
@@ -394,10 +394,8 @@ def _numbers_of_mixing(
 
 def _bytes_of_evaluation(setup: Setup, evaluated: Evaluated, gathered: int) -> int:
     """Return the peak bytes of one worker's part of an evaluation."""
-    on, nodes = evaluated
     module, sample = setup.module, setup.sample
-    shared = isinstance(on, Tensor)
-    largest = len(on) if shared else max((len(on[i]) for i in nodes), default=0)
+    largest = max(map(len, evaluated.values()), default=0)
     kept = 0
     if any(score.whole for score in setup.task.reported.values()):  # outputs of the whole set
         with torch.no_grad():
@@ -409,7 +407,7 @@ def _bytes_of_evaluation(setup: Setup, evaluated: Evaluated, gathered: int) -> i
         return live if sample.is_cuda else int(EVALUATED * live)
     size = sample.element_size()
     classes = _classes(module)
-    together = min(NODES, len(nodes)) if shared and not kept else 1
+    together = min(NODES, len(evaluated)) if is_shared(evaluated) and not kept else 1
     width = min(max(1, ROWS // together), largest)
     wide = max(size, 4)  # scores are computed in at least float32: if wider, on a copy of logits
     logits = classes * size

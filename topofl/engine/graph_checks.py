@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
 from topofl.data import Partition
-from topofl.engine.requests import Trace, complete_graph
+from topofl.engine.requests import Setup, Trace, complete_graph
 from topofl.metrics.averaging.perron import largest_share, share_in_words
 from topofl.mixing import (
     MixingMatrix,
@@ -50,46 +50,46 @@ def check_topology(
     return replace(graphs, generate=members.__getitem__)
 
 
-def check_graphs(
-    trace: Trace,
-    graphs: Topology | TopologySequence | None,
-    clients: Partition,
-    mixing: Any,
-    on_disconnected: str,
-    rule: Rule,
-) -> Topology | TopologySequence:
-    """Return the graphs that a run uses; raise unless they fit its algorithm and its clients.
+def with_graphs(setup: Setup, *, warn: bool) -> Setup:
+    """Return a setup with the graphs that its run uses, and the largest share in the average.
 
-    For sequences without a period, only the weights of the rounds in the dry run are checked.
+    Raises unless graphs fit the algorithm, the clients and the attackers, as a dry run shows them.
+    For sequences without a period, only the weights of the rounds in the dry run are checked. If
+    `warn`, the default weights are warned of where they ignore weights of edges, or where nodes
+    have unequal shares.
     """
-    _check_trial_examples(trace, clients, () if graphs is None else graphs.nodes)
-    if trace.algorithm.needs and graphs is not None and not trace.is_served:
-        period = graphs.period
-        rounds = trace.graphs if period is None else [graphs.at(t) for t in range(period)]
-        check_weights(trace.algorithm.name, trace.algorithm.needs, graphs, rounds, rule)
-    if trace.needs_topology and graphs is not None and graphs.period is not None:
-        if on_disconnected == "raise" and (found := strongly_connected.graphs(graphs)):
+    trace, clients, given = setup.trace, setup.clients, setup.topology
+    rule = partial(setup.weights_of, setup.push if trace.pushes else setup.pull)
+    _check_trial_examples(trace, clients, () if given is None else given.nodes)
+    if given is not None and trace.algorithm.needs and not trace.is_served:
+        rounds = _of_one_period(given) or trace.graphs
+        check_weights(trace.algorithm.name, trace.algorithm.needs, given, rounds, rule)
+    if given is not None and trace.needs_topology and (period := _of_one_period(given)):
+        disconnected = setup.compute.on_disconnected == "raise" and strongly_connected.graphs(given)
+        if disconnected:
             raise TopologyError(
-                f"`topology` must be connected for nodes to agree, got {graphs.name}: {found}; "
-                "connect it, or train its components separately with "
+                f"`topology` must be connected for nodes to agree, got {given.name}: "
+                f"{disconnected}; connect it, or train its components separately with "
                 "compute=Compute(on_disconnected='allow')"
             )
-        if mixing is None:
-            warn_of_unused_weights(
-                map(graphs.at, range(graphs.period)), "mixing", pushes=trace.pushes
-            )
-    if trace.chooses and graphs is None:
-        return complete_graph(clients.n)
+        if warn:
+            warn_of_unused_weights(period, "mixing", pushes=trace.pushes)
+    graphs = complete_graph(clients.n) if given is None and trace.chooses else given
     if graphs is None or trace.is_served:
-        return Topology(
-            sparse.csr_array((clients.n, clients.n)),
-            name="a server" if trace.is_served else "no edges",
-        )
-    return graphs
+        no_edges = sparse.csr_array((clients.n, clients.n))
+        graphs = Topology(no_edges, name="a server" if trace.is_served else "no edges")
+    if setup.attack is not None:
+        _check_attack(trace, setup.attack, graphs.n, rule)
+    return replace(setup, topology=graphs, share=_unequal_share(trace, graphs, rule, warn))
 
 
-def unequal_share(
-    trace: Trace, graphs: Topology | TopologySequence, rule: Rule, *, warn: bool
+def _of_one_period(graphs: Topology | TopologySequence) -> list[Topology]:
+    """Return the graphs of a period; none of a sequence without one."""
+    return [graphs.at(t) for t in range(graphs.period or 0)]
+
+
+def _unequal_share(
+    trace: Trace, graphs: Topology | TopologySequence, rule: Rule, warn: bool
 ) -> tuple[int, float] | None:
     """Return the node with the largest share in the average on which models agree, and the share.
 
@@ -98,9 +98,9 @@ def unequal_share(
     the shares; if models are not multiplied by the weights, nor aggregated by a method that
     declares :data:`equal_shares`; and if nodes that are not connected do not agree.
     """
-    if graphs.period is None or trace.pushes or trace.chooses or not trace.needs_topology:
+    if trace.pushes or trace.chooses or not trace.needs_topology:
         return None
-    weights = [rule(graphs.at(t)) for t in range(graphs.period)]
+    weights = [rule(graph) for graph in _of_one_period(graphs)]
     declared = any(need.name == equal_shares.name for need in trace.algorithm.needs)
     mixed = any(one in mixed for mixed in trace.mixed for one in weights)
     if all(one.is_doubly_stochastic for one in weights) or not (mixed or declared):
@@ -111,23 +111,18 @@ def unequal_share(
     except TopologyError:
         found, shares = None, "its nodes unequal shares, which could not be computed,"
     if warn and shares:
-        _warn_of_unequal_shares(trace.algorithm.name, graphs, shares)
+        if isinstance(graphs, Topology):
+            which, kept = "which is directed", "own_weights" if graphs.own_weights else "uniform"
+        else:
+            which = f"which has directed graphs and repeats after {graphs.period} rounds"
+            kept = "metropolis_or_uniform"
+        warn_caller(
+            f"the weights of {graphs.name}, {which}, give {shares} in the average on which models "
+            f"agree, so that {trace.algorithm.name} minimizes the mean of the nodes' losses, "
+            f"weighted by these shares: to weight all nodes equally, {equal_shares.remedy}; to "
+            f"keep the shares, pass mixing=mixing.{kept}"
+        )
     return found
-
-
-def _warn_of_unequal_shares(method: str, graphs: Topology | TopologySequence, shares: str) -> None:
-    """Warn that the default weights of directed graphs give their nodes unequal shares."""
-    if isinstance(graphs, Topology):
-        which, rule = "which is directed", "own_weights" if graphs.own_weights else "uniform"
-    else:
-        which = f"which has directed graphs and repeats after {graphs.period} rounds"
-        rule = "metropolis_or_uniform"
-    warn_caller(
-        f"the weights of {graphs.name}, {which}, give {shares} in the average on which "
-        f"models agree, so that {method} minimizes the mean of the nodes' losses, weighted by "
-        f"these shares: to weight all nodes equally, {equal_shares.remedy}; to keep the shares, "
-        f"pass mixing=mixing.{rule}"
-    )
 
 
 def _check_trial_examples(trace: Trace, clients: Partition, labels: Sequence[object]) -> None:
@@ -223,38 +218,28 @@ def check_attackers(attackers: Any, algorithm: Algorithm, n: int) -> Attack | No
     return attackers
 
 
-def check_attack(
-    trace: Trace, attack: Attack | None, graphs: Topology | TopologySequence, rule: Rule
-) -> None:
+def _check_attack(trace: Trace, attack: Attack, n: int, rule: Rule) -> None:
     """Raise ``ValueError`` if an algorithm cannot be attacked; warn of more than it tolerates."""
-    if attack is None:
-        return
-    name = trace.algorithm.name
+    name, must = trace.algorithm.name, ""
     calls = set().union(*trace.calls.values())
+    mixes = calls & {"mix", "server"}
     if "mixed gradients" in calls:
-        raise ValueError(
-            f"`attackers` must be None for {name}: gradients within local steps cannot be forged"
+        must = f"be None for {name}: gradients within local steps cannot be forged"
+    elif attack.to_each and "published" in calls and not mixes:
+        must = (
+            f"send the same to all neighbors for {name}, in which a node publishes its model "
+            f"before its receiver is drawn; {attack.name!r} sends each neighbor a different one; "
+            "use sign_flip, noise or alie"
         )
-    if attack.to_each and "published" in calls and not calls & {"mix", "server"}:
-        raise ValueError(
-            f"`attackers` must send the same to all neighbors for {name}, in which a node "
-            f"publishes its model before its receiver is drawn; {attack.name!r} sends each "
-            "neighbor a different one; use sign_flip, noise or alie"
-        )
-    if not calls & ({"mix", "server"} if attack.to_each else {"mix", "server", "published"}):
-        raise ValueError(
-            f"`attackers` must be None for {name}: no attack can forge what its nodes send; use "
-            "dsgd"
-        )
-    if attack.to_each and "server" in calls:
-        raise ValueError(
-            f"`attackers` must send one model to all for {name}, which has a server; use "
-            "attacks.sign_flip"
-        )
+    elif not mixes and "published" not in calls:
+        must = f"be None for {name}: no attack can forge what its nodes send; use dsgd"
+    elif attack.to_each and "server" in calls:
+        must = f"send one model to all for {name}, which has a server; use attacks.sign_flip"
+    if must:
+        raise ValueError(f"`attackers` must {must}")
     if not trace.needs_topology:
         return
-    is_attacker = np.zeros(graphs.n, dtype=bool)
-    is_attacker[list(attack.nodes)] = True
+    is_attacker = np.isin(np.arange(n), attack.nodes)
     for need in trace.algorithm.needs:
         texts = (exceeded_bound(need, rule(graph), is_attacker) for graph in trace.graphs)
         if text := next(filter(None, texts), ""):

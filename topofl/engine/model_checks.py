@@ -12,7 +12,7 @@ from topofl._support.callers import warn_caller
 from topofl._support.seeding import NoGeneratorError, seeded_torch
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.data import Dataset, Partition
-from topofl.engine.evaluation import CLASSIFICATION
+from topofl.engine.evaluation import CLASSIFICATION, check_per_example
 from topofl.engine.gradients import is_linear, stacked_forward
 from topofl.engine.options import Compute
 from topofl.engine.population import trained_parameters
@@ -391,17 +391,7 @@ def _numbers(what: str, function: Function, outputs: Tensor, targets: Tensor) ->
             f"shape {tuple(targets.shape)} and {targets.dtype}, got {type(error).__name__}: "
             f"{error}; check its arguments"
         ) from error
-    if not isinstance(found, Tensor) or found.shape != outputs.shape[:1] or found.is_complex():
-        got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-        remedy = (
-            "take means over the numbers of an example, but not over examples (reduction='none')"
-        )
-        if isinstance(found, np.ndarray):
-            got, remedy = f"a numpy array of shape {found.shape}", "return a tensor"
-        raise ValueError(
-            f"`task` must have {what} per example, shape (b,)=({len(outputs)},), got {got}; "
-            f"{remedy}"
-        )
+    check_per_example(what, found, len(outputs))
     return found
 
 

@@ -13,9 +13,10 @@ from topofl.engine.evaluation import (
     Apply,
     Evaluated,
     EvaluationPlan,
-    Scorer,
     Scores,
-    batch_of,
+    batches_of,
+    finished,
+    scored,
     sharing_copy,
     sums_on,
     uploaded,
@@ -55,9 +56,9 @@ def neighbor_scores(
     """
     n, targets, workers = len(models), executor.targets, executor.plan.workers
     members = uploaded([executor.batches.members(i) for i in range(n)], targets.device)
-    nodes = sorted({i for on in sets.values() for i in on.scored})
-    scorer = Scorer.of(plan.task, _accuracy_and_loss)
-    shape = (len(scorer.scores), n)
+    nodes = sorted({i for on in sets.values() for i in scored(on)})
+    scores = plan.task.reported
+    shape = (len(scores), n)
     sums = {name: torch.zeros(shape, dtype=torch.float64, device=targets.device) for name in sets}
 
     @torch.no_grad()
@@ -67,14 +68,12 @@ def neighbor_scores(
             parameters = [view[0] for view in models.views_of(slice(i, i + 1))]
             apply = _interpolated(outputs_of, parameters, executor, members[i], neighbors)
             for name, on in sets.items():
-                if i in on.nodes and len(chosen := on.examples(i)):
-                    batches = (batch_of(executor, part) for part in chosen.split(EXAMPLES))
-                    sums[name][:, i] = sums_on(scorer, apply, batches)[:, 0]
+                if len(chosen := on.get(i, ())):
+                    batches = batches_of(executor, chosen.split(EXAMPLES))
+                    sums[name][:, i] = sums_on(scores, apply, batches, _accuracy_and_loss)[:, 0]
 
     executor.parallel_map(work, range(workers))
-    return {
-        name: scorer.finished(sums[name], on.counts(n, targets.device)) for name, on in sets.items()
-    }
+    return {name: finished(scores, sums[name], on) for name, on in sets.items()}
 
 
 def _accuracy_and_loss(logs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -448,9 +448,8 @@ class Saving:
         if self.folder is not None:
             object.__setattr__(self, "folder", check_path("folder", self.folder))
         object.__setattr__(self, "every", check_int_or_auto("every", self.every, minimum=1))
-        check_switch("resume", self.resume, auto=False)
-        check_switch("models", self.models, auto=False)
-        check_switch("final", self.final, auto=False)
+        for name in ("resume", "models", "final"):
+            check_switch(name, getattr(self, name), auto=False)
         if self.folder is None and self.resume:
             raise ValueError(
                 "`resume` must be False without a folder to resume from; give one as `folder`"
@@ -460,78 +459,43 @@ class Saving:
 OPTIONS = {"evaluation": Evaluation, "compute": Compute, "saving": Saving}
 """The arguments of a run that group options, by name."""
 
+Options = TypeVar("Options", Evaluation, Compute, Saving)
 
-def as_evaluation(value: Any) -> Evaluation:
-    """Return the Evaluation for the argument `evaluation` of :func:`topofl.run`.
-
-    `value` is an Evaluation, a number of rounds, one or more names of sets, or None.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If `value` is none of these, or as :class:`Evaluation`.
-
-    Examples
-    --------
-    >>> as_evaluation(4) == Evaluation(every=4), as_evaluation(["test", "val"]).on
-    (True, ('test', 'val'))
-    """
-    if value is None or isinstance(value, Evaluation):
-        return value or Evaluation()
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        return Evaluation(every=int(value))
-    if isinstance(value, str | tuple | list):
-        return Evaluation(on=value)
-    raise TypeError(
-        "`evaluation` must be a topofl.Evaluation, a number of rounds such as 4, or sets such as "
-        f"'own_test', got {shown(value)}"
-    )
+_SHORT: Mapping[type, tuple[Mapping[str, Any], str]] = {
+    Evaluation: (
+        {"every": Integral, "on": (str, tuple, list)},
+        ", a number of rounds such as 4, or sets such as 'own_test'",
+    ),
+    Compute: ({"device": (str, torch.device)}, " or a device such as 'cuda'"),
+    Saving: ({"folder": (str, os.PathLike)}, " or the path of a folder such as 'runs/a'"),
+}
+"""For each kind of options, types that are short for one of them, and a description of these."""
 
 
-def as_compute(value: Any) -> Compute:
-    """Return the Compute for the argument `compute` of :func:`topofl.run`.
+def as_options(kind: type[Options], value: Any) -> Options:
+    """Return the options of a kind for an argument of :func:`topofl.run`.
 
-    `value` is a Compute, a device, or None.
+    `value` is one of them, None, or short for one: a number of rounds or names of sets for an
+    Evaluation, a device for a Compute, the path of a folder for a Saving.
 
     Raises
     ------
     ValueError, TypeError
-        If `value` is none of these, or as :class:`Compute`.
+        If `value` is none of these, or as `kind`.
 
     Examples
     --------
-    >>> as_compute("cpu") == Compute(device="cpu")
-    True
+    >>> as_options(Evaluation, 4) == Evaluation(every=4), as_options(Compute, "cpu").device
+    (True, 'cpu')
+    >>> as_options(Evaluation, ["test", "val"]).on
+    ('test', 'val')
     """
-    if value is None or isinstance(value, Compute):
-        return value or Compute()
-    if isinstance(value, str | torch.device):
-        return Compute(device=value)
+    if value is None or isinstance(value, kind):
+        return value or kind()
+    short, described = _SHORT[kind]
+    for name, types in short.items():
+        if isinstance(value, types) and not isinstance(value, bool):
+            return kind(**{name: value})
     raise TypeError(
-        f"`compute` must be a topofl.Compute or a device such as 'cuda', got {shown(value)}"
-    )
-
-
-def as_saving(value: Any) -> Saving:
-    """Return the Saving for the argument `saving` of :func:`topofl.run`.
-
-    `value` is a Saving, the path of a folder, or None.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If `value` is none of these, or as :class:`Saving`.
-
-    Examples
-    --------
-    >>> as_saving("runs/a") == Saving("runs/a")
-    True
-    """
-    if value is None or isinstance(value, Saving):
-        return value or Saving()
-    if isinstance(value, str | Path | os.PathLike):
-        return Saving(value)
-    raise TypeError(
-        "`saving` must be a topofl.Saving or the path of a folder such as 'runs/a', got "
-        f"{shown(value)}"
+        f"`{kind.__name__.lower()}` must be a topofl.{kind.__name__}{described}, got {shown(value)}"
     )

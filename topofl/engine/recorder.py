@@ -1,4 +1,4 @@
-"""What a run records: messages of its exchanges, rounds, evaluations and mixing matrices."""
+"""What a run records: messages, rounds, evaluations, mixing matrices, diversity of gradients."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from topofl._columns import RANK_COLUMNS
 from topofl._matrices import Kept, Matrices, Packed, bytes_of, digest_of, kept, kept_of
+from topofl.engine.ranks import Ranks
 from topofl.history import History
 from topofl.mixing import MixingMatrix
 from topofl.trained import Trained
@@ -37,48 +38,23 @@ class Exchange(NamedTuple):
     gradients: bool = False
     server: bool = False
 
-    @property
-    def messages(self) -> int:
-        """Total number of messages."""
-        return 2 * len(self._participants) if self.server else self.weights.n_messages
+    def loads(self, size: int | np.ndarray) -> np.ndarray:
+        """Return what is sent and received, (n + 1,): by each node, and last by the server.
 
-    @property
-    def loads(self) -> Any:
-        """Messages sent and received, (n + 1,): by each node, and last by the server."""
-        return self._with_server(self.weights.in_messages + self.weights.out_messages)
-
-    def _with_server(self, loads: np.ndarray) -> np.ndarray:
-        """Return loads (n + 1,) with the server last; if there is one, it relays all messages."""
-        if not self.server:
-            return np.append(loads, 0)
-        loads = np.zeros(len(loads) + 1, dtype=np.int64)
-        loads[self._participants] = 2
-        loads[-1] = self.messages
-        return loads
-
-    @property
-    def bytes(self) -> int:
-        """Total number of bytes."""
-        if isinstance(self.nbytes, np.ndarray):
-            return int(self.weights.out_messages @ self.nbytes)
-        return self.messages * self.nbytes
-
-    @property
-    def byte_loads(self) -> Any:
-        """Bytes sent and received, (n + 1,): by each node, and last by the server."""
-        if not isinstance(self.nbytes, np.ndarray):
-            return self.loads * self.nbytes
-        matrix = self.weights.weights
-        sent = self.weights.out_messages * self.nbytes
-        received = sparse.csr_array(
-            (np.ones(matrix.nnz, np.int64), matrix.indices, matrix.indptr), shape=matrix.shape
-        )
-        return np.append(sent + received @ self.nbytes - (matrix.diagonal() != 0) * self.nbytes, 0)
-
-    @property
-    def _participants(self) -> np.ndarray:
-        """Nodes that send to the server."""
-        return np.unique(self.weights.weights.indices)
+        Messages have a `size`: one number, or (n,) by sender. With 1, messages are counted.
+        """
+        weights = self.weights.weights
+        if self.server:  # which relays all messages
+            loads = np.zeros(self.weights.n + 1, dtype=np.int64)
+            loads[np.unique(weights.indices)] = 2
+            loads[-1] = loads.sum()
+            return loads * size
+        if not isinstance(size, np.ndarray):
+            return np.append(self.weights.in_messages + self.weights.out_messages, 0) * size
+        ones = np.ones(weights.nnz, np.int64)
+        senders = sparse.csr_array((ones, weights.indices, weights.indptr), shape=weights.shape)
+        received = senders @ size - (weights.diagonal() != 0) * size
+        return np.append(self.weights.out_messages * size + received, 0)
 
 
 def totals_of(exchanges: Sequence[Exchange], round_weights: MixingMatrix | None) -> dict[str, int]:
@@ -87,18 +63,32 @@ def totals_of(exchanges: Sequence[Exchange], round_weights: MixingMatrix | None)
     The D-Cliques paper counts gradients as sent to all neighbors, along all edges of
     `round_weights`.
     """
-    paper = [
-        one._replace(weights=round_weights or one.weights) if one.gradients else one
-        for one in exchanges
-    ]
+    exact = in_paper = _loads_of(exchanges)
+    if any(one.gradients for one in exchanges):
+        in_paper = _loads_of(
+            [
+                one._replace(weights=round_weights or one.weights) if one.gradients else one
+                for one in exchanges
+            ]
+        )
+    # what a node sends, another one receives
+    messages, nbytes, messages_paper, bytes_paper = (
+        int(np.sum(loads)) // 2 for loads in (*exact, *in_paper)
+    )
+    busiest_messages, busiest_bytes = (int(np.max(loads)) for loads in exact)
     return {
-        "messages": sum(one.messages for one in exchanges),
-        "bytes": sum(one.bytes for one in exchanges),
-        "messages_paper": sum(one.messages for one in paper),
-        "bytes_paper": sum(one.bytes for one in paper),
-        "busiest_messages": int(np.max(sum(one.loads for one in exchanges))) if exchanges else 0,
-        "busiest_bytes": int(np.max(sum(one.byte_loads for one in exchanges))) if exchanges else 0,
+        "messages": messages,
+        "bytes": nbytes,
+        "messages_paper": messages_paper,
+        "bytes_paper": bytes_paper,
+        "busiest_messages": busiest_messages,
+        "busiest_bytes": busiest_bytes,
     }
+
+
+def _loads_of(exchanges: Sequence[Exchange]) -> tuple[Any, Any]:
+    """Return the messages and bytes of exchanges, (n + 1,) each; 0 without exchanges."""
+    return sum(one.loads(1) for one in exchanges), sum(one.loads(one.nbytes) for one in exchanges)
 
 
 class Recorder:
@@ -124,7 +114,7 @@ class Recorder:
         evaluated = 1 + -(-rounds // every)
         self._rounds = _Columns(rounds)
         self._evaluations = _Columns(evaluated)
-        self._used = _Columns(rounds)
+        self._used: list[int] = []
         self._matrices: list[Kept] = []
         self._index_of: dict[bytes, int] = {}
         self._known: WeakKeyDictionary[MixingMatrix, int] = WeakKeyDictionary()
@@ -159,16 +149,12 @@ class Recorder:
         columns = {"train_loss": float(known.mean()) if len(known) else np.nan} | dict(totals)
         self._rounds.add(columns | {"node_loss": values})
         if weights is not None:
-            self._used.add({"matrix": self._index(weights)})
+            if weights not in self._known:
+                self._known[weights] = self._index(kept(weights))
+            self._used.append(self._known[weights])
         return columns
 
-    def _index(self, weights: MixingMatrix) -> int:
-        """Return the index of a matrix among the distinct ones."""
-        if weights not in self._known:
-            self._known[weights] = self._index_of_stored(kept(weights))
-        return self._known[weights]
-
-    def _index_of_stored(self, matrix: Kept) -> int:
+    def _index(self, matrix: Kept) -> int:
         """Return the index of a matrix in stored form among the distinct ones."""
         index = self._index_of.setdefault(digest_of(matrix), len(self._matrices))
         if index == len(self._matrices):
@@ -192,7 +178,7 @@ class Recorder:
         return {
             "rounds": _as_tensors(self._rounds.filled),
             "evaluations": _as_tensors(self._evaluations.filled),
-            "used": _as_tensors(self._used.filled),
+            "used": {"matrix": torch.tensor(self._used, device="cpu")} if self._used else {},
             "names": [one.name for one in matrices],
             "entries": [one.weights.nnz for one in matrices],
             "rows": [one.weights.shape[0] for one in matrices],
@@ -205,8 +191,8 @@ class Recorder:
         self,
         state: Mapping[str, Any],
         evaluated: Callable[[int], bool],
-        scored: Callable[[str, int], bool] = lambda column, t: True,
-        done: int | None = None,
+        scored: Callable[[str, int], bool],
+        done: int,
     ) -> None:
         """Restore the records that :meth:`state` returned.
 
@@ -220,31 +206,35 @@ class Recorder:
             (column, round) -> whether the evaluation after the round has the column, which may have
             changed if the run was extended; other entries become NaN.
         done
-            Number of rounds that must be recorded; None: not checked.
+            Number of rounds that must be recorded.
 
         Raises
         ------
         ValueError
             If the number of rounds is not `done`, or the parts do not fit each other.
         """
-        _check_state(state, done)
-        rounds = _as_arrays(state["rounds"])
-        if rounds:  # older checkpoints have no column `steps`
-            for name in ("steps", *self._extra):  # nor has a run that was not distributed
-                rounds.setdefault(name, np.full(len(rounds["train_loss"]), np.nan))
-        self._rounds.fill(rounds)
-        self._used.fill(_as_arrays(state["used"]))
-        evaluations = _as_arrays(state["evaluations"])
+        rounds, evaluations, used = (
+            {name: column.numpy() for name, column in state[table].items()}
+            for table in ("rounds", "evaluations", "used")
+        )
+        if len(rounds.get("train_loss", ())) != done:
+            raise ValueError(f"{len(rounds.get('train_loss', ()))} rounds are recorded, not {done}")
+        if done:  # older checkpoints have no column `steps`, undistributed runs none of ranks
+            for name in ("steps", *self._extra):
+                rounds.setdefault(name, np.full(done, np.nan))
+            self._rounds.fill(rounds)
         retained = [evaluated(t) for t in evaluations["round"].tolist()]
         evaluations = {name: column[retained] for name, column in evaluations.items()}
-        done_at = evaluations["round"].tolist()
         for name, column in evaluations.items():
-            if missing := [k for k, t in enumerate(done_at) if not scored(name, t)]:
+            missing = [not scored(name, t) for t in evaluations["round"].tolist()]
+            if any(missing):
                 column[missing] = np.nan
         self._evaluations.fill(evaluations)
-        n = self._rounds.filled["node_loss"].shape[1] if len(state["names"]) else 0
-        for matrix in _matrices_in(state, n):
-            self._index_of_stored(matrix)
+        for matrix in _matrices_in(state, rounds["node_loss"].shape[1] if done else 0):
+            self._index(matrix)
+        self._used = used["matrix"].tolist() if used else []
+        if len(self._used) > done or not set(self._used) <= set(range(len(self._matrices))):
+            raise ValueError("a round used a matrix that is missing")
 
     def history(self, meta: dict[str, Any], models: Trained | None) -> History:
         """Return the history of the run, with the given final models (None: without models)."""
@@ -255,7 +245,7 @@ class Recorder:
             rounds=rounds,
             evaluations=self._evaluations.filled,
             matrices=Matrices(self._matrices),
-            matrix_of_round=self._used.filled.get("matrix", np.zeros(0, dtype=np.int64)),
+            matrix_of_round=np.array(self._used, dtype=np.int64),
             models=models,
         )
 
@@ -305,7 +295,12 @@ class _Columns:
         self.fill({name: np.asarray(value)[None] for name, value in {**row, **missing}.items()})
 
     def fill(self, rows: Mapping[str, np.ndarray]) -> None:
-        """Fill the next rows; the first call fixes names, shapes and dtypes."""
+        """Fill the next rows; the first call fixes names, shapes and dtypes.
+
+        Raises ``ValueError`` if the columns have different lengths or do not fit into memory.
+        """
+        if len(lengths := {len(values) for values in rows.values()}) > 1:
+            raise ValueError(f"the columns of a table have {sorted(lengths)} rows")
         if not self._arrays:
             try:
                 self._arrays = {
@@ -328,42 +323,20 @@ class _Columns:
         return {name: array[: self._count] for name, array in self._arrays.items()}
 
 
-def _check_state(state: Mapping[str, Any], done: int | None) -> None:
-    """Raise ``ValueError`` unless columns of a table have one length and all matrices exist."""
-    rounds = min((len(column) for column in state["rounds"].values()), default=0)
-    for table in ("rounds", "evaluations", "used"):
-        lengths = {len(column) for column in state[table].values()}
-        limit = rounds + (table == "evaluations")
-        if len(lengths) > 1 or max(lengths, default=0) > limit:
-            raise ValueError(f"the columns of {table} have {sorted(lengths)} rows")
-    if done is not None and rounds != done:
-        raise ValueError(f"{rounds} rounds are recorded, not {done}")
-    places = state["used"].get("matrix", torch.zeros(0, dtype=torch.int64, device="cpu"))
-    if places.dtype != torch.int64 or bool(((places < 0) | (places >= len(state["names"]))).any()):
-        raise ValueError("a round used a matrix that is missing")
-    if not all(isinstance(name, str) for name in state["names"]):
-        raise ValueError("names of matrices must be text")
-
-
 def _matrices_in(state: Mapping[str, Any], n: int) -> Iterator[Kept]:
     """Yield the matrices of n nodes from a recorder's state, which concatenates their arrays."""
-    parts, names = _as_arrays(state["matrices"]), state["names"]
-    done = dict.fromkeys(parts, 0)
-    for name, entries, rows in zip(
-        names, state["entries"], state.get("rows", [n] * len(names)), strict=True
-    ):
-        lengths = {"data": entries, "indices": entries, "indptr": rows + 1} | (
-            {"row_of": n} if rows < n else {}
-        )
-        if any(not 0 <= size <= len(parts[part]) - done[part] for part, size in lengths.items()):
-            raise ValueError(f"{name} has {entries} entries in {rows} rows, which are missing")
-        yield kept_of(
-            {part: parts[part][done[part] : done[part] + size] for part, size in lengths.items()},
-            n,
-            name,
-        )
-        for part, size in lengths.items():
-            done[part] += size
+    names, entries = state["names"], state["entries"]
+    rows = state.get("rows", [n] * len(names))
+    sizes = {
+        "data": entries,
+        "indices": entries,
+        "indptr": [k + 1 for k in rows],
+        "row_of": [n for k in rows if k < n],
+    }
+    parts = {part: iter(array.split(sizes[part])) for part, array in state["matrices"].items()}
+    for name, k in zip(names, rows, strict=True):
+        own = sizes if k < n else sizes.keys() - {"row_of"}
+        yield kept_of({part: next(parts[part]).numpy() for part in own}, n, name)
 
 
 def _on_host(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -379,5 +352,58 @@ def _as_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def _as_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-    return {name: tensor.numpy() for name, tensor in tensors.items()}
+NUMBERS = 2**18
+"""Numbers that are converted to float64 at a time on CPU."""
+
+
+class GradientStatistics:
+    """Gradient diversity ``sum_i |g_i|^2 / |sum_i g_i|^2`` of one step.
+
+    This is definition 1 of Yin et al. (2018): 1/n if all gradients are equal, 1 if they are
+    orthogonal, more if they oppose each other.
+    """
+
+    def __init__(self) -> None:
+        self._totals: list[Tensor] = []
+        """The sum of squares, and the sum of each gradient; empty without gradients."""
+
+    def observe(self, gradients: Sequence[Tensor], rows: Tensor | None = None) -> None:
+        """Add the gradients (k, *shape) of some nodes, or of those where `rows` (k,) is True."""
+        if rows is not None and rows.device.type != "cpu":  # zeros elsewhere avoid a sync
+            gradients = [torch.where(rows.view(-1, *[1] * (g.dim() - 1)), g, 0) for g in gradients]
+        elif rows is not None and not bool(rows.all()):
+            gradients = [g[rows] for g in gradients]
+        gradients = [g if g.dim() > 1 else g.unsqueeze(1) for g in gradients]
+        if not self._totals:
+            # Allocated here: later, they would take the place of a freed copy that the next reuses.
+            shapes = [torch.Size(), *(g.shape[1:] for g in gradients)]
+            self._totals = [gradients[0].new_zeros(shape, dtype=torch.float64) for shape in shapes]
+        norms = []
+        for total, g in zip(self._totals[1:], gradients, strict=True):
+            copied = g.device.type == "cpu" and g.dtype != torch.float64
+            size = max(1, NUMBERS // max(1, g[:, :1].numel()) if copied else g.shape[1])
+            for block, part in zip(total.split(size), g.split(size, dim=1), strict=True):
+                norms.append(torch.linalg.vector_norm(part, dtype=torch.float64))
+                block.add_(part.sum(0, dtype=torch.float64))
+        self._totals[0].add_(torch.stack(norms).square().sum())
+
+    def add(self, other: "GradientStatistics") -> None:
+        """Add the observations of another object, whose tensors may be taken over."""
+        for total, more in zip(self._totals, other._totals, strict=False):
+            total.add_(more)
+        self._totals = self._totals or other._totals
+
+    def add_ranks(self, ranks: Ranks) -> None:
+        """Add the observations of the other ranks of a distributed run."""
+        shapes = next(filter(None, ranks.objects([total.shape for total in self._totals])), [])
+        zeros = (torch.zeros(shape, dtype=torch.float64, device=ranks.device) for shape in shapes)
+        self._totals = [ranks.sum_(total.contiguous()) for total in self._totals or zeros]
+
+    @property
+    def diversity(self) -> float:
+        """Gradient diversity; NaN without gradients, infinite if they cancel exactly."""
+        if not self._totals:
+            return float("nan")
+        total = torch.stack([s.square().sum() for s in self._totals[1:]]).sum()
+        squares, total = torch.stack([self._totals[0], total]).tolist()  # a single synchronization
+        return squares / total if total else float("inf")

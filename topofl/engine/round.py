@@ -20,13 +20,13 @@ from topofl.algorithms.contract.checked import NO_BRANCHES, WHY_PLAYED, explaini
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import Models, Rows, Rule, State, Trial, check_key
 from topofl.algorithms.contract.schedules import rate_at
-from topofl.engine.divergence import Diverged, GradientStatistics
+from topofl.engine.divergence import Diverged
 from topofl.engine.evaluation import check_trials, cross_evaluate
 from topofl.engine.executor import Executor
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Aggregate, Mixer
 from topofl.engine.population import Population
-from topofl.engine.recorder import Exchange
+from topofl.engine.recorder import Exchange, GradientStatistics
 from topofl.engine.requests import (
     Setup,
     aggregated,

@@ -30,13 +30,13 @@ from topofl.engine.checkpoint import (
     newest_round,
     prune,
 )
-from topofl.engine.divergence import Diverged, DivergenceError, GradientStatistics
+from topofl.engine.divergence import Diverged, DivergenceError
 from topofl.engine.evaluation import Scores
 from topofl.engine.joining import history_of_others, joined_ranks, tell_history
 from topofl.engine.memory import mapped_files, returning_freed_memory
-from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving, as_saving
+from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving, as_options
 from topofl.engine.ranks import Ranks, naming_checkpoints, one_process
-from topofl.engine.recorder import totals_of
+from topofl.engine.recorder import GradientStatistics, totals_of
 from topofl.engine.requests import Setup, checked_state
 from topofl.engine.round import Round, computed_round
 from topofl.engine.saving import (
@@ -183,7 +183,7 @@ def run(
     rounds = check_int("rounds", rounds, minimum=1)
     check_switch("progress", progress)
     _check_callbacks(callbacks)
-    saving = as_saving(saving)
+    saving = as_options(Saving, saving)
     setup = resolve(
         algorithm,
         model=model,

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from topofl._columns import OWN_COLUMNS
 from topofl._support.check import check_choice, check_int, shown
@@ -18,18 +17,16 @@ from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
 from topofl.data import Partition
 from topofl.engine.dry_run import DRY_ROUNDS, trace_first_rounds
-from topofl.engine.evaluation import Evaluated
+from topofl.engine.evaluation import Evaluated, uploaded
 from topofl.engine.graph_checks import (
-    check_attack,
     check_attackers,
-    check_graphs,
     check_topology,
-    unequal_share,
     weight_rules,
+    with_graphs,
 )
 from topofl.engine.joining import local_device
 from topofl.engine.model_checks import as_task, check_voters, checked_model
-from topofl.engine.options import Evaluation, as_compute, as_evaluation, device_of
+from topofl.engine.options import Compute, Evaluation, as_options, device_of
 from topofl.engine.population import Layout
 from topofl.engine.requests import Setup, Trace
 from topofl.mixing import MixingMatrix
@@ -61,7 +58,8 @@ def resolve(
         If the topology does not meet the needs of the algorithm.
     """
     _check_kinds(algorithm, clients)
-    evaluation, compute, task = as_evaluation(evaluation), as_compute(compute), as_task(task)
+    evaluation, compute = as_options(Evaluation, evaluation), as_options(Compute, compute)
+    task = as_task(task)
     check_choice("init", init, ["common", "independent", "given"])
     rounds = None if rounds is None else check_int("rounds", rounds, minimum=1)
     seed = check_int("seed", seed, minimum=0)
@@ -91,11 +89,7 @@ def resolve(
     if given is not None:
         check_needs(algorithm.name, algorithm.needs, given, rounds_played)
     trace = trace_first_rounds(setup, rounds_played)
-    rule = partial(setup.weights_of, setup.push if trace.pushes else setup.pull)
-    graphs = check_graphs(trace, given, clients, mixing, compute.on_disconnected, rule)
-    check_attack(trace, attack, graphs, rule)
-    share = unequal_share(trace, graphs, rule, warn=mixing is None)
-    setup = replace(setup, topology=graphs, trace=trace, share=share)
+    setup = with_graphs(replace(setup, trace=trace), warn=mixing is None)
     _check_columns(setup)
     return setup
 
@@ -189,7 +183,7 @@ def _evaluation_sets(
         honest = np.setdiff1d(eligible, attacking)
         nodes = _sample(honest, most, stream(seed, "evaluated nodes")).tolist()
     return {
-        name: Evaluated(_examples(name, own, evaluation.examples, seed, device), nodes)
+        name: _examples(name, own, nodes, evaluation.examples, seed, device)
         for name, own in indices.items()
     }
 
@@ -217,8 +211,13 @@ def _indices_of(clients: Partition, name: str) -> Any:
 
 
 def _examples(
-    name: str, indices: Any, size: int | None, seed: int, device: torch.device
-) -> Tensor | list[Tensor]:
+    name: str,
+    indices: Any,
+    nodes: Sequence[int],
+    size: int | None,
+    seed: int,
+    device: torch.device,
+) -> Evaluated:
     """Return the indices of `size` examples of a shared set, or of each node's own examples."""
     if not _is_own(name):
         if size is not None:
@@ -227,14 +226,14 @@ def _examples(
                 maximum_name=f"len(dataset.{name})", remedy="None takes all",
             )  # fmt: skip
         drawn = _sample(np.asarray(indices), size, stream(seed, "evaluated examples"))
-        return torch.tensor(drawn, device=device)
+        return dict.fromkeys(nodes, torch.tensor(drawn, device=device))
     if size is not None:
         raise ValueError(
             f"`evaluation.examples` must be None with on={name!r}, whose sets are small, got "
             f"{size}; leave it out, or evaluate fewer nodes by evaluation.nodes"
         )
-    joined = torch.from_numpy(np.concatenate(indices)).to(device)  # one copy for all nodes
-    return list(joined.split(list(map(len, indices))))
+    own = uploaded(indices, device)
+    return {i: own[i] for i in nodes}
 
 
 def _sample(values: np.ndarray, size: int | None, rng: np.random.Generator) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -44,9 +45,8 @@ def shard_of(clients: Partition, sets: Mapping[str, Evaluated], ranks: Ranks) ->
     if len(nodes) == ranks.n:
         return Shard(clients.dataset, clients.train, of_nodes, sets)
     used = [own[node] for own in of_nodes.values() for node in nodes]
-    for on, _ in sets.values():
-        parts = [on] if isinstance(on, Tensor) else [on[node] for node in nodes]
-        used += [part.cpu().numpy() for part in parts]
+    for on in sets.values():
+        used += [part.cpu().numpy() for part in {on[node] for node in nodes if node in on}]
     kept = np.unique(np.concatenate(used))
     members = {name: list(own) for name, own in of_nodes.items()}
     for own in members.values():
@@ -59,15 +59,13 @@ def shard_of(clients: Partition, sets: Mapping[str, Evaluated], ranks: Ranks) ->
 
 def _on_rank(evaluated: Evaluated, ranks: Ranks, kept: np.ndarray) -> Evaluated:
     """Return the evaluated nodes of a rank as rows, and their examples among the kept ones."""
-    on, nodes = evaluated
-    own = [int(ranks.row_of[node]) for node in nodes if ranks.owner[node] == ranks.rank]
 
+    @lru_cache(maxsize=1)  # all nodes may share one tensor
     def moved(indices: Tensor) -> Tensor:
         return torch.from_numpy(np.searchsorted(kept, indices.cpu().numpy())).to(indices.device)
 
-    if isinstance(on, Tensor):
-        return Evaluated(moved(on), own)
-    return Evaluated([moved(on[node]) for node in ranks.nodes.tolist()], own)
+    own = [node for node in evaluated if ranks.owner[node] == ranks.rank]
+    return {int(ranks.row_of[node]): moved(evaluated[node]) for node in own}
 
 
 def _subset(dataset: Dataset, kept: np.ndarray) -> Dataset:

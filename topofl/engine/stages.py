@@ -6,7 +6,7 @@ consensus distance, push-sum weights, and user-defined values per node.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,18 +18,14 @@ from topofl._support.check import shown
 from topofl.algorithms.contract.phase import Neighbors, Phase
 from topofl.algorithms.contract.round import Models
 from topofl.engine.divergence import DivergenceError
-from topofl.engine.evaluation import Scores, bits_of, evaluate
+from topofl.engine.evaluation import Scores, evaluate, scored
 from topofl.engine.memory import returning_freed_memory
 from topofl.engine.neighbors import neighbor_scores
-from topofl.engine.options import CustomStage
 from topofl.engine.population import Held, Population
 from topofl.engine.ranks import RankError
 from topofl.engine.round import computed_round
 from topofl.engine.state import Run, is_due
 from topofl.metrics import consensus_distance
-
-BLOCK = 64
-"""Rows of which the bits are compared at a time."""
 
 
 def evaluation_columns(
@@ -55,31 +51,29 @@ def evaluation_columns(
 
 def _scores_of_stages(run: Run, before_exchange: Mapping[str, Scores] | None) -> dict[str, Tensor]:
     """Return the columns of scores, (n,) each."""
-    setup = run.setup
+    setup, phase = run.setup, run.algorithm.fine_tune
     nothing = torch.full((run.models.n,), torch.nan, dtype=torch.float64, device="cpu")
     found: dict[str, Mapping[str, Scores]] = {}
     for stage in setup.stages:
         if stage == "before_exchange":  # without an exchange, these are those at the end
             found[stage] = found[""] if before_exchange is None else before_exchange
-        elif is_due(setup.evaluation, stage, run.done, run.rounds):
-            found[stage] = _scores_of_stage(run, stage)
-        else:
+        elif not is_due(setup.evaluation, stage, run.done, run.rounds):
             found[stage] = {on: dict.fromkeys(setup.task.reported, nothing) for on in setup.sets}
+        elif stage == "":
+            found[stage] = _finite(run, scores_of(run), run.lr) if run.done else scores_of(run)
+        elif stage == "knn":
+            found[stage] = scores_of(run, run.algorithm.neighbors)
+        elif stage == "fine_tuned" and phase is not None:
+            found[stage] = _fine_tuned(phase, run)
+        else:
+            everyone = _of_all_nodes(run.models)
+            flat = _check_returned_models(stage, _returned("also", stage, run, everyone), everyone)
+            models = run.models.like(run.ranks.own_rows(flat))
+            found[stage] = scores_of(replace(run, models=models))
     return {
         name: found[column.stage][column.set][column.score]
         for name, column in setup.columns.items()
     }
-
-
-def _scores_of_stage(run: Run, stage: str) -> dict[str, Scores]:
-    """Return the scores of a stage after the round, on each set."""
-    if stage == "":
-        return _at_end_of_round(run)
-    if stage == "knn":
-        return scores_of(run, run.algorithm.neighbors)
-    if stage == "fine_tuned" and run.algorithm.fine_tune is not None:
-        return _fine_tuned(run.algorithm.fine_tune, run)
-    return _custom_scores(stage, run.setup.evaluation.custom[stage], run)
 
 
 def _consensus_distance(run: Run) -> float:
@@ -120,21 +114,11 @@ def scores_of(run: Run, neighbors: Neighbors | None = None) -> dict[str, Scores]
     return {name: {score: next(gathered) for score in scores} for name, scores in found.items()}
 
 
-def _at_end_of_round(run: Run) -> dict[str, Scores]:
-    """Return the scores of the models at the end of a round.
-
-    Raises ``DivergenceError`` for models that are not finite, if that is the policy.
-    """
-    scores = scores_of(run)
-    if run.done:
-        _check_scores(run, scores, run.lr)
-    return scores
-
-
-def _check_scores(run: Run, scores: Mapping[str, Scores], lr: float | None) -> None:
-    """Raise ``DivergenceError`` for nodes with an infinite or NaN loss, if that is the policy."""
+def _finite(run: Run, scores: dict[str, Scores], lr: float | None) -> dict[str, Scores]:
+    """Return scores; raise ``DivergenceError`` for losses that are not finite, by the policy."""
     for name, found in scores.items():
-        run.monitor.check_scores(found["loss"], run.setup.sets[name].scored, run.t, lr)
+        run.monitor.check_scores(found["loss"], scored(run.setup.sets[name]), run.t, lr)
+    return scores
 
 
 def _fine_tuned(phase: Phase, run: Run) -> dict[str, Scores]:
@@ -149,20 +133,18 @@ def _fine_tuned(phase: Phase, run: Run) -> dict[str, Scores]:
     DivergenceError
         If a copy becomes NaN or infinite, and that is the policy.
     """
-    own, scored = run.models, np.zeros(run.models.n, dtype=bool)
+    own, trained = run.models, np.zeros(run.models.n, dtype=bool)
     models = own.like(Held(own.held.stored.clone(), own.held.place).apart())
     for on in run.setup.sets.values():
-        scored[on.scored] = True
+        trained[scored(on)] = True
     isolated = _isolated(run, models)
-    only = None if scored.all() else scored
+    only = None if trained.all() else trained
     current = computed_round(isolated, phase="fine_tune", only=only)
     try:
         phase.apply(models, phase.init(models), current)
-        scores = scores_of(isolated)
-        _check_scores(isolated, scores, current.lr)
+        return _finite(isolated, scores_of(isolated), current.lr)
     except DivergenceError as error:
         raise DivergenceError(f"in fine-tuning, {error}", error.found) from error
-    return scores
 
 
 def _isolated(run: Run, models: Population) -> Run:
@@ -171,68 +153,53 @@ def _isolated(run: Run, models: Population) -> Run:
     return replace(run, models=models, monitor=monitor)
 
 
-def _custom_scores(name: str, function: CustomStage, run: Run) -> dict[str, Scores]:
-    """Return the scores of the models that a user-defined stage returns."""
-    everyone = _of_all_nodes(run.models)
-    returned = _returned(f"`evaluation.also[{name!r}]`", name, function, run, everyone)
-    flat = _check_returned_models(name, returned, everyone)
-    return scores_of(replace(run, models=run.models.like(run.ranks.own_rows(flat))))
-
-
 def _node_values(run: Run) -> dict[str, Tensor]:
     """Return the values per node, (n,), of user-defined columns, by name."""
-    functions, found = run.setup.evaluation.per_node, {}
+    functions = run.setup.evaluation.per_node
     if not functions:
         return {}
     everyone = _of_all_nodes(run.models)
-    for name, function in functions.items():
-        returned = _returned(f"`evaluation.per_node[{name!r}]`", name, function, run, everyone)
-        found[name] = _check_returned_values(name, returned, run.models.n)
-    return found
+    return {
+        name: _check_returned_values(name, _returned("per_node", name, run, everyone), run.models.n)
+        for name in functions
+    }
 
 
 def _of_all_nodes(models: Population) -> Population:
-    """Return the models of all nodes for user-defined functions.
+    """Return the models of all nodes for user-defined functions, each stored apart.
 
-    Functions that read `flat` store models apart that the run stores once: in a copy, unless the
-    run's models are in a file.
+    Models that the run stores once are copied, unless they are in a file.
     """
     everyone = models.of_all_nodes()
     if everyone.held.place is None or everyone.held.new is not None:
         everyone.held.apart()
         return everyone
-    copied = replace(everyone, held=Held(everyone.held.stored, everyone.held.place))
+    copied = replace(everyone, held=Held(everyone.rows(slice(None))))
     copied.push_sum_weights.copy_(everyone.push_sum_weights)
     return copied
 
 
-def _returned(
-    argument: str,
-    name: str,
-    function: Callable[..., Any],
-    run: Run,
-    everyone: Population,
-) -> Any:
+def _returned(option: str, name: str, run: Run, everyone: Population) -> Any:
     """Return what a user-defined function returns for the models of all nodes.
 
     Raises ``ValueError`` if it changes them or the states of phases.
     """
+    argument = f"`evaluation.{option}[{name!r}]`"
     current = computed_round(
         _isolated(run, everyone), phase=f"evaluation.{name}", states=run.states
     )
     if len(everyone) > len(run.models):
         current.gathered = {}  # states, too, are those of all nodes
-    stored = everyone.held.stored
+    own = {"models": everyone.held.stored, "push_sum_weights": everyone.push_sum_weights}
 
     def versions() -> list[tuple[Any, ...]]:
-        own = {"models": stored, "push_sum_weights": everyone.push_sum_weights}
         every = {**run.states, "": own}
         tensors = ((phase, key, x) for phase in every for key, x in every[phase].items())
         return [(phase, key, id(x), x._version) for phase, key, x in tensors]
 
     before = versions()
     try:
-        returned = function(everyone, current)
+        returned = getattr(run.setup.evaluation, option)[name](everyone, current)
     except DivergenceError as error:
         raise DivergenceError(f"in the evaluation {name!r}, {error}", error.found) from error
     except (RankError, OSError, MemoryError, torch.OutOfMemoryError):
@@ -242,22 +209,12 @@ def _returned(
             f"{argument} must return a result for models of shape {(len(everyone), everyone.d)} "
             f"after round {run.done}, got {type(error).__name__}: {error}; correct the function"
         ) from error
-    if versions() != before or not _unchanged(everyone, run.models, stored):
+    if versions() != before:
         raise ValueError(
             f"{argument} must not change the models or the states of phases; work on a copy, "
             "models.like(models.flat.clone())"
         )
     return returned
-
-
-def _unchanged(everyone: Population, models: Population, stored: Tensor) -> bool:
-    """Return whether models that are no longer `stored` as before still are bitwise the run's."""
-    if everyone.held.stored is stored:
-        return True
-    blocks = (slice(start, start + BLOCK) for start in range(0, len(models), BLOCK))
-    return all(
-        torch.equal(bits_of(everyone.rows(rows)), bits_of(models.rows(rows))) for rows in blocks
-    )
 
 
 def _check_returned_models(name: str, returned: Models | Tensor, models: Population) -> Tensor:

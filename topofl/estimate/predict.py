@@ -20,7 +20,7 @@ from topofl.engine.dry_run import play_rounds
 from topofl.engine.footprint import Footprint, footprint
 from topofl.engine.gradients import is_linear
 from topofl.engine.memory import free_memory, watched_growth
-from topofl.engine.options import OPTIONS, Compute, Evaluation, as_compute
+from topofl.engine.options import OPTIONS, Compute, Evaluation, as_options
 from topofl.engine.plan import Plan, choose_plan
 from topofl.engine.recorder import bytes_kept
 from topofl.engine.requests import Setup
@@ -110,7 +110,7 @@ def estimate(
             task=task,
             attackers=attackers,
             evaluation=evaluation,
-            compute=replace(as_compute(compute), on_disconnected="allow"),
+            compute=replace(as_options(Compute, compute), on_disconnected="allow"),
         )
         period = SAMPLED_ROUNDS if setup.trace.chooses else setup.graphs.period or SAMPLED_ROUNDS
         later = play_rounds(setup, period + MOST_ROUNDS)

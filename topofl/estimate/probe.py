@@ -54,7 +54,7 @@ def probe_run(setup: Setup, rounds: Sequence[Round], least: int) -> Probe:
             break
         k = min(4 * k, n)
     mixing = _seconds_of_mixing(rounds[0], k, setup.device, setup.compute.dtype)
-    evaluated = max((len(one.nodes) for one in setup.sets.values()), default=n)
+    evaluated = max(map(len, setup.sets.values()), default=n)
     seconds = {
         "seconds_per_round": step * n / k + mixing,
         "seconds_per_evaluation": evaluation * (evaluated / k),

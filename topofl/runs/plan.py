@@ -16,7 +16,7 @@ from topofl._support.check import check_choice, check_int, check_path, plain_tex
 from topofl._support.text import printable
 from topofl.config.toml import with_modules
 from topofl.engine.model_checks import as_task
-from topofl.engine.options import as_evaluation, device_of
+from topofl.engine.options import Evaluation, as_options, device_of
 from topofl.engine.setup import resolve
 from topofl.runs.datasets import DatasetCache
 from topofl.runs.points import VARIED, Values, assigned, grid_points, seed_list, with_seeds
@@ -230,7 +230,7 @@ def _scores(experiment: config.Experiment) -> tuple[str, ...]:
 
 def _scores_of(evaluation: Any, task: Any) -> tuple[str, ...]:
     """Return the scores that these arguments of :func:`topofl.run` report, and the loss."""
-    return tuple(as_task(task).reported) if as_evaluation(evaluation).on else ()
+    return tuple(as_task(task).reported) if as_options(Evaluation, evaluation).on else ()
 
 
 def _identity(function: Callable[..., Any]) -> list[Any]:

@@ -23,7 +23,7 @@ from topofl._support.machine import available_cores
 from topofl._support.processes import identity
 from topofl.callbacks import Event
 from topofl.engine.checkpoint import ResumeError
-from topofl.engine.options import Saving, as_saving
+from topofl.engine.options import Saving, as_options
 from topofl.history import History
 from topofl.runs.cost import reset_peak_memory, versions
 from topofl.runs.datasets import cache_of_process
@@ -199,7 +199,7 @@ def _run(
         experiment = replace(experiment, options={**experiment.options, "saving": saving})
         how = {"progress": False, "folder": checkpoints, "resume": True}
         return experiment.run(**how, callbacks=[stop, Reporter(folder, rounds)])
-    saving: Saving = as_saving(experiment.get("saving"))
+    saving = as_options(Saving, experiment.get("saving"))
     own = [stop, Reporter(folder, experiment["rounds"])]
     changed = {
         "saving": replace(saving, folder=checkpoints, resume=True, models=False, final=False),

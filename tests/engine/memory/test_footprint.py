@@ -12,13 +12,12 @@ import topofl
 from tests import problems
 from topofl import algorithms, mixing, models, topologies
 from topofl.engine import state
-from topofl.engine.divergence import NUMBERS
-from topofl.engine.evaluation import Evaluated
 from topofl.engine.footprint import Footprint, footprint, groups_of, in_gib, peak
 from topofl.engine.gradients import linear_gradients
 from topofl.engine.memory import AllocationTrace
 from topofl.engine.plan import Buffers, Plan, Sizes, choose_plan, least_plans, most_nodes
 from topofl.engine.population import Layout, Population
+from topofl.engine.recorder import NUMBERS
 
 MIB = 2**20
 FACTS = Footprint(
@@ -214,13 +213,14 @@ def test_linear_evaluations_are_counted(n, dtype):
     )
     with AllocationTrace() as allocations:
         problems.evaluated(model, population, inputs, labels, on)
-    counted = facts_for(model, sets=Evaluated(on, range(n)), dtype=dtype).of_worker["evaluation"]
+    sets = problems.evaluated_on(on, range(n))
+    counted = facts_for(model, sets=sets, dtype=dtype).of_worker["evaluation"]
     assert counted == pytest.approx(allocations.peak, rel=0.1)
 
 
 def facts_for(model, batch_size=4, sets=None, clients=None, algorithm=None, dtype=torch.float32):
     clients = problems.equal_clients() if clients is None else clients
-    sets = Evaluated(torch.arange(9), range(6)) if sets is None else sets
+    sets = problems.evaluated_on(torch.arange(9), range(6)) if sets is None else sets
     algorithm = algorithm or algorithms.dsgd(0.1, batch_size=batch_size)
     setup = problems.resolved(algorithm, model, clients, topologies.ring(clients.n), dtype)
     return footprint(replace(setup, sets={"test": sets}), [])

@@ -6,11 +6,11 @@ from torch import nn
 
 from tests import problems
 from topofl.engine import evaluation as module
-from topofl.engine.divergence import NUMBERS, GradientStatistics
 from topofl.engine.evaluation import evaluation_plan
 from topofl.engine.gradients import batched_gradients, looped_gradients
 from topofl.engine.memory import AllocationTrace, bytes_of_forward
 from topofl.engine.population import initial_population
+from topofl.engine.recorder import NUMBERS, GradientStatistics
 from topofl.metrics import consensus_distance
 from topofl.metrics.averaging.consensus import NUMBERS as COPIED
 
@@ -61,7 +61,7 @@ def test_blocks_change_no_bit_of_the_sums(shape, dtype, chunks):
         g = torch.randn(count, *shape, generator=torch.Generator().manual_seed(k)).to(dtype)
         seen.observe([g])
         total = total + g.sum(0, dtype=torch.float64)
-    assert torch.equal(seen._sums[0].view(shape), total)
+    assert torch.equal(seen._totals[1].view(shape), total)
 
 
 def test_executors_share_the_numbers_of_their_copies():
