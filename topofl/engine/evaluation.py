@@ -4,9 +4,8 @@ Nodes' models are scored on own or shared examples (:func:`evaluate`), and trial
 the losses of other models on a node's own examples (:func:`cross_evaluate`).
 """
 
-import copy
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,6 +20,7 @@ from topofl.engine.gradients import (
     image_order,
     is_linear,
     one_forward,
+    sharing_copy,
     stacked_forward,
 )
 from topofl.engine.memory import bytes_of_forward
@@ -360,11 +360,6 @@ def evaluate(
     return scorer.finished(sums, counts)
 
 
-def sharing_copy(model: nn.Module) -> nn.Module:
-    """Return a copy of a model that shares its parameters."""
-    return copy.deepcopy(model, {id(p): p for p in model.parameters()})
-
-
 def _all_equal(models: Population) -> bool:
     """Whether all models are bitwise equal, as after exact averaging: one score serves all."""
     if any(len(buffer.stored) > 1 for buffer in models.buffers.values()):
@@ -430,19 +425,11 @@ def _sums(
         shared = part.dim() == 1
         if apply is None or rows is not latest:
             apply = None  # frees memory of the previous models before the next are stacked
-            latest, apply = rows, applied_together(forward, models.views_of(rows), shared=shared)
+            latest, apply = rows, forward(models.views_of(rows), shared)
         pieces = part.tensor_split(-(-len(part) // most)) if shared else [part]
         batches = (batch_of(executor, piece) for piece in pieces)
         sums[:, rows] += sums_on(scorer, apply, batches)
     return sums
-
-
-def applied_together(forward: Forward, parameters: Sequence[Tensor], *, shared: bool) -> Apply:
-    """Return the function that applies k models to the same inputs, or each to its own."""
-    if not shared:
-        return partial(forward.each, parameters)
-    apply = forward.shared(parameters)
-    return lambda inputs: apply(inputs).transpose(0, 1)
 
 
 SumsOf = Callable[[Mapping[int, Tensor]], Tensor]
@@ -585,7 +572,7 @@ def _sums_in_turn(
 
     def applied(models: Tensor) -> Iterator[Apply]:
         if plan.linear:
-            yield applied_together(forward, layout.views(models), shared=True)
+            yield forward(layout.views(models), True)
             return
         for model in models:
             apply = one(model)
@@ -611,6 +598,6 @@ def _sums_together(
         views = layout.views(torch.cat(list(models_of.values())))
         of_models = [own[i] for i, models in models_of.items() for _ in models]
         batches = (batch_of(executor, part) for part in padded(of_models, EXAMPLES))
-        return sums_on(scorer, applied_together(forward, views, shared=False), batches)[0]
+        return sums_on(scorer, forward(views, False), batches)[0]
 
     return sums

@@ -4,13 +4,13 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from topofl._support.threads import Buffers
 from topofl.algorithms.contract.gradient_points import GradientPoint, checked_point
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.schedules import constant
@@ -18,10 +18,9 @@ from topofl.engine.divergence import NUMBERS
 from topofl.engine.evaluation import NODES, ROWS, Evaluated
 from topofl.engine.gradients import (
     Order,
-    batched_gradients,
+    autograd_gradients,
     in_closed_form,
     is_linear,
-    looped_gradients,
 )
 from topofl.engine.memory import LARGEST, AllocationTrace, extrapolated, is_in_memory
 from topofl.engine.mixing import (
@@ -33,7 +32,7 @@ from topofl.engine.mixing import (
     sums_by_group,
 )
 from topofl.engine.neighbors import bytes_of_neighbors
-from topofl.engine.plan import Buffers, Fits, Plan, Sizes, most_nodes
+from topofl.engine.plan import Fits, Plan, Sizes, most_nodes
 from topofl.engine.population import Layout, Population, trained_parameters
 from topofl.engine.requests import Setup, Steps, Trace
 from topofl.engine.training import Chunk, LocalSteps, gradients_in_memory, nodes_per_update
@@ -462,8 +461,7 @@ def bytes_of_step(
         If the executor is ``"batched"``, and torch cannot batch the model.
     """
     nodes = 2 if executor == "batched" else 1  # a stack of one model takes a shortcut
-    build = batched_gradients if executor == "batched" else partial(looped_gradients, order=order)
-    gradients = build(model, loss=loss)
+    gradients = autograd_gradients(model, executor, order, loss=loss)
     parameters = [
         p.detach().expand(nodes, *p.shape).contiguous() for p in trained_parameters(model)
     ]
