@@ -100,7 +100,7 @@ def traced() -> dict[tuple[str, str, str], int]:
         if called is None:
             return
         outer = frame.f_back
-        while outer is not None and file_of(outer) in (None, "engine/plan"):
+        while outer is not None and file_of(outer) in (None, "_support/threads"):
             outer = outer.f_back
         caller = None if outer is None else file_of(outer)
         if caller is not None and caller != called:

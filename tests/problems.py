@@ -94,7 +94,7 @@ def resolved(algorithm, model, clients, graphs=None, dtype=torch.float32):
 def evaluated(model, models, inputs, targets, on, nodes=None, task=None, workers=1, plan=None):
     """Return the scores of models on examples, as a run computes them."""
     executor = Executor(
-        Plan("looped", 1, workers, 1), (), (), inputs.__getitem__, targets, None, None
+        Plan("looped", 1, workers, 1), inputs.__getitem__, targets, None, lambda memory: None
     )
     plan = plan or evaluation_plan(model, inputs[:2], task or classification(), targets[:2])
     on = evaluated_on(on, range(len(models)) if nodes is None else nodes)

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 import topofl
 from topofl import Table, algorithms, data, models
-from topofl.engine.plan import worker_threads
+from topofl.engine.executor import worker_threads
 
 
 @dataclass(frozen=True)

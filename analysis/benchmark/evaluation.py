@@ -14,8 +14,9 @@ from topofl import NotApplicable, Table
 from topofl.callbacks import Event
 from topofl.engine.evaluation import evaluate, evaluation_plan
 from topofl.engine.executor import Executor
+from topofl.engine.gradients import linear_gradients
 from topofl.engine.minibatches import Batches, Examples
-from topofl.engine.plan import Buffers, Plan
+from topofl.engine.plan import Plan
 from topofl.engine.population import Layout, Population
 
 from .cases import LOGISTIC, TRAINING, Case, clients_of, setting
@@ -75,7 +76,7 @@ def evaluation_of(
     threads = torch.get_num_threads()
     plan = Plan("batched", n, threads if device.type == "cpu" else 1, threads)
     batches = Batches([np.arange(images)], seed=0)
-    executor = Executor(plan, (), (), examples, labels, batches, Buffers(device))
+    executor = Executor(plan, examples, labels, batches, linear_gradients)
     how = evaluation_plan(module, examples(torch.arange(2, device=device)))
 
     def ours() -> None:

@@ -18,7 +18,7 @@ from tests import problems
 from topofl import algorithms, topologies
 from topofl._support.seeding import seeded_torch
 from topofl.engine import state
-from topofl.engine.gradients import batched_gradients, is_linear, looped_gradients
+from topofl.engine.gradients import autograd_gradients, is_linear
 from topofl.engine.minibatches import Batches
 from topofl.engine.population import initial_population
 from topofl.mixing import metropolis_hastings
@@ -241,9 +241,9 @@ def test_draws_depend_on_node_and_step_only(executor, chunk):
             return self.drop(self.drop(self.weight)).expand(len(x), 5, 7) * x[:, None]
 
     keys = Batches(problems.equal_clients(N).train, 3, draws=True).at(8, 4, "sgd").keys
-    build = looped_gradients if executor == "looped" else batched_gradients
-    given = {"order": lambda x: x} if executor == "looped" else {}
-    gradients = build(Mask(), loss=lambda out, _: out.sum((1, 2)), drawing=Masks, **given)
+    gradients = autograd_gradients(
+        Mask(), executor, loss=lambda out, _: out.sum((1, 2)), drawing=Masks
+    )
     parts = [
         gradients(
             [torch.ones(len(part), 5, 7), part], torch.ones(len(part), 1, 7),

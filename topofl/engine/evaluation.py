@@ -4,9 +4,8 @@ Nodes' models are scored on own or shared examples (:func:`evaluate`), and trial
 the losses of other models on a node's own examples (:func:`cross_evaluate`).
 """
 
-import copy
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,6 +20,7 @@ from topofl.engine.gradients import (
     image_order,
     is_linear,
     one_forward,
+    sharing_copy,
     stacked_forward,
 )
 from topofl.engine.memory import bytes_of_forward
@@ -322,11 +322,6 @@ def evaluate(
     return finished(plan.task.reported, sums, evaluated)
 
 
-def sharing_copy(model: nn.Module) -> nn.Module:
-    """Return a copy of a model that shares its parameters."""
-    return copy.deepcopy(model, {id(p): p for p in model.parameters()})
-
-
 def _all_equal(models: Population) -> bool:
     """Whether all models are bitwise equal, as after exact averaging: one score serves all."""
     if any(len(buffer.stored) > 1 for buffer in models.buffers.values()):
@@ -391,18 +386,10 @@ def _sums_of_blocks(
         shared = part.dim() == 1
         if apply is None or rows is not latest:
             apply = None  # frees memory of the previous models before the next are stacked
-            latest, apply = rows, applied_together(forward, models.views_of(rows), shared=shared)
+            latest, apply = rows, forward(models.views_of(rows), shared)
         pieces = part.tensor_split(-(-len(part) // plan.examples)) if shared else [part]
         sums[:, rows] += sums_on(scores, apply, batches_of(executor, pieces), at_once)
     return sums
-
-
-def applied_together(forward: Forward, parameters: Sequence[Tensor], *, shared: bool) -> Apply:
-    """Return the function that applies k models to the same inputs, or each to its own."""
-    if not shared:
-        return partial(forward.each, parameters)
-    apply = forward.shared(parameters)
-    return lambda inputs: apply(inputs).transpose(0, 1)
 
 
 SumsOf = Callable[[Mapping[int, Tensor]], Tensor]
@@ -535,7 +522,7 @@ def _sums_in_turn(
 
     def sums_of_node(i: int, models: Tensor) -> Iterator[Tensor]:
         if plan.linear:
-            apply = applied_together(forward, layout.views(models), shared=True)
+            apply = forward(layout.views(models), True)
             yield sums_on(loss, apply, examples_of(i))[0]
             return
         for model in models:
@@ -558,6 +545,6 @@ def _sums_together(
         views = layout.views(torch.cat(list(models_of.values())))
         of_models = [own[i] for i, models in models_of.items() for _ in models]
         batches = batches_of(executor, padded(of_models, EXAMPLES))
-        return sums_on(loss, applied_together(forward, views, shared=False), batches)[0]
+        return sums_on(loss, forward(views, False), batches)[0]
 
     return sums

@@ -3,22 +3,22 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from topofl.engine.gradients import Drawing, Gradients, Order, new_gradients
-from topofl.engine.minibatches import Batches, Examples, Minibatches, on_device
-from topofl.engine.options import Compute
-from topofl.engine.plan import (
+from topofl._support.threads import (
     Buffers,
     ParallelMap,
-    Plan,
-    TimingTrial,
     in_turn,
     torch_threads,
     worker_threads,
 )
+from topofl.engine.gradients import Drawing, Gradients, Order, new_gradients
+from topofl.engine.minibatches import Batches, Examples, Minibatches, on_device
+from topofl.engine.options import Compute
+from topofl.engine.plan import Plan, TimingTrial
 from topofl.engine.population import Population
 from topofl.tasks import Task
 
@@ -31,12 +31,17 @@ class Executor:
     ----------
     plan
         Batched or looped, nodes per call, and threads.
-    differentiate, memory
-        The gradient function, and reused memory, of each thread.
     examples, targets
         The whole dataset on the device, (N, ...) each.
     batches
         Minibatches of all nodes, by step and phase.
+    new_gradients
+        Returns the gradient function of a thread, given the memory that it reuses.
+
+    Attributes
+    ----------
+    memory, differentiate
+        Reused memory, and the gradient function, of each thread.
     buffers
         Reused memory for tensors of all nodes.
     parallel_map
@@ -44,13 +49,20 @@ class Executor:
     """
 
     plan: Plan
-    differentiate: Sequence[Gradients]
-    memory: Sequence[Buffers]
     examples: Examples
     targets: Tensor
     batches: Batches
-    buffers: Buffers
+    new_gradients: Callable[[Buffers], Gradients]
+    memory: Sequence[Buffers] = field(init=False)
+    differentiate: Sequence[Gradients] = field(init=False)
+    buffers: Buffers = field(init=False)
     parallel_map: ParallelMap = field(default=in_turn, init=False)
+
+    def __post_init__(self) -> None:
+        device = self.targets.device
+        self.memory = [Buffers(device) for _ in range(self.plan.workers)]
+        self.differentiate = [self.new_gradients(memory) for memory in self.memory]
+        self.buffers = Buffers(device)
 
     @contextmanager
     def threads(self) -> Iterator[None]:
@@ -135,13 +147,11 @@ def new_executor(
     """
 
     def executor(plan: Plan) -> Executor:
-        memory, own = [Buffers(targets.device) for _ in range(plan.workers)], tuple(models.buffers)
-        differentiate = [
-            new_gradients(module, plan.executor, order, buffers, compute, task, own, drawing)
-            for buffers in memory
-        ]
-        whole = Buffers(targets.device)
-        return Executor(plan, differentiate, memory, examples, targets, batches, whole)
+        build = partial(
+            new_gradients, module, plan.executor, order,
+            compute=compute, task=task, buffers=tuple(models.buffers), drawing=drawing,
+        )  # fmt: skip
+        return Executor(plan, examples, targets, batches, build)
 
     def trial(name: str, chunk: int, nodes: int) -> None:
         tried = executor(Plan(name, chunk, 1, 1))

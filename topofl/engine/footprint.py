@@ -4,23 +4,22 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from topofl._support.threads import Buffers
 from topofl.algorithms.contract.gradient_points import GradientPoint, checked_point
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.schedules import constant
 from topofl.engine.evaluation import NODES, ROWS, Evaluated, is_shared
 from topofl.engine.gradients import (
     Order,
-    batched_gradients,
+    autograd_gradients,
     in_closed_form,
     is_linear,
-    looped_gradients,
 )
 from topofl.engine.memory import LARGEST, AllocationTrace, extrapolated, is_in_memory
 from topofl.engine.mixing import (
@@ -32,7 +31,7 @@ from topofl.engine.mixing import (
     sums_by_group,
 )
 from topofl.engine.neighbors import bytes_of_neighbors
-from topofl.engine.plan import Buffers, Fits, Plan, Sizes, most_nodes
+from topofl.engine.plan import Fits, Plan, Sizes, most_nodes
 from topofl.engine.population import Layout, Population, trained_parameters
 from topofl.engine.recorder import NUMBERS
 from topofl.engine.requests import Setup, Steps, Trace
@@ -460,8 +459,7 @@ def bytes_of_step(
         If the executor is ``"batched"``, and torch cannot batch the model.
     """
     nodes = 2 if executor == "batched" else 1  # a stack of one model takes a shortcut
-    build = batched_gradients if executor == "batched" else partial(looped_gradients, order=order)
-    gradients = build(model, loss=loss)
+    gradients = autograd_gradients(model, executor, order, loss=loss)
     parameters = [
         p.detach().expand(nodes, *p.shape).contiguous() for p in trained_parameters(model)
     ]

@@ -1,9 +1,10 @@
 """Outputs, losses and gradients of many models of one structure: batched, looped or closed form."""
 
 import copy
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,17 +12,13 @@ from torch.func import functional_call, vmap
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from topofl._support.threads import Buffers
 from topofl.engine.options import Compute
-from topofl.engine.plan import Buffers
 from topofl.engine.population import trained_parameters
 from topofl.tasks import Function, Task, cross_entropy
 
 Order = Callable[[Tensor], Tensor]
 """Function that converts a tensor to the preferred memory format of a model."""
-
-
-Shared = Callable[[Sequence[Tensor]], Callable[[Tensor], Tensor]]
-"""Parameters -> (inputs (batch, ...) -> logits (batch, n, classes))."""
 
 
 Drawing = Callable[[Tensor], AbstractContextManager[object]]
@@ -30,25 +27,12 @@ Drawing = Callable[[Tensor], AbstractContextManager[object]]
 Keys are batched where models are, by ``torch.func.vmap``.
 """
 
+Forward = Callable[[Sequence[Tensor], bool], Callable[[Tensor], Tensor]]
+"""(parameters, shared) -> (inputs -> outputs (n, batch, ...)) of n models.
 
-class Forward(NamedTuple):
-    """Ways to apply n models, whose parameters are given as one (n, *shape) tensor each.
-
-    They are followed by such tensors of the buffers of which each node has its own, and by keys
-    (n,) if models draw.
-
-    Attributes
-    ----------
-    each
-        (parameters, inputs (n, batch, ...)) -> logits (n, batch, classes): every model on its own
-        inputs.
-    shared
-        parameters -> (inputs (batch, ...) -> logits (batch, n, classes)): every model on the same
-        inputs.
-    """
-
-    each: Callable[[Sequence[Tensor], Tensor], Tensor]
-    shared: Shared
+Parameters are one (n, *shape) tensor each, followed by such tensors of the buffers of which each
+node has its own. Inputs are (batch, ...) of all models if `shared`, else (n, batch, ...).
+"""
 
 
 def _unchanged(x: Tensor) -> Tensor:
@@ -56,32 +40,40 @@ def _unchanged(x: Tensor) -> Tensor:
 
 
 def stacked_forward(
-    model: nn.Module,
-    order: Order = _unchanged,
-    buffers: Sequence[str] = (),
-    drawing: Drawing | None = None,
+    model: nn.Module, order: Order = _unchanged, buffers: Sequence[str] = ()
 ) -> Forward:
-    """Return the functions that apply n models of this structure in one call.
+    """Return the function that applies n models of this structure in one call.
 
     Linear models become one (stacked) matrix product; all others go through ``torch.func.vmap``.
     `order` converts inputs and parameters where a single model is applied to shared inputs.
     """
-    if is_linear(model):
-        return Forward(_linear_each, _linear_shared)
-    apply_one = applied(model, buffers, drawing)
+    each, linear = forward_of_each(model, buffers), is_linear(model)
+    apply_one = applied(model, buffers)
 
-    def each(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
-        return vmap(apply_one)(list(parameters), inputs)
-
-    def shared(parameters: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
+    def forward(parameters: Sequence[Tensor], shared: bool) -> Callable[[Tensor], Tensor]:
+        if not shared:
+            return partial(each, parameters)
+        if linear:
+            return _linear_on_shared(parameters)
         if len(parameters[0]) == 1:
             own = [order(p[0]) for p in parameters]
-            return lambda inputs: apply_one(own, order(inputs)).unsqueeze(1)
-        return lambda inputs: vmap(apply_one, in_dims=(0, None), out_dims=1)(
-            list(parameters), inputs
-        )
+            return lambda inputs: apply_one(own, order(inputs))[None]
+        return partial(vmap(apply_one, in_dims=(0, None)), list(parameters))
 
-    return Forward(each, shared)
+    return forward
+
+
+def forward_of_each(
+    model: nn.Module, buffers: Sequence[str] = (), drawing: Drawing | None = None
+) -> Callable[[Sequence[Tensor], Tensor], Tensor]:
+    """Return (parameters, inputs (n, batch, ...)) -> outputs: every model on its own inputs.
+
+    If models draw, the parameters and buffers are followed by keys (n,).
+    """
+    if is_linear(model):
+        return _linear_on_own
+    apply = vmap(applied(model, buffers, drawing))
+    return lambda parameters, inputs: apply(list(parameters), inputs)
 
 
 def applied(
@@ -115,18 +107,14 @@ def applied(
 def one_forward(model: nn.Module, order: Order) -> Callable[[Tensor], Callable[[Tensor], Tensor]]:
     """Return a function from models (d,) of this structure to (inputs -> outputs).
 
-    It computes the same as `shared` of :func:`stacked_forward` for a single model, but faster for
-    many small models in succession: each is copied into the parameters of a copy of `model`, of
+    It computes the same as :func:`stacked_forward` for a single model, but faster for many small
+    models in succession: each is copied into the parameters of a copy of `model`, of
     which only kernels in another memory format are copied again. Only the most recent function of
     a model may be used.
     """
-    own = copy.deepcopy(
-        model, {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()}
-    )
-    copies = zip(model.parameters(), own.parameters(), strict=True)
-    parameters = [p for given, p in copies if given.requires_grad]
-    flat = nn.utils.parameters_to_vector(parameters)
-    converted = []
+    own, converted = sharing_copy(model), []
+    parameters = trained_parameters(own)
+    flat = nn.utils.parameters_to_vector(parameters).detach()
     parts = flat.split([p.numel() for p in parameters])
     for parameter, part in zip(parameters, parts, strict=True):
         view = part.view(parameter.shape)
@@ -184,35 +172,26 @@ def _channels_last(x: Tensor) -> Tensor:
 def is_linear(model: nn.Module) -> bool:
     """Return whether the model is one linear layer with bias, optionally after flattening."""
     parts = [module for _, module in model.named_modules(remove_duplicate=False)]
-    if any(part._forward_hooks or part._forward_pre_hooks for part in parts):
+    changed = any(
+        part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) for part in parts
+    )
+    if changed or not all(p.requires_grad for p in model.parameters()):
         return False
-    if not all(p.requires_grad for p in model.parameters()):
-        return False
-    layers = [part for part in parts if type(part) is not nn.Sequential]
-    linear = [layer for layer in layers if type(layer) is nn.Linear]
-    flat = [
-        layer
-        for layer in layers
-        if type(layer) is nn.Flatten and layer.start_dim == 1 and layer.end_dim == -1
-    ]
-    if (
-        len(linear) != 1
-        or layers[-1] is not linear[0]
-        or linear[0].bias is None
-        or "forward" in vars(linear[0])
-    ):
-        return False
-    return len(linear) + len(flat) == len(layers)
+    *before, last = [part for part in parts if type(part) is not nn.Sequential] or [model]
+    flattens = all(
+        type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1) for part in before
+    )
+    return flattens and type(last) is nn.Linear and last.bias is not None
 
 
-def _linear_each(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
+def _linear_on_own(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
     weight, bias = parameters  # (n, classes, features), (n, classes)
     # Weight first: its gradient is then a product of row-major matrices, 3x faster than that of
     # inputs @ weight^T.
     return (weight @ inputs.flatten(2).transpose(1, 2) + bias.unsqueeze(2)).transpose(1, 2)
 
 
-def _linear_shared(parameters: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
+def _linear_on_shared(parameters: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
     weight, bias = parameters
     n, classes, features = weight.shape
     stacked = weight.reshape(n * classes, features)  # one product for all models
@@ -220,7 +199,7 @@ def _linear_shared(parameters: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
     def apply(inputs: Tensor) -> Tensor:
         logits = (stacked @ inputs.flatten(1).T).unflatten(0, (n, classes)).add_(bias.unsqueeze(2))
         # Consecutive examples are adjacent in memory: sums over classes add whole rows.
-        return logits.permute(2, 0, 1)
+        return logits.transpose(1, 2)
 
     return apply
 
@@ -244,26 +223,27 @@ Autocast = Callable[[], AbstractContextManager[object]]
 
 def autocast(device: torch.device, low: torch.dtype | None) -> Autocast:
     """Return a factory of contexts that multiply in `low` precision; None: no change."""
-    return nullcontext if low is None else lambda: _LowPrecision(device, low)
+    if low is None:
+        return nullcontext
+
+    @contextmanager
+    def lowered() -> Iterator[None]:
+        try:
+            with torch.autocast(device.type, dtype=low), _LowConvolutions(low):
+                yield
+        finally:
+            # Within another autocast, the cache would keep parameters that have since changed.
+            torch.clear_autocast_cache()
+
+    return lowered
 
 
-class _LowPrecision(TorchFunctionMode):
-    """``torch.autocast`` that also lowers convolutions under ``torch.func.vmap``."""
+class _LowConvolutions(TorchFunctionMode):
+    """Lowers convolutions under ``torch.func.vmap``, which ``torch.autocast`` does not."""
 
-    def __init__(self, device: torch.device, low: torch.dtype) -> None:
+    def __init__(self, low: torch.dtype) -> None:
         super().__init__()
         self._low = low
-        self._autocast = torch.autocast(device.type, dtype=low, cache_enabled=True)
-
-    def __enter__(self) -> "_LowPrecision":
-        self._autocast.__enter__()
-        return super().__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        self._autocast.__exit__(*error)
-        # Within another autocast, the cache would keep parameters that have since changed.
-        torch.clear_autocast_cache()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function; arguments of convolutions are converted to low precision."""
@@ -279,77 +259,36 @@ class _LowPrecision(TorchFunctionMode):
 _CONVOLUTIONS = (functional.conv1d, functional.conv2d, functional.conv3d)
 
 
-def batched_gradients(
+def autograd_gradients(
     model: nn.Module,
+    executor: str,
+    order: Order = _unchanged,
     lower: Autocast = nullcontext,
     compile: bool = False,
     loss: Function = cross_entropy,
     buffers: Sequence[str] = (),
     drawing: Drawing | None = None,
 ) -> Gradients:
-    """Return the function that differentiates the models of several nodes in one call.
+    """Return the function that differentiates models by autograd, batched or looped.
 
-    The model is copied: torch puts parameters into it during a call, so every thread needs its own
-    copy.
+    It is ``"batched"`` for several nodes, or ``"looped"`` for one node, whose model gets views into
+    the population; `order` then converts images alone, since torch converts kernels itself where
+    that is faster. The model is copied: torch puts parameters into it during a call, so every
+    thread needs its own copy.
     """
-    own = _copy(model, training=bool(buffers or drawing))
-    count = len(trained_parameters(own))
-    forward = stacked_forward(own, buffers=buffers, drawing=drawing).each
-    each = torch.compile(forward) if compile else forward
+    own, looped = sharing_copy(model), executor == "looped"
+    if buffers or drawing:
+        own.train()
+    places = [*trained_parameters(own), *map(own.get_buffer, buffers)]
+    count = len(places) - len(buffers)
+    forward = own if looped else forward_of_each(own, buffers, drawing)
+    forward = torch.compile(forward) if compile else forward
 
-    def apply(
-        parameters: Sequence[Tensor], inputs: Tensor, trained: Sequence[int] | None
-    ) -> tuple[Sequence[Tensor], Tensor]:
-        # Not detach(): autograd would notice that other threads change other rows meanwhile.
-        leaves = [
-            p.data.requires_grad_(trained is None or k in trained)
-            for k, p in enumerate(parameters[:count])
-        ]
-        with lower():
-            return leaves, each([*leaves, *parameters[count:]], inputs)
-
-    return _differentiated(apply, loss, alone=False)
-
-
-def looped_gradients(
-    model: nn.Module,
-    order: Order,
-    lower: Autocast = nullcontext,
-    compile: bool = False,
-    loss: Function = cross_entropy,
-    buffers: Sequence[str] = (),
-    drawing: Drawing | None = None,
-) -> Gradients:
-    """Return the function that differentiates one node's model, a view into the population.
-
-    `order` only converts images: torch then converts kernels itself where that is faster. The model
-    is copied, as by :func:`batched_gradients`.
-    """
-    own = _copy(model, training=bool(buffers or drawing))
-    own_parameters = trained_parameters(own)
-    own_buffers = [own.get_buffer(name) for name in buffers]
-    forward = torch.compile(own) if compile else own
-
-    def apply(
-        parameters: Sequence[Tensor], inputs: Tensor, trained: Sequence[int] | None
-    ) -> tuple[Sequence[Tensor], Tensor]:
-        for place, view in zip([*own_parameters, *own_buffers], parameters, strict=False):
-            place.data = view[0]
-        for k, parameter in enumerate(own_parameters):
-            parameter.requires_grad_(trained is None or k in trained)
-        with lower(), nullcontext() if drawing is None else drawing(parameters[-1][0]):
-            return own_parameters, forward(order(inputs[0]))[None]
-
-    return _differentiated(apply, loss, alone=True)
-
-
-def _differentiated(
-    apply: Callable[..., tuple[Sequence[Tensor], Tensor]], loss: Function, alone: bool
-) -> Gradients:
-    """Return the gradients by autograd, given (parameters, inputs, trained) -> leaves, outputs.
-
-    If a node is `alone`, the leaves have no axis of nodes.
-    """
+    def outputs(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
+        if not looped:
+            return forward(parameters, inputs)
+        with nullcontext() if drawing is None else drawing(parameters[-1][0]):
+            return forward(order(inputs[0]))[None]
 
     def gradients(
         parameters: Sequence[Tensor],
@@ -358,12 +297,21 @@ def _differentiated(
         weights: Tensor | None,
         trained: Sequence[int] | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
+        if looped:
+            for place, view in zip(places, parameters, strict=False):
+                place.data = view[0]
+            leaves = places[:count]
+        else:  # not detach(): autograd would notice that other threads change other rows meanwhile
+            leaves = [p.data for p in parameters[:count]]
+        for k, leaf in enumerate(leaves):
+            leaf.requires_grad_(trained is None or k in trained)
         with torch.enable_grad():
-            leaves, outputs = apply(parameters, inputs, trained)
-            losses = _mean_loss(loss, outputs, targets, weights)
-            found = torch.autograd.grad(losses.sum(), [p for p in leaves if p.requires_grad])
-            own = _mutable(found)
-            return losses.detach(), [g[None] for g in own] if alone else own
+            with lower():
+                found = outputs([*leaves, *parameters[count:]], inputs)
+            losses = _mean_loss(loss, found, targets, weights)
+            chosen = [leaf for leaf in leaves if leaf.requires_grad]
+            parts = _mutable(torch.autograd.grad(losses.sum(), chosen))
+            return losses.detach(), [g[None] for g in parts] if looped else parts
 
     return gradients
 
@@ -383,11 +331,10 @@ def _mutable(gradients: Sequence[Tensor]) -> list[Tensor]:
     return found
 
 
-def _copy(model: nn.Module, training: bool) -> nn.Module:
-    """Return a copy of a model whose parameters share memory with it, or in training mode."""
+def sharing_copy(model: nn.Module) -> nn.Module:
+    """Return a copy of a model whose parameters share memory with it."""
     shared = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in model.parameters()}
-    own = copy.deepcopy(model, shared)
-    return own.train() if training else own
+    return copy.deepcopy(model, shared)
 
 
 def _mean_loss(loss: Function, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
@@ -460,7 +407,7 @@ def new_gradients(
     low = torch.bfloat16 if compute.precision == "bf16" else None
     if in_closed_form(model, task):
         return linear_gradients(memory, low)
-    options = (autocast(memory.device, low), compute.compile, task.loss, buffers, drawing)
-    if executor == "looped":
-        return looped_gradients(model, order, *options)
-    return batched_gradients(model, *options)
+    return autograd_gradients(
+        model, executor, order, autocast(memory.device, low), compute.compile, task.loss, buffers,
+        drawing,
+    )  # fmt: skip

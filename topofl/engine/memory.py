@@ -214,11 +214,11 @@ def bytes_of_forward(
 
     The examples themselves are not counted. Targets are like `targets`; None: class labels.
     """
-    shared = stacked_forward(model, order).shared
+    forward = stacked_forward(model, order)
     parameters = [p.detach()[None] for p in trained_parameters(model)]
 
     def prepare(inputs: Tensor, expected: Tensor) -> Callable[[], object]:
-        return torch.no_grad()(lambda: loss(shared(parameters)(inputs)[:, 0], expected))
+        return torch.no_grad()(lambda: loss(forward(parameters, True)(inputs)[0], expected))
 
     return extrapolated(prepare, sample, targets)
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from topofl._support.seeding import random_keys, torch_seed
+from topofl._support.threads import Buffers
 from topofl.data import Augmentation, Dataset
-from topofl.engine.plan import Buffers
 
 
 class Minibatches(NamedTuple):
@@ -190,7 +190,7 @@ class Examples:
 
     def __call__(self, indices: Tensor) -> Tensor:
         """Return the examples at (k,) indices, (k, ...), in new memory."""
-        return self._normalized(self.stored[indices], None)
+        return self.gather(indices, Buffers(self.stored.device))
 
     def gather(self, indices: Tensor, buffers: Buffers, choices: Tensor | None = None) -> Tensor:
         """Return the examples at (k,) indices, (k, ...), in memory that the next call reuses.
@@ -198,12 +198,15 @@ class Examples:
         With (k,) `choices` the examples are images, which are augmented accordingly.
         """
         shape = (len(indices), *self.stored.shape[1:])
-        stored = torch.index_select(
+        found = torch.index_select(
             self.stored, 0, indices, out=buffers.take("stored", shape, self.stored.dtype)
         )
         if self.augment is not None and choices is not None:
-            self._augment(stored, self.augment, choices, buffers)
-        return self._normalized(stored, buffers)
+            self._augment(found, self.augment, choices, buffers)
+        if self.affine is None:
+            return found
+        scale, shift = self.affine
+        return buffers.take("inputs", shape, self.dtype).copy_(found).mul_(scale).add_(shift)
 
     def _augment(
         self, images: Tensor, augment: Augmentation, choices: Tensor, buffers: Buffers
@@ -229,15 +232,3 @@ class Examples:
         y, x = (torch.arange(side, device=self.stored.device) for side in (height, width))
         grid = wide * y[:, None] + x
         return torch.stack([grid.flatten(), grid.flip(1).flatten()])
-
-    def _normalized(self, stored: Tensor, buffers: Buffers | None) -> Tensor:
-        if self.affine is None:
-            return stored
-        shape = tuple(stored.shape)
-        out = (
-            stored.new_empty(shape, dtype=self.dtype)
-            if buffers is None
-            else buffers.take("inputs", shape, self.dtype)
-        )
-        scale, shift = self.affine
-        return out.copy_(stored).mul_(scale).add_(shift)

@@ -13,7 +13,7 @@ from topofl._support.seeding import NoGeneratorError, seeded_torch
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.data import Dataset, Partition
 from topofl.engine.evaluation import CLASSIFICATION, check_per_example
-from topofl.engine.gradients import is_linear, stacked_forward
+from topofl.engine.gradients import forward_of_each, is_linear
 from topofl.engine.options import Compute
 from topofl.engine.population import trained_parameters
 from topofl.tasks import Function, Task, cross_entropy
@@ -276,7 +276,7 @@ def _check_batched(module: nn.Module, inputs: Tensor) -> None:
         return
     twice = [p.detach().expand(2, *p.shape) for p in trained_parameters(module)]
     try:
-        stacked_forward(module).each(twice, inputs[:1].expand(2, *inputs[:1].shape))
+        forward_of_each(module)(twice, inputs[:1].expand(2, *inputs[:1].shape))
     except RuntimeError as error:
         raise ValueError(
             "`executor` must be 'looped' or 'auto' for this model, since torch.func cannot batch "

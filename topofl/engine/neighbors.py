@@ -17,12 +17,11 @@ from topofl.engine.evaluation import (
     batches_of,
     finished,
     scored,
-    sharing_copy,
     sums_on,
     uploaded,
 )
 from topofl.engine.executor import Executor
-from topofl.engine.gradients import Order, applied
+from topofl.engine.gradients import Order, applied, sharing_copy
 from topofl.engine.memory import bytes_of_forward
 from topofl.engine.population import Layout, Population, trained_parameters
 

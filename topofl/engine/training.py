@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.text import node_name
+from topofl._support.threads import Buffers
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State
 from topofl.algorithms.contract.schedules import rate_at
@@ -18,7 +19,6 @@ from topofl.algorithms.contract.terms import Step, merged_states, per_row, writa
 from topofl.engine.executor import Executor
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Means, Mixer
-from topofl.engine.plan import Buffers
 from topofl.engine.population import Population
 from topofl.engine.recorder import GradientStatistics
 

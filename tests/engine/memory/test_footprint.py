@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 import topofl
 from tests import problems
 from topofl import algorithms, mixing, models, topologies
+from topofl._support.threads import Buffers
 from topofl.engine import state
 from topofl.engine.footprint import Footprint, footprint, groups_of, in_gib, peak
 from topofl.engine.gradients import linear_gradients
 from topofl.engine.memory import AllocationTrace
-from topofl.engine.plan import Buffers, Plan, Sizes, choose_plan, least_plans, most_nodes
+from topofl.engine.plan import Plan, Sizes, choose_plan, least_plans, most_nodes
 from topofl.engine.population import Layout, Population
 from topofl.engine.recorder import NUMBERS
 

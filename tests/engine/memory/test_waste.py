@@ -7,7 +7,7 @@ from torch import nn
 from tests import problems
 from topofl.engine import evaluation as module
 from topofl.engine.evaluation import evaluation_plan
-from topofl.engine.gradients import batched_gradients, looped_gradients
+from topofl.engine.gradients import autograd_gradients
 from topofl.engine.memory import AllocationTrace, bytes_of_forward
 from topofl.engine.population import initial_population
 from topofl.engine.recorder import NUMBERS, GradientStatistics
@@ -68,8 +68,8 @@ def test_executors_share_the_numbers_of_their_copies():
     model = convolutional()
     with AllocationTrace() as allocations:
         executors = [
-            batched_gradients(model),
-            *(looped_gradients(model, lambda x: x) for _ in range(2)),
+            autograd_gradients(model, "batched"),
+            *(autograd_gradients(model, "looped") for _ in range(2)),
         ]
     assert allocations.peak == 0
     before = [p.clone() for p in model.parameters()]

@@ -9,7 +9,7 @@ from torch import nn
 
 from tests import problems
 from topofl.engine.footprint import bytes_of_step
-from topofl.engine.gradients import batched_gradients, image_order
+from topofl.engine.gradients import autograd_gradients, image_order
 from topofl.engine.memory import AllocationTrace, bytes_of_forward
 
 
@@ -68,7 +68,7 @@ def test_larger_minibatches_are_extrapolated_exactly(width):
     model = problems.convolutional()
     parameters = [p.detach().expand(2, *p.shape).contiguous() for p in model.parameters()]
     inputs, labels = torch.zeros(2, width, 1, 6, 6), torch.zeros(2, width, dtype=torch.long)
-    function = batched_gradients(model)
+    function = autograd_gradients(model, "batched")
     with AllocationTrace() as allocations:
         function(parameters, inputs, labels, None)
     assert bytes_of_step(model, "batched", as_it_is, inputs[0, :1], width) == -(

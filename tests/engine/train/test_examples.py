@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from topofl import data
+from topofl._support.threads import Buffers
 from topofl.engine.minibatches import Examples
-from topofl.engine.plan import Buffers
 
 CPU = torch.device("cpu")
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 3, 4, 4), dtype=np.uint8)

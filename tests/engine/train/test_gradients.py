@@ -9,13 +9,12 @@ import topofl
 from tests import problems
 from topofl import algorithms
 from topofl._support.seeding import seeded_torch
+from topofl._support.threads import Buffers
 from topofl.engine.gradients import (
     autocast,
-    batched_gradients,
+    autograd_gradients,
     linear_gradients,
-    looped_gradients,
 )
-from topofl.engine.plan import Buffers
 from topofl.engine.population import initial_population
 
 CPU = torch.device("cpu")
@@ -48,8 +47,8 @@ def reference(model, models, inputs, labels, weights):
 
 
 EXECUTORS = {
-    "batched": lambda model: batched_gradients(model),
-    "looped": lambda model: looped_gradients(model, lambda x: x),
+    "batched": lambda model: autograd_gradients(model, "batched"),
+    "looped": lambda model: autograd_gradients(model, "looped"),
     "closed form": lambda model: linear_gradients(Buffers(CPU)),
 }
 
@@ -118,8 +117,8 @@ def test_bf16_is_near_fp32(executor):
 
     lower = autocast(CPU, torch.bfloat16)
     gradients = {
-        "batched": lambda: batched_gradients(model, lower),
-        "looped": lambda: looped_gradients(model, lambda x: x, lower),
+        "batched": lambda: autograd_gradients(model, "batched", lower=lower),
+        "looped": lambda: autograd_gradients(model, "looped", lower=lower),
         "closed form": lambda: linear_gradients(Buffers(CPU), torch.bfloat16),
     }[executor]()
     found = gradients([v[:1] for v in models.views], inputs[:1], labels[:1], None)[1]
@@ -148,9 +147,7 @@ def test_models_are_compiled_where_asked(executor, monkeypatch):
     monkeypatch.setattr(torch, "compile", compile_)
     model = problems.convolutional()
     models, inputs, labels, _ = problem(model, dtype=torch.float32)
-    settings = {"batched": (model,), "looped": (model, lambda x: x)}[executor]
-    make = {"batched": batched_gradients, "looped": looped_gradients}[executor]
-    plain, doubled = make(*settings), make(*settings, compile=True)
+    plain, doubled = (autograd_gradients(model, executor, compile=asked) for asked in (False, True))
     arguments = [v[:1] for v in models.views], inputs[:1], labels[:1], None
     assert len(compiled) == 1
     assert not torch.allclose(plain(*arguments)[0], doubled(*arguments)[0])

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from topofl.engine.plan import worker_threads
+from topofl._support.threads import worker_threads
 
 
 @pytest.fixture
