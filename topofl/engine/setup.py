@@ -90,12 +90,13 @@ def resolve(
     rounds_played = DRY_ROUNDS if rounds is None else min(rounds, DRY_ROUNDS)
     if given is not None:
         check_needs(algorithm.name, algorithm.needs, given, rounds_played)
-    trace = trace_first_rounds(setup, rounds_played)
+    trace = setup.trace
+    trace_first_rounds(setup, rounds_played)
     rule = partial(setup.weights_of, setup.push if trace.pushes else setup.pull)
     graphs = check_graphs(trace, given, clients, mixing, compute.on_disconnected, rule)
     check_attack(trace, attack, graphs, rule)
     share = unequal_share(trace, graphs, rule, warn=mixing is None)
-    setup = replace(setup, topology=graphs, trace=trace, share=share)
+    setup = replace(setup, topology=graphs, share=share)
     _check_columns(setup)
     return setup
 
