@@ -5,7 +5,7 @@ a run needs. See :class:`topofl.algorithms.Round` for what phases may ask for.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -22,9 +22,8 @@ from topofl.algorithms.contract.round import Models, Rows, Rule, State, Trial, c
 from topofl.algorithms.contract.schedules import rate_at
 from topofl.engine.divergence import Diverged, GradientStatistics
 from topofl.engine.evaluation import check_trials, cross_evaluate
-from topofl.engine.executor import Executor
 from topofl.engine.minibatches import Minibatches
-from topofl.engine.mixing import Aggregate, Mixer
+from topofl.engine.mixing import Aggregate
 from topofl.engine.population import Population
 from topofl.engine.recorder import Exchange
 from topofl.engine.requests import (
@@ -37,7 +36,7 @@ from topofl.engine.requests import (
     topology_missing,
 )
 from topofl.engine.state import Run
-from topofl.engine.training import LocalSteps, all_gradients, local_steps
+from topofl.engine.training import LocalSteps, all_gradients, has_rows, take_steps
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
 
@@ -277,14 +276,14 @@ class Round:
         mixer = None if weights is None else run.mixing.mixer(weights, len(ranks.nodes))
         rows: State = {}
         if own is not models:
-            rows = {key: ranks.own_rows(x) for key, x in state.items() if _has_rows(x, self.n)}
+            rows = {key: ranks.own_rows(x) for key, x in state.items() if has_rows(x, self.n)}
         own_counts = ranks.own_rows(counts)
         steps = int(own_counts.max())
         unequal = own_counts if (own_counts < steps).any() else None
         job = self._local_steps(run, own, training, {**state, **rows}, unequal)
         batches = self._minibatches(run, training, ranks.own_rows(all_counts), steps)
         if batches:
-            losses = _take_steps(run.executor, job, batches, mixer)
+            losses = take_steps(run.executor, job, batches, mixer)
         else:  # the nodes of other ranks take steps
             losses = torch.zeros(len(own), 1, dtype=own.dtype, device=own.device)
         self._record_losses(run, job, losses, own_counts)
@@ -594,45 +593,6 @@ class Round:
 
 def _zero_losses(models: Tensor) -> Tensor:
     return torch.zeros(len(models), dtype=torch.float64, device="cpu")
-
-
-def _has_rows(x: Tensor, n: int) -> bool:
-    return x.dim() > 0 and len(x) == n
-
-
-def _take_steps(
-    executor: Executor, job: LocalSteps, batches: Sequence[Minibatches], mixer: Mixer | None
-) -> Tensor:
-    """Take local steps, and return the losses (n, steps).
-
-    Where nodes take different steps together, those that take any are trained in one block, most
-    steps first.
-    """
-    n, counts = len(job.models), job.counts
-    if counts is None or (executor.plan.chunk == 1 and job.models.distinct == n):
-        return local_steps(executor, job, batches, mixer)
-    nodes = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    rows = torch.from_numpy(nodes).to(job.bad.device)
-    weights, of_nodes = job.push_sum_weights, {k for k, x in job.own.items() if _has_rows(x, n)}
-    small = replace(
-        job,
-        models=job.models.some(nodes),
-        own={k: x[rows.to(x.device)] if k in of_nodes else x for k, x in job.own.items()},
-        bad=job.bad[rows],
-        counts=counts[nodes],
-        push_sum_weights=None if weights is None else weights[rows],
-        nodes=nodes if job.nodes is None else job.nodes[nodes],
-    )
-    found = local_steps(executor, small, [batch.of(nodes) for batch in batches], mixer)
-    job.models.write(nodes, small.models.flat)
-    for name, buffer in small.models.buffers.items():
-        job.models.buffers[name].write(nodes, buffer.stored)
-    job.bad[rows] = small.bad
-    for name in of_nodes:
-        job.own[name][rows.to(job.own[name].device)] = small.own[name]
-    losses = found.new_zeros(n, found.shape[1])
-    losses[rows] = found
-    return losses
 
 
 def computed_round(run: Run, **given: Any) -> Round:

@@ -5,7 +5,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +197,11 @@ def run(
     )
     # absolute, since callbacks may change the working directory
     folder = None if saving.folder is None else Path(saving.folder).absolute()
-    with naming_checkpoints(folder, newest_round), _joined(setup) as ranks:
+    joined = nullcontext(one_process(setup.clients.n, setup.device))  # one process is a rank
+    if setup.compute.distributed:
+        options = setup.compute.rank_timeout, setup.compute.placement
+        joined = joined_ranks(setup.graphs, setup.device, *options)
+    with naming_checkpoints(folder, newest_round), joined as ranks:
         if not len(ranks.nodes):
             return history_of_others(ranks)
         first = ranks.is_first
@@ -206,14 +210,6 @@ def run(
         )
         tell_history(ranks, history)
         return history
-
-
-def _joined(setup: Setup) -> AbstractContextManager[Ranks]:
-    """Return the context in which the ranks of a run have joined; one process is a rank."""
-    compute = setup.compute
-    if compute.distributed:
-        return joined_ranks(setup.graphs, setup.device, compute.rank_timeout, compute.placement)
-    return nullcontext(one_process(setup.clients.n, setup.device))
 
 
 def _run_part(
