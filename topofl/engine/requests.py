@@ -162,19 +162,15 @@ class Trace:
     @cached_property
     def exchange(self) -> str | None:
         """The first phase that exchanges models; None if no phase does."""
-        calls = self.calls
-        return next(
-            (name for name in self.algorithm.phases if calls.get(name, set()) & EXCHANGES), None
-        )
+        found = (name for name in self.algorithm.phases if self.calls.get(name, set()) & EXCHANGES)
+        return next(found, None)
 
     @cached_property
     def share(self) -> list[slice]:
         """Columns of the models that the first phase that mixes sends; all if no phase mixes."""
-        found = next(
-            (self.columns[name] for name in self.algorithm.phases if name in self.columns),
-            None,
-        )
-        return [slice(0, self.layout.d)] if not found else _merged_ranges(found)
+        mixed = (self.columns[name] for name in self.algorithm.phases if name in self.columns)
+        found = next(mixed, set())
+        return _merged_ranges(found) if found else [slice(0, self.layout.d)]
 
     @cached_property
     def pushed(self) -> tuple[int, ...]:

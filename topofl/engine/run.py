@@ -41,7 +41,6 @@ from topofl.engine.requests import Setup, checked_state
 from topofl.engine.round import Round, computed_round
 from topofl.engine.saving import (
     CheckpointSchedule,
-    Lock,
     check_shared,
     reserved_folder,
     stop_between_rounds,
@@ -236,7 +235,24 @@ def _run_part(
         resumed = None if found is None else run.resume(found, marker)
         if folder is not None and ranks.is_first and (resumed or 0) == newest_round(folder):
             prune(folder, KEPT)  # a process that was killed may have left older ones
-        return _execute(run, saving, folder, marker, lock, resumed, progress)
+        meta, start, began = run.metadata(), resumed or 0, time.perf_counter()
+        stops = stop_between_rounds(folder is not None, patient=setup.compute.distributed)
+        with run.executor.threads(), stops as request:
+            checkpoints = CheckpointSchedule(
+                run, saving, folder, marker, run.emit, request, resumed, lock
+            )
+            run.emit(Event("start", start, meta | {"resumed_at": start}, run.models))
+            if resumed is None:
+                values = _evaluate(run, None, math.nan, computed_round(run).noted_values(True))
+                with checkpoints.after_round(0):
+                    run.emit(Event("evaluation", 0, values, run.models))
+            title = f"{setup.algorithm.name} on {setup.graphs.name}"
+            for t in _progress_bar(start, run.rounds, progress, title):
+                _run_round(run, t, checkpoints)
+        values = {"seconds": time.perf_counter() - began, "rounds": run.rounds}
+        run.emit(Event("end", run.rounds, values, run.models))
+        meta |= {"diverged": [one._asdict() for one in run.monitor.found]}
+        return run.recorder.history(meta, run.trained() if saving.models else None)
 
 
 def _checkpoint(folder: Path, resume: bool, ranks: Ranks) -> Checkpoint | None:
@@ -247,37 +263,6 @@ def _checkpoint(folder: Path, resume: bool, ranks: Ranks) -> Checkpoint | None:
         return None
     name, marker = place
     return Checkpoint(folder / name, marker)
-
-
-def _execute(
-    run: Run,
-    saving: Saving,
-    folder: Path | None,
-    marker: Mapping[str, Any],
-    lock: Lock | None,
-    resumed: int | None,
-    progress: bool | str,
-) -> History:
-    """Run all rounds, or those after a checkpoint, write checkpoints, and return the history."""
-    meta, start, began = run.metadata(), resumed or 0, time.perf_counter()
-    stops = stop_between_rounds(folder is not None, patient=run.setup.compute.distributed)
-    with run.executor.threads(), stops as request:
-        checkpoints = CheckpointSchedule(
-            run, saving, folder, marker, run.emit, request, resumed, lock
-        )
-        run.emit(Event("start", start, meta | {"resumed_at": start}, run.models))
-        if resumed is None:  # evaluate the models before the first round
-            values = _evaluate(run, None, math.nan, computed_round(run).noted_values(per_node=True))
-            with checkpoints.after_round(0):
-                run.emit(Event("evaluation", 0, values, run.models))
-        title = f"{run.algorithm.name} on {run.setup.graphs.name}"
-        for t in _progress_bar(start, run.rounds, progress, title):
-            _run_round(run, t, checkpoints)
-    seconds = time.perf_counter() - began
-    values = {"seconds": seconds, "rounds": run.rounds}
-    run.emit(Event("end", run.rounds, values, run.models))
-    meta |= {"diverged": [one._asdict() for one in run.monitor.found]}
-    return run.recorder.history(meta, run.trained() if saving.models else None)
 
 
 def _evaluate(

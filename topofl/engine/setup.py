@@ -77,8 +77,7 @@ def resolve(
             f"{shown(str(compute.scratch))}; leave it out"
         )
 
-    device = device_of(compute)
-    device = local_device(device) if compute.distributed else device
+    device = local_device(device_of(compute)) if compute.distributed else device_of(compute)
     attacking = () if attack is None else attack.nodes
     sets = _evaluation_sets(clients, evaluation, seed, device, attacking)
     module, sample = checked_model(model, clients, compute, device, task)

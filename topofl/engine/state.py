@@ -172,13 +172,12 @@ class Run:
     def size(self) -> int:
         """Bytes of a checkpoint, without mixing matrices."""
         models = self.models
-        tensors = (tensor for state in self.states.values() for tensor in state.values())
         noted = [name for name, per_node in self.setup.trace.noted.items() if per_node]
         of_nodes = [*self.setup.columns, *noted, *(self.setup.evaluation.per_node or ())]
         scores = len(of_nodes) * (2 + self.rounds // self.setup.evaluation.every)
         recorded = 8 * models.n * (self.rounds + scores)
         held = len(models) * models.d * models.dtype.itemsize
-        held += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        held += sum(x.nbytes for state in self.states.values() for x in state.values())
         return held * models.n // len(models) + recorded + 2**14
 
     def state(self) -> dict[str, Any]:
@@ -363,12 +362,8 @@ def plan_of_checkpoint(found: Checkpoint, compute: Compute) -> Plan | None:
     """Return the plan of a checkpoint; None if `compute` now requests another one."""
     with naming_its_file(found):
         plan = Plan(*(found.marker["run"][name] for name in Plan._fields))
-    requested = zip(
-        (compute.executor, compute.chunk),
-        found.marker["asked"],
-        (plan.executor, plan.chunk),
-        strict=True,
-    )
+    now = compute.executor, compute.chunk
+    requested = zip(now, found.marker["asked"], (plan.executor, plan.chunk), strict=True)
     unchanged = all(now in ("auto", then, chosen) for now, then, chosen in requested)
     return plan if unchanged else None
 
