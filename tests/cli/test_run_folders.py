@@ -117,7 +117,7 @@ def deadly(function):
 
 for name in ("replace", "rename", "unlink", "rmdir"):
     setattr(os, name, deadly(getattr(os, name)))
-for name in ("_run_rounds", "_evaluate_start"):
+for name in ("_evaluate", "_progress_bar"):
     setattr(sys.modules["topofl.engine.run"], name, \
 deadly(getattr(sys.modules["topofl.engine.run"], name)))
 for at in range(1, 1000):

@@ -26,8 +26,7 @@ from tests.engine.test_equivalence import modules_at_start
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
 from topofl import algorithms, attacks, mixing, topologies
 from topofl._support.seeding import stream
-from topofl.engine import round as engine_round
-from topofl.engine import stages
+from topofl.engine import stages, training
 
 
 def ragged_clients():
@@ -256,9 +255,9 @@ def test_algorithms_declare_their_fine_tuning():
 
 
 def test_only_evaluated_nodes_are_fine_tuned(monkeypatch):
-    sizes, original = [], engine_round.local_steps
+    sizes, original = [], training.local_steps
     monkeypatch.setattr(
-        engine_round,
+        training,
         "local_steps",
         lambda *a, **k: sizes.append(a[1].models.n) or original(*a, **k),  # executor, job
     )

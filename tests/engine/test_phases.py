@@ -8,7 +8,7 @@ import topofl
 from tests import problems
 from tests.engine.phases import BATCH, N, phase, run
 from topofl import algorithms, mixing, topologies
-from topofl.engine import round as engine_round
+from topofl.engine import training
 
 UNIFORM = mixing.uniform(topologies.ring(N))
 
@@ -26,7 +26,7 @@ OF_A_GRAPH = {
 
 @pytest.mark.parametrize("door", OF_A_GRAPH)
 def test_calls_that_need_a_topology_are_refused_without_one_before_training(door, monkeypatch):
-    monkeypatch.setattr(engine_round, "local_steps", None)
+    monkeypatch.setattr(training, "local_steps", None)
     with pytest.raises(TypeError, match="`topology` must be given, since own exchanges models"):
         run(phase(OF_A_GRAPH[door]))
     with pytest.raises(TypeError, match="`topology` must be given, since own exchanges models"):

@@ -347,6 +347,8 @@ def mixer(weights: MixingMatrix, ranks: Ranks, dtype: torch.dtype) -> Mixer:
             return _mean_mixer(labels, cut, ranks, dtype)
     own = _block(weights.weights, ranks.nodes, np.arange(weights.n))
     multiply_own = _product(_block(own, None, ranks.nodes), ranks.device, dtype)
+    if halo.is_empty:
+        return Mixer(lambda values: multiply_own(values, values), by_columns=True)
     add_received = None
     if len(halo.nodes):
         add_received = _product(own[:, halo.nodes], ranks.device, dtype, adds=True)
@@ -359,7 +361,7 @@ def mixer(weights: MixingMatrix, ranks: Ranks, dtype: torch.dtype) -> Mixer:
             if add_received is not None:
                 add_received(received, block)
 
-    return Mixer(mix, by_columns=halo.is_empty)
+    return Mixer(mix, by_columns=False)
 
 
 def _block(
@@ -391,7 +393,9 @@ def _product(
         times = as_tensor(matrix, device, dtype).matmul
 
     def write(rows: Tensor, target: Tensor) -> None:
-        for some, more in zip(target.split(width, 1), rows.split(width, 1), strict=True):
+        parts = target.split(width, 1)
+        sources = parts if rows is target else rows.split(width, 1)
+        for some, more in zip(parts, sources, strict=True):
             if adds:
                 some.add_(times(more))
             else:

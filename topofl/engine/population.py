@@ -143,7 +143,7 @@ class Held:
         if self.place is not None:
             shape = (len(self.place), *self.stored.shape[1:])
             flat = self.new(shape, self.stored.dtype) if self.new else self.stored.new_empty(shape)
-            for start in range(0, shape[0], ROWS):  # not all at once, which would exist twice
+            for start in range(0, 0 if flat.is_meta else shape[0], ROWS):  # not twice at once
                 flat[start : start + ROWS] = self.rows(slice(start, start + ROWS))
             self._store(flat, None)
         return self.stored
@@ -206,6 +206,8 @@ class Population:
         buffers that never change are in the network.
     travels
         Whether these buffers are mixed with the models, if all columns of these are.
+    reads
+        Called with ``"start"`` or ``"topology"`` before it is read, to check it; None: not checked.
     """
 
     held: Held
@@ -215,6 +217,7 @@ class Population:
     copy_of: "Population | None" = field(default=None, kw_only=True)
     buffers: Mapping[str, Held] = field(default_factory=dict, kw_only=True)
     travels: bool = field(default=False, kw_only=True)
+    reads: Callable[[str], None] | None = field(default=None, kw_only=True)
 
     @classmethod
     def alone(cls, flat: Tensor, layout: Layout) -> "Population":
@@ -356,11 +359,15 @@ class Population:
     @property
     def start(self) -> Tensor:
         """(1, d) copy of the model from which all nodes start; to be read before training."""
+        if self.reads:
+            self.reads("start")
         return self.rows(slice(0, 1)).clone()
 
     @property
     def topology(self) -> Topology:
         """The one graph of the run; raises ``ValueError`` if there is none."""
+        if self.reads:
+            self.reads("topology")
         if self.graph is None:
             raise ValueError(
                 "`models.topology` must be read in `init`, from the models that predict"

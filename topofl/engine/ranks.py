@@ -179,7 +179,8 @@ class Ranks:
 
     def own_rows(self, values: Rows) -> Rows:
         """Return the rows of the own nodes of values (n, ...); own rows are returned unchanged."""
-        if len(values) != self.n or len(self.nodes) == self.n:
+        n = len(self.owner)
+        if len(self.nodes) == n or len(values) != n:
             return values
         if isinstance(values, np.ndarray):
             return values[self.nodes]
@@ -220,7 +221,7 @@ class Ranks:
 
     def any(self, flag: bool) -> bool:
         """Return whether the flag is True on some rank."""
-        return bool(self.numbers([float(flag)]).any())
+        return flag if self.size == 1 else bool(self.numbers([float(flag)]).any())
 
     def numbers(self, own: Sequence[float]) -> np.ndarray:
         """Return (size, m) numbers of all ranks, m of each."""
@@ -295,15 +296,6 @@ class Ranks:
             raise _failed_rank(self, error) from error
         finally:
             self.link.seconds += time.perf_counter() - began
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Let communication raise ``RuntimeError``, since rank 0 alone executes the block."""
-        self.link.alone = True
-        try:
-            yield
-        finally:
-            self.link.alone = False
 
     @property
     def description(self) -> dict[str, Any]:

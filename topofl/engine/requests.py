@@ -1,9 +1,8 @@
 """What a run is asked for: its setup, the trace of a dry run, checks of requests of phases."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import FrozenInstanceError, dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from numbers import Real
 from typing import Any
@@ -15,10 +14,10 @@ from torch import Tensor, nn
 
 from topofl._columns import OWN_COLUMNS, SECONDS, ScoreColumn, columns_of
 from topofl._support.check import check_takes, shown
-from topofl.algorithms.contract.checked import WHY_PLAYED, check_same_shape, explaining_meta_errors
+from topofl.algorithms.contract.checked import check_same_shape
 from topofl.algorithms.contract.local import Training
-from topofl.algorithms.contract.phase import Algorithm, Phase
-from topofl.algorithms.contract.round import Models, Rule, State
+from topofl.algorithms.contract.phase import Algorithm
+from topofl.algorithms.contract.round import Rule, State
 from topofl.attacks import Attack
 from topofl.data import Partition
 from topofl.engine.evaluation import Evaluated, EvaluationPlan, evaluation_plan
@@ -104,6 +103,10 @@ class Trace:
     stored: int = field(default=0, init=False)
     common_start: bool = field(default=False, init=False)
 
+    def anew(self) -> "Trace":
+        """Return an empty trace of the same run."""
+        return Trace(self.algorithm, self.layout, self.n)
+
     def note_call(self, phase: str, call: str) -> None:
         """Note a call; raise ``ValueError`` if several phases push models."""
         self.calls.setdefault(phase, set()).add(call)
@@ -159,19 +162,15 @@ class Trace:
     @cached_property
     def exchange(self) -> str | None:
         """The first phase that exchanges models; None if no phase does."""
-        calls = self.calls
-        return next(
-            (name for name in self.algorithm.phases if calls.get(name, set()) & EXCHANGES), None
-        )
+        found = (name for name in self.algorithm.phases if self.calls.get(name, set()) & EXCHANGES)
+        return next(found, None)
 
     @cached_property
     def share(self) -> list[slice]:
         """Columns of the models that the first phase that mixes sends; all if no phase mixes."""
-        found = next(
-            (self.columns[name] for name in self.algorithm.phases if name in self.columns),
-            None,
-        )
-        return [slice(0, self.layout.d)] if not found else _merged_ranges(found)
+        mixed = (self.columns[name] for name in self.algorithm.phases if name in self.columns)
+        found = next(mixed, set())
+        return _merged_ranges(found) if found else [slice(0, self.layout.d)]
 
     @cached_property
     def pushed(self) -> tuple[int, ...]:
@@ -311,14 +310,13 @@ class Setup:
     def stages(self) -> list[str]:
         """Names of the stages of evaluations; without evaluated sets there are none."""
         evaluation, algorithm = self.evaluation, self.algorithm
-        wanted = {
-            "": True,
+        optional = {
             "before_exchange": evaluation.before_exchange,
             "knn": algorithm.neighbors is not None,
             "fine_tuned": algorithm.fine_tune is not None,
         }
-        own = [name for name, is_wanted in wanted.items() if is_wanted]
-        return [*own, *evaluation.custom] if evaluation.on else []
+        own = (name for name, is_wanted in optional.items() if is_wanted)
+        return ["", *own, *evaluation.custom] if evaluation.on else []
 
     @cached_property
     def columns(self) -> dict[str, ScoreColumn]:
@@ -331,15 +329,11 @@ class Setup:
 
         Fine-tuning is in the algorithm's settings.
         """
-        names = [
-            field.name
-            for field in fields(self.evaluation)
-            if field.name not in ("fine_tune", "also", "per_node")
-        ]
+        names = (one.name for one in fields(self.evaluation) if one.name != "fine_tune")
         settings = {name: getattr(self.evaluation, name) for name in names}
         settings["on"] = list(self.evaluation.on)
         for argument in ("also", "per_node"):
-            if functions := getattr(self.evaluation, argument):
+            if functions := settings.pop(argument):
                 settings[argument] = {name: _name_of(f) for name, f in functions.items()}
         return settings
 
@@ -434,31 +428,6 @@ def check_matrix(call: str, weights: object) -> None:
             f"`weights` of round.{call} must be a MixingMatrix such as round.weights, got "
             f"{type(weights).__name__}; convert an array by topofl.mixing.from_weights(array)"
         )
-
-
-@contextmanager
-def on_shapes_only(name: str) -> Iterator[None]:
-    """Turn errors on meta tensors, and replaced models, into errors that name the phase."""
-    remedy = (
-        "to multiply by a mixing matrix use round.mix(weights, values), which works in place; "
-        "otherwise, where `models.flat.is_meta`, let it make every call that it may make, such as "
-        "round.mix, and return"
-    )
-    try:
-        with explaining_meta_errors(
-            f"the phase {name!r} must work on models without numbers, {WHY_PLAYED}", remedy
-        ):
-            yield
-    except FrozenInstanceError as error:
-        raise TypeError(
-            f"the phase {name!r} must change models in place: {error}; write "
-            "models.flat.copy_(values), or models.flat.add_(change)"
-        ) from error
-
-
-def initial_state(name: str, phase: Phase, models: Models) -> State:
-    """Return the initial state of a phase, or raise ``TypeError`` if it is not valid."""
-    return checked_state(name, "init", phase.init(models))
 
 
 def checked_state(name: str, function: str, state: object) -> State:

@@ -5,7 +5,7 @@ a run needs. See :class:`topofl.algorithms.Round` for what phases may ask for.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -22,9 +22,8 @@ from topofl.algorithms.contract.round import Models, Rows, Rule, State, Trial, c
 from topofl.algorithms.contract.schedules import rate_at
 from topofl.engine.divergence import Diverged
 from topofl.engine.evaluation import check_trials, cross_evaluate
-from topofl.engine.executor import Executor
 from topofl.engine.minibatches import Minibatches
-from topofl.engine.mixing import Aggregate, Mixer
+from topofl.engine.mixing import Aggregate
 from topofl.engine.population import Population
 from topofl.engine.recorder import Exchange, GradientStatistics
 from topofl.engine.requests import (
@@ -37,7 +36,7 @@ from topofl.engine.requests import (
     topology_missing,
 )
 from topofl.engine.state import Run
-from topofl.engine.training import LocalSteps, all_gradients, local_steps
+from topofl.engine.training import LocalSteps, all_gradients, has_rows, take_steps
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
 
@@ -217,7 +216,7 @@ class Round:
                     f"{participants.dtype} of shape {participants.shape}"
                 )
             counts = np.where(participants, counts, 0)
-        population = cast(Population, models)
+        population: Any = models
         if self.run is None:
             self._note_training(population, training, state, counts)
         elif self.only is not None:
@@ -277,12 +276,14 @@ class Round:
         mixer = None if weights is None else run.mixing.mixer(weights, len(ranks.nodes))
         rows: State = {}
         if own is not models:
-            rows = {key: ranks.own_rows(x) for key, x in state.items() if _has_rows(x, self.n)}
+            rows = {key: ranks.own_rows(x) for key, x in state.items() if has_rows(x, self.n)}
         own_counts = ranks.own_rows(counts)
-        job = self._local_steps(run, own, training, {**state, **rows}, own_counts)
-        batches = self._minibatches(run, training, ranks.own_rows(all_counts), own_counts)
+        steps = int(own_counts.max())
+        unequal = own_counts if (own_counts < steps).any() else None
+        job = self._local_steps(run, own, training, {**state, **rows}, unequal)
+        batches = self._minibatches(run, training, ranks.own_rows(all_counts), steps)
         if batches:
-            losses = _take_steps(run.executor, job, batches, mixer)
+            losses = take_steps(run.executor, job, batches, mixer)
         else:  # the nodes of other ranks take steps
             losses = torch.zeros(len(own), 1, dtype=own.dtype, device=own.device)
         self._record_losses(run, job, losses, own_counts)
@@ -297,7 +298,12 @@ class Round:
         return counts
 
     def _local_steps(
-        self, run: Run, models: Population, training: Training, state: State, counts: np.ndarray
+        self,
+        run: Run,
+        models: Population,
+        training: Training,
+        state: State,
+        counts: np.ndarray | None,
     ) -> LocalSteps:
         pushed, push_sum_weights = self.setup.trace.pushed, models.push_sum_weights
         weighted = () if not pushed or bool((push_sum_weights == 1).all()) else pushed
@@ -310,7 +316,7 @@ class Round:
             self.t,
             run.ranks.own_rows(run.monitor.frozen(models.device)),
             run.monitor.policy,
-            counts if int(counts.min()) < int(counts.max()) else None,
+            counts,
             self.statistics if self.losses is None else None,
             push_sum_weights if weighted else None,
             weighted,
@@ -319,13 +325,12 @@ class Round:
         )
 
     def _minibatches(
-        self, run: Run, training: Training, all_counts: np.ndarray, counts: np.ndarray
+        self, run: Run, training: Training, all_counts: np.ndarray, steps: int
     ) -> list[Minibatches]:
         """Return the minibatches of a call of :meth:`train`; further calls draw other ones."""
         call = self._count_call("train")
         key = self.phase if call == 1 else f"{self.phase}/{call}"
-        first, steps = self.t * all_counts * training.minibatches, int(counts.max())
-        sizes = training.sizes
+        first, sizes = self.t * all_counts * training.minibatches, training.sizes
         if isinstance(sizes, np.ndarray):
             sizes = run.ranks.own_rows(sizes)
         draw = run.executor.batches.at
@@ -421,33 +426,32 @@ class Round:
         buffers = self.models.traveling_with(values) if width == d else []
         sent = width + scalars + sum(buffer.shape[1] for buffer in buffers)
         exchange = self._begin_exchange("mix", weights, sent if counted else None, server)
-        if not server:
-            self.mixed[weights] = self.mixed.get(weights, 0) + width
-        rows = len(values if isinstance(values, Tensor) else cast(Population, values))
-        if run is None and (rows, d) == (len(self.models), self.models.d):
+        once = server and width == d and self.setup.attack is None  # whole models are stored once
+        if run is None:
+            if not server:
+                self.mixed[weights] = self.mixed.get(weights, 0) + width
+            self._note_mixed(values, ranges, once)
+            return
+        for k, buffer in enumerate(buffers):
+            run.mixing.mix(weights, buffer, self.t, f"{exchange}/buffers/{k}", server)
+        if once and isinstance(values, Population):
+            run.mixing.average(weights, values.held)
+            return
+        flat = values if isinstance(values, Tensor) else values.flat
+        for k, part in enumerate(columns):
+            run.mixing.mix(weights, flat[:, part], self.t, f"{exchange}/{k}", server)
+
+    def _note_mixed(self, values: Tensor | Models, ranges: Sequence[range], once: bool) -> None:
+        """Note columns that are mixed; if models are stored `once`, a server has averaged them."""
+        shape = tuple(values.shape) if isinstance(values, Tensor) else (len(values.nodes), values.d)
+        if shape == (len(self.models), self.models.d):
             noted = self.setup.trace.columns.setdefault(self.phase, set())
             noted.update((part.start, part.stop) for part in ranges)
-        if run is not None:
-            for k, buffer in enumerate(buffers):
-                run.mixing.mix(weights, buffer, self.t, f"{exchange}/buffers/{k}", server)
-        if not isinstance(values, Tensor):
-            if server and width == d and self.setup.attack is None:
-                self._average(run, weights, cast(Population, values))
-                return
-            values = values.flat
-        if run is None:
-            self._allocate_forged(values)
-            return
-        for k, part in enumerate(columns):
-            run.mixing.mix(weights, values[:, part], self.t, f"{exchange}/{k}", server)
-
-    def _average(self, run: Run | None, weights: MixingMatrix, models: Population) -> None:
-        """Let a server average whole models, whose average is stored once."""
-        if run is not None:
-            run.mixing.average(weights, models.held)
-            return
-        with _disable_current_modes():  # the models do not belong to the phase
-            models.fill(models.rows(slice(0, 1)))
+        if once and isinstance(values, Population):
+            with _disable_current_modes():  # the models do not belong to the phase
+                values.fill(values.rows(slice(0, 1)))
+        else:
+            self._allocate_forged(values if isinstance(values, Tensor) else values.flat)
 
     def _begin_exchange(
         self, method: str, weights: MixingMatrix, sent: int | None, server: bool = False
@@ -575,67 +579,20 @@ class Round:
         else:
             self.noted[name] = np.asarray(value).item()
 
-    @property
-    def numbers(self) -> dict[str, float]:
-        """The numbers that phases noted in the round; NaN for those not noted in it."""
-        return {
-            name: float(self.noted.get(name, np.nan))
-            for name, per_node in self.setup.trace.noted.items()
-            if not per_node
-        }
+    def noted_values(self, per_node: bool) -> dict[str, Any]:
+        """Return the numbers that phases noted, or the values `per_node`, (n,).
 
-    @property
-    def node_values(self) -> dict[str, Tensor]:
-        """The values per node, (n,), that phases noted; NaN for those not noted in the round."""
+        Those that were not noted in this round are NaN.
+        """
+        known = [name for name, own in self.setup.trace.noted.items() if own == per_node]
+        if not per_node:
+            return {name: float(self.noted.get(name, torch.nan)) for name in known}
         nothing = torch.full((self.n,), torch.nan, dtype=torch.float64, device="cpu")
-        return {
-            name: cast(Tensor, self.noted.get(name, nothing))
-            for name, per_node in self.setup.trace.noted.items()
-            if per_node
-        }
+        return {name: self.noted.get(name, nothing) for name in known}
 
 
 def _zero_losses(models: Tensor) -> Tensor:
     return torch.zeros(len(models), dtype=torch.float64, device="cpu")
-
-
-def _has_rows(x: Tensor, n: int) -> bool:
-    return x.dim() > 0 and len(x) == n
-
-
-def _take_steps(
-    executor: Executor, job: LocalSteps, batches: Sequence[Minibatches], mixer: Mixer | None
-) -> Tensor:
-    """Take local steps, and return the losses (n, steps).
-
-    Where nodes take different steps together, those that take any are trained in one block, most
-    steps first.
-    """
-    n, counts = len(job.models), job.counts
-    if counts is None or (executor.plan.chunk == 1 and job.models.distinct == n):
-        return local_steps(executor, job, batches, mixer)
-    nodes = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    rows = torch.from_numpy(nodes).to(job.bad.device)
-    weights, of_nodes = job.push_sum_weights, {k for k, x in job.own.items() if _has_rows(x, n)}
-    small = replace(
-        job,
-        models=job.models.some(nodes),
-        own={k: x[rows.to(x.device)] if k in of_nodes else x for k, x in job.own.items()},
-        bad=job.bad[rows],
-        counts=counts[nodes],
-        push_sum_weights=None if weights is None else weights[rows],
-        nodes=nodes if job.nodes is None else job.nodes[nodes],
-    )
-    found = local_steps(executor, small, [batch.of(nodes) for batch in batches], mixer)
-    job.models.write(nodes, small.models.flat)
-    for name, buffer in small.models.buffers.items():
-        job.models.buffers[name].write(nodes, buffer.stored)
-    job.bad[rows] = small.bad
-    for name in of_nodes:
-        job.own[name][rows.to(job.own[name].device)] = small.own[name]
-    losses = found.new_zeros(n, found.shape[1])
-    losses[rows] = found
-    return losses
 
 
 def computed_round(run: Run, **given: Any) -> Round:

@@ -5,7 +5,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -41,20 +41,13 @@ from topofl.engine.requests import Setup, checked_state
 from topofl.engine.round import Round, computed_round
 from topofl.engine.saving import (
     CheckpointSchedule,
-    Lock,
     check_shared,
     reserved_folder,
     stop_between_rounds,
 )
 from topofl.engine.setup import resolve
 from topofl.engine.stages import evaluation_columns, scores_of
-from topofl.engine.state import (
-    Run,
-    checkpoint_marker,
-    metadata,
-    plan_of_checkpoint,
-    trained_models,
-)
+from topofl.engine.state import Run, plan_of_checkpoint
 from topofl.history import History, evaluation_record
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
@@ -182,7 +175,10 @@ def run(
     """
     rounds = check_int("rounds", rounds, minimum=1)
     check_switch("progress", progress)
-    _check_callbacks(callbacks)
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+        raise TypeError(
+            f"`callbacks` must be a list of functions that take an Event, got {shown(callbacks)}"
+        )
     saving = as_options(Saving, saving)
     setup = resolve(
         algorithm,
@@ -200,35 +196,30 @@ def run(
     )
     # absolute, since callbacks may change the working directory
     folder = None if saving.folder is None else Path(saving.folder).absolute()
-    options = (rounds, saving, folder, callbacks, progress)
-    with naming_checkpoints(folder, newest_round), _joined(setup) as ranks:
+    joined = nullcontext(one_process(setup.clients.n, setup.device))  # one process is a rank
+    if setup.compute.distributed:
+        options = setup.compute.rank_timeout, setup.compute.placement
+        joined = joined_ranks(setup.graphs, setup.device, *options)
+    with naming_checkpoints(folder, newest_round), joined as ranks:
         if not len(ranks.nodes):
             return history_of_others(ranks)
-        history = _run_part(setup, ranks, *options)
+        first = ranks.is_first
+        history = _run_part(
+            setup, ranks, saving, folder, callbacks if first else (), first and progress
+        )
         tell_history(ranks, history)
         return history
-
-
-def _joined(setup: Setup) -> AbstractContextManager[Ranks]:
-    """Return the context in which the ranks of a run have joined; one process is a rank."""
-    compute = setup.compute
-    if compute.distributed:
-        return joined_ranks(setup.graphs, setup.device, compute.rank_timeout, compute.placement)
-    return nullcontext(one_process(setup.clients.n, setup.device))
 
 
 def _run_part(
     setup: Setup,
     ranks: Ranks,
-    rounds: int,
     saving: Saving,
     folder: Path | None,
     callbacks: Sequence[Callback],
     progress: bool | str,
 ) -> History:
-    """Run the part of this rank."""
-    if not ranks.is_first:
-        callbacks, progress = (), False
+    """Run the part of this rank, from its last checkpoint on if there is one to resume from."""
     reserved = reserved_folder(folder if ranks.is_first else None)
     scratch = None if setup.compute.scratch is None else Path(setup.compute.scratch)
     with reserved as lock, mapped_files(scratch) as files:
@@ -239,13 +230,29 @@ def _run_part(
         _warn_of_emulation(setup)
         # memory of checks and of the choice of an executor is given back
         with returning_freed_memory(setup.device.type == "cpu"):
-            run = Run.build(setup, rounds, plan, ranks, files)
-        marker = {} if folder is None else checkpoint_marker(run, folder)
-        start = 0 if found is None else run.resume(found, marker)
-        if folder is not None and ranks.is_first and start == newest_round(folder):
+            run = Run.build(setup, plan, ranks, files, callbacks)
+        marker = {} if folder is None else run.marker(folder)
+        resumed = None if found is None else run.resume(found, marker)
+        if folder is not None and ranks.is_first and (resumed or 0) == newest_round(folder):
             prune(folder, KEPT)  # a process that was killed may have left older ones
-        resumed = found is not None
-        return _execute(run, saving, folder, marker, lock, start, resumed, callbacks, progress)
+        meta, start, began = run.metadata(), resumed or 0, time.perf_counter()
+        stops = stop_between_rounds(folder is not None, patient=setup.compute.distributed)
+        with run.executor.threads(), stops as request:
+            checkpoints = CheckpointSchedule(
+                run, saving, folder, marker, run.emit, request, resumed, lock
+            )
+            run.emit(Event("start", start, meta | {"resumed_at": start}, run.models))
+            if resumed is None:
+                values = _evaluate(run, None, math.nan, computed_round(run).noted_values(True))
+                with checkpoints.after_round(0):
+                    run.emit(Event("evaluation", 0, values, run.models))
+            title = f"{setup.algorithm.name} on {setup.graphs.name}"
+            for t in _progress_bar(start, run.rounds, progress, title):
+                _run_round(run, t, checkpoints)
+        values = {"seconds": time.perf_counter() - began, "rounds": run.rounds}
+        run.emit(Event("end", run.rounds, values, run.models))
+        meta |= {"diverged": [one._asdict() for one in run.monitor.found]}
+        return run.recorder.history(meta, run.trained() if saving.models else None)
 
 
 def _checkpoint(folder: Path, resume: bool, ranks: Ranks) -> Checkpoint | None:
@@ -256,52 +263,6 @@ def _checkpoint(folder: Path, resume: bool, ranks: Ranks) -> Checkpoint | None:
         return None
     name, marker = place
     return Checkpoint(folder / name, marker)
-
-
-def _execute(
-    run: Run,
-    saving: Saving,
-    folder: Path | None,
-    marker: Mapping[str, Any],
-    lock: Lock | None,
-    start: int,
-    resumed: bool,
-    callbacks: Sequence[Callback],
-    progress: bool | str,
-) -> History:
-    """Run all rounds from round `start` on, write checkpoints, and return the history."""
-    meta = metadata(run)
-
-    def emit(event: Event) -> None:
-        with run.ranks.alone():
-            for callback in callbacks:
-                callback(event)
-
-    began = time.perf_counter()
-    stops = stop_between_rounds(folder is not None, patient=run.setup.compute.distributed)
-    with run.executor.threads(), stops as request:
-        checkpoints = CheckpointSchedule(
-            run, saving, folder, marker, emit, request, start if resumed else None, lock
-        )
-        emit(Event("start", start, meta | {"resumed_at": start}, run.models))
-        if not resumed:
-            _evaluate_start(run, checkpoints, emit)
-        title = f"{run.algorithm.name} on {run.setup.graphs.name}"
-        _run_rounds(run, checkpoints, emit, _progress_bar(start, run.rounds, progress, title))
-    seconds = time.perf_counter() - began
-    values = {"seconds": seconds, "rounds": run.rounds}
-    emit(Event("end", run.rounds, values, run.models))
-    meta |= {"diverged": [one._asdict() for one in run.monitor.found]}
-    return run.recorder.history(meta, trained_models(run) if saving.models else None)
-
-
-def _evaluate_start(run: Run, checkpoints: CheckpointSchedule, emit: Callback) -> None:
-    """Evaluate the models before the first round."""
-    nothing = torch.full((run.models.n,), torch.nan, dtype=torch.float64, device="cpu")
-    noted = {name: nothing for name, per_node in run.setup.trace.noted.items() if per_node}
-    values = _evaluate(run, None, math.nan, noted)
-    with checkpoints.after_round(0):
-        emit(Event("evaluation", 0, values, run.models))
 
 
 def _evaluate(
@@ -317,23 +278,20 @@ def _evaluate(
     return recorded | {"seconds": time.perf_counter() - began}
 
 
-def _run_rounds(
-    run: Run, checkpoints: CheckpointSchedule, emit: Callback, rounds: Iterator[int]
-) -> None:
-    """Run the remaining rounds."""
-    for t in rounds:
-        began = time.perf_counter()
-        try:
-            diverged, columns, scores = _round(run, t)
-        except DivergenceError as error:
-            _emit_divergence(error.found, run, emit)
-            raise
-        with checkpoints.after_round(t + 1):
-            _emit_divergence(diverged, run, emit)
-            values = columns | {"seconds": time.perf_counter() - began}
-            emit(Event("round", t + 1, values, run.models))
-            if scores is not None:
-                emit(Event("evaluation", t + 1, scores, run.models))
+def _run_round(run: Run, t: int, checkpoints: CheckpointSchedule) -> None:
+    """Run and record a round, call callbacks, and write any checkpoint that is due."""
+    began = time.perf_counter()
+    try:
+        diverged, columns, scores = _round(run, t)
+    except DivergenceError as error:
+        _emit_divergence(run, error.found)
+        raise
+    with checkpoints.after_round(t + 1):
+        _emit_divergence(run, diverged)
+        values = columns | {"seconds": time.perf_counter() - began}
+        run.emit(Event("round", t + 1, values, run.models))
+        if scores is not None:
+            run.emit(Event("evaluation", t + 1, scores, run.models))
 
 
 def _round(
@@ -344,34 +302,33 @@ def _round(
     evaluated = run.evaluated(t + 1)
     statistics = GradientStatistics() if evaluated else None
     current = computed_round(run, states=run.states, statistics=statistics)
-    run.ranks.begin_round(t)
     before_exchange = _apply_phases(run, current, evaluated)
     totals = {"steps": current.steps, **totals_of(current.exchanges, current.used)}
     if run.setup.trace.pushes:
         weights = current.all_rows(run.models.push_sum_weights)
         totals |= {"smallest_push_weight": float(weights.min())}
-    totals |= current.numbers
+    totals |= current.noted_values(per_node=False)
     losses = current.node_losses
     if run.setup.compute.distributed:
         totals |= run.ranks.traffic(current.used)
     columns = run.recorder.add_round(losses, run.models.n, totals, current.used)
-    if not evaluated:
+    if not statistics:
         return current.diverged, columns, None
-    if current.statistics:
-        current.statistics.add_ranks(run.ranks)
-    diversity = current.statistics.diversity if current.statistics else math.nan
-    current.statistics = None  # frees its memory before the evaluation
+    statistics.add_ranks(run.ranks)
+    diversity = statistics.diversity
+    statistics = current.statistics = None  # frees its memory before the evaluation
     run.lr = current.lr
-    scores = _evaluate(run, before_exchange, diversity, current.node_values)
+    noted = current.noted_values(per_node=True)
+    scores = _evaluate(run, before_exchange, diversity, noted)
     return current.diverged, columns, scores
 
 
-def _emit_divergence(found: Sequence[Diverged], run: Run, emit: Callback) -> None:
+def _emit_divergence(run: Run, found: Sequence[Diverged]) -> None:
     labels = run.monitor.labels
     for node, _, lr in found:
         label = {"label": str(labels[node])} if labels else {}
         values = {"node": node, **label, "lr": lr, "policy": run.monitor.policy}
-        emit(Event("divergence", run.done, values, run.models))
+        run.emit(Event("divergence", run.done, values, run.models))
 
 
 def _apply_phases(run: Run, current: Round, evaluated: bool) -> Mapping[str, Scores] | None:
@@ -383,15 +340,9 @@ def _apply_phases(run: Run, current: Round, evaluated: bool) -> Mapping[str, Sco
             scores = scores_of(run)
         current.phase = name
         state = checked_state(name, "apply", phase.apply(run.models, states[name], current))
-        states[name] = run.executor.buffers.apart(state)  # such as last round's gradients
+        # such as last round's gradients, which the next overwrite
+        states[name] = run.executor.buffers.apart(state) if state else state
     return scores
-
-
-def _check_callbacks(callbacks: object) -> None:
-    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
-        raise TypeError(
-            f"`callbacks` must be a list of functions that take an Event, got {shown(callbacks)}"
-        )
 
 
 def _warn_of_emulation(setup: Setup) -> None:

@@ -75,8 +75,7 @@ def resolve(
             f"{shown(str(compute.scratch))}; leave it out"
         )
 
-    device = device_of(compute)
-    device = local_device(device) if compute.distributed else device
+    device = local_device(device_of(compute)) if compute.distributed else device_of(compute)
     attacking = () if attack is None else attack.nodes
     sets = _evaluation_sets(clients, evaluation, seed, device, attacking)
     module, sample = checked_model(model, clients, compute, device, task)
@@ -88,8 +87,8 @@ def resolve(
     rounds_played = DRY_ROUNDS if rounds is None else min(rounds, DRY_ROUNDS)
     if given is not None:
         check_needs(algorithm.name, algorithm.needs, given, rounds_played)
-    trace = trace_first_rounds(setup, rounds_played)
-    setup = with_graphs(replace(setup, trace=trace), warn=mixing is None)
+    trace_first_rounds(setup, rounds_played)
+    setup = with_graphs(setup, warn=mixing is None)
     _check_columns(setup)
     return setup
 

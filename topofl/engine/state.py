@@ -1,10 +1,10 @@
 """A run in progress: its models, states of phases and records, and how to save and restore them."""
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from topofl._columns import as_json
 from topofl._support.torchrun import processes_on_machine
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import State
+from topofl.callbacks import Callback, Event
 from topofl.engine.checkpoint import (
     Checkpoint,
     ResumeError,
@@ -24,7 +25,7 @@ from topofl.engine.checkpoint import (
 from topofl.engine.divergence import DivergenceMonitor
 from topofl.engine.executor import Executor, new_executor
 from topofl.engine.fingerprint import check_same, fingerprint, members_of, structure_of, versions
-from topofl.engine.footprint import Footprint, footprint
+from topofl.engine.footprint import footprint
 from topofl.engine.gradients import is_linear
 from topofl.engine.memory import MappedFiles, free_memory
 from topofl.engine.minibatches import Batches, Examples
@@ -34,7 +35,7 @@ from topofl.engine.plan import Plan, TimingTrial, choose_plan, least_plans
 from topofl.engine.population import Population, initial_population
 from topofl.engine.ranks import Ranks
 from topofl.engine.recorder import Recorder
-from topofl.engine.requests import Setup, initial_state
+from topofl.engine.requests import Setup, checked_state
 from topofl.engine.shards import Shard, divided, shard_of, sharded_names
 from topofl.metrics._rounds import node_groups
 from topofl.topology import Topology
@@ -67,6 +68,8 @@ class Run:
         What the history will have.
     files
         The files that hold the models; None: they are in memory.
+    callbacks
+        What is called with events.
     graph
         Graph of the current round; that of the first round before it.
     done
@@ -88,6 +91,7 @@ class Run:
     sharded: Mapping[str, Collection[str]]
     recorder: Recorder
     files: MappedFiles | None
+    callbacks: Sequence[Callback]
     graph: Topology
     done: int = 0
     lr: float | None = None
@@ -96,10 +100,10 @@ class Run:
     def build(
         cls,
         setup: Setup,
-        rounds: int,
         plan: Plan | None,
         ranks: Ranks,
-        files: MappedFiles | None = None,
+        files: MappedFiles | None,
+        callbacks: Sequence[Callback],
     ) -> "Run":
         """Return a run before its first round, or the part of this rank, on the device.
 
@@ -111,12 +115,15 @@ class Run:
             If the run does not fit into free memory.
         """
         compute, graphs, algorithm = setup.compute, setup.graphs, divided(setup.algorithm)
+        rounds = cast(int, setup.rounds)
         shard = shard_of(setup.clients, setup.sets, ranks)
         choose = _plan_chooser(setup, plan, ranks, shard)
         models = _initial_models(setup, ranks, files)
         executor = _executor(setup, shard, models, choose)
         phases = algorithm.phases
-        states = {name: initial_state(name, phase, models) for name, phase in phases.items()}
+        states = {
+            name: checked_state(name, "init", phase.init(models)) for name, phase in phases.items()
+        }
         known_matrices = 1 if setup.trace.chooses else max(64, graphs.period or 0)
         attack = str(setup.attack) if setup.attack else ""
         return cls(
@@ -128,7 +135,8 @@ class Run:
                 compute.on_divergence, setup.clients.n, attack=attack, labels=graphs.nodes
             ),
             shard, states, sharded_names(phases, states, models),
-            Recorder(rounds, setup.evaluation.every, compute.distributed), files, graphs.at(0),
+            Recorder(rounds, setup.evaluation.every, compute.distributed), files, callbacks,
+            graphs.at(0),
         )  # fmt: skip
 
     @property
@@ -139,6 +147,17 @@ class Run:
     def begin_round(self, t: int) -> None:
         """Begin round t, of all ranks."""
         self.done, self.graph, self.lr = t + 1, self.setup.graphs.at(t), None
+        self.ranks.begin_round(t)
+
+    def emit(self, event: Event) -> None:
+        """Call all callbacks with an event; other ranks do not communicate meanwhile."""
+        link = self.ranks.link
+        link.alone = True
+        try:
+            for callback in self.callbacks:
+                callback(event)
+        finally:
+            link.alone = False
 
     def evaluated(self, done: int) -> bool:
         """Whether models are evaluated after `done` rounds."""
@@ -153,13 +172,12 @@ class Run:
     def size(self) -> int:
         """Bytes of a checkpoint, without mixing matrices."""
         models = self.models
-        tensors = (tensor for state in self.states.values() for tensor in state.values())
         noted = [name for name, per_node in self.setup.trace.noted.items() if per_node]
         of_nodes = [*self.setup.columns, *noted, *(self.setup.evaluation.per_node or ())]
         scores = len(of_nodes) * (2 + self.rounds // self.setup.evaluation.every)
         recorded = 8 * models.n * (self.rounds + scores)
         held = len(models) * models.d * models.dtype.itemsize
-        held += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        held += sum(x.nbytes for state in self.states.values() for x in state.values())
         return held * models.n // len(models) + recorded + 2**14
 
     def state(self) -> dict[str, Any]:
@@ -246,6 +264,72 @@ class Run:
         tuned = is_due(evaluation, "fine_tuned", self.rounds, before)
         return "fine-tuned" if "fine_tuned" in self.setup.stages and not tuned else ""
 
+    def trained(self) -> Trained | None:
+        """Return the current models on the CPU, with everything that predictions need.
+
+        In a distributed run they are gathered by rank 0, and other ranks return None.
+        """
+        models, setup = self.models, self.setup
+        flat = self.ranks.to_first(models.rows(slice(None)))
+        if flat is None:
+            return None
+        dataset = setup.clients.dataset
+        affine = dataset.affine(models.dtype)
+        scale, shift = (None, None) if affine is None else (part.cpu() for part in affine)
+        inputs = Normalization(tuple(dataset.inputs.shape[1:]), dataset.inputs.dtype, scale, shift)
+        shapes = {name: tuple(shape) for name, shape in models.shapes.items()}
+        return Trained(shapes, inputs, copy.deepcopy(setup.module).cpu(), flat)
+
+    def metadata(self) -> dict[str, Any]:
+        """Return the settings of the run as JSON values."""
+        setup, compute, clients = self.setup, self.setup.compute, self.setup.clients
+        groups = node_groups(setup.graphs)
+        labels = [x if isinstance(x, str | int) else str(x) for x in setup.graphs.at(0).nodes]
+        return {
+            "algorithm": setup.algorithm.name,
+            "settings": setup.algorithm.settings,
+            "topology": setup.graphs.name,
+            **({"groups": list(map(list, groups))} if groups else {}),
+            **({"nodes": labels} if labels else {}),
+            **({"server": True} if setup.trace.uses_server else {}),
+            "clients": clients.name,
+            "partition": {"seed": clients.seed, "members": members_of(clients)},
+            "model": structure_of(setup.model),
+            "augment": None if clients.augment is None else clients.augment.name,
+            "n": clients.n,
+            "parameters": self.models.d,
+            "rounds": setup.rounds,
+            "seed": setup.seed,
+            "init": setup.init,
+            "on_disconnected": compute.on_disconnected,
+            **({} if setup.attack is None else {"attackers": setup.attack.description}),
+            **({} if setup.share is None else {"largest_share": list(setup.share)}),
+            "task": {"name": setup.task.name, "scores": setup.task.directions},
+            "evaluation": setup.evaluation_settings,
+            "columns": as_json(setup.columns),
+            **self.executor.plan._asdict(),
+            "asked": {"executor": compute.executor, "chunk": compute.chunk},
+            "device": str(self.models.device),
+            "dtype": str(self.models.dtype).removeprefix("torch."),
+            "precision": compute.precision,
+            "on_divergence": compute.on_divergence,
+            **({"ranks": self.ranks.description} if compute.distributed else {}),
+            "versions": {name: one for name, one in versions().items() if name != "topofl"},
+        }
+
+    def marker(self, folder: Path) -> dict[str, Any]:
+        """Return what its checkpoints are marked with; raise if the disk lacks space."""
+        if self.ranks.is_first:
+            check_space(folder, self.size)
+        setup = self.setup
+        return {
+            "rounds": self.rounds,
+            "versions": versions(),
+            "device": str(setup.device),
+            "asked": [setup.compute.executor, setup.compute.chunk],
+            "run": fingerprint(setup, self.executor.plan),
+        }
+
 
 def is_due(evaluation: Evaluation, stage: str, done: int, rounds: int) -> bool:
     """Return whether an evaluation after `done` of `rounds` rounds has a stage, or NaN for it."""
@@ -254,109 +338,34 @@ def is_due(evaluation: Evaluation, stage: str, done: int, rounds: int) -> bool:
     return stage != "fine_tuned" or (done > 0 and last)
 
 
-def _copy_into(own: Tensor, saved: Tensor) -> None:
-    """Copy a tensor; raise ``ValueError`` unless it has the same shape and dtype."""
-    if (own.shape, own.dtype) != (saved.shape, saved.dtype):
-        raise ValueError(
-            f"{tuple(own.shape)} numbers of {own.dtype} are needed, got {tuple(saved.shape)} of "
-            f"{saved.dtype}"
-        )
-    own.copy_(saved)
-
-
 def _restore(state: State, saved: Mapping[str, Tensor], device: torch.device) -> None:
-    """Restore the state of a phase, in place for tensors that it already has."""
+    """Restore the state of a phase, in place for tensors that it already has.
+
+    Raises ``ValueError`` unless these have the same shape and dtype.
+    """
     for key in set(state) - set(saved):
         del state[key]
     for key, tensor in saved.items():
         own = state.get(key)
-        if own is not None and own.is_contiguous():
-            _copy_into(own, tensor)
-        else:
+        if own is None or not own.is_contiguous():
             state[key] = tensor.to(device, copy=True)
+            continue
+        if (own.shape, own.dtype) != (tensor.shape, tensor.dtype):
+            raise ValueError(
+                f"{tuple(own.shape)} numbers of {own.dtype} are needed, got {tuple(tensor.shape)} "
+                f"of {tensor.dtype}"
+            )
+        own.copy_(tensor)
 
 
 def plan_of_checkpoint(found: Checkpoint, compute: Compute) -> Plan | None:
     """Return the plan of a checkpoint; None if `compute` now requests another one."""
     with naming_its_file(found):
         plan = Plan(*(found.marker["run"][name] for name in Plan._fields))
-    requested = zip(
-        (compute.executor, compute.chunk),
-        found.marker["asked"],
-        (plan.executor, plan.chunk),
-        strict=True,
-    )
+    now = compute.executor, compute.chunk
+    requested = zip(now, found.marker["asked"], (plan.executor, plan.chunk), strict=True)
     unchanged = all(now in ("auto", then, chosen) for now, then, chosen in requested)
     return plan if unchanged else None
-
-
-def trained_models(run: Run) -> Trained | None:
-    """Return the current models on the CPU, with everything that predictions need.
-
-    In a distributed run they are gathered by rank 0, and other ranks return None.
-    """
-    models, setup = run.models, run.setup
-    flat = run.ranks.to_first(models.rows(slice(None)))
-    if flat is None:
-        return None
-    dataset, dtype = setup.clients.dataset, models.dtype
-    affine = dataset.affine(dtype)
-    scale, shift = (None, None) if affine is None else (part.cpu() for part in affine)
-    inputs = Normalization(tuple(dataset.inputs.shape[1:]), dataset.inputs.dtype, scale, shift)
-    shapes = {name: tuple(shape) for name, shape in models.shapes.items()}
-    return Trained(shapes, inputs, copy.deepcopy(setup.module).cpu(), flat)
-
-
-def metadata(run: Run) -> dict[str, Any]:
-    """Return the settings of a run as JSON values."""
-    setup, compute, augment = run.setup, run.setup.compute, run.setup.clients.augment
-    groups = node_groups(setup.graphs)
-    labels = [x if isinstance(x, str | int) else str(x) for x in setup.graphs.at(0).nodes]
-    return {
-        "algorithm": setup.algorithm.name,
-        "settings": setup.algorithm.settings,
-        "topology": setup.graphs.name,
-        **({"groups": list(map(list, groups))} if groups else {}),
-        **({"nodes": labels} if labels else {}),
-        **({"server": True} if setup.trace.uses_server else {}),
-        "clients": setup.clients.name,
-        "partition": {"seed": setup.clients.seed, "members": members_of(setup.clients)},
-        "model": structure_of(setup.model),
-        "augment": None if augment is None else augment.name,
-        "n": setup.clients.n,
-        "parameters": run.models.d,
-        "rounds": setup.rounds,
-        "seed": setup.seed,
-        "init": setup.init,
-        "on_disconnected": compute.on_disconnected,
-        **({} if setup.attack is None else {"attackers": setup.attack.description}),
-        **({} if setup.share is None else {"largest_share": list(setup.share)}),
-        "task": {"name": setup.task.name, "scores": setup.task.directions},
-        "evaluation": setup.evaluation_settings,
-        "columns": as_json(setup.columns),
-        **run.executor.plan._asdict(),
-        "asked": {"executor": compute.executor, "chunk": compute.chunk},
-        "device": str(run.models.device),
-        "dtype": str(run.models.dtype).removeprefix("torch."),
-        "precision": compute.precision,
-        "on_divergence": compute.on_divergence,
-        **({"ranks": run.ranks.description} if compute.distributed else {}),
-        "versions": {name: one for name, one in versions().items() if name != "topofl"},
-    }
-
-
-def checkpoint_marker(run: Run, folder: Path) -> dict[str, Any]:
-    """Return the description of a run for its checkpoints; raise if the disk lacks space."""
-    if run.ranks.is_first:
-        check_space(folder, run.size)
-    setup = run.setup
-    return {
-        "rounds": run.rounds,
-        "versions": versions(),
-        "device": str(setup.device),
-        "asked": [setup.compute.executor, setup.compute.chunk],
-        "run": fingerprint(setup, run.executor.plan),
-    }
 
 
 def _executor(
@@ -376,16 +385,11 @@ def _executor(
 def _initial_models(setup: Setup, ranks: Ranks, files: MappedFiles | None) -> Population:
     """Return the models of the nodes of this rank at the start of a run."""
     return initial_population(
-        setup.module,
-        setup.clients.n,
-        init=setup.init,
-        seed=setup.seed,
-        device=setup.device,
+        setup.module, setup.clients.n, init=setup.init, seed=setup.seed, device=setup.device,
         dtype=setup.compute.dtype,
         graph=setup.graphs if isinstance(setup.graphs, Topology) else None,
-        ranks=ranks,
-        new=None if files is None else files.new,
-    )
+        ranks=ranks, new=None if files is None else files.new,
+    )  # fmt: skip
 
 
 def _plan_chooser(
@@ -395,7 +399,10 @@ def _plan_chooser(
 
     Raises ``ValueError`` if the run does not fit into memory.
     """
-    need = _need_of_rank(footprint(setup, list(setup.trace.mixed[0])), shard, setup)
+    need, whole = footprint(setup, list(setup.trace.mixed[0])), setup.clients.dataset
+    if shard.dataset is not whole:  # a rank holds some of the nodes and examples
+        data = need.of_run["data"] * len(shard.dataset.inputs) // len(whole.inputs)
+        need = replace(need.of_first(len(shard.members), data=data), held=0)
     free = free_memory(setup.device)
     if free is not None and setup.device.type == "cpu":
         free //= processes_on_machine()  # which start together
@@ -408,12 +415,3 @@ def _plan_chooser(
     # all ranks use the executor that rank 0 timed
     unknown = Plan("", 0, 0, 0)
     return lambda trial: ranks.of_first(choose(trial) if ranks.is_first else unknown)
-
-
-def _need_of_rank(need: Footprint, shard: Shard, setup: Setup) -> Footprint:
-    """Return the memory of a rank, which holds some of the nodes and examples."""
-    whole = setup.clients.dataset
-    if shard.dataset is whole:
-        return need
-    data = need.of_run["data"] * len(shard.dataset.inputs) // len(whole.inputs)
-    return replace(need.of_first(len(shard.members), data=data), held=0)

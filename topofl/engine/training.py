@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -171,7 +171,7 @@ class LocalSteps:
     def _columns(self) -> list[slice]:
         return self.models.columns(self.training.part)
 
-    @property
+    @cached_property
     def by_parameter(self) -> bool:
         """Whether terms get one parameter at a time, which saves a copy of the gradients."""
         return self.training.descend.elementwise and self.training.at is None
@@ -320,6 +320,49 @@ def finite_rows(values: Tensor, sums: Tensor | None = None) -> Tensor:
         return torch.isfinite(values).all(1)
     finite = torch.isfinite(values.sum(1) if sums is None else sums)
     return finite if bool(finite.all()) else torch.isfinite(values).all(1)
+
+
+def has_rows(x: Tensor, n: int) -> bool:
+    """Whether a tensor of a state has a row for each of n nodes."""
+    return x.dim() > 0 and len(x) == n
+
+
+def take_steps(
+    executor: Executor,
+    job: LocalSteps,
+    batches: Sequence[Minibatches],
+    mix_gradients: Mixer | None,
+) -> Tensor:
+    """Take local steps as :func:`local_steps`, and return the losses (n, steps).
+
+    Where nodes take different numbers of steps in one call, or some models are stored once, those
+    that take any are trained in one block, most steps first.
+    """
+    n, counts = len(job.models), job.counts
+    if counts is None or (executor.plan.chunk == 1 and job.models.distinct == n):
+        return local_steps(executor, job, batches, mix_gradients)
+    nodes = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    rows = torch.from_numpy(nodes).to(job.bad.device)
+    weights, of_nodes = job.push_sum_weights, [k for k, x in job.own.items() if has_rows(x, n)]
+    small = replace(
+        job,
+        models=job.models.some(nodes),
+        own={k: x[rows.to(x.device)] if k in of_nodes else x for k, x in job.own.items()},
+        bad=job.bad[rows],
+        counts=counts[nodes],
+        push_sum_weights=None if weights is None else weights[rows],
+        nodes=nodes if job.nodes is None else job.nodes[nodes],
+    )
+    found = local_steps(executor, small, [batch.of(nodes) for batch in batches], mix_gradients)
+    job.models.write(nodes, small.models.flat)
+    for name, buffer in small.models.buffers.items():
+        job.models.buffers[name].write(nodes, buffer.stored)
+    job.bad[rows] = small.bad
+    for name in of_nodes:
+        job.own[name][rows.to(job.own[name].device)] = small.own[name]
+    losses = found.new_zeros(n, found.shape[1])
+    losses[rows] = found
+    return losses
 
 
 def local_steps(

@@ -7,8 +7,7 @@ from torch import nn
 import topofl
 from tests import problems
 from topofl import algorithms, run
-from topofl.engine import plan
-from topofl.engine import round as engine_round
+from topofl.engine import plan, training
 from topofl.engine.executor import Executor
 from topofl.engine.footprint import footprint
 from topofl.engine.plan import Plan, Sizes, choose_plan
@@ -162,7 +161,7 @@ def test_waiting_is_what_the_engine_computes(monkeypatch, chunk, epochs):
 
 def test_trials_are_of_as_many_nodes_as_they_say(monkeypatch):
     """The first nodes are tried, by chunks; looped ones one after the other."""
-    tried, gradients, train = [], Executor.gradients, engine_round.local_steps
+    tried, gradients, train = [], Executor.gradients, training.local_steps
 
     def noted(executor, worker, models, minibatches, rows, *rest):
         tried.append((executor.plan.executor, rows.start, rows.stop))
@@ -173,7 +172,7 @@ def test_trials_are_of_as_many_nodes_as_they_say(monkeypatch):
         return train(*given)
 
     monkeypatch.setattr(Executor, "gradients", noted)
-    monkeypatch.setattr(engine_round, "local_steps", after_trials)
+    monkeypatch.setattr(training, "local_steps", after_trials)
     clients = problems.equal_clients()
     run(
         algorithms.dsgd(0.1, batch_size=4),
