@@ -54,25 +54,27 @@ def neighbor_scores(
     sets
         Evaluated nodes and examples, by the name of the set.
     """
-    n, targets, workers = len(models), executor.targets, executor.plan.workers
-    members = uploaded([executor.batches.members(i) for i in range(n)], targets.device)
+    n, device = len(models), executor.targets.device
+    members = uploaded([executor.batches.members(i) for i in range(n)], device)
     nodes = sorted({i for on in sets.values() for i in scored(on)})
     scores = plan.task.reported
     shape = (len(scores), n)
-    sums = {name: torch.zeros(shape, dtype=torch.float64, device=targets.device) for name in sets}
+    sums = {name: torch.zeros(shape, dtype=torch.float64, device=device) for name in sets}
+
+    outputs_of = [
+        _with_features(plan.model, neighbors.head, plan.order) for _ in range(executor.plan.workers)
+    ]
 
     @torch.no_grad()
-    def work(k: int) -> None:
-        outputs_of = _with_features(plan.model, neighbors.head, plan.order)
-        for i in nodes[k * len(nodes) // workers : (k + 1) * len(nodes) // workers]:
-            parameters = [view[0] for view in models.views_of(slice(i, i + 1))]
-            apply = _interpolated(outputs_of, parameters, executor, members[i], neighbors)
-            for name, on in sets.items():
-                if len(chosen := on.get(i, ())):
-                    batches = batches_of(executor, chosen.split(EXAMPLES))
-                    sums[name][:, i] = sums_on(scores, apply, batches, _accuracy_and_loss)[:, 0]
+    def work(worker: int, rows: slice) -> None:
+        i, parameters = rows.start, [view[0] for view in models.views_of(rows)]
+        apply = _interpolated(outputs_of[worker], parameters, executor, members[i], neighbors)
+        for name, on in sets.items():
+            if len(chosen := on.get(i, ())):
+                batches = batches_of(executor, chosen.split(EXAMPLES))
+                sums[name][:, i] = sums_on(scores, apply, batches, _accuracy_and_loss)[:, 0]
 
-    executor.parallel_map(work, range(workers))
+    executor.over_chunks(work, [slice(i, i + 1) for i in nodes])
     return {name: finished(scores, sums[name], on) for name, on in sets.items()}
 
 

@@ -196,9 +196,8 @@ def _check_functions(argument: str, functions: Any) -> dict[str, Any]:
 
 def _sets_named(on: Any) -> tuple[str, ...]:
     """Return the names of the evaluated sets; raise unless each is known and named once."""
-    if isinstance(on, str) or not isinstance(on, Sequence):
-        return (check_choice("on", on, SETS),)
-    names = tuple(check_choice("on", name, SETS) for name in on)
+    several = isinstance(on, Sequence) and not isinstance(on, str)
+    names = tuple(check_choice("on", name, SETS) for name in (on if several else (on,)))
     if len(set(names)) != len(names):
         raise ValueError(
             f"`on` must name each set once, got {', '.join(names)}; leave the others out"
