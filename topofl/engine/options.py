@@ -185,11 +185,6 @@ def _check_functions(argument: str, functions: Any) -> dict[str, Any]:
                 f"names in `{argument}` must be identifiers other than {taken}, got "
                 f"{shown(name)}; rename it"
             )
-        if not callable(function):
-            raise TypeError(
-                f"`{argument}[{name!r}]` must be a function of (models, round), got "
-                f"{shown(function)}"
-            )
         check_takes(f"`{argument}[{name!r}]`", function, "models", "round")
     return dict(functions)
 
