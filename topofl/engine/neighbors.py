@@ -25,6 +25,7 @@ from topofl.engine.executor import Executor
 from topofl.engine.gradients import Order, applied
 from topofl.engine.memory import bytes_of_forward
 from topofl.engine.population import Layout, Population, trained_parameters
+from topofl.engine.requests import Setup
 
 Outputs = Callable[[Sequence[Tensor], Tensor], tuple[Tensor, Tensor]]
 """(parameters, inputs (b, ...)) -> features (b, dim) and logits (b, classes) of one model.
@@ -147,35 +148,17 @@ def _with_features(module: nn.Module, head: Part, order: Order) -> Outputs:
     return outputs_of
 
 
-def bytes_of_neighbors(
-    module: nn.Module,
-    sample: Tensor,
-    order: Order,
-    neighbors: Neighbors,
-    largest: int,
-    gathered: int,
-) -> int:
+def bytes_of_neighbors(setup: Setup, neighbors: Neighbors, gathered: int) -> int:
     """Return the most bytes that one worker needs to evaluate with neighbors.
 
-    Parameters
-    ----------
-    module, sample, order
-        The network, some examples, and the memory format of images.
-    neighbors
-        Number, kernel and weight of the neighbors.
-    largest
-        Largest number of training examples of a node.
-    gathered
-        Bytes of gathering one example.
-
-    Raises
-    ------
-    ValueError
-        If the head is not one layer that the model calls once.
+    Gathering an example takes `gathered` bytes. Raises ``ValueError`` if the head is not one layer
+    that the model calls once.
     """
     with torch.no_grad():
-        outputs_of = _with_features(module, neighbors.head, order)
-        features, _ = outputs_of(trained_parameters(module), sample)
+        outputs_of = _with_features(setup.module, neighbors.head, setup.order)
+        features, _ = outputs_of(trained_parameters(setup.module), setup.sample)
     size, dim = features.element_size(), features.shape[1]
-    forward = bytes_of_forward(module, order, sample)(EXAMPLES) + EXAMPLES * gathered
-    return 2 * largest * dim * size + EXAMPLES * (2 * largest + dim) * size + forward
+    largest = max(map(len, setup.clients.train))
+    forward = bytes_of_forward(setup.module, setup.order, setup.sample)(EXAMPLES)
+    compared = 2 * largest * dim * size + EXAMPLES * (2 * largest + dim) * size
+    return compared + forward + EXAMPLES * gathered

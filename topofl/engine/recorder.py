@@ -1,6 +1,6 @@
 """What a run records: messages, rounds, evaluations, mixing matrices, diversity of gradients."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from topofl._columns import RANK_COLUMNS
-from topofl._matrices import Kept, Matrices, Packed, bytes_of, digest_of, kept, kept_of
+from topofl._matrices import Kept, Matrices, Packed, digest_of, kept, kept_of
 from topofl.engine.ranks import Ranks
 from topofl.history import History
 from topofl.mixing import MixingMatrix
@@ -240,34 +240,6 @@ class Recorder:
             matrix_of_round=np.array(self._used, dtype=np.int64),
             models=models,
         )
-
-
-def bytes_kept(used: Iterable[MixingMatrix | None], period: int, ahead: int, rounds: int) -> int:
-    """Estimate the bytes of mixing matrices that a history stores, from those of its first rounds.
-
-    Parameters
-    ----------
-    used
-        The matrix of each of the first rounds; None: nothing was exchanged.
-    period
-        Number of rounds after which the matrices repeat, or whose matrices are not representative
-        of later ones. Beyond it, bytes grow in proportion to rounds.
-    ahead
-        Length of `used`: `rounds`, or more than `period`.
-    rounds
-        Number of rounds of the run.
-    """
-    sizes = [0]
-    seen = set[bytes]()
-    for matrix in used:
-        stored = None if matrix is None else kept(matrix)
-        digest = b"" if stored is None else digest_of(stored)
-        added = 0 if stored is None or digest in seen else bytes_of(stored)
-        sizes.append(sizes[-1] + added)
-        seen.add(digest)
-    if ahead == rounds:
-        return sizes[-1]
-    return sizes[-1] + (sizes[-1] - sizes[period]) * (rounds - ahead) // (ahead - period)
 
 
 class _Columns:
