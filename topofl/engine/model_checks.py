@@ -241,11 +241,8 @@ def _check_used(module: nn.Module, logits: Tensor) -> None:
 def _check_buffers(module: nn.Module, before: Mapping[str, Tensor]) -> None:
     for name, buffer in module.named_buffers():
         old = before.get(name)
-        if (
-            old is None
-            or old.shape != buffer.shape
-            or not bool(((old == buffer) | (old != old)).all())
-        ):
+        same = old is not None and old.shape == buffer.shape
+        if not same or not bool(((old == buffer) | (old != old)).all()):
             raise ValueError(
                 f"`model` must not change its buffers, {name!r} changed in a forward pass: such "
                 "statistics would be neither averaged nor personal; leave it unchanged, or use "
