@@ -483,7 +483,7 @@ def _answers(
     Only the losses of a chunk stay in memory until all chunks are evaluated.
     """
     nodes, found = list(trials), dict[int, T]()
-    answers: dict[int, Tensor | None] = dict.fromkeys(nodes)  # None starts a generator
+    answers: dict[int, Any] = dict.fromkeys(nodes)  # None starts a generator
     while answers:
         sums, sizes = list[Tensor](), dict[int, int]()
         for start in range(0, len(nodes), chunk):

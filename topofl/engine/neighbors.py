@@ -71,8 +71,8 @@ def neighbor_scores(
         i, parameters = rows.start, [view[0] for view in models.views_of(rows)]
         apply = _interpolated(outputs_of[worker], parameters, executor, members[i], neighbors)
         for name, on in sets.items():
-            if len(chosen := on.get(i, ())):
-                batches = batches_of(executor, chosen.split(EXAMPLES))
+            if i in on and len(on[i]):
+                batches = batches_of(executor, on[i].split(EXAMPLES))
                 sums[name][:, i] = sums_on(scores, apply, batches, _accuracy_and_loss)[:, 0]
 
     executor.over_chunks(work, [slice(i, i + 1) for i in nodes])
