@@ -182,7 +182,7 @@ ROOMS = {
         "population recorder options",
         *("divergence plan", "minibatches", "gradients", "memory", "executor"),
         *("mixing", "training evaluation"),
-        *("requests neighbors", "graph_checks model_checks footprint"),
+        *("requests", "neighbors", "graph_checks model_checks footprint"),
         *("joining shards checkpoint", "fingerprint", "state", "round"),
         *("dry_run stages saving", "setup", "run"),
     ],

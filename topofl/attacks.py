@@ -86,10 +86,6 @@ class Attack:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", _check_attackers(self.nodes))
-        if not callable(self.forge):
-            raise TypeError(
-                f"`forge` must be a function of (sent, bad, weights, rng), got {shown(self.forge)}"
-            )
         check_takes(
             f"`forge` of the attack {self.name!r}", self.forge, "sent", "bad", "weights", "rng"
         )

@@ -77,10 +77,6 @@ class Times:
             )
         _check_seconds("mean", mean, of_steps=mean.ndim == 1)
         object.__setattr__(self, "mean", mean)
-        if not callable(self.factor):
-            raise TypeError(
-                f"`factor` must be a function (rng, count) -> numbers, got {shown(self.factor)}"
-            )
         check_takes("`factor`", self.factor, "rng", "count")
 
     def __repr__(self) -> str:

@@ -4,7 +4,7 @@ import difflib
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -75,8 +75,10 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return max(found)[1] if found else None
 
 
-def check_takes(what: str, function: Callable[..., Any], *names: str) -> None:
-    """Raise ``TypeError`` if a function does not accept these positional arguments."""
+def check_takes(what: str, function: object, *names: str) -> None:
+    """Raise ``TypeError`` unless `function` is one that accepts these positional arguments."""
+    if not callable(function):
+        raise TypeError(f"{what} must be a function of ({', '.join(names)}), got {shown(function)}")
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):  # some functions written in C have no signature

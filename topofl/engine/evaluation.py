@@ -328,13 +328,9 @@ def _all_equal(models: Population) -> bool:
         return False  # their buffers may differ
     if models.distinct == 1:
         return True
-    stored = bits_of(models.held.stored)
-    return torch.equal(stored[0], stored[-1]) and torch.equal(stored, stored[:1].expand_as(stored))
-
-
-def bits_of(x: Tensor) -> Tensor:
-    """Return a view of floating-point numbers as integers, which are equal if all bits are."""
-    return x.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
+    integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}[models.dtype.itemsize]
+    bits = models.held.stored.view(integers)
+    return torch.equal(bits[0], bits[-1]) and torch.equal(bits, bits[:1].expand_as(bits))
 
 
 def _blocks(
@@ -392,8 +388,8 @@ def _sums_of_blocks(
     return sums
 
 
-SumsOf = Callable[[Mapping[int, Tensor]], Tensor]
-"""Models (k, d) by node -> sums of their losses over the node's examples, concatenated."""
+SumsOf = Callable[[Mapping[int, Tensor]], Iterator[Tensor]]
+"""Models (k, d) by node -> parts of the sums of their losses over the node's examples."""
 
 
 def cross_evaluate(
@@ -474,7 +470,7 @@ def _answers(
     Only the losses of a chunk stay in memory until all chunks are evaluated.
     """
     nodes, found = list(trials), dict[int, T]()
-    answers: dict[int, Tensor | None] = dict.fromkeys(nodes)  # None starts a generator
+    answers: dict[int, Any] = dict.fromkeys(nodes)  # None starts a generator
     while answers:
         sums, sizes = list[Tensor](), dict[int, int]()
         for start in range(0, len(nodes), chunk):
@@ -488,7 +484,7 @@ def _answers(
                     found[i] = end.value
             sizes |= {i: len(models) for i, models in models_of.items()}
             if any(map(len, models_of.values())):
-                sums.append(sums_of(models_of))
+                sums += sums_of(models_of)
         known = torch.cat(sums).cpu() if sums else torch.zeros(0, dtype=torch.float64, device="cpu")
         parts = zip(sizes, known.split(list(sizes.values())), strict=True)
         answers = {i: losses / len(own[i]) for i, losses in parts}
@@ -520,18 +516,18 @@ def _sums_in_turn(
         batches = batches_of(executor, parts)
         return [(plan.order(inputs), targets, real) for inputs, targets, real in batches]
 
-    def sums_of_node(i: int, models: Tensor) -> Iterator[Tensor]:
-        if plan.linear:
-            apply = forward(layout.views(models), True)
-            yield sums_on(loss, apply, examples_of(i))[0]
-            return
-        for model in models:
-            apply = one(model)
-            yield sums_on(loss, lambda inputs, apply=apply: apply(inputs)[None], examples_of(i))[0]
+    def sums(models_of: Mapping[int, Tensor]) -> Iterator[Tensor]:
+        for i, models in models_of.items():
+            if plan.linear:
+                apply = forward(layout.views(models), True)
+                yield sums_on(loss, apply, examples_of(i))[0]
+                continue
+            for apply in map(one, models):
+                yield sums_on(
+                    loss, lambda inputs, alone=apply: alone(inputs)[None], examples_of(i)
+                )[0]
 
-    return lambda models_of: torch.cat(
-        [sums for i, models in models_of.items() for sums in sums_of_node(i, models)]
-    )
+    return sums
 
 
 def _sums_together(
@@ -541,10 +537,10 @@ def _sums_together(
     loss = {"loss": Score(plan.task.loss)}
     forward = stacked_forward(sharing_copy(plan.model))  # torch replaces parameters in it
 
-    def sums(models_of: Mapping[int, Tensor]) -> Tensor:
+    def sums(models_of: Mapping[int, Tensor]) -> Iterator[Tensor]:
         views = layout.views(torch.cat(list(models_of.values())))
         of_models = [own[i] for i, models in models_of.items() for _ in models]
         batches = batches_of(executor, padded(of_models, EXAMPLES))
-        return sums_on(loss, forward(views, False), batches)[0]
+        yield sums_on(loss, forward(views, False), batches)[0]
 
     return sums

@@ -421,8 +421,7 @@ def _bytes_with_neighbors(setup: Setup, gathered: int) -> int:
     neighbors, sample = setup.algorithm.neighbors, setup.sample
     if neighbors is None:
         return 0
-    largest = max(map(len, setup.clients.train))
-    live = bytes_of_neighbors(setup.module, sample, setup.order, neighbors, largest, gathered)
+    live = bytes_of_neighbors(setup, neighbors, gathered)
     return live if sample.is_cuda else int(EVALUATED * live)
 
 

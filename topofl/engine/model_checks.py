@@ -74,25 +74,24 @@ def _check_parameters(parameters: dict[str, nn.Parameter]) -> None:
         raise ValueError("`model` must have parameters to train, got none")
     for name, p in parameters.items():
         if nn.parameter.is_lazy(p) or p.is_meta:
-            raise ValueError(
-                f"`model` must have values in all its parameters, {name!r} has none yet; apply a "
-                "lazy model to an example first, or move a model off the meta device by to_empty"
+            must = (
+                f"have values in all its parameters, {name!r} has none yet; apply a lazy model to "
+                "an example first, or move a model off the meta device by to_empty"
             )
-        if p.is_complex():
-            raise ValueError(
-                f"`model` must have real parameters, {name!r} is of {p.dtype}; store its real and "
-                "imaginary parts as two parameters"
+        elif p.is_complex():
+            must = (
+                f"have real parameters, {name!r} is of {p.dtype}; store its real and imaginary "
+                "parts as two parameters"
             )
-        if not p.requires_grad:
-            raise ValueError(
-                f"`model` must train all its parameters, {name!r} has requires_grad=False; make it "
-                "a buffer"
-            )
-    if len({p.dtype for p in parameters.values()}) > 1:
-        kinds = ", ".join(sorted({str(p.dtype) for p in parameters.values()}))
+        elif not p.requires_grad:
+            must = f"train all its parameters, {name!r} has requires_grad=False; make it a buffer"
+        else:
+            continue
+        raise ValueError(f"`model` must {must}")
+    if len(kinds := {str(p.dtype) for p in parameters.values()}) > 1:
         raise ValueError(
-            f"`model` must have parameters of one dtype, got {kinds}; convert it, e.g. "
-            "model.float()"
+            f"`model` must have parameters of one dtype, got {', '.join(sorted(kinds))}; convert "
+            "it, e.g. model.float()"
         )
 
 
@@ -181,33 +180,28 @@ def _logits(module: nn.Module, inputs: Tensor, n_classes: int | None) -> Tensor:
             f"`model` cannot take examples of shape {tuple(inputs.shape[1:])}: {error!r}; "
             f"{_remedy(module, inputs, n_classes)}"
         ) from error
+    shape = tuple(logits.shape) if isinstance(logits, Tensor) else ()
     if not isinstance(logits, Tensor):
-        raise ValueError(
-            f"`model` must return a tensor of logits, got {type(logits).__name__}; return only the "
-            "logits"
+        what = f"a tensor of logits, got {type(logits).__name__}; return only the logits"
+    elif n_classes is None and shape[:1] != (1,):
+        what = (
+            f"outputs of shape (b, ...) for b examples, got shape {shape} for one example; do not "
+            "change the first axis"
         )
-    shape = tuple(logits.shape)
-    if n_classes is None and shape[:1] != (1,):
-        raise ValueError(
-            f"`model` must return outputs of shape (b, ...) for b examples, got shape {shape} for "
-            "one example; do not change the first axis"
+    elif n_classes is not None and (len(shape) != 2 or shape[0] != 1 or shape[1] < n_classes):
+        flatten = f"; put nn.Flatten() before its linear layers, with {inputs[0].numel()} features"
+        what = (
+            f"at least n_classes={n_classes} logits per example, got shape {shape} for one example"
+            f"{flatten if len(shape) > 2 else ''}"
         )
-    if n_classes is not None and (len(shape) != 2 or shape[0] != 1 or shape[1] < n_classes):
-        raise ValueError(
-            f"`model` must return at least n_classes={n_classes} logits per example, got shape "
-            f"{shape} for one example"
-            + (
-                f"; put nn.Flatten() before its linear layers, with {inputs[0].numel()} features"
-                * (len(shape) > 2)
-            )
+    elif not logits.is_floating_point() or not logits.requires_grad:
+        what = (
+            f"real {'logits' if n_classes else 'outputs'} that can be differentiated, got "
+            f"{logits.dtype} with requires_grad={logits.requires_grad}; do not round or detach them"
         )
-    if not logits.is_floating_point() or not logits.requires_grad:
-        raise ValueError(
-            f"`model` must return real {'logits' if n_classes else 'outputs'} that can be "
-            f"differentiated, got {logits.dtype} with requires_grad={logits.requires_grad}; do not "
-            "round or detach them"
-        )
-    return logits
+    else:
+        return logits
+    raise ValueError(f"`model` must return {what}")
 
 
 def _remedy(module: nn.Module, inputs: Tensor, n_classes: int | None) -> str:
@@ -247,11 +241,8 @@ def _check_used(module: nn.Module, logits: Tensor) -> None:
 def _check_buffers(module: nn.Module, before: Mapping[str, Tensor]) -> None:
     for name, buffer in module.named_buffers():
         old = before.get(name)
-        if (
-            old is None
-            or old.shape != buffer.shape
-            or not bool(((old == buffer) | (old != old)).all())
-        ):
+        same = old is not None and old.shape == buffer.shape
+        if not same or not bool(((old == buffer) | (old != old)).all()):
             raise ValueError(
                 f"`model` must not change its buffers, {name!r} changed in a forward pass: such "
                 "statistics would be neither averaged nor personal; leave it unchanged, or use "

@@ -24,6 +24,7 @@ from topofl.engine.executor import Executor
 from topofl.engine.gradients import Order, applied, sharing_copy
 from topofl.engine.memory import bytes_of_forward
 from topofl.engine.population import Layout, Population, trained_parameters
+from topofl.engine.requests import Setup
 
 Outputs = Callable[[Sequence[Tensor], Tensor], tuple[Tensor, Tensor]]
 """(parameters, inputs (b, ...)) -> features (b, dim) and logits (b, classes) of one model.
@@ -53,25 +54,27 @@ def neighbor_scores(
     sets
         Evaluated nodes and examples, by the name of the set.
     """
-    n, targets, workers = len(models), executor.targets, executor.plan.workers
-    members = uploaded([executor.batches.members(i) for i in range(n)], targets.device)
+    n, device = len(models), executor.targets.device
+    members = uploaded([executor.batches.members(i) for i in range(n)], device)
     nodes = sorted({i for on in sets.values() for i in scored(on)})
     scores = plan.task.reported
     shape = (len(scores), n)
-    sums = {name: torch.zeros(shape, dtype=torch.float64, device=targets.device) for name in sets}
+    sums = {name: torch.zeros(shape, dtype=torch.float64, device=device) for name in sets}
+
+    outputs_of = [
+        _with_features(plan.model, neighbors.head, plan.order) for _ in range(executor.plan.workers)
+    ]
 
     @torch.no_grad()
-    def work(k: int) -> None:
-        outputs_of = _with_features(plan.model, neighbors.head, plan.order)
-        for i in nodes[k * len(nodes) // workers : (k + 1) * len(nodes) // workers]:
-            parameters = [view[0] for view in models.views_of(slice(i, i + 1))]
-            apply = _interpolated(outputs_of, parameters, executor, members[i], neighbors)
-            for name, on in sets.items():
-                if len(chosen := on.get(i, ())):
-                    batches = batches_of(executor, chosen.split(EXAMPLES))
-                    sums[name][:, i] = sums_on(scores, apply, batches, _accuracy_and_loss)[:, 0]
+    def work(worker: int, rows: slice) -> None:
+        i, parameters = rows.start, [view[0] for view in models.views_of(rows)]
+        apply = _interpolated(outputs_of[worker], parameters, executor, members[i], neighbors)
+        for name, on in sets.items():
+            if i in on and len(on[i]):
+                batches = batches_of(executor, on[i].split(EXAMPLES))
+                sums[name][:, i] = sums_on(scores, apply, batches, _accuracy_and_loss)[:, 0]
 
-    executor.parallel_map(work, range(workers))
+    executor.over_chunks(work, [slice(i, i + 1) for i in nodes])
     return {name: finished(scores, sums[name], on) for name, on in sets.items()}
 
 
@@ -144,35 +147,17 @@ def _with_features(module: nn.Module, head: Part, order: Order) -> Outputs:
     return outputs_of
 
 
-def bytes_of_neighbors(
-    module: nn.Module,
-    sample: Tensor,
-    order: Order,
-    neighbors: Neighbors,
-    largest: int,
-    gathered: int,
-) -> int:
+def bytes_of_neighbors(setup: Setup, neighbors: Neighbors, gathered: int) -> int:
     """Return the most bytes that one worker needs to evaluate with neighbors.
 
-    Parameters
-    ----------
-    module, sample, order
-        The network, some examples, and the memory format of images.
-    neighbors
-        Number, kernel and weight of the neighbors.
-    largest
-        Largest number of training examples of a node.
-    gathered
-        Bytes of gathering one example.
-
-    Raises
-    ------
-    ValueError
-        If the head is not one layer that the model calls once.
+    Gathering an example takes `gathered` bytes. Raises ``ValueError`` if the head is not one layer
+    that the model calls once.
     """
     with torch.no_grad():
-        outputs_of = _with_features(module, neighbors.head, order)
-        features, _ = outputs_of(trained_parameters(module), sample)
+        outputs_of = _with_features(setup.module, neighbors.head, setup.order)
+        features, _ = outputs_of(trained_parameters(setup.module), setup.sample)
     size, dim = features.element_size(), features.shape[1]
-    forward = bytes_of_forward(module, order, sample)(EXAMPLES) + EXAMPLES * gathered
-    return 2 * largest * dim * size + EXAMPLES * (2 * largest + dim) * size + forward
+    largest = max(map(len, setup.clients.train))
+    forward = bytes_of_forward(setup.module, setup.order, setup.sample)(EXAMPLES)
+    compared = 2 * largest * dim * size + EXAMPLES * (2 * largest + dim) * size
+    return compared + forward + EXAMPLES * gathered

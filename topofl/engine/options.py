@@ -185,20 +185,14 @@ def _check_functions(argument: str, functions: Any) -> dict[str, Any]:
                 f"names in `{argument}` must be identifiers other than {taken}, got "
                 f"{shown(name)}; rename it"
             )
-        if not callable(function):
-            raise TypeError(
-                f"`{argument}[{name!r}]` must be a function of (models, round), got "
-                f"{shown(function)}"
-            )
         check_takes(f"`{argument}[{name!r}]`", function, "models", "round")
     return dict(functions)
 
 
 def _sets_named(on: Any) -> tuple[str, ...]:
     """Return the names of the evaluated sets; raise unless each is known and named once."""
-    if isinstance(on, str) or not isinstance(on, Sequence):
-        return (check_choice("on", on, SETS),)
-    names = tuple(check_choice("on", name, SETS) for name in on)
+    several = isinstance(on, Sequence) and not isinstance(on, str)
+    names = tuple(check_choice("on", name, SETS) for name in (on if several else (on,)))
     if len(set(names)) != len(names):
         raise ValueError(
             f"`on` must name each set once, got {', '.join(names)}; leave the others out"
@@ -377,11 +371,6 @@ def check_device(device: Any) -> None:
         kind = ""
     if isinstance(device, bool) or kind in ("", "meta"):
         raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {shown(device)}")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(
-            f"`device` must be available, got {shown(device)} without CUDA; leave it out or use "
-            "'cpu'"
-        )
     try:
         torch.zeros(1, dtype=torch.float32, device=device or "cpu").sum()
     except Exception as error:  # each backend has its own

@@ -1,6 +1,6 @@
 """What a run records: messages, rounds, evaluations, mixing matrices, diversity of gradients."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from topofl._columns import RANK_COLUMNS
-from topofl._matrices import Kept, Matrices, Packed, bytes_of, digest_of, kept, kept_of
+from topofl._matrices import Kept, Matrices, Packed, digest_of, kept, kept_of
 from topofl.engine.ranks import Ranks
 from topofl.history import History
 from topofl.mixing import MixingMatrix
@@ -63,32 +63,25 @@ def totals_of(exchanges: Sequence[Exchange], round_weights: MixingMatrix | None)
     The D-Cliques paper counts gradients as sent to all neighbors, along all edges of
     `round_weights`.
     """
-    exact = in_paper = _loads_of(exchanges)
-    if any(one.gradients for one in exchanges):
+    loads = in_paper = _loads_of(exchanges)
+    if round_weights is not None and any(one.gradients for one in exchanges):
         in_paper = _loads_of(
-            [
-                one._replace(weights=round_weights or one.weights) if one.gradients else one
-                for one in exchanges
-            ]
+            [one._replace(weights=round_weights) if one.gradients else one for one in exchanges]
         )
-    # what a node sends, another one receives
-    messages, nbytes, messages_paper, bytes_paper = (
-        int(np.sum(loads)) // 2 for loads in (*exact, *in_paper)
+    # what one node sends, another receives
+    return (
+        {name: int(np.sum(found)) // 2 for name, found in loads.items()}
+        | {f"{name}_paper": int(np.sum(found)) // 2 for name, found in in_paper.items()}
+        | {f"busiest_{name}": int(np.max(found)) for name, found in loads.items()}
     )
-    busiest_messages, busiest_bytes = (int(np.max(loads)) for loads in exact)
-    return {
-        "messages": messages,
-        "bytes": nbytes,
-        "messages_paper": messages_paper,
-        "bytes_paper": bytes_paper,
-        "busiest_messages": busiest_messages,
-        "busiest_bytes": busiest_bytes,
-    }
 
 
-def _loads_of(exchanges: Sequence[Exchange]) -> tuple[Any, Any]:
+def _loads_of(exchanges: Sequence[Exchange]) -> dict[str, Any]:
     """Return the messages and bytes of exchanges, (n + 1,) each; 0 without exchanges."""
-    return sum(one.loads(1) for one in exchanges), sum(one.loads(one.nbytes) for one in exchanges)
+    return {
+        "messages": sum(one.loads(1) for one in exchanges),
+        "bytes": sum(one.loads(one.nbytes) for one in exchanges),
+    }
 
 
 class Recorder:
@@ -111,9 +104,8 @@ class Recorder:
 
     def __init__(self, rounds: int, every: int, ranked: bool = False) -> None:
         self._extra = RANK_COLUMNS if ranked else ()
-        evaluated = 1 + -(-rounds // every)
         self._rounds = _Columns(rounds)
-        self._evaluations = _Columns(evaluated)
+        self._evaluations = _Columns(1 + -(-rounds // every))
         self._used: list[int] = []
         self._matrices: list[Kept] = []
         self._index_of: dict[bytes, int] = {}
@@ -163,17 +155,17 @@ class Recorder:
 
     def add_evaluation(self, values: dict[str, Any]) -> dict[str, Any]:
         """Record an evaluation, numbers and (n,) tensors; return it with tensors as arrays."""
-        converted = _on_host(values)
+        tensors = {name: x.double() for name, x in values.items() if isinstance(x, Tensor)}
+        if away := [name for name, x in tensors.items() if x.device.type != "cpu"]:  # one copy
+            tensors |= zip(away, torch.stack([tensors[name] for name in away]).cpu(), strict=True)
+        converted = values | {name: x.numpy() for name, x in tensors.items()}
         self._evaluations.add(converted)
         return converted
 
     def state(self) -> dict[str, Any]:
         """Return everything recorded so far as tensors, lists and text, for a checkpoint."""
-        matrices = self._matrices
-        parts = {
-            part: [getattr(one.weights, part) for one in matrices]
-            for part in ("data", "indices", "indptr")
-        }
+        matrices, names = self._matrices, ("data", "indices", "indptr")
+        parts = {part: [getattr(one.weights, part) for one in matrices] for part in names}
         parts["row_of"] = [one.row_of for one in matrices if isinstance(one, Packed)]
         return {
             "rounds": _as_tensors(self._rounds.filled),
@@ -250,34 +242,6 @@ class Recorder:
         )
 
 
-def bytes_kept(used: Iterable[MixingMatrix | None], period: int, ahead: int, rounds: int) -> int:
-    """Estimate the bytes of mixing matrices that a history stores, from those of its first rounds.
-
-    Parameters
-    ----------
-    used
-        The matrix of each of the first rounds; None: nothing was exchanged.
-    period
-        Number of rounds after which the matrices repeat, or whose matrices are not representative
-        of later ones. Beyond it, bytes grow in proportion to rounds.
-    ahead
-        Length of `used`: `rounds`, or more than `period`.
-    rounds
-        Number of rounds of the run.
-    """
-    sizes = [0]
-    seen = set[bytes]()
-    for matrix in used:
-        stored = None if matrix is None else kept(matrix)
-        digest = b"" if stored is None else digest_of(stored)
-        added = 0 if stored is None or digest in seen else bytes_of(stored)
-        sizes.append(sizes[-1] + added)
-        seen.add(digest)
-    if ahead == rounds:
-        return sizes[-1]
-    return sizes[-1] + (sizes[-1] - sizes[period]) * (rounds - ahead) // (ahead - period)
-
-
 class _Columns:
     """Columns of a table of fixed length that is filled row by row."""
 
@@ -337,14 +301,6 @@ def _matrices_in(state: Mapping[str, Any], n: int) -> Iterator[Kept]:
     for name, k in zip(names, rows, strict=True):
         own = sizes if k < n else sizes.keys() - {"row_of"}
         yield kept_of({part: next(parts[part]).numpy() for part in own}, n, name)
-
-
-def _on_host(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with (n,) tensors as float64 arrays, copied from a device all at once."""
-    tensors = {name: value.double() for name, value in values.items() if isinstance(value, Tensor)}
-    if away := [name for name, value in tensors.items() if value.device.type != "cpu"]:
-        tensors |= zip(away, torch.stack([tensors[name] for name in away]).cpu(), strict=True)
-    return dict(values) | {name: value.numpy() for name, value in tensors.items()}
 
 
 def _as_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:

@@ -58,7 +58,7 @@ def _scores_of_stages(run: Run, before_exchange: Mapping[str, Scores] | None) ->
         if stage == "before_exchange":  # without an exchange, these are those at the end
             found[stage] = found[""] if before_exchange is None else before_exchange
         elif not is_due(setup.evaluation, stage, run.done, run.rounds):
-            found[stage] = {on: dict.fromkeys(setup.task.reported, nothing) for on in setup.sets}
+            continue
         elif stage == "":
             found[stage] = _finite(run, scores_of(run), run.lr) if run.done else scores_of(run)
         elif stage == "knn":
@@ -71,8 +71,8 @@ def _scores_of_stages(run: Run, before_exchange: Mapping[str, Scores] | None) ->
             models = run.models.like(run.ranks.own_rows(flat))
             found[stage] = scores_of(replace(run, models=models))
     return {
-        name: found[column.stage][column.set][column.score]
-        for name, column in setup.columns.items()
+        name: found[stage][on][score] if stage in found else nothing
+        for name, (score, stage, on) in setup.columns.items()
     }
 
 

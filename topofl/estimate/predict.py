@@ -1,7 +1,7 @@
 """Estimates of a run from a dry run of its first rounds, on tensors without memory."""
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from topofl._matrices import bytes_of, digest_of, kept
 from topofl._support.ambient import in_plain_torch
 from topofl._support.check import check_switch
 from topofl._support.public import public
@@ -22,7 +23,6 @@ from topofl.engine.gradients import is_linear
 from topofl.engine.memory import free_memory, watched_growth
 from topofl.engine.options import OPTIONS, Compute, Evaluation, as_options
 from topofl.engine.plan import Plan, choose_plan
-from topofl.engine.recorder import bytes_kept
 from topofl.engine.requests import Setup
 from topofl.engine.round import Round
 from topofl.engine.setup import resolve
@@ -213,6 +213,22 @@ def _bytes_of_history(setup: Setup, period: int) -> int:
     # losses of nodes, columns of rounds, and the index of the mixing matrix
     per_round = n + 9 + setup.trace.pushes + len(noted) - sum(noted)
     numbers = rounds * per_round + evaluations * (scores * n + 3)
-    ahead = min(rounds, period + SAMPLED_ROUNDS)
-    used: Iterator[MixingMatrix | None] = (round.used for round in play_rounds(setup, ahead))
-    return 8 * numbers + bytes_kept(used, period, ahead, rounds)
+    return 8 * numbers + _bytes_of_matrices(setup, rounds, period)
+
+
+def _bytes_of_matrices(setup: Setup, rounds: int, period: int) -> int:
+    """Return the bytes of mixing matrices that a history stores, from those of its first rounds.
+
+    They repeat after a `period`, or those of its rounds are not representative of later ones; then
+    the bytes beyond it grow in proportion to rounds.
+    """
+    ahead, sizes, seen = min(rounds, period + SAMPLED_ROUNDS), [0], set[bytes]()
+    for round in play_rounds(setup, ahead):
+        stored = None if round.used is None else kept(round.used)
+        digest = b"" if stored is None else digest_of(stored)
+        added = 0 if stored is None or digest in seen else bytes_of(stored)
+        sizes.append(sizes[-1] + added)
+        seen.add(digest)
+    if ahead == rounds:
+        return sizes[-1]
+    return sizes[-1] + (sizes[-1] - sizes[period]) * (rounds - ahead) // (ahead - period)

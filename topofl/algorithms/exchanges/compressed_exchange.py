@@ -78,12 +78,8 @@ def check_compressor(compressor: object) -> Compressor:
             '`compressor` must be a Compressor such as top_k(0.1), or "top_k(0.1)", got '
             f"{shown(compressor)}"
         )
-    for part in _ARGUMENTS:
-        if not callable(value := getattr(made, part)):
-            raise TypeError(
-                f"`{part}` of the compressor {made.name!r} must be a function, got {shown(value)}"
-            )
-        check_takes(f"`{part}` of the compressor {made.name!r}", value, *_ARGUMENTS[part])
+    for part, names in _ARGUMENTS.items():
+        check_takes(f"`{part}` of the compressor {made.name!r}", getattr(made, part), *names)
 
     def apply(values: Tensor, rng: np.random.Generator) -> Tensor:
         return _applied(made, values, rng)

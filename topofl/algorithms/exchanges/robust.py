@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor
 
-from topofl._support.check import check_fraction, check_int, check_takes, shown
+from topofl._support.check import check_fraction, check_int, check_takes
 from topofl._support.public import public
 from topofl.algorithms.contract.checked import named_errors
 from topofl.algorithms.contract.local import train
@@ -57,8 +57,6 @@ def aggregate(rule: Aggregation, /, **settings: object) -> Phase:
     >>> aggregate(largest, rule="largest").settings
     {'weights': 'round', 'rule': 'largest'}
     """
-    if not callable(rule):
-        raise TypeError(f"`rule` must be a function of (own, received, weights), got {shown(rule)}")
     check_takes("`rule`", rule, "own", "received", "weights")
 
     def named(own: Tensor, received: Tensor, weights: Tensor) -> Tensor:
