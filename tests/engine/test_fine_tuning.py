@@ -26,7 +26,7 @@ from tests.engine.test_equivalence import modules_at_start
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
 from topofl import algorithms, attacks, mixing, topologies
 from topofl._support.seeding import stream
-from topofl.engine import round_work, stages
+from topofl.engine import stages, training
 
 
 def ragged_clients():
@@ -255,10 +255,10 @@ def test_algorithms_declare_their_fine_tuning():
 
 
 def test_only_evaluated_nodes_are_fine_tuned(monkeypatch):
-    sizes, original = [], round_work.local_steps
+    sizes, original = [], training._take_steps
     monkeypatch.setattr(
-        round_work,
-        "local_steps",
+        training,
+        "_take_steps",
         lambda *a, **k: sizes.append(a[1].models.n) or original(*a, **k),  # executor, job
     )
     everyone = run(fine_tune=TUNED, rounds=1, chunk=3)

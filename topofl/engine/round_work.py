@@ -1,7 +1,7 @@
 """What computes the requests of one round: local training, mixing and cross-evaluation."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -105,13 +105,8 @@ class RoundWork:
             return
         steps = int(counts.max())
         batches = self._minibatches(phase, training, all_counts, steps)
-        job = self._local_steps(models, training, state)
-        executor, unequal = self.run.executor, bool((counts < steps).any())
-        if unequal and (executor.plan.chunk > 1 or models.distinct < len(models)):
-            losses = self._train_compactly(job, batches, counts, mixer)
-        else:
-            job = replace(job, counts=counts) if unequal else job
-            losses = local_steps(executor, job, batches, mixer)
+        job = self._local_steps(models, training, state, counts)
+        losses = local_steps(self.run.executor, job, batches, mixer)
         self._record_losses(models, losses, job.bad, counts, job.step(0).lr)
 
     def _frozen(self, device: torch.device) -> Tensor:
@@ -130,56 +125,24 @@ class RoundWork:
             sizes = self.run.ranks.own_rows(sizes)
         return [draw(first + k, sizes, key) for k in range(steps * training.minibatches)]
 
-    def _local_steps(self, models: Population, training: Training, state: State) -> LocalSteps:
+    def _local_steps(
+        self, models: Population, training: Training, state: State, counts: np.ndarray
+    ) -> LocalSteps:
         pushed = self.run.setup.trace.pushed
         weighted = () if not pushed or bool((models.push_sum_weights == 1).all()) else pushed
         own = {  # without the models themselves, which a phase may store in its state
             name: x for name, x in state.items() if x.data_ptr() != models.held.stored.data_ptr()
         }
+        unequal = bool((counts < counts.max()).any())
         return LocalSteps(
-            models, training, own, self.run.t, self._frozen(models.device),
+            models, training, own, self.run.t, self._frozen(models.device), self.run.ranks.nodes,
             self.run.monitor.policy,
+            counts=counts if unequal else None,
+            taken=torch.from_numpy(counts).to(models.device) if unequal else None,
             statistics=self.statistics if self.losses is None else None,
             push_sum_weights=models.push_sum_weights if weighted else None, weighted=weighted,
-            nodes=self.run.ranks.nodes, labels=self.run.monitor.labels,
+            labels=self.run.monitor.labels,
         )  # fmt: skip
-
-    def _train_compactly(
-        self,
-        job: LocalSteps,
-        batches: Sequence[Minibatches],
-        counts: np.ndarray,
-        mixer: Mixer | None,
-    ) -> Tensor:
-        """Train the nodes that take steps in one block, most steps first; return all losses."""
-        n = len(counts)
-        nodes = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-        rows = torch.from_numpy(nodes).to(job.bad.device)
-        push_sum_weights = job.push_sum_weights
-        small = replace(
-            job,
-            models=job.models.some(nodes),
-            own={
-                name: x[rows.to(x.device)] if x.dim() and len(x) == n else x
-                for name, x in job.own.items()
-            },
-            bad=job.bad[rows],
-            counts=counts[nodes],
-            push_sum_weights=None if push_sum_weights is None else push_sum_weights[rows],
-            nodes=nodes if job.nodes is None else job.nodes[nodes],
-        )
-        small_batches = [batch.of(nodes) for batch in batches]
-        small_losses = local_steps(self.run.executor, small, small_batches, mixer)
-        job.models.write(nodes, small.models.flat)
-        for name, buffer in small.models.buffers.items():
-            job.models.buffers[name].write(nodes, buffer.stored)
-        job.bad[rows] = small.bad
-        for name, x in job.own.items():
-            if x.dim() and len(x) == n:
-                x[rows.to(x.device)] = small.own[name]
-        losses = small_losses.new_zeros(n, small_losses.shape[1])
-        losses[rows] = small_losses
-        return losses
 
     def _predicts(self, models: Population) -> bool:
         """Whether these are the models that predict, or a copy of them for all nodes."""
