@@ -516,27 +516,28 @@ class _MixedGradients:
         executor, job, plan = self.executor, self.job, self.executor.plan
         n, on_cpu = len(job.bad), job.bad.device.type == "cpu"
         together = nodes_per_update(n, plan.workers, plan.chunk, job.flat[0].nbytes)
+        parts = [job.of(rows) for rows in executor.chunks(n)]
         chunks = [job.of(rows) for rows in executor.chunks(n, together)]
         for k in range(len(self.steps)):
             any_bad = on_cpu and bool(job.bad.any())
             if self.means is not None:
                 for total in self.stored:
                     total.zero_()
-            executor.over_chunks(partial(self._differentiate, k, any_bad), executor.chunks(n))
+            executor.over_chunks(partial(self._differentiate, k, any_bad), parts)
             self._mix(k, any_bad)
             executor.over_chunks(partial(self._take_step, k), chunks)
             job.bad.logical_or_(~finite_rows(job.flat, self.sums))
         return self.losses
 
-    def _differentiate(self, k: int, any_bad: bool, worker: int, rows: slice) -> None:
+    def _differentiate(self, k: int, any_bad: bool, worker: int, chunk: LocalSteps) -> None:
         """Store the gradients of some nodes, or add them to the sums of their groups."""
-        models, minibatches = self.job.models, self.steps[k][-1]
-        losses, found = self.executor.gradients(worker, models.views_of(rows), minibatches, rows)
+        rows, minibatches = chunk.rows, self.steps[k][-1]
+        losses, found = self.executor.gradients(worker, chunk.parameters, minibatches, rows)
         self.losses[rows, k] = losses
         if k == 0:
-            self.job.of(rows).observe(self.observed[worker], found, None)
+            chunk.observe(self.observed[worker], found, None)
         own = self._place(worker, rows)
-        for view, g in zip(models.layout.views(own), found, strict=True):
+        for view, g in zip(chunk.models.layout.views(own), found, strict=True):
             view.copy_(g)
         torch.sum(own, 1, out=self.sums[rows])
         if self.means is not None:
