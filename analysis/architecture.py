@@ -38,7 +38,7 @@ PATH = (
     Call("engine/run", "algorithms/contract/local", "apply", "a phase of training asks"),
     Call("algorithms/contract/local", "engine/round", "train", "checks and counts the request"),
     Call("engine/round", "engine/minibatches", "at", "draws each node's minibatches"),
-    Call("engine/round", "engine/training", "take_steps", "takes steps, chunk by chunk"),
+    Call("engine/round", "engine/training", "local_steps", "takes steps, chunk by chunk"),
     Call("engine/training", "engine/executor", "gradients", "on its threads, in reused memory"),
     Call("engine/executor", "engine/gradients", "gradients", "of many models in one call"),
     Call("engine/run", "algorithms/exchanges/average", "apply", "a phase of exchange asks"),

@@ -127,14 +127,13 @@ def modules_to_flat(model, clients, name):
 @pytest.fixture
 def meetings(monkeypatch):
     """Record how gradients are mixed."""
-    seen, original = [], training._MixedGradients.of
+    seen, original = [], training._MixedGradients.train
 
-    def noted(*given):
-        made = original(*given)
-        seen.append("all" if made.means is None else "means")
-        return made
+    def noted(mixed):
+        seen.append("all" if mixed.means is None else "means")
+        return original(mixed)
 
-    monkeypatch.setattr(training._MixedGradients, "of", noted)
+    monkeypatch.setattr(training._MixedGradients, "train", noted)
     return seen
 
 

@@ -255,10 +255,10 @@ def test_algorithms_declare_their_fine_tuning():
 
 
 def test_only_evaluated_nodes_are_fine_tuned(monkeypatch):
-    sizes, original = [], training.local_steps
+    sizes, original = [], training._take_steps
     monkeypatch.setattr(
         training,
-        "local_steps",
+        "_take_steps",
         lambda *a, **k: sizes.append(a[1].models.n) or original(*a, **k),  # executor, job
     )
     everyone = run(fine_tune=TUNED, rounds=1, chunk=3)

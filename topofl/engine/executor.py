@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,8 @@ from topofl.engine.options import Compute
 from topofl.engine.plan import Plan, TimingTrial
 from topofl.engine.population import Population
 from topofl.tasks import Task
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -85,24 +88,22 @@ class Executor:
     def gradients(
         self,
         worker: int,
-        models: Population,
+        parameters: Sequence[Tensor],
         minibatches: Minibatches,
         rows: slice,
         trained: Sequence[int] | None = None,
-        point: Sequence[Tensor] | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """Return losses (k,) and gradients of some nodes on their minibatches, by a thread.
 
-        They are taken at the models, or at parameters (k, *shape) of another `point`.
+        Parameters are (k, *shape) each, followed by the buffers of which each node has its own.
         """
         some = minibatches._make(None if x is None else x[rows] for x in minibatches)
         chosen, shape = some.indices.view(-1), some.indices.shape
         choices = None if some.choices is None else some.choices.view(-1)
         inputs = self.examples.gather(chosen, self.memory[worker], choices).unflatten(0, shape)
         targets = torch.index_select(self.targets, 0, chosen).unflatten(0, shape)
-        parameters = models.views_of(rows) if point is None else [*point, *models.buffers_of(rows)]
         if some.keys is not None:
-            parameters.append(some.keys)
+            parameters = [*parameters, some.keys]
         return self.differentiate[worker](parameters, inputs, targets, some.weights, trained)
 
     def chunks(self, n: int, size: int | None = None) -> list[slice]:
@@ -112,18 +113,18 @@ class Executor:
 
     def over_chunks(
         self,
-        function: Callable[[int, slice], None],
-        chunks: Sequence[slice],
+        function: Callable[[int, T], None],
+        chunks: Sequence[T],
         *,
         interleaved: bool = False,
     ) -> None:
-        """Call ``function(thread, rows)`` for every chunk; threads take equal shares of them."""
+        """Call ``function(thread, chunk)`` for every chunk; threads take equal shares of them."""
         workers = self.plan.workers
 
         def work(k: int) -> None:
             own = slice(k * len(chunks) // workers, (k + 1) * len(chunks) // workers)
-            for rows in chunks[slice(k, None, workers) if interleaved else own]:
-                function(k, rows)
+            for chunk in chunks[slice(k, None, workers) if interleaved else own]:
+                function(k, chunk)
 
         self.parallel_map(work, range(workers))
 
@@ -158,7 +159,7 @@ def new_executor(
         (minibatches,) = tried.on_device([batches.at(0, batch_size, "probe")])
         with _explaining_compile_errors(compute.compile):
             for rows in tried.chunks(nodes):
-                tried.gradients(0, models, minibatches, rows)
+                tried.gradients(0, models.views_of(rows), minibatches, rows)
 
     plan = choose(trial)
     if compute.compile:

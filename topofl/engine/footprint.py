@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from topofl._support.threads import Buffers
-from topofl.algorithms.contract.gradient_points import GradientPoint, checked_point
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.schedules import constant
 from topofl.engine.evaluation import NODES, ROWS, Evaluated, is_shared
@@ -35,7 +34,7 @@ from topofl.engine.plan import Fits, Plan, Sizes, most_nodes
 from topofl.engine.population import Layout, Population, trained_parameters
 from topofl.engine.recorder import NUMBERS
 from topofl.engine.requests import Setup, Steps, Trace
-from topofl.engine.training import Chunk, LocalSteps, gradients_in_memory, nodes_per_update
+from topofl.engine.training import LocalSteps, gradients_in_memory, nodes_per_update
 from topofl.metrics.averaging import consensus
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Function, cross_entropy
@@ -478,31 +477,16 @@ def bytes_of_terms(training: Training, layout: Layout, dtype: torch.dtype, n: in
     """
     nodes = min(n, 2)
     # A custom schedule may not be defined for this step.
-    training = replace(training, descend=replace(training.descend, lr=constant(1.0)))
+    training = replace(training, descend=replace(training.descend, lr=constant(1.0)), gradient=None)
     device = "cpu" if n * layout.d <= FEW_NUMBERS else "meta"
     models = Population.alone(torch.zeros(n, layout.d, dtype=dtype, device=device), layout)
     bad = torch.zeros(n, dtype=torch.bool, device=device)
-    job = LocalSteps(models, training, training.init(models), 0, bad, dry=True)
+    job = LocalSteps(models, training, training.init(models), 0, bad, np.arange(n), dry=True)
     shapes = [layout.shapes[k] for k in job.trained]
     gradients = [torch.zeros(nodes, *shape, dtype=dtype, device=device) for shape in shapes]
+    losses = torch.zeros(0, dtype=dtype, device=device)
     with AllocationTrace(shapes_only=True) as allocations:
-        chunk = job.chunk(slice(0, nodes), Buffers(models.flat.device))
-        if training.at is None:
-            job.take_step(chunk, 1, gradients)
-        else:
-            job.take_step(chunk, 1, [_gradient_at_point(job, training.at, chunk, gradients)])
+        chunk, memory = job.of(slice(0, nodes)), Buffers(models.flat.device)
+        _, found = chunk.gradients(1, lambda *_: (losses, gradients), memory)
+        chunk.take_step(1, found, memory)
     return -(-allocations.peak // nodes)
-
-
-def _gradient_at_point(
-    job: LocalSteps, at: GradientPoint, chunk: Chunk, gradients: Sequence[Tensor]
-) -> Tensor:
-    """Return the gradient of a gradient point in a dry run, from given gradients of the model."""
-    theta = job.trained_columns(job.models.flat[chunk.rows])
-    own = chunk.parts[0]
-    step = job.step(1)
-    values = at.where(theta, own, step, lambda _: job.flat(gradients))
-    point = job.parameters(checked_point(at, "where", values, theta), chunk)
-    g = at.back(job.flat(gradients), theta, own, step, lambda _: job.flat(gradients))
-    del values, point
-    return checked_point(at, "back", g, theta)

@@ -3,6 +3,7 @@
 import time
 from bisect import bisect_left
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -120,29 +121,28 @@ def choose_plan(
     model, which is then looped; None: the first batched trial is chosen without timing. If not even
     one node per worker fits, there are fewer workers.
     """
+    n, executor, chunk = sizes.n, compute.executor, compute.chunk
     threads = torch.get_num_threads() if device_of(compute).type == "cpu" else 1
-    threads = threads if sizes.n * sizes.d * sizes.batch >= SHARED_WORK else 1
-    workers = _most_workers(compute, sizes.n, threads, fits)
-    most = most_nodes(sizes.n, workers, fits)
-    executor, chunk = compute.executor, compute.chunk
-    if executor == "auto" and most < (1 if chunk == "auto" else min(int(chunk), sizes.n)):
+    threads = threads if n * sizes.d * sizes.batch >= SHARED_WORK else 1
+    numbers = range(threads, 0, -1)
+    workers = next((k for k in numbers if any(map(fits, least_plans(compute, n, k)))), 1)
+    most = most_nodes(n, workers, fits)
+    if executor == "auto" and most < (1 if chunk == "auto" else min(int(chunk), n)):
         executor = "looped"
     most = max(most, 1)
     if linear:
         executor = "batched" if executor == "auto" else executor
         chunk = max(1, min(LINEAR_BYTES // sizes.batch_bytes, most)) if chunk == "auto" else chunk
-    elif executor == "looped" or sizes.n == 1:
+    elif executor == "looped" or n == 1:
         executor = "looped"
     elif executor == "auto" or chunk == "auto":
-        share = min(-(-sizes.n // workers), most)
-        executor, chunk = (
-            _fastest(compute, share, trial, sizes)
-            if trial
-            else ("batched", _first_chunk(compute, share, sizes.trial_nodes))
-        )
-    size = 1 if executor == "looped" else min(int(chunk), sizes.n)
-    plan = _spread(executor, size, sizes.n, workers, even=compute.chunk == "auto")
-    return plan._replace(threads=threads if plan.workers == 1 else 1)
+        executor, chunk = _fastest(compute, min(-(-n // workers), most), trial, sizes)
+    size = 1 if executor == "looped" else min(int(chunk), n)
+    chunks = -(-n // size)
+    workers = min(workers, chunks)
+    if compute.chunk == "auto" and executor == "batched":  # workers get the same number of chunks
+        size = -(-n // min(n, -(-chunks // workers) * workers))
+    return Plan(executor, size, workers, threads if workers == 1 else 1)
 
 
 def least_plans(compute: Compute, n: int, workers: int = 1) -> list[Plan]:
@@ -152,14 +152,6 @@ def least_plans(compute: Compute, n: int, workers: int = 1) -> list[Plan]:
     return [plan for plan in plans if compute.executor in ("auto", plan.executor)]
 
 
-def _most_workers(compute: Compute, n: int, threads: int, fits: Fits) -> int:
-    """Return the largest number of workers for which some plan fits into memory."""
-    numbers = range(threads, 0, -1)
-    return next(
-        (workers for workers in numbers if any(map(fits, least_plans(compute, n, workers)))), 1
-    )
-
-
 def most_nodes(n: int, workers: int, fits: Fits) -> int:
     """Return the most nodes per call that fit into memory; 0 if none do."""
     return bisect_left(
@@ -167,31 +159,29 @@ def most_nodes(n: int, workers: int, fits: Fits) -> int:
     )
 
 
-def _spread(executor: str, chunk: int, n: int, most: int, even: bool) -> Plan:
-    """Return the plan in which each worker has the same number of chunks."""
-    chunks = -(-n // chunk)
-    workers = min(most, chunks)
-    if even and executor == "batched":
-        chunks = min(n, -(-chunks // workers) * workers)
-        chunk = -(-n // chunks)
-    return Plan(executor, chunk, workers, 1)
-
-
 @torch_threads(1)
-def _fastest(compute: Compute, most: int, trial: TimingTrial, sizes: Sizes) -> tuple[str, int]:
+def _fastest(
+    compute: Compute, most: int, trial: TimingTrial | None, sizes: Sizes
+) -> tuple[str, int]:
     """Return the faster executor and its nodes per call, at most `most`, timed on one thread."""
-    best, best_seconds, trial_nodes = ("looped", 1), float("inf"), sizes.trial_nodes
-    device = device_of(compute)
+    few, device = sizes.trial_nodes, device_of(compute)
+    size = min(few if compute.chunk == "auto" else int(compute.chunk), most)
+    if trial is None:
+        return "batched", size
+    seconds_per_node = partial(_seconds_per_node, trial, device)
+    best, best_seconds = ("looped", 1), float("inf")
     if compute.executor == "auto":
-        one = _seconds(lambda: trial("looped", 1, 1), device)
-        if one > HEAVY_SECONDS and device.type == "cpu":
+        if seconds_per_node("looped", 1, 1) > HEAVY_SECONDS and device.type == "cpu":
             return best
-        best_seconds = _seconds(lambda: trial("looped", 1, trial_nodes), device) / trial_nodes
-    size = _first_chunk(compute, most, trial_nodes)
+        best_seconds = seconds_per_node("looped", 1, few)
     while True:
-        seconds = _batched_seconds(
-            compute, size, max(size, trial_nodes), trial
-        ) * sizes.waiting_factor(size)
+        try:
+            seconds = seconds_per_node("batched", size, max(size, few))
+        except RuntimeError:  # torch cannot batch the model
+            if compute.executor == "batched":
+                raise
+            return best
+        seconds *= sizes.waiting_factor(size)
         if seconds >= best_seconds:
             return best
         best, best_seconds = ("batched", size), seconds
@@ -200,35 +190,21 @@ def _fastest(compute: Compute, most: int, trial: TimingTrial, sizes: Sizes) -> t
         size = min(2 * size, most)
 
 
-def _first_chunk(compute: Compute, most: int, trial_nodes: int) -> int:
-    """Return the nodes of the first batched trial."""
-    return min(trial_nodes if compute.chunk == "auto" else int(compute.chunk), most)
-
-
-def _batched_seconds(compute: Compute, size: int, nodes: int, trial: TimingTrial) -> float:
-    """Return seconds per node; infinite if torch cannot batch the model and may loop it."""
-    try:
-        return _seconds(lambda: trial("batched", size, nodes), device_of(compute)) / nodes
-    except RuntimeError:
-        if compute.executor == "batched":
-            raise
-        return float("inf")
-
-
-def _seconds(function: Callable[[], None], device: torch.device) -> float:
-    """Return the shortest time of repeated calls; long calls are timed once."""
+def _seconds_per_node(
+    trial: TimingTrial, device: torch.device, executor: str, chunk: int, nodes: int
+) -> float:
+    """Return the shortest time of repeated trials; long ones are timed once."""
 
     def timed_call() -> float:
         start = time.perf_counter()
-        function()
+        trial(executor, chunk, nodes)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         return time.perf_counter() - start
 
-    first = timed_call()
-    if first > SMALLEST_TRIAL * HEAVY_SECONDS:
-        return first
-    found = [timed_call(), timed_call()]
-    while sum(found) < SHORT_SECONDS and len(found) < MOST_REPEATS:
-        found.append(timed_call())
-    return min(found)
+    found = [timed_call()]
+    if found[0] <= SMALLEST_TRIAL * HEAVY_SECONDS:
+        found = [timed_call(), timed_call()]
+        while sum(found) < SHORT_SECONDS and len(found) < MOST_REPEATS:
+            found.append(timed_call())
+    return min(found) / nodes

@@ -5,7 +5,8 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,40 +42,35 @@ class Layout:
         return cls(tuple(named), tuple(p.shape for p in named.values()))
 
     @cached_property
-    def d(self) -> int:
-        """Number of parameters of one model."""
-        return sum(math.prod(shape) for shape in self.shapes)
-
-    @cached_property
     def sizes(self) -> list[int]:
         """Number of entries of each parameter."""
         return [math.prod(shape) for shape in self.shapes]
 
     @cached_property
-    def _known_parts(self) -> dict[Part, tuple[list[int], list[slice]]]:
-        """Cache of the indices and columns of parts, since patterns are slow to match."""
-        return {}
+    def d(self) -> int:
+        """Number of parameters of one model."""
+        return sum(self.sizes)
 
     def places(self, share: Part) -> list[int]:
         """Return the indices of the parameters in a part of the models."""
-        return self._find_part(share)[0]
+        return self._found(share)[0]
 
     def columns(self, share: Part) -> list[slice]:
         """Return the columns of a part of the models, one slice for consecutive parameters."""
-        return self._find_part(share)[1]
+        return self._found(share)[1]
 
-    def _find_part(self, share: Part) -> tuple[list[int], list[slice]]:
-        if share in self._known_parts:
-            return self._known_parts[share]
+    @cached_property
+    def _found(self) -> Callable[[Part], tuple[list[int], list[slice]]]:
+        return cache(self._find)  # since patterns are slow to match
+
+    def _find(self, share: Part) -> tuple[list[int], list[slice]]:
         places = share.places(self.names)
         bounds = [0, *itertools.accumulate(self.sizes)]
         found: list[slice] = []
         for k in places:
-            if found and found[-1].stop == bounds[k]:
-                found[-1] = slice(found[-1].start, bounds[k + 1])
-            else:
-                found.append(slice(bounds[k], bounds[k + 1]))
-        return self._known_parts.setdefault(share, (places, found))
+            start = found.pop().start if found and found[-1].stop == bounds[k] else bounds[k]
+            found.append(slice(start, bounds[k + 1]))
+        return places, found
 
     def views(self, flat: Tensor) -> list[Tensor]:
         """Return one view (n, *shape) per parameter of a flat (n, d) matrix."""
@@ -148,33 +144,41 @@ class Held:
             self._store(flat, None)
         return self.stored
 
-    def rows(self, which: slice | np.ndarray) -> Tensor:
+    def rows(self, which: slice | np.ndarray | Tensor) -> Tensor:
         """Return some rows: a view of slices of rows that are stored apart, else a copy."""
         if self.place is None and isinstance(which, slice):
             return self.stored[which]
-        count = len(which) if isinstance(which, np.ndarray) else len(range(len(self))[which])
         if self.stored.is_meta:  # indexing these would import torch's compiler: a second, 70 MB
+            count = len(range(len(self))[which]) if isinstance(which, slice) else len(which)
             return self.stored.new_empty(count, *self.stored.shape[1:])
-        chosen = which if isinstance(which, slice) else self._uploaded(which)
+        chosen = self._uploaded(which) if isinstance(which, np.ndarray) else which
         return self.stored[chosen if self._place is None else self._place[chosen]]
 
     def _uploaded(self, rows: np.ndarray) -> Tensor:
         return torch.from_numpy(rows).to(self.stored.device)
 
     def write(self, which: np.ndarray, values: Tensor) -> None:
-        """Write rows (c, d) at distinct places (c,); others stay as they are stored."""
-        if self.place is None:
-            self.stored[self._uploaded(which)] = values
-            return
-        others = np.ones(len(self.place), dtype=bool)
-        others[which] = False
-        used, first, places = np.unique(self.place[others], return_index=True, return_inverse=True)
-        place = np.empty_like(self.place)
-        place[others], place[which] = places, len(used) + np.arange(len(which))
-        stored = self.stored.new_empty(len(used) + len(which), *self.stored.shape[1:])
-        stored[: len(used)] = self.rows(np.flatnonzero(others)[first])
-        stored[len(used) :] = values
-        self._store(stored, place)
+        """Write rows (c, d) at distinct places (c,); others stay as they are stored.
+
+        It is done in place unless some are stored for further rows, too. Once all rows differ, each
+        is stored apart.
+        """
+        if self.place is not None and (np.bincount(self.place)[self.place[which]] > 1).any():
+            others = np.setdiff1d(np.arange(len(self)), which)
+            used, first, place_of = np.unique(
+                self.place[others], return_index=True, return_inverse=True
+            )
+            if len(used) + len(which) == len(self):
+                self.apart()
+            else:
+                place = np.empty_like(self.place)
+                place[others], place[which] = place_of, len(used) + np.arange(len(which))
+                stored = self.stored.new_empty(len(used) + len(which), *self.stored.shape[1:])
+                stored[: len(used)] = self.rows(others[first])
+                self._store(stored, place)
+        if not self.stored.is_meta:
+            places = which if self.place is None else self.place[which]
+            self.stored[self._uploaded(places)] = values
 
     def fill(self, row: Tensor) -> None:
         """Let all rows be equal to one, (1, d); it is stored once unless all are stored apart."""
@@ -254,7 +258,7 @@ class Population:
         """Number of models that are stored; fewer than ``len(models)`` if some are equal."""
         return len(self.held.stored)
 
-    def rows(self, which: slice | np.ndarray) -> Tensor:
+    def rows(self, which: slice | np.ndarray | Tensor) -> Tensor:
         """Return the models (c, d) in some rows, to be read."""
         return self.held.rows(which)
 
@@ -283,25 +287,19 @@ class Population:
 
     def of_all_nodes(self) -> "Population":
         """Return the models of all nodes: these models, or a copy gathered from all processes."""
-        if len(self) == self.n:
-            return self
-        everyone = replace(self._by(self.ranks.all_rows), copy_of=self)
-        everyone.push_sum_weights.copy_(self.ranks.all_rows(self.push_sum_weights))
-        return everyone
+        return self if len(self) == self.n else self._by(self.ranks.all_rows, copy_of=self)
 
     def of_own_nodes(self) -> "Population":
         """Return the models of the nodes of this process: these models, or a copy of some."""
-        if len(self) == len(self.ranks.nodes):
-            return self
-        own = self._by(self.ranks.own_rows)
-        own.push_sum_weights.copy_(self.ranks.own_rows(self.push_sum_weights))
-        return own
+        return self if len(self) == len(self.ranks.nodes) else self._by(self.ranks.own_rows)
 
-    def _by(self, convert: Callable[[Tensor], Tensor]) -> "Population":
+    def _by(self, convert: Callable[[Tensor], Tensor], **changes: Any) -> "Population":
         """Return models with the rows to which those of these models are converted."""
         flat = convert(self.flat)
         buffers = {name: Held(convert(held.apart())) for name, held in self.buffers.items()}
-        return replace(self, held=Held(flat), buffers=buffers)
+        models = replace(self, held=Held(flat), buffers=buffers, **changes)
+        models.push_sum_weights.copy_(convert(self.push_sum_weights))
+        return models
 
     def take(self, other: "Population", convert: Callable[[Tensor], Tensor]) -> None:
         """Replace all rows by those to which the rows of other models are converted."""
@@ -317,28 +315,18 @@ class Population:
     @property
     def views(self) -> list[Tensor]:
         """One view (n, *shape) per parameter, sharing memory with `flat`."""
-        return self._views(self.flat)
-
-    @cached_property
-    def _views(self) -> Callable[[Tensor], list[Tensor]]:
-        return lru_cache(maxsize=1)(self.layout.views)
+        return self.layout.views(self.flat)
 
     def views_of(self, which: slice | Tensor) -> list[Tensor]:
         """Return one tensor (c, *shape) per parameter and then buffer of some models, to be read.
 
         Where training changes buffers, it changes them in place.
         """
-        if self.held.place is None:
-            return [view[which] for view in self.views] + self.buffers_of(which)
-        rows = self.rows(which if isinstance(which, slice) else which.cpu().numpy())
-        return self.layout.views(rows) + self.buffers_of(which)
+        return self.layout.views(self.rows(which)) + self.buffers_of(which)
 
     def buffers_of(self, which: slice | Tensor) -> list[Tensor]:
         """Return one tensor (c, *shape) per buffer of some models; views of slices, once apart."""
-        if not self.buffers:
-            return []
-        rows = which if isinstance(which, slice) else which.cpu().numpy()
-        return [held.rows(rows) for held in self.buffers.values()]
+        return [held.rows(which) for held in self.buffers.values()]
 
     def traveling_with(self, values: "Tensor | Models") -> list[Tensor]:
         """Return the buffers (n, k) that are mixed with values: if these are all models."""
@@ -347,13 +335,9 @@ class Population:
         rows = [held.apart() for held in self.buffers.values()]
         return [x.view(len(x), -1) for x in rows if x.is_floating_point()]
 
-    @property
+    @cached_property
     def push_sum_weights(self) -> Tensor:
         """(n,) float64 push-sum weights, changed in place."""
-        return self._push_sum_weights
-
-    @cached_property
-    def _push_sum_weights(self) -> Tensor:
         return torch.ones(len(self), dtype=torch.float64, device=self.device)
 
     @property

@@ -36,7 +36,7 @@ from topofl.engine.requests import (
     topology_missing,
 )
 from topofl.engine.state import Run
-from topofl.engine.training import LocalSteps, all_gradients, has_rows, take_steps
+from topofl.engine.training import LocalSteps, all_gradients, has_rows, local_steps
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
 
@@ -283,7 +283,7 @@ class Round:
         job = self._local_steps(run, own, training, {**state, **rows}, unequal)
         batches = self._minibatches(run, training, ranks.own_rows(all_counts), steps)
         if batches:
-            losses = take_steps(run.executor, job, batches, mixer)
+            losses = local_steps(run.executor, job, batches, mixer)
         else:  # the nodes of other ranks take steps
             losses = torch.zeros(len(own), 1, dtype=own.dtype, device=own.device)
         self._record_losses(run, job, losses, own_counts)
@@ -315,12 +315,13 @@ class Round:
             {key: x for key, x in state.items() if x.data_ptr() != stored},
             self.t,
             run.ranks.own_rows(run.monitor.frozen(models.device)),
+            run.ranks.nodes,
             run.monitor.policy,
             counts,
+            None if counts is None else torch.from_numpy(counts).to(models.device),
             self.statistics if self.losses is None else None,
             push_sum_weights if weighted else None,
             weighted,
-            run.ranks.nodes,
             run.monitor.labels,
         )
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,50 +11,36 @@ from torch import Tensor
 
 from topofl._support.text import node_name
 from topofl._support.threads import Buffers
+from topofl.algorithms.contract.gradient_points import checked_point
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State
 from topofl.algorithms.contract.schedules import rate_at
 from topofl.algorithms.contract.terms import Step, merged_states, per_row, writable_result
+from topofl.engine.recorder import GradientStatistics
 from topofl.engine.executor import Executor
 from topofl.engine.minibatches import Minibatches
-from topofl.engine.mixing import Means, Mixer
+from topofl.engine.mixing import Mixer
 from topofl.engine.population import Population
-from topofl.engine.recorder import GradientStatistics
 
 UPDATED = 2**21
 """Bytes of models that are updated at a time after gradients were mixed, which stay in cache."""
 
 
-class Chunk(NamedTuple):
-    """Nodes that take their steps together, with the state of their terms.
+Differentiate = Callable[[int, Sequence[Tensor]], tuple[Tensor, Sequence[Tensor]]]
+"""(minibatch, parameters) -> losses (k,) and gradients of the trained parameters of k nodes.
 
-    Attributes
-    ----------
-    rows
-        The nodes.
-    own
-        Their rows (k, ...) of the terms' state by name, including state that is new in each round.
-    parts
-        The state as it is passed to the terms: for each trained parameter, or once for all trained
-        columns if terms are not elementwise.
-    buffers
-        Reused memory of the thread.
-    """
-
-    rows: slice
-    own: State
-    parts: Sequence[State]
-    buffers: Buffers
+The minibatch is the first (0) or the last (-1) of a step; its buffers follow the parameters.
+"""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class LocalSteps:
-    """The local steps of all nodes in a phase of one round, and the nodes that diverge in them.
+    """The local steps of nodes in a phase of one round, and the nodes that diverge in them.
 
     Parameters
     ----------
     models
-        The models, changed in place.
+        The models of all nodes, changed in place.
     training
         Settings of training: terms, learning rate, gradient point, trained parameters.
     own
@@ -65,24 +50,27 @@ class LocalSteps:
     bad
         (n,) mask of nodes that do not train, or diverged. It is set before their values can spread
         to other nodes.
+    nodes
+        (n,) the numbers of the nodes.
     policy
         What happens to nodes that diverge, see :func:`topofl.run`: with ``"freeze"``, steps are
         undone for nodes in `bad`, and where they would produce NaN or infinity.
-    counts
-        (n,) number of steps that each node takes; None: all steps.
+    counts, taken
+        (n,) number of steps that each node takes, in memory and on the device; None: all steps.
     statistics
         Statistics of each node's own gradient in the first step; None: not recorded.
     push_sum_weights, weighted
         (n,) push-sum weights, and the indices of the parameters whose steps they divide.
-    nodes
-        (n,) the numbers of the nodes; None: 0, 1, and so on.
     labels
         Labels of all nodes of the run, by number.
     dry
         Whether this is a dry run, which measures memory and checks that terms obey their contract.
     first_directions
-        In the first step of a run: name of the term, rows, and mask (k,) of directions that are not
-        finite although their gradients were.
+        In the first step of a run: name of the term, nodes (k,), and mask (k,) of directions that
+        are not finite although their gradients were.
+    rows
+        The rows of these nodes in `models`: all, or those of a chunk of nodes that take their steps
+        together, of which all other tensors are then.
     """
 
     models: Population
@@ -90,76 +78,59 @@ class LocalSteps:
     own: State
     t: int
     bad: Tensor
+    nodes: np.ndarray
     policy: str = "raise"
     counts: np.ndarray | None = None
+    taken: Tensor | None = None
     statistics: GradientStatistics | None = None
     push_sum_weights: Tensor | None = None
     weighted: Sequence[int] = ()
-    nodes: np.ndarray | None = None
     labels: Sequence[object] = ()
     dry: bool = False
-    first_directions: list[tuple[str, slice, Tensor]] = field(default_factory=list)
+    first_directions: list[tuple[str, np.ndarray, Tensor]] = field(default_factory=list)
+    rows: slice = field(default_factory=lambda: slice(None))
+
+    def of(self, which: slice | np.ndarray) -> "LocalSteps":
+        """Return the steps of some nodes: on views of a slice, or on copies at places (k,)."""
+        n, index = len(self.nodes), which
+        if not isinstance(which, slice):
+            index = torch.from_numpy(which).to(self.bad.device)
+        elif which == slice(0, n):
+            return self
+
+        def some(x: Tensor) -> Tensor:
+            if not has_rows(x, n):
+                return x
+            return x[index.to(x.device) if isinstance(index, Tensor) else index]
+
+        weights, taken = self.push_sum_weights, self.taken
+        return replace(
+            self,
+            models=self.models if isinstance(which, slice) else self.models.some(which),
+            rows=which if isinstance(which, slice) else slice(None),
+            nodes=self.nodes[which],
+            own={name: some(x) for name, x in self.own.items()},
+            bad=some(self.bad),
+            counts=None if self.counts is None else self.counts[which],
+            taken=None if taken is None else some(taken),
+            push_sum_weights=None if weights is None else some(weights),
+        )
 
     @cached_property
-    def device_counts(self) -> Tensor | None:
-        """`counts` on the device."""
-        return None if self.counts is None else torch.from_numpy(self.counts).to(self.bad.device)
+    def flat(self) -> Tensor:
+        """(k, d) the models of these nodes, changed in place."""
+        flat = self.models.flat
+        return flat if self.rows == slice(None) else flat[self.rows]
 
-    def idle(self, rows: slice, k: int) -> Tensor | None:
-        """Return a mask of the nodes in `rows` that do not take step k; None if all take it."""
-        if self.counts is None or self.device_counts is None or bool((self.counts[rows] > k).all()):
-            return None
-        return self.device_counts[rows] <= k
+    @property
+    def buffers(self) -> list[Tensor]:
+        """Their buffers, changed in place."""
+        return self.models.buffers_of(self.rows)
 
-    @contextmanager
-    def undoing(self, chunk: Chunk, losses: Tensor, idle: Tensor | None) -> Iterator[None]:
-        """Undo the step taken in this context for idle and frozen nodes; idle losses become 0."""
-        freezes = self.policy == "freeze"
-        if idle is None and not freezes:
-            yield
-            return
-        state = [
-            part[name]
-            for part in chunk.parts
-            for name in part
-            if part[name].dim() and len(part[name]) == len(losses)
-        ]
-        current = [self.models.flat[chunk.rows], *state, *self.models.buffers_of(chunk.rows)]
-        if idle is not None and not freezes and idle.device.type == "cpu":
-            # On other devices, nonzero would wait for the result.
-            indices = idle.nonzero().view(-1)
-            previous = [x[indices] for x in current]
-            yield
-            losses[indices] = 0
-            for x, before in zip(current, previous, strict=True):
-                x[indices] = before
-            return
-        previous = [x.clone() for x in current]
-        yield
-        undone = torch.zeros_like(self.bad[chunk.rows]) if idle is None else idle
-        losses.masked_fill_(undone, 0)
-        if freezes:
-            finite = torch.isfinite(losses)
-            # The state of a gradient point is trained, too.
-            for x in current if self.training.at is not None else current[:1]:
-                finite &= finite_rows(x) if x.dim() == 2 and x.is_floating_point() else True
-            self.bad[chunk.rows] |= ~undone & ~finite
-            undone = undone | self.bad[chunk.rows]
-        for x, before in zip(current, previous, strict=True):
-            x.copy_(torch.where(per_row(undone, x), before, x))
-
-    def observe(
-        self,
-        observed: GradientStatistics,
-        rows: slice,
-        k: int,
-        idle: Tensor | None,
-        gradients: Sequence[Tensor],
-    ) -> None:
-        """Add the gradients of the first step to the statistics, for nodes that take it."""
-        if k == 0 and self.statistics is not None:
-            bad = self.bad[rows]
-            observed.observe(gradients, ~bad if idle is None else ~(bad | idle))
+    @cached_property
+    def parameters(self) -> list[Tensor]:
+        """One view (k, *shape) per parameter of their models, followed by their buffers."""
+        return self.models.layout.views(self.flat) + self.buffers
 
     @cached_property
     def trained(self) -> Sequence[int]:
@@ -172,118 +143,165 @@ class LocalSteps:
         return self.models.columns(self.training.part)
 
     @cached_property
-    def by_parameter(self) -> bool:
-        """Whether terms get one parameter at a time, which saves a copy of the gradients."""
-        return self.training.descend.elementwise and self.training.at is None
+    def _joined(self) -> bool:
+        """Whether terms get all trained columns at once.
+
+        Otherwise they get one parameter at a time, which saves a copy of the gradients.
+        """
+        training = self.training
+        alone = training.at is None and training.gradient is None
+        return not (alone and training.descend.elementwise)
+
+    @cached_property
+    def _moved(self) -> list[tuple[Tensor, bool]]:
+        """Views of what a step moves, and whether it is divided by push-sum weights.
+
+        They are (k, *shape) of each trained parameter, or (k, columns) if terms get them joined.
+        """
+        divided = [k in self.weighted for k in self.trained]
+        if self._joined and not any(divided):
+            return [(self.flat[:, part], False) for part in self._columns]
+        sizes = self.models.layout.sizes
+        parts = self.flat.split(sizes, 1) if self._joined else self.parameters
+        return [(parts[k], each) for k, each in zip(self.trained, divided, strict=True)]
+
+    @cached_property
+    def _states(self) -> list[State]:
+        """The state as terms get it: for each trained parameter, or once if these are joined."""
+        own, d = self.own, self.models.d
+        if self.training.begins:
+            own = merged_states([own, self.training.begin(self.models.like(self.flat))])
+        wide = {name: x for name, x in own.items() if x.dim() == 2 and x.shape[1] == d}
+        if self._joined:
+            return [own | {name: self._trained_columns(x) for name, x in wide.items()}]
+        split = {name: self.models.layout.views(x) for name, x in wide.items()}
+        return [own | {name: x[k] for name, x in split.items()} for k in self.trained]
+
+    def _trained_columns(self, values: Tensor) -> Tensor:
+        """Return the trained columns of (k, d) values: a view if contiguous, else a copy."""
+        parts = [values[:, part] for part in self._columns]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+    def _write_trained(self, target: Tensor, values: Tensor) -> None:
+        """Write trained columns (k, m) into values (k, d)."""
+        widths = [part.stop - part.start for part in self._columns]
+        for part, some in zip(self._columns, values.split(widths, 1), strict=True):
+            target[:, part] = some
+
+    def write_states(self) -> None:
+        """Write the state after the last step to its rows, unless terms changed views of these."""
+        if self._joined and len(self._columns) > 1:
+            for name, x in self.own.items():
+                if self._states[0][name].shape != x.shape:
+                    self._write_trained(x, self._states[0][name])
+
+    def idle(self, k: int) -> Tensor | None:
+        """Return a mask of the nodes that do not take step k; None if all take it."""
+        if self.counts is None or self.taken is None or bool((self.counts > k).all()):
+            return None
+        return self.taken <= k
+
+    @contextmanager
+    def undoing(self, losses: Tensor, idle: Tensor | None) -> Iterator[None]:
+        """Undo the step taken in this context for idle and frozen nodes; idle losses become 0."""
+        freezes = self.policy == "freeze"
+        if idle is None and not freezes:
+            yield
+            return
+        states = (x for own in self._states for x in own.values())
+        state = [x for x in states if x.dim() and len(x) == len(losses)]
+        current = [self.flat, *state, *self.buffers]
+        if idle is not None and not freezes and idle.device.type == "cpu":
+            # On other devices, nonzero would wait for the result.
+            indices = idle.nonzero().view(-1)
+            previous = [x[indices] for x in current]
+            yield
+            losses[indices] = 0
+            for x, before in zip(current, previous, strict=True):
+                x[indices] = before
+            return
+        previous = [x.clone() for x in current]
+        yield
+        undone = torch.zeros_like(self.bad) if idle is None else idle
+        losses.masked_fill_(undone, 0)
+        if freezes:
+            finite = torch.isfinite(losses)
+            # The state of a gradient point is trained, too.
+            for x in current if self.training.at is not None else current[:1]:
+                finite &= finite_rows(x) if x.dim() == 2 and x.is_floating_point() else True
+            self.bad.logical_or_(~undone & ~finite)
+            undone = undone | self.bad
+        for x, before in zip(current, previous, strict=True):
+            x.copy_(torch.where(per_row(undone, x), before, x))
+
+    def observe(
+        self, observed: GradientStatistics, gradients: Sequence[Tensor], idle: Tensor | None
+    ) -> None:
+        """Add the gradients of nodes that take the step to the statistics, if there are any."""
+        if self.statistics is not None:
+            observed.observe(gradients, ~self.bad if idle is None else ~(self.bad | idle))
+
+    def gradients(
+        self, k: int, differentiate: Differentiate, memory: Buffers
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """Return the losses and gradients of step k, taken at the gradient point of the phase."""
+        at = self.training.at
+        if at is None:
+            return differentiate(-1, self.parameters)
+        theta, own, step = self._trained_columns(self.flat), self._states[0], self.step(k)
+
+        def checked(name: str, values: Tensor) -> Tensor:
+            return checked_point(at, name, values, theta) if self.dry else values
+
+        def gradient(values: Tensor) -> Tensor:
+            return _flat(differentiate(0, self._parameters_at(values, memory))[1])
+
+        point = checked("where", at.where(theta, own, step, gradient))
+        losses, found = differentiate(-1, self._parameters_at(point, memory))
+        losses = losses.clone()  # the next losses may reuse their memory
+        return losses, [checked("back", at.back(_flat(found), theta, own, step, gradient))]
+
+    def _parameters_at(self, values: Tensor, memory: Buffers) -> list[Tensor]:
+        """Return the parameters with the trained columns replaced by values (k, m), and buffers."""
+        if values.shape != self.flat.shape:
+            full = memory.take("point", tuple(self.flat.shape), self.flat.dtype).copy_(self.flat)
+            self._write_trained(full, values)
+            values = full
+        return self.models.layout.views(values) + self.buffers
 
     def step(self, k: int) -> Step:
         """Return round, step and learning rate of step k; ValueError if the rate is invalid."""
         return Step(self.t, k, rate_at(self.training.descend.lr, self.t, k, self.models.dtype))
 
-    def chunk(self, rows: slice, buffers: Buffers) -> Chunk:
-        """Return some nodes with their state, ready for the first step of the round."""
-        flat, n = self.models.flat, len(self.models.flat)
-        own = {name: x[rows] if x.dim() and len(x) == n else x for name, x in self.own.items()}
-        if self.training.begins:
-            own = merged_states([own, self.training.begin(self.models.like(flat[rows]))])
-        if not own:
-            count = len(self.trained) if self.by_parameter else 1
-            return Chunk(rows, own, [own] * count, buffers)
-        wide = {name: x for name, x in own.items() if x.dim() == 2 and x.shape[1] == flat.shape[1]}
-        rest = {name: x for name, x in own.items() if name not in wide}
-        if self.by_parameter:
-            split = {name: self._views(x) for name, x in wide.items()}
-            parts = [
-                rest | {name: x[k] for name, x in split.items()} for k in range(len(self.trained))
-            ]
-        else:
-            parts = [rest | {name: self.trained_columns(x) for name, x in wide.items()}]
-        return Chunk(rows, own, parts, buffers)
-
-    def trained_columns(self, values: Tensor) -> Tensor:
-        """Return the trained columns of (k, d) values: a view if contiguous, else a copy."""
-        parts = [values[:, part] for part in self._columns]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-
-    def write_trained(self, target: Tensor, values: Tensor) -> None:
-        """Write trained columns (k, m) into values (k, d), unless they are a view of these."""
-        widths = [part.stop - part.start for part in self._columns]
-        for part, some in zip(self._columns, values.split(widths, 1), strict=True):
-            if target[:, part].data_ptr() != some.data_ptr():
-                target[:, part] = some
-
-    def flat(self, gradients: Sequence[Tensor], buffers: Buffers | None = None) -> Tensor:
-        """Return gradients of parameters, (k, *shape) each, concatenated to (k, m)."""
-        wide = [g.reshape(len(g), -1) for g in gradients]
-        if len(wide) == 1 and buffers is not None:
-            return wide[0]
-        if buffers is None:
-            return torch.cat(wide, 1)
-        shape = (len(wide[0]), sum(g.shape[1] for g in wide))
-        return torch.cat(wide, 1, out=buffers.take("directions", shape, wide[0].dtype))
-
-    def parameters(self, values: Tensor, chunk: Chunk) -> Sequence[Tensor]:
-        """Return parameters (k, *shape) of a chunk, trained columns replaced by (k, m) values."""
-        whole = self.models.flat[chunk.rows]
-        if values.shape == whole.shape:
-            return self.models.layout.views(values)
-        full = chunk.buffers.take("point", tuple(whole.shape), whole.dtype).copy_(whole)
-        self.write_trained(full, values)
-        return self.models.layout.views(full)
-
-    def take_step(self, chunk: Chunk, k: int, gradients: Sequence[Tensor]) -> None:
+    def take_step(self, k: int, gradients: Sequence[Tensor], memory: Buffers) -> None:
         """Take step k along gradients: (k, *shape) per trained parameter, or (k, m) joined."""
-        step = self.step(k)
-        rows = self.models.flat[chunk.rows]
-        whole = (
-            len(gradients) == 1
-            and gradients[0].dim() == 2
-            and gradients[0].shape[1] == rows.shape[1]
-        )
-        if self.by_parameter and not whole:
-            for index, (g, theta, own) in enumerate(
-                zip(gradients, self._views(rows), chunk.parts, strict=True)
-            ):
-                direction = self._direction(chunk, g, theta, own, step)
-                self._move(chunk, theta, direction, step.lr, index)
-            return
-        own = chunk.own if self.by_parameter else chunk.parts[0]
-        theta = self.trained_columns(rows)
-        g = gradients[0] if whole else self.flat(gradients, chunk.buffers)
-        direction = self._direction(chunk, g, theta, own, step)
-        if self.push_sum_weights is None:
-            theta.sub_(direction, alpha=step.lr)
+        step, moved = self.step(k), self._moved
+        if self._joined:
+            whole = len(moved) == 1
+            theta = moved[0][0] if whole else self._trained_columns(self.flat)
+            direction = self._direction(_flat(gradients, memory), theta, self._states[0], step)
+            widths = [target.shape[1] for target, _ in moved]
+            directions = [direction] if whole else direction.split(widths, 1)
         else:
-            for index, (part, direction_of_part) in enumerate(
-                zip(self._split(theta), self._split(direction), strict=True)
-            ):
-                self._move(chunk, part, direction_of_part, step.lr, index)
-        self.write_trained(rows, theta)
+            directions = (
+                self._direction(g, theta, own, step)
+                for g, (theta, _), own in zip(gradients, moved, self._states, strict=True)
+            )
+        for (target, divided), direction in zip(moved, directions, strict=True):
+            if divided and self.push_sum_weights is not None:
+                rates = (step.lr / self.push_sum_weights).to(target.dtype)
+                target.sub_(direction * per_row(rates, target))
+            else:
+                target.sub_(direction, alpha=step.lr)
 
-    def _move(self, chunk: Chunk, theta: Tensor, direction: Tensor, lr: float, index: int) -> None:
-        """Move the trained parameter at an index, (k, ...), by -lr times the direction."""
-        if self.push_sum_weights is None or self.trained[index] not in self.weighted:
-            theta.add_(direction, alpha=-lr)
-        else:
-            rates = (lr / self.push_sum_weights[chunk.rows]).to(theta.dtype)
-            theta.sub_(direction * per_row(rates, theta))
-
-    def _views(self, flat: Tensor) -> Sequence[Tensor]:
-        views = self.models.layout.views(flat)
-        return [views[k] for k in self.trained]
-
-    def _split(self, values: Tensor) -> Sequence[Tensor]:
-        """Return trained columns (k, m) split by parameter, (k, size) each."""
-        return values.split([self.models.layout.sizes[k] for k in self.trained], 1)
-
-    def _direction(self, chunk: Chunk, g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+    def _direction(self, g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
         terms = self.training.descend.terms
         if step.k or step.round:
             return self.training.descend.direction(g, theta, own, step, checked=self.dry)
         for place, term in enumerate(terms):  # wrong terms usually fail in the first step
             finite = _all_finite(g)
             direction = term.update(g, theta, own, step)
-            self.first_directions.append((term.name, chunk.rows, finite & ~_all_finite(direction)))
+            self.first_directions.append((term.name, self.nodes, finite & ~_all_finite(direction)))
             g = writable_result(direction, g, own) if place < len(terms) - 1 else direction
         return g
 
@@ -294,9 +312,8 @@ class LocalSteps:
         """
         if not self.first_directions:
             return
-        nodes = np.arange(len(self.models)) if self.nodes is None else self.nodes
         found = [
-            (node, name) for name, rows, _ in self.first_directions for node in nodes[rows].tolist()
+            (node, name) for name, nodes, _ in self.first_directions for node in nodes.tolist()
         ]
         flags = torch.cat([bad for _, _, bad in self.first_directions]).tolist()
         if failed := [entry for entry, bad in zip(found, flags, strict=True) if bad]:
@@ -307,6 +324,17 @@ class LocalSteps:
                 f"not for node {node_name(self.labels, node)} in round {self.t + 1}; look for "
                 "divisions by 0 in it"
             )
+
+
+def _flat(gradients: Sequence[Tensor], memory: Buffers | None = None) -> Tensor:
+    """Return gradients of parameters, (k, *shape) each, joined to (k, m) in memory, or new."""
+    wide = [g if g.ndim == 2 else g.reshape(len(g), -1) for g in gradients]
+    if memory is None:
+        return torch.cat(wide, 1)
+    if len(wide) == 1:
+        return wide[0]
+    shape = (len(wide[0]), sum(g.shape[1] for g in wide))
+    return torch.cat(wide, 1, out=memory.take("directions", shape, wide[0].dtype))
 
 
 def _all_finite(values: Tensor) -> Tensor:
@@ -327,44 +355,6 @@ def has_rows(x: Tensor, n: int) -> bool:
     return x.dim() > 0 and len(x) == n
 
 
-def take_steps(
-    executor: Executor,
-    job: LocalSteps,
-    batches: Sequence[Minibatches],
-    mix_gradients: Mixer | None,
-) -> Tensor:
-    """Take local steps as :func:`local_steps`, and return the losses (n, steps).
-
-    Where nodes take different numbers of steps in one call, or some models are stored once, those
-    that take any are trained in one block, most steps first.
-    """
-    n, counts = len(job.models), job.counts
-    if counts is None or (executor.plan.chunk == 1 and job.models.distinct == n):
-        return local_steps(executor, job, batches, mix_gradients)
-    nodes = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    rows = torch.from_numpy(nodes).to(job.bad.device)
-    weights, of_nodes = job.push_sum_weights, [k for k, x in job.own.items() if has_rows(x, n)]
-    small = replace(
-        job,
-        models=job.models.some(nodes),
-        own={k: x[rows.to(x.device)] if k in of_nodes else x for k, x in job.own.items()},
-        bad=job.bad[rows],
-        counts=counts[nodes],
-        push_sum_weights=None if weights is None else weights[rows],
-        nodes=nodes if job.nodes is None else job.nodes[nodes],
-    )
-    found = local_steps(executor, small, [batch.of(nodes) for batch in batches], mix_gradients)
-    job.models.write(nodes, small.models.flat)
-    for name, buffer in small.models.buffers.items():
-        job.models.buffers[name].write(nodes, buffer.stored)
-    job.bad[rows] = small.bad
-    for name in of_nodes:
-        job.own[name][rows.to(job.own[name].device)] = small.own[name]
-    losses = found.new_zeros(n, found.shape[1])
-    losses[rows] = found
-    return losses
-
-
 def local_steps(
     executor: Executor,
     job: LocalSteps,
@@ -374,8 +364,9 @@ def local_steps(
     """Take local steps on every node in place: one step per batch, or per pair of batches.
 
     Without gradient mixing, each chunk of nodes takes all of its steps while it is in cache, and
-    only one chunk's gradients per worker exist at a time. Nodes that diverge are added to
-    ``job.bad``; those that are frozen keep their last finite model.
+    only one chunk's gradients per worker exist at a time. Nodes that take no step fill no chunks,
+    and their models stay stored as they are. Nodes that diverge are added to ``job.bad``; those
+    that are frozen keep their last finite model.
 
     Returns
     -------
@@ -387,81 +378,88 @@ def local_steps(
     ValueError
         If a term does not return finite directions for finite gradients in the first step of a run.
     """
+    together = executor.plan.chunk > 1 or job.models.distinct < len(job.models)
+    if job.counts is None or not together:
+        return _take_steps(executor, job, batches, mix_gradients)
+    # Nodes that take steps are trained in one block, most steps first.
+    nodes = np.argsort(-job.counts, kind="stable")[: np.count_nonzero(job.counts)]
+    small, some_batches = job.of(nodes), [batch.of(nodes) for batch in batches]
+    some_losses = _take_steps(executor, small, some_batches, mix_gradients)
+    job.models.write(nodes, small.models.flat)
+    for name, buffer in small.models.buffers.items():
+        job.models.buffers[name].write(nodes, buffer.stored)
+    rows = torch.from_numpy(nodes).to(job.bad.device)
+    losses = some_losses.new_zeros(len(job.bad), some_losses.shape[1])
+    losses[rows], job.bad[rows] = some_losses, small.bad
+    for name, x in job.own.items():
+        if has_rows(x, len(job.bad)):
+            x[rows.to(x.device)] = small.own[name]
+    return losses
+
+
+def _take_steps(
+    executor: Executor, job: LocalSteps, batches: Sequence[Minibatches], mixer: Mixer | None
+) -> Tensor:
+    """Take the local steps, and return the losses (n, steps)."""
     minibatches = executor.on_device(batches)
     per_step = job.training.minibatches
     steps = [minibatches[k : k + per_step] for k in range(0, len(minibatches), per_step)]
-    if mix_gradients is None:
-        losses = _train_separately(executor, job, steps)
+    observed = [GradientStatistics() for _ in executor.memory]  # of each thread
+    if mixer is None:
+        losses = _train_separately(executor, job, steps, observed)
     else:
-        losses = _train_with_mixed_gradients(executor, job, steps, mix_gradients)
+        losses = _MixedGradients(executor, job, mixer, steps, observed).train()
+    if job.statistics is not None:
+        for some in observed:
+            job.statistics.add(some)
     job.check()
     return losses
 
 
 def _train_separately(
-    executor: Executor, job: LocalSteps, steps: Sequence[Sequence[Minibatches]]
+    executor: Executor,
+    job: LocalSteps,
+    steps: Sequence[Sequence[Minibatches]],
+    observed: Sequence[GradientStatistics],
 ) -> Tensor:
     """Take all steps of a chunk before those of the next, and return the losses (n, steps)."""
-    flat = job.models.flat
+    flat, counts = job.models.flat, job.counts
     losses = flat.new_zeros(len(flat), len(steps))
-    sums = flat.sum(1) if job.counts is not None else flat.new_empty(len(flat))
+    sums = flat.sum(1) if counts is not None else flat.new_empty(len(flat))
 
-    def train(worker: int, rows: slice, observed: GradientStatistics) -> None:
-        chunk = job.chunk(rows, executor.memory[worker])
-        for k in range(len(steps) if job.counts is None else int(job.counts[rows].max())):
-            idle = job.idle(rows, k)
-            observe = partial(job.observe, observed, rows, k, idle)
-            with job.undoing(chunk, losses[rows, k], idle):
-                losses[rows, k], gradients = _gradients_of_step(
-                    executor, worker, job, chunk, k, steps[k], observe
+    def differentiate(
+        worker: int, chunk: LocalSteps, k: int, idle: Tensor | None, which: int, at: list[Tensor]
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        found = executor.gradients(worker, at, steps[k][which], chunk.rows, chunk.trained)
+        if k == 0 and which == -1:
+            chunk.observe(observed[worker], found[1], idle)
+        return found
+
+    def train(worker: int, rows: slice) -> None:
+        chunk, memory = job.of(rows), executor.memory[worker]
+        for k in range(len(steps) if chunk.counts is None else int(chunk.counts.max())):
+            idle = chunk.idle(k)
+            with chunk.undoing(losses[rows, k], idle):
+                losses[rows, k], gradients = chunk.gradients(
+                    k, partial(differentiate, worker, chunk, k, idle), memory
                 )
-                job.take_step(chunk, k, gradients)
-        if not job.by_parameter:  # trained columns may have been copied
-            for name, x in chunk.own.items():
-                if x.dim() == 2 and x.shape[1] == flat.shape[1]:
-                    job.write_trained(x, chunk.parts[0][name])
-        torch.sum(flat[rows], 1, out=sums[rows])  # while they are in cache
+                chunk.take_step(k, gradients, memory)
+        chunk.write_states()
+        torch.sum(chunk.flat, 1, out=sums[rows])  # while they are in cache
 
-    _on_chunks(executor, job, train)
+    chunks = executor.chunks(len(flat))
+    if counts is not None:  # those with the most steps come first
+        chunks = [rows for rows in chunks if counts[rows].any()]
+        chunks.sort(key=lambda rows: -int(counts[rows].max()))
+    executor.over_chunks(train, chunks, interleaved=counts is not None)
     diverged = ~(torch.isfinite(losses).all(1) & finite_rows(flat, sums))
     if job.training.at is not None:  # the state of a gradient point is trained, too
         for own in job.own.values():
             diverged |= ~finite_rows(own) if own.shape == flat.shape else False
-    if job.device_counts is not None:
-        diverged &= job.device_counts > 0  # others had diverged before
+    if job.taken is not None:
+        diverged &= job.taken > 0  # others had diverged before
     job.bad.logical_or_(diverged)
     return losses
-
-
-def _gradients_of_step(
-    executor: Executor,
-    worker: int,
-    job: LocalSteps,
-    chunk: Chunk,
-    k: int,
-    minibatches: Sequence[Minibatches],
-    observe: Callable[[Sequence[Tensor]], None],
-) -> tuple[Tensor, Sequence[Tensor]]:
-    """Return the losses and gradients of step k, taken at the gradient point of the phase."""
-    differentiate = partial(executor.gradients, worker, job.models)
-    at = job.training.at
-    if at is None:
-        losses, found = differentiate(minibatches[-1], chunk.rows, job.trained)
-        observe(found)
-        return losses, found
-
-    def gradient(values: Tensor) -> Tensor:
-        point = job.parameters(values, chunk)
-        return job.flat(differentiate(minibatches[0], chunk.rows, job.trained, point)[1])
-
-    step, own = job.step(k), chunk.parts[0]
-    theta = job.trained_columns(job.models.flat[chunk.rows])
-    point = job.parameters(at.where(theta, own, step, gradient), chunk)
-    losses, found = differentiate(minibatches[-1], chunk.rows, job.trained, point)
-    losses = losses.clone()  # the next losses may reuse their memory
-    observe(found)
-    g = job.flat(found)
-    return losses, [at.back(g, theta, own, step, gradient)]
 
 
 def gradients_in_memory(groups: int, workers: int, chunk: int, n: int) -> int:
@@ -482,7 +480,7 @@ def nodes_per_update(n: int, workers: int, chunk: int, row_bytes: int) -> int:
     return max(chunk, min(-(-n // workers), UPDATED // row_bytes))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _MixedGradients:
     """Gradients of all nodes in a step, which are mixed: all of them, or as means of groups.
 
@@ -492,68 +490,92 @@ class _MixedGradients:
 
     Attributes
     ----------
-    executor, job, mixer
-        The executor, the local steps, and what mixes their gradients.
     losses, sums
         (n, steps) losses, and (n,) sums of the gradients or models of each node.
     means
         The groups; None: gradients of all nodes are stored.
-    memory
+    stored
         Sums of the groups (groups, d) for each worker; or one tensor (n, d), all gradients.
     """
 
     executor: Executor
     job: LocalSteps
     mixer: Mixer
-    losses: Tensor
-    sums: Tensor
-    means: Means | None
-    memory: Sequence[Tensor]
+    steps: Sequence[Sequence[Minibatches]]
+    observed: Sequence[GradientStatistics]
 
-    @classmethod
-    def of(cls, executor: Executor, job: LocalSteps, mixer: Mixer, steps: int) -> "_MixedGradients":
-        """Return gradients in the form that takes less memory."""
-        flat, plan, means = job.models.flat, executor.plan, mixer.means
-        n, shape = len(flat), tuple(flat.shape)
-        sums, losses = flat.new_empty(n), flat.new_empty(n, steps)
-        if means is not None:
-            shape = (len(means.share), flat.shape[1])
-            if gradients_in_memory(shape[0], plan.workers, plan.chunk, n) < n:
-                memory = [own.take("sums of groups", shape, flat.dtype) for own in executor.memory]
-                return cls(executor, job, mixer, losses, sums, means, memory)
-        stored = executor.buffers.take("gradients", tuple(flat.shape), flat.dtype)
-        return cls(executor, job, mixer, losses, sums, None, [stored])
+    def __post_init__(self) -> None:
+        executor, flat, means = self.executor, self.job.flat, self.mixer.means
+        (n, d), plan = flat.shape, executor.plan
+        groups = n if means is None else len(means.share)
+        self.losses, self.sums = flat.new_empty(n, len(self.steps)), flat.new_empty(n)
+        if gradients_in_memory(groups, plan.workers, plan.chunk, n) < n:
+            self.means, name, shape = means, "sums of groups", (groups, d)
+            self.stored = [own.take(name, shape, flat.dtype) for own in executor.memory]
+        else:
+            self.means = None
+            self.stored = [executor.buffers.take("gradients", (n, d), flat.dtype)]
 
-    def place(self, worker: int, rows: slice) -> Tensor:
-        """Return memory (k, d) for the gradients of some nodes."""
-        if self.means is None:
-            return self.memory[0][rows]
-        shape, dtype = tuple(self.job.models.flat[rows].shape), self.job.models.dtype
-        return self.executor.memory[worker].take("gradients of a chunk", shape, dtype)
+    def train(self) -> Tensor:
+        """Mix all nodes' gradients in every step, and return the losses (n, steps)."""
+        executor, job, plan = self.executor, self.job, self.executor.plan
+        n, on_cpu = len(job.bad), job.bad.device.type == "cpu"
+        together = nodes_per_update(n, plan.workers, plan.chunk, job.flat[0].nbytes)
+        parts = [job.of(rows) for rows in executor.chunks(n)]
+        chunks = [job.of(rows) for rows in executor.chunks(n, together)]
+        for k in range(len(self.steps)):
+            any_bad = on_cpu and bool(job.bad.any())
+            if self.means is not None:
+                for total in self.stored:
+                    total.zero_()
+            executor.over_chunks(partial(self._differentiate, k, any_bad), parts)
+            self._mix(k, any_bad)
+            executor.over_chunks(partial(self._take_step, k), chunks)
+            job.bad.logical_or_(~finite_rows(job.flat, self.sums))
+        return self.losses
 
-    def add(self, worker: int, rows: slice, k: int, any_bad: bool, gradients: Tensor) -> None:
-        """Note that the gradients of some nodes are complete, in their place."""
+    def _differentiate(self, k: int, any_bad: bool, worker: int, chunk: LocalSteps) -> None:
+        """Store the gradients of some nodes, or add them to the sums of their groups."""
+        rows, minibatches = chunk.rows, self.steps[k][-1]
+        losses, found = self.executor.gradients(worker, chunk.parameters, minibatches, rows)
+        self.losses[rows, k] = losses
+        if k == 0:
+            chunk.observe(self.observed[worker], found, None)
+        own = self._place(worker, rows)
+        for view, g in zip(chunk.models.layout.views(own), found, strict=True):
+            view.copy_(g)
+        torch.sum(own, 1, out=self.sums[rows])
         if self.means is not None:
-            self._contain(rows, k, any_bad, gradients)
-            self.memory[worker].index_add_(0, self.means.groups[rows], gradients)
+            self._contain(rows, k, any_bad, own)
+            self.stored[worker].index_add_(0, self.means.groups[rows], own)
 
-    def mix(self, k: int, any_bad: bool) -> None:
+    def _mix(self, k: int, any_bad: bool) -> None:
         """Mix the gradients of all nodes, which are complete; sums of groups are means then."""
-        first = self.memory[0]
+        first, *others = self.stored
         if self.means is None:
-            self._contain(slice(0, len(first)), k, any_bad, first)  # once per step
+            self._contain(slice(None), k, any_bad, first)  # once per step
             self.mixer(first)
             return
-        for other in self.memory[1:]:
+        for other in others:
             first.add_(other)
         first.mul_(self.means.share)
 
-    def mixed(self, worker: int, rows: slice) -> Tensor:
-        """Return the mixed gradients (k, d) of some nodes, which may be modified."""
-        place = self.place(worker, rows)
+    def _take_step(self, k: int, worker: int, chunk: LocalSteps) -> None:
+        """Take a step of a chunk along the mixed gradients."""
+        rows, memory = chunk.rows, self.executor.memory[worker]
+        g = self._place(worker, rows)
+        if self.means is not None:
+            torch.index_select(self.stored[0], 0, self.means.groups[rows], out=g)
+        with chunk.undoing(self.losses[rows, k], None):
+            chunk.take_step(k, [g], memory)
+        torch.sum(chunk.flat, 1, out=self.sums[rows])
+
+    def _place(self, worker: int, rows: slice) -> Tensor:
+        """Return memory (k, d) for the gradients of some nodes."""
         if self.means is None:
-            return place
-        return torch.index_select(self.memory[0], 0, self.means.groups[rows], out=place)
+            return self.stored[0][rows]
+        shape = tuple(self.job.models.flat[rows].shape)
+        return self.executor.memory[worker].take("gradients of a chunk", shape, self.sums.dtype)
 
     def _contain(self, rows: slice, k: int, any_bad: bool, gradients: Tensor) -> None:
         """Record diverged nodes, and zero their gradients; skipped on CPU if there are none."""
@@ -564,49 +586,6 @@ class _MixedGradients:
         bad |= ~(torch.isfinite(losses) & finite_rows(gradients, sums))
         if self.job.policy != "record":
             gradients.masked_fill_(bad[:, None], 0)
-
-
-def _train_with_mixed_gradients(
-    executor: Executor, job: LocalSteps, steps: Sequence[Sequence[Minibatches]], mixer: Mixer
-) -> Tensor:
-    """Mix all nodes' gradients in every step, and return the losses (n, steps)."""
-    models, plan = job.models, executor.plan
-    flat = models.flat
-    mixed = _MixedGradients.of(executor, job, mixer, len(steps))
-    losses, sums = mixed.losses, mixed.sums
-    chunks: dict[int, Chunk] = {}
-
-    def differentiate(
-        k: int, any_bad: bool, worker: int, rows: slice, observed: GradientStatistics
-    ) -> None:
-        losses[rows, k], gradients = executor.gradients(worker, models, steps[k][-1], rows)
-        job.observe(observed, rows, k, None, gradients)
-        own = mixed.place(worker, rows)
-        for view, g in zip(models.layout.views(own), gradients, strict=True):
-            view.copy_(g)
-        torch.sum(own, 1, out=sums[rows])
-        mixed.add(worker, rows, k, any_bad, own)
-
-    def take_step(k: int, worker: int, rows: slice, observed: GradientStatistics) -> None:
-        del observed
-        if rows.start not in chunks:
-            chunks[rows.start] = job.chunk(rows, executor.memory[worker])
-        chunk = chunks[rows.start]
-        with job.undoing(chunk, losses[rows, k], None):
-            job.take_step(chunk, k, [mixed.mixed(worker, rows)])
-        torch.sum(flat[rows], 1, out=sums[rows])
-
-    together = nodes_per_update(len(flat), plan.workers, plan.chunk, flat[0].nbytes)
-    for k in range(len(steps)):
-        any_bad = flat.device.type == "cpu" and bool(job.bad.any())
-        if mixed.means is not None:
-            for total in mixed.memory:
-                total.zero_()
-        _on_chunks(executor, job, partial(differentiate, k, any_bad))
-        mixed.mix(k, any_bad)
-        _on_chunks(executor, job, partial(take_step, k), size=together)
-        job.bad.logical_or_(~finite_rows(flat, sums))
-    return losses
 
 
 def all_gradients(
@@ -623,37 +602,10 @@ def all_gradients(
     losses = models.flat.new_empty(len(models.flat))
 
     def work(worker: int, rows: slice) -> None:
-        losses[rows], gradients = executor.gradients(worker, models, minibatches, rows)
+        parameters = models.views_of(rows)
+        losses[rows], gradients = executor.gradients(worker, parameters, minibatches, rows)
         for view, g in zip(views, gradients, strict=True):
             view[rows].copy_(g)
 
     executor.over_chunks(work, executor.chunks(len(models.flat)))
     return losses, flat
-
-
-def _on_chunks(
-    executor: Executor,
-    job: LocalSteps,
-    function: Callable[[int, slice, GradientStatistics], None],
-    size: int | None = None,
-) -> None:
-    """Call ``function(worker, rows, the worker's statistics)`` for chunks, and add the statistics.
-
-    A chunk has at most `size` nodes; None: as many as are differentiated together. Those in which
-    no node takes a step are left out.
-    """
-    chunks = executor.chunks(len(job.models), size)
-    if job.counts is not None:  # those with the most steps come first
-        most = {rows.start: int(job.counts[rows].max()) for rows in chunks}
-        chunks = sorted(
-            (rows for rows in chunks if most[rows.start]), key=lambda rows: -most[rows.start]
-        )
-    found = [GradientStatistics() for _ in executor.memory]
-    executor.over_chunks(
-        lambda worker, rows: function(worker, rows, found[worker]),
-        chunks,
-        interleaved=job.counts is not None,
-    )
-    if job.statistics is not None:
-        for observed in found:
-            job.statistics.add(observed)
