@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.files import sync_folder
+from topofl._support.locks import LOCK
 from topofl._support.tensors import BLOCK, read_tensors, write_tensors
 from topofl._support.text import printable
 from topofl.engine.ranks import Ranks
@@ -40,9 +41,6 @@ FORMAT = 4
 
 KEPT = 2
 """Number of checkpoints that are kept."""
-
-LOCK = ".topofl.lock"
-"""Name of the file by which a process locks a folder."""
 
 MARKER, SHARED = "marker.json", "shared.safetensors"
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from topofl._support.ambient import in_plain_torch
 from topofl._support.callers import in_notebook
 from topofl._support.check import check_int, check_switch, shown
+from topofl._support.locks import Lock
 from topofl._support.machine import emulates_bf16
 from topofl._support.public import public
 from topofl._support.text import printable
@@ -42,7 +43,6 @@ from topofl.engine.round import Round, computed_round
 from topofl.engine.round_work import RoundWork
 from topofl.engine.saving import (
     CheckpointSchedule,
-    Lock,
     check_shared,
     reserved_folder,
     stop_between_rounds,
