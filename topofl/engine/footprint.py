@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from topofl._support.memory import is_in_memory
 from topofl.algorithms.contract.gradient_points import GradientPoint, checked_point
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.schedules import constant
@@ -23,7 +24,7 @@ from topofl.engine.gradients import (
     is_linear,
     looped_gradients,
 )
-from topofl.engine.memory import LARGEST, AllocationTrace, extrapolated, is_in_memory
+from topofl.engine.memory import LARGEST, AllocationTrace, extrapolated
 from topofl.engine.mixing import (
     FEWEST,
     GATHERED,

@@ -14,12 +14,12 @@ from threading import Event, Thread
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy.sparse as sparse
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from topofl._columns import RANK_COLUMNS
+from topofl._linalg.bisection import cut_edges
 from topofl._support.torchrun import torchrun_holds_store
 from topofl.metrics import consensus_distance
 from topofl.mixing import MixingMatrix
@@ -345,19 +345,6 @@ class Ranks:
 def one_process(n: int, device: torch.device) -> Ranks:
     """Return the one rank of a run in one process, which holds all n nodes."""
     return Ranks(0, 1, np.zeros(n, dtype=np.int64), device)
-
-
-def cut_edges(matrix: sparse.csr_array, owner: np.ndarray) -> int:
-    """Return the number of non-zero entries off the diagonal between nodes of different ranks.
-
-    Examples
-    --------
-    >>> from topofl import topologies
-    >>> cut_edges(topologies.ring(6).adjacency, np.array([0, 0, 0, 1, 1, 1]))
-    4
-    """
-    entries = matrix.tocoo()
-    return int(((owner[entries.row] != owner[entries.col]) & (entries.data != 0)).sum())
 
 
 def _failed_rank(ranks: Ranks, error: Exception) -> RankError:

@@ -17,6 +17,7 @@ from topofl._support.callers import in_notebook
 from topofl._support.check import check_int, check_switch, shown
 from topofl._support.locks import Lock
 from topofl._support.machine import emulates_bf16
+from topofl._support.memory import returning_freed_memory
 from topofl._support.public import public
 from topofl._support.text import printable
 from topofl.algorithms.contract.phase import Algorithm
@@ -34,7 +35,7 @@ from topofl.engine.checkpoint import (
 from topofl.engine.divergence import Diverged, DivergenceError, GradientStatistics
 from topofl.engine.evaluation import Scores
 from topofl.engine.joining import history_of_others, joined_ranks, tell_history
-from topofl.engine.memory import mapped_files, returning_freed_memory
+from topofl.engine.memory import mapped_files
 from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving, as_saving
 from topofl.engine.ranks import Ranks, naming_checkpoints, one_process
 from topofl.engine.recorder import totals_of

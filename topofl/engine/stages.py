@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import shown
+from topofl._support.memory import returning_freed_memory
 from topofl.algorithms.contract.phase import Neighbors, Phase
 from topofl.algorithms.contract.round import Models
 from topofl.engine.divergence import DivergenceError
 from topofl.engine.evaluation import Scores, bits_of, evaluate
-from topofl.engine.memory import returning_freed_memory
 from topofl.engine.neighbors import neighbor_scores
 from topofl.engine.options import CustomStage
 from topofl.engine.population import Held, Population

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from topofl._columns import as_json
+from topofl._support.memory import free_memory
 from topofl._support.torchrun import processes_on_machine
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import State
@@ -26,7 +27,7 @@ from topofl.engine.executor import Executor, new_executor
 from topofl.engine.fingerprint import check_same, fingerprint, members_of, structure_of, versions
 from topofl.engine.footprint import Footprint, footprint
 from topofl.engine.gradients import is_linear
-from topofl.engine.memory import MappedFiles, free_memory
+from topofl.engine.memory import MappedFiles
 from topofl.engine.minibatches import Batches, Examples
 from topofl.engine.mixing import Mixing
 from topofl.engine.options import Compute, Evaluation
