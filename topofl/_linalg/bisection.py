@@ -14,7 +14,7 @@ DENSE = 64
 
 
 def cut_edges(matrix: sparse.csr_array, part_of: np.ndarray) -> int:
-    """Return the number of non-zero entries off the diagonal between nodes of different parts.
+    """Return the number of entries between nodes of different parts.
 
     Examples
     --------
@@ -23,7 +23,7 @@ def cut_edges(matrix: sparse.csr_array, part_of: np.ndarray) -> int:
     4
     """
     entries = matrix.tocoo()
-    return int(((part_of[entries.row] != part_of[entries.col]) & (entries.data != 0)).sum())
+    return int((part_of[entries.row] != part_of[entries.col]).sum())
 
 
 def bisected(edges: sparse.csr_array, weights: np.ndarray, size: int) -> np.ndarray:

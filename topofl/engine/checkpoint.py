@@ -116,33 +116,30 @@ class SavedRows:
         ValueError
             If the rows have another shape or dtype.
         """
-        for places, saved in self._parts(nodes):
+        owner = self.owner[nodes]
+        for rank in np.unique(owner).tolist():
+            written, places = np.flatnonzero(self.owner == rank), np.flatnonzero(owner == rank)
+            saved = self._of_rank(rank)
             if (own.shape[1:], own.dtype) != (saved.shape[1:], saved.dtype):
                 raise ValueError(
                     f"rows of {tuple(own.shape[1:])} numbers of {own.dtype} are needed, got "
                     f"{tuple(saved.shape[1:])} of {saved.dtype}"
                 )
-            own[places.to(own.device)] = saved.to(own.device)
-
-    def of(self, nodes: np.ndarray) -> Tensor:
-        """Return the rows of nodes (k,) as a tensor (k, ...)."""
-        parts = list(self._parts(nodes))
-        order = torch.cat([places for places, _ in parts]).argsort()
-        return torch.cat([saved for _, saved in parts])[order]
-
-    def _parts(self, nodes: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield blocks of rows, with their positions in `nodes`; no other rows are read."""
-        owner = self.owner[nodes]
-        for rank in np.unique(owner).tolist():
-            written, places = np.flatnonzero(self.owner == rank), np.flatnonzero(owner == rank)
-            saved = self._of_rank(rank)
             if len(saved) != len(written):
                 raise ValueError(f"{len(written)} rows of rank {rank} are needed, got {len(saved)}")
             rows = np.searchsorted(written, nodes[places])
             step = max(1, BLOCK * len(saved) // max(1, saved.nbytes))
             for some in (slice(k, k + step) for k in range(0, len(rows), step)):
                 saved = self._of_rank(rank)  # mapped again, so that blocks before leave the memory
-                yield torch.from_numpy(places[some]), saved[torch.from_numpy(rows[some])]
+                block = saved[torch.from_numpy(rows[some])]
+                own[torch.from_numpy(places[some]).to(own.device)] = block.to(own.device)
+
+    def of(self, nodes: np.ndarray) -> Tensor:
+        """Return the rows of nodes (k,) as a tensor (k, ...)."""
+        like = self._of_rank(int(self.owner.min()))
+        own = like.new_empty(len(nodes), *like.shape[1:])
+        self.copy_to(own, nodes)
+        return own
 
     def _of_rank(self, rank: int) -> Tensor:
         return read_tensors(self.place / _rows_name(rank))[0][self.name]
@@ -194,9 +191,8 @@ def naming_its_file(found: Checkpoint) -> Iterator[None]:
     try:
         yield
     except (
-        KeyError,
+        LookupError,
         TypeError,
-        IndexError,
         AttributeError,
         ValueError,
         RuntimeError,
@@ -329,16 +325,9 @@ def _writer(marker: Mapping[str, Any]) -> str:
 
 def _wrong_field(marker: Mapping[str, Any]) -> str:
     """Return the name of a field of a marker that has a wrong type; empty if there is none."""
-    kinds = {
-        "round": int,
-        "rounds": int,
-        "files": dict,
-        "versions": dict,
-        "device": str,
-        "asked": list,
-        "run": dict,
-    }
-    for name, kind in kinds.items():
+    kinds = [("round", int), ("rounds", int), ("device", str), ("asked", list)]
+    kinds += [(name, dict) for name in ("files", "versions", "run")]
+    for name, kind in kinds:
         value: Any = marker.get(name)
         if type(value) is not kind:
             return name
@@ -410,8 +399,14 @@ def write_checkpoint(
     """
     place, first = round_path(folder, t), ranks.is_first
     partial, own = _partial(place), _rows_name(ranks.rank)
+
+    def begin() -> None:
+        if first:
+            _remove(place)  # a damaged one of this round
+            partial.mkdir()
+
     try:
-        on_all_ranks(ranks, lambda: _make_empty(place) if first else None)
+        on_all_ranks(ranks, begin)
         checksum = on_all_ranks(ranks, lambda: write_tensors(partial / own, _flat(rows())[0], {}))
         files = dict(ranks.objects((own, checksum)))
         if first:
@@ -429,12 +424,6 @@ def write_checkpoint(
     if first:
         prune(folder, KEPT, until=t)
     return place, _size(place) if first else 0
-
-
-def _make_empty(place: Path) -> None:
-    """Create the folder of a new checkpoint, and remove a damaged one of this round."""
-    _remove(place)
-    _partial(place).mkdir()
 
 
 def _write_marker(folder: Path, marker: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from topofl._linalg.bisection import bisected, bisected_groups, cut_edges
 from topofl._support.torchrun import local_process_number, process_count
-from topofl.engine.ranks import Link, RankError, Ranks, answering
+from topofl.engine.ranks import RankError, Ranks, answering
 from topofl.history import History
 from topofl.metrics._rounds import node_groups
 from topofl.topology import Topology, TopologySequence
@@ -78,13 +78,12 @@ def joined_ranks(
     store = PrefixStore(f"topofl/{next(_RUNS)}", _store_of_all())
     owner, method = place(graphs, size, given)
     group: Any = dist.new_group(range(size), timeout=timedelta(seconds=timeout))
-    link = Link(group, store, timeout, processes - size)
-    ranks = Ranks(rank, size, owner, device, link, method)
+    ranks = Ranks(rank, size, owner, device, method, group, store, timeout, processes - size)
     try:
         with answering(ranks):
             if rank < size:
-                owner, method = ranks.of_first((owner, method))
-            yield replace(ranks, owner=owner, placement=method)
+                ranks.owner, ranks.placement = ranks.of_first((owner, method))
+            yield ranks
     finally:
         if rank < size:
             with suppress(RuntimeError):  # of a group whose other ranks have ended
@@ -99,7 +98,7 @@ def history_of_others(ranks: Ranks) -> History:
     RankError
         If the run failed.
     """
-    store, box = ranks.link.store, list[Any]([None])
+    store, box = ranks.store, list[Any]([None])
     try:
         while not store.check(["done"]):
             if store.check(["error"]) or store.check(["reports"]):
@@ -115,10 +114,10 @@ def history_of_others(ranks: Ranks) -> History:
 
 def tell_history(ranks: Ranks, history: History) -> None:
     """Send the history, without models, to the processes without nodes."""
-    if not ranks.link.idle:
+    if not ranks.idle:
         return
     if ranks.is_first:
-        ranks.link.store.set("done", "1")
+        ranks.store.set("done", "1")
     dist.broadcast_object_list([replace(history, models=None)], src=0)
 
 

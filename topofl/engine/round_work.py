@@ -52,7 +52,7 @@ class RoundWork:
     def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
         """Return the results of trials by node."""
         run, ranks = self.run, self.run.ranks
-        indices = run.shard.examples_of_nodes[on]
+        indices = run.examples_of_nodes[on]
         check_trials(trials, indices)
         own = {i: trial for i, trial in trials.items() if ranks.owner[i] == ranks.rank}
         plan, layout = run.setup.evaluation_plan, run.models.layout

@@ -37,7 +37,7 @@ from topofl.engine.evaluation import Scores
 from topofl.engine.joining import history_of_others, joined_ranks, tell_history
 from topofl.engine.memory import mapped_files
 from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving, as_saving
-from topofl.engine.ranks import Ranks, naming_checkpoints, one_process
+from topofl.engine.ranks import Ranks, one_process
 from topofl.engine.recorder import totals_of
 from topofl.engine.requests import Setup, checked_state
 from topofl.engine.round import Round, computed_round
@@ -45,6 +45,7 @@ from topofl.engine.round_work import RoundWork
 from topofl.engine.saving import (
     CheckpointSchedule,
     check_shared,
+    naming_checkpoints,
     reserved_folder,
     stop_between_rounds,
 )
@@ -203,7 +204,7 @@ def run(
     # absolute, since callbacks may change the working directory
     folder = None if saving.folder is None else Path(saving.folder).absolute()
     options = (rounds, saving, folder, callbacks, progress)
-    with naming_checkpoints(folder, newest_round), _joined(setup) as ranks:
+    with naming_checkpoints(folder), _joined(setup) as ranks:
         if not len(ranks.nodes):
             return history_of_others(ranks)
         history = _run_part(setup, ranks, *options)

@@ -66,6 +66,25 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
+def naming_checkpoints(folder: Path | None) -> Iterator[None]:
+    """Add to the message of a ``RankError`` how the run is continued from a folder, if any."""
+    try:
+        yield
+    except RankError as error:
+        saved = None if folder is None else (folder, newest_round(folder))
+        how = "give a folder for checkpoints, so that a run can be continued"
+        if saved is not None:
+            found = "no checkpoint" if saved[1] is None else f"one of round {saved[1]}"
+            how = (
+                f"{folder} has {found}, continue on any number of ranks with "
+                f"Saving({str(folder)!r}, resume=True)"
+            )
+        continued = RankError(f"{error}; {how}", error.missing, error.reporter)
+        continued.saved = saved
+        raise continued from error
+
+
+@contextmanager
 def stop_between_rounds(enabled: bool, patient: bool = False) -> Iterator[Callable[[], bool]]:
     """Yield whether SIGINT or SIGTERM requested a stop; the second signal interrupts at once.
 

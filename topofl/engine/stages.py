@@ -109,7 +109,7 @@ def scores_of(run: Run, neighbors: Neighbors | None = None) -> dict[str, Scores]
     With `neighbors`, the models are interpolated with nearest training examples.
     """
     plan, models, executor, sets = (
-        run.setup.evaluation_plan, run.models, run.executor, run.shard.sets
+        run.setup.evaluation_plan, run.models, run.executor, run.sets
     )  # fmt: skip
     with returning_freed_memory(models.device.type == "cpu" and not plan.linear):
         if neighbors is None:

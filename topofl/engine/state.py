@@ -1,7 +1,7 @@
 """A run in progress: its models, states of phases and records, and how to save and restore them."""
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from topofl._support.memory import free_memory
 from topofl._support.torchrun import processes_on_machine
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import State
+from topofl.data import Dataset
 from topofl.engine.checkpoint import (
     Checkpoint,
     ResumeError,
@@ -23,6 +24,7 @@ from topofl.engine.checkpoint import (
     naming_its_file,
 )
 from topofl.engine.divergence import DivergenceMonitor
+from topofl.engine.evaluation import Evaluated
 from topofl.engine.executor import Executor, new_executor
 from topofl.engine.fingerprint import check_same, fingerprint, members_of, structure_of, versions
 from topofl.engine.footprint import Footprint, footprint
@@ -36,7 +38,7 @@ from topofl.engine.population import Population, initial_population
 from topofl.engine.ranks import Ranks
 from topofl.engine.recorder import Recorder
 from topofl.engine.requests import Setup, initial_state
-from topofl.engine.shards import Shard, divided, shard_of, sharded_names
+from topofl.engine.shards import data_of_rank, divided, sharded_names
 from topofl.metrics._rounds import node_groups
 from topofl.topology import Topology
 from topofl.trained import Normalization, Trained
@@ -59,8 +61,8 @@ class Run:
         Who holds which nodes, and the models of this rank's.
     executor, mixing, monitor
         How nodes train, how rows are exchanged, and which nodes diverged.
-    shard
-        The examples of the nodes of this rank.
+    examples_of_nodes, sets
+        The examples of each node, and evaluated examples, as this rank numbers them.
     states, sharded
         The states of the phases, and for each phase the names of the tensors in its state that have
         the rows of this rank.
@@ -84,7 +86,8 @@ class Run:
     executor: Executor
     mixing: Mixing
     monitor: DivergenceMonitor
-    shard: Shard
+    examples_of_nodes: Mapping[str, Sequence[np.ndarray]]
+    sets: Mapping[str, Evaluated]
     states: dict[str, State]
     sharded: Mapping[str, Collection[str]]
     recorder: Recorder
@@ -112,10 +115,11 @@ class Run:
             If the run does not fit into free memory.
         """
         compute, graphs, algorithm = setup.compute, setup.graphs, divided(setup.algorithm)
-        shard = shard_of(setup.clients, setup.sets, ranks)
-        choose = _plan_chooser(setup, plan, ranks, shard)
+        dataset, of_nodes, sets = data_of_rank(setup.clients, setup.sets, ranks)
+        choose = _plan_chooser(setup, plan, ranks, dataset)
         models = _initial_models(setup, ranks, files)
-        executor = _executor(setup, shard, models, choose)
+        members = [of_nodes["train"][node] for node in ranks.nodes]
+        executor = _executor(setup, dataset, members, models, choose)
         phases = algorithm.phases
         states = {name: initial_state(name, phase, models) for name, phase in phases.items()}
         known_matrices = 1 if setup.trace.chooses else max(64, graphs.period or 0)
@@ -128,7 +132,7 @@ class Run:
             DivergenceMonitor(
                 compute.on_divergence, setup.clients.n, attack=attack, labels=graphs.nodes
             ),
-            shard, states, sharded_names(phases, states, models),
+            of_nodes, sets, states, sharded_names(phases, states, models),
             Recorder(rounds, setup.evaluation.every, compute.distributed), files,
         )  # fmt: skip
 
@@ -361,15 +365,19 @@ def checkpoint_marker(run: Run, folder: Path) -> dict[str, Any]:
 
 
 def _executor(
-    setup: Setup, shard: Shard, models: Population, choose: Callable[[TimingTrial], Plan]
+    setup: Setup,
+    dataset: Dataset,
+    members: Sequence[np.ndarray],
+    models: Population,
+    choose: Callable[[TimingTrial], Plan],
 ) -> Executor:
     """Return the executor of a run, with the examples of this rank on the device."""
     compute, device, augment = setup.compute, setup.device, setup.clients.augment
-    examples = Examples.of(shard.dataset, device, compute.dtype, augment)
+    examples = Examples.of(dataset, device, compute.dtype, augment)
     return new_executor(
         setup.module, setup.order, models, examples,
-        shard.dataset.learned(compute.dtype).to(device),
-        Batches(shard.members, setup.seed, examples.augment, models.ranks.nodes), compute,
+        dataset.learned(compute.dtype).to(device),
+        Batches(members, setup.seed, examples.augment, models.ranks.nodes), compute,
         setup.task, int(setup.trace.batch_sizes().max()), choose,
     )  # fmt: skip
 
@@ -390,13 +398,13 @@ def _initial_models(setup: Setup, ranks: Ranks, files: MappedFiles | None) -> Po
 
 
 def _plan_chooser(
-    setup: Setup, plan: Plan | None, ranks: Ranks, shard: Shard
+    setup: Setup, plan: Plan | None, ranks: Ranks, dataset: Dataset
 ) -> Callable[[TimingTrial], Plan]:
     """Return the function that chooses a plan by timing trials, on rank 0 for all ranks.
 
     Raises ``ValueError`` if the run does not fit into memory.
     """
-    need = _need_of_rank(footprint(setup, list(setup.trace.mixed[0])), shard, setup)
+    need = _need_of_rank(footprint(setup, list(setup.trace.mixed[0])), ranks, dataset, setup)
     free = free_memory(setup.device)
     if free is not None and setup.device.type == "cpu":
         free //= processes_on_machine()  # which start together
@@ -411,10 +419,10 @@ def _plan_chooser(
     return lambda trial: ranks.of_first(choose(trial) if ranks.is_first else unknown)
 
 
-def _need_of_rank(need: Footprint, shard: Shard, setup: Setup) -> Footprint:
+def _need_of_rank(need: Footprint, ranks: Ranks, dataset: Dataset, setup: Setup) -> Footprint:
     """Return the memory of a rank, which holds some of the nodes and examples."""
     whole = setup.clients.dataset
-    if shard.dataset is whole:
+    if dataset is whole:
         return need
-    data = need.of_run["data"] * len(shard.dataset.inputs) // len(whole.inputs)
-    return replace(need.of_first(len(shard.members), data=data), held=0)
+    data = need.of_run["data"] * len(dataset.inputs) // len(whole.inputs)
+    return replace(need.of_first(len(ranks.nodes), data=data), held=0)
