@@ -24,7 +24,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote, unquote
 
 import numpy as np
 import torch
@@ -32,7 +31,7 @@ from torch import Tensor
 
 from topofl._support.files import sync_folder
 from topofl._support.locks import LOCK
-from topofl._support.tensors import BLOCK, read_tensors, write_tensors
+from topofl._support.tensors import BLOCK, flattened, nested, read_tensors, write_tensors
 from topofl._support.text import printable
 from topofl.engine.ranks import Ranks
 
@@ -182,7 +181,11 @@ class Checkpoint:
             raise ValueError(f"{unknown[0]} is needed, and has no checksum")
         names = read_tensors(self.path / min(files))[0]
         rows = {name: SavedRows(name, self.path, owner) for name in names}
-        return _nested(json.loads(texts["values"]), tensors | rows)
+        return nested(json.loads(texts["values"]), tensors | rows)
+
+
+_MISMATCHES = (LookupError, TypeError, AttributeError, ValueError, RuntimeError, OverflowError)
+"""Errors of a state that has other parts, shapes or kinds of values than the run."""
 
 
 @contextmanager
@@ -190,45 +193,12 @@ def naming_its_file(found: Checkpoint) -> Iterator[None]:
     """Turn errors from a state that does not match the run into one that names its folder."""
     try:
         yield
-    except (
-        LookupError,
-        TypeError,
-        AttributeError,
-        ValueError,
-        RuntimeError,
-        OverflowError,
-    ) as error:
+    except _MISMATCHES as error:
         what = (str(error).splitlines() or [""])[0]
         raise ResumeError(
             f"{found.path} does not match this run ({type(error).__name__}: {what}); remove it, or "
             "use another folder"
         ) from error
-
-
-def _flat(state: Mapping[str, Any], path: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors of nested dictionaries by their paths, and the rest as JSON values."""
-    tensors, values = dict[str, Tensor](), dict[str, Any]()
-    for key, value in state.items():
-        name = f"{path}{quote(key, safe='')}"
-        if isinstance(value, Tensor):
-            tensors[name] = value
-        elif isinstance(value, Mapping):
-            own, values[key] = _flat(value, f"{name}/")
-            tensors |= own
-        else:
-            values[key] = value
-    return tensors, values
-
-
-def _nested(values: dict[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested dictionaries, to which tensors are added by their paths."""
-    for name, tensor in tensors.items():
-        *above, last = map(unquote, name.split("/"))
-        place = values
-        for key in above:
-            place = place[key]
-        place[last] = tensor
-    return values
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
@@ -407,10 +377,12 @@ def write_checkpoint(
 
     try:
         on_all_ranks(ranks, begin)
-        checksum = on_all_ranks(ranks, lambda: write_tensors(partial / own, _flat(rows())[0], {}))
+        checksum = on_all_ranks(
+            ranks, lambda: write_tensors(partial / own, flattened(rows())[0], {})
+        )
         files = dict(ranks.objects((own, checksum)))
         if first:
-            tensors, values = _flat({**state(), "owner": torch.from_numpy(ranks.owner)})
+            tensors, values = flattened({**state(), "owner": torch.from_numpy(ranks.owner)})
             texts = {"values": json.dumps(values)}
             files[SHARED] = write_tensors(partial / SHARED, tensors, texts)
             _write_marker(partial, {"format": FORMAT, "round": t, "files": files, **marker})

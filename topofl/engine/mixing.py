@@ -256,8 +256,10 @@ class Mixing:
         chosen yet, and all have equal weights.
         """
         n = self.ranks.n
-        shares = torch.full((n, n), 1 / n, dtype=torch.float64, device=self.ranks.device)
-        shares = shares if weights is None else self._dense(weights)
+        if weights is None:
+            shares = torch.full((n, n), 1 / n, dtype=torch.float64, device=self.ranks.device)
+        else:
+            shares = self._dense(weights)
         rng = stream(self.seed, f"attack/{exchange}", t)
         what = f"`forge` of the attack {attack.name!r}"
         forged = []
@@ -294,18 +296,16 @@ class Mixing:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield for each receiver its received rows (k, d), in order of senders, and weights (k,).
 
-        Parameters
-        ----------
-        weights
-            Row i has the weights of the nodes that node i receives from.
-        rows, nodes
-            Rows (m, d) of some nodes, (m,); with an attack, of all nodes.
-        receivers
-            Nodes that receive rows of these nodes only.
-        forged
-            The forged rows; None: no attackers.
+        `rows` (m, d) are those of some `nodes` (m,), of which alone the receivers receive; with an
+        attack, those of all nodes. `forged` are the forged rows; None: no attackers.
         """
-        senders, shares, bounds = _senders(weights, nodes, rows)
+        entries = weights.weights.tocoo()
+        apart = entries.row != entries.col
+        bounds = np.searchsorted(entries.row[apart], np.arange(weights.n + 1)).tolist()
+        place = np.zeros(weights.n, dtype=np.int64)
+        place[nodes] = np.arange(len(nodes))
+        senders = torch.from_numpy(place[entries.col[apart]]).to(rows.device)
+        shares = torch.from_numpy(entries.data[apart]).to(rows)
         to_each = self.attack is not None and self.attack.to_each
         attackers = set() if self.attack is None else set(self.attack.nodes)
         sent = rows
@@ -558,16 +558,3 @@ def _mean_mixer(labels: np.ndarray, cut: np.ndarray, ranks: Ranks, dtype: torch.
 
     by_group = not is_cut and sums_by_group(ranks.device, dtype)
     return Mixer(mean, by_columns=False, means=Means(groups, share) if by_group else None)
-
-
-def _senders(
-    weights: MixingMatrix, nodes: np.ndarray, rows: Tensor
-) -> tuple[Tensor, Tensor, Sequence[int]]:
-    """Return all nodes' senders, as places in `nodes`, and weights, concatenated, and offsets."""
-    entries = weights.weights.tocoo()
-    apart = entries.row != entries.col
-    bounds = np.searchsorted(entries.row[apart], np.arange(weights.n + 1)).tolist()
-    place = np.zeros(weights.n, dtype=np.int64)
-    place[nodes] = np.arange(len(nodes))
-    senders = torch.from_numpy(place[entries.col[apart]]).to(rows.device)
-    return senders, torch.from_numpy(entries.data[apart]).to(rows), bounds
