@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._support.files import sync_folder
+from topofl._support.files import sync_file, sync_folder
 from topofl._support.locks import LOCK
 from topofl._support.tensors import BLOCK, flattened, nested, read_tensors, write_tensors
 from topofl._support.text import printable
@@ -215,17 +215,18 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     for t in reversed(rounds):
         place = round_path(folder, t)
         try:
-            marker = _read_marker(place / MARKER)
-            if marker["format"] == FORMAT:
-                _check_intact(place, marker, t)
-                return Checkpoint(place, marker)
+            marker = _read_marker(place, t)
         except ValueError as error:
             warnings.warn(f"{error}; the previous checkpoint is used", RuntimeWarning, stacklevel=3)
             continue
+        if marker["format"] == FORMAT:
+            return Checkpoint(place, marker)
+        versions = marker.get("versions")
+        named = isinstance(versions, dict)
+        writer = printable(str(versions.get("topofl"))) if named else "of that time"
         raise ResumeError(
             f"`saving` must have checkpoints of format {FORMAT}, {place / MARKER} has format "
-            f"{marker['format']}; continue with topofl {_writer(marker)}, or start again in "
-            "another folder"
+            f"{marker['format']}; continue with topofl {writer}, or start again in another folder"
         )
     if rounds:
         raise ResumeError(
@@ -259,8 +260,12 @@ def checkpoint_to_resume(folder: Path, resume: bool) -> Checkpoint | None:
     return newest_checkpoint(folder) if resume else None
 
 
-def _read_marker(path: Path) -> dict[str, Any]:
-    """Return the contents of a marker of any format; raise ``ValueError`` if it is damaged."""
+def _read_marker(place: Path, t: int) -> dict[str, Any]:
+    """Return the marker of a checkpoint of round `t`; raise ``ValueError`` if that is damaged.
+
+    Of other formats, only the marker itself is checked.
+    """
+    path = place / MARKER
     if not path.is_file():
         raise ValueError(f"{path} is missing")
     try:
@@ -272,25 +277,17 @@ def _read_marker(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: its checksum does not match")
     if not isinstance(marker.get("format"), int):
         raise ValueError(f"{path} is damaged: format is not an integer")
-    return marker
-
-
-def _check_intact(place: Path, marker: Mapping[str, Any], t: int) -> None:
-    """Raise ``ValueError`` unless a marker of round `t` is complete, and its files are there."""
+    if marker["format"] != FORMAT:
+        return marker
     if (field := _wrong_field(marker)) or marker["round"] != t:
-        raise ValueError(f"{place / MARKER} is damaged: {field or 'round'} has a wrong value")
+        raise ValueError(f"{path} is damaged: {field or 'round'} has a wrong value")
     for name, checksum in marker["files"].items():
         if not (place / name).is_file():
             raise ValueError(f"{place / name} is missing")
         with (place / name).open("rb") as stream:
             if hashlib.file_digest(stream, "sha256").hexdigest() != checksum:
                 raise ValueError(f"{place / name} is damaged: its checksum does not match")
-
-
-def _writer(marker: Mapping[str, Any]) -> str:
-    """Return the version of topofl that wrote a marker."""
-    versions = marker.get("versions")
-    return printable(str(versions.get("topofl"))) if isinstance(versions, dict) else "of that time"
+    return marker
 
 
 def _wrong_field(marker: Mapping[str, Any]) -> str:
@@ -401,10 +398,8 @@ def write_checkpoint(
 def _write_marker(folder: Path, marker: Mapping[str, Any]) -> None:
     written = json.loads(json.dumps(marker))  # the checksum is of values as they will be read
     text = json.dumps(written | {"checksum": checksum_of(written)}, indent=2)
-    with (folder / MARKER).open("wb") as stream:
-        stream.write(text.encode() + b"\n")
-        stream.flush()
-        os.fsync(stream.fileno())
+    (folder / MARKER).write_bytes(text.encode() + b"\n")
+    sync_file(folder / MARKER)
 
 
 def _size(place: Path) -> int:

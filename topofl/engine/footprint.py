@@ -273,6 +273,7 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
     looped, batched = (size + max(terms, default=0) for size in _bytes_of_steps(setup, width))
     counts = [own[own > 0].tolist() for name, (_, own) in most.items() if name != "fine_tune"]
     steps = tuple(tuple(sorted(own, reverse=True)) for own in counts)
+    evaluations = [_bytes_of_evaluation(setup, one, gathered) for one in setup.sets.values()]
     convolves = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
     return Footprint(
         Sizes(n, d, width, width * numbers * seen.itemsize, batched, steps),
@@ -296,7 +297,7 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
         },
         of_worker={
             "mixing": _bytes_of_mixing(setup, matrices),
-            "evaluation": _bytes_of_evaluations(setup, gathered),
+            "evaluation": max(_bytes_with_neighbors(setup, gathered), *evaluations, 0),
         },
         held=held,
         returned=not is_linear(module),
@@ -366,52 +367,41 @@ def _bytes_of_mixing(setup: Setup, matrices: Sequence[MixingMatrix]) -> int:
     return numbers * dtype.itemsize * setup.trace.exchanges
 
 
-def _bytes_of_evaluations(setup: Setup, gathered: int) -> int:
-    """Return the peak bytes of one worker's part of the largest evaluation.
-
-    An example takes `gathered` bytes.
-    """
-    module, sample, neighbors = setup.module, setup.sample, setup.algorithm.neighbors
-    count = _bytes_of_linear_scores if is_linear(module) else _bytes_of_scores
-    found = [count(setup, evaluated, gathered) for evaluated in setup.sets.values()]
-    if neighbors is not None:
-        largest = max(map(len, setup.clients.train))
-        live = bytes_of_neighbors(module, sample, setup.order, neighbors, largest, gathered)
-        found.append(live if sample.is_cuda else int(EVALUATED * live))
-    return max(found, default=0)
-
-
-def _bytes_of_scores(setup: Setup, evaluated: Evaluated, gathered: int) -> int:
-    """Return the peak bytes of evaluating models that are not linear on a set."""
-    largest, kept = _largest_set(setup, evaluated)
-    way, on_gpu = setup.evaluation_plan, setup.sample.is_cuda
-    width = way.examples if on_gpu else max(1, min(way.examples, largest))
-    live = way.bytes_of(width) + width * gathered + kept
-    return live if on_gpu else int(EVALUATED * live)
-
-
-def _bytes_of_linear_scores(setup: Setup, evaluated: Evaluated, gathered: int) -> int:
-    """Return the peak bytes of evaluating linear models on a set."""
-    largest, kept = _largest_set(setup, evaluated)
-    size, classes = setup.sample.element_size(), _classes(setup.module)
-    shared = isinstance(evaluated.on, Tensor)
-    together = min(NODES, len(evaluated.nodes)) if shared and not kept else 1
+def _bytes_of_evaluation(setup: Setup, evaluated: Evaluated, gathered: int) -> int:
+    """Return the peak bytes of one worker's part of an evaluation."""
+    on, nodes = evaluated
+    module, sample = setup.module, setup.sample
+    shared = isinstance(on, Tensor)
+    largest = len(on) if shared else max((len(on[i]) for i in nodes), default=0)
+    kept = 0
+    if any(score.whole for score in setup.task.reported.values()):  # outputs of the whole set
+        with torch.no_grad():
+            kept = 2 * largest * module(sample[:1]).nbytes  # in parts and as a whole
+    if not is_linear(module):
+        way = setup.evaluation_plan
+        width = way.examples if sample.is_cuda else max(1, min(way.examples, largest))
+        live = way.bytes_of(width) + width * gathered + kept
+        return live if sample.is_cuda else int(EVALUATED * live)
+    size = sample.element_size()
+    classes = _classes(module)
+    together = min(NODES, len(nodes)) if shared and not kept else 1
     width = min(max(1, ROWS // together), largest)
     wide = max(size, 4)  # scores are computed in at least float32: if wider, on a copy of logits
+    logits = classes * size
     # Exponentials of logits (and their copy), three numbers, and a label.
     scores = classes * (wide + wide * (wide != size)) + 3 * wide + 8
     models = together * setup.trace.layout.d * size
-    logits = together * classes * size
-    return models + width * (logits + max(gathered, together * scores)) + kept
+    return models + width * (together * logits + max(gathered, together * scores)) + kept
 
 
-def _largest_set(setup: Setup, evaluated: Evaluated) -> tuple[int, int]:
-    """Return the most examples of a node, and the bytes of its outputs if all are kept."""
-    largest = max((len(evaluated.examples(i)) for i in evaluated.nodes), default=0)
-    if not any(score.whole for score in setup.task.reported.values()):
-        return largest, 0
-    with torch.no_grad():
-        return largest, 2 * largest * setup.module(setup.sample[:1]).nbytes  # in parts and whole
+def _bytes_with_neighbors(setup: Setup, gathered: int) -> int:
+    """Return the peak bytes of an evaluation with nearest neighbors; 0 without one."""
+    neighbors, sample = setup.algorithm.neighbors, setup.sample
+    if neighbors is None:
+        return 0
+    largest = max(map(len, setup.clients.train))
+    live = bytes_of_neighbors(setup.module, sample, setup.order, neighbors, largest, gathered)
+    return live if sample.is_cuda else int(EVALUATED * live)
 
 
 def _classes(module: nn.Module) -> int:

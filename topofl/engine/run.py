@@ -44,7 +44,6 @@ from topofl.engine.round import Round, computed_round
 from topofl.engine.round_work import RoundWork
 from topofl.engine.saving import (
     CheckpointSchedule,
-    check_shared,
     naming_checkpoints,
     reserved_folder,
     stop_between_rounds,
@@ -232,11 +231,8 @@ def _run_part(
     """Run the part of this rank."""
     if not ranks.is_first:
         callbacks, progress = (), False
-    reserved = reserved_folder(folder if ranks.is_first else None)
     scratch = None if setup.compute.scratch is None else Path(setup.compute.scratch)
-    with reserved as lock, mapped_files(scratch) as files:
-        if ranks.size > 1 and folder is not None:
-            check_shared(folder, ranks)
+    with reserved_folder(folder, ranks) as lock, mapped_files(scratch) as files:
         found = None if folder is None else _checkpoint(folder, saving.resume, ranks)
         plan = None if found is None else plan_of_checkpoint(found, setup.compute)
         _warn_of_emulation(setup)

@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -118,45 +118,37 @@ def stop_between_rounds(enabled: bool, patient: bool = False) -> Iterator[Callab
 
 
 @contextmanager
-def reserved_folder(folder: Path | None) -> Iterator[Lock | None]:
-    """Create a folder for checkpoints and lock it against other processes; None: do nothing.
-
-    The folder is first checked to be writable.
+def reserved_folder(folder: Path | None, ranks: Ranks) -> Iterator[Lock | None]:
+    """Create a folder for checkpoints, and let rank 0 lock it; None: do nothing.
 
     Raises
     ------
     OSError
-        If it is not writable; BlockingIOError if another process uses it.
+        If it is not writable, or not the same folder for all ranks; BlockingIOError if another
+        process uses it.
     """
     if folder is None:
         yield None
         return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder, prefix=".topofl-") as probe:
-            probe.write(b"x")
-    except OSError as error:
-        named = type(error)(
-            f"`saving` must be a writable folder, {folder} is not: {error.strerror or error}"
-        )
-        named.errno = error.errno  # sweeps stop at a full disk
-        raise named from error
-    except ValueError as error:  # invalid names
-        raise ValueError(
-            f"`saving` must be a writable folder, got {str(folder)!r}: {error}"
-        ) from error
-    with locked(folder) as lock:
+    if ranks.is_first:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder, prefix=".topofl-") as probe:
+                probe.write(b"x")
+        except OSError as error:
+            named = type(error)(
+                f"`saving` must be a writable folder, {folder} is not: {error.strerror or error}"
+            )
+            named.errno = error.errno  # sweeps stop at a full disk
+            raise named from error
+    with locked(folder) if ranks.is_first else nullcontext() as lock:
+        if ranks.size > 1:
+            _check_shared(folder, ranks)
         yield lock
 
 
-def check_shared(folder: Path, ranks: Ranks) -> None:
-    """Raise unless all ranks can write to a folder, and see there what rank 0 has written.
-
-    Raises
-    ------
-    OSError
-        On all ranks, if one of them cannot.
-    """
+def _check_shared(folder: Path, ranks: Ranks) -> None:
+    """Raise ``OSError`` on all ranks unless all can write to a folder and see files of rank 0."""
     mark = folder / ranks.of_first(f".topofl-{os.urandom(8).hex()}")
 
     def look() -> None:

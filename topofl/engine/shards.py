@@ -41,18 +41,24 @@ def data_of_rank(
         used += [part.cpu().numpy() for part in parts]
     kept = np.unique(np.concatenate(used))
 
-    def moved(indices: Tensor) -> Tensor:
-        return torch.from_numpy(np.searchsorted(kept, indices.cpu().numpy())).to(indices.device)
-
     for name, indices in of_nodes.items():
         mine = {node: np.searchsorted(kept, indices[node]) for node in nodes}
         of_nodes[name] = [mine.get(node, own) for node, own in enumerate(indices)]
-    local = {}
-    for name, (on, evaluated) in sets.items():
-        rows = [int(ranks.row_of[node]) for node in evaluated if ranks.owner[node] == ranks.rank]
-        parts = moved(on) if isinstance(on, Tensor) else [moved(on[node]) for node in nodes]
-        local[name] = Evaluated(parts, rows)
+    local = {name: _on_rank(one, ranks, kept) for name, one in sets.items()}
     return _subset(dataset, kept), of_nodes, local
+
+
+def _on_rank(evaluated: Evaluated, ranks: Ranks, kept: np.ndarray) -> Evaluated:
+    """Return the evaluated nodes of a rank as rows, and their examples among the kept ones."""
+    on, nodes = evaluated
+    own = [int(ranks.row_of[node]) for node in nodes if ranks.owner[node] == ranks.rank]
+
+    def moved(indices: Tensor) -> Tensor:
+        return torch.from_numpy(np.searchsorted(kept, indices.cpu().numpy())).to(indices.device)
+
+    if isinstance(on, Tensor):
+        return Evaluated(moved(on), own)
+    return Evaluated([moved(on[node]) for node in ranks.nodes.tolist()], own)
 
 
 def _subset(dataset: Dataset, kept: np.ndarray) -> Dataset:
