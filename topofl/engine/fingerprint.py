@@ -12,6 +12,7 @@ import scipy.sparse as sparse
 import torch
 from torch import nn
 
+import topofl
 from topofl._support.digests import digest_of, digest_of_code, plain, without_addresses
 from topofl.data import Partition
 from topofl.engine.checkpoint import OtherRunError
@@ -110,8 +111,6 @@ def _model_parts(setup: Setup) -> Iterator[Any]:
 
 def versions() -> dict[str, str]:
     """Return the versions of packages that affect rounding."""
-    import topofl  # not at the top, since it imports this module
-
     return {
         "topofl": topofl.__version__,
         "python": platform.python_version(),
