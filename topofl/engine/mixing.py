@@ -19,6 +19,7 @@ from torch.nn import functional
 from topofl._matrices import digest_of
 from topofl._support.check import TOLERANCE
 from topofl._support.seeding import stream
+from topofl._support.sparse_tensors import sparse_tensor
 from topofl.algorithms.contract.checked import check_same_shape
 from topofl.attacks import Attack
 from topofl.engine.executor import Executor
@@ -26,7 +27,7 @@ from topofl.engine.memory import MappedFiles
 from topofl.engine.population import Held
 from topofl.engine.ranks import Ranks, one_process
 from topofl.mixing import MixingMatrix
-from topofl.mixing.export import as_sparse_tensor, as_tensor
+from topofl.mixing.export import as_tensor
 
 COLUMNS = 1024
 """Columns multiplied at a time.
@@ -377,7 +378,7 @@ def _product(
         times, width = _gathering(matrix), max(FEWEST, GATHERED // m)
     # torch has no sparse products in 16 bits on CPU
     elif is_sparse and dtype in (torch.float32, torch.float64):
-        times = as_sparse_tensor(matrix, device, dtype).matmul
+        times = sparse_tensor(matrix, device, dtype).matmul
     else:
         times = as_tensor(matrix, device, dtype).matmul
 

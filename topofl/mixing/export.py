@@ -1,8 +1,5 @@
 """Mixing weights as torch tensors and PyG graphs."""
 
-import warnings
-from functools import cache
-from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +11,7 @@ from topofl._support.check import shown
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-__all__ = ["as_pyg", "as_sparse_tensor", "as_tensor"]
+__all__ = ["as_pyg", "as_tensor"]
 
 
 def as_tensor(
@@ -32,46 +29,6 @@ def as_tensor(
             f"`device` must be a torch device, got {shown(device)}; e.g. 'cpu' or 'cuda:0'"
         ) from error
     return torch.from_numpy(weights.toarray()).to(device=device, dtype=dtype)
-
-
-def as_sparse_tensor(
-    weights: sparse.csr_array, device: torch.device, dtype: torch.dtype
-) -> torch.Tensor:
-    """Return the weights as a sparse tensor on a device."""
-    parts = (
-        torch.from_numpy(part.copy()) for part in (weights.indptr, weights.indices, weights.data)
-    )
-    with _CREATION_LOCK:
-        _drop_csr_warning()
-        csr = torch.sparse_csr_tensor(
-            *parts, size=weights.shape, dtype=dtype, device="cpu", check_invariants=True
-        )
-    return csr.to(device)  # checked on the CPU, since a check on a GPU would wait for it
-
-
-_CREATION_LOCK = Lock()
-"""Held while torch checks the invariants of a sparse tensor, a setting of the whole process."""
-
-
-@cache
-def _drop_csr_warning() -> None:
-    """Trigger and ignore torch's warning that CSR tensors are in beta, given once per process.
-
-    Done only once, since ``warnings.catch_warnings`` is not thread-safe.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="Sparse CSR tensor support is in beta", category=UserWarning
-        )
-        torch.sparse_csr_tensor(
-            [0, 1],
-            [0],
-            [1.0],
-            size=(1, 1),
-            dtype=torch.float32,
-            device="cpu",
-            check_invariants=True,
-        )
 
 
 def as_pyg(weights: sparse.csr_array) -> "Data":
