@@ -1,7 +1,6 @@
 """Fingerprint of a run: JSON values that differ if two runs would give different results."""
 
 import json
-import platform
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -9,10 +8,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-import torch
 from torch import nn
 
-import topofl
 from topofl._support.digests import digest_of, digest_of_code, plain, without_addresses
 from topofl.data import Partition
 from topofl.engine.checkpoint import OtherRunError
@@ -107,16 +104,6 @@ def _model_parts(setup: Setup) -> Iterator[Any]:
         yield from (name, parameter if setup.init == "given" else tuple(parameter.shape))
     for name, buffer in setup.model.named_buffers():
         yield from (name, buffer)
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of packages that affect rounding."""
-    return {
-        "topofl": topofl.__version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-    }
 
 
 def check_same(marker: Mapping[str, Any], now: Mapping[str, Any]) -> None:

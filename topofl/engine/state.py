@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from topofl._columns import as_json
+from topofl._support.machine import versions
 from topofl._support.memory import free_memory
 from topofl._support.torchrun import processes_on_machine
 from topofl.algorithms.contract.phase import Algorithm
@@ -26,7 +27,7 @@ from topofl.engine.checkpoint import (
 from topofl.engine.divergence import DivergenceMonitor
 from topofl.engine.evaluation import Evaluated
 from topofl.engine.executor import Executor, new_executor
-from topofl.engine.fingerprint import check_same, fingerprint, members_of, structure_of, versions
+from topofl.engine.fingerprint import check_same, fingerprint, members_of, structure_of
 from topofl.engine.footprint import Footprint, footprint
 from topofl.engine.gradients import is_linear
 from topofl.engine.memory import MappedFiles
