@@ -42,12 +42,4 @@ def _drop_csr_warning() -> None:
         warnings.filterwarnings(
             "ignore", message="Sparse CSR tensor support is in beta", category=UserWarning
         )
-        torch.sparse_csr_tensor(
-            [0, 1],
-            [0],
-            [1.0],
-            size=(1, 1),
-            dtype=torch.float32,
-            device="cpu",
-            check_invariants=True,
-        )
+        torch.zeros(1, 1, device="cpu").to_sparse_csr()

@@ -338,7 +338,7 @@ def mixer(weights: MixingMatrix, ranks: Ranks, dtype: torch.dtype) -> Mixer:
     >>> values.flatten()
     tensor([1., 1., 0., 1.])
     """
-    halo, matrix, add_received = halo_of(weights, ranks), weights.weights, None
+    halo, matrix, of_received = halo_of(weights, ranks), weights.weights, None
     labels = component_means(weights)
     if labels is not None:
         parts, _ = np.unique(np.stack([labels, ranks.owner]), axis=1)
@@ -348,48 +348,38 @@ def mixer(weights: MixingMatrix, ranks: Ranks, dtype: torch.dtype) -> Mixer:
     if len(ranks.nodes) < weights.n:
         matrix = matrix[ranks.nodes]
         if len(halo.nodes):
-            add_received = _product(matrix[:, halo.nodes], ranks.device, dtype, adds=True)
+            of_received = _product(matrix[:, halo.nodes], ranks.device, dtype)
         matrix = matrix[:, ranks.nodes]
-    multiply_own = _product(matrix, ranks.device, dtype)
+    times, width = _product(matrix, ranks.device, dtype)
 
     def mix(values: Tensor) -> None:
         for block in values.split(halo.width, dim=1):
             received, requests = halo.begin(ranks, block)
-            multiply_own(block, block)
+            for some in block.split(width, 1):
+                some.copy_(times(some))
             ranks.finish(requests)
-            if add_received is not None:
-                add_received(received, block)
+            if of_received is not None:
+                of_others, wide = of_received
+                for some, more in zip(block.split(wide, 1), received.split(wide, 1), strict=True):
+                    some.add_(of_others(more))
 
     return Mixer(mix, by_columns=halo.is_empty)
 
 
 def _product(
-    matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype, *, adds: bool = False
-) -> Callable[[Tensor, Tensor], None]:
-    """Return the function that writes the product of a matrix (k, m) and rows into other rows.
+    matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype
+) -> tuple[Callable[[Tensor], Tensor], int]:
+    """Return the function that multiplies a matrix (k, m) and rows (m, c), and its best width c.
 
-    It writes ``matrix @ rows``, (k, c), block by block of columns, by the fastest method for the
-    density of the matrix, or adds it to what is there if `adds`. The rows (m, c) may be the same.
+    It is the fastest method for the density of the matrix.
     """
     k, m = matrix.shape
-    width = columns_at_a_time(m, device)
     is_sparse = matrix.nnz < SPARSE_BELOW * k * m
     if is_sparse and dtype == torch.float32 and device.type == "cpu":
-        times, width = _gathering(matrix), max(FEWEST, GATHERED // m)
+        return _gathering(matrix), max(FEWEST, GATHERED // m)
     # torch has no sparse products in 16 bits on CPU
-    elif is_sparse and dtype in (torch.float32, torch.float64):
-        times = sparse_tensor(matrix, device, dtype).matmul
-    else:
-        times = as_tensor(matrix, device, dtype).matmul
-
-    def write(rows: Tensor, target: Tensor) -> None:
-        for some, more in zip(target.split(width, 1), rows.split(width, 1), strict=True):
-            if adds:
-                some.add_(times(more))
-            else:
-                some.copy_(times(more))
-
-    return write
+    stores = sparse_tensor if is_sparse and dtype in (torch.float32, torch.float64) else as_tensor
+    return stores(matrix, device, dtype).matmul, columns_at_a_time(m, device)
 
 
 def _gathering(matrix: sparse.csr_array) -> Callable[[Tensor], Tensor]:
