@@ -40,7 +40,6 @@ def data_of_rank(
         parts = [on] if isinstance(on, Tensor) else [on[node] for node in nodes]
         used += [part.cpu().numpy() for part in parts]
     kept = np.unique(np.concatenate(used))
-
     for name, indices in of_nodes.items():
         mine = {node: np.searchsorted(kept, indices[node]) for node in nodes}
         of_nodes[name] = [mine.get(node, own) for node, own in enumerate(indices)]
