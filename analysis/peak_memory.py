@@ -25,8 +25,7 @@ import numpy as np
 import torch
 
 import topofl
-from topofl import Table, algorithms, data, models, topologies
-from topofl.engine.memory import give_back
+from topofl import Table, algorithms, data, models, toolkit, topologies
 from topofl.estimate import Estimate
 
 from .benchmark.cases import Case, Network
@@ -213,7 +212,7 @@ def _probe(setting: MemoryCase) -> int:
 def _give_back() -> None:
     """Release free memory of the allocator, which the run would otherwise reuse uncounted."""
     gc.collect()
-    give_back()
+    toolkit.return_freed_memory()
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,6 @@ import torch
 import topofl
 from topofl import Table, algorithms, data, metrics, models, toolkit, topologies
 from topofl.callbacks import Event
-from topofl.engine.memory import give_back
 
 from .benchmark.steps.memory import process_bytes
 from .cost_in_seconds import FAMILIES, label_counts
@@ -96,7 +95,7 @@ def train(n: int, rounds: int, threads: int) -> dict[str, Any]:
             stamps.append(time.perf_counter())
 
     gc.collect()
-    give_back()
+    toolkit.return_freed_memory()
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the memory in use
     before = process_bytes("VmRSS")
     topofl.run(

@@ -8,6 +8,7 @@ from topofl._drawing.picture import first_rounds
 from topofl._spec import build_topology, parse_spec
 from topofl._support.datasets import MARKERS, dataset_folder, dataset_folders, default_root
 from topofl._support.machine import describe_software, has_fast_bf16, machine, total_memory
+from topofl._support.memory import free_memory, return_freed_memory
 from topofl._support.seeding import stream
 
 __all__ = [
@@ -18,9 +19,11 @@ __all__ = [
     "default_root",
     "describe_software",
     "first_rounds",
+    "free_memory",
     "has_fast_bf16",
     "machine",
     "parse_spec",
+    "return_freed_memory",
     "save_picture",
     "stream",
     "total_memory",

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from topofl import config
+from topofl._support.locks import LOCK
 from topofl.cli import main
-from topofl.engine.checkpoint import LOCK
 
 TEXT = """
 topology = "dcliques,clique_size=5,inter=ring,seed=2"

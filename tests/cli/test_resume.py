@@ -14,10 +14,10 @@ import pytest
 
 from tests.cli.commands import contents, fails, train
 from topofl import config, summarize
+from topofl._support.locks import locked
 from topofl.cli import main
 from topofl.engine import RankError
 from topofl.engine.round import Round
-from topofl.engine.saving import locked
 from topofl.history import History
 from topofl.runs.private import RUNNING
 

@@ -14,7 +14,7 @@ from tests.cli.commands import FAILING, fails, train
 from topofl import config
 from topofl.cli import main
 from topofl.engine import RankError
-from topofl.engine.ranks import naming_checkpoints
+from topofl.engine.saving import naming_checkpoints
 from topofl.history import History
 
 
@@ -167,9 +167,10 @@ def test_divergence(capsys, toml, tmp_path):
 @pytest.mark.parametrize("place", ["runs/a b", "runs/a b/.topofl-next"])
 def test_a_killed_rank_names_the_command_that_continues_the_run(capsys, toml, monkeypatch, place):
     def fail(*_, **__):
-        with naming_checkpoints(Path(place, "checkpoints"), lambda folder: 3):
+        with naming_checkpoints(Path(place, "checkpoints")):
             raise RankError("rank 1 of 2 ended in round 4", (1,))
 
+    monkeypatch.setattr("topofl.engine.saving.newest_round", lambda folder: 3)
     monkeypatch.setattr(config.Experiment, "run", fail)
     message = fails(capsys, 1, "run", toml, "--out", "elsewhere")
     assert "rank 1 of 2 ended in round 4; " in message

@@ -17,11 +17,11 @@ import topofl
 from tests.cli.commands import TEXT, contents, fails, train
 from tests.full_disk import full_at
 from topofl import config
+from topofl._support.locks import locked
 from topofl.cli import main
 from topofl.cli.folders import NEXT
 from topofl.engine.checkpoint import rounds_in
 from topofl.engine.mixing import Mixing
-from topofl.engine.saving import locked
 from topofl.history import History
 
 

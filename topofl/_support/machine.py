@@ -5,7 +5,10 @@ import platform
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
+
+import topofl
 
 __all__ = [
     "available_cores",
@@ -15,6 +18,7 @@ __all__ = [
     "machine",
     "processor",
     "total_memory",
+    "versions",
 ]
 
 CPUINFO = Path("/proc/cpuinfo")
@@ -55,6 +59,22 @@ def describe_software() -> str:
     return (
         f"{threads} thread{plural}, torch {torch.__version__}, Python {platform.python_version()}"
     )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that determine the results of a run.
+
+    Examples
+    --------
+    >>> list(versions())
+    ['topofl', 'python', 'torch', 'numpy']
+    """
+    return {
+        "topofl": topofl.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
 
 
 def processor() -> str:

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -143,3 +145,41 @@ def _raising_errors_of_maps(path: Path) -> Iterator[None]:
             number = int(found[1])
             raise OSError(number, os.strerror(number), str(path)) from error
         raise
+
+
+def flattened(state: Mapping[str, Any], path: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors of nested dictionaries by their paths, and the rest as JSON values.
+
+    Examples
+    --------
+    >>> flattened({"a": {"x": torch.ones(1), "y": 2}})
+    ({'a/x': tensor([1.])}, {'a': {'y': 2}})
+    """
+    tensors, values = dict[str, Tensor](), dict[str, Any]()
+    for key, value in state.items():
+        name = f"{path}{quote(key, safe='')}"
+        if isinstance(value, Tensor):
+            tensors[name] = value
+        elif isinstance(value, Mapping):
+            own, values[key] = flattened(value, f"{name}/")
+            tensors |= own
+        else:
+            values[key] = value
+    return tensors, values
+
+
+def nested(values: dict[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested dictionaries, to which tensors are added by the paths of :func:`flattened`.
+
+    Examples
+    --------
+    >>> nested({"a": {"y": 2}}, {"a/x": torch.ones(1)})
+    {'a': {'y': 2, 'x': tensor([1.])}}
+    """
+    for name, tensor in tensors.items():
+        *above, last = map(unquote, name.split("/"))
+        place = values
+        for key in above:
+            place = place[key]
+        place[last] = tensor
+    return values

@@ -15,6 +15,7 @@ from topofl._support.files import (
     remove_if_ours,
     remove_staging_folders,
 )
+from topofl._support.locks import LOCK, locked
 from topofl.cli.notes import print_notes
 from topofl.cli.record import (
     PARTIAL_RECORD,
@@ -24,9 +25,8 @@ from topofl.cli.record import (
     record_in,
 )
 from topofl.config.resuming import resume_command
-from topofl.engine.checkpoint import LOCK, move_all, rounds_in
 from topofl.engine.checkpoint import OURS as CHECKPOINTS
-from topofl.engine.saving import locked
+from topofl.engine.checkpoint import move_all, rounds_in
 from topofl.history import OURS as HISTORY
 from topofl.history import History, check_replaceable, saved_in
 from topofl.runs.records import RECORD

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from topofl import callbacks, config
+from topofl._support.locks import locked
 from topofl._support.text import approximate
 from topofl.callbacks import Callback, Event
 from topofl.cli.as_json import print_rows
@@ -37,7 +38,6 @@ from topofl.cli.report import print_remark, print_report
 from topofl.cli.stored import check_options, run_in_store
 from topofl.engine import Interrupted
 from topofl.engine.checkpoint import OtherRunError, prune, rounds_in
-from topofl.engine.saving import locked
 from topofl.estimate import Estimate
 from topofl.history import History
 from topofl.runs.cost import reset_peak_memory

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from topofl import config
+from topofl._support.locks import is_in_use
 from topofl.cli.folders import NEXT, is_finished
 from topofl.config.resuming import names_functions, resume_command
 from topofl.engine.checkpoint import newest_round
-from topofl.engine.saving import is_in_use
 from topofl.runs import RunStore
 from topofl.runs.private import noted_settings, private_folders
 from topofl.runs.records import flat_settings

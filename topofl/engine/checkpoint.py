@@ -24,14 +24,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote, unquote
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._support.files import sync_folder
-from topofl._support.tensors import BLOCK, read_tensors, write_tensors
+from topofl._support.files import sync_file, sync_folder
+from topofl._support.locks import LOCK
+from topofl._support.tensors import BLOCK, flattened, nested, read_tensors, write_tensors
 from topofl._support.text import printable
 from topofl.engine.ranks import Ranks
 
@@ -40,9 +40,6 @@ FORMAT = 4
 
 KEPT = 2
 """Number of checkpoints that are kept."""
-
-LOCK = ".topofl.lock"
-"""Name of the file by which a process locks a folder."""
 
 MARKER, SHARED = "marker.json", "shared.safetensors"
 
@@ -118,33 +115,30 @@ class SavedRows:
         ValueError
             If the rows have another shape or dtype.
         """
-        for places, saved in self._parts(nodes):
+        owner = self.owner[nodes]
+        for rank in np.unique(owner).tolist():
+            written, places = np.flatnonzero(self.owner == rank), np.flatnonzero(owner == rank)
+            saved = self._of_rank(rank)
             if (own.shape[1:], own.dtype) != (saved.shape[1:], saved.dtype):
                 raise ValueError(
                     f"rows of {tuple(own.shape[1:])} numbers of {own.dtype} are needed, got "
                     f"{tuple(saved.shape[1:])} of {saved.dtype}"
                 )
-            own[places.to(own.device)] = saved.to(own.device)
-
-    def of(self, nodes: np.ndarray) -> Tensor:
-        """Return the rows of nodes (k,) as a tensor (k, ...)."""
-        parts = list(self._parts(nodes))
-        order = torch.cat([places for places, _ in parts]).argsort()
-        return torch.cat([saved for _, saved in parts])[order]
-
-    def _parts(self, nodes: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield blocks of rows, with their positions in `nodes`; no other rows are read."""
-        owner = self.owner[nodes]
-        for rank in np.unique(owner).tolist():
-            written, places = np.flatnonzero(self.owner == rank), np.flatnonzero(owner == rank)
-            saved = self._of_rank(rank)
             if len(saved) != len(written):
                 raise ValueError(f"{len(written)} rows of rank {rank} are needed, got {len(saved)}")
             rows = np.searchsorted(written, nodes[places])
             step = max(1, BLOCK * len(saved) // max(1, saved.nbytes))
             for some in (slice(k, k + step) for k in range(0, len(rows), step)):
                 saved = self._of_rank(rank)  # mapped again, so that blocks before leave the memory
-                yield torch.from_numpy(places[some]), saved[torch.from_numpy(rows[some])]
+                block = saved[torch.from_numpy(rows[some])]
+                own[torch.from_numpy(places[some]).to(own.device)] = block.to(own.device)
+
+    def of(self, nodes: np.ndarray) -> Tensor:
+        """Return the rows of nodes (k,) as a tensor (k, ...)."""
+        like = self._of_rank(int(self.owner.min()))
+        own = like.new_empty(len(nodes), *like.shape[1:])
+        self.copy_to(own, nodes)
+        return own
 
     def _of_rank(self, rank: int) -> Tensor:
         return read_tensors(self.place / _rows_name(rank))[0][self.name]
@@ -187,7 +181,11 @@ class Checkpoint:
             raise ValueError(f"{unknown[0]} is needed, and has no checksum")
         names = read_tensors(self.path / min(files))[0]
         rows = {name: SavedRows(name, self.path, owner) for name in names}
-        return _nested(json.loads(texts["values"]), tensors | rows)
+        return nested(json.loads(texts["values"]), tensors | rows)
+
+
+_MISMATCHES = (LookupError, TypeError, AttributeError, ValueError, RuntimeError, OverflowError)
+"""Errors of a state that has other parts, shapes or kinds of values than the run."""
 
 
 @contextmanager
@@ -195,46 +193,12 @@ def naming_its_file(found: Checkpoint) -> Iterator[None]:
     """Turn errors from a state that does not match the run into one that names its folder."""
     try:
         yield
-    except (
-        KeyError,
-        TypeError,
-        IndexError,
-        AttributeError,
-        ValueError,
-        RuntimeError,
-        OverflowError,
-    ) as error:
+    except _MISMATCHES as error:
         what = (str(error).splitlines() or [""])[0]
         raise ResumeError(
             f"{found.path} does not match this run ({type(error).__name__}: {what}); remove it, or "
             "use another folder"
         ) from error
-
-
-def _flat(state: Mapping[str, Any], path: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors of nested dictionaries by their paths, and the rest as JSON values."""
-    tensors, values = dict[str, Tensor](), dict[str, Any]()
-    for key, value in state.items():
-        name = f"{path}{quote(key, safe='')}"
-        if isinstance(value, Tensor):
-            tensors[name] = value
-        elif isinstance(value, Mapping):
-            own, values[key] = _flat(value, f"{name}/")
-            tensors |= own
-        else:
-            values[key] = value
-    return tensors, values
-
-
-def _nested(values: dict[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested dictionaries, to which tensors are added by their paths."""
-    for name, tensor in tensors.items():
-        *above, last = map(unquote, name.split("/"))
-        place = values
-        for key in above:
-            place = place[key]
-        place[last] = tensor
-    return values
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
@@ -251,17 +215,18 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     for t in reversed(rounds):
         place = round_path(folder, t)
         try:
-            marker = _read_marker(place / MARKER)
-            if marker["format"] == FORMAT:
-                _check_intact(place, marker, t)
-                return Checkpoint(place, marker)
+            marker = _read_marker(place, t)
         except ValueError as error:
             warnings.warn(f"{error}; the previous checkpoint is used", RuntimeWarning, stacklevel=3)
             continue
+        if marker["format"] == FORMAT:
+            return Checkpoint(place, marker)
+        versions = marker.get("versions")
+        named = isinstance(versions, dict)
+        writer = printable(str(versions.get("topofl"))) if named else "of that time"
         raise ResumeError(
             f"`saving` must have checkpoints of format {FORMAT}, {place / MARKER} has format "
-            f"{marker['format']}; continue with topofl {_writer(marker)}, or start again in "
-            "another folder"
+            f"{marker['format']}; continue with topofl {writer}, or start again in another folder"
         )
     if rounds:
         raise ResumeError(
@@ -295,8 +260,12 @@ def checkpoint_to_resume(folder: Path, resume: bool) -> Checkpoint | None:
     return newest_checkpoint(folder) if resume else None
 
 
-def _read_marker(path: Path) -> dict[str, Any]:
-    """Return the contents of a marker of any format; raise ``ValueError`` if it is damaged."""
+def _read_marker(place: Path, t: int) -> dict[str, Any]:
+    """Return the marker of a checkpoint of round `t`; raise ``ValueError`` if that is damaged.
+
+    Of other formats, only the marker itself is checked.
+    """
+    path = place / MARKER
     if not path.is_file():
         raise ValueError(f"{path} is missing")
     try:
@@ -308,39 +277,24 @@ def _read_marker(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: its checksum does not match")
     if not isinstance(marker.get("format"), int):
         raise ValueError(f"{path} is damaged: format is not an integer")
-    return marker
-
-
-def _check_intact(place: Path, marker: Mapping[str, Any], t: int) -> None:
-    """Raise ``ValueError`` unless a marker of round `t` is complete, and its files are there."""
+    if marker["format"] != FORMAT:
+        return marker
     if (field := _wrong_field(marker)) or marker["round"] != t:
-        raise ValueError(f"{place / MARKER} is damaged: {field or 'round'} has a wrong value")
+        raise ValueError(f"{path} is damaged: {field or 'round'} has a wrong value")
     for name, checksum in marker["files"].items():
         if not (place / name).is_file():
             raise ValueError(f"{place / name} is missing")
         with (place / name).open("rb") as stream:
             if hashlib.file_digest(stream, "sha256").hexdigest() != checksum:
                 raise ValueError(f"{place / name} is damaged: its checksum does not match")
-
-
-def _writer(marker: Mapping[str, Any]) -> str:
-    """Return the version of topofl that wrote a marker."""
-    versions = marker.get("versions")
-    return printable(str(versions.get("topofl"))) if isinstance(versions, dict) else "of that time"
+    return marker
 
 
 def _wrong_field(marker: Mapping[str, Any]) -> str:
     """Return the name of a field of a marker that has a wrong type; empty if there is none."""
-    kinds = {
-        "round": int,
-        "rounds": int,
-        "files": dict,
-        "versions": dict,
-        "device": str,
-        "asked": list,
-        "run": dict,
-    }
-    for name, kind in kinds.items():
+    kinds = [("round", int), ("rounds", int), ("device", str), ("asked", list)]
+    kinds += [(name, dict) for name in ("files", "versions", "run")]
+    for name, kind in kinds:
         value: Any = marker.get(name)
         if type(value) is not kind:
             return name
@@ -412,12 +366,20 @@ def write_checkpoint(
     """
     place, first = round_path(folder, t), ranks.is_first
     partial, own = _partial(place), _rows_name(ranks.rank)
+
+    def begin() -> None:
+        if first:
+            _remove(place)  # a damaged one of this round
+            partial.mkdir()
+
     try:
-        on_all_ranks(ranks, lambda: _make_empty(place) if first else None)
-        checksum = on_all_ranks(ranks, lambda: write_tensors(partial / own, _flat(rows())[0], {}))
+        on_all_ranks(ranks, begin)
+        checksum = on_all_ranks(
+            ranks, lambda: write_tensors(partial / own, flattened(rows())[0], {})
+        )
         files = dict(ranks.objects((own, checksum)))
         if first:
-            tensors, values = _flat({**state(), "owner": torch.from_numpy(ranks.owner)})
+            tensors, values = flattened({**state(), "owner": torch.from_numpy(ranks.owner)})
             texts = {"values": json.dumps(values)}
             files[SHARED] = write_tensors(partial / SHARED, tensors, texts)
             _write_marker(partial, {"format": FORMAT, "round": t, "files": files, **marker})
@@ -433,19 +395,11 @@ def write_checkpoint(
     return place, _size(place) if first else 0
 
 
-def _make_empty(place: Path) -> None:
-    """Create the folder of a new checkpoint, and remove a damaged one of this round."""
-    _remove(place)
-    _partial(place).mkdir()
-
-
 def _write_marker(folder: Path, marker: Mapping[str, Any]) -> None:
     written = json.loads(json.dumps(marker))  # the checksum is of values as they will be read
     text = json.dumps(written | {"checksum": checksum_of(written)}, indent=2)
-    with (folder / MARKER).open("wb") as stream:
-        stream.write(text.encode() + b"\n")
-        stream.flush()
-        os.fsync(stream.fileno())
+    (folder / MARKER).write_bytes(text.encode() + b"\n")
+    sync_file(folder / MARKER)
 
 
 def _size(place: Path) -> int:

@@ -1,28 +1,20 @@
 """Fingerprint of a run: JSON values that differ if two runs would give different results."""
 
-import hashlib
 import json
-import platform
-import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from functools import partial
-from types import CellType, CodeType, FunctionType
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+import scipy.sparse as sparse
+from torch import nn
 
-from topofl.algorithms.contract.local import Training
+from topofl._support.digests import digest_of, digest_of_code, plain, without_addresses
 from topofl.data import Partition
-from topofl.data.dataset import Dataset
 from topofl.engine.checkpoint import OtherRunError
 from topofl.engine.plan import Plan
 from topofl.engine.requests import Setup
-from topofl.mixing import MixingMatrix
-from topofl.topology import Topology, TopologySequence
 
 SAMPLED_ROUNDS = 3
 """Number of rounds whose graphs are compared if the sequence has no period."""
@@ -37,136 +29,66 @@ def fingerprint(setup: Setup, plan: Plan) -> dict[str, Any]:
     Not included: graphs of sequences without a period after their first rounds, code of a model's
     ``forward``, and functions that users' functions call by name.
     """
-    algorithm, clients, attack = setup.algorithm, setup.clients, setup.attack
+    algorithm, clients, attack, graphs = setup.algorithm, setup.clients, setup.attack, setup.graphs
     found = {"algorithm": f"{algorithm.name}: {' -> '.join(algorithm.phases)}"}
     for name, settings in algorithm.settings.items():
-        found |= {f"{name}.{key}": _plain(value) for key, value in settings.items()}
+        found |= {f"{name}.{key}": plain(value) for key, value in settings.items()}
     for name, phase in algorithm.phases.items():
         found |= _code_of(name, phase.init, phase.apply, phase.settings)
     for name, some in setup.trace.steps.items():
-        found |= {f"{name}.steps": _describe_steps(some[0][0])} if some else {}
+        if some:
+            training = some[0][0]
+            parts = [*training.descend.terms, *([] if training.at is None else [training.at])]
+            found[f"{name}.steps"] = " -> ".join(part.name for part in parts) or "plain"
+    members = (graphs.at(t) for t in range(graphs.period or SAMPLED_ROUNDS))
+    edges = (
+        part for one in members for part in (*_csr(one.adjacency), one.groups, one.own_weights)
+    )
+    used = setup.trace.exchanged
+    rules = ", ".join(dict.fromkeys(weights.name for weights in used)) or "none"
+    shares = digest_of(part for weights in used for part in _csr(weights.weights))
+    data = {field.name: getattr(clients.dataset, field.name) for field in fields(clients.dataset)}
+    examples = (part for item in data.items() if item[1] is not None for part in item)
     found |= {
-        "topology": f"{setup.graphs.name} {_digest_graphs(setup.graphs)}",
-        "mixing": _describe_mixing(setup.trace.exchanged),
-        "clients": f"{clients.name} {_digest(_partition_parts(clients))}",
-        "dataset": f"{clients.dataset.name} {_digest(_dataset_parts(clients.dataset))}",
-        "model": f"{type(setup.model).__name__} {_digest(_model_parts(setup))}",
-        "task": _plain(setup.task),
+        "topology": f"{graphs.name} {digest_of(edges)}",
+        "mixing": f"{rules} {shares}",
+        "clients": f"{clients.name} {digest_of(_partition_parts(clients))}",
+        "dataset": f"{clients.dataset.name} {digest_of(examples)}",
+        "model": f"{type(setup.model).__name__} {digest_of(_model_parts(setup))}",
+        "task": plain(setup.task),
         **_code_of("task", setup.task),
         **plan._asdict(),
     }
     if attack is not None:
-        found |= {"attackers": _plain(attack.description), **_code_of("attackers", attack.forge)}
+        found |= {"attackers": plain(attack.description), **_code_of("attackers", attack.forge)}
     return found | {
         "seed": setup.seed,
         "init": setup.init,
         "augment": None if clients.augment is None else clients.augment.name,
-        **{f"evaluation.{key}": _plain(value) for key, value in setup.evaluation_settings.items()},
-        **{f"compute.{key}": _plain(getattr(setup.compute, key)) for key in _ROUNDING_OPTIONS},
+        **{f"evaluation.{key}": plain(value) for key, value in setup.evaluation_settings.items()},
+        **{f"compute.{key}": plain(getattr(setup.compute, key)) for key in _ROUNDING_OPTIONS},
     }
 
 
 def members_of(clients: Partition) -> str:
     """Return a short digest of the examples that each node holds, as positions in the dataset."""
-    return _digest([clients.dataset.name, *_partition_parts(clients)]).removeprefix("#")
+    return digest_of([clients.dataset.name, *_partition_parts(clients)]).removeprefix("#")
 
 
 def structure_of(model: nn.Module) -> str:
     """Return the type of a model, with a short digest of its modules and the parameters' shapes."""
-    parts = [_without_addresses(repr(model))]
+    parts = [without_addresses(repr(model))]
     parts += [f"{name} {tuple(one.shape)}" for name, one in model.named_parameters()]
-    return f"{type(model).__name__} {_digest(parts)[:9]}"
+    return f"{type(model).__name__} {digest_of(parts)[:9]}"
 
 
-def _digest(parts: Iterable[Any]) -> str:
-    """Return a short digest of texts, arrays and tensors, copied only if not contiguous on CPU."""
-    digest = hashlib.sha256()
-    for part in parts:
-        if isinstance(part, Tensor | np.ndarray):
-            digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
-            if isinstance(part, Tensor):
-                part = part.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
-            digest.update(np.ascontiguousarray(part).data)
-        else:
-            digest.update(f"{part}\0".encode())
-    return f"#{digest.hexdigest()[:16]}"
+def _code_of(name: str, *values: Any) -> dict[str, str]:
+    code = digest_of_code(*values)
+    return {f"{name}.code": code} if code else {}
 
 
-def _describe_steps(training: Training) -> str:
-    """Return the names of the terms of local steps in order, and of their gradient point."""
-    parts = [*training.descend.terms, *([] if training.at is None else [training.at])]
-    return " -> ".join(part.name for part in parts) or "plain"
-
-
-def _code_of(name: str, *parts: Any) -> dict[str, str]:
-    """Return a digest of users' functions as ``"name.code"``; empty if all are topofl's."""
-    functions = list(_user_functions(parts, set()))
-    return {f"{name}.code": _digest(map(_describe_function, functions))} if functions else {}
-
-
-def _user_functions(value: Any, seen: set[int]) -> Iterator[FunctionType]:
-    """Yield users' functions in sequences, dataclasses and closures."""
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    inside: Iterable[Any] = ()
-    if isinstance(value, FunctionType):
-        if value.__module__.partition(".")[0] != "topofl":
-            yield value
-        inside = _closed_over(value)
-    elif isinstance(value, partial):
-        inside = (value.func, value.args, tuple(value.keywords.values()))
-    elif isinstance(value, Mapping):
-        inside = value.values()
-    elif isinstance(value, tuple | list):
-        inside = value
-    elif is_dataclass(value) and not isinstance(value, type):
-        inside = [getattr(value, field.name) for field in fields(value)]
-    for part in inside:
-        yield from _user_functions(part, seen)
-
-
-def _closed_over(function: FunctionType) -> list[Any]:
-    """Return the values that a function closes over, without cells that are still empty."""
-    return [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
-
-
-def _describe_function(function: FunctionType) -> str:
-    """Return a user's function as text: name, code, and the constants it closes over."""
-    values = (*_closed_over(function), *(function.__defaults__ or ()))
-    plain = [value for value in values if isinstance(value, str | int | float | bool | None)]
-    return (
-        f"{function.__module__}:{function.__qualname__} {_describe_code(function.__code__)} {plain}"
-    )
-
-
-def _describe_code(code: CodeType) -> str:
-    """Return code as text: instructions, names, constants, and the functions defined in it."""
-    constants = []
-    for value in code.co_consts:
-        if isinstance(value, frozenset):  # its order differs between processes
-            value = sorted(map(repr, value))
-        constants.append(_describe_code(value) if isinstance(value, CodeType) else repr(value))
-    return f"{code.co_code.hex()} {code.co_names} {constants}"
-
-
-def _digest_graphs(graphs: Topology | TopologySequence) -> str:
-    members = (graphs.at(t) for t in range(graphs.period or SAMPLED_ROUNDS))
-    return _digest(
-        part
-        for graph in members
-        for part in (*_csr(graph.adjacency), graph.groups, graph.own_weights)
-    )
-
-
-def _csr(matrix: Any) -> tuple[np.ndarray, ...]:
+def _csr(matrix: sparse.csr_array) -> tuple[np.ndarray, ...]:
     return matrix.data, matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)
-
-
-def _describe_mixing(used: Sequence[MixingMatrix]) -> str:
-    """Return names and digest of the mixing matrices of the first round."""
-    names = ", ".join(dict.fromkeys(weights.name for weights in used)) or "none"
-    return f"{names} {_digest(part for weights in used for part in _csr(weights.weights))}"
 
 
 def _partition_parts(clients: Partition) -> Iterator[Any]:
@@ -175,44 +97,13 @@ def _partition_parts(clients: Partition) -> Iterator[Any]:
         yield from (key, np.array([len(node) for node in nodes]), np.concatenate(nodes))
 
 
-def _dataset_parts(dataset: Dataset) -> Iterator[Any]:
-    for field in fields(dataset):
-        value = getattr(dataset, field.name)
-        if value is not None:
-            yield from (field.name, value)
-
-
 def _model_parts(setup: Setup) -> Iterator[Any]:
     """Yield the structure, the buffers, and the parameters: values if they are used, or shapes."""
-    yield _without_addresses(repr(setup.model))
+    yield without_addresses(repr(setup.model))
     for name, parameter in setup.model.named_parameters():
         yield from (name, parameter if setup.init == "given" else tuple(parameter.shape))
     for name, buffer in setup.model.named_buffers():
         yield from (name, buffer)
-
-
-def _plain(value: Any) -> Any:
-    """Return a number or text unchanged, and other values as text."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    return value if isinstance(value, str | int | float | None) else _without_addresses(str(value))
-
-
-def _without_addresses(text: str) -> str:
-    """Return text without memory addresses, which differ between processes."""
-    return re.sub(r"0x[0-9a-fA-F]+", "0x", text)
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of packages that affect rounding."""
-    import topofl  # not at the top, since it imports this module
-
-    return {
-        "topofl": topofl.__version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-    }
 
 
 def check_same(marker: Mapping[str, Any], now: Mapping[str, Any]) -> None:

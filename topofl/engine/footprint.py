@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from topofl._support.memory import is_in_memory
 from topofl._support.threads import Buffers
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.schedules import constant
@@ -20,7 +21,7 @@ from topofl.engine.gradients import (
     in_closed_form,
     is_linear,
 )
-from topofl.engine.memory import LARGEST, AllocationTrace, extrapolated, is_in_memory
+from topofl.engine.memory import LARGEST, AllocationTrace, extrapolated
 from topofl.engine.mixing import (
     FEWEST,
     GATHERED,
@@ -33,7 +34,7 @@ from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.plan import Fits, Plan, Sizes, most_nodes
 from topofl.engine.population import Layout, Population, trained_parameters
 from topofl.engine.recorder import NUMBERS
-from topofl.engine.requests import Setup, Steps, Trace
+from topofl.engine.requests import Setup
 from topofl.engine.training import LocalSteps, gradients_in_memory, nodes_per_update
 from topofl.metrics.averaging import consensus
 from topofl.mixing import MixingMatrix
@@ -250,25 +251,35 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
     compute, trace, module = setup.compute, setup.trace, setup.module
     clients, dataset, dtype = setup.clients, setup.clients.dataset, compute.dtype
     n, d, model = clients.n, trace.layout.d, trace.layout.d * dtype.itemsize
-    targets = dataset.learned(dtype)
-    stored, seen, gathered = _bytes_of_example(dataset.inputs, dtype)
+    inputs, targets = dataset.inputs, dataset.learned(dtype)
+    stored = dtype if inputs.is_floating_point() else inputs.dtype
+    seen = dtype if inputs.dtype == torch.uint8 else stored
+    numbers = inputs[0].numel()
+    gathered = numbers * (stored.itemsize + (seen.itemsize if stored != seen else 0))
+    example = gathered + _bytes_of_augmenting(setup, stored) + targets[0].nbytes
+    held = 0  # of a dataset that is used without a copy
+    if setup.device.type == "cpu":
+        held = inputs.nbytes * (inputs.dtype == stored)
+        held += targets.nbytes * (targets is dataset.labels or targets is dataset.targets)
     width = int(np.minimum(trace.batch_sizes(), list(map(len, clients.train))).max())
-    looped, batched = _bytes_of_steps(setup, width)
-    steps = _largest_steps(trace)
-    terms = [bytes_of_terms(training, trace.layout, dtype, n) for training, _ in steps.values()]
-    of_terms = max(terms, default=0)
+    most = {  # of each phase, in the round in which it takes the most steps
+        name: max(some, key=lambda one: int(one[1].sum()))
+        for name, some in trace.steps.items()
+        if some
+    }
+    terms = [bytes_of_terms(training, trace.layout, dtype, n) for training, _ in most.values()]
+    looped, batched = (size + max(terms, default=0) for size in _bytes_of_steps(setup, width))
+    counts = [own[own > 0].tolist() for name, (_, own) in most.items() if name != "fine_tune"]
+    steps = tuple(tuple(sorted(own, reverse=True)) for own in counts)
     evaluations = [_bytes_of_evaluation(setup, one, gathered) for one in setup.sets.values()]
-    numbers = _numbers_of_mixing(matrices, n, d, setup.device, dtype)
-    mixing = numbers * dtype.itemsize * trace.exchanges
     convolves = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
-    example = gathered + _bytes_of_moves(setup, stored) + targets[0].nbytes
     return Footprint(
-        Sizes(n, d, width, width * seen, batched + of_terms, _steps_by_phase(steps)),
+        Sizes(n, d, width, width * numbers * seen.itemsize, batched, steps),
         trace.stored,
         model,
         max(p.numel() for p in module.parameters()),
         width * example,
-        looped + of_terms,
+        looped,
         groups_of(setup),
         of_nodes={
             "state": trace.state,
@@ -278,35 +289,18 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
             "matrices": sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),
         },
         of_run={
-            "data": dataset.inputs.numel() * stored.itemsize + targets.nbytes,
+            "data": inputs.numel() * stored.itemsize + targets.nbytes,
             "torch": model + TORCH + CONVOLUTIONS * convolves,
             "history": history,
         },
         of_worker={
-            "mixing": mixing,
+            "mixing": _bytes_of_mixing(setup, matrices),
             "evaluation": max(_bytes_with_neighbors(setup, gathered), *evaluations, 0),
         },
-        held=_bytes_held(setup, stored, targets),
+        held=held,
         returned=not is_linear(module),
         on_disk=compute.scratch is not None and not is_in_memory(Path(compute.scratch)),
     )
-
-
-def _largest_steps(trace: Trace) -> dict[str, Steps]:
-    """Return the local steps of each phase in the round in which it takes the most steps."""
-    return {
-        name: max(some, key=lambda one: int(one[1].sum()))
-        for name, some in trace.steps.items()
-        if some
-    }
-
-
-def _steps_by_phase(
-    steps: Mapping[str, Steps],
-) -> tuple[tuple[int, ...], ...]:
-    """Return the numbers of steps of nodes that take any, in descending order, for each phase."""
-    counts = [own for name, (_, own) in steps.items() if name != "fine_tune"]
-    return tuple(tuple(sorted(own[own > 0].tolist(), reverse=True)) for own in counts)
 
 
 def groups_of(setup: Setup) -> int:
@@ -322,16 +316,7 @@ def groups_of(setup: Setup) -> int:
     return max((n if own is None else 1 + int(own.max()) for own in labels), default=0)
 
 
-def _bytes_of_example(inputs: Tensor, dtype: torch.dtype) -> tuple[torch.dtype, int, int]:
-    """Return the stored dtype, and bytes of one example as model input and with its stored copy."""
-    stored = dtype if inputs.is_floating_point() else inputs.dtype
-    seen = dtype if inputs.dtype == torch.uint8 else stored
-    numbers = inputs[0].numel()
-    copied = seen.itemsize if stored != seen else 0
-    return stored, numbers * seen.itemsize, numbers * (stored.itemsize + copied)
-
-
-def _bytes_of_moves(setup: Setup, stored: torch.dtype) -> int:
+def _bytes_of_augmenting(setup: Setup, stored: torch.dtype) -> int:
     """Return the bytes for augmenting an image: a padded copy, and positions of its pixels."""
     augment = setup.clients.augment
     if augment is None:
@@ -339,16 +324,6 @@ def _bytes_of_moves(setup: Setup, stored: torch.dtype) -> int:
     channels, height, width = setup.clients.dataset.inputs.shape[1:]
     padded = (height + 2 * augment.padding) * (width + 2 * augment.padding)
     return channels * padded * stored.itemsize + height * width * torch.int64.itemsize
-
-
-def _bytes_held(setup: Setup, stored: torch.dtype, targets: Tensor) -> int:
-    """Return the bytes of the dataset that the run uses without a copy."""
-    dataset = setup.clients.dataset
-    if setup.device.type != "cpu":
-        return 0
-    inputs = dataset.inputs.nbytes if dataset.inputs.dtype == stored else 0
-    uncopied = targets is dataset.labels or targets is dataset.targets
-    return inputs + (targets.nbytes if uncopied else 0)
 
 
 def _bytes_of_steps(setup: Setup, width: int) -> tuple[int, int]:
@@ -380,14 +355,14 @@ def _bytes_of_matrix(matrix: MixingMatrix, dtype: torch.dtype) -> int:
     return 12 * nonzero + in_torch
 
 
-def _numbers_of_mixing(
-    matrices: Sequence[MixingMatrix], n: int, d: int, device: torch.device, dtype: torch.dtype
-) -> int:
-    """Return how many numbers a worker needs for mixing: a block of columns, two if it gathers."""
-    gathers = device.type == "cpu" and dtype == torch.float32
+def _bytes_of_mixing(setup: Setup, matrices: Sequence[MixingMatrix]) -> int:
+    """Return the bytes that a worker needs for mixing: a block of columns, two if it gathers."""
+    n, d, dtype = setup.clients.n, setup.trace.layout.d, setup.compute.dtype
+    numbers = n * min(d, columns_at_a_time(n, setup.device))
+    gathers = setup.device.type == "cpu" and dtype == torch.float32
     if gathers and any(matrix.weights.nnz < SPARSE_BELOW * n**2 for matrix in matrices):
-        return 2 * min(n * d, max(n * FEWEST, GATHERED))
-    return n * min(d, columns_at_a_time(n, device))
+        numbers = 2 * min(n * d, max(n * FEWEST, GATHERED))
+    return numbers * dtype.itemsize * setup.trace.exchanges
 
 
 def _bytes_of_evaluation(setup: Setup, evaluated: Evaluated, gathered: int) -> int:

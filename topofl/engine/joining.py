@@ -14,14 +14,12 @@ import numpy as np
 import scipy.sparse as sparse
 import torch
 import torch.distributed as dist
-from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import eigsh
 from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import PrefixStore
 
+from topofl._linalg.bisection import bisected, bisected_groups, cut_edges
 from topofl._support.torchrun import local_process_number, process_count
-from topofl._support.vectors import laplacian, start_vector
-from topofl.engine.ranks import Link, RankError, Ranks, answering, cut_edges
+from topofl.engine.ranks import RankError, Ranks, answering
 from topofl.history import History
 from topofl.metrics._rounds import node_groups
 from topofl.topology import Topology, TopologySequence
@@ -34,9 +32,6 @@ FIRST_TIMEOUT = 600.0
 
 ROUNDS = 16
 """Rounds of changing graphs whose edges are counted."""
-
-DENSE = 64
-"""Number of nodes up to which all eigenvectors are computed."""
 
 _RUNS = count()
 """Numbers of the distributed runs of this process, which name their keys in the store."""
@@ -83,13 +78,12 @@ def joined_ranks(
     store = PrefixStore(f"topofl/{next(_RUNS)}", _store_of_all())
     owner, method = place(graphs, size, given)
     group: Any = dist.new_group(range(size), timeout=timedelta(seconds=timeout))
-    link = Link(group, store, timeout, processes - size)
-    ranks = Ranks(rank, size, owner, device, link, method)
+    ranks = Ranks(rank, size, owner, device, method, group, store, timeout, processes - size)
     try:
         with answering(ranks):
             if rank < size:
-                owner, method = ranks.of_first((owner, method))
-            yield replace(ranks, owner=owner, placement=method)
+                ranks.owner, ranks.placement = ranks.of_first((owner, method))
+            yield ranks
     finally:
         if rank < size:
             with suppress(RuntimeError):  # of a group whose other ranks have ended
@@ -104,7 +98,7 @@ def history_of_others(ranks: Ranks) -> History:
     RankError
         If the run failed.
     """
-    store, box = ranks.link.store, list[Any]([None])
+    store, box = ranks.store, list[Any]([None])
     try:
         while not store.check(["done"]):
             if store.check(["error"]) or store.check(["reports"]):
@@ -120,10 +114,10 @@ def history_of_others(ranks: Ranks) -> History:
 
 def tell_history(ranks: Ranks, history: History) -> None:
     """Send the history, without models, to the processes without nodes."""
-    if not ranks.link.idle:
+    if not ranks.idle:
         return
     if ranks.is_first:
-        ranks.link.store.set("done", "1")
+        ranks.store.set("done", "1")
     dist.broadcast_object_list([replace(history, models=None)], src=0)
 
 
@@ -208,16 +202,18 @@ def place(
         return _check_given(np.asarray(given), n, size), "given"
     if size == 1:
         return np.zeros(n, dtype=np.int64), "one rank"
-    edges = _symmetric_edges(graphs)
+    edges = sparse.csr_array((n, n))
+    for t in range(min(graphs.period or ROUNDS, ROUNDS)):
+        ones = sparse.csr_array((graphs.at(t).adjacency != 0).astype(float))
+        edges = sparse.csr_array(edges + ones + ones.T)
     candidates = {
         "consecutive nodes": np.floor((np.arange(n) + 0.5) * size / n).astype(np.int64),
-        "spectral bisection": _bisected(edges, np.ones(n), size),
+        "spectral bisection": bisected(edges, np.ones(n), size),
     }
     groups = node_groups(graphs)
     if len(groups) >= size and sum(map(len, groups)) == n:
-        candidates["groups"] = _by_groups(edges, groups, size)
-    cuts = {name: cut_edges(edges, owner) for name, owner in candidates.items()}
-    best = min(cuts, key=lambda name: cuts[name])
+        candidates["groups"] = bisected_groups(edges, groups, size)
+    best = min(candidates, key=lambda name: cut_edges(edges, candidates[name]))
     _, firsts = np.unique(candidates[best], return_index=True)
     numbers = np.argsort(np.argsort(firsts))  # in order of first nodes: node 0 is on rank 0
     return numbers[candidates[best]], best
@@ -235,68 +231,3 @@ def _check_given(owner: np.ndarray, n: int, size: int) -> np.ndarray:
             f"{sorted(set(owner.tolist()))}; start as many processes as it names"
         )
     return owner.astype(np.int64)
-
-
-def _symmetric_edges(graphs: Topology | TopologySequence) -> sparse.csr_array:
-    """Return how often each pair of nodes is connected in a period, or in the first rounds."""
-    rounds = range(min(graphs.period or ROUNDS, ROUNDS))
-    total = sparse.csr_array((graphs.n, graphs.n))
-    for t in rounds:
-        ones = sparse.csr_array((graphs.at(t).adjacency != 0).astype(float))
-        total = total + ones + ones.T
-    return sparse.csr_array(total)
-
-
-def _bisected(edges: sparse.csr_array, weights: np.ndarray, size: int) -> np.ndarray:
-    """Return ranks by recursive spectral bisection."""
-    owner = np.zeros(len(weights), dtype=np.int64)
-
-    def split(nodes: np.ndarray, first: int, parts: int) -> None:
-        if parts == 1:
-            owner[nodes] = first
-            return
-        inside = edges[nodes][:, nodes]
-        order = nodes[_spectral_order(inside)]
-        left = parts // 2
-        shares = np.cumsum(weights[order]) - weights[order] / 2
-        count = int((shares < weights[order].sum() * left / parts).sum())
-        count = min(max(count, left), len(order) - (parts - left))
-        split(np.sort(order[:count]), first, left)
-        split(np.sort(order[count:]), first + left, parts - left)
-
-    split(np.arange(len(weights)), 0, size)
-    return owner
-
-
-def _spectral_order(edges: sparse.csr_array) -> np.ndarray:
-    """Return nodes by component, and inside of components by the Fiedler vector."""
-    count, labels = connected_components(edges, directed=False)
-    if count > 1:
-        parts = [np.flatnonzero(labels == k) for k in range(count)]
-        return np.concatenate([part[_spectral_order(edges[part][:, part])] for part in parts])
-    n = edges.shape[0]
-    if n < 3:
-        return np.arange(n)
-    matrix = laplacian(edges.astype(float))
-    if n <= DENSE:
-        fiedler = np.linalg.eigh(matrix.toarray())[1][:, 1]
-    else:
-        try:
-            fiedler = eigsh(matrix.tocsc(), k=2, sigma=-1e-6, v0=start_vector(n))[1][:, 1]
-        except RuntimeError:  # the iteration did not converge
-            return np.arange(n)
-    return np.lexsort((np.arange(n), np.round(fiedler, 9)))
-
-
-def _by_groups(edges: sparse.csr_array, groups: Sequence[Sequence[int]], size: int) -> np.ndarray:
-    """Return ranks by recursive spectral bisection of whole groups."""
-    label = np.empty(edges.shape[0], dtype=np.int64)
-    for k, group in enumerate(groups):
-        label[list(group)] = k
-    ones = np.ones(len(label))
-    members = sparse.csr_array((ones, (label, np.arange(len(label)))))
-    between = sparse.csr_array(members @ edges @ members.T)
-    between.setdiag(0)
-    between.eliminate_zeros()
-    sizes = np.array([float(len(group)) for group in groups])
-    return _bisected(between, sizes, size)[label]

@@ -4,11 +4,9 @@ A process multiplies the rows of its own nodes and those that it receives from o
 one process receives none. What attackers send, and averages by a server or by a rule, are here too.
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
-from threading import Lock
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +19,7 @@ from torch.nn import functional
 from topofl._matrices import digest_of
 from topofl._support.check import TOLERANCE
 from topofl._support.seeding import stream
+from topofl._support.sparse_tensors import sparse_tensor
 from topofl.algorithms.contract.checked import check_same_shape
 from topofl.attacks import Attack
 from topofl.engine.executor import Executor
@@ -258,8 +257,10 @@ class Mixing:
         chosen yet, and all have equal weights.
         """
         n = self.ranks.n
-        shares = torch.full((n, n), 1 / n, dtype=torch.float64, device=self.ranks.device)
-        shares = shares if weights is None else self._dense(weights)
+        if weights is None:
+            shares = torch.full((n, n), 1 / n, dtype=torch.float64, device=self.ranks.device)
+        else:
+            shares = self._dense(weights)
         rng = stream(self.seed, f"attack/{exchange}", t)
         what = f"`forge` of the attack {attack.name!r}"
         forged = []
@@ -296,18 +297,16 @@ class Mixing:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield for each receiver its received rows (k, d), in order of senders, and weights (k,).
 
-        Parameters
-        ----------
-        weights
-            Row i has the weights of the nodes that node i receives from.
-        rows, nodes
-            Rows (m, d) of some nodes, (m,); with an attack, of all nodes.
-        receivers
-            Nodes that receive rows of these nodes only.
-        forged
-            The forged rows; None: no attackers.
+        `rows` (m, d) are those of some `nodes` (m,), of which alone the receivers receive; with an
+        attack, those of all nodes. `forged` are the forged rows; None: no attackers.
         """
-        senders, shares, bounds = _senders(weights, nodes, rows)
+        entries = weights.weights.tocoo()
+        apart = entries.row != entries.col
+        bounds = np.searchsorted(entries.row[apart], np.arange(weights.n + 1)).tolist()
+        place = np.zeros(weights.n, dtype=np.int64)
+        place[nodes] = np.arange(len(nodes))
+        senders = torch.from_numpy(place[entries.col[apart]]).to(rows.device)
+        shares = torch.from_numpy(entries.data[apart]).to(rows)
         to_each = self.attack is not None and self.attack.to_each
         attackers = set() if self.attack is None else set(self.attack.nodes)
         sent = rows
@@ -339,69 +338,54 @@ def mixer(weights: MixingMatrix, ranks: Ranks, dtype: torch.dtype) -> Mixer:
     >>> values.flatten()
     tensor([1., 1., 0., 1.])
     """
-    halo = halo_of(weights, ranks)
+    halo, matrix, of_received = halo_of(weights, ranks), weights.weights, None
     labels = component_means(weights)
     if labels is not None:
-        cut = _cut_groups(labels, ranks)
-        if cut or ranks.device.type == "cpu" or labels.max() == 0:
+        parts, _ = np.unique(np.stack([labels, ranks.owner]), axis=1)
+        cut = np.flatnonzero(np.bincount(parts) > 1)  # groups with nodes on several ranks
+        if len(cut) or ranks.device.type == "cpu" or labels.max() == 0:
             return _mean_mixer(labels, cut, ranks, dtype)
-    own = _block(weights.weights, ranks.nodes, np.arange(weights.n))
-    multiply_own = _product(_block(own, None, ranks.nodes), ranks.device, dtype)
+    if len(ranks.nodes) < weights.n:
+        matrix = matrix[ranks.nodes]
+        if len(halo.nodes):
+            of_received = _product(matrix[:, halo.nodes], ranks.device, dtype)
+        matrix = matrix[:, ranks.nodes]
+    times, width = _product(matrix, ranks.device, dtype)
+
+    def multiply(block: Tensor) -> None:
+        for some in block.split(width, 1):
+            some.copy_(times(some))
+
     if halo.is_empty:
-        return Mixer(lambda values: multiply_own(values, values), by_columns=True)
-    add_received = None
-    if len(halo.nodes):
-        add_received = _product(own[:, halo.nodes], ranks.device, dtype, adds=True)
+        return Mixer(multiply, by_columns=True)
 
     def mix(values: Tensor) -> None:
         for block in values.split(halo.width, dim=1):
             received, requests = halo.begin(ranks, block)
-            multiply_own(block, block)
+            multiply(block)
             ranks.finish(requests)
-            if add_received is not None:
-                add_received(received, block)
+            if of_received is not None:
+                of_others, wide = of_received
+                for some, more in zip(block.split(wide, 1), received.split(wide, 1), strict=True):
+                    some.add_(of_others(more))
 
     return Mixer(mix, by_columns=False)
 
 
-def _block(
-    matrix: sparse.csr_array, rows: np.ndarray | None, columns: np.ndarray
-) -> sparse.csr_array:
-    """Return some rows and columns of a matrix, or the matrix itself if these are all."""
-    if rows is not None and len(rows) < matrix.shape[0]:
-        matrix = matrix[rows]
-    return matrix[:, columns] if len(columns) < matrix.shape[1] else matrix
-
-
 def _product(
-    matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype, *, adds: bool = False
-) -> Callable[[Tensor, Tensor], None]:
-    """Return the function that writes the product of a matrix (k, m) and rows into other rows.
+    matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype
+) -> tuple[Callable[[Tensor], Tensor], int]:
+    """Return the function that multiplies a matrix (k, m) and rows (m, c), and its best width c.
 
-    It writes ``matrix @ rows``, (k, c), block by block of columns, by the fastest method for the
-    density of the matrix, or adds it to what is there if `adds`. The rows (m, c) may be the same.
+    It is the fastest method for the density of the matrix.
     """
     k, m = matrix.shape
-    width = columns_at_a_time(m, device)
     is_sparse = matrix.nnz < SPARSE_BELOW * k * m
     if is_sparse and dtype == torch.float32 and device.type == "cpu":
-        times, width = _gathering(matrix), max(FEWEST, GATHERED // m)
+        return _gathering(matrix), max(FEWEST, GATHERED // m)
     # torch has no sparse products in 16 bits on CPU
-    elif is_sparse and dtype in (torch.float32, torch.float64):
-        times = sparse_on_device(matrix, device, dtype).matmul
-    else:
-        times = as_tensor(matrix, device, dtype).matmul
-
-    def write(rows: Tensor, target: Tensor) -> None:
-        parts = target.split(width, 1)
-        sources = parts if rows is target else rows.split(width, 1)
-        for some, more in zip(parts, sources, strict=True):
-            if adds:
-                some.add_(times(more))
-            else:
-                some.copy_(times(more))
-
-    return write
+    stores = sparse_tensor if is_sparse and dtype in (torch.float32, torch.float64) else as_tensor
+    return stores(matrix, device, dtype).matmul, columns_at_a_time(m, device)
 
 
 def _gathering(matrix: sparse.csr_array) -> Callable[[Tensor], Tensor]:
@@ -480,9 +464,14 @@ def halo_of(weights: MixingMatrix, ranks: Ranks) -> Halo:
     rank, n = ranks.rank, ranks.n
     if len(ranks.nodes) == n:
         return Halo((), (), np.zeros(0, dtype=np.int64), SENT)
-    _check_same_on_all_ranks(weights, ranks)
+    found = ranks.numbers([int.from_bytes(digest_of(weights)[:6], "big")])
+    if (found != found[0]).any():
+        raise RuntimeError(
+            f"ranks have different mixing matrices {weights.name!r}: a weight rule, a policy or a "
+            "graph depends on something other than its arguments, or processors round differently"
+        )
     entries = weights.weights.tocoo()
-    crosses = (ranks.owner[entries.row] != ranks.owner[entries.col]) & (entries.data != 0)
+    crosses = ranks.owner[entries.row] != ranks.owner[entries.col]
     pairs = np.unique(ranks.owner[entries.row[crosses]] * n + entries.col[crosses])
     reader, nodes = np.divmod(pairs, n)  # each pair is a row that travels
     holder = ranks.owner[nodes]
@@ -501,15 +490,6 @@ def halo_of(weights: MixingMatrix, ranks: Ranks) -> Halo:
         received,
         max(1, SENT // max(1, int(most))),
     )
-
-
-def _check_same_on_all_ranks(weights: MixingMatrix, ranks: Ranks) -> None:
-    found = ranks.numbers([int.from_bytes(digest_of(weights)[:6], "big")])
-    if (found != found[0]).any():
-        raise RuntimeError(
-            f"ranks have different mixing matrices {weights.name!r}: a weight rule, a policy or a "
-            "graph depends on something other than its arguments, or processors round differently"
-        )
 
 
 def sums_by_group(device: torch.device, dtype: torch.dtype) -> bool:
@@ -534,42 +514,6 @@ def columns_at_a_time(n: int, device: torch.device) -> int:
     return COLUMNS if device.type == "cpu" else max(COLUMNS, PRODUCTS // n)
 
 
-def sparse_on_device(matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return a sparse matrix as a tensor on a device."""
-    parts = (torch.from_numpy(part.copy()) for part in (matrix.indptr, matrix.indices, matrix.data))
-    with _CREATION_LOCK:
-        _drop_csr_warning()
-        csr = torch.sparse_csr_tensor(
-            *parts, size=matrix.shape, dtype=dtype, device="cpu", check_invariants=True
-        )
-    return csr.to(device)  # checked on the CPU, since a check on a GPU would wait for it
-
-
-_CREATION_LOCK = Lock()
-"""Held while torch checks the invariants of a sparse tensor, a setting of the whole process."""
-
-
-@cache
-def _drop_csr_warning() -> None:
-    """Trigger and ignore torch's warning that CSR tensors are in beta, given once per process.
-
-    Done only once, since ``warnings.catch_warnings`` is not thread-safe.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="Sparse CSR tensor support is in beta", category=UserWarning
-        )
-        torch.sparse_csr_tensor(
-            [0, 1],
-            [0],
-            [1.0],
-            size=(1, 1),
-            dtype=torch.float32,
-            device="cpu",
-            check_invariants=True,
-        )
-
-
 def component_means(weights: MixingMatrix) -> np.ndarray | None:
     """Return each node's component if every row is the mean over its component, else None.
 
@@ -589,45 +533,25 @@ def component_means(weights: MixingMatrix) -> np.ndarray | None:
     return labels
 
 
-def _cut_groups(labels: np.ndarray, ranks: Ranks) -> list[int]:
-    """Return the groups with nodes on several ranks, the same on all ranks."""
-    pairs = np.unique(np.stack([labels, ranks.owner]), axis=1)
-    return np.flatnonzero(np.bincount(pairs[0]) > 1).tolist()
-
-
-def _mean_mixer(labels: np.ndarray, cut: Sequence[int], ranks: Ranks, dtype: torch.dtype) -> Mixer:
+def _mean_mixer(labels: np.ndarray, cut: np.ndarray, ranks: Ranks, dtype: torch.dtype) -> Mixer:
     """Return the mixer that replaces rows by the means of their groups.
 
     Sums of the groups in `cut`, which have nodes on several ranks, are reduced.
     """
     share = 1 / torch.from_numpy(np.bincount(labels)).to(ranks.device, dtype)[:, None]
     groups = torch.from_numpy(labels[ranks.nodes].astype(np.int64)).to(ranks.device)
-    reduced = torch.tensor(cut, dtype=torch.int64, device=ranks.device)
+    reduced, is_cut = torch.from_numpy(cut).to(ranks.device), len(cut) > 0
 
     def mean(values: Tensor) -> None:
-        if len(share) == 1 and not cut:
+        if len(share) == 1 and not is_cut:
             values.copy_(values.mean(0, keepdim=True).expand_as(values))
         elif len(share) < len(labels):
-            for block in values.split(max(1, SENT // len(share)) if cut else values.shape[1], 1):
+            width = max(1, SENT // len(share)) if is_cut else values.shape[1]
+            for block in values.split(width, 1):
                 sums = block.new_zeros(len(share), block.shape[1]).index_add_(0, groups, block)
-                if cut:
+                if is_cut:
                     sums[reduced] = ranks.sum_(sums[reduced])
                 torch.index_select(sums.mul_(share), 0, groups, out=block)
 
-    by_group = not cut and sums_by_group(ranks.device, dtype)
+    by_group = not is_cut and sums_by_group(ranks.device, dtype)
     return Mixer(mean, by_columns=False, means=Means(groups, share) if by_group else None)
-
-
-def _senders(
-    weights: MixingMatrix, nodes: np.ndarray, rows: Tensor
-) -> tuple[Tensor, Tensor, Sequence[int]]:
-    """Return all nodes' senders, as places in `nodes`, and weights, concatenated, and offsets."""
-    matrix = weights.weights.tocoo()
-    apart = (matrix.row != matrix.col) & (matrix.data != 0)
-    receivers, columns, data = matrix.row[apart], matrix.col[apart], matrix.data[apart]
-    order = np.lexsort((columns, receivers))
-    bounds = np.searchsorted(receivers[order], np.arange(weights.n + 1)).tolist()
-    place = np.zeros(weights.n, dtype=np.int64)
-    place[nodes] = np.arange(len(nodes))
-    senders = torch.from_numpy(place[columns[order]]).to(rows.device)
-    return senders, torch.from_numpy(data[order]).to(rows), bounds

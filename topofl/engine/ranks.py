@@ -8,18 +8,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy.sparse as sparse
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from topofl._columns import RANK_COLUMNS
+from topofl._linalg.bisection import cut_edges
 from topofl._support.torchrun import torchrun_holds_store
 from topofl.metrics import consensus_distance
 from topofl.mixing import MixingMatrix
@@ -71,11 +71,19 @@ class RankError(RuntimeError):
 
 
 @dataclass(eq=False)
-class Link:
-    """How a process reaches the others, and what it sent to them in the current round.
+class Ranks:
+    """The ranks of a run, as seen by one of them, and what it has sent in the current round.
 
     Parameters
     ----------
+    rank, size
+        Number of this rank and of all ranks. Processes from `size` on hold no nodes.
+    owner
+        (n,) rank that holds each node.
+    device
+        Device of the models.
+    placement
+        The method by which nodes were placed on ranks; empty in a run of one process.
     group
         The process group of the ranks; None: there is one process.
     store
@@ -87,56 +95,35 @@ class Link:
 
     Attributes
     ----------
-    bytes
+    sent
         Bytes sent to other ranks.
     seconds
         Seconds in exchanges with other ranks, without local work that overlaps them.
     round
         Number of completed rounds, for error messages.
-    alone
+    is_alone
         Whether other ranks do not communicate now, as during callbacks.
-    knows
+    failure_known
         Set once this process knows that a rank reports a failure.
     error
-        What another rank has told of its error; "" if nothing.
-    """
-
-    group: Any = None
-    store: Any = None
-    timeout: float = 0.0
-    idle: int = 0
-    bytes: int = field(default=0, init=False)
-    seconds: float = field(default=0.0, init=False)
-    round: int = field(default=0, init=False)
-    alone: bool = field(default=False, init=False)
-    knows: Event = field(default_factory=Event, init=False)
-    error: str = field(default="", init=False)
-
-
-@dataclass(frozen=True, eq=False)
-class Ranks:
-    """The ranks of a run, as seen by one of them.
-
-    Parameters
-    ----------
-    rank, size
-        Number of this rank and of all ranks. Processes from `size` on hold no nodes.
-    owner
-        (n,) rank that holds each node.
-    device
-        Device of the models.
-    link
-        How this rank reaches the others.
-    placement
-        The method by which nodes were placed on ranks; empty in a run of one process.
+        The error that another rank has reported; "" if none.
     """
 
     rank: int
     size: int
     owner: np.ndarray
     device: torch.device
-    link: Link = field(default_factory=Link)
     placement: str = ""
+    group: Any = None
+    store: Any = None
+    timeout: float = 0.0
+    idle: int = 0
+    sent: int = field(default=0, init=False)
+    seconds: float = field(default=0.0, init=False)
+    round: int = field(default=0, init=False)
+    is_alone: bool = field(default=False, init=False)
+    failure_known: Event = field(default_factory=Event, init=False)
+    error: str = field(default="", init=False)
 
     @property
     def n(self) -> int:
@@ -172,11 +159,6 @@ class Ranks:
         """(k,) nodes of this rank, as an index on the device."""
         return torch.from_numpy(self.nodes).to(self.device)
 
-    @cached_property
-    def _place(self) -> Tensor:
-        """(n,) row of each node where all ranks' rows are stacked, padded to the largest rank."""
-        return torch.from_numpy(self.owner * int(self.counts.max()) + self.row_of)
-
     def own_rows(self, values: Rows) -> Rows:
         """Return the rows of the own nodes of values (n, ...); own rows are returned unchanged."""
         n = len(self.owner)
@@ -188,35 +170,30 @@ class Ranks:
 
     def all_rows(self, values: Tensor) -> Tensor:
         """Return the rows of all nodes (n, ...), given the own ones (k, ...)."""
-        shape = values.shape[1:]
         if len(values) == self.n:
             return values
+        shape, most = values.shape[1:], int(self.counts.max())
         if values.is_meta:  # without values, which would travel
             return values.new_empty(self.n, *shape)
-        wide = values.detach().reshape(len(values), -1)
-        found = wide.new_empty(self.n, wide.shape[1])
-        width = max(1, BLOCK // (self.size * int(self.counts.max())))
-        for start in range(0, wide.shape[1], width):
-            part = slice(start, start + width)
-            found[:, part] = self._gathered(wide[:, part])
+        own = values.detach().reshape(len(values), -1)
+        found = own.new_empty(self.n, own.shape[1])
+        place = torch.from_numpy(self.owner * most + self.row_of).to(values.device)
+        width = max(1, BLOCK // (self.size * most))
+        for some, block in zip(found.split(width, 1), own.split(width, 1), strict=True):
+            padded = block.new_zeros(most, block.shape[1])
+            padded[: len(block)] = block
+            sent = padded.view(torch.uint8)  # backends do not know all dtypes
+            received = sent.new_empty(self.size * most, sent.shape[1])
+            self._together(partial(_all_gather, received, sent, group=self.group))
+            self.sent += sent.numel() * (self.size - 1)
+            some.copy_(received.view(values.dtype)[place])
         return found.view(self.n, *shape)
-
-    def _gathered(self, values: Tensor) -> Tensor:
-        """Return (n, w) values of all nodes from (k, w) own ones; w is at least 1."""
-        most, width = int(self.counts.max()), values.shape[1]
-        sent = values.new_zeros(most, width)
-        sent[: len(values)] = values
-        sent = sent.view(torch.uint8)  # backends do not know all dtypes
-        received = sent.new_empty(self.size * most, sent.shape[1])
-        self._together(lambda: _all_gather(received, sent, group=self.link.group))
-        self.link.bytes += sent.numel() * (self.size - 1)
-        return received.view(values.dtype)[self._place.to(values.device)]
 
     def sum_(self, values: Tensor) -> Tensor:
         """Add the values of all ranks, in place and the same on each."""
-        self._together(lambda: dist.all_reduce(values, group=self.link.group))
+        self._together(lambda: dist.all_reduce(values, group=self.group))
         share = 2 * (self.size - 1) / self.size  # of a ring reduction, per rank
-        self.link.bytes += int(share * values.numel() * values.element_size())
+        self.sent += int(share * values.numel() * values.element_size())
         return values
 
     def any(self, flag: bool) -> bool:
@@ -227,19 +204,19 @@ class Ranks:
         """Return (size, m) numbers of all ranks, m of each."""
         found = np.array([own] * self.size, dtype=np.float64)
         sent, received = torch.from_numpy(found[:1].copy()), torch.from_numpy(found)
-        self._together(lambda: _all_gather(received, sent, group=self.link.group))
+        self._together(lambda: _all_gather(received, sent, group=self.group))
         return found
 
     def objects(self, own: T) -> list[T]:
         """Return the objects of all ranks, in order of ranks."""
         found = [own] * self.size
-        self._together(lambda: dist.all_gather_object(found, own, self.link.group))
+        self._together(lambda: dist.all_gather_object(found, own, self.group))
         return found
 
     def of_first(self, own: T) -> T:
         """Return the object of rank 0."""
         box = [own]
-        self._together(lambda: dist.broadcast_object_list(box, src=0, group=self.link.group))
+        self._together(lambda: dist.broadcast_object_list(box, src=0, group=self.group))
         return box[0]
 
     def to_first(self, values: Tensor) -> Tensor | None:
@@ -264,11 +241,11 @@ class Ranks:
     ) -> Sequence[Any]:
         """Begin to send tensors to ranks and to receive tensors from them; see :meth:`finish`."""
         operations = [
-            dist.P2POp(function, tensor, peer, self.link.group)
+            dist.P2POp(function, tensor, peer, self.group)
             for function, pairs in ((dist.isend, outgoing), (dist.irecv, incoming))
             for peer, tensor in pairs
         ]
-        self.link.bytes += sum(part.numel() * part.element_size() for _, part in outgoing)
+        self.sent += sum(part.numel() * part.element_size() for _, part in outgoing)
         return self._call(lambda: dist.batch_isend_irecv(operations)) if operations else []
 
     def finish(self, requests: Sequence[Any]) -> None:
@@ -283,7 +260,7 @@ class Ranks:
 
     def _call(self, function: Callable[[], T]) -> T:
         """Call a function that communicates; raise ``RankError`` if another rank fails."""
-        if self.link.alone:
+        if self.is_alone:
             raise RuntimeError(
                 "the models of all nodes must not be gathered in a callback, which rank 0 alone "
                 "calls; use its own rows, those of `event.models.nodes`, or a stage of the "
@@ -295,7 +272,16 @@ class Ranks:
         except RuntimeError as error:
             raise _failed_rank(self, error) from error
         finally:
-            self.link.seconds += time.perf_counter() - began
+            self.seconds += time.perf_counter() - began
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let communication raise ``RuntimeError``, since rank 0 alone executes the block."""
+        self.is_alone = True
+        try:
+            yield
+        finally:
+            self.is_alone = False
 
     @property
     def description(self) -> dict[str, Any]:
@@ -304,14 +290,14 @@ class Ranks:
 
     def begin_round(self, t: int) -> None:
         """Count what is sent from round t on."""
-        self.link.bytes, self.link.seconds, self.link.round = 0, 0.0, t
+        self.sent, self.seconds, self.round = 0, 0.0, t
 
     def traffic(self, used: MixingMatrix | None) -> dict[str, float]:
         """Return the edges between ranks, the bytes that ranks sent, and their longest exchanges.
 
         They are those of the current round, in which nodes averaged by `used`.
         """
-        sent = self.numbers([float(self.link.bytes), self.link.seconds])
+        sent = self.numbers([float(self.sent), self.seconds])
         cut = 0 if used is None else cut_edges(used.weights, self.owner)
         values = (float(cut), float(sent[:, 0].sum()), float(sent[:, 1].max()))
         return dict(zip(RANK_COLUMNS, values, strict=True))
@@ -339,35 +325,22 @@ def one_process(n: int, device: torch.device) -> Ranks:
     return Ranks(0, 1, np.zeros(n, dtype=np.int64), device)
 
 
-def cut_edges(matrix: sparse.csr_array, owner: np.ndarray) -> int:
-    """Return the number of non-zero entries off the diagonal between nodes of different ranks.
-
-    Examples
-    --------
-    >>> from topofl import topologies
-    >>> cut_edges(topologies.ring(6).adjacency, np.array([0, 0, 0, 1, 1, 1]))
-    4
-    """
-    entries = matrix.tocoo()
-    return int(((owner[entries.row] != owner[entries.col]) & (entries.data != 0)).sum())
-
-
 def _failed_rank(ranks: Ranks, error: Exception) -> RankError:
     """Return the error for a failed exchange, which names the failed ranks if they are known.
 
     All ranks that are alive enter their numbers into the store; the first one that notices the
     failure waits a few seconds for the others, and reports those that are missing.
     """
-    link, what = ranks.link, str(error).partition("\n")[0]
+    what = str(error).partition("\n")[0]
     slow = "timed out" in what.lower() or "timeout" in what.lower()
-    how = f"did not respond within {link.timeout:g} seconds" if slow else "ended"
-    how = f"of {ranks.size} {how} in round {link.round + 1}"
+    how = f"did not respond within {ranks.timeout:g} seconds" if slow else "ended"
+    how = f"of {ranks.size} {how} in round {ranks.round + 1}"
     reported = _within(3 * REPORTING, lambda: _report(ranks, how))
-    if link.error:  # the store may have ended since it was read
-        return RankError(link.error, reporter=False)
+    if ranks.error:  # the store may have ended since it was read
+        return RankError(ranks.error, reporter=False)
     if reported is None:
         # the process that holds the store has failed, and ranks cannot agree on the first
-        if link.knows.is_set():
+        if ranks.failure_known.is_set():
             return RankError(f"another rank {how}", reporter=False)
         if ranks.rank and not torchrun_holds_store():
             return RankError(f"rank 0 {how}", (0,))
@@ -379,7 +352,7 @@ def _failed_rank(ranks: Ranks, error: Exception) -> RankError:
 
 def _report(ranks: Ranks, how: str) -> RankError:
     """Report which ranks failed, or return what another rank reports."""
-    store = ranks.link.store
+    store = ranks.store
     first = store.add("reports", 1) == 1 and not store.check(["error"])
     store.set(f"alive/{ranks.rank}", "1")
     missing = set(range(ranks.size)) - {ranks.rank}
@@ -432,16 +405,16 @@ def answering(ranks: Ranks) -> Iterator[None]:
     A thread looks into the store, reads errors of other ranks, and answers once one has reported a
     failure. If the block raises an error, the other ranks are told.
     """
-    link, over = ranks.link, Event()
+    over = Event()
 
     def answer() -> None:
         with suppress(Exception):  # of a store that has ended
             while not over.wait(ANSWERING):
-                if not link.error and link.store.check(["error"]):
-                    link.error = link.store.get("error").decode()
-                if link.store.check(["reports"]):
-                    link.store.set(f"alive/{ranks.rank}", "1")
-                    link.knows.set()
+                if not ranks.error and ranks.store.check(["error"]):
+                    ranks.error = ranks.store.get("error").decode()
+                if ranks.store.check(["reports"]):
+                    ranks.store.set(f"alive/{ranks.rank}", "1")
+                    ranks.failure_known.set()
                     return
 
     thread = Thread(target=answer, daemon=True)
@@ -452,37 +425,10 @@ def answering(ranks: Ranks) -> Iterator[None]:
         if not isinstance(error, RankError):
             what = " ".join(str(error).split())[:300]
             text = f"rank {ranks.rank} stopped: {type(error).__name__}: {what}"
-            _within(REPORTING, lambda: link.store.set("error", text))
+            _within(REPORTING, lambda: ranks.store.set("error", text))
             _let_others_read(ranks)
         raise
     finally:
         over.set()
         # Python ends the process by std::terminate if it exits while a thread returns from a store
         thread.join(REPORTING)
-
-
-@contextmanager
-def naming_checkpoints(folder: Path | None, newest: Callable[[Path], int | None]) -> Iterator[None]:
-    """Add to the message of a ``RankError`` how the run is continued.
-
-    Parameters
-    ----------
-    folder
-        The folder of checkpoints; None: none.
-    newest
-        Folder -> round of its newest checkpoint; None if there is none.
-    """
-    try:
-        yield
-    except RankError as error:
-        saved = None if folder is None else (folder, newest(folder))
-        how = "give a folder for checkpoints, so that a run can be continued"
-        if saved is not None:
-            found = "no checkpoint" if saved[1] is None else f"one of round {saved[1]}"
-            how = (
-                f"{folder} has {found}, continue on any number of ranks with "
-                f"Saving({str(folder)!r}, resume=True)"
-            )
-        continued = RankError(f"{error}; {how}", error.missing, error.reporter)
-        continued.saved = saved
-        raise continued from error

@@ -380,7 +380,7 @@ class Round:
         if run is None:
             self.setup.trace.trial_sets.add(check_choice("on", on, ["train", "val"]))
             return {i: answer_queries(trial, _zero_losses) for i, trial in trials.items()}
-        indices, ranks = run.shard.examples_of_nodes[on], run.ranks
+        indices, ranks = run.examples_of_nodes[on], run.ranks
         check_trials(trials, indices)
         own = {i: trial for i, trial in trials.items() if ranks.owner[i] == ranks.rank}
         plan, layout = self.setup.evaluation_plan, self.models.layout

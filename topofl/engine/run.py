@@ -16,6 +16,7 @@ from topofl._support.ambient import in_plain_torch
 from topofl._support.callers import in_notebook
 from topofl._support.check import check_int, check_switch, shown
 from topofl._support.machine import emulates_bf16
+from topofl._support.memory import returning_freed_memory
 from topofl._support.public import public
 from topofl._support.text import printable
 from topofl.algorithms.contract.phase import Algorithm
@@ -33,15 +34,15 @@ from topofl.engine.checkpoint import (
 from topofl.engine.divergence import Diverged, DivergenceError
 from topofl.engine.evaluation import Scores
 from topofl.engine.joining import history_of_others, joined_ranks, tell_history
-from topofl.engine.memory import mapped_files, returning_freed_memory
+from topofl.engine.memory import mapped_files
 from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving, as_options
-from topofl.engine.ranks import Ranks, naming_checkpoints, one_process
+from topofl.engine.ranks import Ranks, one_process
 from topofl.engine.recorder import GradientStatistics, totals_of
 from topofl.engine.requests import Setup, checked_state
 from topofl.engine.round import Round, computed_round
 from topofl.engine.saving import (
     CheckpointSchedule,
-    check_shared,
+    naming_checkpoints,
     reserved_folder,
     stop_between_rounds,
 )
@@ -200,7 +201,7 @@ def run(
     if setup.compute.distributed:
         options = setup.compute.rank_timeout, setup.compute.placement
         joined = joined_ranks(setup.graphs, setup.device, *options)
-    with naming_checkpoints(folder, newest_round), joined as ranks:
+    with naming_checkpoints(folder), joined as ranks:
         if not len(ranks.nodes):
             return history_of_others(ranks)
         first = ranks.is_first
@@ -220,11 +221,8 @@ def _run_part(
     progress: bool | str,
 ) -> History:
     """Run the part of this rank, from its last checkpoint on if there is one to resume from."""
-    reserved = reserved_folder(folder if ranks.is_first else None)
     scratch = None if setup.compute.scratch is None else Path(setup.compute.scratch)
-    with reserved as lock, mapped_files(scratch) as files:
-        if ranks.size > 1 and folder is not None:
-            check_shared(folder, ranks)
+    with reserved_folder(folder, ranks) as lock, mapped_files(scratch) as files:
         found = None if folder is None else _checkpoint(folder, saving.resume, ranks)
         plan = None if found is None else plan_of_checkpoint(found, setup.compute)
         _warn_of_emulation(setup)

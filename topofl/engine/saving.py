@@ -1,38 +1,26 @@
-"""When a run saves checkpoints, how it is stopped, and the lock on its folder."""
+"""When a run saves checkpoints, and how it is stopped."""
 
 import os
-import re
 import signal
-import socket
-import stat
 import sys
 import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from filelock import FileLock, SoftFileLock, Timeout
-
+from topofl._support.locks import Lock, locked
 from topofl._support.text import printable
 from topofl.callbacks import Event
-from topofl.engine.checkpoint import LOCK, newest_round, on_all_ranks, write_checkpoint
+from topofl.engine.checkpoint import newest_round, on_all_ranks, write_checkpoint
 from topofl.engine.options import Saving
 from topofl.engine.ranks import RankError, Ranks
 from topofl.engine.state import Run
-
-PATIENCE = 0.2
-"""Seconds in which a lock is tried, since another process may only look whether it is held."""
-
-_MOST_BYTES = 4096
-_OURS = re.compile(rb"\0{0,%d}|\d+\n.*|\{\"pid\": \d+, .*\}" % _MOST_BYTES, re.DOTALL)
-"""Contents of the file of a lock: nothing or, after a power failure, zeros; process and host; what
-earlier versions wrote."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _NOTE = b"\ntopofl: stopping after this round, which is saved; press Ctrl-C again to stop at once\n"
@@ -78,6 +66,25 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
+def naming_checkpoints(folder: Path | None) -> Iterator[None]:
+    """Add to the message of a ``RankError`` how the run is continued from a folder, if any."""
+    try:
+        yield
+    except RankError as error:
+        saved = None if folder is None else (folder, newest_round(folder))
+        how = "give a folder for checkpoints, so that a run can be continued"
+        if saved is not None:
+            found = "no checkpoint" if saved[1] is None else f"one of round {saved[1]}"
+            how = (
+                f"{folder} has {found}, continue on any number of ranks with "
+                f"Saving({str(folder)!r}, resume=True)"
+            )
+        continued = RankError(f"{error}; {how}", error.missing, error.reporter)
+        continued.saved = saved
+        raise continued from error
+
+
+@contextmanager
 def stop_between_rounds(enabled: bool, patient: bool = False) -> Iterator[Callable[[], bool]]:
     """Yield whether SIGINT or SIGTERM requested a stop; the second signal interrupts at once.
 
@@ -110,160 +117,38 @@ def stop_between_rounds(enabled: bool, patient: bool = False) -> Iterator[Callab
         raise KeyboardInterrupt
 
 
-@dataclass(eq=False)
-class Lock:
-    """The lock on a folder, held by this process, but not by processes that it forks.
-
-    The system locks the file ``.topofl.lock``, also for machines that share the folder by NFS or
-    another file system whose ``flock`` excludes other machines. A process that ends in any way
-    leaves the folder free. The file names its process only for the messages of others.
-
-    Parameters
-    ----------
-    folder
-        The folder.
-    argument
-        Name of the argument in errors.
-    """
-
-    folder: Path
-    argument: str = "saving"
-    _held: FileLock | None = field(default=None, init=False)
-    _file: os.stat_result | None = field(default=None, init=False)
-
-    def hold(self) -> None:
-        """Take the lock unless this process holds it; a missing folder is created.
-
-        Raises
-        ------
-        BlockingIOError
-            If another process holds it, naming that process and its host.
-        FileExistsError
-            If topofl did not write the file of this name.
-        """
-        if self._is_held():
-            return
-        self.release()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / LOCK
-        if _is_foreign(path):
-            raise FileExistsError(
-                f"{path} must be free, since it names the run that uses the folder, but topofl did "
-                "not write it; move it elsewhere, or use another folder"
-            )
-        lock = FileLock(path, timeout=PATIENCE, thread_local=False)
-        try:
-            lock.acquire(poll_interval=PATIENCE / 10)
-        except Timeout as error:
-            raise BlockingIOError(
-                f"`{self.argument}` must be a folder that no other run is using, {self.folder} is "
-                f"in use by {_holder(path)}; wait until it ends, or use another folder"
-            ) from error
-        if not isinstance(lock, SoftFileLock):  # which writes the same
-            with suppress(OSError):  # on a full disk, and for locked files of Windows
-                path.write_text(f"{os.getpid()}\n{socket.gethostname()}\n")
-        self._held, self._file = lock, path.lstat()
-
-    def _is_held(self) -> bool:
-        """Return whether this process holds the lock, and its file is still there."""
-        if self._held is None or self._file is None or not self._held.is_locked:
-            return False
-        with suppress(OSError):
-            return os.path.samestat(self._file, (self.folder / LOCK).lstat())
-        return False
-
-    def release(self) -> None:
-        """Release the lock and remove its file, except in a forked process, which never held it."""
-        if self._is_held():
-            with suppress(OSError):  # Windows cannot remove open files
-                (self.folder / LOCK).unlink()
-        if self._held is not None:
-            self._held.release()
-        self._held = None
-
-
-def _is_foreign(path: Path) -> bool:
-    """Return whether a file, link or folder with the name of a lock is not one of topofl."""
-    try:
-        if not stat.S_ISREG(path.lstat().st_mode):
-            return True
-        with path.open("rb") as stream:
-            return not _OURS.fullmatch(stream.read(_MOST_BYTES + 1))
-    except (FileNotFoundError, PermissionError):  # Windows lets nobody read a locked file
-        return False
-
-
-def _holder(path: Path) -> str:
-    """Return the process and the host that the file of a lock names, as text."""
-    with suppress(OSError, ValueError):
-        pid, host = path.read_text().splitlines()[:2]
-        return f"process {int(pid)} on {printable(host)}"
-    return "another process"
-
-
 @contextmanager
-def locked(folder: Path, argument: str = "saving") -> Iterator[Lock]:
-    """Hold the lock on a folder, which is created if it is missing; see :meth:`Lock.hold`."""
-    lock = Lock(folder, argument)
-    lock.hold()
-    try:
-        yield lock
-    finally:
-        lock.release()
-
-
-def is_in_use(folder: Path) -> bool:
-    """Return whether another process holds the lock on a folder, or may hold it."""
-    path = folder / LOCK
-    if _is_foreign(path) or not path.exists():
-        return False
-    try:
-        with FileLock(path, blocking=False, thread_local=False):
-            return False
-    except OSError:  # also of another user
-        return True
-
-
-@contextmanager
-def reserved_folder(folder: Path | None) -> Iterator[Lock | None]:
-    """Create a folder for checkpoints and lock it against other processes; None: do nothing.
-
-    The folder is first checked to be writable.
+def reserved_folder(folder: Path | None, ranks: Ranks) -> Iterator[Lock | None]:
+    """Create a folder for checkpoints, and let rank 0 lock it; None: do nothing.
 
     Raises
     ------
     OSError
-        If it is not writable; BlockingIOError if another process uses it.
+        If it is not writable, or not the same folder for all ranks; BlockingIOError if another
+        process uses it.
     """
     if folder is None:
         yield None
         return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder, prefix=".topofl-") as probe:
-            probe.write(b"x")
-    except OSError as error:
-        named = type(error)(
-            f"`saving` must be a writable folder, {folder} is not: {error.strerror or error}"
-        )
-        named.errno = error.errno  # sweeps stop at a full disk
-        raise named from error
-    except ValueError as error:  # invalid names
-        raise ValueError(
-            f"`saving` must be a writable folder, got {str(folder)!r}: {error}"
-        ) from error
-    with locked(folder) as lock:
+    if ranks.is_first:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder, prefix=".topofl-") as probe:
+                probe.write(b"x")
+        except OSError as error:
+            named = type(error)(
+                f"`saving` must be a writable folder, {folder} is not: {error.strerror or error}"
+            )
+            named.errno = error.errno  # sweeps stop at a full disk
+            raise named from error
+    with locked(folder) if ranks.is_first else nullcontext() as lock:
+        if ranks.size > 1:
+            _check_shared(folder, ranks)
         yield lock
 
 
-def check_shared(folder: Path, ranks: Ranks) -> None:
-    """Raise unless all ranks can write to a folder, and see there what rank 0 has written.
-
-    Raises
-    ------
-    OSError
-        On all ranks, if one of them cannot.
-    """
+def _check_shared(folder: Path, ranks: Ranks) -> None:
+    """Raise ``OSError`` on all ranks unless all can write to a folder and see files of rank 0."""
     mark = folder / ranks.of_first(f".topofl-{os.urandom(8).hex()}")
 
     def look() -> None:

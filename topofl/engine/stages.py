@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import shown
+from topofl._support.memory import returning_freed_memory
 from topofl.algorithms.contract.phase import Neighbors, Phase
 from topofl.algorithms.contract.round import Models
 from topofl.engine.divergence import DivergenceError
 from topofl.engine.evaluation import Scores, evaluate, scored
-from topofl.engine.memory import returning_freed_memory
 from topofl.engine.neighbors import neighbor_scores
 from topofl.engine.population import Held, Population
 from topofl.engine.ranks import RankError
@@ -102,7 +102,7 @@ def scores_of(run: Run, neighbors: Neighbors | None = None) -> dict[str, Scores]
     With `neighbors`, the models are interpolated with nearest training examples.
     """
     plan, models, executor, sets = (
-        run.setup.evaluation_plan, run.models, run.executor, run.shard.sets
+        run.setup.evaluation_plan, run.models, run.executor, run.sets
     )  # fmt: skip
     with returning_freed_memory(models.device.type == "cpu" and not plan.linear):
         if neighbors is None:

@@ -11,10 +11,13 @@ import torch
 from torch import Tensor
 
 from topofl._columns import as_json
+from topofl._support.machine import versions
+from topofl._support.memory import free_memory
 from topofl._support.torchrun import processes_on_machine
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import State
 from topofl.callbacks import Callback, Event
+from topofl.data import Dataset
 from topofl.engine.checkpoint import (
     Checkpoint,
     ResumeError,
@@ -23,11 +26,12 @@ from topofl.engine.checkpoint import (
     naming_its_file,
 )
 from topofl.engine.divergence import DivergenceMonitor
+from topofl.engine.evaluation import Evaluated
 from topofl.engine.executor import Executor, new_executor
-from topofl.engine.fingerprint import check_same, fingerprint, members_of, structure_of, versions
+from topofl.engine.fingerprint import check_same, fingerprint, members_of, structure_of
 from topofl.engine.footprint import footprint
 from topofl.engine.gradients import is_linear
-from topofl.engine.memory import MappedFiles, free_memory
+from topofl.engine.memory import MappedFiles
 from topofl.engine.minibatches import Batches, Examples
 from topofl.engine.mixing import Mixing
 from topofl.engine.options import Compute, Evaluation
@@ -36,7 +40,7 @@ from topofl.engine.population import Population, initial_population
 from topofl.engine.ranks import Ranks
 from topofl.engine.recorder import Recorder
 from topofl.engine.requests import Setup, checked_state
-from topofl.engine.shards import Shard, divided, shard_of, sharded_names
+from topofl.engine.shards import data_of_rank, divided, sharded_names
 from topofl.metrics._rounds import node_groups
 from topofl.topology import Topology
 from topofl.trained import Normalization, Trained
@@ -59,8 +63,8 @@ class Run:
         Who holds which nodes, and the models of this rank's.
     executor, mixing, monitor
         How nodes train, how rows are exchanged, and which nodes diverged.
-    shard
-        The examples of the nodes of this rank.
+    examples_of_nodes, sets
+        The examples of each node, and evaluated examples, as this rank numbers them.
     states, sharded
         The states of the phases, and for each phase the names of the tensors in its state that have
         the rows of this rank.
@@ -86,7 +90,8 @@ class Run:
     executor: Executor
     mixing: Mixing
     monitor: DivergenceMonitor
-    shard: Shard
+    examples_of_nodes: Mapping[str, Sequence[np.ndarray]]
+    sets: Mapping[str, Evaluated]
     states: dict[str, State]
     sharded: Mapping[str, Collection[str]]
     recorder: Recorder
@@ -116,10 +121,11 @@ class Run:
         """
         compute, graphs, algorithm = setup.compute, setup.graphs, divided(setup.algorithm)
         rounds = cast(int, setup.rounds)
-        shard = shard_of(setup.clients, setup.sets, ranks)
-        choose = _plan_chooser(setup, plan, ranks, shard)
+        dataset, of_nodes, sets = data_of_rank(setup.clients, setup.sets, ranks)
+        choose = _plan_chooser(setup, plan, ranks, dataset)
         models = _initial_models(setup, ranks, files)
-        executor = _executor(setup, shard, models, choose)
+        members = [of_nodes["train"][node] for node in ranks.nodes]
+        executor = _executor(setup, dataset, members, models, choose)
         phases = algorithm.phases
         states = {
             name: checked_state(name, "init", phase.init(models)) for name, phase in phases.items()
@@ -134,7 +140,7 @@ class Run:
             DivergenceMonitor(
                 compute.on_divergence, setup.clients.n, attack=attack, labels=graphs.nodes
             ),
-            shard, states, sharded_names(phases, states, models),
+            of_nodes, sets, states, sharded_names(phases, states, models),
             Recorder(rounds, setup.evaluation.every, compute.distributed), files, callbacks,
             graphs.at(0),
         )  # fmt: skip
@@ -151,13 +157,9 @@ class Run:
 
     def emit(self, event: Event) -> None:
         """Call all callbacks with an event; other ranks do not communicate meanwhile."""
-        link = self.ranks.link
-        link.alone = True
-        try:
+        with self.ranks.alone():
             for callback in self.callbacks:
                 callback(event)
-        finally:
-            link.alone = False
 
     def evaluated(self, done: int) -> bool:
         """Whether models are evaluated after `done` rounds."""
@@ -369,15 +371,19 @@ def plan_of_checkpoint(found: Checkpoint, compute: Compute) -> Plan | None:
 
 
 def _executor(
-    setup: Setup, shard: Shard, models: Population, choose: Callable[[TimingTrial], Plan]
+    setup: Setup,
+    dataset: Dataset,
+    members: Sequence[np.ndarray],
+    models: Population,
+    choose: Callable[[TimingTrial], Plan],
 ) -> Executor:
     """Return the executor of a run, with the examples of this rank on the device."""
     compute, device, augment = setup.compute, setup.device, setup.clients.augment
-    examples = Examples.of(shard.dataset, device, compute.dtype, augment)
+    examples = Examples.of(dataset, device, compute.dtype, augment)
     return new_executor(
         setup.module, setup.order, models, examples,
-        shard.dataset.learned(compute.dtype).to(device),
-        Batches(shard.members, setup.seed, examples.augment, models.ranks.nodes), compute,
+        dataset.learned(compute.dtype).to(device),
+        Batches(members, setup.seed, examples.augment, models.ranks.nodes), compute,
         setup.task, int(setup.trace.batch_sizes().max()), choose,
     )  # fmt: skip
 
@@ -393,16 +399,16 @@ def _initial_models(setup: Setup, ranks: Ranks, files: MappedFiles | None) -> Po
 
 
 def _plan_chooser(
-    setup: Setup, plan: Plan | None, ranks: Ranks, shard: Shard
+    setup: Setup, plan: Plan | None, ranks: Ranks, dataset: Dataset
 ) -> Callable[[TimingTrial], Plan]:
     """Return the function that chooses a plan by timing trials, on rank 0 for all ranks.
 
     Raises ``ValueError`` if the run does not fit into memory.
     """
     need, whole = footprint(setup, list(setup.trace.mixed[0])), setup.clients.dataset
-    if shard.dataset is not whole:  # a rank holds some of the nodes and examples
-        data = need.of_run["data"] * len(shard.dataset.inputs) // len(whole.inputs)
-        need = replace(need.of_first(len(shard.members), data=data), held=0)
+    if dataset is not whole:  # a rank holds some of the nodes and examples
+        data = need.of_run["data"] * len(dataset.inputs) // len(whole.inputs)
+        need = replace(need.of_first(len(ranks.nodes), data=data), held=0)
     free = free_memory(setup.device)
     if free is not None and setup.device.type == "cpu":
         free //= processes_on_machine()  # which start together

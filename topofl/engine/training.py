@@ -16,11 +16,11 @@ from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State
 from topofl.algorithms.contract.schedules import rate_at
 from topofl.algorithms.contract.terms import Step, merged_states, per_row, writable_result
-from topofl.engine.recorder import GradientStatistics
 from topofl.engine.executor import Executor
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Mixer
 from topofl.engine.population import Population
+from topofl.engine.recorder import GradientStatistics
 
 UPDATED = 2**21
 """Bytes of models that are updated at a time after gradients were mixed, which stay in cache."""

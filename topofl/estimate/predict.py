@@ -12,6 +12,7 @@ from torch import nn
 from topofl._matrices import bytes_of, digest_of, kept
 from topofl._support.ambient import in_plain_torch
 from topofl._support.check import check_switch
+from topofl._support.memory import free_memory, watched_growth
 from topofl._support.public import public
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
@@ -20,7 +21,6 @@ from topofl.data import Partition
 from topofl.engine.dry_run import play_rounds
 from topofl.engine.footprint import Footprint, footprint
 from topofl.engine.gradients import is_linear
-from topofl.engine.memory import free_memory, watched_growth
 from topofl.engine.options import OPTIONS, Compute, Evaluation, as_options
 from topofl.engine.plan import Plan, choose_plan
 from topofl.engine.requests import Setup

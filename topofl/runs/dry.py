@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from topofl._support.check import check_int, check_path, plain_text
+from topofl._support.memory import free_memory
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import approximate
-from topofl.engine.memory import free_memory
 from topofl.runs.plan import Base, Point, one_per_key, prepare, shard_of
 from topofl.runs.points import VARIED
 from topofl.runs.probe import probe

@@ -10,9 +10,9 @@ from typing import Any
 
 from topofl._support.callers import warn_caller
 from topofl._support.check import check_int, check_path, check_switch
+from topofl._support.memory import free_memory, resident
 from topofl._support.public import public
 from topofl._support.table import NotApplicable, Table
-from topofl.engine.memory import free_memory, resident
 from topofl.runs.best import Best, best_of
 from topofl.runs.datasets import cache_of_process
 from topofl.runs.execute import Processes, Stopped, as_executor, execute

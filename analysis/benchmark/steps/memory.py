@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from topofl.engine.memory import free_memory as topofl_free_memory
-from topofl.engine.memory import give_back
-from topofl.toolkit import total_memory
+from topofl import toolkit
 
 from ..cases import Case, clients_of, on_few_nodes
 from .engine import engine_steps
@@ -56,8 +54,8 @@ def saved_bytes(case: Case) -> int:
 
 def free_memory(device: torch.device) -> int:
     """Return the free bytes of a device, or all of its memory if free bytes are unknown."""
-    free = topofl_free_memory(device)
-    return total_memory() or 1 << 62 if free is None else free
+    free = toolkit.free_memory(device)
+    return toolkit.total_memory() or 1 << 62 if free is None else free
 
 
 def peak_bytes(case: Case, executor: str, device: torch.device) -> int:
@@ -77,7 +75,7 @@ def peak_bytes(case: Case, executor: str, device: torch.device) -> int:
 def _peak_here(case: Case, executor: str, device: torch.device) -> int:
     small = on_few_nodes(case, 20, same_graph=True)
     engine_steps(small, clients_of(small), 1, device, executor)  # libraries load and initialize
-    give_back()  # memory that the run could reuse would not be counted
+    toolkit.return_freed_memory()  # memory that the run could reuse would not be counted
     before = 0 if device.type == "cuda" else process_bytes("VmRSS")
     clients = clients_of(case)
     if device.type == "cuda":

@@ -6,8 +6,8 @@ import pytest
 
 import topofl
 from topofl import Compute, data, topologies
+from topofl._linalg.bisection import cut_edges
 from topofl.engine.joining import place
-from topofl.engine.ranks import cut_edges
 
 
 def clique_graph(n=40):

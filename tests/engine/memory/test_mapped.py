@@ -19,13 +19,9 @@ from tests.engine.distributed.cases import plain
 from tests.engine.distributed.same_results import differences
 from tests.engine.memory.test_footprint import FACTS, LOOPED
 from topofl import algorithms, attacks, data, models, topologies
+from topofl._support.memory import is_in_memory, resident_of_files
 from topofl.engine import memory as mapped
-from topofl.engine.memory import (
-    MappedFiles,
-    is_in_memory,
-    mapped_files,
-    resident_of_files,
-)
+from topofl.engine.memory import MappedFiles, mapped_files
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 

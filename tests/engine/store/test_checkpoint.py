@@ -11,7 +11,7 @@ import topofl
 from tests import problems
 from tests.engine import killed
 from tests.engine.store.helpers import arguments, rewrite, train
-from topofl.engine import fingerprint
+from topofl._support import machine
 from topofl.engine.checkpoint import rounds_in
 
 
@@ -97,7 +97,7 @@ def test_the_state_is_loaded_without_pickle_and_the_marker_is_readable(folder):
 
 
 def test_other_versions_warn_and_another_format_is_refused(whole, folder, monkeypatch):
-    versions = fingerprint.versions()
+    versions = machine.versions()
     rewrite(folder, versions=versions | {"torch": "1.0"})
     with pytest.warns(
         RuntimeWarning, match=rf"may round differently: torch was 1.0, is {versions['torch'][:4]}"

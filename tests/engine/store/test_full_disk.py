@@ -11,8 +11,8 @@ import topofl
 from tests import problems
 from tests.engine import killed
 from tests.engine.store.helpers import arguments, train
-from topofl._support import tensors
-from topofl.engine import saving as lock
+from topofl._support import locks, tensors
+from topofl.engine import saving
 from topofl.engine.checkpoint import rounds_in
 
 
@@ -94,7 +94,7 @@ def test_a_folder_that_is_not_writable_is_an_error_before_training(tmp_path, mon
     for place in (file, file / "below"):
         with pytest.raises(OSError, match=r"`saving` must be a writable folder, .* is not"):
             run_with(lambda event: pytest.fail("trained"), place)
-    monkeypatch.setattr(lock.tempfile, "TemporaryFile", lambda **words: full())
+    monkeypatch.setattr(saving.tempfile, "TemporaryFile", lambda **words: full())
     with pytest.raises(OSError, match="is not: No space left on device"):
         run_with(lambda event: pytest.fail("trained"), tmp_path / "new")
 
@@ -117,5 +117,5 @@ def test_an_interrupt_that_cannot_be_saved_says_so(tmp_path, monkeypatch):
 
 def test_a_folder_in_use_is_an_error_that_names_the_argument(tmp_path):
     message = "`saving` must be a folder that no other run"
-    with lock.locked(tmp_path), pytest.raises(BlockingIOError, match=message):
-        lock.Lock(tmp_path).hold()
+    with locks.locked(tmp_path), pytest.raises(BlockingIOError, match=message):
+        locks.Lock(tmp_path).hold()

@@ -19,12 +19,12 @@ import pytest
 import topofl
 from tests import problems
 from tests.engine import killed
-from topofl.engine import saving as lock
+from topofl._support import locks as lock
+from topofl._support.locks import locked
 from topofl.engine.checkpoint import rounds_in
-from topofl.engine.saving import locked
 
 ROOT = Path(__file__).parents[3]
-HOLD = "import sys, time; from pathlib import Path; from topofl.engine.saving import locked\n"
+HOLD = "import sys, time; from pathlib import Path; from topofl._support.locks import locked\n"
 HOLD += "with locked(Path(sys.argv[1])): print('held', flush=True); {}; time.sleep(600)"
 FORK = "import os; os.fork() or (os.write(1, b'child\\n'), time.sleep(600))"
 

@@ -11,10 +11,10 @@ import psutil
 import pytest
 import torch
 
-from topofl.engine import memory as module
-from topofl.engine.memory import (
+from topofl._support import memory as module
+from topofl._support.memory import (
     free_memory,
-    give_back,
+    return_freed_memory,
     returning_freed_memory,
     watched_growth,
 )
@@ -72,7 +72,7 @@ def test_elsewhere_it_is_what_the_system_says_or_unknown(tmp_path):
 
 def test_memory_is_given_back_before_and_after_whatever_happens(monkeypatch):
     calls = []
-    monkeypatch.setattr(module, "give_back", lambda: calls.append(0))
+    monkeypatch.setattr(module, "return_freed_memory", lambda: calls.append(0))
     with pytest.raises(ZeroDivisionError), returning_freed_memory(True):
         calls.append(1 / (len(calls) - 1))
     with returning_freed_memory(False):
@@ -82,7 +82,7 @@ def test_memory_is_given_back_before_and_after_whatever_happens(monkeypatch):
 
 def test_other_c_libraries_keep_their_memory(monkeypatch):
     monkeypatch.delattr(psutil, "heap_trim", raising=False)
-    give_back()
+    return_freed_memory()
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is Linux's")
@@ -90,7 +90,7 @@ def test_freed_memory_leaves_the_process():
     """In a process of its own: another's heap grows and shrinks with what ran before."""
     program = """
 import torch
-from topofl.engine.memory import returning_freed_memory, resident
+from topofl._support.memory import returning_freed_memory, resident
 
 with returning_freed_memory(True):
     blocks = [torch.ones(25_000) for _ in range(400)]  # 100 kB each, which glibc keeps
