@@ -92,11 +92,14 @@ class LocalSteps:
 
     def of(self, which: slice | np.ndarray) -> "LocalSteps":
         """Return the steps of some nodes: on views of a slice, or on copies at places (k,)."""
-        n, index = len(self.nodes), which
-        if not isinstance(which, slice):
+        n = len(self.nodes)
+        if isinstance(which, slice):
+            if which == slice(0, n):
+                return self
+            models, rows, index = self.models, which, which
+        else:
+            models, rows = self.models.some(which), slice(None)
             index = torch.from_numpy(which).to(self.bad.device)
-        elif which == slice(0, n):
-            return self
 
         def some(x: Tensor) -> Tensor:
             if not x.dim() or len(x) != n:
@@ -106,8 +109,8 @@ class LocalSteps:
         weights, taken = self.push_sum_weights, self.taken
         return replace(
             self,
-            models=self.models if isinstance(which, slice) else self.models.some(which),
-            rows=which if isinstance(which, slice) else slice(None),
+            models=models,
+            rows=rows,
             nodes=self.nodes[which],
             own={name: some(x) for name, x in self.own.items()},
             bad=some(self.bad),
@@ -423,7 +426,12 @@ def _train_separately(
     sums = flat.sum(1) if counts is not None else flat.new_empty(len(flat))
 
     def differentiate(
-        worker: int, chunk: LocalSteps, k: int, idle: Tensor | None, which: int, at: list[Tensor]
+        worker: int,
+        chunk: LocalSteps,
+        k: int,
+        idle: Tensor | None,
+        which: int,
+        at: Sequence[Tensor],
     ) -> tuple[Tensor, Sequence[Tensor]]:
         found = executor.gradients(worker, at, steps[k][which], chunk.rows, chunk.trained)
         if k == 0 and which == -1:
