@@ -102,7 +102,7 @@ class LocalSteps:
             index = torch.from_numpy(which).to(self.bad.device)
 
         def some(x: Tensor) -> Tensor:
-            if not x.dim() or len(x) != n:
+            if x.shape[:1] != (n,):
                 return x
             return x[index.to(x.device) if isinstance(index, Tensor) else index]
 
@@ -212,7 +212,7 @@ class LocalSteps:
             yield
             return
         states = (x for own in self._states for x in own.values())
-        state = [x for x in states if x.dim() and len(x) == len(losses)]
+        state = [x for x in states if x.shape[:1] == losses.shape]
         current = [self.flat, *state, *self.buffers]
         if idle is not None and not freezes and idle.device.type == "cpu":
             # On other devices, nonzero would wait for the result.
@@ -240,9 +240,8 @@ class LocalSteps:
     def observe(
         self, observed: GradientStatistics, gradients: Sequence[Tensor], idle: Tensor | None
     ) -> None:
-        """Add the gradients of nodes that take the step to the statistics, if there are any."""
-        if self.statistics is not None:
-            observed.observe(gradients, ~self.bad if idle is None else ~(self.bad | idle))
+        """Add the gradients of nodes that take the step to the statistics of a thread."""
+        observed.observe(gradients, ~self.bad if idle is None else ~(self.bad | idle))
 
     def gradients(
         self, k: int, differentiate: Differentiate, memory: Buffers
@@ -434,7 +433,7 @@ def _train_separately(
         at: Sequence[Tensor],
     ) -> tuple[Tensor, Sequence[Tensor]]:
         found = executor.gradients(worker, at, steps[k][which], chunk.rows, chunk.trained)
-        if k == 0 and which == -1:
+        if k == 0 and which == -1 and job.statistics is not None:
             chunk.observe(observed[worker], found[1], idle)
         return found
 
@@ -542,7 +541,7 @@ class _MixedGradients:
         rows, minibatches = chunk.rows, self.steps[k][-1]
         losses, found = self.executor.gradients(worker, chunk.parameters, minibatches, rows)
         self.losses[rows, k] = losses
-        if k == 0:
+        if k == 0 and self.job.statistics is not None:
             chunk.observe(self.observed[worker], found, None)
         own = self._place(worker, rows)
         for view, g in zip(chunk.models.layout.views(own), found, strict=True):
