@@ -59,6 +59,24 @@ def test_only_written_rows_are_stored_apart():
     assert held.most == 4
 
 
+def test_rows_that_are_stored_for_one_node_are_written_in_place():
+    held = Held.equal(row(0), 1000)
+    held.write(np.array([3, 900]), torch.cat([row(1), row(2)]))
+    stored = held.stored
+    held.write(np.array([900]), row(3))
+    assert held.stored is stored
+    assert torch.equal(held.rows(np.array([3, 900, 4])), torch.cat([row(1), row(3), row(0)]))
+
+
+def test_rows_that_all_differ_are_stored_apart():
+    held = Held.equal(row(0), N)
+    for node in range(N - 1):
+        held.write(np.array([node]), row(node + 1))
+    assert held.place is None
+    assert torch.equal(held.stored, torch.cat([row(k) for k in [*range(1, N), 0]]))
+    assert held.most == N
+
+
 def test_rows_that_are_stored_apart_are_filled_in_place():
     """They may be the tensor of a phase, such as the personal models of Ditto."""
     held = Held(flat := torch.zeros(N, D))

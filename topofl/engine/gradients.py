@@ -281,7 +281,7 @@ def autograd_gradients(
         own.train()
     places = [*trained_parameters(own), *map(own.get_buffer, buffers)]
     count = len(places) - len(buffers)
-    forward = own if looped else forward_of_each(own, buffers, drawing)
+    forward: Any = own if looped else forward_of_each(own, buffers, drawing)
     forward = torch.compile(forward) if compile else forward
 
     def outputs(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:

@@ -335,9 +335,13 @@ class Population:
         rows = [held.apart() for held in self.buffers.values()]
         return [x.view(len(x), -1) for x in rows if x.is_floating_point()]
 
-    @cached_property
+    @property
     def push_sum_weights(self) -> Tensor:
         """(n,) float64 push-sum weights, changed in place."""
+        return self._push_sum_weights
+
+    @cached_property
+    def _push_sum_weights(self) -> Tensor:
         return torch.ones(len(self), dtype=torch.float64, device=self.device)
 
     @property

@@ -92,11 +92,14 @@ class LocalSteps:
 
     def of(self, which: slice | np.ndarray) -> "LocalSteps":
         """Return the steps of some nodes: on views of a slice, or on copies at places (k,)."""
-        n, index = len(self.nodes), which
-        if not isinstance(which, slice):
+        n = len(self.nodes)
+        if isinstance(which, slice):
+            if which == slice(0, n):
+                return self
+            models, rows, index = self.models, which, which
+        else:
+            models, rows = self.models.some(which), slice(None)
             index = torch.from_numpy(which).to(self.bad.device)
-        elif which == slice(0, n):
-            return self
 
         def some(x: Tensor) -> Tensor:
             if not has_rows(x, n):
@@ -106,8 +109,8 @@ class LocalSteps:
         weights, taken = self.push_sum_weights, self.taken
         return replace(
             self,
-            models=self.models if isinstance(which, slice) else self.models.some(which),
-            rows=which if isinstance(which, slice) else slice(None),
+            models=models,
+            rows=rows,
             nodes=self.nodes[which],
             own={name: some(x) for name, x in self.own.items()},
             bad=some(self.bad),
@@ -209,7 +212,7 @@ class LocalSteps:
             yield
             return
         states = (x for own in self._states for x in own.values())
-        state = [x for x in states if x.dim() and len(x) == len(losses)]
+        state = [x for x in states if x.shape[:1] == losses.shape]
         current = [self.flat, *state, *self.buffers]
         if idle is not None and not freezes and idle.device.type == "cpu":
             # On other devices, nonzero would wait for the result.
@@ -237,9 +240,8 @@ class LocalSteps:
     def observe(
         self, observed: GradientStatistics, gradients: Sequence[Tensor], idle: Tensor | None
     ) -> None:
-        """Add the gradients of nodes that take the step to the statistics, if there are any."""
-        if self.statistics is not None:
-            observed.observe(gradients, ~self.bad if idle is None else ~(self.bad | idle))
+        """Add the gradients of nodes that take the step to the statistics of a thread."""
+        observed.observe(gradients, ~self.bad if idle is None else ~(self.bad | idle))
 
     def gradients(
         self, k: int, differentiate: Differentiate, memory: Buffers
@@ -352,7 +354,7 @@ def finite_rows(values: Tensor, sums: Tensor | None = None) -> Tensor:
 
 def has_rows(x: Tensor, n: int) -> bool:
     """Whether a tensor of a state has a row for each of n nodes."""
-    return x.dim() > 0 and len(x) == n
+    return x.shape[:1] == (n,)
 
 
 def local_steps(
@@ -428,10 +430,15 @@ def _train_separately(
     sums = flat.sum(1) if counts is not None else flat.new_empty(len(flat))
 
     def differentiate(
-        worker: int, chunk: LocalSteps, k: int, idle: Tensor | None, which: int, at: list[Tensor]
+        worker: int,
+        chunk: LocalSteps,
+        k: int,
+        idle: Tensor | None,
+        which: int,
+        at: Sequence[Tensor],
     ) -> tuple[Tensor, Sequence[Tensor]]:
         found = executor.gradients(worker, at, steps[k][which], chunk.rows, chunk.trained)
-        if k == 0 and which == -1:
+        if k == 0 and which == -1 and job.statistics is not None:
             chunk.observe(observed[worker], found[1], idle)
         return found
 
@@ -539,7 +546,7 @@ class _MixedGradients:
         rows, minibatches = chunk.rows, self.steps[k][-1]
         losses, found = self.executor.gradients(worker, chunk.parameters, minibatches, rows)
         self.losses[rows, k] = losses
-        if k == 0:
+        if k == 0 and self.job.statistics is not None:
             chunk.observe(self.observed[worker], found, None)
         own = self._place(worker, rows)
         for view, g in zip(chunk.models.layout.views(own), found, strict=True):
