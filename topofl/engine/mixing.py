@@ -352,18 +352,24 @@ def mixer(weights: MixingMatrix, ranks: Ranks, dtype: torch.dtype) -> Mixer:
         matrix = matrix[:, ranks.nodes]
     times, width = _product(matrix, ranks.device, dtype)
 
+    def multiply(values: Tensor) -> None:
+        for some in values.split(width, 1):
+            some.copy_(times(some))
+
+    if halo.is_empty:
+        return Mixer(multiply, by_columns=True)
+
     def mix(values: Tensor) -> None:
         for block in values.split(halo.width, dim=1):
             received, requests = halo.begin(ranks, block)
-            for some in block.split(width, 1):
-                some.copy_(times(some))
+            multiply(block)
             ranks.finish(requests)
             if of_received is not None:
                 of_others, wide = of_received
                 for some, more in zip(block.split(wide, 1), received.split(wide, 1), strict=True):
                     some.add_(of_others(more))
 
-    return Mixer(mix, by_columns=halo.is_empty)
+    return Mixer(mix, by_columns=False)
 
 
 def _product(
