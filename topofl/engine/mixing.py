@@ -352,8 +352,8 @@ def mixer(weights: MixingMatrix, ranks: Ranks, dtype: torch.dtype) -> Mixer:
         matrix = matrix[:, ranks.nodes]
     times, width = _product(matrix, ranks.device, dtype)
 
-    def multiply(values: Tensor) -> None:
-        for some in values.split(width, 1):
+    def multiply(block: Tensor) -> None:
+        for some in block.split(width, 1):
             some.copy_(times(some))
 
     if halo.is_empty:
