@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from topofl._linalg.simplex import simplex_projection
+from topofl._linalg.distributions import simplex_projection
 
 numbers = st.floats(-5, 5, width=32)
 rows = arrays.arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(1, 7)), elements=numbers)

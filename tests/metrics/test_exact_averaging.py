@@ -34,7 +34,7 @@ def joined_to_a_pair(n: int) -> MixingMatrix:
 @pytest.mark.parametrize("limit", [1500, 10])
 @pytest.mark.parametrize(("n", "symbols"), [(64, 2), (1024, 2), (729, 3)])
 def test_exact_averaging_is_recognized_by_structure(n, symbols, limit, monkeypatch) -> None:
-    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", limit)
+    monkeypatch.setattr(spectral, "DENSE_LIMIT", limit)
     W = mixing.from_weights(de_bruijn(n, symbols))
     steps = round(math.log(n, symbols))
     power = np.linalg.matrix_power(W.weights.toarray(), steps)
@@ -52,7 +52,7 @@ def test_exact_averaging_of_a_hundred_thousand_nodes() -> None:
 @pytest.mark.parametrize("limit", [1500, 30])
 @pytest.mark.parametrize("n", [32, 64, 128])
 def test_a_small_eigenvalue_among_zeros_is_distinguished(n, limit, monkeypatch) -> None:
-    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", limit)
+    monkeypatch.setattr(spectral, "DENSE_LIMIT", limit)
     W = joined_to_a_pair(n)
     difference = np.zeros(n + 2)
     difference[n:] = 1, -1
@@ -71,7 +71,7 @@ def test_a_small_eigenvalue_of_a_long_period_is_not_taken_for_zero(monkeypatch) 
     W = MixingMatrix(inexact)
     for rounds in (1, 2, 5, 9):
         assert slem([W] * rounds) == pytest.approx(0.0012, rel=1e-6)
-    monkeypatch.setattr(spectral.limits, "SPECTRUM_LIMIT", 100)
+    monkeypatch.setattr(spectral, "SPECTRUM_LIMIT", 100)
     remedy = (
         "proven for weights that are fractions with denominators up to 1,000,000; "
         "use metrics.measured_contraction"

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from topofl import mixing, topologies
 from topofl.metrics import (
+    consensus,
     consensus_distance,
     gradient_mixing_error,
     label_distributions,
     neighborhood_heterogeneity,
     sigma,
 )
-from topofl.metrics.data_fit import gradient_mixing
 from topofl.topology import TopologyError, as_topology, from_edges
 
 PATH = from_edges([(0, 1), (1, 2)], 3, name="path")
@@ -59,7 +59,7 @@ def test_pull_on_a_digraph_by_hand():
 
 @pytest.mark.parametrize("chunk", [1, 12, 10**6])
 def test_agrees_with_the_formula_for_any_chunk_size(monkeypatch, chunk):
-    monkeypatch.setattr(gradient_mixing, "CHUNK", chunk)
+    monkeypatch.setattr(consensus, "CHUNK", chunk)
     matrix, gradients = weights(5, seed=0), np.random.default_rng(1).standard_normal((5, 11))
     expected = np.linalg.norm((matrix.weights.toarray() - 1 / 5) @ gradients) ** 2 / 5
     assert gradient_mixing_error(matrix, gradients) == pytest.approx(expected, rel=1e-12)

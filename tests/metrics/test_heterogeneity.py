@@ -11,7 +11,7 @@ from scipy.spatial import distance
 from scipy.stats import entropy
 
 from topofl import mixing
-from topofl._linalg.distances import distance as between
+from topofl._linalg.distributions import distance as between
 from topofl.metrics import clique_skew, label_distributions, neighborhood_heterogeneity
 from topofl.topology import TopologyError, as_topology, from_edges
 

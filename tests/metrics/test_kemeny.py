@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from topofl import metrics, mixing, topologies
 from topofl._support.table import NotApplicable
 from topofl.metrics import kemeny_constant
-from topofl.metrics.averaging import kemeny
+from topofl.metrics import walks as module
 from topofl.topology import TopologyError, as_topology, from_edges
 
 CYCLE = from_edges([(i, (i + 1) % 7) for i in range(7)], 7, directed=True)
@@ -127,6 +127,6 @@ def test_matrices_without_a_kemeny_constant_are_refused(monkeypatch):
         kemeny_constant(mixing.from_weights([[1 - 1e-12, 1e-12], [1e-12, 1 - 1e-12]]))
     with pytest.raises(TypeError, match="`x` must be one MixingMatrix or Topology"):
         kemeny_constant(topologies.one_peer_exponential(4))
-    monkeypatch.setattr(kemeny, "LIMIT", 5)
+    monkeypatch.setattr(module, "WALK_LIMIT", 5)
     with pytest.raises(TopologyError, match=r"is computed up to n=5, .* has n=6"):
         kemeny_constant(topologies.ring(6))

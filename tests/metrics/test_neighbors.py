@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topofl import mixing, topologies
-from topofl.metrics import effective_neighbors
-from topofl.metrics.averaging import effective_neighbors as neighbors
+from topofl.metrics import averaging, effective_neighbors
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologyError, as_topology, from_edges
 
@@ -246,7 +245,7 @@ def test_undefined_values_are_refused():
         effective_neighbors(DIGRAPH, 0.5, weights=partial(mixing.uniform, direction="push"))
     with pytest.raises(TopologyError, match="has no period"):
         effective_neighbors(topologies.random_out(6, 2, seed=0), 0.5)
-    with pytest.raises(TopologyError, match=f"up to n={neighbors.LIMIT:,}, .*n=2,001"):
+    with pytest.raises(TopologyError, match=f"up to n={averaging.COVARIANCE_LIMIT:,}, .*n=2,001"):
         effective_neighbors(topologies.ring(2001), 0.5)
     for gamma in (1, -0.1, np.nan):
         with pytest.raises(ValueError, match=r"`gamma` must be in \[0, 1\)"):

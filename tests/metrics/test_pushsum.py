@@ -8,8 +8,8 @@ import pytest
 from topofl import metrics, mixing, topologies
 from topofl._linalg import spectral
 from topofl._support.table import NotApplicable
+from topofl.metrics import push_sum as bounds
 from topofl.metrics._rounds import losing_node
-from topofl.metrics.push_sum import bounds
 from topofl.mixing import MixingSequence
 from topofl.topology import Topology, TopologyError, as_topology, from_edges
 
@@ -239,7 +239,7 @@ def test_recorded_rounds_and_bad_arguments() -> None:
 
 
 def test_large_graphs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 5)
+    monkeypatch.setattr(spectral, "DENSE_LIMIT", 5)
     with pytest.raises(
         TopologyError,
         match=r"are computed up to n=5, ring\(n=6\) has n=6; metrics.b_connectivity and",

@@ -17,7 +17,7 @@ from tests.metrics.graphs import (
     ring,
 )
 from topofl import mixing, topologies
-from topofl._linalg import periods, spectral
+from topofl._linalg import second, spectral
 from topofl.metrics import measured_contraction, sigma, slem, spectral_gap, window_product
 from topofl.topology import TopologyError, TopologySequence, as_topology, from_edges
 
@@ -120,7 +120,7 @@ def test_large_periods_agree_with_the_dense_computation(monkeypatch):
     sequence = as_topology([relabelled(one_peer(50).at(t)) for t in range(6)])
     digraph = as_topology([irregular_digraph(), irregular_digraph()])
     dense = [slem(sequence), slem(digraph), slem(digraph, weights=push)]
-    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 1)
+    monkeypatch.setattr(spectral, "DENSE_LIMIT", 1)
     assert [slem(sequence), slem(digraph), slem(digraph, weights=push)] == pytest.approx(
         dense, rel=1e-7
     )
@@ -159,8 +159,8 @@ def test_large_one_peer_exponential_needs_no_dense_matrix():
 
 
 def test_large_periods_that_do_not_converge_say_what_to_do(monkeypatch):
-    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 1)
-    monkeypatch.setattr(periods, "RESTARTS", 1)
+    monkeypatch.setattr(spectral, "DENSE_LIMIT", 1)
+    monkeypatch.setattr(second, "RESTARTS", 1)
     matrix = mixing.metropolis_hastings(relabelled(ring(3000)))
     with pytest.raises(TopologyError, match="measured_contraction"):
         slem([matrix, mixing.lazy(matrix)])
@@ -276,8 +276,8 @@ def test_large_matrices_whose_smallest_eigenvalue_is_the_slem(
     values = np.linalg.eigvalsh(W.weights.toarray())
     assert values[0] == pytest.approx(-0.998)
     assert values[-2] < 0.95
-    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 20)
+    monkeypatch.setattr(spectral, "DENSE_LIMIT", 20)
     for solver in ("lanczos", "shift-invert"):
         solution = mixing.from_weights(W.weights).slem_solution
         assert (solution.solver, solution.value) == (solver, pytest.approx(0.998, abs=1e-9))
-        monkeypatch.setattr(spectral.symmetric, "lanczos", lambda apply, n: None)  # it gives up
+        monkeypatch.setattr(second, "lanczos", lambda apply, n: None)  # it gives up

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from topofl import topologies
 from topofl.metrics import clustering, edge_connectivity, node_connectivity
-from topofl.metrics.shape import structure
+from topofl.metrics import shape as structure
 from topofl.topology import Topology, TopologyError, as_topology, from_edges
 
 METRICS = [clustering, edge_connectivity, node_connectivity]

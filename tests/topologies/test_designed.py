@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from topofl import TopologyError, as_topology, data, metrics, mixing, topologies
-from topofl.topologies.from_data._edge_swaps import (
+from topofl.topologies._edge_swaps import (
     Limits,
     _ranked,
     _with_swaps,
@@ -13,7 +13,7 @@ from topofl.topologies.from_data._edge_swaps import (
     metropolis,
     slopes,
 )
-from topofl.topologies.from_data.designed_directed import _joined, _minimized
+from topofl.topologies.frank_wolfe import _joined, _minimized
 
 CLIENTS = data.shards(data.digits(), n=30, per_node=2, seed=0)
 RNG = np.random.default_rng(0)

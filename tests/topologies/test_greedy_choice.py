@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.topologies.collaboration import naive_ggc, seeds, table_reward
 from topofl.topologies import ggc
-from topofl.topologies.from_data.greedy_choice import Reward
+from topofl.topologies.collaboration import Reward
 
 
 @given(seed=seeds, m=st.integers(0, 8), budget=st.none() | st.integers(0, 9))

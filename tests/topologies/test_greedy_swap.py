@@ -17,7 +17,7 @@ from tests.topologies.cliques import (
 )
 from topofl import topologies
 from topofl.topologies import greedy_swap_trace
-from topofl.topologies.cliques._swap import cliques_of, histograms, improving_swaps, swap_steps
+from topofl.topologies.cliques import cliques_of, histograms, improving_swaps, swap_steps
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import sys
 from itertools import combinations
 
 import numpy as np
@@ -5,7 +6,6 @@ import pytest
 
 from topofl import topologies
 from topofl.metrics import clique_skew
-from topofl.topologies.cliques import dcliques
 
 
 def one_class(classes: list[int], sizes: int = 7) -> np.ndarray:
@@ -119,6 +119,6 @@ def test_ways_to_join_are_checked_before_the_work(make, monkeypatch):
         ValueError, match=r"`inter` must be one of .*, got 'rings'; did you mean 'ring'"
     ):
         make(n=40, clique_size=5, inter="rings", seed=0)
-    monkeypatch.setattr(dcliques, "MOST_PAIRS", 10)
+    monkeypatch.setattr(sys.modules["topofl.topologies.dcliques"], "MOST_PAIRS", 10)
     with pytest.raises(ValueError, match="`inter` must not be 'fully_connected' for 8 cliques"):
         make(n=40, clique_size=5, inter="fully_connected", seed=0)

@@ -2,7 +2,13 @@ import numpy as np
 import pytest
 
 from topofl import mixing, topologies
-from topofl.topologies.cliques import dcliques as interclique
+from topofl.topologies.dcliques import (
+    MOST_PAIRS,
+    _fully_connected,
+    _least_loaded,
+    _ring,
+    _small_world,
+)
 from topofl.topology import Topology
 
 SCHEMES = ["fully_connected", "ring", "fractal", "small_world"]
@@ -193,21 +199,18 @@ def test_small_world_saves_edges_only_from_about_50_cliques() -> None:
 
 def test_ties_are_broken_at_random_except_in_the_deterministic_scheme() -> None:
     rng = np.random.default_rng
-    from topofl.topologies.cliques import dcliques as interclique
 
     groups = [np.arange(k, k + 5) for k in range(0, 30, 5)]
-    for scheme in (interclique._ring, interclique._small_world):
+    for scheme in (_ring, _small_world):
         assert scheme(groups, rng(0)).tolist() != scheme(groups, rng(1)).tolist()
-    fixed = interclique._fully_connected(groups, rng(0))
-    assert fixed.tolist() == interclique._fully_connected(groups, rng(1)).tolist()
+    fixed = _fully_connected(groups, rng(0))
+    assert fixed.tolist() == _fully_connected(groups, rng(1)).tolist()
     assert fixed[:5].tolist() == [[0, 5], [1, 10], [2, 15], [3, 20], [4, 25]]
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_least_loaded_is_what_choosing_one_after_the_other_gives(seed: int) -> None:
     """A group makes all its choices at once: each prefix must be a run of least-loaded choices."""
-    from topofl.topologies.cliques.dcliques import _least_loaded
-
     rng = np.random.default_rng(seed)
     group = rng.permutation(12)[: rng.integers(1, 8)]
     before = rng.integers(0, 4, size=12)
@@ -222,7 +225,6 @@ def test_least_loaded_is_what_choosing_one_after_the_other_gives(seed: int) -> N
 
 
 def test_least_loaded_breaks_ties_uniformly() -> None:
-    from topofl.topologies.cliques.dcliques import _least_loaded
 
     rng = np.random.default_rng(0)
     firsts = [
@@ -287,7 +289,7 @@ def test_a_hundred_thousand_nodes() -> None:
         match=r"for 10,000 cliques, which would be joined by 49,995,000 edges.*use 'ring'",
     ):
         topologies.dcliques(counts, seed=0)
-    q = next(q for q in range(6000, 7000) if q * (q - 1) // 2 > interclique.MOST_PAIRS)
+    q = next(q for q in range(6000, 7000) if q * (q - 1) // 2 > MOST_PAIRS)
     assert q == 6326  # as the docstring says
 
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 from topofl import mixing, topologies
 from topofl._support.seeding import torch_seed
-from topofl.topologies.changing import unreliable
+from topofl.topologies import derived as unreliable
 from topofl.topology import Topology, from_edges
 
 shares = st.sampled_from([0.0, 1.0]) | st.floats(0, 1)

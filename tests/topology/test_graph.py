@@ -14,8 +14,9 @@ import torch
 
 from tests.topology.samples import EDGES, directed, equal, undirected_samples
 from topofl import topologies
-from topofl._linalg import hops, spectral
+from topofl._linalg import spectral
 from topofl.topology import Topology, TopologyError, as_topology, from_edges
+from topofl.topology import graph as module
 
 
 def test_edges_go_from_source_to_target() -> None:
@@ -86,15 +87,15 @@ def test_hops_are_counted_without_the_matrix_of_distances(
     seed: int, block: int, limit: int, monkeypatch
 ) -> None:
     """By bits and by rows, in one block and in many; directed and undirected."""
-    monkeypatch.setattr(hops, "BLOCK_BYTES", block)
-    monkeypatch.setattr(hops, "SHALLOW", limit)
+    monkeypatch.setattr(module, "BLOCK_BYTES", block)
+    monkeypatch.setattr(module, "SHALLOW", limit)
     n = (70, 131, 9, 1)[seed]
     edges = np.random.default_rng(seed).integers(n, size=(n, 2))
     cycle = np.stack([np.arange(n), (np.arange(n) + 1) % n], axis=1)
     edges = np.concatenate([edges, cycle])
     graph = from_edges(edges[edges[:, 0] != edges[:, 1]], n, directed=seed % 2 == 0)
     counts = np.bincount(graph.distances.astype(int).reshape(-1))
-    assert hops.hop_counts(graph.adjacency).tolist() == counts.tolist()
+    assert module.hop_counts(graph.adjacency).tolist() == counts.tolist()
     assert graph.diameter == graph.distances.max()
     assert graph.mean_distance == (graph.distances.sum() / (n * (n - 1)) if n > 1 else 0)
 
@@ -170,8 +171,8 @@ def test_large_graphs_have_the_algebraic_connectivity_of_the_dense_computation(
     )  # then none is circulant, which has a closed form
     shuffled = from_edges(order[graph.edge_index.T], graph.n).adjacency
     dense = np.linalg.eigvalsh(np.diag(graph.out_degrees) - graph.adjacency.toarray())[1]
-    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 1)
-    monkeypatch.setattr(spectral.limits, "STEPS", 200)
+    monkeypatch.setattr(spectral, "DENSE_LIMIT", 1)
+    monkeypatch.setattr(spectral, "STEPS", 200)
     assert graph.algebraic_connectivity == pytest.approx(dense, rel=1e-6, abs=1e-10)
     assert spectral.algebraic_connectivity(shuffled) == pytest.approx(dense, rel=1e-6, abs=1e-10)
 

@@ -37,7 +37,7 @@ from topofl.engine.plan import Buffers, Fits, Plan, Sizes, most_nodes
 from topofl.engine.population import Layout, Population, trained_parameters
 from topofl.engine.requests import Setup, Steps, Trace
 from topofl.engine.training import Chunk, LocalSteps, gradients_in_memory, nodes_per_update
-from topofl.metrics.averaging import consensus
+from topofl.metrics import consensus
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Function, cross_entropy
 

@@ -9,7 +9,7 @@ import scipy.sparse as sparse
 import scipy.sparse.linalg as sparse_linalg
 
 from topofl._linalg import spectral
-from topofl._linalg.classes import classes_of
+from topofl._linalg.spectral import classes_of
 from topofl._support.check import check_int, shown
 from topofl._support.text import node_name
 from topofl.mixing import (
@@ -21,23 +21,6 @@ from topofl.mixing import (
     warning_once,
 )
 from topofl.topology import Topology, TopologyError, TopologySequence
-
-__all__ = [
-    "ROUNDS",
-    "Mixable",
-    "WeightRule",
-    "as_mixing",
-    "as_rounds",
-    "check_push_weights",
-    "converging",
-    "is_list_of_matrices",
-    "losing_node",
-    "lost_weight_message",
-    "n_rounds",
-    "node_groups",
-    "recorded_costs",
-    "recorded_matrices",
-]
 
 ROUNDS = 100
 """Default number of rounds that metrics examine of sequences without a period or an end."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from topofl._support.check import check_indices, check_unmasked
 from topofl._support.public import public
-from topofl.topologies._common import check_weights_unused, static_graph, with_some_edges
+from topofl.topologies._generator import check_weights_unused, static_graph, with_some_edges
 from topofl.topology import Topology, from_edges
 
 __all__ = ["induced_subgraph", "relabel", "remove_edges", "union", "with_groups"]

@@ -1,6 +1,6 @@
-"""Conversion of graphs in any common format to a Topology or TopologySequence."""
+"""Conversion of edge lists and of graphs in any common format to a Topology or TopologySequence."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,17 +20,73 @@ from topofl._support.check import (
 from topofl._support.graphs import is_networkx, is_pyg
 from topofl._support.public import public
 from topofl._support.text import node_name
-from topofl.topology.edges import as_pairs, from_edges
-from topofl.topology.graph import Topology, TopologyError
-from topofl.topology.interchange import (
-    lacks_labels,
-    read_networkx,
-    read_pyg,
-)
-from topofl.topology.order import ordered_as
-from topofl.topology.sequence import TopologySequence
+from topofl.topology.graph import Topology, TopologyError, TopologySequence
+from topofl.topology.interchange import lacks_labels, read_networkx, read_pyg
 
-__all__ = ["as_topology", "graph_of"]
+
+@public
+def from_edges(
+    edges: Iterable[tuple[int, int]] | np.ndarray,
+    n: int,
+    *,
+    name: str = "graph",
+    directed: bool = False,
+    groups: Iterable[Sequence[int]] = (),
+) -> Topology:
+    """Return the graph with the given edges.
+
+    Parameters
+    ----------
+    edges
+        Pairs (source, target), or an array of shape (E, 2). Repeated edges count once, and all
+        weights are 1.
+    n
+        Number of nodes.
+    name, groups
+        As in :class:`Topology`.
+    directed
+        If False, every edge is added in both directions.
+
+    Raises
+    ------
+    ValueError
+        If a node is not in 0..n-1, an edge is a self-loop, or `n` is above 10 million.
+
+    Examples
+    --------
+    >>> from_edges([(0, 1), (1, 2)], 4, directed=True).out_degrees.tolist()
+    [1, 1, 0, 0]
+    """
+    n = check_nodes(n)
+    pairs = as_pairs(edges)
+    if pairs.size and (pairs.min() < 0 or pairs.max() >= n):
+        raise ValueError(
+            f"`edges` must join nodes 0..{n - 1}, got node "
+            f"{pairs.max() if pairs.max() >= n else pairs.min()}"
+        )
+    if not check_switch("directed", directed, auto=False):
+        pairs = np.concatenate([pairs, pairs[:, ::-1]])
+    adjacency = sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+    adjacency.data[:] = 1  # the constructor has summed repeated edges
+    return Topology(adjacency, name=name, groups=groups)  # pyright: ignore[reportArgumentType]
+
+
+def as_pairs(edges: Iterable[tuple[int, int]] | np.ndarray) -> np.ndarray:
+    """Return edges as an integer array of shape (E, 2), or raise."""
+    check_unmasked("edges", edges)
+    try:
+        pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
+    except TypeError as error:
+        raise TypeError(f"`edges` must be pairs (source, target), got {shown(edges)}") from error
+    except ValueError as error:
+        raise ValueError(f"`edges` must be pairs (source, target): {error}") from error
+    if pairs.size == 0:
+        return np.zeros((0, 2), np.int64)
+    if not np.issubdtype(pairs.dtype, np.integer):
+        raise TypeError(f"`edges` must be pairs of integers, got dtype {pairs.dtype}")
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise ValueError(f"`edges` must be pairs (source, target), got shape {pairs.shape}")
+    return pairs
 
 
 class _Options(NamedTuple):
@@ -410,3 +466,42 @@ def _single_graph(graph: Any, options: _Options) -> Topology:
     if not isinstance(topology, Topology):
         raise TypeError(f"one round of a sequence must be a single graph, got {shown(topology)}")
     return topology
+
+
+def ordered_as(graph: Topology, n: int, nodes: tuple[Hashable, ...], which: str) -> Topology:
+    """Return the graph with its nodes in the order of these labels; empty labels are 0..n-1.
+
+    A graph of another size is returned unchanged.
+
+    Raises
+    ------
+    ValueError
+        If the graph has other nodes; `which` names the graph in the message.
+    """
+    if graph.n != n or graph.nodes == nodes:
+        return graph
+    order = places_of(nodes, graph.nodes, n)
+    if isinstance(order, Missing):
+        raise ValueError(
+            f"`graph` must be graphs of the same nodes, {which} has no node {order.label!r}, which "
+            "the first one has; use the same labels in all graphs, or drop labels by "
+            "dataclasses.replace(topology, nodes=())"
+        )
+    new_index = np.argsort(order)
+    groups = tuple(tuple(int(new_index[i]) for i in group) for group in graph.groups)
+    return replace(graph, adjacency=graph.adjacency[order][:, order], groups=groups, nodes=nodes)
+
+
+class Missing(NamedTuple):
+    """A label that belongs to no node."""
+
+    label: Hashable
+
+
+def places_of(
+    wanted: tuple[Hashable, ...], nodes: tuple[Hashable, ...], n: int
+) -> np.ndarray | Missing:
+    """Return the nodes with the wanted labels, or the first missing one; empty means 0..n-1."""
+    index_of = {label: i for i, label in enumerate(nodes or range(n))}
+    found = [index_of.get(label, -1) for label in wanted or range(n)]
+    return Missing((wanted or range(n))[found.index(-1)]) if -1 in found else np.array(found)

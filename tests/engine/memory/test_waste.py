@@ -12,7 +12,7 @@ from topofl.engine.gradients import batched_gradients, looped_gradients
 from topofl.engine.memory import AllocationTrace, bytes_of_forward
 from topofl.engine.population import initial_population
 from topofl.metrics import consensus_distance
-from topofl.metrics.averaging.consensus import NUMBERS as COPIED
+from topofl.metrics.consensus import NUMBERS as COPIED
 
 
 def convolutional():

@@ -6,8 +6,8 @@ import pytest
 
 import topofl
 from topofl import topologies
-from topofl._linalg.cycle_mean import Arcs, maximum_cycle_mean
 from topofl.metrics import Hardware, round_time
+from topofl.metrics.waiting import Arcs, maximum_cycle_mean
 
 
 def arcs_of(matrix):

@@ -8,7 +8,7 @@ from scipy import integrate, stats
 
 from topofl import clocks, topologies
 from topofl.metrics import Hardware, round_time
-from topofl.metrics.seconds.stragglers import expected_slowest
+from topofl.metrics.waiting import expected_slowest
 
 
 def simulated(factors, graph, hardware, means):
