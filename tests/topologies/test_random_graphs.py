@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from topofl import topologies
-from topofl.topologies._generator import independent_pairs
+from topofl.topologies.random import independent_pairs
 from topofl.topology import TopologyError
 
 

@@ -1,16 +1,18 @@
 """What generators share: their declaration, names, sequences, sets of edges, label counts."""
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from numbers import Integral
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 import scipy.sparse as sparse
 
 from topofl._support.callers import warn_caller
-from topofl._support.check import check_label_counts, check_nodes, shown
+from topofl._support.check import check_int, check_label_counts, check_nodes, shown
 from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.topology import Topology, TopologySequence, graph_of, unused_weights
@@ -62,70 +64,126 @@ GENERATORS: dict[str, Generator] = {}
 
 
 def generator(
-    *, family: Family, examples: Sequence[Example]
+    *, family: Family, examples: Sequence[Example], least: int = 1, always: Sequence[str] = ()
 ) -> Callable[[AnyFunction], AnyFunction]:
-    """Return a decorator that declares a generator, a public function.
+    """Return a decorator that declares a generator, a public function, and names its graphs.
 
     The gallery, the property tests, ``topologies.__all__`` and the command line read these
-    declarations.
+    declarations. The name of a graph is the call that makes it, ``"ring(n=16)"``. It has no None,
+    and of the arguments given by keyword only those that differ from their defaults.
 
     Parameters
     ----------
     family, examples
         As in :class:`Generator`; at least one example.
+    least
+        Smallest number of nodes; `n` is checked before the function is called, and so is the `seed`
+        of a sequence.
+    always
+        Keyword-only arguments that are part of the name although they have their defaults.
     """
 
     def declare(function: AnyFunction) -> AnyFunction:
-        function = public(function)
-        GENERATORS[function.__name__] = Generator(function, family, tuple(examples))
-        return function
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def make(*args: Any, **kwargs: Any) -> Topology | TopologySequence:
+            try:
+                call = signature.bind(*args, **kwargs)
+            except TypeError:
+                return function(*args, **kwargs)  # raises the error of Python
+            call.apply_defaults()
+            if call.arguments.get("n") is not None:
+                call.arguments["n"] = check_nodes(call.arguments["n"], minimum=least)
+            if signature.return_annotation is TopologySequence and "seed" in call.arguments:
+                call.arguments["seed"] = check_int("seed", call.arguments["seed"], minimum=0)
+            return _named(function(*call.args, **call.kwargs), function.__name__, call, always)
+
+        declared = public(make)
+        GENERATORS[function.__name__] = Generator(declared, family, tuple(examples))
+        return cast(AnyFunction, declared)
 
     return declare
 
 
-def call_name(function: str, source: str = "", **arguments: Any) -> str:
-    """Return the call that generates a graph, ``"ring(n=16)"``, without arguments that are None.
+def _named(
+    made: Topology | TopologySequence,
+    function: str,
+    call: inspect.BoundArguments,
+    always: Sequence[str],
+) -> Topology | TopologySequence:
+    """Return a graph that nobody else has yet with the name of the call, unless it has a name.
 
-    `source` comes first and describes inputs that are too long to print; a graph is shown by its
-    name.
+    The first argument `base` is the graph whose name the result still has.
     """
-    words = [source] if source else []
-    for key, value in arguments.items():
-        if isinstance(value, np.random.Generator):
-            words.append(f"{key}=Generator")
-        elif isinstance(value, Topology):
-            words.append(f"{key}={value.name}")
-        elif isinstance(value, Integral) and not isinstance(value, bool):
-            words.append(f"{key}={shown(int(value))}")
-        elif value is not None:
-            words.append(f"{key}={value!r}")
-    return f"{function}({', '.join(words)})"
+    parameters = call.signature.parameters
+    first = next(iter(parameters), "")
+    if made.name not in ("graph", "sequence") and first != "base":
+        return made
+    words, named = [], {}
+    for key, value in call.arguments.items():
+        default = parameters[key].default
+        is_default = parameters[key].kind is inspect.Parameter.KEYWORD_ONLY and key not in always
+        table = getattr(value, "label_counts", value)
+        if value is None or (is_default and default is not None and value == default):
+            continue
+        if key == first == "base":
+            words.append(made.name)
+        elif callable(value):
+            words.append(key)
+        elif np.ndim(table) and not isinstance(default, tuple):
+            words.append(f"{key}[{'x'.join(map(str, np.shape(table)))}]")
+        else:
+            named[key] = _word(value, is_float=parameters[key].annotation is float)
+    if "n" in named:
+        named = {"n": named["n"]} | named
+    name = f"{function}({', '.join([*words, *(f'{key}={word}' for key, word in named.items())])})"
+    if isinstance(made, Topology):
+        return _renamed(made, name)
+    return replace(made, name=name, generate=partial(_named_round, made.generate, name))
 
 
-def periodic(n: int, graphs: Iterable[Topology], name: str) -> TopologySequence:
+def _word(value: Any, *, is_float: bool) -> str:
+    """Return an argument in the name of a graph, which shows other graphs by their names."""
+    if isinstance(value, Topology | np.random.Generator):
+        return value.name if isinstance(value, Topology) else "Generator"
+    if np.ndim(value):
+        return repr([int(one) for one in value])
+    value = float(value) if is_float else value.item() if isinstance(value, np.generic) else value
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    return shown(int(value)) if is_whole else repr(value)
+
+
+def _named_round(generate: Callable[[int], Topology], name: str, t: int) -> Topology:
+    return _renamed(generate(t), f"{name}.at({t})")
+
+
+def _renamed(made: Topology, name: str) -> Topology:
+    """Return a graph that nobody else has yet, in place of a checked copy, with another name."""
+    object.__setattr__(made, "name", name)
+    return made
+
+
+def periodic(graphs: Sequence[Topology]) -> TopologySequence:
     """Return the periodic sequence of these graphs."""
     rounds = tuple(graphs)
-    return TopologySequence(n, rounds.__getitem__, name=name, period=len(rounds))
+    return TopologySequence(rounds[0].n, rounds.__getitem__, period=len(rounds))
 
 
-Draw: TypeAlias = Callable[[np.random.Generator, str], Topology]
-"""Draws the graph of a round with a random generator and a name."""
-
-
-def redrawn(n: int, draw: Draw, seed: int, name: str) -> TopologySequence:
+def redrawn(n: int, draw: Callable[[np.random.Generator], Topology], seed: int) -> TopologySequence:
     """Return the sequence whose rounds are drawn independently; round t depends on (seed, t)."""
-    return TopologySequence(n, partial(_draw_round, draw, seed, name), name=name)
+    return TopologySequence(n, partial(_drawn, draw, seed))
 
 
-def _draw_round(draw: Draw, seed: int, name: str, t: int) -> Topology:
-    return draw(stream(seed, "graph", t), f"{name}.at({t})")
+def _drawn(draw: Callable[[np.random.Generator], Topology], seed: int, t: int) -> Topology:
+    return draw(stream(seed, "graph", t))
 
 
-def with_some_edges(graph: Topology, kept: np.ndarray, name: str) -> Topology:
+def with_some_edges(graph: Topology, kept: np.ndarray) -> Topology:
     """Return the graph with only the edges of its ``edge_index`` that the booleans `kept` mark."""
     u, v = graph.edge_index[:, kept]
     adjacency = sparse.csr_array((graph.adjacency.data[kept], (u, v)), graph.adjacency.shape)
-    return replace(graph, adjacency=adjacency, name=name)
+    return replace(graph, adjacency=adjacency)
 
 
 def distinct_pairs(uniforms: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -142,32 +200,13 @@ def cycle_edges(order: np.ndarray) -> np.ndarray:
 
 
 def with_own_weights(
-    edges: np.ndarray, weights: np.ndarray, n: int, *, name: str, directed: bool = False
+    edges: np.ndarray, weights: np.ndarray, n: int, *, directed: bool = False
 ) -> Topology:
     """Return the graph whose edges have these mixing weights; weights of repeated edges add up."""
     if not directed:
         edges = np.concatenate([edges, edges[:, ::-1]])
         weights = np.concatenate([weights, weights])
-    return Topology(sparse.csr_array((weights, edges.T), shape=(n, n)), name=name, own_weights=True)
-
-
-def independent_pairs(sizes: np.ndarray, p: float, rng: np.random.Generator) -> np.ndarray:
-    """Return (E, 2) node pairs within blocks, each drawn independently with probability p.
-
-    Blocks of the given sizes contain consecutive nodes; a single block is G(n, p). The number of
-    pairs is drawn first, then the pairs, so time and memory are linear in the result.
-    """
-    ends = np.cumsum(sizes * (sizes - 1) // 2)
-    if ends[-1] == 0:
-        return np.zeros((0, 2), np.int64)
-    drawn = rng.choice(ends[-1], rng.binomial(ends[-1], p), replace=False, shuffle=False)
-    block = np.searchsorted(ends, drawn, side="right")
-    position = drawn - np.concatenate([[0], ends])[block]
-    # Pair (i, j), i > j, has position i (i - 1) / 2 + j. Roots of integers below 2^53 are exact
-    # enough for the floor.
-    i = (1 + np.sqrt(1 + 8 * position)).astype(np.int64) // 2
-    start = np.concatenate([[0], np.cumsum(sizes)])[block]
-    return start[:, None] + np.stack([i, position - i * (i - 1) // 2], axis=1)
+    return Topology(sparse.csr_array((weights, edges.T), shape=(n, n)), own_weights=True)
 
 
 def static_graph(name: str, graph: Any) -> Topology:
@@ -217,13 +256,8 @@ def check_nonempty_label_counts(label_counts: Any) -> np.ndarray:
     return counts
 
 
-def label_counts_of_single_classes(n: int, classes: int) -> np.ndarray:
-    """Return (n, classes) counts of one example per node; node i has class ``i % classes``."""
-    return np.eye(classes, dtype=np.int64)[np.arange(n) % classes]
-
-
-def counts_and_source(label_counts: Any, n: int | None, *, classes: int) -> tuple[np.ndarray, str]:
-    """Return the label counts, given or of one class per node, and their text in a name.
+def counts_of(label_counts: Any, n: int | None, *, classes: int) -> np.ndarray:
+    """Return the label counts, given or of one class per node.
 
     Raises
     ------
@@ -231,10 +265,10 @@ def counts_and_source(label_counts: Any, n: int | None, *, classes: int) -> tupl
         If not exactly one of `label_counts` and `n` is given.
     """
     if isinstance(label_counts, Integral):
-        number = int(label_counts)
+        number = shown(int(label_counts))
         raise ValueError(
-            f"`label_counts` must have shape (n, classes), got {shown(number)}; for one class "
-            f"per node pass n={shown(number)}"
+            f"`label_counts` must have shape (n, classes), got {number}; for one class per node "
+            f"pass n={number}"
         )
     if (label_counts is None) == (n is None):
         both = "neither" if n is None else "both"
@@ -242,11 +276,9 @@ def counts_and_source(label_counts: Any, n: int | None, *, classes: int) -> tupl
             f"exactly one of `label_counts` and `n` must be given, got {both}; `n` alone means one "
             "class per node"
         )
-    if n is not None:
-        n = check_nodes(n, minimum=1)
-        return label_counts_of_single_classes(n, classes), f"n={n}"
-    counts = check_nonempty_label_counts(label_counts)
-    return counts, f"label_counts[{counts.shape[0]}x{counts.shape[1]}]"
+    if n is None:
+        return check_nonempty_label_counts(label_counts)
+    return np.eye(classes, dtype=np.int64)[np.arange(n) % classes]  # node i has class i % classes
 
 
 def label_shares(counts: np.ndarray) -> np.ndarray:

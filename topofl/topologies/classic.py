@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._support.check import check_edges, check_int, check_nodes, check_sequence, check_switch
+from topofl._support.check import check_edges, check_int, check_sequence, check_switch
 from topofl.topologies._generator import (
-    call_name,
     cycle_edges,
     generator,
 )
@@ -60,12 +59,11 @@ def fully_connected(n: int) -> Topology:
     >>> fully_connected(5)
     Topology('fully_connected(n=5)', n=5, edges=10, undirected)
     """
-    n = check_nodes(n, minimum=1)
     check_edges(n * (n - 1) / 2, "n")
     others = np.arange(n - 1)[None, :] + (np.arange(n - 1)[None, :] >= np.arange(n)[:, None])
     pointers = np.arange(n + 1) * (n - 1)
     adjacency = sparse.csr_array((np.ones(others.size), others.reshape(-1), pointers), shape=(n, n))
-    return Topology(adjacency, name=call_name("fully_connected", n=n))
+    return Topology(adjacency)
 
 
 @generator(family="classic", examples=["ring:12"])
@@ -91,8 +89,7 @@ def ring(n: int) -> Topology:
     >>> ring(5).in_neighbors(0).tolist()
     [1, 4]
     """
-    n = check_nodes(n, minimum=1)
-    return from_edges(cycle_edges(np.arange(n)), n, name=call_name("ring", n=n))
+    return from_edges(cycle_edges(np.arange(n)), n)
 
 
 @generator(family="classic", examples=["grid:25"])
@@ -128,9 +125,7 @@ def grid(n: int, *, rows: int | None = None) -> Topology:
     """
     nodes = _rows_of_nodes("grid", n, rows)
     edges = [_pairs(nodes[:, :-1], nodes[:, 1:]), _pairs(nodes[:-1], nodes[1:])]
-    return from_edges(
-        np.concatenate(edges), nodes.size, name=call_name("grid", n=nodes.size, rows=rows)
-    )
+    return from_edges(np.concatenate(edges), n)
 
 
 @generator(family="classic", examples=["torus:16"])
@@ -164,7 +159,7 @@ def torus(n: int, *, rows: int | None = None) -> Topology:
     nodes = _rows_of_nodes("torus", n, rows)
     edges = np.concatenate([_pairs(nodes, np.roll(nodes, -1, axis=axis)) for axis in (0, 1)])
     edges = edges[edges[:, 0] != edges[:, 1]]
-    return from_edges(edges, nodes.size, name=call_name("torus", n=nodes.size, rows=rows))
+    return from_edges(edges, n)
 
 
 def _pairs(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -174,7 +169,6 @@ def _pairs(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 def _rows_of_nodes(kind: str, n: int, rows: int | None) -> np.ndarray:
     """Return the node numbers as a (rows, columns) array, or raise."""
-    n = check_nodes(n, minimum=1)
     if rows is None:
         rows = _most_square(n)
         if rows == 1 and n > 3:
@@ -218,9 +212,8 @@ def star(n: int) -> Topology:
     >>> star(5).out_degrees.tolist()
     [4, 1, 1, 1, 1]
     """
-    n = check_nodes(n, minimum=1)
     leaves = np.arange(1, n)
-    return from_edges(_pairs(np.zeros_like(leaves), leaves), n, name=call_name("star", n=n))
+    return from_edges(_pairs(np.zeros_like(leaves), leaves), n)
 
 
 @generator(family="classic", examples=["path:30"])
@@ -248,13 +241,10 @@ def path(n: int) -> Topology:
     >>> path(4)
     Topology('path(n=4)', n=4, edges=3, undirected)
     """
-    n = check_nodes(n, minimum=1)
-    return from_edges(
-        np.stack([np.arange(n - 1), np.arange(1, n)], axis=1), n, name=call_name("path", n=n)
-    )
+    return from_edges(np.stack([np.arange(n - 1), np.arange(1, n)], axis=1), n)
 
 
-@generator(family="classic", examples=["complete_bipartite:12,left=4"])
+@generator(family="classic", examples=["complete_bipartite:12,left=4"], least=2)
 def complete_bipartite(n: int, left: int | None = None) -> Topology:
     """Return the complete bipartite graph with `left` nodes on the first side.
 
@@ -280,14 +270,14 @@ def complete_bipartite(n: int, left: int | None = None) -> Topology:
     >>> complete_bipartite(5).groups
     ((0, 1), (2, 3, 4))
     """
-    n = check_nodes(n, minimum=2)
-    left = n // 2 if left is None else check_int("left", left, minimum=1, maximum=n - 1)
+    if left is None:
+        return complete_bipartite(n, n // 2)  # whose name has the number
+    left = check_int("left", left, minimum=1, maximum=n - 1)
     check_edges(left * (n - left), "n", "left")
     edges = np.stack(
         np.meshgrid(np.arange(left), np.arange(left, n), indexing="ij"), axis=-1
     ).reshape(-1, 2)
-    name = call_name("complete_bipartite", n=n, left=left)
-    return from_edges(edges, n, name=name, groups=[range(left), range(left, n)])
+    return from_edges(edges, n, groups=[range(left), range(left, n)])
 
 
 @generator(family="classic", examples=["hypercube:16", "hypercube:32"])
@@ -312,7 +302,6 @@ def hypercube(n: int) -> Topology:
     >>> hypercube(8).out_neighbors(0).tolist()
     [1, 2, 4]
     """
-    n = check_nodes(n, minimum=1)
     if n & (n - 1):
         below = 1 << (n.bit_length() - 1)
         raise TopologyError(
@@ -321,9 +310,7 @@ def hypercube(n: int) -> Topology:
     check_edges(n * (n.bit_length() - 1) / 2, "n")
     nodes = np.arange(n)
     edges = [np.stack([nodes, nodes ^ (1 << digit)], axis=1) for digit in range(n.bit_length() - 1)]
-    return from_edges(
-        np.concatenate([np.zeros((0, 2), np.int64), *edges]), n, name=call_name("hypercube", n=n)
-    )
+    return from_edges(np.concatenate([np.zeros((0, 2), np.int64), *edges]), n)
 
 
 @generator(family="classic", examples=["tree:31,branching=2", "tree:63,branching=2"])
@@ -352,11 +339,10 @@ def tree(n: int, branching: int = 2) -> Topology:
     >>> tree(7).out_neighbors(0).tolist(), tree(7).out_neighbors(2).tolist()
     ([1, 2], [0, 5, 6])
     """
-    n = check_nodes(n, minimum=1)
     branching = check_int("branching", branching, minimum=1)
     nodes = np.arange(1, n)
     edges = np.stack([(nodes - 1) // branching, nodes], axis=1)
-    return from_edges(edges, n, name=call_name("tree", n=n, branching=branching))
+    return from_edges(edges, n)
 
 
 @generator(family="classic", examples=["circulant:16,offsets=[1, 4]"])
@@ -388,7 +374,6 @@ def circulant(n: int, offsets: Sequence[int] = (1, 2), *, directed: bool = False
     >>> circulant(8, [1, 4]).out_neighbors(0).tolist()
     [1, 4, 7]
     """
-    n = check_nodes(n, minimum=1)
     steps = [
         int(check_int("offsets", offset, minimum=-(2**62)))
         for offset in check_sequence("offsets", offsets, "integers")
@@ -400,8 +385,7 @@ def circulant(n: int, offsets: Sequence[int] = (1, 2), *, directed: bool = False
     nodes = np.arange(n)
     edges = np.concatenate([np.stack([nodes, (nodes + step) % n], axis=1) for step in steps])
     directed = bool(check_switch("directed", directed, auto=False))
-    name = call_name("circulant", n=n, offsets=steps, directed=True if directed else None)
-    return from_edges(edges, n, name=name, directed=directed)
+    return from_edges(edges, n, directed=directed)
 
 
 @generator(family="classic", examples=["de_bruijn:16", "de_bruijn:27,degree=3"])
@@ -439,14 +423,13 @@ def de_bruijn(n: int, degree: int = 2) -> Topology:
     >>> de_bruijn(8).diameter
     3.0
     """
-    n = check_nodes(n, minimum=1)
     degree = check_int("degree", degree, minimum=2)
     _check_order(n, degree, 1, "degree^k")
     check_edges(n * degree, "n", "degree")
     sources = np.repeat(np.arange(n), degree)
     targets = (degree * sources + np.tile(np.arange(degree), n)) % n
     edges = np.stack([sources, targets], axis=1)[sources != targets]
-    return from_edges(edges, n, name=call_name("de_bruijn", n=n, degree=degree), directed=True)
+    return from_edges(edges, n, directed=True)
 
 
 @generator(family="classic", examples=["kautz:12", "kautz:36,degree=3"])
@@ -483,14 +466,13 @@ def kautz(n: int, degree: int = 2) -> Topology:
     >>> graph.out_neighbors(0).tolist(), graph.diameter
     ([10, 11], 3.0)
     """
-    n = check_nodes(n, minimum=1)
     degree = check_int("degree", degree, minimum=2)
     _check_order(n, degree, degree + 1, "degree^k + degree^(k - 1)")
     check_edges(n * degree, "n", "degree")
     sources = np.repeat(np.arange(n), degree)
     targets = (-degree * sources - np.tile(np.arange(1, degree + 1), n)) % n
     edges = np.stack([sources, targets], axis=1)
-    return from_edges(edges, n, name=call_name("kautz", n=n, degree=degree), directed=True)
+    return from_edges(edges, n, directed=True)
 
 
 def _check_order(n: int, degree: int, smallest: int, rule: str) -> None:
@@ -526,9 +508,7 @@ def karate_club() -> Topology:
 
     graph = nx.karate_club_graph()
     clubs = nx.get_node_attributes(graph, "club")
-    return _unweighted(
-        graph, "karate_club()", [[i for i in graph if clubs[i] == clubs[head]] for head in (0, 33)]
-    )
+    return _unweighted(graph, [[i for i in graph if clubs[i] == clubs[head]] for head in (0, 33)])
 
 
 @generator(family="social", examples=["davis_southern_women"])
@@ -550,7 +530,7 @@ def davis_southern_women() -> Topology:
     import networkx as nx
 
     graph = nx.davis_southern_women_graph()
-    return _unweighted(graph, "davis_southern_women()", [graph.graph["top"], graph.graph["bottom"]])
+    return _unweighted(graph, [graph.graph["top"], graph.graph["bottom"]])
 
 
 @generator(family="social", examples=["florentine_families"])
@@ -570,13 +550,13 @@ def florentine_families() -> Topology:
     """
     import networkx as nx
 
-    return _unweighted(nx.florentine_families_graph(), "florentine_families()")
+    return _unweighted(nx.florentine_families_graph())
 
 
-def _unweighted(graph: "nx.Graph", name: str, groups: Iterable[Iterable[object]] = ()) -> Topology:
+def _unweighted(graph: "nx.Graph", groups: Iterable[Iterable[object]] = ()) -> Topology:
     """Return a networkx graph with its labels but without weights; groups contain labels."""
     index_of = {label: i for i, label in enumerate(graph)}
     labels = () if list(graph) == list(range(len(graph))) else tuple(graph)
     members = [[index_of[label] for label in group] for group in groups]
     edges = [(index_of[u], index_of[v]) for u, v in graph.edges]
-    return replace(from_edges(edges, len(graph), name=name, groups=members), nodes=labels)
+    return replace(from_edges(edges, len(graph), groups=members), nodes=labels)

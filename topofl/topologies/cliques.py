@@ -18,8 +18,7 @@ from topofl._support.check import (
 from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.topologies._generator import (
-    call_name,
-    counts_and_source,
+    counts_of,
     distinct_pairs,
     generator,
     label_shares,
@@ -42,7 +41,6 @@ class Histograms(NamedTuple):
 
     shares: np.ndarray  # (n, classes)
     weights: np.ndarray  # (n,) number of examples if pooled, else 1
-    source: str  # description of the input in the name of a graph
 
     @property
     def overall(self) -> np.ndarray:
@@ -58,9 +56,9 @@ def histograms(
     check_choice("distance", measure, DISTANCES)
     if shares is not None:
         return _reported(shares, label_counts is None and n is None, weighting, measure)
-    counts, source = counts_and_source(label_counts, n, classes=classes)
+    counts = counts_of(label_counts, n, classes=classes)
     weights = counts.sum(axis=1) if weighting == "pooled" else np.ones(len(counts))
-    return Histograms(label_shares(counts), weights, source)
+    return Histograms(label_shares(counts), weights)
 
 
 def _reported(shares: Any, alone: bool, weighting: str, measure: str) -> Histograms:
@@ -82,9 +80,7 @@ def _reported(shares: Any, alone: bool, weighting: str, measure: str) -> Histogr
             f"`label_shares` must be non-negative rows that sum to 1 for distance={measure!r}; "
             "use private_label_histograms(..., clip=True), or use distance='l1'"
         )
-    return Histograms(
-        shares, np.ones(len(shares)), f"label_shares[{shares.shape[0]}x{shares.shape[1]}]"
-    )
+    return Histograms(shares, np.ones(len(shares)))
 
 
 @dataclass(frozen=True)
@@ -241,7 +237,7 @@ def _swap(a: Clique, b: Clique, i: int, j: int) -> None:
     b.replace_member(j, *leaving)
 
 
-@generator(family="D-Cliques", examples=["random_cliques:24,clique_size=4,seed=0"])
+@generator(family="D-Cliques", examples=["random_cliques:24,clique_size=4,seed=0"], least=2)
 def random_cliques(n: int, clique_size: int = 10, *, seed: int | np.random.Generator) -> Topology:
     """Return disjoint cliques of random nodes; ``groups`` contains them.
 
@@ -273,14 +269,12 @@ def random_cliques(n: int, clique_size: int = 10, *, seed: int | np.random.Gener
     >>> [len(group) for group in graph.groups], graph.n_edges
     ([10, 10, 5], 100)
     """
-    n = check_nodes(n, minimum=2)
     clique_size = check_clique_size(clique_size, n)
     check_edges(n * (clique_size - 1) / 2, "n", "clique_size")
-    groups = random_groups(n, clique_size, stream(seed, "graph"))
-    return disjoint(groups, n, call_name("random_cliques", n=n, clique_size=clique_size, seed=seed))
+    return disjoint(random_groups(n, clique_size, stream(seed, "graph")), n)
 
 
-@generator(family="D-Cliques", examples=["greedy_swap:30,clique_size=5,seed=0"])
+@generator(family="D-Cliques", examples=["greedy_swap:30,clique_size=5,seed=0"], least=2)
 def greedy_swap(
     label_counts: Any = None,
     clique_size: int = 10,
@@ -353,9 +347,7 @@ def greedy_swap(
         label_counts, n, label_shares, clique_size, weighting, distance
     )
     groups = greedy_groups(labels, clique_size, steps, distance, stream(seed, "graph"))
-    options = non_default(steps, weighting, distance)
-    name = call_name("greedy_swap", labels.source, clique_size=clique_size, **options, seed=seed)
-    return disjoint(groups, len(labels.shares), name)
+    return disjoint(groups, len(labels.shares))
 
 
 @public
@@ -430,16 +422,6 @@ def checked_labels(
     return labels, check_clique_size(clique_size, len(labels.shares))
 
 
-def non_default(steps: int, weighting: str, distance: str) -> dict[str, Any]:
-    """Return the arguments of Greedy-Swap, with None for defaults, for the name of a graph."""
-    shown = {
-        "steps": (steps, 1000),
-        "weighting": (weighting, "uniform"),
-        "distance": (distance, "l1"),
-    }
-    return {key: None if value == default else value for key, (value, default) in shown.items()}
-
-
 def random_groups(n: int, size: int, rng: np.random.Generator) -> list[np.ndarray]:
     """Return a random partition of n nodes into groups of `size`; the last one has the rest."""
     return np.split(rng.permutation(n), range(size, n, size))
@@ -454,11 +436,9 @@ def complete_edges(groups: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([group[pairs[len(group)]] for group in groups])
 
 
-def disjoint(groups: Sequence[np.ndarray], n: int, name: str) -> Topology:
+def disjoint(groups: Sequence[np.ndarray], n: int) -> Topology:
     """Return the graph of these cliques without edges between them."""
-    return from_edges(
-        complete_edges(groups), n, name=name, groups=[group.tolist() for group in groups]
-    )
+    return from_edges(complete_edges(groups), n, groups=[group.tolist() for group in groups])
 
 
 def greedy_groups(

@@ -9,14 +9,13 @@ from topofl._support.check import (
     as_array,
     check_finite,
     check_int,
-    check_nodes,
     check_switch,
     shown,
 )
 from topofl._support.generators import answer_queries
 from topofl._support.public import public
 from topofl._support.seeding import stream
-from topofl.topologies._generator import call_name, generator
+from topofl.topologies._generator import generator
 from topofl.topology import Topology, from_edges
 
 __all__ = [
@@ -452,24 +451,13 @@ def greedy_collaboration(
     >>> greedy_collaboration(same_parity, 6, seed=0).in_neighbors(1).tolist()
     [3, 5]
     """
-    n = check_nodes(n, minimum=1)
     budgets = _budgets(budget, n)
     chosen = [
         ggc(reward, k, pool, limit, count_self=count_self, seed=seed)
         for k, (pool, limit) in enumerate(zip(_pools(candidates, n), budgets, strict=True))
     ]
     edges = [(i, k) for k, nodes in enumerate(chosen) for i in nodes]
-    is_per_node = budget is not None and np.ndim(budget) > 0
-    name = call_name(
-        "greedy_collaboration",
-        f"reward, budget[{n}]" if is_per_node else "reward",
-        n=n,
-        budget=None if is_per_node else budget,
-        candidates=candidates,
-        count_self=count_self or None,
-        seed=seed,
-    )
-    return from_edges(edges, n, name=name, directed=True)
+    return from_edges(edges, n, directed=True)
 
 
 def _budgets(budget: int | Sequence[int] | None, n: int) -> list[int | None]:

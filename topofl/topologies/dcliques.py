@@ -7,15 +7,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from topofl._support.check import check_choice, check_int, check_nodes, shown
+from topofl._support.check import check_choice, check_int, shown
 from topofl._support.seeding import stream
-from topofl.topologies._generator import call_name, counts_and_source, generator
+from topofl.topologies._generator import counts_of, generator
 from topofl.topologies.cliques import (
     check_clique_size,
     checked_labels,
     complete_edges,
     greedy_groups,
-    non_default,
     random_groups,
 )
 from topofl.topology import Topology, from_edges
@@ -40,6 +39,8 @@ MOST_PAIRS = 20_000_000
         "dcliques:81,clique_size=3,inter=fractal,seed=0",
         "dcliques:50,clique_size=5,inter=small_world,seed=0",
     ],
+    least=2,
+    always=["clique_size", "inter"],
 )
 def dcliques(
     label_counts: Any = None,
@@ -140,19 +141,15 @@ def dcliques(
     rng = stream(seed, "graph")
     if check_choice("cliques", cliques, ["greedy_swap", "random"]) == "random":
         groups = random_groups(len(labels.shares), clique_size, rng)
-        arguments = {"cliques": "random"}
     else:
         groups = greedy_groups(labels, clique_size, steps, distance, rng)
-        arguments = non_default(steps, weighting, distance)
-    arguments = {"clique_size": clique_size, "inter": inter, **arguments, "group_size": group_size}
-    name = call_name("dcliques", labels.source, **arguments, seed=seed)
-    return joined(groups, len(labels.shares), join(groups, rng), name)
+    return joined(groups, len(labels.shares), join(groups, rng))
 
 
-def joined(groups: Groups, n: int, between: np.ndarray, name: str) -> Topology:
+def joined(groups: Groups, n: int, between: np.ndarray) -> Topology:
     """Return the graph of these cliques with these edges between them."""
     edges = np.concatenate([complete_edges(groups), between])
-    return from_edges(edges, n, name=name, groups=[group.tolist() for group in groups])
+    return from_edges(edges, n, groups=[group.tolist() for group in groups])
 
 
 Join: TypeAlias = Callable[[Groups, np.random.Generator], np.ndarray]
@@ -283,7 +280,7 @@ def _least_loaded(
     return chosen
 
 
-@generator(family="D-Cliques", examples=["ideal_cliques:50,seed=0"])
+@generator(family="D-Cliques", examples=["ideal_cliques:50,seed=0"], least=2)
 def ideal_cliques(
     label_counts: Any = None,
     clique_size: int | None = None,
@@ -338,26 +335,22 @@ def ideal_cliques(
     >>> sorted(node % 10 for node in graph.groups[0])
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     """
-    if n is not None:
-        n = check_nodes(n, minimum=2)
-    if label_counts is None and n is not None:
-        clique_size = check_clique_size(min(10, n) if clique_size is None else clique_size, n)
-    counts, source = counts_and_source(
-        label_counts, n, classes=10 if clique_size is None else clique_size
-    )
+    if label_counts is None and n is not None and clique_size is not None:
+        check_clique_size(clique_size, n)
+    counts = counts_of(label_counts, n, classes=10 if clique_size is None else clique_size)
     if len(counts) < 2:
         raise ValueError(
             f"`label_counts` must have at least 2 nodes, got {len(counts)}; cliques need two"
         )
     classes = _single_classes(counts)
     if clique_size is None:
-        clique_size = min(max(len(np.unique(classes)), 2), len(counts))
+        size = min(max(len(np.unique(classes)), 2), len(counts))
+        return ideal_cliques(label_counts, size, n=n, inter=inter, seed=seed)
     clique_size = check_clique_size(clique_size, len(counts))
     join = no_edges if inter is None else scheme(inter, None, clique_size, len(counts))
     rng = stream(seed, "graph")
     groups = _dealt(classes, -(-len(counts) // clique_size), rng)
-    name = call_name("ideal_cliques", source, clique_size=clique_size, inter=inter, seed=seed)
-    return joined(groups, len(counts), join(groups, rng), name)
+    return joined(groups, len(counts), join(groups, rng))
 
 
 def _single_classes(counts: np.ndarray) -> np.ndarray:

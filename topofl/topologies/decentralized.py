@@ -9,14 +9,13 @@ import numpy as np
 from topofl._support.check import check_int
 from topofl._support.public import public
 from topofl._support.seeding import stream
-from topofl.topologies._generator import call_name, generator
+from topofl.topologies._generator import generator
 from topofl.topologies.cliques import (
     Clique,
     Histograms,
     checked_labels,
     cliques_of,
     improving_swaps,
-    non_default,
     random_groups,
     swap_steps,
 )
@@ -56,7 +55,9 @@ class SwapTrace:
     numbers: np.ndarray
 
 
-@generator(family="D-Cliques", examples=["decentralized_greedy_swap:30,clique_size=5,seed=0"])
+@generator(
+    family="D-Cliques", examples=["decentralized_greedy_swap:30,clique_size=5,seed=0"], least=2
+)
 def decentralized_greedy_swap(
     label_counts: Any = None,
     clique_size: int = 10,
@@ -124,18 +125,8 @@ def decentralized_greedy_swap(
     rng = stream(seed, "graph")
     gossiped = _estimates(labels, gossip_rounds, gossip_graph, seed)
     trace = _run(labels, clique_size, steps, distance, gossiped, rng, traced=False)
-    name = call_name(
-        "decentralized_greedy_swap",
-        labels.source,
-        clique_size=clique_size,
-        **non_default(steps, "uniform", distance),
-        gossip_rounds=gossip_rounds,
-        gossip_graph=gossip_graph,
-        inter=inter,
-        seed=seed,
-    )
     groups = [np.array(group) for group in trace.groups]
-    return joined(groups, len(labels.shares), join(groups, rng), name)
+    return joined(groups, len(labels.shares), join(groups, rng))
 
 
 @public

@@ -13,7 +13,6 @@ from scipy.sparse.csgraph import connected_components
 from topofl._support.check import check_int, check_probability
 from topofl._support.seeding import random_keys, stream, torch_seed
 from topofl.topologies._generator import (
-    call_name,
     check_weights_unused,
     generator,
     periodic,
@@ -80,15 +79,13 @@ def matchings(base: Any) -> TopologySequence:
     graph = _undirected(base)
     edges = graph.edge_index.T[graph.edge_index[0] < graph.edge_index[1]]
     colors = np.unique(_edge_colors(graph, edges), return_inverse=True)[1]
-    name = call_name("matchings", graph.name)
-    graphs = (
-        replace(
-            from_edges(edges[colors == t], graph.n, name=f"{name}.at({t})", groups=graph.groups),
-            nodes=graph.nodes,
-        )
-        for t in range(colors.max(initial=0) + 1)
+    rounds = periodic(
+        [
+            replace(from_edges(edges[colors == t], graph.n, groups=graph.groups), nodes=graph.nodes)
+            for t in range(colors.max(initial=0) + 1)
+        ]
     )
-    return periodic(graph.n, graphs, name)
+    return replace(rounds, name=graph.name)
 
 
 def _undirected(base: Any) -> Topology:
@@ -247,20 +244,16 @@ def link_failures(base: Any, *, fail: float, recover: float, seed: int) -> Topol
     base = static_graph("base", base)
     fail = check_probability("fail", fail)
     recover = check_probability("recover", recover)
-    seed = check_int("seed", seed, minimum=0)
-    name = call_name("link_failures", base.name, fail=fail, recover=recover, seed=seed)
     key = torch_seed(seed, "links")
     links, link_of_edge = np.unique(_links(base), return_inverse=True)
     up = partial(_links_up, links, fail=fail, recover=recover, key=key)
-    return TopologySequence(
-        base.n, partial(_with_links_up, base, link_of_edge, up, name), name=name
-    )
+    return TopologySequence(base.n, partial(_with_links_up, base, link_of_edge, up), base.name)
 
 
 def _with_links_up(
-    base: Topology, link_of_edge: np.ndarray, up: Callable[[int], np.ndarray], name: str, t: int
+    base: Topology, link_of_edge: np.ndarray, up: Callable[[int], np.ndarray], t: int
 ) -> Topology:
-    return with_some_edges(base, up(t)[link_of_edge], f"{name}.at({t})")
+    return with_some_edges(base, up(t)[link_of_edge])
 
 
 def _links(graph: Topology) -> np.ndarray:
@@ -334,23 +327,19 @@ def participation(base: Any, *, fraction: float, seed: int) -> TopologySequence:
     """
     base = graph_of("base", base)
     fraction = check_probability("fraction", fraction)
-    seed = check_int("seed", seed, minimum=0)
     if fraction == 0:
         raise ValueError("`fraction` must be above 0, got 0")
-    name = call_name("participation", base.name, fraction=fraction, seed=seed)
     k = max(1, round(fraction * base.n))
-    return TopologySequence(base.n, partial(_among_participants, base, k, seed, name), name=name)
+    return TopologySequence(base.n, partial(_among_participants, base, k, seed), base.name)
 
 
-def _among_participants(
-    base: Topology | TopologySequence, k: int, seed: int, name: str, t: int
-) -> Topology:
+def _among_participants(base: Topology | TopologySequence, k: int, seed: int, t: int) -> Topology:
     """Return round t of `base` with only the edges between k random nodes."""
     graph = base.at(t)
     takes_part = np.zeros(base.n, bool)
     takes_part[stream(seed, "participation", t).choice(base.n, k, replace=False)] = True
     senders, receivers = graph.edge_index
-    return with_some_edges(graph, takes_part[senders] & takes_part[receivers], f"{name}.at({t})")
+    return with_some_edges(graph, takes_part[senders] & takes_part[receivers])
 
 
 @generator(
@@ -405,8 +394,7 @@ def thin_cliques(base: Topology, removed: int, *, seed: int | np.random.Generato
     lost = sparse.csr_array((np.ones(len(u), bool), (u, v)), shape=(base.n, base.n))
     adjacency = base.adjacency - base.adjacency.multiply(lost)
     adjacency.eliminate_zeros()
-    name = call_name("thin_cliques", base.name, removed=removed, seed=seed)
-    return replace(base, adjacency=sparse.csr_array(adjacency), name=name)
+    return replace(base, adjacency=sparse.csr_array(adjacency))
 
 
 def _inner_edges(base: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

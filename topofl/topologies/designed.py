@@ -16,7 +16,7 @@ from topofl.topologies._edge_swaps import (
     components,
     swapped,
 )
-from topofl.topologies._generator import call_name, counts_and_source, generator
+from topofl.topologies._generator import counts_of, generator
 from topofl.topologies._generator import label_shares as shares_of
 from topofl.topologies.cliques import greedy_swap
 from topofl.topology import Topology, TopologyError
@@ -129,7 +129,7 @@ def designed(
     >>> all(found < metrics.neighborhood_heterogeneity(x, clients, hops=10) for x in others)
     True
     """
-    shares, source = _shares(label_counts, n, label_shares)
+    shares = _shares(label_counts, n, label_shares)
     hops, steps = check_int("hops", hops, minimum=1), check_int("steps", steps, minimum=0)
     rng = stream(seed, "graph")
     limits = _limits(len(shares), allowed, required, max_diameter)
@@ -144,32 +144,18 @@ def designed(
         raise TopologyError(_impossible(degrees, max_diameter, allowed))
     best, _ = min(tried, key=lambda found: found[1])
     best, _ = swapped(best, degrees, deviations, hops, limits, rng, steps - first)
-    name = call_name(
-        "designed",
-        source,
-        degree=degree,
-        edges=edges,
-        hops=None if hops == HOPS else hops,
-        allowed=allowed,
-        required=required,
-        max_diameter=max_diameter,
-        steps=None if steps == STEPS else steps,
-        seed=seed,
-    )
     both = np.concatenate([best, best[:, ::-1]])
     adjacency = sparse.csr_array((np.ones(len(both)), both.T), shape=(len(shares), len(shares)))
-    return Topology(adjacency, name=name)
+    return Topology(adjacency)
 
 
-def _shares(label_counts: Any, n: int | None, label_shares: Any) -> tuple[np.ndarray, str]:
-    """Return label shares (n, classes) and their text in a name, or raise."""
+def _shares(label_counts: Any, n: int | None, label_shares: Any) -> np.ndarray:
+    """Return label shares (n, classes), or raise."""
     if label_shares is None:
-        counts, source = counts_and_source(label_counts, n, classes=10)
-        return shares_of(counts), source
+        return shares_of(counts_of(label_counts, n, classes=10))
     if label_counts is not None or n is not None:
         raise ValueError("`label_shares` must be the only description of the data, got another too")
-    shares = check_shares(label_shares)
-    return shares, f"label_shares[{shares.shape[0]}x{shares.shape[1]}]"
+    return check_shares(label_shares)
 
 
 def _limits(

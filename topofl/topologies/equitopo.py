@@ -5,9 +5,9 @@ from functools import partial
 
 import numpy as np
 
-from topofl._support.check import check_edges, check_int, check_nodes, check_positive
+from topofl._support.check import check_edges, check_nodes, check_positive
 from topofl._support.seeding import stream
-from topofl.topologies._generator import call_name, generator, redrawn, with_own_weights
+from topofl.topologies._generator import generator, redrawn, with_own_weights
 from topofl.topology import Topology, TopologySequence
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-@generator(family="EquiTopo", examples=["d_equistatic:20,m=3,seed=0"])
+@generator(family="EquiTopo", examples=["d_equistatic:20,m=3,seed=0"], least=2)
 def d_equistatic(n: int, m: int, *, seed: int | np.random.Generator) -> Topology:
     """Return the directed static EquiTopo graph, the mean of m basis graphs with random shifts u.
 
@@ -56,14 +56,12 @@ def d_equistatic(n: int, m: int, *, seed: int | np.random.Generator) -> Topology
     >>> W.is_doubly_stochastic, W.spectral_gap > 0.3
     (True, True)
     """
-    n = check_nodes(n, minimum=2)
     m = check_nodes(m, name="m")
     check_edges(n * min(m, n - 1), "n", "m")
-    name = call_name("d_equistatic", n=n, m=m, seed=seed)
-    return _circulant(n, np.bincount(_shifts(n, m, seed), minlength=n) / m, name)
+    return _circulant(n, np.bincount(_shifts(n, m, seed), minlength=n) / m)
 
 
-@generator(family="EquiTopo", examples=["u_equistatic:20,m=3,seed=0"])
+@generator(family="EquiTopo", examples=["u_equistatic:20,m=3,seed=0"], least=2)
 def u_equistatic(n: int, m: int, *, seed: int | np.random.Generator) -> Topology:
     """Return the undirected static EquiTopo graph: :func:`d_equistatic` averaged with its reverse.
 
@@ -90,15 +88,13 @@ def u_equistatic(n: int, m: int, *, seed: int | np.random.Generator) -> Topology
     >>> u_equistatic(7, m=1, seed=0)
     Topology('u_equistatic(n=7, m=1, seed=0)', n=7, edges=7, undirected)
     """
-    n = check_nodes(n, minimum=2)
     m = check_nodes(m, name="m")
     check_edges(n * min(m, n - 1), "n", "m")
-    name = call_name("u_equistatic", n=n, m=m, seed=seed)
     counts = np.bincount(_shifts(n, m, seed), minlength=n)
-    return _circulant(n, (counts + np.roll(counts[::-1], 1)) / (2 * m), name)
+    return _circulant(n, (counts + np.roll(counts[::-1], 1)) / (2 * m))
 
 
-@generator(family="EquiTopo", examples=["od_equidyn:12,seed=0"])
+@generator(family="EquiTopo", examples=["od_equidyn:12,seed=0"], least=2, always=["eta"])
 def od_equidyn(n: int, *, seed: int, m: int | None = None, eta: float = 0.5) -> TopologySequence:
     """Return directed one-peer EquiTopo graphs, in which node i sends to ``i + v mod n``, v random.
 
@@ -136,7 +132,7 @@ def od_equidyn(n: int, *, seed: int, m: int | None = None, eta: float = 0.5) -> 
     >>> pushes.at(3).n_edges, set(pushes.at(3).out_degrees.tolist())
     (100, {1})
     """
-    return _one_peer("od_equidyn", n, seed, m, eta, _all_push, directed=True)
+    return _one_peer(n, seed, m, eta, _all_push, directed=True)
 
 
 def _all_push(n: int, shift: int, rng: np.random.Generator) -> np.ndarray:
@@ -145,7 +141,7 @@ def _all_push(n: int, shift: int, rng: np.random.Generator) -> np.ndarray:
     return np.stack([np.arange(n), (np.arange(n) + shift) % n], axis=1)
 
 
-@generator(family="EquiTopo", examples=["ou_equidyn:12,seed=0"])
+@generator(family="EquiTopo", examples=["ou_equidyn:12,seed=0"], least=2, always=["eta"])
 def ou_equidyn(n: int, *, seed: int, m: int | None = None, eta: float = 0.5) -> TopologySequence:
     """Return undirected one-peer EquiTopo graphs: matchings of nodes i and ``i + v mod n``.
 
@@ -179,7 +175,7 @@ def ou_equidyn(n: int, *, seed: int, m: int | None = None, eta: float = 0.5) -> 
     >>> int(pairs.at(3).out_degrees.max()), pairs.at(3).is_directed
     (1, False)
     """
-    return _one_peer("ou_equidyn", n, seed, m, eta, _unmatched_pairs, directed=False)
+    return _one_peer(n, seed, m, eta, _unmatched_pairs, directed=False)
 
 
 def _unmatched_pairs(n: int, shift: int, rng: np.random.Generator) -> np.ndarray:
@@ -198,16 +194,13 @@ Peers = Callable[[int, int, np.random.Generator], np.ndarray]
 
 
 def _one_peer(
-    function: str, n: int, seed: int, m: int | None, eta: float, peers: Peers, *, directed: bool
+    n: int, seed: int, m: int | None, eta: float, peers: Peers, *, directed: bool
 ) -> TopologySequence:
     """Return the sequence whose rounds have the edges `peers` for a random shift of the basis."""
-    n = check_nodes(n, minimum=2)
-    seed = check_int("seed", seed, minimum=0)
     eta = _check_share("eta", eta)
     m = None if m is None else check_nodes(m, name="m")
     basis = np.arange(1, n) if m is None else _shifts(n, m, seed)
-    name = call_name(function, n=n, seed=seed, m=m, eta=eta)
-    return redrawn(n, partial(_draw_one_peer, n, basis, eta, peers, directed), seed, name)
+    return redrawn(n, partial(_draw_one_peer, n, basis, eta, peers, directed), seed)
 
 
 def _draw_one_peer(
@@ -217,11 +210,10 @@ def _draw_one_peer(
     peers: Peers,
     directed: bool,
     rng: np.random.Generator,
-    name: str,
 ) -> Topology:
     edges = peers(n, int(rng.choice(basis)), rng)
     weights = np.full(len(edges), eta * (n - 1) / n)
-    return with_own_weights(edges, weights, n, name=name, directed=directed)
+    return with_own_weights(edges, weights, n, directed=directed)
 
 
 def _check_share(name: str, value: float) -> float:
@@ -236,11 +228,11 @@ def _shifts(n: int, m: int, seed: int | np.random.Generator) -> np.ndarray:
     return stream(seed, "graph").integers(1, n, size=m)
 
 
-def _circulant(n: int, shares: np.ndarray, name: str) -> Topology:
+def _circulant(n: int, shares: np.ndarray) -> Topology:
     """Return the graph with edges i to ``i + u mod n`` of weight ``shares[u] (n - 1) / n``."""
     shifts = np.flatnonzero(shares)
     nodes = np.arange(n)
     receivers = (nodes + shifts[:, None]) % n
     edges = np.stack([np.broadcast_to(nodes, receivers.shape), receivers], axis=-1).reshape(-1, 2)
     weights = np.repeat(shares[shifts] * (n - 1) / n, n)
-    return with_own_weights(edges, weights, n, name=name, directed=True)
+    return with_own_weights(edges, weights, n, directed=True)

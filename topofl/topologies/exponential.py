@@ -5,8 +5,8 @@ from itertools import count
 
 import numpy as np
 
-from topofl._support.check import check_edges, check_int, check_nodes, check_switch
-from topofl.topologies._generator import call_name, generator, periodic, with_own_weights
+from topofl._support.check import check_edges, check_int, check_switch
+from topofl.topologies._generator import generator, periodic, with_own_weights
 from topofl.topology import Topology, TopologyError, TopologySequence, from_edges
 
 __all__ = [
@@ -53,17 +53,13 @@ def exponential(n: int, *, directed: bool = False) -> Topology:
     >>> exponential(8).out_neighbors(0).tolist()
     [1, 2, 4, 6, 7]
     """
-    n = check_nodes(n, minimum=1)
     directed = bool(check_switch("directed", directed, auto=False))
     check_edges(n * _n_offsets(n), "n")
     edges = [_offset_edges(n, 2**e) for e in range(_n_offsets(n))]
-    name = call_name("exponential", n=n, directed=True if directed else None)
-    return from_edges(
-        np.concatenate([np.zeros((0, 2), np.int64), *edges]), n, name=name, directed=directed
-    )
+    return from_edges(np.concatenate([np.zeros((0, 2), np.int64), *edges]), n, directed=directed)
 
 
-@generator(family="exponential", examples=["one_peer_exponential:16"])
+@generator(family="exponential", examples=["one_peer_exponential:16"], least=2)
 def one_peer_exponential(n: int, *, directed: bool = True) -> TopologySequence:
     """Return the one-peer exponential graph, with peers at distance ``2^(t mod L)`` in round t.
 
@@ -99,18 +95,16 @@ def one_peer_exponential(n: int, *, directed: bool = True) -> TopologySequence:
     >>> [one_peer_exponential(8, directed=False).at(t).out_neighbors(5).tolist() for t in range(3)]
     [[4], [7], [1]]
     """
-    n = check_nodes(n, minimum=2)
     directed = bool(check_switch("directed", directed, auto=False))
-    name = call_name("one_peer_exponential", n=n, directed=None if directed else False)
     check_edges(n * _n_offsets(n), "n", per="period")
     edges = [
         _offset_edges(n, 2**e) if directed else _exchange_edges(n, 2**e)
         for e in range(_n_offsets(n))
     ]
-    return _exponential_sequence(n, edges, name, directed=directed)
+    return periodic([from_edges(pairs, n, directed=directed) for pairs in edges])
 
 
-@generator(family="exponential", examples=["p_peer_exponential:16,p=2"])
+@generator(family="exponential", examples=["p_peer_exponential:16,p=2"], least=2)
 def p_peer_exponential(n: int, p: int) -> TopologySequence:
     """Return the p-peer exponential graph: node i sends to ``i + j (p + 1)^e mod n`` in round t.
 
@@ -143,7 +137,6 @@ def p_peer_exponential(n: int, p: int) -> TopologySequence:
     >>> [pushes.at(t).out_neighbors(0).tolist() for t in range(2)]
     [[1, 2], [3, 6]]
     """
-    n = check_nodes(n, minimum=2)
     p = check_int("p", p, minimum=1, maximum=n - 1)
     distances = []
     while (step := (p + 1) ** len(distances)) < n:
@@ -153,7 +146,7 @@ def p_peer_exponential(n: int, p: int) -> TopologySequence:
         np.concatenate([_offset_edges(n, distance) for distance in sorted(peers)])
         for peers in distances
     ]
-    return _exponential_sequence(n, edges, call_name("p_peer_exponential", n=n, p=p), directed=True)
+    return periodic([from_edges(pairs, n, directed=True) for pairs in edges])
 
 
 def _n_offsets(n: int) -> int:
@@ -170,17 +163,6 @@ def _exchange_edges(n: int, bit: int) -> np.ndarray:
     """Return the edges between nodes whose numbers differ only in this bit."""
     lower = np.flatnonzero((np.arange(n) & bit == 0) & (np.arange(n) + bit < n))
     return np.stack([lower, lower + bit], axis=1)
-
-
-def _exponential_sequence(
-    n: int, edges: list[np.ndarray], name: str, *, directed: bool
-) -> TopologySequence:
-    """Return the periodic sequence of graphs with these edges."""
-    graphs = (
-        from_edges(pairs, n, name=f"{name}.at({t})", directed=directed)
-        for t, pairs in enumerate(edges)
-    )
-    return periodic(n, graphs, name)
 
 
 Round = tuple[np.ndarray, np.ndarray]
@@ -230,15 +212,12 @@ def base_graph(n: int, k: int) -> TopologySequence:
     >>> values.round(12).tolist()
     [2.0, 2.0, 2.0, 2.0, 2.0]
     """
-    n = check_nodes(n, minimum=1)
     k = check_int("k", k, minimum=1, maximum=max(1, n - 1))
     check_edges(n * k / 2, "n", "k", per="round")
     groups = np.arange(n).reshape(_smooth_part(n, k + 1), -1)
     simple = _simple_base(np.arange(n)[None], k)
     split = _simple_base(groups, k) + _hyper_hypercubes(groups.T, k + 1)
-    return _sequence(
-        n, simple if len(simple) < len(split) else split, call_name("base_graph", n=n, k=k)
-    )
+    return _sequence(n, simple if len(simple) < len(split) else split)
 
 
 @generator(family="finite-time", examples=["hyper_hypercube:12,k=2"])
@@ -274,7 +253,6 @@ def hyper_hypercube(n: int, k: int) -> TopologySequence:
     >>> [graphs.at(t).out_neighbors(0).tolist() for t in range(graphs.period)]
     [[1], [2, 4]]
     """
-    n = check_nodes(n, minimum=1)
     k = check_int("k", k, minimum=1, maximum=max(1, n - 1))
     check_edges(n * k / 2, "n", "k", per="round")
     if _smooth_part(n, k + 1) < n:
@@ -285,9 +263,7 @@ def hyper_hypercube(n: int, k: int) -> TopologySequence:
             f"`n` must have no prime factor above k + 1 = {k + 1}, got {n}; the nearest are "
             f"{below} and {above}, or use base_graph"
         )
-    return _sequence(
-        n, _hyper_hypercubes(np.arange(n)[None], k + 1), call_name("hyper_hypercube", n=n, k=k)
-    )
+    return _sequence(n, _hyper_hypercubes(np.arange(n)[None], k + 1))
 
 
 def _smooth_part(n: int, largest: int) -> int:
@@ -405,10 +381,6 @@ def _exchange(part: np.ndarray, later: np.ndarray, k: int) -> list[Round]:
     return [*rounds, _cliques(idle[:, :full].reshape(-1, k + 1)), _cliques(idle[:, full:])]
 
 
-def _sequence(n: int, rounds: list[Round], name: str) -> TopologySequence:
+def _sequence(n: int, rounds: list[Round]) -> TopologySequence:
     """Return the sequence of these rounds, or of one without edges if there are none."""
-    graphs = (
-        with_own_weights(edges, weights, n, name=f"{name}.at({t})")
-        for t, (edges, weights) in enumerate(rounds or [_joined([])])
-    )
-    return periodic(n, graphs, name)
+    return periodic([with_own_weights(*one, n) for one in rounds or [_joined([])]])

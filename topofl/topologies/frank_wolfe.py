@@ -11,7 +11,7 @@ from topofl._support.callers import warn_caller
 from topofl._support.check import check_int, check_nonnegative
 from topofl._support.public import public
 from topofl.topologies._edge_swaps import HOPS, check_network, heterogeneity, slopes
-from topofl.topologies._generator import call_name, counts_and_source, generator, label_shares
+from topofl.topologies._generator import counts_of, generator, label_shares
 from topofl.topologies._generator import label_shares as shares_of
 from topofl.topology import Topology
 
@@ -95,14 +95,13 @@ def stl_fw(
     >>> own_weights(graph).weights.toarray().tolist()
     [[0.5, 0.5], [0.5, 0.5]]
     """
-    counts, source, lam = _checked(label_counts, n, degree, lam)
+    counts, lam = _checked(label_counts, n, degree, lam)
     weights = sparse.eye_array(len(counts), format="csr")
     for step in frank_wolfe_steps(label_shares(counts), degree, lam):
         weights = step.weights
     edges = sparse.csr_array(weights.T)
     edges.setdiag(0)
-    name = call_name("stl_fw", source, degree=degree, lam=None if lam == 0.1 else lam)
-    return Topology(edges, name=name, own_weights=True)
+    return Topology(edges, own_weights=True)
 
 
 @public
@@ -135,7 +134,7 @@ def stl_fw_trace(label_counts: Any, degree: int = 10, *, lam: float = 0.1) -> np
     >>> stl_fw_trace([[5, 0], [0, 5]], degree=1).tolist()
     [[0.5, 0.5], [0.0, 0.0]]
     """
-    counts, _, lam = _checked(label_counts, None, degree, lam)
+    counts, lam = _checked(label_counts, None, degree, lam)
     shares = label_shares(counts)
     trace = [_terms(sparse.eye_array(len(counts), format="csr"), shares - shares.mean(axis=0))]
     trace += [step.terms for step in frank_wolfe_steps(shares, degree, lam)]
@@ -145,18 +144,16 @@ def stl_fw_trace(label_counts: Any, degree: int = 10, *, lam: float = 0.1) -> np
     return np.array(trace)
 
 
-def _checked(
-    label_counts: Any, n: int | None, degree: int, lam: float
-) -> tuple[np.ndarray, str, float]:
-    """Return the label counts, their text in a name, and `lam`, or raise."""
-    counts, source = counts_and_source(label_counts, n, classes=10)
+def _checked(label_counts: Any, n: int | None, degree: int, lam: float) -> tuple[np.ndarray, float]:
+    """Return the label counts and `lam`, or raise."""
+    counts = counts_of(label_counts, n, classes=10)
     check_int("degree", degree, minimum=0)
     if len(counts) > SIZE_LIMIT:
         raise ValueError(
             f"`label_counts` must have at most {SIZE_LIMIT} nodes, since STL-FW solves dense "
             f"assignment problems, got {len(counts)}; use dcliques or neighborhood_swap"
         )
-    return counts, source, check_nonnegative("lam", lam)
+    return counts, check_nonnegative("lam", lam)
 
 
 class Step(NamedTuple):
@@ -257,7 +254,7 @@ def designed_directed(
     >>> own_weights(graph).weights.toarray().round(6).tolist()
     [[0.5, 0.5], [0.5, 0.5]]
     """
-    counts, source = counts_and_source(label_counts, n, classes=10)
+    counts = counts_of(label_counts, n, classes=10)
     check_int("degree", degree, minimum=0)
     check_int("hops", hops, minimum=1)
     check_nonnegative("lam", lam)
@@ -271,17 +268,12 @@ def designed_directed(
     weights = _designed(shares, degree, hops, lam, costs)
     edges = sparse.csr_array(weights.T)
     edges.setdiag(0)
-    hops_shown = None if hops == HOPS else hops
-    lam_shown = None if lam == 0.1 else lam
-    name = call_name(
-        "designed_directed", source, degree=degree, hops=hops_shown, lam=lam_shown, allowed=allowed
-    )
-    graph = Topology(edges, name=name, own_weights=True)
+    graph = Topology(edges, own_weights=True)
     if degree and not graph.is_connected:
         warn_caller(
-            f"{name} is not strongly connected, so models do not agree on one average: no "
-            "connected graph with edges of `allowed` only was found; raise `degree`, or allow more "
-            "edges"
+            f"designed_directed(degree={degree}) is not strongly connected, so models do not agree "
+            "on one average: no connected graph with edges of `allowed` only was found; raise "
+            "`degree`, or allow more edges"
         )
     return graph
 

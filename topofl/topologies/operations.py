@@ -216,7 +216,7 @@ def remove_edges(graph: Any, edges: Iterable[tuple[int, int]] | np.ndarray) -> T
     if not graph.is_directed:
         pairs = np.concatenate([pairs, pairs[:, ::-1]])
     kept = ~np.isin(_numbers(graph.edge_index.T, graph.n), _numbers(pairs, graph.n))
-    return with_some_edges(graph, kept, name)
+    return replace(with_some_edges(graph, kept), name=name)
 
 
 def _check_edges(graph: Topology, edges: Iterable[tuple[int, int]] | np.ndarray) -> np.ndarray:

@@ -10,8 +10,7 @@ from topofl._support.check import check_choice, check_int
 from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.topologies._generator import (
-    call_name,
-    counts_and_source,
+    counts_of,
     cycle_edges,
     distinct_pairs,
     generator,
@@ -93,16 +92,12 @@ def neighborhood_swap(
     >>> [graph.in_neighbors(i).tolist() for i in range(4)]
     [[3], [2], [1, 3], [0, 2]]
     """
-    shares, graph, source, rng = _checked(label_counts, base, n, seed)
+    shares, graph, rng = _checked(label_counts, base, n, seed)
     node_at = _swapped(graph, shares, check_int("steps", steps, minimum=0), rng)
     positions = np.argsort(node_at)
     edges = sparse.csr_array(graph.adjacency[positions][:, positions])
     groups = tuple(tuple(node_at[list(group)].tolist()) for group in graph.groups)
-    steps_shown = None if steps == _STEPS else steps
-    name = call_name("neighborhood_swap", source, base=base, steps=steps_shown, seed=seed)
-    return Topology(
-        edges, name=name, groups=groups, nodes=graph.nodes, own_weights=graph.own_weights
-    )
+    return Topology(edges, groups=groups, nodes=graph.nodes, own_weights=graph.own_weights)
 
 
 @public
@@ -137,7 +132,7 @@ def neighborhood_swap_trace(
     >>> print(f"{trace[0]:.3f} {trace[-1]:.3f}")
     0.278 0.056
     """
-    shares, graph, _, rng = _checked(label_counts, base, None, seed)
+    shares, graph, rng = _checked(label_counts, base, None, seed)
     trace = np.empty(check_int("steps", steps, minimum=0) + 1)
     _swapped(graph, shares, steps, rng, trace)
     return trace
@@ -145,9 +140,9 @@ def neighborhood_swap_trace(
 
 def _checked(
     label_counts: Any, base: Topology | int, n: int | None, seed: int | np.random.Generator
-) -> tuple[np.ndarray, Topology, str, np.random.Generator]:
-    """Return the label shares, the base graph, the counts as text and the random generator."""
-    counts, source = counts_and_source(label_counts, n, classes=10)
+) -> tuple[np.ndarray, Topology, np.random.Generator]:
+    """Return the label shares, the base graph and the random generator."""
+    counts = counts_of(label_counts, n, classes=10)
     rng = stream(seed, "graph")
     if not isinstance(base, Topology):
         base = _regular(len(counts), base, rng)
@@ -158,7 +153,7 @@ def _checked(
             f"`base` must have one node per row of `label_counts`, {len(counts)}, {base.name} has "
             f"{base.n}"
         )
-    return label_shares(counts), base, source, rng
+    return label_shares(counts), base, rng
 
 
 def _regular(n: int, degree: object, rng: np.random.Generator) -> Topology:
@@ -289,15 +284,13 @@ def dissimilar_ring(
     >>> graph.in_neighbors(0).tolist()
     [2, 3]
     """
-    counts, source = counts_and_source(label_counts, n, classes=10)
+    counts = counts_of(label_counts, n, classes=10)
     follow = {"stable": _stable_dissimilar, "random": _greedy_dissimilar}[
         check_choice("ties", ties, _TIES)
     ]
     order = stream(seed, "graph").permutation(len(counts))
     order = order[follow(label_shares(counts)[order])]
-    shown_ties = None if ties == "stable" else ties
-    name = call_name("dissimilar_ring", source, ties=shown_ties, seed=seed)
-    return from_edges(cycle_edges(order), len(counts), name=name)
+    return from_edges(cycle_edges(order), len(counts))
 
 
 _TIES = ("stable", "random")

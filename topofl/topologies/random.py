@@ -9,16 +9,13 @@ import numpy as np
 from topofl._support.check import (
     check_edges,
     check_int,
-    check_nodes,
     check_probability,
     check_switch,
 )
 from topofl._support.seeding import stream
 from topofl.topologies._generator import (
-    call_name,
     cycle_edges,
     generator,
-    independent_pairs,
     redrawn,
 )
 from topofl.topology import Topology, TopologyError, TopologySequence, from_edges
@@ -78,9 +75,7 @@ def erdos_renyi(n: int, p: float, *, seed: int | np.random.Generator) -> Topolog
     >>> erdos_renyi(30, 0.3, seed=0).is_connected
     True
     """
-    n = check_nodes(n, minimum=1)
     p = check_probability("p", p)
-    name = call_name("erdos_renyi", n=n, p=p, seed=seed)
     rng = stream(seed, "graph")
     if p == 0 and n > 1:
         raise ValueError(f"`p` must be above 0, got {p:g}")
@@ -88,11 +83,13 @@ def erdos_renyi(n: int, p: float, *, seed: int | np.random.Generator) -> Topolog
     remedy = f"take `p` above log(n) / n = {np.log(n) / n:.3g}"
     sizes = np.array([n])
     return _connected(
-        lambda: from_edges(independent_pairs(sizes, p, rng), n, name=name), name, remedy
+        lambda: from_edges(independent_pairs(sizes, p, rng), n),
+        f"erdos_renyi(n={n}, p={p}, seed={seed})",
+        remedy,
     )
 
 
-@generator(family="random", examples=["small_world:24,k=4,p=0.15,seed=0"])
+@generator(family="random", examples=["small_world:24,k=4,p=0.15,seed=0"], least=3)
 def small_world(n: int, k: int = 4, p: float = 0.1, *, seed: int | np.random.Generator) -> Topology:
     """Return a connected Watts-Strogatz graph: a ring lattice, rewired with probability p.
 
@@ -128,22 +125,20 @@ def small_world(n: int, k: int = 4, p: float = 0.1, *, seed: int | np.random.Gen
     """
     import networkx as nx
 
-    n = check_nodes(n, minimum=3)
     k = check_int("k", k, minimum=2, maximum=n - 1)
     p = check_probability("p", p)
     if k % 2:
         raise ValueError(f"`k` must be even, got {k}")
     check_edges(n * k / 2, "n", "k")
-    name = call_name("small_world", n=n, k=k, p=p, seed=seed)
     rng = stream(seed, "graph")
     return _connected(
-        lambda: _from_networkx(nx.watts_strogatz_graph(n, k, p, seed=_integer(rng)), n, name),
-        name,
+        lambda: _from_networkx(nx.watts_strogatz_graph(n, k, p, seed=_integer(rng)), n),
+        f"small_world(n={n}, k={k}, p={p}, seed={seed})",
         "take a larger `k`",
     )
 
 
-@generator(family="random", examples=["barabasi_albert:40,m=2,seed=0"])
+@generator(family="random", examples=["barabasi_albert:40,m=2,seed=0"], least=2)
 def barabasi_albert(n: int, m: int = 2, *, seed: int | np.random.Generator) -> Topology:
     """Return a Barabasi-Albert graph, grown by preferential attachment of m edges per new node.
 
@@ -175,13 +170,9 @@ def barabasi_albert(n: int, m: int = 2, *, seed: int | np.random.Generator) -> T
     """
     import networkx as nx
 
-    n = check_nodes(n, minimum=2)
     m = check_int("m", m, minimum=1, maximum=n - 1)
     check_edges(m * (n - m), "n", "m")
-    name = call_name("barabasi_albert", n=n, m=m, seed=seed)
-    return _from_networkx(
-        nx.barabasi_albert_graph(n, m, seed=_integer(stream(seed, "graph"))), n, name
-    )
+    return _from_networkx(nx.barabasi_albert_graph(n, m, seed=_integer(stream(seed, "graph"))), n)
 
 
 @generator(
@@ -234,7 +225,6 @@ def stochastic_block_model(
     >>> [len(group) for group in graph.groups]
     [25, 25, 25, 25]
     """
-    n = check_nodes(n, minimum=1)
     blocks = check_int("blocks", blocks, minimum=1, maximum=n, maximum_name="n")
     p_in, p_out = check_probability("p_in", p_in), check_probability("p_out", p_out)
     if check_switch("connected", connected, auto=False) and blocks > 1 and p_out == 0:
@@ -242,20 +232,19 @@ def stochastic_block_model(
             "`p_out` must be above 0 to connect blocks, got 0; or pass connected=False"
         )
     check_edges(n * (p_in * (n / blocks - 1) + p_out * n) / 2, "n", "p_in", "p_out")
-    shown = {"p_in": p_in, "p_out": p_out, "seed": seed, "connected": None if connected else False}
-    name = call_name("stochastic_block_model", n=n, blocks=blocks, **shown)
     rng = stream(seed, "graph")
     members = np.array_split(np.arange(n), blocks)
 
     def draw() -> Topology:
         edges = _block_edges(np.array([len(block) for block in members]), p_in, p_out, rng)
-        return from_edges(edges, n, name=name, groups=[block.tolist() for block in members])
+        return from_edges(edges, n, groups=[block.tolist() for block in members])
 
-    return (
-        _connected(draw, name, "take a larger `p_in` or `p_out`, or connected=False")
-        if connected
-        else draw()
+    if not connected:
+        return draw()
+    drawn = (
+        f"stochastic_block_model(n={n}, blocks={blocks}, p_in={p_in}, p_out={p_out}, seed={seed})"
     )
+    return _connected(draw, drawn, "take a larger `p_in` or `p_out`, or connected=False")
 
 
 def _block_edges(
@@ -270,17 +259,17 @@ def _block_edges(
     return np.concatenate([independent_pairs(sizes, p_in, rng), across])
 
 
-def _connected(draw: Callable[[], Topology], name: str, remedy: str) -> Topology:
+def _connected(draw: Callable[[], Topology], drawn: str, remedy: str) -> Topology:
     """Return the first connected draw, or raise ``TopologyError``."""
     for _ in range(_TRIES):
         graph = draw()
         if graph.is_connected:
             return graph
-    raise TopologyError(f"none of {_TRIES} draws of {name} was connected; {remedy}")
+    raise TopologyError(f"none of {_TRIES} draws of {drawn} was connected; {remedy}")
 
 
-def _from_networkx(graph: "nx.Graph", n: int, name: str) -> Topology:
-    return from_edges(np.array(graph.edges, dtype=np.int64).reshape(-1, 2), n, name=name)
+def _from_networkx(graph: "nx.Graph", n: int) -> Topology:
+    return from_edges(np.array(graph.edges, dtype=np.int64).reshape(-1, 2), n)
 
 
 def _integer(rng: np.random.Generator) -> int:
@@ -325,16 +314,13 @@ def erdos_renyi_sequence(n: int, p: float, *, seed: int) -> TopologySequence:
     >>> graphs.at(0).n_edges, graphs.at(1).n_edges
     (1004, 1046)
     """
-    n = check_nodes(n, minimum=1)
     p = check_probability("p", p)
-    seed = check_int("seed", seed, minimum=0)
     check_edges(p * n * (n - 1) / 2, "n", "p", per="round")
-    name = call_name("erdos_renyi_sequence", n=n, p=p, seed=seed)
-    return redrawn(n, partial(_draw_erdos_renyi, n, p), seed, name)
+    return redrawn(n, partial(_draw_erdos_renyi, n, p), seed)
 
 
-def _draw_erdos_renyi(n: int, p: float, rng: np.random.Generator, name: str) -> Topology:
-    return from_edges(independent_pairs(np.array([n]), p, rng), n, name=name)
+def _draw_erdos_renyi(n: int, p: float, rng: np.random.Generator) -> Topology:
+    return from_edges(independent_pairs(np.array([n]), p, rng), n)
 
 
 @generator(family="time-varying", examples=["random_matching:12,seed=0"])
@@ -371,18 +357,15 @@ def random_matching(n: int, *, seed: int) -> TopologySequence:
     >>> set(pairs.at(7).out_degrees.tolist())
     {1}
     """
-    n = check_nodes(n, minimum=1)
-    seed = check_int("seed", seed, minimum=0)
-    name = call_name("random_matching", n=n, seed=seed)
-    return redrawn(n, partial(_draw_matching, n), seed, name)
+    return redrawn(n, partial(_draw_matching, n), seed)
 
 
-def _draw_matching(n: int, rng: np.random.Generator, name: str) -> Topology:
+def _draw_matching(n: int, rng: np.random.Generator) -> Topology:
     order = rng.permutation(n)
-    return from_edges(order[: n - n % 2].reshape(-1, 2), n, name=name)
+    return from_edges(order[: n - n % 2].reshape(-1, 2), n)
 
 
-@generator(family="time-varying", examples=["random_out:12,k=1,seed=0"])
+@generator(family="time-varying", examples=["random_out:12,k=1,seed=0"], least=2)
 def random_out(n: int, k: int, *, seed: int) -> TopologySequence:
     """Return random directed graphs, redrawn every round: each node sends to k others.
 
@@ -418,10 +401,10 @@ def random_out(n: int, k: int, *, seed: int) -> TopologySequence:
     >>> set(pushes.at(7).out_degrees.tolist())
     {10}
     """
-    return _random_peers("random_out", n, k, seed, receives=False)
+    return _random_peers(n, k, seed, receives=False)
 
 
-@generator(family="time-varying", examples=["random_in:12,k=1,seed=0"])
+@generator(family="time-varying", examples=["random_in:12,k=1,seed=0"], least=2)
 def random_in(n: int, k: int, *, seed: int) -> TopologySequence:
     """Return random directed graphs, redrawn every round: each node receives from k others.
 
@@ -454,10 +437,10 @@ def random_in(n: int, k: int, *, seed: int) -> TopologySequence:
     >>> set(pulls.at(7).in_degrees.tolist())
     {10}
     """
-    return _random_peers("random_in", n, k, seed, receives=True)
+    return _random_peers(n, k, seed, receives=True)
 
 
-@generator(family="time-varying", examples=["random_regular_sequence:12,k=3,seed=0"])
+@generator(family="time-varying", examples=["random_regular_sequence:12,k=3,seed=0"], least=2)
 def random_regular_sequence(n: int, k: int, *, seed: int) -> TopologySequence:
     """Return random regular graphs, redrawn every round: connected, with k neighbors per node.
 
@@ -488,34 +471,28 @@ def random_regular_sequence(n: int, k: int, *, seed: int) -> TopologySequence:
     >>> set(graphs.at(7).out_degrees.tolist()), graphs.at(7).is_directed
     ({5}, False)
     """
-    n = check_nodes(n, minimum=2)
     k = check_int("k", k, minimum=1)
-    seed = check_int("seed", seed, minimum=0)
-    name = call_name("random_regular_sequence", n=n, k=k, seed=seed)
-    graphs = redrawn(n, partial(_draw_regular, n, k), seed, name)
+    graphs = redrawn(n, partial(_draw_regular, n, k), seed)
     graphs.at(0)  # raises at once
     return graphs
 
 
-def _draw_regular(n: int, k: int, rng: np.random.Generator, name: str) -> Topology:
-    return Topology(random_regular(n, k, seed=rng).adjacency, name=name)
+def _draw_regular(n: int, k: int, rng: np.random.Generator) -> Topology:
+    return random_regular(n, k, seed=rng)
 
 
-def _random_peers(function: str, n: int, k: int, seed: int, *, receives: bool) -> TopologySequence:
+def _random_peers(n: int, k: int, seed: int, *, receives: bool) -> TopologySequence:
     """Return the sequence in which each node draws k senders or k receivers every round."""
-    n = check_nodes(n, minimum=2)
     k = check_int("k", k, minimum=1, maximum=n - 1)
-    seed = check_int("seed", seed, minimum=0)
     check_edges(n * k, "n", "k", per="round")
-    name = call_name(function, n=n, k=k, seed=seed)
-    return redrawn(n, partial(_draw_peers, n, k, receives), seed, name)
+    return redrawn(n, partial(_draw_peers, n, k, receives), seed)
 
 
-def _draw_peers(n: int, k: int, receives: bool, rng: np.random.Generator, name: str) -> Topology:
+def _draw_peers(n: int, k: int, receives: bool, rng: np.random.Generator) -> Topology:
     nodes = np.repeat(np.arange(n), k)
     others = _distinct_others(n, k, rng).reshape(-1)
     pairs = np.stack([others, nodes] if receives else [nodes, others], axis=1)
-    return from_edges(pairs, n, name=name, directed=True)
+    return from_edges(pairs, n, directed=True)
 
 
 def _distinct_others(n: int, k: int, rng: np.random.Generator) -> np.ndarray:
@@ -534,7 +511,7 @@ def _distinct_others(n: int, k: int, rng: np.random.Generator) -> np.ndarray:
     return draws + (draws >= np.arange(n)[:, None])
 
 
-@generator(family="random", examples=["random_regular:24,k=3,seed=0"])
+@generator(family="random", examples=["random_regular:24,k=3,seed=0"], least=2)
 def random_regular(n: int, k: int, *, seed: int | np.random.Generator) -> Topology:
     """Return a random connected graph in which every node has `k` neighbors.
 
@@ -572,7 +549,6 @@ def random_regular(n: int, k: int, *, seed: int | np.random.Generator) -> Topolo
     >>> graph.n_edges, graph.is_connected
     (30, True)
     """
-    n = check_nodes(n, minimum=2)
     k = check_int("k", k, minimum=1, maximum=n - 1, maximum_name="n-1")
     if n * k % 2:
         raise TopologyError(
@@ -582,9 +558,8 @@ def random_regular(n: int, k: int, *, seed: int | np.random.Generator) -> Topolo
         raise TopologyError(f"`k` must be at least 2 to connect n={n} nodes, got 1")
     check_edges(n * max(k, n - k if 2 * k >= n else 0) / 2, "n", "k")
     rng = stream(seed, "graph")
-    name = call_name("random_regular", n=n, k=k, seed=seed)
     for _ in range(_TRIES):
-        graph = from_edges(_regular_edges(n, k, rng), n, name=name)
+        graph = from_edges(_regular_edges(n, k, rng), n)
         if graph.is_connected:
             return graph
     raise TopologyError(
@@ -605,3 +580,22 @@ def _regular_edges(n: int, k: int, rng: np.random.Generator) -> np.ndarray:
     # The complement of a sparse graph, since drawing dense graphs directly hardly ever succeeds.
     absent = nx.to_numpy_array(draw(n - 1 - k), nodelist=range(n))
     return np.argwhere(np.triu(1 - absent, 1))
+
+
+def independent_pairs(sizes: np.ndarray, p: float, rng: np.random.Generator) -> np.ndarray:
+    """Return (E, 2) node pairs within blocks, each drawn independently with probability p.
+
+    Blocks of the given sizes contain consecutive nodes; a single block is G(n, p). The number of
+    pairs is drawn first, then the pairs, so time and memory are linear in the result.
+    """
+    ends = np.cumsum(sizes * (sizes - 1) // 2)
+    if ends[-1] == 0:
+        return np.zeros((0, 2), np.int64)
+    drawn = rng.choice(ends[-1], rng.binomial(ends[-1], p), replace=False, shuffle=False)
+    block = np.searchsorted(ends, drawn, side="right")
+    position = drawn - np.concatenate([[0], ends])[block]
+    # Pair (i, j), i > j, has position i (i - 1) / 2 + j. Roots of integers below 2^53 are exact
+    # enough for the floor.
+    i = (1 + np.sqrt(1 + 8 * position)).astype(np.int64) // 2
+    start = np.concatenate([[0], np.cumsum(sizes)])[block]
+    return start[:, None] + np.stack([i, position - i * (i - 1) // 2], axis=1)
