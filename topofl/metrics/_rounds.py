@@ -74,6 +74,46 @@ def is_list_of_matrices(x: Any) -> bool:
     )
 
 
+def averages(matrices: Sequence[MixingMatrix], name: str) -> bool:
+    """Return whether rows sum to 1 in all rounds, or raise unless columns do in all of them."""
+    if all(matrix.is_row_stochastic for matrix in matrices):
+        return True
+    if all(matrix.is_column_stochastic for matrix in matrices):
+        return False
+    raise mixed_kinds(name)
+
+
+def mixed_kinds(name: str) -> TopologyError:
+    """Return the error for rounds of which some average and others push."""
+    return TopologyError(
+        f"the matrices of {name} must be row-stochastic in all rounds, or column-stochastic in "
+        "all; use one direction: mixing.uniform(topology, direction=...)"
+    )
+
+
+def check_averaging(
+    what: str,
+    *matrices: MixingMatrix,
+    use: str = "mixing.uniform(topology, direction='pull')",
+) -> None:
+    """Raise ``TopologyError`` unless all rows sum to 1; `what` begins the message."""
+    other = next((matrix for matrix in matrices if not matrix.is_row_stochastic), None)
+    if other is not None:
+        raise TopologyError(
+            f"{what} rows that sum to 1, {other.name} is {other.stochasticity}; use {use}"
+        )
+
+
+def check_size(
+    what: str, graph: MixingSequence | MixingMatrix | Topology, limit: int, remedy: str
+) -> None:
+    """Raise ``TopologyError`` for a graph that is too large; `what` begins the message."""
+    if graph.n > limit:
+        raise TopologyError(
+            f"{what} computed up to n={limit:,}, {graph.name} has n={graph.n:,}; {remedy}"
+        )
+
+
 @contextmanager
 def converging(what: str) -> Iterator[None]:
     """Raise ``TopologyError`` in place of errors of ARPACK and of sparse factorizations."""

@@ -13,7 +13,14 @@ from topofl._linalg import spectral
 from topofl._support.check import check_choice, check_fraction, check_int, check_positive
 from topofl._support.public import public
 from topofl.metrics._columns import MetricColumn
-from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
+from topofl.metrics._rounds import (
+    Mixable,
+    WeightRule,
+    as_rounds,
+    check_averaging,
+    check_size,
+    mixed_kinds,
+)
 from topofl.metrics.perron import perron_vector
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import TopologyError
@@ -102,10 +109,8 @@ def dobrushin(
     if isinstance(product, np.ndarray):
         return ergodicity_coefficient(product)
     if not _some_pair_is_disjoint(product):
-        raise TopologyError(
-            f"Dobrushin's coefficient is computed up to n={LIMIT:,}, {source.name} has "
-            f"n={source.n:,}; use metrics.slem or metrics.measured_contraction"
-        )
+        remedy = "use metrics.slem or metrics.measured_contraction"
+        check_size("Dobrushin's coefficient is", source, LIMIT, remedy)
     return 1.0
 
 
@@ -114,33 +119,24 @@ def _window_product(source: MixingSequence, window: range) -> np.ndarray | spars
     product: Any = (
         np.eye(source.n) if source.n <= LIMIT else sparse.eye_array(source.n, format="csr")
     )
-    all_rows = True
-    all_columns = True
+    all_rows = all_columns = True
     for t in window:
         matrix = source.at(t)
         all_rows = all_rows and matrix.is_row_stochastic
         all_columns = all_columns and matrix.is_column_stochastic
         if not (all_rows or all_columns):
+            raise mixed_kinds(source.name)
+        if (
+            sparse.issparse(product)
+            and np.diff(product.indptr)[matrix.weights.indices].sum() > ENTRY_LIMIT
+        ):
             raise TopologyError(
-                "the matrices of all rounds must be row-stochastic, or all column-stochastic, "
-                f"{source.name} has both kinds; use one direction: mixing.uniform(topology, "
-                "direction=...)"
+                f"the product of these rounds of {source.name} is too large from round {t} on "
+                f"(n={source.n:,}); use fewer rounds, or metrics.measured_contraction"
             )
-        if sparse.issparse(product):
-            _check_entries(source, t, matrix.weights, product)
         product = matrix.weights @ product
     product = product if all_rows else product.T
     return sparse.csr_array(product) if sparse.issparse(product) else product
-
-
-def _check_entries(
-    source: MixingSequence, t: int, matrix: sparse.csr_array, product: sparse.csr_array
-) -> None:
-    if np.diff(product.indptr)[matrix.indices].sum() > ENTRY_LIMIT:
-        raise TopologyError(
-            f"the product of these rounds of {source.name} is too large from round {t} on "
-            f"(n={source.n:,}); use fewer rounds, or metrics.measured_contraction"
-        )
 
 
 def _some_pair_is_disjoint(matrix: sparse.csr_array) -> bool:
@@ -227,11 +223,8 @@ def mixing_time(
         raise ValueError(f"`epsilon` must be between 0 and 1, got {epsilon:g}")
     source = as_rounds(x, weights)
     matrices = source.one_period()
-    if source.n > spectral.DENSE_LIMIT:
-        raise TopologyError(
-            f"the mixing time is computed up to n={spectral.DENSE_LIMIT:,}, {source.name} "
-            f"has n={source.n:,}; log(1 / epsilon) / spectral gap is its order of magnitude"
-        )
+    remedy = "log(1 / epsilon) / spectral gap is its order of magnitude"
+    check_size("the mixing time is", source, spectral.DENSE_LIMIT, remedy)
     pi = perron_vector(matrices)
     factors = [matrix.weights.toarray() for matrix in matrices]
     reached = epsilon * (1 + TIE) + 4 * float(np.finfo(float).eps)
@@ -352,27 +345,15 @@ def effective_neighbors(
     gamma = check_fraction("gamma", gamma)
     which = check_choice("which", which, ["mean", "worst"])
     matrices = as_rounds(x, weights).one_period()
-    _check_averaging(matrices)
+    check_averaging("effective neighbors need", *matrices)
+    remedy = "use a smaller graph of the same kind"
+    check_size("effective neighbors are", matrices[0], COVARIANCE_LIMIT, remedy)
     if len(matrices) == 1 and matrices[0].is_symmetric:
         variances = _symmetric_variances(matrices[0].weights.toarray(), gamma)
     else:
         variances = _periodic_variances(matrices, gamma)
     variance = variances.mean() if which == "mean" else variances.max()
     return float(np.clip(1 / (1 - gamma) / variance, 1.0, len(variances)))
-
-
-def _check_averaging(matrices: list[MixingMatrix]) -> None:
-    other = next((matrix for matrix in matrices if not matrix.is_row_stochastic), None)
-    if other is not None:
-        raise TopologyError(
-            f"effective neighbors need rows that sum to 1, {other.name} is {other.stochasticity}; "
-            "use mixing.uniform(topology, direction='pull')"
-        )
-    if matrices[0].n > COVARIANCE_LIMIT:
-        raise TopologyError(
-            f"effective neighbors are computed up to n={COVARIANCE_LIMIT:,}, {matrices[0].name} "
-            f"has n={matrices[0].n:,}; use a smaller graph of the same kind"
-        )
 
 
 def _symmetric_variances(matrix: np.ndarray, gamma: float) -> np.ndarray:

@@ -7,9 +7,9 @@ import torch
 
 from topofl._support.check import check_finite, check_switch, check_unmasked
 from topofl._support.public import public
-from topofl.metrics._rounds import WeightRule, as_mixing
+from topofl.metrics._rounds import WeightRule, as_mixing, check_averaging
 from topofl.mixing import MixingMatrix
-from topofl.topology import Topology, TopologyError
+from topofl.topology import Topology
 
 __all__ = [
     "consensus_distance",
@@ -46,7 +46,10 @@ def mean_model(models: Models) -> Models:
     >>> mean_model(np.array([[0.0, 1.0], [2.0, 5.0]]))
     array([1., 3.])
     """
-    return _as_float64(models).mean(0)
+    _check_vectors("models", models)
+    if isinstance(models, torch.Tensor):
+        return models.detach().to(torch.float64).mean(0)
+    return models.astype(np.float64).mean(0)
 
 
 @public
@@ -86,7 +89,7 @@ def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = Fa
     >>> consensus_distance(np.array([[0.0, 0.0], [6.0, 8.0]]), relative=True)
     1.0
     """
-    _check_model_matrix(models)
+    _check_vectors("models", models)
     squares: Any = 0.0
     norms: Any = 0.0
     columns = max(1, NUMBERS // len(models))
@@ -126,67 +129,41 @@ def _squared_sums(block: Any) -> tuple[Any, Any]:
         return sums if isinstance(block, torch.Tensor) else (float(sums[0]), float(sums[1]))
 
 
-def _as_float64(models: Any) -> Any:
-    _check_model_matrix(models)
-    if isinstance(models, torch.Tensor):
-        return models.detach().to(torch.float64)
-    return models.astype(np.float64)
-
-
 def _float64_copy(values: Any) -> Any:
     if isinstance(values, torch.Tensor):
         return values.detach().to(torch.float64, copy=True)
     return values.astype(np.float64)
 
 
-def _check_model_matrix(models: Any) -> None:
-    if not isinstance(models, np.ndarray | torch.Tensor):
+def _check_vectors(argument: str, vectors: Any, n: int | None = None, name: str = "") -> None:
+    """Raise unless these are an array or a tensor (n, d) of real numbers; `name` is the graph's."""
+    if not isinstance(vectors, np.ndarray | torch.Tensor):
         raise TypeError(
-            f"`models` must be a numpy array or a torch tensor, got {type(models).__name__}"
+            f"`{argument}` must be a numpy array or a torch tensor, got {type(vectors).__name__}"
         )
-    check_unmasked("models", models)
-    if isinstance(models, torch.Tensor) and (models.layout != torch.strided or models.is_meta):
+    check_unmasked(argument, vectors)
+    is_tensor = isinstance(vectors, torch.Tensor)
+    if is_tensor and (vectors.layout != torch.strided or vectors.is_meta):
         raise TypeError(
-            f"`models` must be a dense tensor with values, got {models.layout} on {models.device}"
+            f"`{argument}` must be a dense tensor with values, got {vectors.layout} on "
+            f"{vectors.device}"
         )
-    if models.ndim != 2 or 0 in models.shape:
+    if vectors.is_complex() if is_tensor else vectors.dtype.kind not in "buif":
+        raise TypeError(f"`{argument}` must hold real numbers, got dtype {vectors.dtype}")
+    if vectors.ndim != 2 or 0 in vectors.shape or n not in (None, len(vectors)):
         raise ValueError(
-            f"`models` must have shape (n, d), one model per row, got {tuple(models.shape)}"
+            f"`{argument}` must have shape (n, d), one {argument[:-1]} per row, got "
+            f"{tuple(vectors.shape)}" + (f": {name} has n={n}" if name else "")
         )
-    is_real = (
-        not models.is_complex() if isinstance(models, torch.Tensor) else models.dtype.kind in "buif"
-    )
-    if not is_real:
-        raise TypeError(f"`models` must hold real numbers, got dtype {models.dtype}")
 
 
 def check_gradients(gradients: Any, n: int, name: str) -> np.ndarray:
     """Return gradients (n, d) as float64, or raise; `name` is the graph's."""
-    check_shape(gradients, n, name)
-    return as_float64(gradients)
+    _check_vectors("gradients", gradients, n, name)
+    return _as_float64(gradients)
 
 
-def check_shape(gradients: Any, n: int, name: str) -> None:
-    """Raise unless gradients are an array or a tensor (n, d) of real numbers."""
-    if not isinstance(gradients, np.ndarray | torch.Tensor):
-        raise TypeError(
-            f"`gradients` must be a numpy array or a torch tensor, got {type(gradients).__name__}"
-        )
-    is_real = (
-        not gradients.is_complex()
-        if isinstance(gradients, torch.Tensor)
-        else gradients.dtype.kind in "buif"
-    )
-    if not is_real:
-        raise TypeError(f"`gradients` must hold real numbers, got dtype {gradients.dtype}")
-    if gradients.ndim != 2 or gradients.shape[0] != n or gradients.shape[1] == 0:
-        raise ValueError(
-            "`gradients` must have shape (n, d), one gradient per row: got "
-            f"{tuple(gradients.shape)}, {name} has n={n}"
-        )
-
-
-def as_float64(chunk: np.ndarray | torch.Tensor) -> np.ndarray:
+def _as_float64(chunk: np.ndarray | torch.Tensor) -> np.ndarray:
     """Return gradients as a float64 array on the CPU; raise ``ValueError`` for NaN or infinity."""
     if isinstance(chunk, torch.Tensor):
         chunk = chunk.detach().to(device="cpu", dtype=torch.float64).numpy()
@@ -256,15 +233,11 @@ def gradient_mixing_error(
     0.1111
     """
     matrix = as_mixing(x, weights)
-    if not matrix.is_row_stochastic:
-        raise TopologyError(
-            f"the gradient mixing error needs rows that sum to 1, {matrix.name} is "
-            f"{matrix.stochasticity}; use mixing.uniform(topology, direction='pull')"
-        )
-    check_shape(gradients, matrix.n, matrix.name)
+    check_averaging("the gradient mixing error needs", matrix)
+    _check_vectors("gradients", gradients, matrix.n, matrix.name)
     width = max(1, CHUNK // matrix.n)
     chunks = (
-        as_float64(gradients[:, start : start + width])
+        _as_float64(gradients[:, start : start + width])
         for start in range(0, gradients.shape[1], width)
     )
     return (

@@ -14,8 +14,15 @@ from topofl._support.seeding import stream
 from topofl._support.text import node_name
 from topofl._support.vectors import centered
 from topofl.metrics._columns import Entry, MetricColumn, Requirement
-from topofl.metrics._rounds import Mixable, WeightRule, as_rounds, check_push_weights
-from topofl.metrics.spectral import mixed_kinds, of_one_kind, slem
+from topofl.metrics._rounds import (
+    Mixable,
+    WeightRule,
+    as_rounds,
+    averages,
+    check_push_weights,
+    mixed_kinds,
+)
+from topofl.metrics.spectral import slem
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import TopologyError
 
@@ -92,7 +99,8 @@ def measured_contraction(
         most = f"at most the {source.length} rounds of {source.name}"
         raise ValueError(f"`burn_in` + `rounds` must be {most}, got {burn_in} + {rounds}")
     if source.period is not None:
-        check_push_weights(of_one_kind(source.one_period()), source.name)
+        averages(source.one_period(), source.name)
+        check_push_weights(source.one_period(), source.name)
     factors = list(islice(contraction_factors(source, seed), burn_in, burn_in + rounds))
     return float(np.exp(np.log(factors).sum() / rounds)) if len(factors) == rounds else 0.0
 
@@ -107,7 +115,7 @@ def contraction_factors(source: MixingSequence, seed: int | np.random.Generator)
         matrix = source.at(t)
         kinds = {kind for kind in kinds if getattr(matrix, f"is_{kind}_stochastic")}
         if not kinds:
-            raise TopologyError(mixed_kinds(matrix.name))
+            raise mixed_kinds(matrix.name)
         pushed = push_weights * disagreement
         push_weights = _next_push_weights(matrix, push_weights, t)
         # Any multiple of w may be subtracted from x, since both are mixed in the same way: here

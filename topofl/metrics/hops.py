@@ -18,7 +18,14 @@ from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl._support.table import NotApplicable
 from topofl.metrics._columns import LABELS, Entry, MetricColumn, iterated
-from topofl.metrics._rounds import Mixable, WeightRule, as_rounds, check_push_weights, n_rounds
+from topofl.metrics._rounds import (
+    Mixable,
+    WeightRule,
+    as_rounds,
+    averages,
+    check_push_weights,
+    n_rounds,
+)
 from topofl.metrics.consensus import check_gradients
 from topofl.metrics.labels import check_row_per_node, label_distributions
 from topofl.metrics.perron import perron_vector
@@ -154,16 +161,10 @@ def _starts(source: MixingSequence, hops: int, rounds: int | None) -> range:
 
 def _is_pushed(matrices: Sequence[MixingMatrix], source: MixingSequence) -> bool:
     """Return whether columns sum to 1 (push-sum) in place of rows, or raise."""
-    if all(matrix.is_row_stochastic for matrix in matrices):
-        return False
-    if not all(matrix.is_column_stochastic for matrix in matrices):
-        raise TopologyError(
-            f"the matrices of {source.name} must be row-stochastic in all rounds, or "
-            "column-stochastic in all; use one direction: mixing.uniform(topology, direction=...)"
-        )
-    if source.period is not None:
-        check_push_weights(list(matrices), source.name)
-    return True
+    is_pushed = not averages(matrices, source.name)
+    if is_pushed and source.period is not None:
+        check_push_weights(matrices, source.name)
+    return is_pushed
 
 
 def _states(

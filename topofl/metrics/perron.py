@@ -14,7 +14,16 @@ from topofl._support.public import public
 from topofl._support.text import node_name
 from topofl._support.vectors import start_vector
 from topofl.metrics._columns import MetricColumn
-from topofl.metrics._rounds import Mixable, WeightRule, as_rounds, converging, n_rounds
+from topofl.metrics._rounds import (
+    Mixable,
+    WeightRule,
+    as_rounds,
+    averages,
+    check_averaging,
+    check_size,
+    converging,
+    n_rounds,
+)
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import TopologyError
 
@@ -81,16 +90,9 @@ def perron_vector(x: Mixable, *, weights: WeightRule | None = None) -> np.ndarra
     """
     rounds = as_rounds(x, weights)
     matrices = rounds.one_period()
-    if all(matrix.is_row_stochastic for matrix in matrices):
-        return _stationary(product_of_rounds(rounds, len(matrices)), rounds.name)
-    if all(matrix.is_column_stochastic for matrix in matrices):
-        return _stationary(
-            sparse.csr_array(product_of_rounds(rounds, len(matrices)).T), rounds.name
-        )
-    raise TopologyError(
-        f"the matrices of {rounds.name} must be row-stochastic in all rounds, or column-stochastic "
-        "in all; use one direction: mixing.uniform(topology, direction=...)"
-    )
+    is_pulled = averages(matrices, rounds.name)
+    product = product_of_rounds(rounds, len(matrices))
+    return _stationary(product if is_pulled else sparse.csr_array(product.T), rounds.name)
 
 
 @public
@@ -161,11 +163,9 @@ def share_in_words(found: tuple[int, float], n: int, labels: Sequence[Hashable])
 
 def product_of_rounds(source: MixingSequence, rounds: int, start: int = 0) -> sparse.csr_array:
     """Return ``W_{start+rounds-1} ... W_start``; raise ``TopologyError`` if n is too large."""
-    if rounds > 1 and source.n > PRODUCT_LIMIT:
-        raise TopologyError(
-            f"products of several rounds are computed up to n={PRODUCT_LIMIT:,}, {source.name} has "
-            f"n={source.n:,}; use metrics.measured_contraction"
-        )
+    if rounds > 1:
+        remedy = "use metrics.measured_contraction"
+        check_size("products of several rounds are", source, PRODUCT_LIMIT, remedy)
     product = source.at(start).weights
     for t in range(start + 1, start + rounds):
         product = sparse.csr_array(source.at(t).weights @ product)
@@ -368,12 +368,8 @@ def expected_gap(
     sums = []
     for t in times:
         matrix = source.at(t)
-        if not matrix.is_row_stochastic:
-            raise TopologyError(
-                f"the expected gap needs rows that sum to 1, {matrix.name} is "
-                f"{matrix.stochasticity}; use metrics.push_sum_constants, or "
-                "mixing.uniform(topology, direction='pull')"
-            )
+        remedy = "metrics.push_sum_constants, or mixing.uniform(topology, direction='pull')"
+        check_averaging("the expected gap needs", matrix, use=remedy)
         total = total + matrix.weights.T @ matrix.weights
         sums.append(np.asarray(matrix.weights.sum(axis=0)))
     worst = _largest_on_disagreement(

@@ -19,13 +19,15 @@ from topofl.metrics._rounds import (
     Mixable,
     WeightRule,
     as_rounds,
+    averages,
+    check_size,
     losing_node,
     lost_weight_message,
 )
 from topofl.metrics.averaging import ergodicity_coefficient
 from topofl.metrics.connectivity import structure_constants
 from topofl.mixing import MixingMatrix, MixingSequence, own_weights, uniform
-from topofl.topology import Topology, TopologyError, TopologySequence
+from topofl.topology import Topology, TopologySequence
 
 __all__ = [
     "GeometricBound",
@@ -413,7 +415,9 @@ def push_sum_constants(
     >>> constants.q_hat < constants.proven.q < constants.sgp.q < 1
     True
     """
-    source = as_rounds(x, _push_weights if weights is None and not _has_weights(x) else weights)
+    if weights is None and isinstance(x, Topology | TopologySequence):
+        weights = _push_weights
+    source = as_rounds(x, weights)
     rounds = check_int(
         "rounds",
         (source.length or ROUNDS) if rounds is None else rounds,
@@ -421,16 +425,15 @@ def push_sum_constants(
         maximum=source.length,
     )
     dimension = check_int("dimension", dimension, minimum=1)
-    if source.n > spectral.DENSE_LIMIT:
-        raise TopologyError(
-            f"push-sum constants are computed up to n={spectral.DENSE_LIMIT:,}, "
-            f"{source.name} has n={source.n:,}; metrics.b_connectivity and "
-            "metrics.measured_contraction take more"
-        )
-    source = _computed_once(source, rounds)
-    by_rows = _is_row_stochastic(source, rounds)
+    remedy = "metrics.b_connectivity and metrics.measured_contraction take more"
+    check_size("push-sum constants are", source, spectral.DENSE_LIMIT, remedy)
+    # Random graphs are drawn again on each access.
+    matrices = [source.at(t) for t in range(source.period or rounds)]
+    source = MixingSequence(source.n, matrices.__getitem__, source.name, source.period)
+    pushes = all(matrix.is_column_stochastic for matrix in matrices)
+    by_rows = not pushes and averages(matrices, source.name)
     b, diameter, max_degree, reach = structure_constants(source, rounds)
-    lost = _reason_for_lost_weight(source, rounds)
+    lost = _reason_for_lost_weight(source, matrices)
     q_hat, c_hat = measured_rate(source, rounds, by_rows) if lost is None else (lost, lost)
     horizon = math.inf if source.period else rounds
     return PushSumConstants(
@@ -451,38 +454,14 @@ def push_sum_constants(
     )
 
 
-def _computed_once(source: MixingSequence, rounds: int) -> MixingSequence:
-    """Return the rounds as stored matrices, since random graphs are drawn again on each access."""
-    matrices = [source.at(t) for t in range(source.period or rounds)]
-    return MixingSequence(source.n, matrices.__getitem__, source.name, source.period)
-
-
 def _push_weights(topology: Topology) -> MixingMatrix:
     return own_weights(topology) if topology.own_weights else uniform(topology, direction="push")
 
 
-def _has_weights(x: Mixable) -> bool:
-    return not isinstance(x, Topology | TopologySequence)
-
-
-def _is_row_stochastic(source: MixingSequence, rounds: int) -> bool:
-    """Return True if all rounds are row-stochastic, False if all are column-stochastic, or raise.
-
-    Column-stochastic takes precedence for rounds that are both.
-    """
-    matrices = [source.at(t) for t in range(source.period or rounds)]
-    for kind in ("is_column_stochastic", "is_row_stochastic"):
-        if all(getattr(matrix, kind) for matrix in matrices):
-            return kind == "is_row_stochastic"
-    raise TopologyError(
-        f"the rounds of {source.name} must be column-stochastic, or all row-stochastic; use one "
-        "direction: weights=lambda graph: mixing.uniform(graph, direction='push')"
-    )
-
-
-def _reason_for_lost_weight(source: MixingSequence, rounds: int) -> NotApplicable | None:
+def _reason_for_lost_weight(
+    source: MixingSequence, matrices: list[MixingMatrix]
+) -> NotApplicable | None:
     """Return the reason why push-sum does not converge if a weight tends to 0, else None."""
-    matrices = [source.at(t) for t in range(source.period or rounds)]
     if source.period is None:  # weight may return in any of the rounds
         matrices = [
             MixingMatrix(

@@ -16,6 +16,7 @@ from topofl.metrics._rounds import (
     WeightRule,
     as_mixing,
     as_rounds,
+    averages,
     check_push_weights,
     converging,
 )
@@ -74,7 +75,7 @@ def slem(x: Mixable, *, weights: WeightRule | None = None) -> float:
     """
     rounds = as_rounds(x, weights)
     matrices = rounds.one_period()
-    rate = matrices[0].slem if len(matrices) == 1 else _slem_of_period(matrices)
+    rate = matrices[0].slem if len(matrices) == 1 else _slem_of_period(matrices, rounds.name)
     check_push_weights(matrices, rounds.name)
     return rate
 
@@ -189,39 +190,16 @@ def smallest_eigenvalue(x: MixingMatrix | Topology, *, weights: WeightRule | Non
         return without_rounding(spectral.smallest(matrix.weights), matrix.n)
 
 
-def mixed_kinds(name: str) -> str:
-    return (
-        f"the matrices of all rounds must be row-stochastic, or all column-stochastic, {name} "
-        "differs from those before it; use one direction: mixing.uniform(topology, direction=...)"
-    )
-
-
-def _slem_of_period(matrices: list[MixingMatrix]) -> float:
+def _slem_of_period(matrices: list[MixingMatrix], name: str) -> float:
     if matrices[0].n == 1:
         return 0.0
+    factors = [matrix.weights for matrix in matrices]
+    if not averages(matrices, name):  # the reversed transposes have a product of the same spectrum
+        factors = [sparse.csr_array(factor.T) for factor in reversed(factors)]
     try:
-        return second.second_modulus_per_round(_row_stochastic(matrices))
+        return second.second_modulus_per_round(factors)
     except spectral.NoConvergence as error:
         raise TopologyError(f"{error}; use metrics.measured_contraction") from error
-
-
-def _row_stochastic(matrices: list[MixingMatrix]) -> list[sparse.csr_array]:
-    """Return row-stochastic matrices, in order, whose product has the same spectrum.
-
-    Column-stochastic matrices are transposed and reversed.
-    """
-    if all(matrix.is_row_stochastic for matrix in of_one_kind(matrices)):
-        return [matrix.weights for matrix in matrices]
-    return [sparse.csr_array(matrix.weights.T) for matrix in reversed(matrices)]
-
-
-def of_one_kind(matrices: list[MixingMatrix]) -> list[MixingMatrix]:
-    """Return the matrices if all are row-stochastic, or all column-stochastic, or raise."""
-    if not all(matrix.is_row_stochastic for matrix in matrices):
-        for matrix in matrices:
-            if not matrix.is_column_stochastic:
-                raise TopologyError(mixed_kinds(matrix.name))
-    return matrices
 
 
 @public

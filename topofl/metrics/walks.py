@@ -10,7 +10,7 @@ from topofl._support.check import check_int
 from topofl._support.public import public
 from topofl._support.vectors import laplacian
 from topofl.metrics._columns import ONE_MATRIX, UNDIRECTED, MetricColumn
-from topofl.metrics._rounds import WeightRule, as_mixing
+from topofl.metrics._rounds import WeightRule, as_mixing, check_averaging, check_size
 from topofl.metrics.perron import perron_vector
 from topofl.metrics.shape import as_static
 from topofl.mixing import MixingMatrix
@@ -132,12 +132,8 @@ def _checked_graph(graph: Any) -> Topology:
             "`graph` must be undirected: effective resistance needs an undirected graph, "
             f"{topology.name} is directed"
         )
-    if topology.n > LIMIT:
-        raise TopologyError(
-            f"effective resistance is computed up to n={LIMIT:,}, {topology.name} has "
-            f"n={topology.n:,}; use Topology.algebraic_connectivity, whose inverse is its largest "
-            "term"
-        )
+    remedy = "use Topology.algebraic_connectivity, whose inverse is its largest term"
+    check_size("effective resistance is", topology, LIMIT, remedy)
     return topology
 
 
@@ -236,7 +232,14 @@ def kemeny_constant(x: MixingMatrix | Topology, *, weights: WeightRule | None = 
     20.0000
     """
     matrix = as_mixing(x, weights)
-    _check_defined(matrix)
+    check_averaging("the Kemeny constant needs", matrix)
+    remedy = "use metrics.spectral_gap, which holds its largest term"
+    check_size("the Kemeny constant is", matrix, WALK_LIMIT, remedy)
+    if connected_components(matrix.weights, connection="strong")[0] > 1:
+        raise TopologyError(
+            f"the Kemeny constant needs a strongly connected graph, that of {matrix.name} is not; "
+            "connect its nodes, or use one of its components"
+        )
     flows = matrix.weights.toarray()
     np.fill_diagonal(flows, 0.0)
     # The diagonal of I - W is the sum of the other weights of the row, without cancellation.
@@ -249,25 +252,6 @@ def kemeny_constant(x: MixingMatrix | Topology, *, weights: WeightRule | None = 
             "nodes are connected by tiny weights only; increase these weights"
         )
     return constant
-
-
-def _check_defined(matrix: MixingMatrix) -> None:
-    """Raise ``TopologyError`` if the constant is undefined for a matrix or n is too large."""
-    if not matrix.is_row_stochastic:
-        raise TopologyError(
-            f"the Kemeny constant needs rows that sum to 1, {matrix.name} is "
-            f"{matrix.stochasticity}; use mixing.uniform(topology, direction='pull')"
-        )
-    if matrix.n > WALK_LIMIT:
-        raise TopologyError(
-            f"the Kemeny constant is computed up to n={WALK_LIMIT:,}, {matrix.name} has "
-            f"n={matrix.n:,}; use metrics.spectral_gap, which holds its largest term"
-        )
-    if connected_components(matrix.weights, connection="strong")[0] > 1:
-        raise TopologyError(
-            f"the Kemeny constant needs a strongly connected graph, that of {matrix.name} is not; "
-            "connect its nodes, or use one of its components"
-        )
 
 
 COLUMNS = (
