@@ -47,7 +47,7 @@ from topofl.metrics._rounds import (
     recorded_costs,
     recorded_matrices,
 )
-from topofl.metrics.gradients import check_model
+from topofl.metrics.cost import message_size
 from topofl.metrics.hardware import AnyHardware, as_hardware
 from topofl.metrics.labels import check_row_per_node
 from topofl.metrics.perron import largest_share, share_in_words
@@ -461,17 +461,9 @@ def _rows(
 
 def _message(model: nn.Module | None, n_parameters: int | None, clients: Any) -> tuple[int, str]:
     """Return the number of parameters of a message, and which model is assumed, in words."""
-    if model is not None:
-        if n_parameters is not None:
-            raise ValueError(
-                "`model` or `n_parameters` must be given, not both, got both; leave out one"
-            )
-        check_model(model)
-        size = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        return size, f"messages of {size:,} parameters"
-    if n_parameters is not None:
-        size = check_int("n_parameters", n_parameters, minimum=1)
-        return size, f"messages of {size:,} parameters"
+    given = message_size(model, n_parameters)
+    if given is not None:
+        return given, f"messages of {given:,} parameters"
     size, name = EXAMPLE, "MNIST"
     inputs = clients.dataset.inputs if isinstance(clients, Partition) else None
     if inputs is not None and (inputs.is_floating_point() or inputs.dtype == torch.uint8):

@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
+from torch import nn
 
 from topofl._support.check import check_choice, check_int
 from topofl._support.public import public
 from topofl._support.table import NotApplicable
 from topofl.metrics._columns import Entry, MetricColumn, mean
+from topofl.metrics.gradients import check_model
 from topofl.mixing import MixingMatrix
 from topofl.topology import TopologyError
 
@@ -129,9 +131,8 @@ def round_cost(
     Cost(messages=4, bytes=160, busiest_messages=4, busiest_bytes=160, accounting='exact')
     """
     check_choice("accounting", accounting, ["exact", "paper"])
-    size = check_int("n_parameters", n_parameters, minimum=1) * check_int(
-        "itemsize", itemsize, minimum=1
-    )
+    size = check_int("n_parameters", n_parameters, minimum=1)
+    size *= check_int("itemsize", itemsize, minimum=1)
     exchanges = [_checked_matrix("mixing", mixing)]
     if gradient_mixing is not None:
         gradients = _checked_matrix("gradient_mixing", gradient_mixing)
@@ -141,11 +142,7 @@ def round_cost(
             )
         exchanges.append(gradients if accounting == "exact" else mixing)
     messages = sum(exchange.n_messages for exchange in exchanges)
-    busiest = int(
-        np.sum(
-            [exchange.in_messages + exchange.out_messages for exchange in exchanges], axis=0
-        ).max()
-    )
+    busiest = int(sum(one.in_messages + one.out_messages for one in exchanges).max())
     return Cost(messages, messages * size, busiest, busiest * size, accounting)
 
 
@@ -158,30 +155,16 @@ def _checked_matrix(name: str, matrix: object) -> MixingMatrix:
     return matrix
 
 
-class Recorded(NamedTuple):
-    """The messages of one round of a run.
-
-    Attributes
-    ----------
-    receivers
-        (n, n) whose nonzero entries (i, j) are messages from node j to node i, in each exchange.
-    server
-        Whether the nodes that send do so to a server, which sends to all of these.
-    exchanges
-        Number of exchanges.
-    nbytes
-        Mean size of a message.
-    """
-
-    receivers: sparse.csr_array
-    server: bool
-    exchanges: int
-    nbytes: float
-
-    @property
-    def participants(self) -> np.ndarray:
-        """Nodes that send to the server."""
-        return np.unique(self.receivers.indices)
+def message_size(model: nn.Module | None, n_parameters: int | None) -> int | None:
+    """Return the number of parameters of a message, or None if neither argument is given."""
+    if model is None:
+        return None if n_parameters is None else check_int("n_parameters", n_parameters, minimum=1)
+    if n_parameters is not None:
+        raise ValueError(
+            "`model` or `n_parameters` must be given, not both, got both; leave out one"
+        )
+    check_model(model)
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
 def is_history(x: Any) -> bool:
@@ -194,8 +177,19 @@ def run_label(history: Any) -> str:
     return f"{history.meta.get('algorithm', 'run')} over {history.meta.get('topology', 'graphs')}"
 
 
-def recorded_messages(history: Any, t: int) -> Recorded:
+def recorded_messages(history: Any, t: int) -> tuple[sparse.csr_array, bool, int, float]:
     """Return the messages of round t of a History.
+
+    Returns
+    -------
+    receivers
+        (n, n) whose nonzero entries (i, j) are messages from node j to node i, in each exchange.
+    server
+        Whether the nodes that send do so to a server, which sends to all of these.
+    exchanges
+        Number of exchanges.
+    nbytes
+        Mean size of a message.
 
     Raises
     ------
@@ -206,9 +200,10 @@ def recorded_messages(history: Any, t: int) -> Recorded:
     n = history.node_loss.shape[1]
     messages, nbytes = int(history.rounds["messages"][t]), float(history.rounds["bytes"][t])
     if messages == 0:
-        return Recorded(sparse.csr_array((n, n)), False, 1, 0.0)
+        return sparse.csr_array((n, n)), False, 1, 0.0
     matrix: MixingMatrix = history.mixing(t)
-    server = _has_server(history)
+    # Older runs have recorded a server in the name of the graph.
+    server = bool(history.meta.get("server", history.meta.get("topology") == "a server"))
     if server:  # it sends and receives every message
         per_exchange = busiest = 2 * len(np.unique(matrix.weights.indices))
     else:
@@ -222,12 +217,7 @@ def recorded_messages(history: Any, t: int) -> Recorded:
             f"{t} over {per_exchange} links of its {'server' if server else 'mixing matrix'}, so "
             "some went along other links; run algorithms.timed(algorithm, clock) for its seconds"
         )
-    return Recorded(matrix.weights, server, exchanges, nbytes / messages)
-
-
-def _has_server(history: Any) -> bool:
-    """Return whether nodes send to a server; older runs have recorded it in the graph's name."""
-    return bool(history.meta.get("server", history.meta.get("topology") == "a server"))
+    return matrix.weights, server, exchanges, nbytes / messages
 
 
 def check_synchronous(history: Any) -> None:

@@ -1,7 +1,6 @@
 """Constants of push-sum over directed, changing graphs: theoretical bounds and measured values."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,11 +28,7 @@ from topofl.metrics.connectivity import structure_constants
 from topofl.mixing import MixingMatrix, MixingSequence, own_weights, uniform
 from topofl.topology import Topology, TopologySequence
 
-__all__ = [
-    "GeometricBound",
-    "PushSumConstants",
-    "push_sum_constants",
-]
+__all__ = ["GeometricBound", "PushSumConstants", "push_sum_constants"]
 
 
 @dataclass(frozen=True)
@@ -475,13 +470,14 @@ def _reason_for_lost_weight(
     return NotApplicable(lost_weight_message(name, source.name))
 
 
-def _constant_column(
-    name: str, meaning: str, value: Callable[[PushSumConstants], Any]
-) -> MetricColumn:
-    """Return the column of a constant; all columns share one computation."""
+def _constant_column(name: str, meaning: str, path: str) -> MetricColumn:
+    """Return the column of a constant, or of a field of one; all share one computation."""
 
     def compute(entry: Entry) -> Any:
-        return value(entry.shared(_constants))
+        value: Any = entry.shared(_constants)
+        for field in path.split("."):
+            value = value if isinstance(value, NotApplicable) else getattr(value, field)
+        return value
 
     limit = Limit(CUBIC_LIMIT, "metrics.push_sum_constants")
     return MetricColumn(name, "push-sum", meaning, compute, limit=limit)
@@ -491,58 +487,33 @@ def _constants(entry: Entry) -> PushSumConstants:
     return push_sum_constants(entry.push_sum_source, rounds=entry.horizon)
 
 
-def _field(bound: GeometricBound | NotApplicable, name: str) -> Any:
-    """Return a field of a bound, or the NotApplicable in its place."""
-    return bound if isinstance(bound, NotApplicable) else getattr(bound, name)
-
-
 COLUMNS = (
-    _constant_column(
-        "Delta",
-        "largest diameter of the union of B consecutive rounds",
-        lambda constants: constants.diameter,
-    ),
-    _constant_column(
-        "D_max", "1 / the smallest positive weight", lambda constants: constants.max_degree
-    ),
+    _constant_column("Delta", "largest diameter of the union of B consecutive rounds", "diameter"),
+    _constant_column("D_max", "1 / the smallest positive weight", "max_degree"),
     _constant_column(
         "reach",
         "rounds after which every node holds a share of every other node's push-sum weight",
-        lambda constants: constants.reach,
+        "reach",
     ),
     _constant_column(
-        "log10(1 - q), SGP",
-        "push-sum contracts by q per round, bound of SGP",
-        lambda constants: _field(constants.sgp, "log10_gap"),
+        "log10(1 - q), SGP", "push-sum contracts by q per round, bound of SGP", "sgp.log10_gap"
     ),
-    _constant_column(
-        "log10(C), SGP",
-        "constant C of the bound C q^t of SGP",
-        lambda constants: _field(constants.sgp, "log10_c"),
-    ),
+    _constant_column("log10(C), SGP", "constant C of the bound C q^t of SGP", "sgp.log10_c"),
     _constant_column(
         "log10(1 - q), DFedPGP",
         "push-sum contracts by q per round, bound of DFedPGP",
-        lambda constants: _field(constants.dfedpgp, "log10_gap"),
+        "dfedpgp.log10_gap",
     ),
     _constant_column(
         "log10(1 - q), proven",
         "push-sum contracts by q per round, bound proven for these rounds",
-        lambda constants: _field(constants.proven, "log10_gap"),
+        "proven.log10_gap",
     ),
     _constant_column(
-        "q measured",
-        "measured factor by which push-sum contracts per round",
-        lambda constants: constants.q_hat,
+        "q measured", "measured factor by which push-sum contracts per round", "q_hat"
     ),
     _constant_column(
-        "C measured",
-        "smallest C for which C q^t, with q measured, bounds the measurement",
-        lambda constants: constants.c_hat,
+        "C measured", "smallest C for which C q^t, with q measured, bounds the measurement", "c_hat"
     ),
-    _constant_column(
-        "delta",
-        "smallest push-sum weight of any node in any round",
-        lambda constants: constants.delta,
-    ),
+    _constant_column("delta", "smallest push-sum weight of any node in any round", "delta"),
 )

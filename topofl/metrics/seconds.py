@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sparse
@@ -14,10 +14,11 @@ from topofl._support.public import public
 from topofl._support.table import Table
 from topofl.clocks import Times, drawn_factors
 from topofl.metrics._columns import HARDWARE, Entry, MetricColumn
-from topofl.metrics._rounds import ROUNDS, is_list_of_matrices
+from topofl.metrics._rounds import ROUNDS, as_rounds, is_list_of_matrices
 from topofl.metrics.cost import (
     check_synchronous,
     is_history,
+    message_size,
     recorded_messages,
     recorded_steps,
     run_label,
@@ -44,12 +45,8 @@ __all__ = [
 ]
 
 
-class Timing(NamedTuple):
-    """Seconds of rounds, means of their parts, and means of messages and bytes."""
-
-    per_round: np.ndarray
-    parts: tuple[float, float, float]
-    sent: tuple[float, float, float]
+Timing: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Seconds of rounds; means of computation, latency and transfer; of messages and bytes, (3,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,9 +90,11 @@ class Rounds:
         def stages(t: int) -> list[Stage]:
             if server:
                 return server_stages(graph.n, np.arange(graph.n), hardware, nbytes, exchanges)
-            return stages_of(
-                _receivers(graph if is_matrix else graph.at(t)), hardware, nbytes, exchanges
+            one = graph if is_matrix else graph.at(t)
+            receivers = (
+                one.weights if isinstance(one, MixingMatrix) else sparse.csr_array(one.adjacency.T)
             )
+            return stages_of(receivers, hardware, nbytes, exchanges)
 
         one_period = cache(stages)
         length = None if is_matrix else getattr(graph, "length", None)
@@ -117,25 +116,15 @@ class Rounds:
             key = (index, *(history.rounds[name][t] for name in counted))
             if key not in known:
                 known.clear()  # graphs that change are not all kept
-                known[key] = _recorded_stages(history, t, hardware)
+                receivers, server, exchanges, nbytes = recorded_messages(history, t)
+                known[key] = (
+                    server_stages(n, np.unique(receivers.indices), hardware, nbytes, exchanges)
+                    if server
+                    else stages_of(receivers, hardware, nbytes, exchanges)
+                )
             return known[key]
 
         return cls(stages, lambda t: recorded_steps(history, t), n, None, history.n_rounds)
-
-
-def _recorded_stages(history: Any, t: int, hardware: Hardware) -> list[Stage]:
-    found = recorded_messages(history, t)
-    n = found.receivers.shape[0]
-    if found.server:
-        return server_stages(n, found.participants, hardware, found.nbytes, found.exchanges)
-    return stages_of(found.receivers, hardware, found.nbytes, found.exchanges)
-
-
-def _receivers(graph: Any) -> sparse.csr_array:
-    """Return (n, n) whose nonzero entries (i, j) are messages from node j to node i."""
-    if isinstance(graph, MixingMatrix):
-        return graph.weights
-    return sparse.csr_array(graph.adjacency.T)
 
 
 def timing_of(
@@ -146,7 +135,9 @@ def timing_of(
     if source.period and not hardware.is_random:
         _refuse_rounds(rounds, "its rounds repeat and take fixed times")
         return _periodic(source, hardware, barrier)
-    if source.period and barrier and _has_expectation(hardware):
+    times = hardware.compute
+    is_closed = hardware.placement is None and isinstance(times, Times) and has_closed_form(times)
+    if source.period and barrier and is_closed:
         _refuse_rounds(rounds, "the expected time has a formula")
         return _expected(source, hardware)
     rng = None
@@ -154,14 +145,11 @@ def timing_of(
         if seed is None:
             raise ValueError("`seed` must be given if times are drawn at random, got None")
         rng = np.random.default_rng(check_int("seed", seed, minimum=0))
-    return _simulated(source, hardware, barrier, _count(source, rounds), rng)
-
-
-def _count(source: Rounds, rounds: int | None) -> int:
-    """Return the number of rounds to simulate: by default all, if there is an end."""
-    if rounds is None:
-        return ROUNDS if source.length is None else source.length
-    return check_int("rounds", rounds, minimum=1, maximum=source.length, maximum_name="the length")
+    if rounds is None:  # all, if there is an end
+        rounds = ROUNDS if source.length is None else source.length
+    else:
+        check_int("rounds", rounds, minimum=1, maximum=source.length, maximum_name="the length")
+    return _simulated(source, hardware, barrier, rounds, rng)
 
 
 def _refuse_rounds(rounds: int | None, reason: str) -> None:
@@ -169,34 +157,23 @@ def _refuse_rounds(rounds: int | None, reason: str) -> None:
         raise ValueError(f"`rounds` must be left out, since {reason}, got {rounds}")
 
 
-def _has_expectation(hardware: Hardware) -> bool:
-    times = hardware.compute
-    return hardware.placement is None and isinstance(times, Times) and has_closed_form(times)
-
-
-def _means(hardware: Hardware, steps: np.ndarray) -> np.ndarray:
-    """Return the mean seconds (n,) in which nodes train."""
-    times = hardware.compute
-    return steps * (0.0 if times is None else np.asarray(times.mean))  # pyright: ignore[reportAttributeAccessIssue]
-
-
 def _compute(
     hardware: Hardware, stages: list[Stage], steps: np.ndarray, rng: np.random.Generator | None
 ) -> np.ndarray:
     """Return the seconds (U,) in which machines train, drawn if there is a generator."""
-    nodes = _means(hardware, steps)
+    times = hardware.compute
+    nodes = steps * (0.0 if times is None else np.asarray(times.mean))  # pyright: ignore[reportAttributeAccessIssue]
     if rng is not None:
-        nodes = nodes * drawn_factors("compute", hardware.compute, rng, len(nodes), of_steps=True)
+        nodes = nodes * drawn_factors("compute", times, rng, len(nodes), of_steps=True)
     machines = machine_seconds(hardware, nodes)
     server = len(stages[0].arcs.starts) - len(machines)  # a server trains for no time
     return np.pad(machines, (0, server))
 
 
-def _sent(rounds: list[list[Stage]]) -> tuple[float, float, float]:
+def _sent(rounds: list[list[Stage]]) -> np.ndarray:
     """Return mean messages, bytes, and bytes between machines, per round."""
     totals = np.array([np.sum([stage.sent for stage in stages], axis=0) for stages in rounds])
-    messages, nbytes, network = totals.mean(axis=0)
-    return float(messages), float(nbytes), float(network)
+    return totals.mean(axis=0)
 
 
 def _periodic(source: Rounds, hardware: Hardware, barrier: bool) -> Timing:
@@ -206,13 +183,13 @@ def _periodic(source: Rounds, hardware: Hardware, barrier: bool) -> Timing:
     compute = _compute(hardware, rounds[0], source.steps(0), None)
     if barrier:
         parts = np.array([_alone(stages, compute) for stages in rounds])
-        return Timing(parts.sum(axis=1), _triple(parts.mean(axis=0)), _sent(rounds))
+        return parts.sum(axis=1), parts.mean(axis=0), _sent(rounds)
     try:
         found = cycle_time([stage for stages in rounds for stage in stages], compute)
     except NoConvergence as error:
         raise TopologyError(f"the cycle time was not found: {error}; use waiting='all'") from error
     parts = np.array(found) / source.period
-    return Timing(np.array([parts.sum()]), _triple(parts), _sent(rounds))
+    return np.array([parts.sum()]), parts, _sent(rounds)
 
 
 def _alone(stages: list[Stage], compute: np.ndarray) -> tuple[float, float, float]:
@@ -238,7 +215,7 @@ def _expected(source: Rounds, hardware: Hardware) -> Timing:
         rest = _alone(later, compute) if later else (0.0, 0.0, 0.0)
         parts.append((slowest.seconds - latency - transfer, latency + rest[1], transfer + rest[2]))
     found = np.array(parts)
-    return Timing(found.sum(axis=1), _triple(found.mean(axis=0)), _sent(rounds))
+    return found.sum(axis=1), found.mean(axis=0), _sent(rounds)
 
 
 def _slowest_messages(stage: Stage) -> np.ndarray:
@@ -270,14 +247,8 @@ def _simulated(
         ends.append(float(clocks.seconds.max()))
         sent += _sent([stages])
     if clocks is None:
-        return Timing(np.zeros(0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
-    parts = np.array(clocks.last) / count
-    return Timing(np.diff(ends), _triple(parts), _triple(sent / count))
-
-
-def _triple(values: np.ndarray) -> tuple[float, float, float]:
-    first, second, third = values.tolist()
-    return first, second, third
+        return np.zeros(0), np.zeros(3), np.zeros(3)
+    return np.diff(ends), np.array(clocks.last) / count, sent / count
 
 
 def _of_entry(entry: Entry) -> "RoundTime":
@@ -481,49 +452,28 @@ def round_time(
         _refuse_recorded(options | {"rounds": rounds, "server": server or None})
         source, name = Rounds.of_history(x, machines), run_label(x)
     else:
-        graph = _graph_or_matrices(x)
-        nbytes = _message_bytes(model, n_parameters)
+        is_mixing = isinstance(x, MixingMatrix | MixingSequence)
+        graph = x if is_mixing else as_rounds(x) if is_list_of_matrices(x) else graph_of("x", x)
+        size = message_size(model, n_parameters)
+        if size is None:
+            raise ValueError(
+                "`model` or `n_parameters` must be given, one of the two, got none; it says how "
+                "many bytes a message has"
+            )
         source = Rounds.of_graph(
             graph,
             machines,
-            nbytes=nbytes,
-            steps=1.0 if steps is None else check_nonnegative("steps", steps),
-            exchanges=1
-            if exchanges is None
-            else check_int("exchanges", exchanges, minimum=1, maximum=1000),
+            nbytes=4.0 * size,
+            steps=check_nonnegative("steps", 1.0 if steps is None else steps),
+            exchanges=check_int(
+                "exchanges", 1 if exchanges is None else exchanges, minimum=1, maximum=1000
+            ),
             server=server,
         )
         name = graph.name
     count = None if rounds is None else check_int("rounds", rounds, minimum=1)
-    timing = timing_of(source, machines, waiting, count, seed)
-    return RoundTime(name, machines, waiting, *timing.parts, *timing.sent, timing.per_round)
-
-
-def _graph_or_matrices(x: Any) -> Any:
-    """Return a graph, a matrix or a sequence of either."""
-    if isinstance(x, MixingMatrix | MixingSequence):
-        return x
-    if is_list_of_matrices(x):
-        if len({matrix.n for matrix in x}) > 1:
-            raise ValueError("`x` must hold matrices of one size, got several sizes")
-        return MixingSequence(x[0].n, x.__getitem__, "matrices", len(x))
-    return graph_of("x", x)
-
-
-def _message_bytes(model: Any, n_parameters: int | None) -> float:
-    """Return the bytes of one message."""
-    if (model is None) == (n_parameters is None):
-        got = "none" if model is None else "both"
-        raise ValueError(
-            f"`model` or `n_parameters` must be given, one of the two, got {got}; it says how many "
-            "bytes a message has"
-        )
-    if n_parameters is not None:
-        return 4.0 * check_int("n_parameters", n_parameters, minimum=1)
-    from topofl.metrics.gradients import check_model
-
-    check_model(model)
-    return 4.0 * sum(p.numel() for p in model.parameters() if p.requires_grad)
+    per_round, parts, sent = timing_of(source, machines, waiting, count, seed)
+    return RoundTime(name, machines, waiting, *parts.tolist(), *sent.tolist(), per_round)
 
 
 def _refuse_recorded(options: dict[str, Any]) -> None:

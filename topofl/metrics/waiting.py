@@ -170,14 +170,6 @@ def _evaluated(
     return rate, value, np.where(on_cycle, labels, -1)
 
 
-class Sent(NamedTuple):
-    """Messages of one exchange: between nodes, and between machines."""
-
-    messages: int
-    bytes: float
-    network_bytes: float
-
-
 class Stage(NamedTuple):
     """Local work of U machines, followed by messages between them.
 
@@ -190,14 +182,14 @@ class Stage(NamedTuple):
     trains
         Whether machines train before they send.
     sent
-        Messages and bytes.
+        Messages and bytes between nodes, and bytes between machines.
     """
 
     arcs: Arcs
     latency: np.ndarray
     transfer: np.ndarray
     trains: bool
-    sent: Sent
+    sent: tuple[int, float, float]
 
 
 def machine_seconds(hardware: Hardware, nodes: np.ndarray) -> np.ndarray:
@@ -234,7 +226,7 @@ def stages_of(
     own = int((receivers.diagonal() != 0).sum())
     messages = receivers.nnz - own
     counts = _between_machines(receivers, hardware)
-    sent = Sent(messages, messages * nbytes, float(counts.sum()) * nbytes)
+    sent = (messages, messages * nbytes, float(counts.sum()) * nbytes)
     stage = _stage(counts, hardware, _busy(hardware, counts.shape[0], nbytes), nbytes, sent)
     return [stage._replace(trains=k == 0) for k in range(exchanges)]
 
@@ -274,7 +266,7 @@ def server_stages(
         table = sparse.csr_array(
             (counts[used], (row[used], column[used])), shape=(size + 1, size + 1)
         )
-        sent = Sent(len(participants), len(participants) * nbytes, float(counts.sum()) * nbytes)
+        sent = (len(participants), len(participants) * nbytes, float(counts.sum()) * nbytes)
         stages.append(_stage(table, hardware, busy, nbytes, sent))
     return [stage._replace(trains=k == 0) for k, stage in enumerate(stages * exchanges)]
 
@@ -320,7 +312,11 @@ def _busy(hardware: Hardware, machines: int, nbytes: float) -> np.ndarray:
 
 
 def _stage(
-    counts: sparse.csr_array, hardware: Hardware, busy: np.ndarray, nbytes: float, sent: Sent
+    counts: sparse.csr_array,
+    hardware: Hardware,
+    busy: np.ndarray,
+    nbytes: float,
+    sent: tuple[int, float, float],
 ) -> Stage:
     """Return the stage with these numbers of messages between machines."""
     size = counts.shape[0]
