@@ -92,9 +92,7 @@ def mixed_kinds(name: str) -> TopologyError:
 
 
 def check_averaging(
-    what: str,
-    *matrices: MixingMatrix,
-    use: str = "mixing.uniform(topology, direction='pull')",
+    what: str, *matrices: MixingMatrix, use: str = "mixing.uniform(topology, direction='pull')"
 ) -> None:
     """Raise ``TopologyError`` unless all rows sum to 1; `what` begins the message."""
     other = next((matrix for matrix in matrices if not matrix.is_row_stochastic), None)

@@ -25,11 +25,7 @@ from topofl.metrics.perron import perron_vector
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import TopologyError
 
-__all__ = [
-    "dobrushin",
-    "effective_neighbors",
-    "mixing_time",
-]
+__all__ = ["dobrushin", "effective_neighbors", "mixing_time"]
 
 
 LIMIT = 2000

@@ -54,10 +54,7 @@ from topofl.metrics.perron import largest_share, share_in_words
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import TopologyError, graph_of
 
-__all__ = [
-    "columns",
-    "compare",
-]
+__all__ = ["columns", "compare"]
 
 
 Groups = Mapping[str, Mapping[str, MetricColumn]]

@@ -16,9 +16,7 @@ from topofl.metrics._rounds import n_rounds, recorded_matrices
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import Topology, TopologySequence, graph_of
 
-__all__ = [
-    "b_connectivity",
-]
+__all__ = ["b_connectivity"]
 
 
 @public

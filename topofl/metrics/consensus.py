@@ -11,11 +11,7 @@ from topofl.metrics._rounds import WeightRule, as_mixing, check_averaging
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
 
-__all__ = [
-    "consensus_distance",
-    "gradient_mixing_error",
-    "mean_model",
-]
+__all__ = ["consensus_distance", "gradient_mixing_error", "mean_model"]
 
 
 Models = TypeVar("Models", np.ndarray, torch.Tensor)

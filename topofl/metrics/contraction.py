@@ -204,13 +204,7 @@ def plot_contraction(
     color = style(drawn)["color"]  # another one for each graph
     ax.plot(np.arange(len(distances)), distances, label=f"{source.name}: measured", color=color)
     if len(distances) <= rounds:
-        ax.plot(
-            len(distances) - 1,
-            distances[-1],
-            "x",
-            color=color,
-            label="then exact averaging",
-        )
+        ax.plot(len(distances) - 1, distances[-1], "x", color=color, label="then exact averaging")
     t = np.arange(rounds + 1 if rate > 0 else 1)
     ax.plot(t, rate**t, "--", color=color, alpha=0.7, label=label)
     ax.set(xlabel="round", ylabel="consensus distance, relative to the start", yscale="log")

@@ -16,10 +16,7 @@ from topofl.metrics.gradients import check_model
 from topofl.mixing import MixingMatrix
 from topofl.topology import TopologyError
 
-__all__ = [
-    "Cost",
-    "round_cost",
-]
+__all__ = ["Cost", "round_cost"]
 
 
 COSTS: Mapping[str, tuple[str, float]] = {

@@ -244,12 +244,7 @@ def _measured(
             minibatches=MINIBATCHES if minibatches is None else minibatches,
             seed=seed,
         )
-    settings = {
-        "model": model,
-        "batch_size": batch_size,
-        "task": task,
-        "minibatches": minibatches,
-    }
+    settings = {"model": model, "batch_size": batch_size, "task": task, "minibatches": minibatches}
     _check_statistics(statistics, clients, [k for k, v in settings.items() if v is not None])
     return statistics
 

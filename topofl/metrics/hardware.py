@@ -23,11 +23,7 @@ from topofl._support.check import (
 from topofl._support.public import public
 from topofl.clocks import DISTRIBUTIONS, Times, as_times
 
-__all__ = [
-    "AZURE_REGIONS",
-    "Hardware",
-    "azure_latency",
-]
+__all__ = ["AZURE_REGIONS", "Hardware", "azure_latency"]
 
 
 AZURE_REGIONS = (

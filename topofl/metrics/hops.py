@@ -32,10 +32,7 @@ from topofl.metrics.perron import perron_vector
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import TopologyError
 
-__all__ = [
-    "accumulated_noise",
-    "neighborhood_heterogeneity",
-]
+__all__ = ["accumulated_noise", "neighborhood_heterogeneity"]
 
 
 HOPS = 10

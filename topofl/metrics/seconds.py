@@ -39,10 +39,7 @@ from topofl.metrics.waiting import (
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import TopologyError, graph_of
 
-__all__ = [
-    "RoundTime",
-    "round_time",
-]
+__all__ = ["RoundTime", "round_time"]
 
 
 Timing: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -228,11 +225,7 @@ def _slowest_messages(stage: Stage) -> np.ndarray:
 
 
 def _simulated(
-    source: Rounds,
-    hardware: Hardware,
-    barrier: bool,
-    count: int,
-    rng: np.random.Generator | None,
+    source: Rounds, hardware: Hardware, barrier: bool, count: int, rng: np.random.Generator | None
 ) -> Timing:
     """Return the times of `count` simulated rounds."""
     clocks: Parts | None = None

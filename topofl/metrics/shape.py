@@ -13,13 +13,7 @@ from topofl.metrics._columns import CONNECTED, CUBIC_LIMIT, UNDIRECTED, Limit, M
 from topofl.mixing import MixingMatrix, need_topology
 from topofl.topology import Topology, TopologyError, graph_of
 
-__all__ = [
-    "clustering",
-    "edge_connectivity",
-    "node_connectivity",
-    "reciprocity",
-    "sparsity",
-]
+__all__ = ["clustering", "edge_connectivity", "node_connectivity", "reciprocity", "sparsity"]
 
 
 @public

@@ -16,11 +16,7 @@ from topofl.metrics.shape import as_static
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologyError
 
-__all__ = [
-    "effective_resistance",
-    "kemeny_constant",
-    "kirchhoff_index",
-]
+__all__ = ["effective_resistance", "kemeny_constant", "kirchhoff_index"]
 
 
 LIMIT = 3000

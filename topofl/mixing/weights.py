@@ -117,10 +117,9 @@ def _warn_of_direction(direction: str, is_graph: bool) -> None:
     """Warn that weights push in this direction but would average in the other one."""
     entry = "the edge" if is_graph else "entry"
     opposite = "u<-v" if direction == "u->v" else "u->v"
-    meaning = {
-        "u->v": "the weight that v gives to u",
-        "u<-v": "the weight that u gives to v",
-    }[opposite]
+    meaning = {"u->v": "the weight that v gives to u", "u<-v": "the weight that u gives to v"}[
+        opposite
+    ]
     warn_caller(
         f"`weights`: only columns sum to 1, so these weights push. If {entry} (u, v) is {meaning}, "
         f"pass edges={opposite!r} and they average; to push, pass edges={direction!r}"

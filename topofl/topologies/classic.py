@@ -9,10 +9,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._support.check import check_edges, check_int, check_sequence, check_switch
-from topofl.topologies._generator import (
-    cycle_edges,
-    generator,
-)
+from topofl.topologies._generator import cycle_edges, generator
 from topofl.topology import Topology, TopologyError, from_edges
 
 if TYPE_CHECKING:

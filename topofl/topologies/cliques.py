@@ -17,19 +17,10 @@ from topofl._support.check import (
 )
 from topofl._support.public import public
 from topofl._support.seeding import stream
-from topofl.topologies._generator import (
-    counts_of,
-    distinct_pairs,
-    generator,
-    label_shares,
-)
+from topofl.topologies._generator import counts_of, distinct_pairs, generator, label_shares
 from topofl.topology import Topology, from_edges
 
-__all__ = [
-    "greedy_swap",
-    "greedy_swap_trace",
-    "random_cliques",
-]
+__all__ = ["greedy_swap", "greedy_swap_trace", "random_cliques"]
 
 
 TOLERANCE = 1e-12

@@ -5,25 +5,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from topofl._support.check import (
-    as_array,
-    check_finite,
-    check_int,
-    check_switch,
-    shown,
-)
+from topofl._support.check import as_array, check_finite, check_int, check_switch, shown
 from topofl._support.generators import answer_queries
 from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.topologies._generator import generator
 from topofl.topology import Topology, from_edges
 
-__all__ = [
-    "averaged_reward",
-    "bggc",
-    "ggc",
-    "greedy_collaboration",
-]
+__all__ = ["averaged_reward", "bggc", "ggc", "greedy_collaboration"]
 
 
 Reward = Callable[[int, tuple[int, ...]], float]

@@ -19,10 +19,7 @@ from topofl.topologies.cliques import (
 )
 from topofl.topology import Topology, from_edges
 
-__all__ = [
-    "dcliques",
-    "ideal_cliques",
-]
+__all__ = ["dcliques", "ideal_cliques"]
 
 
 Groups = Sequence[np.ndarray]

@@ -22,10 +22,7 @@ from topofl.topologies.cliques import (
 from topofl.topologies.dcliques import joined, no_edges, scheme
 from topofl.topology import Topology
 
-__all__ = [
-    "decentralized_greedy_swap",
-    "decentralized_greedy_swap_trace",
-]
+__all__ = ["decentralized_greedy_swap", "decentralized_greedy_swap_trace"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,12 +21,7 @@ from topofl.topologies._generator import (
 )
 from topofl.topology import Topology, TopologyError, TopologySequence, from_edges, graph_of
 
-__all__ = [
-    "link_failures",
-    "matchings",
-    "participation",
-    "thin_cliques",
-]
+__all__ = ["link_failures", "matchings", "participation", "thin_cliques"]
 
 
 @generator(family="derived", examples=["matchings,base=(torus:16)"])

@@ -21,9 +21,7 @@ from topofl.topologies._generator import label_shares as shares_of
 from topofl.topologies.cliques import greedy_swap
 from topofl.topology import Topology, TopologyError
 
-__all__ = [
-    "designed",
-]
+__all__ = ["designed"]
 
 
 DRAWS = 20

@@ -10,12 +10,7 @@ from topofl._support.seeding import stream
 from topofl.topologies._generator import generator, redrawn, with_own_weights
 from topofl.topology import Topology, TopologySequence
 
-__all__ = [
-    "d_equistatic",
-    "od_equidyn",
-    "ou_equidyn",
-    "u_equistatic",
-]
+__all__ = ["d_equistatic", "od_equidyn", "ou_equidyn", "u_equistatic"]
 
 
 @generator(family="EquiTopo", examples=["d_equistatic:20,m=3,seed=0"], least=2)
@@ -204,12 +199,7 @@ def _one_peer(
 
 
 def _draw_one_peer(
-    n: int,
-    basis: np.ndarray,
-    eta: float,
-    peers: Peers,
-    directed: bool,
-    rng: np.random.Generator,
+    n: int, basis: np.ndarray, eta: float, peers: Peers, directed: bool, rng: np.random.Generator
 ) -> Topology:
     edges = peers(n, int(rng.choice(basis)), rng)
     weights = np.full(len(edges), eta * (n - 1) / n)

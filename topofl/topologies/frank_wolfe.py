@@ -15,11 +15,7 @@ from topofl.topologies._generator import counts_of, generator, label_shares
 from topofl.topologies._generator import label_shares as shares_of
 from topofl.topology import Topology
 
-__all__ = [
-    "designed_directed",
-    "stl_fw",
-    "stl_fw_trace",
-]
+__all__ = ["designed_directed", "stl_fw", "stl_fw_trace"]
 
 
 SIZE_LIMIT = 5000

@@ -19,11 +19,7 @@ from topofl.topologies._generator import (
 from topofl.topologies.random import random_regular
 from topofl.topology import Topology, TopologyError, from_edges
 
-__all__ = [
-    "dissimilar_ring",
-    "neighborhood_swap",
-    "neighborhood_swap_trace",
-]
+__all__ = ["dissimilar_ring", "neighborhood_swap", "neighborhood_swap_trace"]
 
 
 _STEPS = 10_000

@@ -6,18 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topofl._support.check import (
-    check_edges,
-    check_int,
-    check_probability,
-    check_switch,
-)
+from topofl._support.check import check_edges, check_int, check_probability, check_switch
 from topofl._support.seeding import stream
-from topofl.topologies._generator import (
-    cycle_edges,
-    generator,
-    redrawn,
-)
+from topofl.topologies._generator import cycle_edges, generator, redrawn
 from topofl.topology import Topology, TopologyError, TopologySequence, from_edges
 
 if TYPE_CHECKING:
