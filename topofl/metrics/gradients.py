@@ -2,7 +2,7 @@
 
 import copy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -200,7 +200,9 @@ def predicted_deviation(
     True
     """
     hops, by = check_hops(hops), check_choice("by", by, ["labels", "gradients"])
-    found = _measured(statistics, clients, model, batch_size, task, minibatches, seed)
+    measured = {"model": model, "batch_size": batch_size, "task": task, "minibatches": minibatches}
+    given = {name: value for name, value in measured.items() if value is not None}
+    found = _statistics(statistics, clients, given, seed)
     noise = accumulated_noise(x, hops, rounds=rounds, weights=weights, seed=seed)
     of = {"hops": hops, "rounds": rounds, "weights": weights}
     if by == "labels":
@@ -209,8 +211,8 @@ def predicted_deviation(
         heterogeneity = neighborhood_heterogeneity(x, clients, **of)
     else:
         zeta2 = 1.0
-        measured = neighborhood_heterogeneity(x, gradients=found.means, **of)
-        heterogeneity = max(measured - found.noise / found.minibatches * noise, 0.0)
+        of_gradients = neighborhood_heterogeneity(x, gradients=found.means, **of)
+        heterogeneity = max(of_gradients - found.noise / found.minibatches * noise, 0.0)
     return PredictedDeviation(
         value=zeta2 * heterogeneity + found.noise * noise,
         heterogeneity=heterogeneity,
@@ -222,48 +224,22 @@ def predicted_deviation(
     )
 
 
-def _measured(
-    statistics: GradientStatistics | None,
-    clients: Partition,
-    model: nn.Module | None,
-    batch_size: int | None,
-    task: Task | None,
-    minibatches: int | None,
-    seed: int,
+def _statistics(
+    statistics: Any, clients: Partition, measured: dict[str, Any], seed: int
 ) -> GradientStatistics:
-    """Return the given statistics, or measure them at a model; raise for both or neither."""
+    """Return the given statistics, or measure them with these arguments; raise for both."""
     if statistics is None:
-        _check_measurable(model, batch_size)
-        assert model is not None  # as checked
-        assert batch_size is not None
-        return gradient_statistics(
-            clients,
-            model=model,
-            batch_size=batch_size,
-            task=task,
-            minibatches=MINIBATCHES if minibatches is None else minibatches,
-            seed=seed,
-        )
-    settings = {"model": model, "batch_size": batch_size, "task": task, "minibatches": minibatches}
-    _check_statistics(statistics, clients, [k for k, v in settings.items() if v is not None])
-    return statistics
-
-
-def _check_measurable(model: nn.Module | None, batch_size: int | None) -> None:
-    """Raise unless there is a model and a batch size."""
-    if model is None and batch_size is None:
-        raise ValueError(
-            "`statistics`, or `model` and `batch_size`, must be given, got none: pass what "
-            "gradient_statistics(...) returns, or the model at which it is to be measured"
-        )
-    if model is None:
-        raise ValueError("`model` must be given with `batch_size`, got None")
-    if batch_size is None:
-        raise ValueError("`batch_size` must be given with `model`, got None; for example 16")
-
-
-def _check_statistics(statistics: Any, clients: Any, measured: list[str]) -> None:
-    """Raise unless statistics are of these clients and nothing else is to be measured."""
+        missing = [name for name in ("model", "batch_size") if name not in measured]
+        if len(missing) == 2:
+            raise ValueError(
+                "`statistics`, or `model` and `batch_size`, must be given, got none: pass what "
+                "gradient_statistics(...) returns, or the model at which it is to be measured"
+            )
+        if missing == ["model"]:
+            raise ValueError("`model` must be given with `batch_size`, got None")
+        if missing:
+            raise ValueError("`batch_size` must be given with `model`, got None; for example 16")
+        return gradient_statistics(clients, **measured, seed=seed)
     if not isinstance(statistics, GradientStatistics):
         raise TypeError(
             "`statistics` must be what gradient_statistics(...) returns, got "
@@ -271,8 +247,8 @@ def _check_statistics(statistics: Any, clients: Any, measured: list[str]) -> Non
         )
     if measured:
         raise ValueError(
-            f"`{measured[0]}` must be left out with `statistics`, which were measured before; or "
-            "leave out `statistics` to measure them again"
+            f"`{next(iter(measured))}` must be left out with `statistics`, which were measured "
+            "before; or leave out `statistics` to measure them again"
         )
     _check_clients(clients)
     if len(statistics.means) != clients.n:
@@ -280,6 +256,7 @@ def _check_statistics(statistics: Any, clients: Any, measured: list[str]) -> Non
             f"`statistics` must be of the {clients.n} nodes of `clients`, got those of "
             f"{len(statistics.means)}; measure them with gradient_statistics(clients, ...)"
         )
+    return statistics
 
 
 @public
@@ -321,14 +298,16 @@ def gradient_statistics(
     """
     check_int("batch_size", batch_size, minimum=1)
     check_int("minibatches", minibatches, minimum=2)
-    check_model_and_clients(model, clients, task)
+    loss = _checked_loss(model, clients, task)
     module = copy.deepcopy(model).eval()
-    loss = (classification() if task is None else task).loss
+    parameters = [p for p in module.parameters() if p.requires_grad]
     means, variances = [], []
     for node, examples in enumerate(clients.train):
         rng = stream(seed, "minibatches of gradient statistics", node)
         drawn = (rng.permutation(examples)[:batch_size] for _ in range(minibatches))
-        gradients = np.stack(list(_gradients(module, loss, clients, drawn)))
+        found = (_gradients(module, parameters, loss, clients, indices) for indices in drawn)
+        vectors = (torch.cat([part.reshape(-1) for part in parts]) for parts in found)
+        gradients = np.stack([vector.double().cpu().numpy() for vector in vectors])
         means.append(gradients.mean(axis=0))
         variances.append(gradients.var(axis=0, ddof=1).sum())
     stacked, noise = np.stack(means), float(np.mean(variances))
@@ -352,28 +331,27 @@ def check_model(model: Any) -> None:
         )
 
 
-def check_model_and_clients(model: Any, clients: Any, task: Any) -> None:
-    """Raise unless these are a model, the data of nodes, and a task or None."""
+def _checked_loss(model: Any, clients: Any, task: Any) -> Callable[..., Tensor]:
+    """Return the loss of the task; raise unless these are a model, data of nodes, and a task."""
     _check_clients(clients)
     check_model(model)
     if task is not None and not isinstance(task, Task):
         raise TypeError(f"`task` must be a Task such as tasks.regression(), got {shown(task)}")
+    return (classification() if task is None else task).loss
 
 
 def _gradients(
-    module: nn.Module, loss: Any, clients: Partition, minibatches: Iterator[np.ndarray]
-) -> Iterator[np.ndarray]:
-    """Yield the gradient (d,) of the mean loss on each minibatch, in float64."""
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    device = parameters[0].device
+    module: nn.Module,
+    parameters: list[nn.Parameter],
+    loss: Callable[..., Tensor],
+    clients: Partition,
+    indices: np.ndarray,
+) -> tuple[Tensor, ...]:
+    """Return the gradients of the mean loss on a minibatch."""
+    inputs = clients.dataset.examples(indices).to(parameters[0].device)
+    targets = clients.dataset.learned()[torch.from_numpy(indices)].to(inputs.device)
     with torch.enable_grad():
-        for indices in minibatches:
-            inputs = clients.dataset.examples(indices).to(device)
-            targets: Tensor = clients.dataset.learned()[torch.from_numpy(indices)].to(device)
-            mean = loss(module(inputs), targets).mean()
-            parts = torch.autograd.grad(mean, parameters)
-            flat = torch.cat([part.reshape(-1) for part in parts])
-            yield flat.double().cpu().numpy()
+        return torch.autograd.grad(loss(module(inputs), targets).mean(), parameters)
 
 
 FIRST_STEPS = 2
@@ -431,9 +409,8 @@ def step_seconds(
     check_int("batch_size", batch_size, minimum=1)
     check_int("steps", steps, minimum=1, maximum=MOST_STEPS)
     check_int("seed", seed, minimum=0)
-    check_model_and_clients(model, clients, task)
+    loss = _checked_loss(model, clients, task)
     module = copy.deepcopy(model).train()
-    loss = (classification() if task is None else task).loss
     parameters = [p for p in module.parameters() if p.requires_grad]
     device = parameters[0].device
     rng = stream(seed, "minibatches of measured steps")
@@ -462,11 +439,7 @@ def _step(
     indices: np.ndarray,
 ) -> None:
     """Take one step of SGD; its length does not matter for its duration."""
-    inputs = clients.dataset.examples(indices).to(parameters[0].device)
-    targets = clients.dataset.learned()[torch.from_numpy(indices)].to(inputs.device)
-    with torch.enable_grad():
-        mean = loss(module(inputs), targets).mean()
-    gradients = torch.autograd.grad(mean, parameters)
+    gradients = _gradients(module, parameters, loss, clients, indices)
     with torch.no_grad():
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.sub_(gradient, alpha=1e-6)

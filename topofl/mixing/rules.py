@@ -276,9 +276,7 @@ def within_groups(topology: Topology) -> MixingMatrix:
             f"`topology` must have groups for Clique Averaging, {topology.name} has none; use "
             "topologies.dcliques(...)"
         )
-    label = -np.ones(topology.n, dtype=np.int64)
-    for k, group in enumerate(topology.groups):
-        label[list(group)] = k
+    label = topology.group_of
     i, j = topology.edge_index
     inside = (label[i] == label[j]) & (label[i] >= 0)
     nodes = np.arange(topology.n)

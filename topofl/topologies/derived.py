@@ -404,9 +404,7 @@ def _inner_edges(base: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         raise TopologyError(
             f"`base` must have groups, {base.name} has none; use topologies.dcliques(...)"
         )
-    label = np.full(base.n, -1)
-    for k, group in enumerate(base.groups):
-        label[list(group)] = k
+    label = base.group_of
     u, v = base.edge_index
     inside = (u < v) & (label[u] == label[v]) & (label[u] >= 0)
     return u[inside], v[inside], label[u[inside]]

@@ -159,6 +159,14 @@ class Topology:
         return readonly(np.stack([sources, self.adjacency.indices.astype(np.int64)]))
 
     @cached_property
+    def group_of(self) -> np.ndarray:
+        """(n,) number of the group of each node, -1 for nodes that are in none."""
+        number = np.full(self.n, -1, dtype=np.int64)
+        for k, group in enumerate(self.groups):
+            number[list(group)] = k
+        return readonly(number)
+
+    @cached_property
     def is_connected(self) -> bool:
         """Whether every node reaches every other along directed edges (strong connectivity)."""
         return int(connected_components(self.adjacency, directed=True, connection="strong")[0]) == 1
