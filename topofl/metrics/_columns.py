@@ -1,7 +1,7 @@
 """Columns of :func:`topofl.metrics.compare`: what declares one, and which a table shows."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -53,8 +53,6 @@ class Entry:
         Numbers per message.
     label_counts
         (n, classes), or None.
-    run_costs
-        Costs of each round of a run, by name as in :class:`Cost`; None if the row is not a run.
     hardware
         A :class:`topofl.metrics.Hardware`, or None.
     history
@@ -70,7 +68,6 @@ class Entry:
     seed: int
     n_parameters: int = 1
     label_counts: np.ndarray | None = None
-    run_costs: Mapping[str, Sequence[float]] | None = None
     hardware: Any = None
     history: Any = None
     _shared: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False)

@@ -57,8 +57,6 @@ from topofl.topology import TopologyError, graph_of
 __all__ = ["columns", "compare"]
 
 
-Groups = Mapping[str, Mapping[str, MetricColumn]]
-
 SAMPLED_ROUNDS = 10
 """Number of rounds over which per-round metrics are averaged for sequences without a period."""
 
@@ -159,24 +157,7 @@ def all_columns() -> tuple[MetricColumn, ...]:
     return tuple(sorted(declared, key=lambda column: list(GROUPS).index(column.group)))
 
 
-def grouped_columns(
-    *, with_labels: bool, with_hardware: bool
-) -> dict[str, dict[str, MetricColumn]]:
-    """Return the columns by group and name, without those that need what is not there."""
-    absent = {LABELS: not with_labels, HARDWARE: not with_hardware}
-    return {
-        group: {
-            column.name: column
-            for column in all_columns()
-            if column.group == group and not any(absent.get(need) for need in column.needs)
-        }
-        for group in GROUPS
-    }
-
-
-def chosen_columns(
-    metrics: Any, groups: Mapping[str, Mapping[str, MetricColumn]]
-) -> dict[str, MetricColumn]:
+def _chosen_columns(metrics: Any, ours: Mapping[str, MetricColumn]) -> dict[str, MetricColumn]:
     """Return the columns of `metrics`: functions, names of functions, or names of columns.
 
     Raises
@@ -184,7 +165,6 @@ def chosen_columns(
     TypeError, ValueError
         As :func:`topofl.metrics.compare`.
     """
-    ours = {name: column for members in groups.values() for name, column in members.items()}
     found: dict[str, MetricColumn] = {}
     for metric in check_sequence("metrics", metrics, "functions or of their names"):
         if not isinstance(metric, str) and not callable(metric):
@@ -197,15 +177,13 @@ def chosen_columns(
         else:
             name = getattr(metric, "__name__", type(metric).__name__)
             resolved = metric
-        is_ours = isinstance(resolved, MetricColumn)
-        if name in found or (name in ours and not is_ours):
+        column = resolved if isinstance(resolved, MetricColumn) else _custom_column(name, resolved)
+        if name in found or ours.get(name, column) is not column:
             raise ValueError(
                 f"`metrics` must have a distinct name for every column, got {name!r} twice; "
                 "rename one"
             )
-        found[name] = (
-            resolved if isinstance(resolved, MetricColumn) else _custom_column(name, resolved)
-        )
+        found[name] = column
     return found
 
 
@@ -365,10 +343,15 @@ def compare(
         replace(entry, n_parameters=size, label_counts=counts, hardware=machines)
         for entry in entries
     ]
-    groups = grouped_columns(with_labels=counts is not None, with_hardware=machines is not None)
-    shown = _of_groups(about, groups)
+    absent = {LABELS: counts is None, HARDWARE: machines is None}
+    ours = {
+        column.name: column
+        for column in all_columns()
+        if not any(absent.get(need) for need in column.needs)
+    }
+    shown = _of_groups(about, ours)
     further = [metrics] if isinstance(metrics, str) or callable(metrics) else metrics
-    named = chosen_columns(further, groups)
+    named = _chosen_columns(further, ours)
     shown |= named
     rows = _rows(entries, shown, named)
     meanings = tuple((name, column.meaning) for name, column in shown.items() if column.meaning)
@@ -429,15 +412,16 @@ def _listed(graphs: Any, names: Any) -> tuple[Sequence[Any], Sequence[Any]]:
     return graphs, [None] * len(graphs) if names is None else names
 
 
-def _of_groups(about: Any, groups: Groups) -> dict[str, MetricColumn]:
+def _of_groups(about: Any, ours: Mapping[str, MetricColumn]) -> dict[str, MetricColumn]:
     """Return the columns of the groups that are asked for; those that decide for None."""
-    if about is None or about == ALL:
-        columns = {name: one for members in groups.values() for name, one in members.items()}
-        return columns if about else {name: columns[name] for name in headline(list(columns))}
-    wanted = [about] if isinstance(about, str) else check_sequence("about", about, "groups")
+    if about is None:
+        return {name: ours[name] for name in headline(list(ours))}
+    if about == ALL:
+        return dict(ours)
     shown = {}
-    for group in wanted:
-        shown |= groups[check_choice("about", group, [*groups, ALL])] if group != ALL else {}
+    for group in [about] if isinstance(about, str) else check_sequence("about", about, "groups"):
+        check_choice("about", group, [*GROUPS, ALL])
+        shown |= {name: column for name, column in ours.items() if column.group == group}
     return shown
 
 
@@ -471,7 +455,7 @@ def _message(model: nn.Module | None, n_parameters: int | None, clients: Any) ->
 
 def _title(entries: Sequence[Entry], assumed: str) -> str:
     graphs = f"{len(entries)} graph{'s' * (len(entries) != 1)}"
-    n_runs = sum(entry.run_costs is not None for entry in entries)
+    n_runs = sum(entry.history is not None for entry in entries)
     if n_runs == 0:
         return f"{graphs}; {assumed}"
     if n_runs == len(entries):
@@ -482,7 +466,6 @@ def _title(entries: Sequence[Entry], assumed: str) -> str:
 def _entry(
     graph: Any, name: str | None, weights: WeightRule | None, horizon: int, seed: int
 ) -> Entry:
-    of_run = recorded_costs(graph)
     given, graph = graph, recorded_matrices(graph)
     if isinstance(graph, MixingMatrix | MixingSequence) or is_list_of_matrices(graph):
         rounds = as_rounds(graph)
@@ -499,8 +482,7 @@ def _entry(
             rounds,
             horizon,
             seed,
-            run_costs=of_run,
-            history=None if of_run is None else given,
+            history=None if recorded_costs(given) is None else given,
         )
     source = graph_of("graphs", graph)
     rounds = as_rounds(source, weights)

@@ -40,11 +40,11 @@ def _cost_column(name: str, meaning: str) -> MetricColumn:
     field, unit = COSTS[name]
 
     def compute(entry: Entry) -> Any:
-        if entry.run_costs is None:
+        if entry.history is None:
             return entry.mean_over_matrices(
                 lambda matrix: getattr(round_cost(matrix, entry.n_parameters), field) / unit
             )
-        costs = cost_of_rounds(entry.run_costs, name)
+        costs = cost_of_rounds(entry.history.rounds, name)
         return costs if isinstance(costs, NotApplicable) else mean(costs)
 
     return MetricColumn(name, "cost", meaning, compute)

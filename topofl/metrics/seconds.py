@@ -466,7 +466,7 @@ def round_time(
         name = graph.name
     count = None if rounds is None else check_int("rounds", rounds, minimum=1)
     per_round, parts, sent = timing_of(source, machines, waiting, count, seed)
-    return RoundTime(name, machines, waiting, *parts.tolist(), *sent.tolist(), per_round)
+    return RoundTime(name, machines, waiting, *parts.tolist(), *sent.tolist(), per_round=per_round)
 
 
 def _refuse_recorded(options: dict[str, Any]) -> None:
