@@ -9,6 +9,7 @@ from topofl._spec import build_topology, parse_spec
 from topofl._support.datasets import MARKERS, dataset_folder, dataset_folders, default_root
 from topofl._support.machine import describe_software, has_fast_bf16, machine, total_memory
 from topofl._support.seeding import stream
+from topofl.metrics.labels import label_spread
 
 __all__ = [
     "MARKERS",
@@ -19,6 +20,7 @@ __all__ = [
     "describe_software",
     "first_rounds",
     "has_fast_bf16",
+    "label_spread",
     "machine",
     "parse_spec",
     "save_picture",

@@ -233,7 +233,8 @@ def test_recorded_rounds_and_bad_arguments() -> None:
     with pytest.raises(ValueError, match="`dimension` must be at least 1, got 0"):
         metrics.push_sum_constants(x, dimension=0)
     with pytest.raises(
-        TopologyError, match="must be row-stochastic in all rounds, or column-stochastic in all; use one"
+        TopologyError,
+        match="row-stochastic in all rounds, or column-stochastic in all; use one",
     ):
         metrics.push_sum_constants([push(topologies.star(4)), mixing.uniform(topologies.star(4))])
 
