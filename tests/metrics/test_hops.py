@@ -17,11 +17,7 @@ from topofl import (
     tasks,
     topologies,
 )
-from topofl.metrics import (
-    accumulated_noise,
-    heterogeneity_spectrum,
-    neighborhood_heterogeneity,
-)
+from topofl.metrics import accumulated_noise, heterogeneity_spectrum, neighborhood_heterogeneity
 
 RNG = np.random.default_rng(0)
 

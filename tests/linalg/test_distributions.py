@@ -1,4 +1,4 @@
-"""Projection onto the simplex: against a solver, and by its optimality conditions."""
+"""Projection onto the probability simplex."""
 
 import hypothesis.extra.numpy as arrays
 import numpy as np

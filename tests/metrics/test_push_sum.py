@@ -1,17 +1,20 @@
-"""Constants of push-sum: known values, measured theorems, and rounds that violate a premise."""
+"""Constants of push-sum, and B-connectivity."""
 
 import math
 
+import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from topofl import metrics, mixing, topologies
 from topofl._linalg import spectral
 from topofl._support.table import NotApplicable
-from topofl.metrics import push_sum as bounds
+from topofl.metrics import b_connectivity, push_sum
 from topofl.metrics._rounds import losing_node
 from topofl.mixing import MixingSequence
-from topofl.topology import Topology, TopologyError, as_topology, from_edges
+from topofl.topology import Topology, TopologyError, TopologySequence, as_topology, from_edges
 
 
 def push(graph: Topology) -> mixing.MixingMatrix:
@@ -44,19 +47,19 @@ FAMILIES = {
     [(8, 2, 3, 0.8706), (100, 11, 2, 0.9807)],  # B = 1; lambda is 0.5 and 0.9249
 )
 def test_sgp_form_by_hand(n: int, degree: int, diameter: int, q: float) -> None:
-    bound = bounds.sgp_bound(n, 1, diameter, degree, diameter + 1, 1)
+    bound = push_sum.sgp_bound(n, 1, diameter, degree, diameter + 1, 1)
     assert bound.q == pytest.approx(q, abs=5e-5)
     m = diameter + 1
     rest = 1 - n * degree**-m
     assert bound.q == pytest.approx(rest ** (1 / (m + 1)), rel=1e-12)
     expected = math.log10(2 * degree**m / rest ** ((m + 2) / (m + 1)))
     assert bound.log10_c == pytest.approx(expected, rel=1e-12)
-    more = bounds.sgp_bound(n, 1, diameter, degree, diameter + 1, 10_000)
+    more = push_sum.sgp_bound(n, 1, diameter, degree, diameter + 1, 10_000)
     assert more.log10_c == pytest.approx(expected + 2)
 
 
 def test_dfedpgp_form_by_hand() -> None:
-    bound = bounds.dfedpgp_bound(9, 2, 3, 4, 6)  # (1 - 4^-6)^(1/7)
+    bound = push_sum.dfedpgp_bound(9, 2, 3, 4, 6)  # (1 - 4^-6)^(1/7)
     assert bound.q == pytest.approx((1 - 4.0**-6) ** (1 / 7), rel=1e-12)
     assert "does not specify C" in bound.log10_c.reason
 
@@ -68,7 +71,7 @@ def test_logarithmic_gaps_agree_with_high_precision(log_e: float, k: int) -> Non
 
     getcontext().prec = 300
     exact = (1 - (1 - Decimal(log_e).exp()) ** (1 / Decimal(k))).log10()
-    assert bounds.log10_gap_of_root(log_e, k) == pytest.approx(float(exact), abs=1e-9)
+    assert push_sum.log10_gap_of_root(log_e, k) == pytest.approx(float(exact), abs=1e-9)
 
 
 def test_gaps_below_the_smallest_float_are_finite_logarithms() -> None:
@@ -398,3 +401,97 @@ def test_a_node_loses_its_weight_where_the_perron_vector_is_zero(seed: int) -> N
     assert (found is None) == (limit.min() > 1e-9)
     if found is not None:
         assert limit[found] < 1e-9
+
+
+def union_is_strong(graphs):
+    union = nx.DiGraph()
+    union.add_nodes_from(range(graphs[0].n))
+    for graph in graphs:
+        union.add_edges_from(graph.edge_index.T.tolist())
+    return nx.is_strongly_connected(union)
+
+
+def brute(at, starts, longest):
+    """Return the smallest B up to `longest` with all windows at starts(B) strongly connected."""
+    for b in range(1, longest + 1):
+        if all(union_is_strong([at(start + s) for s in range(b)]) for start in starts(b)):
+            return b
+    return math.inf
+
+
+@st.composite
+def members(draw):
+    n = draw(st.integers(1, 5))
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    density = draw(st.sampled_from([0.1, 0.25, 0.5]))
+    masks = [rng.random((n, n)) < density for _ in range(draw(st.integers(1, 8)))]
+    return [
+        from_edges(np.argwhere(mask & ~np.eye(n, dtype=bool)), n, directed=True) for mask in masks
+    ]
+
+
+@given(graphs=members())
+def test_periodic_sequences_equal_brute_force_for_all_time(graphs):
+    p = len(graphs)
+    sequence = TopologySequence(graphs[0].n, graphs.__getitem__, period=p)
+    sliding = brute(sequence.at, lambda b: range(p), p)
+    block = brute(sequence.at, lambda b: range(0, p * b, b), p)
+    assert b_connectivity(sequence) == sliding
+    assert b_connectivity(sequence, windows="block") == block
+    assert block <= sliding
+    assert sliding <= 2 * block - 1
+
+
+@given(graphs=members())
+def test_finite_horizons_equal_brute_force(graphs):
+    t = len(graphs)
+    sequence = TopologySequence(graphs[0].n, graphs.__getitem__)
+    assert b_connectivity(sequence, rounds=t) == brute(sequence.at, lambda b: range(t - b + 1), t)
+    assert b_connectivity(sequence, rounds=t, windows="block") == brute(
+        sequence.at, lambda b: range(0, t - b + 1, b), t
+    )
+
+
+def test_known_graphs():
+    assert b_connectivity(topologies.ring(5)) == 1
+    assert b_connectivity(topologies.random_cliques(6, 3, seed=0)) == math.inf
+    assert b_connectivity(topologies.one_peer_exponential(2)) == 1
+    assert (
+        b_connectivity(topologies.one_peer_exponential(12)) == 4
+    )  # from offset 2 on until offset 1 comes again
+    assert b_connectivity(topologies.random_out(100, k=10, seed=0), rounds=50) in (1, 2)
+
+
+def test_long_random_sequences_cost_linear_time():
+    """Each round is computed once for windows of any length, connected or not."""
+    asked = []
+    graphs = topologies.random_out(20, 1, seed=0)
+
+    def counted(t):
+        asked.append(t)
+        return graphs.at(t)
+
+    assert b_connectivity(TopologySequence(20, counted), rounds=300) > 1
+    assert asked == list(range(300))
+    asked.clear()
+    assert b_connectivity(TopologySequence(20, counted), rounds=300, windows="block") > 1
+    assert asked == list(range(300))
+    apart = topologies.random_cliques(20, 10, seed=0)
+    never = TopologySequence(20, lambda t: asked.append(t) or apart)
+    asked.clear()
+    assert b_connectivity(never, rounds=300, windows="block") == math.inf
+    assert asked == list(range(300))
+
+
+def test_bad_input():
+    endless = topologies.random_out(5, 1, seed=0)
+    with pytest.raises(TopologyError, match="`rounds` must be given"):
+        b_connectivity(endless)
+    with pytest.raises(ValueError, match="`rounds` must be left out"):
+        b_connectivity(topologies.ring(4), rounds=5)
+    with pytest.raises(ValueError, match="`rounds` must be at least 1"):
+        b_connectivity(endless, rounds=0)
+    with pytest.raises(ValueError, match="did you mean 'sliding'"):
+        b_connectivity(topologies.ring(4), windows="slidin")
+    with pytest.raises(TypeError, match="`graphs`"):
+        b_connectivity(3.5)

@@ -1,7 +1,7 @@
-"""Random cliques, and the steps and skews of Greedy-Swap."""
+"""Greedy-Swap: skews, distances and arguments."""
 
 from collections import Counter
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
@@ -12,10 +12,12 @@ from tests.topologies.cliques import (
     as_sets,
     naive_improvements,
     naive_skew,
+    paths,
     two_shards,
     unequal_counts,
 )
 from topofl import topologies
+from topofl.metrics import clique_skew
 from topofl.topologies import greedy_swap_trace
 from topofl.topologies.cliques import cliques_of, histograms, improving_swaps, swap_steps
 
@@ -246,3 +248,203 @@ def test_inputs_are_arrays_lists_or_partitions() -> None:
     assert (
         counts.tolist() == unequal_counts(12, 3, seed=0).tolist()
     )  # the caller's array is left alone
+
+
+DISTANCES = [
+    "total_variation",
+    "kl",
+    "symmetric_kl",
+    "hellinger",
+    "euclidean",
+    "chebyshev",
+    "jensen_shannon",
+]
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "pooled"])
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_trace_is_the_skew_by_the_distance_and_its_sum_never_grows(
+    distance: str, weighting: str
+) -> None:
+    counts = unequal_counts(26, 5, seed=4)
+    how = {"weighting": weighting, "distance": distance}
+    final, skews = greedy_swap_trace(counts, 4, steps=80, seed=1, **how)
+    for steps in (0, 7, 40, 80):
+        groups = topologies.greedy_swap(counts, 4, steps=steps, seed=1, **how).groups
+        assert np.allclose(skews[steps], clique_skew(groups, counts, **how), rtol=0, atol=1e-12)
+    assert groups == final
+    total = skews.sum(axis=1)
+    assert (total[1:] <= total[:-1] + 1e-12).all()
+    assert (np.diff(total) < -1e-12).sum() > 5
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_by_any_distance_it_stops_only_where_no_swap_improves(distance: str) -> None:
+    counts = unequal_counts(14, 4, seed=5)
+    groups = topologies.greedy_swap(counts, 4, steps=600, distance=distance, seed=0).groups
+    for first, second in combinations(groups, 2):
+        before = clique_skew([first, second], counts, distance=distance).sum()
+        for i, j in product(first, second):
+            swapped = [[j if k == i else k for k in first], [i if k == j else k for k in second]]
+            assert clique_skew(swapped, counts, distance=distance).sum() >= before - 1e-9
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_classes_that_a_clique_lacks_stay_at_zero_share(distance: str) -> None:
+    """Thirds and sevenths are not exact: rounding must not pass for a class, nor be negative."""
+    counts = np.eye(21, dtype=int)[np.random.default_rng(0).permutation(63) % 21] * 3
+    groups, skews = greedy_swap_trace(counts, 7, steps=200, distance=distance, seed=0)
+    assert np.allclose(
+        skews[-1], clique_skew(groups, counts, distance=distance), rtol=0, atol=1e-12
+    )
+    assert np.isinf(skews).all() == (distance == "symmetric_kl")  # 7 nodes cannot have 21 classes
+
+
+def test_half_the_distance_makes_the_same_swaps() -> None:
+    counts = two_shards(MNIST, 100, seed=0)
+    l1, half = (
+        greedy_swap_trace(counts, steps=300, distance=d, seed=0) for d in ("l1", "total_variation")
+    )
+    assert l1[0] == half[0]
+    assert np.allclose(l1[1], 2 * half[1], rtol=0, atol=1e-12)
+
+
+def test_where_the_distance_is_infinite_swaps_first_complete_the_classes() -> None:
+    """One class a node and one-class cliques: skews are infinite, yet swaps lead to no skew."""
+    counts = np.eye(4, dtype=int)[np.arange(40) % 4]
+    groups, skews = greedy_swap_trace(counts, 4, distance="symmetric_kl", seed=0)
+    assert np.isinf(skews[0]).sum() > 5
+    missing = [
+        4 * len(groups) - sum(len({k % 4 for k in group}) for group in path)
+        for path in paths(counts, 4, 60)
+    ]
+    assert np.diff(missing).max() <= 0
+    assert missing[0] > missing[-1]
+    assert skews[-1].max() < 1e-12
+    assert greedy_swap_trace(counts, 4, distance="kl", seed=0)[1][-1].max() < 1e-12
+
+
+def test_shares_that_nodes_tell_replace_their_counts() -> None:
+    counts = unequal_counts(20, 4, seed=2)
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    told, known = (
+        topologies.greedy_swap(**k, clique_size=5, seed=0)
+        for k in ({"label_shares": shares}, {"label_counts": counts})
+    )
+    assert told.groups == known.groups
+    assert told.name == "greedy_swap(label_shares[20x4], clique_size=5, seed=0)"
+    wrong = shares + np.random.default_rng(0).normal(size=shares.shape)
+    groups, skews = greedy_swap_trace(label_shares=wrong, clique_size=5, steps=50, seed=0)
+    expected = [
+        np.abs(wrong[list(group)].mean(axis=0) - wrong.mean(axis=0)).sum() for group in groups
+    ]
+    assert np.allclose(skews[-1], expected, rtol=0, atol=1e-12)
+    assert topologies.dcliques(label_shares=wrong, clique_size=5, steps=50, seed=0).groups == groups
+
+
+def test_shares_are_checked() -> None:
+    shares = np.full((4, 2), 0.5)
+    for make in (topologies.greedy_swap, topologies.dcliques):
+        for given in ({"label_counts": np.ones((4, 2), int)}, {"n": 4}):
+            with pytest.raises(ValueError, match="`label_shares` must be given alone"):
+                make(label_shares=shares, clique_size=2, seed=0, **given)
+        with pytest.raises(ValueError, match=r"`label_shares` must be finite, got nan at \(0, 1\)"):
+            make(label_shares=[[0.5, np.nan]] * 4, clique_size=2, seed=0)
+        with pytest.raises(
+            ValueError, match=r"`label_shares` must have shape \(n, classes\), got \(2,\)"
+        ):
+            make(label_shares=[0.5, 0.5], clique_size=2, seed=0)
+        with pytest.raises(TypeError, match="`label_shares` must be real numbers, got dtype <U1"):
+            make(label_shares=[["a"]], clique_size=2, seed=0)
+        with pytest.raises(ValueError, match="`weighting` must be 'uniform' with `label_shares`"):
+            make(label_shares=shares, weighting="pooled", clique_size=2, seed=0)
+        for bad in ([[1.5, -0.5]] * 4, [[0.5, 0.4]] * 4):
+            make(label_shares=bad, distance="euclidean", clique_size=2, seed=0)
+            with pytest.raises(ValueError, match=r"sum to 1 for distance='kl'.*clip=True"):
+                make(label_shares=bad, distance="kl", clique_size=2, seed=0)
+        with pytest.raises(ValueError, match=r"`distance` must be one of .*got 'l2'"):
+            make(label_shares=shares, distance="l2", clique_size=2, seed=0)
+        with pytest.raises(ValueError, match="`clique_size` must be between 2 and n=4, got 5"):
+            make(label_shares=shares, clique_size=5, seed=0)
+
+
+BAD_COUNTS = [
+    ([1, 2, 3], ValueError, r"`label_counts` must have shape \(n, classes\), got \(3,\)"),
+    (np.zeros((0, 3), int), ValueError, r"`label_counts` must have shape"),
+    (5, ValueError, "`label_counts` must have shape"),
+    ([[1, 2], [3]], ValueError, "`label_counts` must be an"),
+    ([[1.0, 2.0], [0.5, 1.0]], TypeError, "`label_counts` must be integers, got dtype float64"),
+    (
+        [[1.0, np.nan], [0.5, 1.0]],
+        ValueError,
+        r"`label_counts` must be finite, got nan at \(0, 1\)",
+    ),
+    ([["a", "b"], ["c", "d"]], TypeError, "`label_counts` must be integers"),
+    (
+        [[1, 2], [3, -4]],
+        ValueError,
+        "`label_counts` must be non-negative, got -4 for node 1, class 1",
+    ),
+    (
+        [[1, 2], [0, 0], [1, 1]],
+        ValueError,
+        "`label_counts` must give every node at least one example, but node 1 has none",
+    ),
+]
+
+
+@pytest.mark.parametrize(("counts", "error", "match"), BAD_COUNTS)
+@pytest.mark.parametrize(
+    "generator",
+    [topologies.greedy_swap, topologies.dcliques, topologies.dissimilar_ring, greedy_swap_trace],
+)
+def test_bad_label_counts(generator, counts, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        generator(counts, seed=0)
+
+
+@pytest.mark.parametrize("size", [1, 0, -3, 101])
+def test_clique_size_is_checked(size: int) -> None:
+    match = f"`clique_size` must be between 2 and n=100, got {size}"
+    counts = np.ones((100, 2), dtype=int)
+    for make in (
+        lambda: topologies.random_cliques(100, size, seed=0),
+        lambda: topologies.greedy_swap(counts, size, seed=0),
+        lambda: topologies.greedy_swap(n=100, clique_size=size, seed=0),
+        lambda: greedy_swap_trace(counts, size, seed=0),
+        lambda: topologies.dcliques(counts, clique_size=size, seed=0),
+        lambda: topologies.dcliques(n=100, clique_size=size, seed=0),
+    ):
+        with pytest.raises(ValueError, match=match):
+            make()
+    with pytest.raises(TypeError, match="`clique_size` must be an integer"):
+        topologies.random_cliques(100, 10.0, seed=0)
+
+
+def test_other_arguments_are_checked() -> None:
+    counts = np.ones((4, 2), dtype=int)
+    with pytest.raises(ValueError, match="`n` must be at least 2, got 1"):
+        topologies.random_cliques(1, 2, seed=0)
+    with pytest.raises(ValueError, match="`n` must be at least 2, got 1"):
+        topologies.greedy_swap(n=1, seed=0)
+    with pytest.raises(ValueError, match="`label_counts` and `n`"):
+        topologies.greedy_swap(seed=0)
+    with pytest.raises(ValueError, match="`label_counts` and `n`"):
+        topologies.greedy_swap(counts, 2, n=4, seed=0)
+    for make in (topologies.greedy_swap, greedy_swap_trace):
+        with pytest.raises(ValueError, match="`steps` must be at least 0, got -1"):
+            make(counts, 2, steps=-1, seed=0)
+        with pytest.raises(TypeError, match="`steps` must be an integer"):
+            make(counts, 2, steps=1.5, seed=0)
+        with pytest.raises(
+            ValueError,
+            match=r"`weighting` must be one of 'uniform', 'pooled', got 'pool'.*'pooled'",
+        ):
+            make(counts, 2, weighting="pool", seed=0)
+        with pytest.raises(TypeError, match="`seed`"):
+            make(counts, 2, seed=None)
+
+
+def test_a_number_of_nodes_is_given_by_name():
+    with pytest.raises(ValueError, match="for one class per node pass n=50"):
+        topologies.dcliques(50, seed=0)
