@@ -186,11 +186,15 @@ class MetricColumn:
         """Return the value, or a :class:`NotApplicable` if a limit or requirement is not met."""
         if self.limit is not None and not of_any_size and self.limit.exceeded(entry):
             return NotApplicable(self.limit.reason)
-        for requirement in self.needs:
-            reason = requirement.unmet(entry)
-            if reason:
-                return NotApplicable(reason)
-        return self.compute(entry)
+        try:
+            for requirement in self.needs:
+                if reason := requirement.unmet(entry):
+                    return NotApplicable(reason)
+            return self.compute(entry)
+        except TopologyError as error:
+            # A reason in a table refers to no argument: the message begins after it.
+            reason = re.sub(r"^`\w+` must [^:]*: ", "", str(error))
+            return NotApplicable(_about_the_graph(reason, entry.rounds.name))
 
 
 def mean(values: Iterable[float]) -> int | float:
@@ -245,19 +249,6 @@ LABELS = Requirement("label counts", _unmet_without_labels)
 
 HARDWARE = Requirement("hardware", _unmet_without_hardware)
 """Columns with this requirement are shown only where ``compare`` is given hardware."""
-
-
-def value_of(column: MetricColumn, entry: Entry, *, of_any_size: bool) -> Any:
-    """Return the value of a column, or a NotApplicable with the message of a ``TopologyError``."""
-    try:
-        return column.value(entry, of_any_size=of_any_size)
-    except TopologyError as error:
-        reason = _ARGUMENT.sub("", str(error))  # a reason in a table refers to no argument
-        return NotApplicable(_about_the_graph(reason, entry.rounds.name))
-
-
-_ARGUMENT = re.compile(r"^`\w+` must [^:]*: ")
-"""Start of an error message about the argument, before the reason."""
 
 
 def _about_the_graph(text: str, name: str) -> str:

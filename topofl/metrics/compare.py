@@ -36,7 +36,6 @@ from topofl.metrics._columns import (
     LABELS,
     Entry,
     MetricColumn,
-    value_of,
 )
 from topofl.metrics._rounds import (
     ROUNDS,
@@ -431,7 +430,7 @@ def _rows(
     """Return the values of all graphs; those of columns that are `named` for graphs of any size."""
     cells = [(entry, name) for entry in entries for name in shown]
     values = [
-        value_of(shown[name], entry, of_any_size=name in named)
+        shown[name].value(entry, of_any_size=name in named)
         for entry, name in waited_for(cells, "metrics", "value")
     ]
     width = len(shown)
