@@ -141,15 +141,9 @@ def uniform(topology: Topology, *, direction: str = "pull") -> MixingMatrix:
     direction = check_choice("direction", direction, ["pull", "push"])
     senders, receivers = topology.edge_index
     shares = 1.0 / (1 + (topology.in_degrees if direction == "pull" else topology.out_degrees))
-    nodes = np.arange(topology.n)
-    i = np.append(receivers, nodes)
-    j = np.append(senders, nodes)
-    weights = sparse.csr_array(
-        (shares[i if direction == "pull" else j], (i, j)), shape=(topology.n, topology.n)
-    )
-    return MixingMatrix(
-        weights, name=f"uniform({topology.name}, direction={direction!r})", nodes=topology.nodes
-    )
+    of_edges = shares[receivers if direction == "pull" else senders]
+    name = f"uniform({topology.name}, direction={direction!r})"
+    return _matrix(topology, (receivers, senders), of_edges, shares, name)
 
 
 @public
@@ -183,11 +177,9 @@ def own_weights(topology: Topology) -> MixingMatrix:
             f"into node {node_name(topology.nodes, node)} of {topology.name} sum to "
             f"{1 - rest[node]:.6g}; use another rule, such as metropolis_hastings"
         )
-    nodes = np.arange(topology.n)
-    entries = np.append(shares, np.where(rest > TOLERANCE, rest, 0.0))
-    positions = np.append(receivers, nodes), np.append(senders, nodes)
-    weights = sparse.csr_array((entries, positions), shape=(topology.n, topology.n))
-    return MixingMatrix(weights, name=f"own_weights({topology.name})", nodes=topology.nodes)
+    rest = np.where(rest > TOLERANCE, rest, 0.0)
+    name = f"own_weights({topology.name})"
+    return _matrix(topology, (receivers, senders), shares, rest, name)
 
 
 @public
@@ -279,23 +271,31 @@ def within_groups(topology: Topology) -> MixingMatrix:
     label = topology.group_of
     i, j = topology.edge_index
     inside = (label[i] == label[j]) & (label[i] >= 0)
-    nodes = np.arange(topology.n)
-    i = np.append(i[inside], nodes)
-    j = np.append(j[inside], nodes)
-    counts = np.bincount(i, minlength=topology.n)
-    weights = sparse.csr_array((1.0 / counts[i], (i, j)), shape=(topology.n, topology.n))
-    return MixingMatrix(weights, name=f"within_groups({topology.name})", nodes=topology.nodes)
+    i, j = i[inside], j[inside]
+    shares = 1.0 / (1 + np.bincount(i, minlength=topology.n))
+    return _matrix(topology, (i, j), shares[i], shares, f"within_groups({topology.name})")
 
 
 def _with_rest_on_diagonal(topology: Topology, weights: np.ndarray, name: str) -> MixingMatrix:
-    """Return the matrix with these weights on the edges, in their order, and rows that sum to 1."""
-    adjacency = topology.adjacency
-    n = topology.n
-    edges = sparse.csr_array((weights, adjacency.indices, adjacency.indptr), shape=(n, n))
-    sums = np.bincount(np.repeat(np.arange(n), topology.out_degrees), weights=weights, minlength=n)
-    return MixingMatrix(
-        sparse.csr_array(edges + sparse.diags_array(1.0 - sums)), name=name, nodes=topology.nodes
-    )
+    """Return the matrix with these weights on undirected edges, and rows that sum to 1."""
+    i, j = topology.edge_index
+    rest = 1.0 - np.bincount(i, weights=weights, minlength=topology.n)
+    return _matrix(topology, (i, j), weights, rest, name)
+
+
+def _matrix(
+    topology: Topology,
+    positions: tuple[np.ndarray, np.ndarray],
+    of_edges: np.ndarray,
+    of_nodes: np.ndarray,
+    name: str,
+) -> MixingMatrix:
+    """Return the matrix with weights at positions (receivers, senders), and on the diagonal."""
+    nodes = np.arange(topology.n)
+    i, j = (np.append(ends, nodes) for ends in positions)
+    entries = np.append(of_edges, of_nodes)
+    weights = sparse.csr_array((entries, (i, j)), shape=(topology.n, topology.n))
+    return MixingMatrix(weights, name=name, nodes=topology.nodes)
 
 
 def need_topology(topology: Any) -> None:
