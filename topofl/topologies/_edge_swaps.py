@@ -114,37 +114,57 @@ def slopes(
     return np.concatenate(adjoints[::-1], axis=1), np.concatenate(states[:-1], axis=1)
 
 
+@dataclass(frozen=True, eq=False)
+class Design:
+    """Degrees of the nodes, limits on edges, and the data for which H_K is lowered.
+
+    Attributes
+    ----------
+    degrees
+        (n,) number of neighbors of each node.
+    deviations
+        (n, classes) deviations of the nodes' label shares from their mean.
+    hops
+        K, the number of hops over which heterogeneity is accumulated.
+    limits
+        What the edges must satisfy.
+    """
+
+    degrees: np.ndarray
+    deviations: np.ndarray
+    hops: int
+    limits: Limits
+
+    def value(self, edges: np.ndarray) -> float:
+        """Return H_K of the graph with these edges."""
+        return heterogeneity(metropolis(edges, self.degrees), self.deviations, self.hops)
+
+
 def swapped(
-    edges: np.ndarray,
-    degrees: np.ndarray,
-    deviations: np.ndarray,
-    hops: int,
-    limits: Limits,
-    rng: np.random.Generator,
-    steps: int,
+    edges: np.ndarray, design: Design, rng: np.random.Generator, steps: int
 ) -> tuple[np.ndarray, float]:
     """Return edges after swaps that keep all degrees and lower H_K, and its final value.
 
     A step draws pairs of edges (a, b), (c, d), ranks the swaps to (a, c), (b, d) by the predicted
     change of H_K, and makes as many of the best disjoint ones as lower H_K itself.
     """
-    value = heterogeneity(metropolis(edges, degrees), deviations, hops)
+    value, n = design.value(edges), len(design.degrees)
     if len(edges) < 2:
         return edges, value
-    count, failures = max(1, len(degrees) // 8), 0
+    count, failures = max(1, n // 8), 0
     earlier = value
     for step in range(steps):
         if step % SPAN == SPAN - 1:
             if value > (1 - PROGRESS) * earlier:
                 break
             earlier = value
-        swaps = _ranked(edges, degrees, deviations, hops, limits, rng)
+        swaps = _ranked(edges, design, rng)
         better = None
         while len(swaps) and better is None:
-            better = _improved(edges, swaps[:count], degrees, deviations, hops, limits, value)
+            better = _improved(edges, swaps[:count], design, value)
             if better is None and count == 1:
                 break
-            count = max(1, count // 2) if better is None else min(2 * count, len(degrees))
+            count = max(1, count // 2) if better is None else min(2 * count, n)
         if better is None:
             failures += 1
             count = 4
@@ -157,20 +177,14 @@ def swapped(
 
 
 def _improved(
-    edges: np.ndarray,
-    swaps: np.ndarray,
-    degrees: np.ndarray,
-    deviations: np.ndarray,
-    hops: int,
-    limits: Limits,
-    value: float,
+    edges: np.ndarray, swaps: np.ndarray, design: Design, value: float
 ) -> tuple[np.ndarray, float] | None:
     """Return the edges after these swaps and their H_K, or None if it is no lower."""
-    changed = _with_swaps(edges, swaps)
-    found = heterogeneity(metropolis(changed, degrees), deviations, hops)
-    if found >= value * (1 - 1e-9) or components(changed, len(degrees))[0] > 1:
+    changed, n = _with_swaps(edges, swaps), len(design.degrees)
+    found = design.value(changed)
+    if found >= value * (1 - 1e-9) or components(changed, n)[0] > 1:
         return None
-    return (changed, found) if limits.keep_diameter(changed, len(degrees)) else None
+    return (changed, found) if design.limits.keep_diameter(changed, n) else None
 
 
 def _with_swaps(edges: np.ndarray, swaps: np.ndarray) -> np.ndarray:
@@ -181,14 +195,7 @@ def _with_swaps(edges: np.ndarray, swaps: np.ndarray) -> np.ndarray:
     return changed
 
 
-def _ranked(
-    edges: np.ndarray,
-    degrees: np.ndarray,
-    deviations: np.ndarray,
-    hops: int,
-    limits: Limits,
-    rng: np.random.Generator,
-) -> np.ndarray:
+def _ranked(edges: np.ndarray, design: Design, rng: np.random.Generator) -> np.ndarray:
     """Return possible swaps (k, 6) that are predicted to lower H_K and share no node, best first.
 
     A swap changes W by V, and H_K by its derivative along V plus terms of second order. The largest
@@ -196,9 +203,10 @@ def _ranked(
     never negative and does not shrink with the gradient: near a minimum, swaps ranked by the
     derivative alone are mostly refused.
     """
-    swaps = _drawn(edges, len(degrees), limits, rng)
+    degrees, deviations = design.degrees, design.deviations
+    swaps = _drawn(edges, len(degrees), design.limits, rng)
     a, c, b, d = swaps[:, 2:].T
-    slope = _entries(*slopes(metropolis(edges, degrees), deviations, hops))
+    slope = _entries(*slopes(metropolis(edges, degrees), deviations, design.hops))
 
     def weight(i: np.ndarray, j: np.ndarray) -> np.ndarray:
         return 1.0 / (1 + np.maximum(degrees[i], degrees[j]))

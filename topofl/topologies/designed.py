@@ -10,6 +10,7 @@ from topofl._support.check import check_int, check_shares
 from topofl._support.seeding import stream
 from topofl.topologies._edge_swaps import (
     HOPS,
+    Design,
     Limits,
     check_network,
     completed,
@@ -132,16 +133,13 @@ def designed(
     rng = stream(seed, "graph")
     limits = _limits(len(shares), allowed, required, max_diameter)
     degrees = _degrees(len(shares), degree, edges, limits)
-    deviations = shares - shares.mean(axis=0)
+    design = Design(degrees, shares - shares.mean(axis=0), hops, limits)
     first = min(steps, FIRST_STEPS)
-    tried = [
-        swapped(start, degrees, deviations, hops, limits, rng, first)
-        for start in _starts(shares, degrees, limits, rng)
-    ]
+    tried = [swapped(start, design, rng, first) for start in _starts(shares, degrees, limits, rng)]
     if not tried:
         raise TopologyError(_impossible(degrees, max_diameter, allowed))
     best, _ = min(tried, key=lambda found: found[1])
-    best, _ = swapped(best, degrees, deviations, hops, limits, rng, steps - first)
+    best, _ = swapped(best, design, rng, steps - first)
     both = np.concatenate([best, best[:, ::-1]])
     adjacency = sparse.csr_array((np.ones(len(both)), both.T), shape=(len(shares), len(shares)))
     return Topology(adjacency)
