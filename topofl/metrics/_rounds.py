@@ -1,6 +1,6 @@
 """Conversion of graphs, matrices, sequences and histories to sequences of mixing matrices."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -12,6 +12,7 @@ from topofl._linalg import spectral
 from topofl._linalg.spectral import classes_of
 from topofl._support.check import check_int, shown
 from topofl._support.text import node_name
+from topofl._support.vectors import start_vector
 from topofl.mixing import (
     MixingMatrix,
     MixingSequence,
@@ -121,6 +122,16 @@ def converging(what: str) -> Iterator[None]:
         raise TopologyError(
             f"{what} did not converge: {error}; use metrics.measured_contraction"
         ) from error
+
+
+def largest_eigenvalue(apply: Callable[[np.ndarray], np.ndarray], n: int, what: str) -> float:
+    """Return the largest eigenvalue of a symmetric operator on (n,) vectors, by iterations."""
+    operator = sparse_linalg.LinearOperator((n, n), matvec=apply, dtype=np.float64)  # pyright: ignore[reportCallIssue]
+    with converging(what):
+        top = sparse_linalg.eigsh(
+            operator, k=1, which="LA", return_eigenvectors=False, v0=start_vector(n), ncv=40
+        )
+    return float(top[0])
 
 
 def losing_node(matrices: Sequence[MixingMatrix]) -> int | None:

@@ -12,7 +12,6 @@ from topofl._linalg.spectral import classes_of, without_rounding
 from topofl._support.check import TOLERANCE, check_int
 from topofl._support.public import public
 from topofl._support.text import node_name
-from topofl._support.vectors import start_vector
 from topofl.metrics._columns import MetricColumn
 from topofl.metrics._rounds import (
     Mixable,
@@ -22,6 +21,7 @@ from topofl.metrics._rounds import (
     check_averaging,
     check_size,
     converging,
+    largest_eigenvalue,
     n_rounds,
 )
 from topofl.mixing import MixingMatrix, MixingSequence
@@ -396,13 +396,7 @@ def _largest_on_disagreement(gram: sparse.csr_array, sums: np.ndarray) -> float:
         image = gram @ values - sums.T @ (sums @ values) / k
         return image - image.mean()
 
-    operator = sparse_linalg.LinearOperator((n, n), matvec=apply, dtype=np.float64)  # pyright: ignore[reportCallIssue]
-    start = start_vector(n)
-    with converging("the expected gap"):
-        top = sparse_linalg.eigsh(
-            operator, k=1, which="LA", return_eigenvectors=False, v0=start, ncv=40
-        )
-    return float(top[0])
+    return largest_eigenvalue(apply, n, "the expected gap")
 
 
 COLUMNS = (

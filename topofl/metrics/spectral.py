@@ -3,13 +3,11 @@
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sparse
-import scipy.sparse.linalg as sparse_linalg
 
 from topofl._linalg import second, spectral
 from topofl._linalg.spectral import without_rounding
 from topofl._support.public import public
 from topofl._support.text import node_name
-from topofl._support.vectors import start_vector
 from topofl.metrics._columns import ONE_MATRIX, MetricColumn, iterated
 from topofl.metrics._rounds import (
     Mixable,
@@ -19,6 +17,7 @@ from topofl.metrics._rounds import (
     averages,
     check_push_weights,
     converging,
+    largest_eigenvalue,
 )
 from topofl.metrics.perron import perron_vector
 from topofl.mixing import MixingMatrix
@@ -271,15 +270,10 @@ def _norm_without(matrix: sparse.csr_array, direction: np.ndarray) -> float:
         return factor @ values - direction * (direction @ values)
 
     transposed = sparse.csr_array(matrix.T)
-    gram = sparse_linalg.LinearOperator(
-        (n, n), matvec=lambda v: apply(apply(v.reshape(-1), matrix), transposed), dtype=np.float64
-    )  # pyright: ignore[reportCallIssue]
-    start = start_vector(n)
-    with converging("the pi-weighted norm"):
-        top = sparse_linalg.eigsh(
-            gram, k=1, which="LA", return_eigenvectors=False, v0=start, ncv=40
-        )
-    return float(np.sqrt(max(top[0], 0.0)))
+    squared = largest_eigenvalue(
+        lambda v: apply(apply(v.reshape(-1), matrix), transposed), n, "the pi-weighted norm"
+    )
+    return float(np.sqrt(max(squared, 0.0)))
 
 
 COLUMNS = (
