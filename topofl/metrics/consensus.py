@@ -147,9 +147,10 @@ def _check_vectors(argument: str, vectors: Any, n: int | None = None, name: str 
     if vectors.is_complex() if is_tensor else vectors.dtype.kind not in "buif":
         raise TypeError(f"`{argument}` must hold real numbers, got dtype {vectors.dtype}")
     if vectors.ndim != 2 or 0 in vectors.shape or n not in (None, len(vectors)):
+        got = tuple(vectors.shape)
         raise ValueError(
-            f"`{argument}` must have shape (n, d), one {argument[:-1]} per row, got "
-            f"{tuple(vectors.shape)}" + (f": {name} has n={n}" if name else "")
+            f"`{argument}` must have shape (n, d), one {argument[:-1]} per row"
+            + (f": got {got}, {name} has n={n}" if name else f", got {got}")
         )
 
 

@@ -139,7 +139,7 @@ def round_cost(
             )
         exchanges.append(gradients if accounting == "exact" else mixing)
     messages = sum(exchange.n_messages for exchange in exchanges)
-    busiest = int(sum(one.in_messages + one.out_messages for one in exchanges).max())
+    busiest = int(np.max(sum(one.in_messages + one.out_messages for one in exchanges)))
     return Cost(messages, messages * size, busiest, busiest * size, accounting)
 
 
