@@ -27,8 +27,8 @@ from PIL import Image
 
 from tests.test_fuzz_stored import idx, saved_history
 from topofl import History, config, data
-from topofl._graph_files import read_graph
 from topofl.data.readers._pickle import load_pickle
+from topofl.topology.files import read_graph
 
 ROOM = 2**28
 """Bytes of address space that reading may add."""

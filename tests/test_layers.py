@@ -209,10 +209,10 @@ ROOMS = {
         *("partitioners edits clients", "readers"),
     ],
     "metrics": [
-        "_rounds _declaration",
-        *("averaging data_fit cost", "changing", "push_sum shape", "hops", "seconds"),
-        *("_columns", "compare"),
-        "over_rounds plots",
+        "_columns _rounds hardware",
+        "connectivity consensus perron shape waiting",
+        *("averaging labels spectral walks", "contraction hops push_sum", "gradients spectrum"),
+        *("cost", "seconds", "compare", "over_rounds"),
     ],
     "summary": [
         "verdicts settings",
@@ -231,7 +231,11 @@ ROOMS = {
         ),
         *("plan execute", "best live", "sweep", "search dry clusters"),
     ],
-    "topologies": ["_generator _common", "static", "cliques", "changing from_data operations"],
+    "topologies": [
+        "_edge_swaps _generator",
+        "classic cliques collaboration derived equitopo exponential frank_wolfe operations random",
+        *("dcliques designed placement", "decentralized"),
+    ],
 }
 """Rooms of a package, lowest first: none imports one of a later line, or of its own line."""
 

@@ -10,6 +10,7 @@ from topofl._support.datasets import MARKERS, dataset_folder, dataset_folders, d
 from topofl._support.machine import describe_software, has_fast_bf16, machine, total_memory
 from topofl._support.memory import free_memory, return_freed_memory
 from topofl._support.seeding import stream
+from topofl.metrics.labels import label_spread
 
 __all__ = [
     "MARKERS",
@@ -21,6 +22,7 @@ __all__ = [
     "first_rounds",
     "free_memory",
     "has_fast_bf16",
+    "label_spread",
     "machine",
     "parse_spec",
     "return_freed_memory",

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from sklearn.isotonic import IsotonicRegression
 
-from topofl.metrics.data_fit.labels import label_spread
+from topofl.toolkit import label_spread
 
 from ..program import as_installed
 from .runs import Records, predicted_cell

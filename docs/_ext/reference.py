@@ -62,18 +62,18 @@ TITLES = {
     "server": "Methods: with a server",
     "exchanges": "Exchanges, policies and compressors",
     "contract": "Phases, terms, parts and requirements",
-    "averaging": "Speed of averaging",
-    "changing": "Graphs that change over time",
-    "data_fit": "Fit of graph and data",
-    "hops": "Fit of graph and data over several hops",
+    **dict.fromkeys(("averaging", "contraction", "perron", "spectral"), "Speed of averaging"),
+    **dict.fromkeys(("consensus", "labels"), "Fit of graph and data"),
+    **dict.fromkeys(("gradients", "hops", "spectrum"), "Fit of graph and data over several hops"),
+    "connectivity": "Graphs that change over time",
     "push_sum": "Push-sum",
-    "shape": "Shape of the graph",
+    **dict.fromkeys(("shape", "walks"), "Shape of the graph"),
     "readers": "Readers",
     "partitioners": "Partitions",
     "edits": "Edits of partitions",
     "operations": "Operations on graphs",
 }
-"""Titles of groups by the folder that names come from."""
+"""Titles of groups by the folder or file that names come from."""
 
 
 def _public(module: ModuleType) -> list[str]:

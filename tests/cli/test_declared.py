@@ -10,7 +10,7 @@ from topofl._spec import catalogue
 from topofl.algorithms import Part
 from topofl.cli import main, sources
 from topofl.cli.declared import KINDS_OF_NAMES, declarations, declared_columns
-from topofl.metrics._columns import all_columns
+from topofl.metrics.compare import all_columns
 
 
 @pytest.fixture(scope="module")

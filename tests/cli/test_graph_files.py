@@ -12,11 +12,11 @@ import scipy.sparse as sparse
 
 import topofl
 from tests.cli.commands import fails
-from topofl import _graph_files
-from topofl._graph_files import read_graph
 from topofl._support import arrays as array_files
 from topofl.cli import main
 from topofl.history import History
+from topofl.topology import files
+from topofl.topology.files import read_graph
 
 
 def weighted_ring(n):
@@ -300,7 +300,7 @@ def testarray_files_and_texts_that_claim_too_much_are_refused(tmp_path, monkeypa
     np.save(path, np.array([[{}]]), allow_pickle=True)
     with pytest.raises(ValueError, match="dtype object are not those of numbers"):
         read_graph(path)
-    monkeypatch.setattr(_graph_files, "LARGEST_TEXT", 50)
+    monkeypatch.setattr(files, "LARGEST_TEXT", 50)
     for name in ("ring.graphml", "ring.gml", "ring.edgelist"):
         WRITERS[name](tmp_path / name)
         with pytest.raises(

@@ -15,9 +15,9 @@ from tests.cli.commands import FAILING, fails
 from tests.data.readers.cifar_files import save_pickles
 from tests.data.readers.test_mnist import save_images
 from topofl import config, data, metrics, mixing, topologies
-from topofl._graph_files import read_graph
 from topofl.cli import main
 from topofl.history import History
+from topofl.topology.files import read_graph
 
 MORE = "topofl: note: these numbers decide; --all prints all columns, --about GROUPS some\n"
 

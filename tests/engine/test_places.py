@@ -22,7 +22,7 @@ from topofl.engine.gradients import autograd_gradients, is_linear
 from topofl.engine.minibatches import Batches
 from topofl.engine.population import initial_population
 from topofl.mixing import metropolis_hastings
-from topofl.mixing.export import as_tensor
+from topofl.mixing.matrix import as_tensor
 
 N, CPU = 6, torch.device("cpu")
 FACTORS = (0x2545F4914F6CDD1D, 0x369DEA0F31A53F85)

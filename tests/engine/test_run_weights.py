@@ -15,8 +15,8 @@ from tests import problems
 from tests.engine import runs
 from tests.engine.runs import run, weighted_ring
 from topofl import algorithms, data, mixing, topologies
-from topofl.metrics.averaging import perron
-from topofl.metrics.averaging.perron import largest_share
+from topofl.metrics import perron
+from topofl.metrics.perron import largest_share
 
 
 def test_a_sequence_is_connected_if_its_union_is():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topofl import mixing, topologies
-from topofl._linalg import spectral
+from topofl._linalg import second, spectral
 from topofl.topology import Topology, TopologyError, from_edges
 
 EPS = np.finfo(float).eps
@@ -43,10 +43,8 @@ def test_circulants_are_recognized_and_have_the_spectrum_of_numpy(matrix) -> Non
         values[:, None] - dense[None, :]
     )  # circulants are normal: eigenvalues move by rounding only
     assert max(distances.min(axis=0).max(), distances.min(axis=1).max()) < 1e-12
-    if spectral.second_modulus(matrix).solver != "components":
-        assert spectral.second_modulus(matrix).value == pytest.approx(
-            dense_second(matrix), abs=1e-12
-        )
+    if second.second_modulus(matrix).solver != "components":
+        assert second.second_modulus(matrix).value == pytest.approx(dense_second(matrix), abs=1e-12)
 
 
 @given(matrix=circulants(), data=st.data())
@@ -80,7 +78,7 @@ def test_arnoldi_on_weights_that_are_not_doubly_stochastic(
     W = mixing.uniform(graph, direction=direction)
     assert graph.is_connected
     assert not W.is_doubly_stochastic
-    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 10)
+    monkeypatch.setattr(spectral, "DENSE_LIMIT", 10)
     assert W.slem_solution.solver == "arnoldi"
     assert (
         W.slem_solution.residual < 1e-10
@@ -128,7 +126,7 @@ def test_order_of_nodes_changes_the_solver_but_not_the_value(graph: Topology) ->
 def test_residual_is_that_of_the_vector_and_bounds_the_error() -> None:
     weights = mixing.metropolis_hastings(topologies.random_regular(1600, 4, seed=0)).weights
     values = np.linalg.eigvalsh(weights.toarray())
-    found = spectral.second_modulus(weights)
+    found = second.second_modulus(weights)
     assert found.solver == "lanczos"
     assert 0 < found.residual < 1e-8
     assert abs(found.value - np.sort(np.abs(values))[-2]) <= found.residual
@@ -138,7 +136,7 @@ def test_negative_end_of_the_spectrum_is_found() -> None:
     """Bipartite, so the graph's eigenvalues come as x and -x; a small self-weight leaves -0.98."""
     half = topologies.random_regular(900, 6, seed=0).to_scipy() / 6
     bipartite = sparse.csr_array(sparse.block_array([[None, half], [half, None]]))
-    found = spectral.second_modulus(
+    found = second.second_modulus(
         sparse.csr_array(0.01 * sparse.eye_array(1800) + 0.99 * bipartite)
     )
     assert found.solver == "lanczos"
@@ -177,7 +175,7 @@ def test_all_eigenvalues_of_large_circulants_and_of_no_other_large_matrix(
     expected = np.sort((1 + 2 * np.cos(2 * np.pi * np.arange(n) / n)) / 3)[::-1]
     assert np.isrealobj(W.eigenvalues)
     assert np.allclose(W.eigenvalues, expected, rtol=0, atol=1e-13)
-    monkeypatch.setattr(spectral.limits, "SPECTRUM_LIMIT", 50)
+    monkeypatch.setattr(spectral, "SPECTRUM_LIMIT", 50)
     with pytest.raises(
         ValueError, match="up to n=50 unless the matrix is circulant, got n=60 in one strongly con"
     ):
@@ -185,8 +183,8 @@ def test_all_eigenvalues_of_large_circulants_and_of_no_other_large_matrix(
 
 
 def test_where_nothing_decides_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 10)
-    monkeypatch.setattr(spectral.limits, "SPECTRUM_LIMIT", 10)
+    monkeypatch.setattr(spectral, "DENSE_LIMIT", 10)
+    monkeypatch.setattr(spectral, "SPECTRUM_LIMIT", 10)
     no_diagonal = mixing.from_weights(
         np.eye(400)[relabelled_cycle(400)]
     )  # a permutation: all moduli are 1
@@ -212,6 +210,6 @@ def test_sigma_of_large_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     circulant = mixing.uniform(topologies.exponential(300, directed=True)).weights
     for matrix, steps in ((slow, 3000), (slow, 20), (fast, 3000), (circulant, 3000)):
         expected = np.linalg.norm(matrix.toarray() - 1 / matrix.shape[0], 2)
-        monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 10)
-        monkeypatch.setattr(spectral.limits, "STEPS", steps)
+        monkeypatch.setattr(spectral, "DENSE_LIMIT", 10)
+        monkeypatch.setattr(spectral, "STEPS", steps)
         assert spectral.sigma(matrix) == pytest.approx(expected, abs=1e-9)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.metrics.graphs import relabelled, triangles
 from topofl import mixing, topologies
-from topofl._linalg import spectral
+from topofl._linalg import second, spectral
 from topofl.metrics import slem, spectral_gap
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, as_topology, from_edges
@@ -216,9 +216,9 @@ def test_directed_expanders_are_not_taken_for_exact_averaging(is_found, monkeypa
     expected = np.sort(np.abs(np.linalg.eigvals(W.weights.toarray())))[-2]
     assert expected < 0.2
     for limit in ("DENSE_LIMIT", "SPECTRUM_LIMIT"):
-        monkeypatch.setattr(spectral.limits, limit, 100)
+        monkeypatch.setattr(spectral, limit, 100)
     if not is_found:
-        monkeypatch.setattr(spectral.asymmetric, "_left_vector", lambda rows, value: None)
+        monkeypatch.setattr(second, "_left_vector", lambda rows, value: None)
     assert W.slem_solution.solver == "arnoldi"
     assert W.slem == pytest.approx(expected, abs=1e-10)
 
@@ -226,11 +226,11 @@ def test_directed_expanders_are_not_taken_for_exact_averaging(is_found, monkeypa
 def test_a_directed_expander_above_the_limit_of_dense_spectra() -> None:
     """Six eigenvalues of the transpose are too close to converge, and n is too large for all."""
     W = expander(8000, 30, seed=1)
-    assert W.n > spectral.limits.SPECTRUM_LIMIT
+    assert W.n > spectral.SPECTRUM_LIMIT
     assert W.slem_solution.solver == "arnoldi"
     assert W.slem == pytest.approx(0.2082469169781907, abs=1e-10)  # with 40 values and 250 vectors
     # on some processors the first iteration stalls, and the second has this relative tolerance
-    assert W.slem_solution.residual < spectral.limits.TOLERANCE * W.slem
+    assert W.slem_solution.residual < spectral.TOLERANCE * W.slem
 
 
 def test_the_largest_of_many_eigenvalues_on_the_rim_of_a_disc(monkeypatch) -> None:
@@ -244,6 +244,6 @@ def test_the_largest_of_many_eigenvalues_on_the_rim_of_a_disc(monkeypatch) -> No
         sparse.linalg.eigs(operator, k=12, ncv=200, v0=start, return_eigenvectors=False)
     ).max()
     assert expected > 0.5400
-    monkeypatch.setattr(spectral.asymmetric, "second_near_one", None)  # nothing is factorized
+    monkeypatch.setattr(second, "second_near_one", None)  # nothing is factorized
     assert W.slem_solution.solver == "arnoldi"
     assert W.slem == pytest.approx(expected, abs=1e-9)

@@ -17,11 +17,7 @@ from topofl import (
     tasks,
     topologies,
 )
-from topofl.metrics import (
-    accumulated_noise,
-    heterogeneity_spectrum,
-    neighborhood_heterogeneity,
-)
+from topofl.metrics import accumulated_noise, heterogeneity_spectrum, neighborhood_heterogeneity
 
 RNG = np.random.default_rng(0)
 
@@ -300,7 +296,7 @@ def test_large_graphs_have_gauss_nodes_with_exact_sums(monkeypatch):
     graph = topologies.random_regular(300, 6, seed=0)
     counts = counts_of(300)
     exact = heterogeneity_spectrum(graph, counts)
-    monkeypatch.setattr("topofl._linalg.spectral.limits.SPECTRUM_LIMIT", 100)
+    monkeypatch.setattr("topofl._linalg.spectral.SPECTRUM_LIMIT", 100)
     nodes = heterogeneity_spectrum(graph, counts)
     assert exact.is_exact
     assert not nodes.is_exact
@@ -319,16 +315,16 @@ def test_large_graphs_are_solved_as_small_ones_are(monkeypatch):
             neighborhood_heterogeneity(graph, counts, hops="inf", discount=d) for d in (1.0, 0.9)
         ]
         with monkeypatch.context() as patch:
-            patch.setattr("topofl._linalg.spectral.limits.DENSE_LIMIT", 50)
+            patch.setattr("topofl._linalg.spectral.DENSE_LIMIT", 50)
             for cost in (0, 1e10):  # conjugate gradients, then a band solver
-                patch.setattr("topofl.metrics.hops.accumulated.BAND_COST", cost)
+                patch.setattr("topofl.metrics.hops.BAND_COST", cost)
                 found = [
                     neighborhood_heterogeneity(graph, counts, hops="inf", discount=d)
                     for d in (1.0, 0.9)
                 ]
                 assert found == pytest.approx(exact, rel=1e-9)
     parts = as_topology(nx.disjoint_union(nx.cycle_graph(101), nx.cycle_graph(101)))
-    monkeypatch.setattr("topofl._linalg.spectral.limits.DENSE_LIMIT", 50)
+    monkeypatch.setattr("topofl._linalg.spectral.DENSE_LIMIT", 50)
     apart = np.eye(2, dtype=int)[[0] * 101 + [1] * 101]
     assert neighborhood_heterogeneity(parts, apart, hops="inf") == np.inf
 
@@ -338,15 +334,15 @@ def test_parts_with_the_same_mean_are_solved_apart(cost, monkeypatch):
     parts = as_topology(nx.disjoint_union(nx.cycle_graph(101), nx.cycle_graph(101)))
     alike = np.eye(2, dtype=int)[(np.arange(202) % 101) % 2]
     exact = neighborhood_heterogeneity(parts, alike, hops="inf")
-    monkeypatch.setattr("topofl._linalg.spectral.limits.DENSE_LIMIT", 50)
-    monkeypatch.setattr("topofl.metrics.hops.accumulated.BAND_COST", cost)
+    monkeypatch.setattr("topofl._linalg.spectral.DENSE_LIMIT", 50)
+    monkeypatch.setattr("topofl.metrics.hops.BAND_COST", cost)
     assert neighborhood_heterogeneity(parts, alike, hops="inf") == pytest.approx(exact, rel=1e-9)
 
 
 def test_noise_of_large_graphs_is_estimated(monkeypatch):
     graph = topologies.random_regular(600, 4, seed=0)
     exact = accumulated_noise(graph, 10)
-    monkeypatch.setattr("topofl.metrics.hops.noise.EXACT_LIMIT", 100)
+    monkeypatch.setattr("topofl.metrics.hops.EXACT_LIMIT", 100)
     estimates = [accumulated_noise(graph, 10, probes=32, seed=seed) for seed in range(30)]
     error = np.std(estimates, ddof=1) / 30**0.5
     assert np.mean(estimates) == pytest.approx(exact, abs=4 * error)

@@ -6,7 +6,7 @@ import pytest
 
 from topofl import metrics, mixing, topologies
 from topofl._linalg import spectral
-from topofl.metrics.averaging import perron
+from topofl.metrics import perron
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologyError, as_topology, from_edges
 
@@ -97,7 +97,7 @@ def test_not_unique_for_groups_that_never_receive_from_each_other() -> None:
 def test_iterations_agree_with_the_dense_solution(rule, monkeypatch: pytest.MonkeyPatch) -> None:
     W = rule(strongly_connected(80, 1))
     pi, gap = metrics.perron_vector(W), metrics.pi_weighted_gap(W)
-    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 10)
+    monkeypatch.setattr(spectral, "DENSE_LIMIT", 10)
     assert np.allclose(metrics.perron_vector(W), pi, rtol=0, atol=1e-12)
     assert metrics.pi_weighted_gap(W) == pytest.approx(gap, abs=1e-10)
 
@@ -192,7 +192,7 @@ def test_large_vectors_that_are_too_uneven_are_refused(monkeypatch: pytest.Monke
     graph = from_edges(
         [(i, i - 1) for i in range(1, n)] + [(0, i) for i in range(1, n)], n, directed=True
     )
-    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 10)
+    monkeypatch.setattr(spectral, "DENSE_LIMIT", 10)
     with pytest.raises(
         TopologyError, match="is too uneven to be computed for n=60: it is exact up to n=10"
     ):

@@ -8,7 +8,7 @@ import pytest
 
 from topofl import metrics, mixing, topologies
 from topofl._linalg import spectral
-from topofl.metrics.averaging import perron
+from topofl.metrics import perron
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import TopologyError, from_edges
 
@@ -42,7 +42,7 @@ def test_smallest_eigenvalue_closed_forms() -> None:
 @pytest.mark.parametrize("graph", [topologies.random_regular(200, 4, seed=0), topologies.ring(151)])
 def test_smallest_eigenvalue_of_large_matrices(graph, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = metrics.smallest_eigenvalue(graph)
-    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 50)
+    monkeypatch.setattr(spectral, "DENSE_LIMIT", 50)
     assert metrics.smallest_eigenvalue(graph) == pytest.approx(expected, abs=1e-9)
 
 
@@ -162,7 +162,7 @@ def test_expected_gap_asks_for_rounds_and_rows() -> None:
 def test_expected_gap_of_large_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     sequence = topologies.random_in(60, 3, seed=1)
     expected = metrics.expected_gap(sequence, rounds=20)
-    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 10)
+    monkeypatch.setattr(spectral, "DENSE_LIMIT", 10)
     assert metrics.expected_gap(sequence, rounds=20) == pytest.approx(expected, abs=1e-9)
 
 
@@ -277,7 +277,7 @@ def test_large_graphs_are_refused_with_their_limit(monkeypatch: pytest.MonkeyPat
     with pytest.raises(TopologyError, match="products of several rounds are computed up to n=5"):
         metrics.window_product(topologies.ring(6), rounds=2)
     assert metrics.window_product(topologies.ring(6), rounds=1).n == 6
-    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 5)
+    monkeypatch.setattr(spectral, "DENSE_LIMIT", 5)
     with pytest.raises(
         TopologyError, match=r"the mixing time is computed up to n=5, ring\(n=6\) has n=6"
     ):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topofl import mixing, topologies
-from topofl._linalg import spectral
+from topofl._linalg import second, spectral
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologyError, from_edges
 
@@ -263,8 +263,8 @@ def relabelled(graph: Topology) -> Topology:
 def test_iterative_spectra_equal_closed_forms(
     graph: Topology, slem: float, solver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert graph.n > spectral.limits.DENSE_LIMIT
-    monkeypatch.setattr(spectral.limits, "STEPS", 500)  # enough for all but the rings
+    assert graph.n > spectral.DENSE_LIMIT
+    monkeypatch.setattr(spectral, "STEPS", 500)  # enough for all but the rings
     W = mixing.metropolis_or_uniform(relabelled(graph))
     assert W.slem_solution.solver == solver
     assert W.slem_solution.residual < 1e-8
@@ -282,7 +282,7 @@ def test_iterative_spectra_of_slow_graphs_with_negative_eigenvalues(
     steps: int, solver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """W = half to each neighbor on a ring: -1 is an eigenvalue for even n, and nearly for odd n."""
-    monkeypatch.setattr(spectral.limits, "STEPS", steps)
+    monkeypatch.setattr(spectral, "STEPS", steps)
     for n, slem in ((LARGE, 1.0), (LARGE + 1, np.cos(np.pi / (LARGE + 1)))):
         W = mixing.from_weights(relabelled(topologies.ring(n)).to_scipy() / 2)
         assert W.slem_solution.solver == solver
@@ -294,14 +294,14 @@ def test_eigenvalues_near_one_are_not_taken_for_the_largest_without_proof() -> N
     half = topologies.random_regular(150, 6, seed=0).to_scipy()
     bipartite = sparse.csr_array(sparse.block_array([[None, half], [half, None]]) / 6)
     W = mixing.lazy(mixing.from_weights(bipartite), share=0.02)
-    assert spectral.asymmetric.second_near_one(W.weights).value == pytest.approx(0.96, abs=1e-12)
+    assert second.second_near_one(W.weights).value == pytest.approx(0.96, abs=1e-12)
 
 
 def test_eigenvalues_near_one_are_enough_for_slow_graphs() -> None:
     W = mixing.uniform(
         topologies.grid(60, rows=1)
     )  # not symmetric, since the ends have fewer neighbors
-    assert spectral.asymmetric.second_near_one(W.weights).value == pytest.approx(W.slem, abs=1e-12)
+    assert second.second_near_one(W.weights).value == pytest.approx(W.slem, abs=1e-12)
 
 
 def test_iterative_spectra_of_disconnected_graphs() -> None:
@@ -329,10 +329,10 @@ def test_dense_and_iterative_paths_agree(name: str, monkeypatch: pytest.MonkeyPa
     graph = relabelled(getattr(topologies, name)(60))
     W, P = mixing.metropolis_hastings(graph), mixing.uniform(graph, direction="push")
     dense = W.slem, P.slem, spectral.sigma(W.weights), graph.algebraic_connectivity
-    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 10)
+    monkeypatch.setattr(spectral, "DENSE_LIMIT", 10)
     iterative = (
-        spectral.second_modulus(W.weights).value,
-        spectral.second_modulus(P.weights).value,
+        second.second_modulus(W.weights).value,
+        second.second_modulus(P.weights).value,
         spectral.sigma(W.weights),
         spectral.algebraic_connectivity(graph.adjacency),
     )

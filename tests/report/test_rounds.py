@@ -11,7 +11,7 @@ import topofl
 from tests import browser, markup, problems
 from tests.report.graphs import EVIL
 from topofl import NotApplicable, Table, metrics, mixing, report, topologies
-from topofl.metrics._columns import headline
+from topofl.metrics.compare import headline
 from topofl.mixing import MixingSequence
 
 SENDERS = topologies.random_in(6, 2, seed=0)

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from topofl.topologies.from_data.greedy_choice import Reward
+from topofl.topologies.collaboration import Reward
 
 seeds = st.integers(0, 2**32)
 

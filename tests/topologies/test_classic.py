@@ -115,9 +115,7 @@ def test_random_regular_10_has_the_weights_of_the_paper() -> None:
 
 def test_random_regular_says_when_no_draw_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
     two_squares = np.array([(0, 1), (1, 2), (2, 3), (3, 0), (4, 5), (5, 6), (6, 7), (7, 4)])
-    monkeypatch.setattr(
-        "topofl.topologies.static.classic._regular_edges", lambda n, k, rng: two_squares
-    )
+    monkeypatch.setattr("topofl.topologies.random._regular_edges", lambda n, k, rng: two_squares)
     with pytest.raises(TopologyError, match=r"no connected graph with n=8 and k=3 .* `seed`"):
         topologies.random_regular(8, 3, seed=0)
 

@@ -7,7 +7,7 @@ from topofl import topologies
 from topofl._support.seeding import stream
 from topofl.metrics import clique_skew
 from topofl.topologies import decentralized_greedy_swap_trace, greedy_swap_trace
-from topofl.topologies.cliques.decentralized import gossip_estimates
+from topofl.topologies.decentralized import gossip_estimates
 from topofl.topology import from_edges
 
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from topofl import TopologyError, as_topology, data, metrics, mixing, topologies
-from topofl.topologies.from_data._edge_swaps import (
+from topofl.topologies._edge_swaps import (
+    Design,
     Limits,
     _ranked,
     _with_swaps,
@@ -13,7 +14,7 @@ from topofl.topologies.from_data._edge_swaps import (
     metropolis,
     slopes,
 )
-from topofl.topologies.from_data.designed_directed import _joined, _minimized
+from topofl.topologies.frank_wolfe import _joined, _minimized
 
 CLIENTS = data.shards(data.digits(), n=30, per_node=2, seed=0)
 RNG = np.random.default_rng(0)
@@ -78,7 +79,8 @@ def test_for_one_hop_every_swap_that_is_proposed_lowers_the_objective(edges):
     graph = topologies.designed(CLIENTS, edges=edges, hops=1, steps=3, seed=0)
     ends = graph.edge_index.T[graph.edge_index[0] < graph.edge_index[1]]
     degrees = graph.out_degrees
-    swaps = _ranked(ends, degrees, deviations_of(), 1, Limits(None, np.empty(0, int)), RNG)
+    limits = Limits(None, np.empty(0, int))
+    swaps = _ranked(ends, Design(degrees, deviations_of(), 1, limits), RNG)
 
     def value(chosen):
         changed = _with_swaps(ends, chosen)

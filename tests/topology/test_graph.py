@@ -1,4 +1,4 @@
-"""Properties of a Topology: degrees, distances, connectivity, immutability, bad arguments."""
+"""Topology and TopologySequence: edges, weights, distances, labels."""
 
 import copy
 import math
@@ -12,10 +12,12 @@ import pytest
 import scipy.sparse as sparse
 import torch
 
+from analysis import gallery
 from tests.topology.samples import EDGES, directed, equal, undirected_samples
-from topofl import topologies
-from topofl._linalg import hops, spectral
-from topofl.topology import Topology, TopologyError, as_topology, from_edges
+from topofl import mixing, topologies
+from topofl._linalg import spectral
+from topofl.topology import Topology, TopologyError, TopologySequence, as_topology, from_edges
+from topofl.topology import graph as module
 
 
 def test_edges_go_from_source_to_target() -> None:
@@ -86,15 +88,15 @@ def test_hops_are_counted_without_the_matrix_of_distances(
     seed: int, block: int, limit: int, monkeypatch
 ) -> None:
     """By bits and by rows, in one block and in many; directed and undirected."""
-    monkeypatch.setattr(hops, "BLOCK_BYTES", block)
-    monkeypatch.setattr(hops, "SHALLOW", limit)
+    monkeypatch.setattr(module, "BLOCK_BYTES", block)
+    monkeypatch.setattr(module, "SHALLOW", limit)
     n = (70, 131, 9, 1)[seed]
     edges = np.random.default_rng(seed).integers(n, size=(n, 2))
     cycle = np.stack([np.arange(n), (np.arange(n) + 1) % n], axis=1)
     edges = np.concatenate([edges, cycle])
     graph = from_edges(edges[edges[:, 0] != edges[:, 1]], n, directed=seed % 2 == 0)
     counts = np.bincount(graph.distances.astype(int).reshape(-1))
-    assert hops.hop_counts(graph.adjacency).tolist() == counts.tolist()
+    assert module.hop_counts(graph.adjacency).tolist() == counts.tolist()
     assert graph.diameter == graph.distances.max()
     assert graph.mean_distance == (graph.distances.sum() / (n * (n - 1)) if n > 1 else 0)
 
@@ -170,8 +172,8 @@ def test_large_graphs_have_the_algebraic_connectivity_of_the_dense_computation(
     )  # then none is circulant, which has a closed form
     shuffled = from_edges(order[graph.edge_index.T], graph.n).adjacency
     dense = np.linalg.eigvalsh(np.diag(graph.out_degrees) - graph.adjacency.toarray())[1]
-    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 1)
-    monkeypatch.setattr(spectral.limits, "STEPS", 200)
+    monkeypatch.setattr(spectral, "DENSE_LIMIT", 1)
+    monkeypatch.setattr(spectral, "STEPS", 200)
     assert graph.algebraic_connectivity == pytest.approx(dense, rel=1e-6, abs=1e-10)
     assert spectral.algebraic_connectivity(shuffled) == pytest.approx(dense, rel=1e-6, abs=1e-10)
 
@@ -327,3 +329,199 @@ def test_bad_nodes_of_queries() -> None:
                 query(node)
         with pytest.raises(TypeError, match="`node` must be an integer"):
             query(1.0)
+
+
+@pytest.mark.parametrize(
+    "edges", [EDGES, np.array(EDGES), set(EDGES), (edge for edge in EDGES), [*EDGES, EDGES[0]]]
+)
+def test_from_edges_takes_any_pairs_and_counts_repeated_ones_once(edges) -> None:
+    graph = from_edges(edges, 5, name="mine", groups=[[0, 1], [4]])
+    assert {tuple(sorted(edge)) for edge in graph.edge_index.T.tolist()} == {
+        tuple(sorted(edge)) for edge in EDGES
+    }
+    assert (graph.n, graph.n_edges) == (5, 4)
+    assert (graph.adjacency.data == 1).all()
+    assert not graph.is_directed
+    assert graph.name == "mine"
+    assert graph.groups == ((0, 1), (4,))
+
+
+def test_from_edges_without_edges() -> None:
+    for edges in ([], np.zeros((0, 2)), np.zeros((0, 2), int)):
+        assert from_edges(edges, 3).n_edges == 0
+
+
+@pytest.mark.parametrize(
+    ("edges", "n", "error", "match"),
+    [
+        ([(0, 3)], 3, ValueError, r"`edges` must join nodes 0..2, got node 3"),
+        ([(-1, 1)], 3, ValueError, r"`edges` must join nodes 0..2, got node -1"),
+        ([(1, 1)], 3, ValueError, "self-loops, got one at node 1"),
+        ([(0.0, 1.0)], 3, TypeError, "`edges` must be pairs of integers, got dtype float64"),
+        (
+            [(0, 1, 2), (1, 2, 0)],
+            3,
+            ValueError,
+            r"`edges` must be pairs \(source, target\), got shape \(2, 3\)",
+        ),
+        ([0, 1], 3, ValueError, r"`edges` must be pairs \(source, target\), got shape \(2,\)"),
+        ([(0, 1), (2,)], 3, ValueError, r"`edges` must be pairs \(source, target\)"),
+        ([], 0, ValueError, "`n` must be at least 1, got 0"),
+        ([], 2.0, TypeError, "`n` must be an integer"),
+    ],
+)
+def test_bad_edges(edges, n, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        from_edges(edges, n)
+
+
+SHARES = nx.DiGraph()
+
+
+SHARES.add_weighted_edges_from([(1, 0, 0.1), (2, 0, 0.2), (0, 1, 0.5), (1, 2, 0.6)])
+
+
+W_OF_SHARES = [[0.7, 0.1, 0.2], [0.5, 0.5, 0], [0, 0.6, 0.4]]  # row i: what node i takes from whom
+
+
+def with_loops(share: float) -> nx.DiGraph:
+    graph = SHARES.copy()
+    graph.add_weighted_edges_from([(0, 0, share), (1, 1, 0.5)])
+    return graph
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        SHARES,
+        with_loops(0.7),
+        nx.to_numpy_array(SHARES, nodelist=range(3)),
+        nx.to_scipy_sparse_array(with_loops(0.7), nodelist=range(3), format="csc"),
+        as_topology(SHARES),
+        as_topology(SHARES).to_pyg(),
+    ],
+    ids=lambda graph: type(graph).__name__,
+)
+def test_weights_of_edges_are_the_mixing_weights_where_asked(graph) -> None:
+    for own in (
+        as_topology(graph, own_weights=True),
+        as_topology([graph, graph], own_weights=True).at(1),
+    ):
+        assert own.own_weights
+        np.testing.assert_allclose(
+            mixing.metropolis_or_uniform(own).weights.toarray(), W_OF_SHARES, atol=1e-15
+        )
+    later = as_topology(as_topology(lambda t: graph, drop_self_loops=True), own_weights=True)
+    assert later.at(3).own_weights
+    back = as_topology(as_topology(graph, own_weights=True).to_networkx(), own_weights=True)
+    np.testing.assert_allclose(
+        mixing.metropolis_or_uniform(back).weights.toarray(), W_OF_SHARES, atol=1e-15
+    )
+
+
+def test_own_weights_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(
+        ValueError,
+        match=r"node 0 has a self-loop of 0.3 and 0.3 from others .* drop_self_loops",
+    ):
+        as_topology(with_loops(0.3), own_weights=True)
+    dropped = as_topology(with_loops(0.3), own_weights=True, drop_self_loops=True)
+    np.testing.assert_allclose(
+        mixing.metropolis_or_uniform(dropped).weights.toarray(), W_OF_SHARES, atol=1e-15
+    )
+    heavy = nx.DiGraph()
+    heavy.add_weighted_edges_from([(1, 0, 0.8), (2, 0, 0.9)])
+    with pytest.raises(
+        ValueError,
+        match=r"node 0 sum to 1.7; .* .u, v. is the weight that u gives to v, reverse it",
+    ):
+        as_topology(heavy, own_weights=True)
+    assert as_topology(heavy.reverse(), own_weights=True).own_weights
+    with pytest.raises(ValueError, match="`own_weights` must be True or False, got 'yes'"):
+        as_topology(SHARES, own_weights="yes")  # type: ignore[arg-type]
+
+
+def test_weights_that_no_rule_uses_are_known_and_the_librarys_graphs_have_none() -> None:
+    assert as_topology(SHARES).has_unused_weights
+    assert not as_topology(SHARES, own_weights=True).has_unused_weights
+    assert not as_topology(nx.path_graph(3)).has_unused_weights
+    assert not Topology(3 * topologies.ring(4).adjacency).has_unused_weights
+    assert not from_edges([], 2).has_unused_weights
+    for spec in gallery.EXAMPLES.values():
+        graphs = gallery.example(spec)
+        assert not any(graphs.at(t).has_unused_weights for t in range(min(graphs.period or 3, 3)))
+
+
+def test_symmetric_up_to_rounding_is_undirected() -> None:
+    karate = nx.to_numpy_array(nx.karate_club_graph(), weight=None)
+    degrees = karate.sum(axis=0)
+    normalized = karate / np.sqrt(degrees)[:, None] / np.sqrt(degrees)
+    assert (normalized != normalized.T).any()
+    for scale in (1.0, 1e-6, 1e9):
+        graph = as_topology(scale * normalized)
+        assert not graph.is_directed
+        assert graph.n_edges == 78
+        assert mixing.metropolis_or_uniform(graph).name == "metropolis_hastings(matrix)"
+    for other in (1e-10, 0.5 * (1 + 1e-6), 0):  # a light edge with none back, one of another weight
+        matrix = np.array([[0, 0.5, 1e-10], [0.5, 0, 1], [other, 1, 0]])
+        matrix[1, 0] = 0.5 if other == 1e-10 else 0.5 + 1e-7
+        assert as_topology(matrix).is_directed == (other != 1e-10)
+    lonely = np.zeros((3, 3))
+    lonely[0, 1] = 1e-12
+    assert as_topology(lonely).is_directed
+
+
+def test_a_sequence_repeats_after_its_period() -> None:
+    members = [topologies.ring(4), topologies.star(4)]
+    sequence = TopologySequence(4, members.__getitem__, name="two", period=2)
+    assert sequence.at(0) is sequence.at(2) is members[0]
+    assert sequence.at(1) is sequence.at(5) is members[1]
+    assert repr(sequence) == "TopologySequence('two', n=4, period=2)"
+    endless = TopologySequence(4, lambda t: from_edges([(0, 1 + t % 3)], 4))
+    assert endless.period is None
+    assert endless.at(5).edge_index.tolist() == [[0, 3], [3, 0]]
+
+
+def test_sequences_are_checked() -> None:
+    sequence = TopologySequence(4, lambda t: topologies.ring(4 + t), name="growing")
+    assert sequence.at(0).n == 4
+    with pytest.raises(
+        ValueError, match="every graph of growing must have n=4 nodes, round 2 has 6"
+    ):
+        sequence.at(2)
+    with pytest.raises(ValueError, match="`t` must be at least 0, got -1"):
+        sequence.at(-1)
+    with pytest.raises(TypeError, match="`t` must be an integer"):
+        sequence.at(0.5)  # type: ignore[arg-type]
+
+
+SEQUENCES = {
+    name: graphs
+    for name, spec in gallery.EXAMPLES.items()
+    if isinstance(graphs := gallery.example(spec), TopologySequence)
+}
+
+
+def two_rounds(t: int) -> Topology:
+    return topologies.star(4) if t % 2 else topologies.ring(4)
+
+
+@pytest.mark.parametrize(
+    "sequence",
+    [
+        *SEQUENCES.values(),
+        as_topology([topologies.ring(4), topologies.star(4)]),
+        as_topology(two_rounds),
+    ],
+    ids=lambda sequence: sequence.name,
+)
+def test_sequences_that_generators_lists_and_functions_give_can_be_pickled(
+    sequence: TopologySequence,
+) -> None:
+    before = [sequence.at(t) for t in range(4)]
+    again = pickle.loads(pickle.dumps(sequence))
+    assert (again.name, again.n, again.period) == (sequence.name, sequence.n, sequence.period)
+    for t in reversed(range(4)):
+        assert equal(again.at(t), before[t])
+        assert again.at(t).name == before[t].name
+        assert again.at(t).own_weights == before[t].own_weights

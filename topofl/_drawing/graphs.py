@@ -30,6 +30,9 @@ class Graph(Protocol):
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]: ...
 
+    @cached_property
+    def group_of(self) -> np.ndarray: ...
+
     @property
     def adjacency(self) -> sparse.csr_array: ...
 

@@ -78,7 +78,7 @@ def compose(topology: Graph, positions: Any = None) -> Picture:
     )
     radius = _node_radius(places)
     curves = _edge_curves(topology, places, edges, radius)
-    label = _group_of(topology)
+    label = topology.group_of
     between = label[edges[:, 0]] != label[edges[:, 1]]
     between = np.zeros_like(between) if between.all() else between  # nothing to distinguish
     arrows = topology.is_directed and len(edges) <= ARROWS_LIMIT
@@ -127,7 +127,7 @@ def group_fills(topology: Graph) -> list[str]:
     colors = PALETTE[
         : len(PALETTE) - 1 - (len(topology.groups) % (len(PALETTE) - 1) == 1)
     ]  # the last group is next to the first
-    return ["#7F7F7F" if k < 0 else colors[k % len(colors)] for k in _group_of(topology).tolist()]
+    return ["#7F7F7F" if k < 0 else colors[k % len(colors)] for k in topology.group_of.tolist()]
 
 
 def _checked_positions(positions: Any, n: int) -> np.ndarray:
@@ -139,14 +139,6 @@ def _checked_positions(positions: Any, n: int) -> np.ndarray:
     if places.shape != (n, 2):
         raise ValueError(f"`positions` must have shape (n, 2) with n={n}, got {places.shape}")
     return check_finite("positions", places)
-
-
-def _group_of(topology: Graph) -> np.ndarray:
-    """Return the (n,) group of each node, or -1."""
-    label = -np.ones(topology.n, dtype=np.int64)
-    for k, group in enumerate(topology.groups):
-        label[list(group)] = k
-    return label
 
 
 def _node_radius(positions: np.ndarray) -> float:

@@ -14,16 +14,6 @@ import scipy.sparse as sparse
 
 from topofl._support.vectors import centered, start_vector
 
-__all__ = [
-    "averages_exactly",
-    "collapses",
-    "decay_rate",
-    "deflated",
-    "dense_spectrum",
-    "merged",
-    "without_zeros",
-]
-
 PRIMES = (1048573, 1048571)
 """Largest primes below 2^20: the sum of 2^23 products of two residues fits into 64 bits."""
 

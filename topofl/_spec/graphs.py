@@ -8,12 +8,12 @@ from typing import Any, get_origin
 
 import numpy as np
 
-from topofl._graph_files import read_graph
 from topofl._spec.arguments import Built, arguments_of, at, is_ours, recorded, with_seed
 from topofl._spec.names import Function, catalogue, find, offers, parameters
 from topofl._spec.parse import named, table_of
 from topofl._support.suffixes import KINDS, is_graph_file
 from topofl.topology import Topology, TopologySequence
+from topofl.topology.files import read_graph
 
 __all__ = ["build_topology"]
 
@@ -27,7 +27,7 @@ def build_topology(
     ----------
     name, arguments
         Name and arguments of a function in :mod:`topofl.topologies`, or the path of a graph file
-        and arguments of ``topofl._graph_files.read_graph``, such as ``own_weights``. If a
+        and arguments of ``topofl.topology.files.read_graph``, such as ``own_weights``. If a
         function takes another graph as `base`, this is a spec, with or without parentheses, or a
         table with a name, and is built in the same way.
     label_counts

@@ -8,8 +8,8 @@ from topofl._support.check import check_int, check_positive, shown
 from topofl.advice.calibration import stored
 from topofl.advice.prediction import horizon
 from topofl.data import Partition
-from topofl.metrics.hops.accumulated import check_hops
-from topofl.topologies._common import check_nonempty_label_counts
+from topofl.metrics.hops import check_hops
+from topofl.topologies._generator import check_nonempty_label_counts
 
 __all__ = ["check_clients", "check_horizon"]
 

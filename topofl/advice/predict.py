@@ -10,7 +10,7 @@ from topofl.advice.arguments import check_clients, check_horizon
 from topofl.advice.calibration import ROUNDING, Curve, Setting, stored
 from topofl.advice.prediction import accumulated, traffic
 from topofl.data import Partition
-from topofl.metrics.data_fit.labels import check_row_per_node, label_spread
+from topofl.metrics.labels import check_row_per_node, label_spread
 from topofl.topology import TopologyError, graph_of
 
 __all__ = ["Prediction", "predict_rounds"]

@@ -23,8 +23,8 @@ from topofl.advice.prediction import (
 from topofl.advice.reasons import Yardstick, reason
 from topofl.advice.result import Candidate, Recommendation
 from topofl.data import Partition
-from topofl.metrics.data_fit.labels import label_spread
-from topofl.metrics.hops.deviation import check_model
+from topofl.metrics.gradients import check_model
+from topofl.metrics.labels import label_spread
 from topofl.mixing import metropolis_or_uniform
 from topofl.topology import Topology, TopologyError, TopologySequence
 

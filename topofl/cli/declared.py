@@ -9,13 +9,11 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from topofl._support.ordering import ordered_columns
 from topofl.cli.sources import (
     Found,
     constant,
     decorated,
     find,
-    modules_with,
     names_of,
     value_of,
 )
@@ -45,7 +43,6 @@ class Column(NamedTuple):
     name: str
     group: str
     meaning: str
-    after: str = ""
 
 
 def _topologies() -> Iterable[tuple[str, Found]]:
@@ -200,16 +197,17 @@ def declared_columns() -> tuple[Column, ...]:
     >>> [column.name for column in declared_columns()][:2]
     ['nodes', 'edges']
     """
-    declared = [list(_columns(module)) for module in modules_with("topofl.metrics", "COLUMNS = ")]
-    return ordered_columns(declared, constant("topofl.metrics._declaration", "GROUPS"))
+    modules: Any = find("topofl.metrics.compare", "MODULES").node
+    declared = [column for name in modules.elts for column in _columns(f"topofl.metrics.{name.id}")]
+    groups = list(constant("topofl.metrics._columns", "GROUPS"))
+    return tuple(sorted(declared, key=lambda column: groups.index(column.group)))
 
 
 def _columns(module: str) -> Iterator[Column]:
     """Yield the columns in the tuple ``COLUMNS`` of a module."""
     for call in getattr(find(module, "COLUMNS").node, "elts", ()):
         given = _arguments_of_column(module, call)
-        known = [name for name in Column._fields if name in given]
-        yield Column(**{name: value_of(module, given[name]) for name in known})
+        yield Column(*(value_of(module, given[name]) for name in Column._fields))
 
 
 def _arguments_of_column(module: str, call: ast.Call) -> dict[str | None, ast.expr]:
@@ -221,7 +219,7 @@ def _arguments_of_column(module: str, call: ast.Call) -> dict[str | None, ast.ex
     name = getattr(call.func, "id", "")
     keywords = {word.arg: word.value for word in call.keywords}
     if name == "MetricColumn":
-        return dict(zip(Column._fields[:3], call.args, strict=False)) | keywords
+        return dict(zip(Column._fields, call.args, strict=False)) | keywords
     helper: Any = find(module, name).node
     passed = dict(zip((p.arg for p in helper.args.args), call.args, strict=False)) | keywords
     inner = _arguments_of_column(module, helper.body[-1].value)

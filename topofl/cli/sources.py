@@ -13,7 +13,6 @@ __all__ = [
     "constant",
     "decorated",
     "find",
-    "modules_with",
     "names_of",
     "reading",
     "value_of",
@@ -124,15 +123,6 @@ def decorated(package: str, decorator: str) -> Iterator[tuple[str, Found]]:
                 _decorator, node.decorator_list
             ):
                 yield node.name, Found(module, node)
-
-
-def modules_with(package: str, text: str) -> Iterator[str]:
-    """Yield the modules with a line that starts with a text, in order of their paths."""
-    paths = ROOT.joinpath(*package.split(".")).rglob("[!_]*.py")
-    for parts in sorted(path.relative_to(ROOT).with_suffix("").parts for path in paths):
-        module = ".".join(parts)
-        if f"\n{text}" in _text(module):
-            yield module
 
 
 @cache

@@ -17,8 +17,7 @@ from topofl.cli.notes import print_notes
 from topofl.cli.output import print_table
 from topofl.config.tables import build_rule
 from topofl.data import Partition
-from topofl.metrics._columns import headline
-from topofl.metrics.compare import HINT
+from topofl.metrics.compare import HINT, headline
 from topofl.mixing import WeightRule
 from topofl.topology import Topology, TopologySequence
 

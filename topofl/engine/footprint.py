@@ -36,7 +36,7 @@ from topofl.engine.population import Layout, Population, trained_parameters
 from topofl.engine.recorder import NUMBERS
 from topofl.engine.requests import Setup
 from topofl.engine.training import LocalSteps, gradients_in_memory, nodes_per_update
-from topofl.metrics.averaging import consensus
+from topofl.metrics import consensus
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Function, cross_entropy
 

@@ -27,7 +27,7 @@ from topofl.engine.memory import MappedFiles
 from topofl.engine.population import Held
 from topofl.engine.ranks import Ranks, one_process
 from topofl.mixing import MixingMatrix
-from topofl.mixing.export import as_tensor
+from topofl.mixing.matrix import as_tensor
 
 COLUMNS = 1024
 """Columns multiplied at a time.

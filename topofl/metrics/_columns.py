@@ -1,190 +1,254 @@
-"""The columns of :func:`topofl.metrics.compare`, collected from the modules that declare them."""
+"""Columns of :func:`topofl.metrics.compare`: what declares one, and which a table shows."""
 
-import importlib
-import pkgutil
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
-from numbers import Real
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from topofl._support.check import check_sequence, shown
-from topofl._support.ordering import ordered_columns
-from topofl._support.plugins import error_context, resolve_name, with_checked_result
-from topofl._support.public import public
-from topofl._support.table import NotApplicable, Table
-from topofl.metrics._declaration import GROUPS, HARDWARE, LABELS, Entry, MetricColumn
-from topofl.topology import TopologyError
+import numpy as np
 
-__all__ = ["all_columns", "chosen_columns", "columns", "grouped_columns", "headline", "value_of"]
+from topofl._linalg import spectral
+from topofl._support.table import NotApplicable
+from topofl.mixing import MixingMatrix, MixingSequence
+from topofl.topology import Topology, TopologyError
 
-DECISIVE = (
-    "H_10",
-    "neighborhood heterogeneity",
-    "N_10",
-    "spectral gap",
-    "max degree",
-    "messages per round",
-    "MB per round",
-    "seconds per round",
-)
-"""Numbers shown first, the most important one first: those that predict convergence, and costs."""
+GROUPS: Mapping[str, str] = {
+    "structure": "structure",
+    "paths": "paths",
+    "averaging": "averaging",
+    "rounds": "over rounds",
+    "push-sum": "push-sum",
+    "data": "label heterogeneity",
+    "cost": "cost per round",
+}
+"""Groups of columns in the order of the table, with their headings in reports."""
 
-FURTHER = ("nodes", "edges", "mean degree", "slem")
-"""Numbers shown if there are fewer than `SHOWN` of these."""
+ITERATED_LIMIT = 5_000
+"""Largest graph for which ``compare`` iterates for eigenvalues that have no closed form."""
 
-SHOWN = 5
-"""How many numbers are shown first, at least."""
+CUBIC_LIMIT = 300
+"""Largest graph for which ``compare`` computes metrics with n^3 steps per round or n flows."""
+
+T = TypeVar("T")
 
 
-@public
-def columns() -> Table:
-    """Return a table of all columns of :func:`compare`: group, meaning, requirements and limit.
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A row of the table: a graph, from which the columns are computed.
 
-    Returns
-    -------
-    Table
-        One row per column, in the order of :func:`compare`: ``column``; ``group``, a value for its
-        argument `about`; ``meaning``; ``needs``, the requirements on the graph, or empty; ``nodes
-        at most``, the size of the largest graph for which :func:`compare` computes it.
-
-    Examples
-    --------
-    >>> table = columns()
-    >>> table.columns
-    ('column', 'group', 'meaning', 'needs', 'nodes at most')
-    >>> table.rows[0][:3]
-    ('nodes', 'structure', 'number of nodes')
+    Parameters
+    ----------
+    name
+        Value of the first column.
+    graphs, matrices
+        Graph and matrix of each round of a period, or of the first rounds of a sequence without a
+        period.
+    rounds
+        Sequence of all mixing matrices.
+    push_sum_source
+        Argument of :func:`push_sum_constants` for this graph.
+    horizon, seed
+        Number of rounds to consider of a sequence without a period; seed of measurements.
+    n_parameters
+        Numbers per message.
+    label_counts
+        (n, classes), or None.
+    hardware
+        A :class:`topofl.metrics.Hardware`, or None.
+    history
+        The run, or None if the row is not a run.
     """
-    rows = tuple(
-        (
-            column.name,
-            column.group,
-            column.meaning,
-            ", ".join(requirement.name for requirement in column.needs),
-            column.limit.nodes if column.limit else "any",
-        )
-        for column in all_columns()
-    )
-    return Table(("column", "group", "meaning", "needs", "nodes at most"), rows)
+
+    name: str
+    graphs: list[Topology]
+    matrices: list[MixingMatrix]
+    rounds: MixingSequence
+    push_sum_source: Any
+    horizon: int
+    seed: int
+    n_parameters: int = 1
+    label_counts: np.ndarray | None = None
+    hardware: Any = None
+    history: Any = None
+    _shared: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False)
+
+    @property
+    def n(self) -> int:
+        """Number of nodes."""
+        return self.rounds.n
+
+    @property
+    def is_static(self) -> bool:
+        """Whether all rounds have the same matrix."""
+        return self.rounds.period == 1
+
+    @property
+    def limit(self) -> int | None:
+        """Value of `rounds` for functions that take it only for sequences without a period."""
+        return None if self.rounds.period else self.horizon
+
+    def shared(self, compute: Callable[["Entry"], T]) -> T:
+        """Return ``compute(self)``, computed once for all columns that need it."""
+        if compute not in self._shared:
+            self._shared[compute] = compute(self)
+        return self._shared[compute]
+
+    def mean_over_graphs(self, metric: Callable[..., Any], *args: Any) -> int | float:
+        """Return the mean of ``metric(graph, *args)`` over the graphs, as an int if it is whole."""
+        return mean(metric(graph, *args) for graph in self.graphs)
+
+    def mean_over_matrices(self, metric: Callable[..., Any], *args: Any) -> int | float:
+        """Return the mean of ``metric(matrix, *args)`` over matrices, as an int if it is whole."""
+        return mean(metric(matrix, *args) for matrix in self.matrices)
 
 
-def headline(columns: Sequence[str]) -> list[str]:
-    """Return the five to eight columns that decide, completed in the given order to five.
+@dataclass(frozen=True)
+class Limit:
+    """Largest number of nodes for which ``compare`` computes a column.
 
-    Examples
-    --------
-    >>> headline(["nodes", "luck", "spectral gap", "edges", "skill", "fate"])
-    ['spectral gap', 'nodes', 'edges', 'luck', 'skill']
+    Parameters
+    ----------
+    nodes
+        Largest number of nodes.
+    instead
+        Function to use for larger graphs.
+    subject
+        Start of the reason shown for larger graphs, for example "distances are".
+    unless
+        Whether a graph has a closed form, so that the limit does not apply; None if none has.
     """
-    known = [name for name in DECISIVE if name in columns]
-    others = [name for name in (*FURTHER, *columns) if name in columns and name not in known]
-    return [*known, *dict.fromkeys(others)][: max(SHOWN, len(known))]
+
+    nodes: int
+    instead: str
+    subject: str = ""
+    unless: Callable[[Entry], bool] | None = None
+
+    @property
+    def reason(self) -> str:
+        """Reason why larger graphs have no value."""
+        return (
+            f"{self.subject} computed here up to n={self.nodes:,}: ask for the column by name, or "
+            f"use {self.instead}"
+        ).lstrip()
+
+    def exceeded(self, entry: Entry) -> bool:
+        """Return whether a graph is too large."""
+        return entry.n > self.nodes and not (self.unless is not None and self.unless(entry))
 
 
-@cache
-def all_columns() -> tuple[MetricColumn, ...]:
-    """Return the columns declared in ``COLUMNS`` by the modules of ``topofl.metrics``, in order."""
-    declared = [list(getattr(module, "COLUMNS", ())) for module in _modules()]
-    return ordered_columns(declared, GROUPS)
+@dataclass(frozen=True)
+class Requirement:
+    """A condition that a graph must satisfy for a column to apply.
 
-
-def _modules() -> Iterator[Any]:
-    """Yield all modules of ``topofl.metrics`` in alphabetical order of their paths."""
-    package = importlib.import_module("topofl.metrics")
-    for module in pkgutil.walk_packages(package.__path__, "topofl.metrics."):
-        yield importlib.import_module(module.name)
-
-
-def grouped_columns(
-    *, with_labels: bool, with_hardware: bool
-) -> dict[str, dict[str, MetricColumn]]:
-    """Return the columns by group and name, without those that need what is not there."""
-    absent = {LABELS: not with_labels, HARDWARE: not with_hardware}
-    return {
-        group: {
-            column.name: column
-            for column in all_columns()
-            if column.group == group and not any(absent.get(need) for need in column.needs)
-        }
-        for group in GROUPS
-    }
-
-
-def chosen_columns(
-    metrics: Any, groups: Mapping[str, Mapping[str, MetricColumn]]
-) -> dict[str, MetricColumn]:
-    """Return the columns of `metrics`: functions, names of functions, or names of columns.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`topofl.metrics.compare`.
+    Parameters
+    ----------
+    name
+        Short description of the condition.
+    unmet
+        Function of an :class:`Entry` that returns the reason why the column does not apply, or an
+        empty string.
     """
-    ours = {name: column for members in groups.values() for name, column in members.items()}
-    found: dict[str, MetricColumn] = {}
-    for metric in check_sequence("metrics", metrics, "functions or of their names"):
-        if not isinstance(metric, str) and not callable(metric):
-            raise TypeError(f"`metrics` must hold functions or their names, got {shown(metric)}")
-        if isinstance(metric, str):
-            name = metric
-            _check_needs(name, ours)
-            with error_context("`metrics`:"):
-                resolved = resolve_name("metric", metric, ours)
-        else:
-            name = getattr(metric, "__name__", type(metric).__name__)
-            resolved = metric
-        is_ours = isinstance(resolved, MetricColumn)
-        if name in found or (name in ours and not is_ours):
-            raise ValueError(
-                f"`metrics` must have a distinct name for every column, got {name!r} twice; "
-                "rename one"
-            )
-        found[name] = (
-            resolved if isinstance(resolved, MetricColumn) else _custom_column(name, resolved)
-        )
-    return found
+
+    name: str
+    unmet: Callable[[Entry], str]
 
 
-def _check_needs(name: str, ours: Mapping[str, MetricColumn]) -> None:
-    """Raise ``ValueError`` for a column that is not shown for lack of an argument."""
-    needs = next((column.needs for column in all_columns() if column.name == name), ())
-    if name not in ours and needs:
-        need, argument = next((need, _NEEDED[need]) for need in needs if need in _NEEDED)
-        raise ValueError(
-            f"`metrics` must be columns that can be computed, but {name!r} needs {need.name}; pass "
-            f"`{argument}=`"
-        )
+@dataclass(frozen=True, eq=False)
+class MetricColumn:
+    """A column of :func:`topofl.metrics.compare`, declared in the module of its metric.
+
+    The columns of a module are its tuple ``COLUMNS``, collected by :mod:`topofl.metrics.compare`
+    for tables, reports, ``topofl list metric`` and :func:`topofl.metrics.columns`.
+
+    Parameters
+    ----------
+    name, group
+        Heading of the column, and its group, a key of :data:`GROUPS`.
+    meaning
+        Short description of the value.
+    compute
+        Function of an :class:`Entry` that returns the value or a :class:`NotApplicable`. If it
+        raises ``TopologyError``, the column does not apply, and the message is the reason.
+    limit
+        Largest graph for which it is computed unless it is asked for by name; None for any.
+    needs
+        Conditions that are checked, in this order, before it is computed.
+    """
+
+    name: str
+    group: str
+    meaning: str
+    compute: Callable[[Entry], Any]
+    limit: Limit | None = None
+    needs: tuple[Requirement, ...] = ()
+
+    def value(self, entry: Entry, *, of_any_size: bool = False) -> Any:
+        """Return the value, or a :class:`NotApplicable` if a limit or requirement is not met."""
+        if self.limit is not None and not of_any_size and self.limit.exceeded(entry):
+            return NotApplicable(self.limit.reason)
+        try:
+            for requirement in self.needs:
+                if reason := requirement.unmet(entry):
+                    return NotApplicable(reason)
+            return self.compute(entry)
+        except TopologyError as error:
+            # A reason in a table refers to no argument: the message begins after it.
+            reason = re.sub(r"^`\w+` must [^:]*: ", "", str(error))
+            return NotApplicable(_about_the_graph(reason, entry.rounds.name))
 
 
-_NEEDED = {LABELS: "label_counts", HARDWARE: "hardware"}
-"""Arguments of ``compare`` without which columns are not shown."""
+def mean(values: Iterable[float]) -> int | float:
+    """Return the mean, as an int if it is whole."""
+    average = float(np.mean(list(values)))
+    return int(average) if average.is_integer() else average
 
 
-def _custom_column(name: str, function: Callable[..., Any]) -> MetricColumn:
-    """Return the column of a user-defined function, of a matrix or of a sequence if it changes."""
-    number = with_checked_result(
-        name, function, "a number", (Real, NotApplicable), "; convert it with float(...)"
-    )
-
-    def compute(entry: Entry) -> Any:
-        with error_context("`metrics`:"):
-            return number(entry.matrices[0] if entry.is_static else entry.rounds)
-
-    return MetricColumn(name, "other", "", compute)
+def _unmet_if_changing(entry: Entry) -> str:
+    return "" if entry.is_static else "of one matrix: take a round of the sequence"
 
 
-def value_of(column: MetricColumn, entry: Entry, *, of_any_size: bool) -> Any:
-    """Return the value of a column, or a NotApplicable with the message of a ``TopologyError``."""
-    try:
-        return column.value(entry, of_any_size=of_any_size)
-    except TopologyError as error:
-        reason = _ARGUMENT.sub("", str(error))  # a reason in a table refers to no argument
-        return NotApplicable(_about_the_graph(reason, entry.rounds.name))
+def _unmet_if_directed(entry: Entry) -> str:
+    is_directed = any(graph.is_directed for graph in entry.graphs)
+    return "defined for undirected graphs" if is_directed else ""
 
 
-_ARGUMENT = re.compile(r"^`\w+` must [^:]*: ")
-"""Start of an error message about the argument, before the reason."""
+def _unmet_if_disconnected(entry: Entry) -> str:
+    if all(graph.is_connected for graph in entry.graphs):
+        return ""
+    return "some nodes cannot reach each other" + (" in one round" if len(entry.graphs) > 1 else "")
+
+
+def _unmet_without_groups(entry: Entry) -> str:
+    return "" if all(graph.groups for graph in entry.graphs) else "the graph has no groups of nodes"
+
+
+def _unmet_without_labels(entry: Entry) -> str:
+    return "needs label counts: pass `label_counts=`" if entry.label_counts is None else ""
+
+
+def _unmet_without_hardware(entry: Entry) -> str:
+    return "needs hardware: pass `hardware=`" if entry.hardware is None else ""
+
+
+def _is_circulant(entry: Entry) -> bool:
+    """Return whether all eigenvalues are those of a Fourier transform, of any number of nodes."""
+    return entry.is_static and spectral.circulant_spectrum(entry.matrices[0].weights) is not None
+
+
+def iterated(instead: str, nodes: int = ITERATED_LIMIT) -> Limit:
+    """Return the limit of what needs iterations unless the weights are circulant."""
+    return Limit(nodes, instead, unless=lambda entry: entry.shared(_is_circulant))
+
+
+ONE_MATRIX = Requirement("a static graph", _unmet_if_changing)
+UNDIRECTED = Requirement("undirected graphs", _unmet_if_directed)
+CONNECTED = Requirement("(strongly) connected graphs", _unmet_if_disconnected)
+NODE_GROUPS = Requirement("graphs with groups of nodes", _unmet_without_groups)
+LABELS = Requirement("label counts", _unmet_without_labels)
+"""Columns with this requirement are shown only where ``compare`` is given label counts."""
+
+HARDWARE = Requirement("hardware", _unmet_without_hardware)
+"""Columns with this requirement are shown only where ``compare`` is given hardware."""
 
 
 def _about_the_graph(text: str, name: str) -> str:

@@ -1,6 +1,6 @@
 """Conversion of graphs, matrices, sequences and histories to sequences of mixing matrices."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -9,9 +9,10 @@ import scipy.sparse as sparse
 import scipy.sparse.linalg as sparse_linalg
 
 from topofl._linalg import spectral
-from topofl._linalg.classes import classes_of
+from topofl._linalg.spectral import classes_of
 from topofl._support.check import check_int, shown
 from topofl._support.text import node_name
+from topofl._support.vectors import start_vector
 from topofl.mixing import (
     MixingMatrix,
     MixingSequence,
@@ -21,23 +22,6 @@ from topofl.mixing import (
     warning_once,
 )
 from topofl.topology import Topology, TopologyError, TopologySequence
-
-__all__ = [
-    "ROUNDS",
-    "Mixable",
-    "WeightRule",
-    "as_mixing",
-    "as_rounds",
-    "check_push_weights",
-    "converging",
-    "is_list_of_matrices",
-    "losing_node",
-    "lost_weight_message",
-    "n_rounds",
-    "node_groups",
-    "recorded_costs",
-    "recorded_matrices",
-]
 
 ROUNDS = 100
 """Default number of rounds that metrics examine of sequences without a period or an end."""
@@ -91,6 +75,44 @@ def is_list_of_matrices(x: Any) -> bool:
     )
 
 
+def averages(matrices: Sequence[MixingMatrix], name: str) -> bool:
+    """Return whether rows sum to 1 in all rounds, or raise unless columns do in all of them."""
+    if all(matrix.is_row_stochastic for matrix in matrices):
+        return True
+    if all(matrix.is_column_stochastic for matrix in matrices):
+        return False
+    raise mixed_kinds(name)
+
+
+def mixed_kinds(name: str) -> TopologyError:
+    """Return the error for rounds of which some average and others push."""
+    return TopologyError(
+        f"the matrices of {name} must be row-stochastic in all rounds, or column-stochastic in "
+        "all; use one direction: mixing.uniform(topology, direction=...)"
+    )
+
+
+def check_averaging(
+    what: str, *matrices: MixingMatrix, use: str = "mixing.uniform(topology, direction='pull')"
+) -> None:
+    """Raise ``TopologyError`` unless all rows sum to 1; `what` begins the message."""
+    other = next((matrix for matrix in matrices if not matrix.is_row_stochastic), None)
+    if other is not None:
+        raise TopologyError(
+            f"{what} rows that sum to 1, {other.name} is {other.stochasticity}; use {use}"
+        )
+
+
+def check_size(
+    what: str, graph: MixingSequence | MixingMatrix | Topology, limit: int, remedy: str
+) -> None:
+    """Raise ``TopologyError`` for a graph that is too large; `what` begins the message."""
+    if graph.n > limit:
+        raise TopologyError(
+            f"{what} computed up to n={limit:,}, {graph.name} has n={graph.n:,}; {remedy}"
+        )
+
+
 @contextmanager
 def converging(what: str) -> Iterator[None]:
     """Raise ``TopologyError`` in place of errors of ARPACK and of sparse factorizations."""
@@ -100,6 +122,16 @@ def converging(what: str) -> Iterator[None]:
         raise TopologyError(
             f"{what} did not converge: {error}; use metrics.measured_contraction"
         ) from error
+
+
+def largest_eigenvalue(apply: Callable[[np.ndarray], np.ndarray], n: int, what: str) -> float:
+    """Return the largest eigenvalue of a symmetric operator on (n,) vectors, by iterations."""
+    operator = sparse_linalg.LinearOperator((n, n), matvec=apply, dtype=np.float64)  # pyright: ignore[reportCallIssue]
+    with converging(what):
+        top = sparse_linalg.eigsh(
+            operator, k=1, which="LA", return_eigenvectors=False, v0=start_vector(n), ncv=40
+        )
+    return float(top[0])
 
 
 def losing_node(matrices: Sequence[MixingMatrix]) -> int | None:

@@ -2,23 +2,41 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import nn
 
-from topofl._support.check import (
-    check_choice,
-    check_int,
-    check_label_counts,
-    check_sequence,
-)
+from topofl._support.check import check_choice, check_int, check_label_counts, check_sequence, shown
+from topofl._support.plugins import error_context, resolve_name, with_checked_result
 from topofl._support.public import public
-from topofl._support.table import Table
+from topofl._support.table import NotApplicable, Table
 from topofl._support.waiting import waited_for
 from topofl.data.partition import Partition
-from topofl.metrics._columns import chosen_columns, grouped_columns, headline, value_of
-from topofl.metrics._declaration import ITERATED_LIMIT, Entry, MetricColumn
+from topofl.metrics import (
+    averaging,
+    connectivity,
+    contraction,
+    cost,
+    hops,
+    labels,
+    perron,
+    push_sum,
+    seconds,
+    shape,
+    spectral,
+    walks,
+)
+from topofl.metrics._columns import (
+    GROUPS,
+    HARDWARE,
+    ITERATED_LIMIT,
+    LABELS,
+    Entry,
+    MetricColumn,
+)
 from topofl.metrics._rounds import (
     ROUNDS,
     WeightRule,
@@ -28,16 +46,15 @@ from topofl.metrics._rounds import (
     recorded_costs,
     recorded_matrices,
 )
-from topofl.metrics.averaging.perron import largest_share, share_in_words
-from topofl.metrics.data_fit.labels import check_row_per_node
-from topofl.metrics.hops.deviation import check_model
-from topofl.metrics.seconds.hardware import AnyHardware, as_hardware
+from topofl.metrics.cost import message_size
+from topofl.metrics.hardware import AnyHardware, as_hardware
+from topofl.metrics.labels import check_row_per_node
+from topofl.metrics.perron import largest_share, share_in_words
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import TopologyError, graph_of
 
-__all__ = ["compare"]
+__all__ = ["columns", "compare"]
 
-Groups = Mapping[str, Mapping[str, MetricColumn]]
 
 SAMPLED_ROUNDS = 10
 """Number of rounds over which per-round metrics are averaged for sequences without a period."""
@@ -50,6 +67,151 @@ ALL = "all"
 
 HINT = 'These numbers decide which graph to take; about="all" shows all columns.'
 """Line below a table of the columns that decide."""
+
+
+MODULES = (
+    shape,
+    connectivity,
+    spectral,
+    perron,
+    contraction,
+    averaging,
+    hops,
+    labels,
+    walks,
+    push_sum,
+    cost,
+    seconds,
+)
+"""Modules with columns, in the order of the columns of a group."""
+
+DECISIVE = (
+    "H_10",
+    "neighborhood heterogeneity",
+    "N_10",
+    "spectral gap",
+    "max degree",
+    "messages per round",
+    "MB per round",
+    "seconds per round",
+)
+"""Numbers shown first, the most important one first: those that predict convergence, and costs."""
+
+FURTHER = ("nodes", "edges", "mean degree", "slem")
+"""Numbers shown if there are fewer than `SHOWN` of these."""
+
+SHOWN = 5
+"""How many numbers are shown first, at least."""
+
+
+@public
+def columns() -> Table:
+    """Return a table of all columns of :func:`compare`: group, meaning, requirements and limit.
+
+    Returns
+    -------
+    Table
+        One row per column, in the order of :func:`compare`: ``column``; ``group``, a value for its
+        argument `about`; ``meaning``; ``needs``, the requirements on the graph, or empty; ``nodes
+        at most``, the size of the largest graph for which :func:`compare` computes it.
+
+    Examples
+    --------
+    >>> table = columns()
+    >>> table.columns
+    ('column', 'group', 'meaning', 'needs', 'nodes at most')
+    >>> table.rows[0][:3]
+    ('nodes', 'structure', 'number of nodes')
+    """
+    rows = tuple(
+        (
+            column.name,
+            column.group,
+            column.meaning,
+            ", ".join(requirement.name for requirement in column.needs),
+            column.limit.nodes if column.limit else "any",
+        )
+        for column in all_columns()
+    )
+    return Table(("column", "group", "meaning", "needs", "nodes at most"), rows)
+
+
+def headline(columns: Sequence[str]) -> list[str]:
+    """Return the five to eight columns that decide, completed in the given order to five.
+
+    Examples
+    --------
+    >>> headline(["nodes", "luck", "spectral gap", "edges", "skill", "fate"])
+    ['spectral gap', 'nodes', 'edges', 'luck', 'skill']
+    """
+    known = [name for name in DECISIVE if name in columns]
+    others = [name for name in (*FURTHER, *columns) if name in columns and name not in known]
+    return [*known, *dict.fromkeys(others)][: max(SHOWN, len(known))]
+
+
+@cache
+def all_columns() -> tuple[MetricColumn, ...]:
+    """Return the columns that the modules declare, by group and in the order of :data:`MODULES`."""
+    declared = [column for module in MODULES for column in module.COLUMNS]
+    return tuple(sorted(declared, key=lambda column: list(GROUPS).index(column.group)))
+
+
+def _chosen_columns(metrics: Any, ours: Mapping[str, MetricColumn]) -> dict[str, MetricColumn]:
+    """Return the columns of `metrics`: functions, names of functions, or names of columns.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`topofl.metrics.compare`.
+    """
+    found: dict[str, MetricColumn] = {}
+    for metric in check_sequence("metrics", metrics, "functions or of their names"):
+        if not isinstance(metric, str) and not callable(metric):
+            raise TypeError(f"`metrics` must hold functions or their names, got {shown(metric)}")
+        if isinstance(metric, str):
+            name = metric
+            _check_needs(name, ours)
+            with error_context("`metrics`:"):
+                resolved = resolve_name("metric", metric, ours)
+        else:
+            name = getattr(metric, "__name__", type(metric).__name__)
+            resolved = metric
+        column = resolved if isinstance(resolved, MetricColumn) else _custom_column(name, resolved)
+        if name in found or ours.get(name, column) is not column:
+            raise ValueError(
+                f"`metrics` must have a distinct name for every column, got {name!r} twice; "
+                "rename one"
+            )
+        found[name] = column
+    return found
+
+
+def _check_needs(name: str, ours: Mapping[str, MetricColumn]) -> None:
+    """Raise ``ValueError`` for a column that is not shown for lack of an argument."""
+    needs = next((column.needs for column in all_columns() if column.name == name), ())
+    if name not in ours and needs:
+        need, argument = next((need, _NEEDED[need]) for need in needs if need in _NEEDED)
+        raise ValueError(
+            f"`metrics` must be columns that can be computed, but {name!r} needs {need.name}; pass "
+            f"`{argument}=`"
+        )
+
+
+_NEEDED = {LABELS: "label_counts", HARDWARE: "hardware"}
+"""Arguments of ``compare`` without which columns are not shown."""
+
+
+def _custom_column(name: str, function: Callable[..., Any]) -> MetricColumn:
+    """Return the column of a user-defined function, of a matrix or of a sequence if it changes."""
+    number = with_checked_result(
+        name, function, "a number", (Real, NotApplicable), "; convert it with float(...)"
+    )
+
+    def compute(entry: Entry) -> Any:
+        with error_context("`metrics`:"):
+            return number(entry.matrices[0] if entry.is_static else entry.rounds)
+
+    return MetricColumn(name, "other", "", compute)
 
 
 @public
@@ -180,10 +342,15 @@ def compare(
         replace(entry, n_parameters=size, label_counts=counts, hardware=machines)
         for entry in entries
     ]
-    groups = grouped_columns(with_labels=counts is not None, with_hardware=machines is not None)
-    shown = _of_groups(about, groups)
+    absent = {LABELS: counts is None, HARDWARE: machines is None}
+    ours = {
+        column.name: column
+        for column in all_columns()
+        if not any(absent.get(need) for need in column.needs)
+    }
+    shown = _of_groups(about, ours)
     further = [metrics] if isinstance(metrics, str) or callable(metrics) else metrics
-    named = chosen_columns(further, groups)
+    named = _chosen_columns(further, ours)
     shown |= named
     rows = _rows(entries, shown, named)
     meanings = tuple((name, column.meaning) for name, column in shown.items() if column.meaning)
@@ -244,15 +411,16 @@ def _listed(graphs: Any, names: Any) -> tuple[Sequence[Any], Sequence[Any]]:
     return graphs, [None] * len(graphs) if names is None else names
 
 
-def _of_groups(about: Any, groups: Groups) -> dict[str, MetricColumn]:
+def _of_groups(about: Any, ours: Mapping[str, MetricColumn]) -> dict[str, MetricColumn]:
     """Return the columns of the groups that are asked for; those that decide for None."""
-    if about is None or about == ALL:
-        columns = {name: one for members in groups.values() for name, one in members.items()}
-        return columns if about else {name: columns[name] for name in headline(list(columns))}
-    wanted = [about] if isinstance(about, str) else check_sequence("about", about, "groups")
+    if about is None:
+        return {name: ours[name] for name in headline(list(ours))}
+    if about == ALL:
+        return dict(ours)
     shown = {}
-    for group in wanted:
-        shown |= groups[check_choice("about", group, [*groups, ALL])] if group != ALL else {}
+    for group in [about] if isinstance(about, str) else check_sequence("about", about, "groups"):
+        check_choice("about", group, [*GROUPS, ALL])
+        shown |= {name: column for name, column in ours.items() if column.group == group}
     return shown
 
 
@@ -262,7 +430,7 @@ def _rows(
     """Return the values of all graphs; those of columns that are `named` for graphs of any size."""
     cells = [(entry, name) for entry in entries for name in shown]
     values = [
-        value_of(shown[name], entry, of_any_size=name in named)
+        shown[name].value(entry, of_any_size=name in named)
         for entry, name in waited_for(cells, "metrics", "value")
     ]
     width = len(shown)
@@ -273,17 +441,9 @@ def _rows(
 
 def _message(model: nn.Module | None, n_parameters: int | None, clients: Any) -> tuple[int, str]:
     """Return the number of parameters of a message, and which model is assumed, in words."""
-    if model is not None:
-        if n_parameters is not None:
-            raise ValueError(
-                "`model` or `n_parameters` must be given, not both, got both; leave out one"
-            )
-        check_model(model)
-        size = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        return size, f"messages of {size:,} parameters"
-    if n_parameters is not None:
-        size = check_int("n_parameters", n_parameters, minimum=1)
-        return size, f"messages of {size:,} parameters"
+    given = message_size(model, n_parameters)
+    if given is not None:
+        return given, f"messages of {given:,} parameters"
     size, name = EXAMPLE, "MNIST"
     inputs = clients.dataset.inputs if isinstance(clients, Partition) else None
     if inputs is not None and (inputs.is_floating_point() or inputs.dtype == torch.uint8):
@@ -294,7 +454,7 @@ def _message(model: nn.Module | None, n_parameters: int | None, clients: Any) ->
 
 def _title(entries: Sequence[Entry], assumed: str) -> str:
     graphs = f"{len(entries)} graph{'s' * (len(entries) != 1)}"
-    n_runs = sum(entry.run_costs is not None for entry in entries)
+    n_runs = sum(entry.history is not None for entry in entries)
     if n_runs == 0:
         return f"{graphs}; {assumed}"
     if n_runs == len(entries):
@@ -305,7 +465,6 @@ def _title(entries: Sequence[Entry], assumed: str) -> str:
 def _entry(
     graph: Any, name: str | None, weights: WeightRule | None, horizon: int, seed: int
 ) -> Entry:
-    of_run = recorded_costs(graph)
     given, graph = graph, recorded_matrices(graph)
     if isinstance(graph, MixingMatrix | MixingSequence) or is_list_of_matrices(graph):
         rounds = as_rounds(graph)
@@ -322,8 +481,7 @@ def _entry(
             rounds,
             horizon,
             seed,
-            run_costs=of_run,
-            history=None if of_run is None else given,
+            history=None if recorded_costs(given) is None else given,
         )
     source = graph_of("graphs", graph)
     rounds = as_rounds(source, weights)

@@ -1,7 +1,7 @@
 """Metrics of a changing graph round by round, for learned and for random graphs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,30 +10,16 @@ from torch import nn
 from topofl._support.check import check_int
 from topofl._support.public import public
 from topofl._support.table import NotApplicable, Table
-from topofl.metrics._rounds import (
-    WeightRule,
-    as_rounds,
-    n_rounds,
-    node_groups,
-    recorded_costs,
-)
-from topofl.metrics.changing.connectivity import rounds_until_strong
+from topofl.metrics._rounds import WeightRule, as_rounds, n_rounds, node_groups, recorded_costs
 from topofl.metrics.compare import compare
+from topofl.metrics.connectivity import rounds_until_strong
 from topofl.metrics.cost import COSTS, cost_of_rounds
-from topofl.mixing import MixingMatrix, MixingSequence
+from topofl.mixing import MixingMatrix
 
 __all__ = ["over_rounds"]
 
 ABOUT = ("structure", "averaging", "data")
 JOINT = "rounds until strong"
-
-
-@dataclass(frozen=True, eq=False)
-class _Round:
-    """A round with the groups of nodes of its sequence, as :func:`compare` reads a History."""
-
-    mixings: MixingSequence
-    meta: Mapping[str, Any]
 
 
 @public
@@ -93,7 +79,10 @@ def over_rounds(
     distinct = {id(matrix): matrix for matrix in matrices.values()}
     groups = {"groups": node_groups(x)}
     numbers = compare(
-        [_Round(as_rounds(matrix), groups) for matrix in distinct.values()],
+        [
+            SimpleNamespace(mixings=as_rounds(matrix), meta=groups)  # as a History has them
+            for matrix in distinct.values()
+        ],
         label_counts=label_counts, about=about, model=model, n_parameters=n_parameters,
     )  # fmt: skip
     of_matrix = dict(zip(distinct, numbers.rows, strict=True))

@@ -1,14 +1,9 @@
 """Mixing matrices and the weight rules that compute them from a graph. Rows are receivers."""
 
-from topofl.mixing.averages import average_of, average_of_chosen
-from topofl.mixing.checks import check_pulls as check_pulls
-from topofl.mixing.checks import check_pushes as check_pushes
-from topofl.mixing.checks import need_topology as need_topology
-from topofl.mixing.checks import warn_of_unused_weights as warn_of_unused_weights
-from topofl.mixing.checks import warning_once as warning_once
-from topofl.mixing.custom import from_weights
-from topofl.mixing.matrix import MixingMatrix
+from topofl.mixing.matrix import MixingMatrix, MixingSequence
 from topofl.mixing.matrix import WeightRule as WeightRule
+from topofl.mixing.rules import check_pulls as check_pulls
+from topofl.mixing.rules import check_pushes as check_pushes
 from topofl.mixing.rules import (
     lazy,
     max_degree,
@@ -19,7 +14,10 @@ from topofl.mixing.rules import (
     weighted_metropolis,
     within_groups,
 )
-from topofl.mixing.sequence import MixingSequence
+from topofl.mixing.rules import need_topology as need_topology
+from topofl.mixing.rules import warn_of_unused_weights as warn_of_unused_weights
+from topofl.mixing.rules import warning_once as warning_once
+from topofl.mixing.weights import average_of, average_of_chosen, from_weights
 
 __all__ = [
     "MixingMatrix",

@@ -1,4 +1,4 @@
-"""The class MixingMatrix: read-only weights of one exchange, with their spectrum."""
+"""Read-only weights of exchanges: the MixingMatrix, with its spectrum, and the MixingSequence."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -10,19 +10,16 @@ import scipy.sparse as sparse
 import torch
 
 from topofl import _drawing
-from topofl._linalg import spectral
-from topofl._support.check import TOLERANCE, as_csr, is_symmetric
+from topofl._linalg import second, spectral
+from topofl._support.check import TOLERANCE, as_csr, check_int, is_symmetric, shown
 from topofl._support.notebook import as_html
-from topofl.mixing.export import as_pyg, as_tensor
-from topofl.mixing.fit import check_on_edges, explain_sums
-from topofl.topology import Topology, TopologyError, as_labels
+from topofl._support.text import node_name
+from topofl.topology import Missing, Topology, TopologyError, TopologySequence, as_labels, places_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from torch_geometric.data import Data
-
-__all__ = ["MixingMatrix", "WeightRule", "matrix_picture"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -143,7 +140,7 @@ class MixingMatrix:
             memory in its sparse factorization.
         """
         try:
-            return spectral.second_modulus(self.weights)
+            return second.second_modulus(self.weights)
         except spectral.NoConvergence as error:
             raise TopologyError(
                 f"slem of {self.name}: {error}; use metrics.measured_contraction"
@@ -244,9 +241,9 @@ class MixingMatrix:
         ValueError
             If there are more than 1,500 nodes, too many to compute all eigenvalues densely.
         """
-        if self.n > spectral.limits.DENSE_LIMIT:
+        if self.n > spectral.DENSE_LIMIT:
             raise ValueError(
-                f"`plot_spectrum` must have at most {spectral.limits.DENSE_LIMIT} nodes, got "
+                f"`plot_spectrum` must have at most {spectral.DENSE_LIMIT} nodes, got "
                 f"n={self.n}: all eigenvalues are computed densely; use slem or spectral_gap"
             )
         drawn = _drawing.draw_spectrum(self.eigenvalues, self.slem, self.name, ax)
@@ -288,3 +285,211 @@ def matrix_picture(matrix: MixingMatrix, when: str = "") -> str:
     rows, columns = entries.coords
     about = f"{when}weights of {matrix.name}: receivers as rows, senders as columns"
     return _drawing.matrix_as_html(rows, columns, entries.data, (matrix.n, matrix.n), about)
+
+
+ROUNDS = 6
+"""Most rounds of which notebooks show the matrices, as of a sequence of graphs."""
+
+NODES_LIMIT = 300
+"""Larger matrices are not computed to be shown."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MixingSequence:
+    """Mixing matrices that change from round to round, on the same nodes.
+
+    Parameters
+    ----------
+    n
+        Number of nodes.
+    generate
+        Pure function of the round ``t >= 0`` that returns its mixing matrix.
+    name
+        Reproducible label.
+    period
+        Number of rounds after which the sequence repeats; None if it does not.
+    length
+        Number of rounds; None if unlimited. The matrices that a run recorded (``history.mixings``)
+        have a length.
+
+    Examples
+    --------
+    >>> from topofl import mixing, topologies
+    >>> graphs = topologies.ring(4), topologies.star(4)
+    >>> MixingSequence(4, lambda t: mixing.metropolis_hastings(graphs[t]), period=2).at(3).name
+    'metropolis_hastings(star(n=4))'
+    """
+
+    n: int
+    generate: Callable[[int], MixingMatrix]
+    name: str = "matrices"
+    period: int | None = None
+    length: int | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.generate):
+            raise TypeError(
+                f"`generate` must be a function: round -> MixingMatrix, got {shown(self.generate)}"
+            )
+        for name in ("n", "period", "length"):
+            if getattr(self, name) is not None or name == "n":
+                check_int(name, getattr(self, name), minimum=1)
+        if self.period is not None and self.length is not None and self.period > self.length:
+            raise ValueError(
+                f"`period` must be at most `length`={self.length}, got {self.period}; leave it None"
+            )
+
+    def __repr__(self) -> str:
+        end = "" if self.length is None else f", length={self.length}"
+        return f"MixingSequence({self.name!r}, n={self.n}, period={self.period}{end})"
+
+    def _repr_html_(self) -> str:
+        """Return the text, and pictures of the first rounds unless matrices are large."""
+        if self.n > NODES_LIMIT:
+            return as_html(repr(self))
+        rounds = min(ROUNDS, self.period or ROUNDS, self.length or ROUNDS)
+        text = f"{self!r}\nrounds 0 to {rounds - 1}:" if rounds > 1 else f"{self!r}\nround 0:"
+        return as_html(
+            text, "\n".join(matrix_picture(self.at(t), f"round {t}, ") for t in range(rounds))
+        )
+
+    def at(self, t: int) -> MixingMatrix:
+        """Return the matrix of round `t`.
+
+        Raises
+        ------
+        ValueError
+            If `t` is negative or beyond the last round, or the number of nodes differs from that of
+            the sequence.
+        """
+        last = None if self.length is None else self.length - 1
+        t = check_int(
+            "t", t, minimum=0, maximum=last, remedy=f"{self.name} has {self.length} rounds"
+        )
+        matrix = self.generate(t % self.period if self.period else t)
+        if not isinstance(matrix, MixingMatrix):
+            raise TypeError(
+                f"`generate` must return a MixingMatrix for every round, got {shown(matrix)} in "
+                f"round {t}"
+            )
+        if matrix.n != self.n:
+            raise ValueError(
+                f"every matrix of {self.name} must have n={self.n} nodes, round {t} has {matrix.n}"
+            )
+        return matrix
+
+    def one_period(self) -> list[MixingMatrix]:
+        """Return the matrices of one period, or raise ``TopologyError`` if there is no period."""
+        if self.period is None:
+            raise TopologyError(
+                f"a periodic sequence is needed, {self.name} has no period; use "
+                "metrics.measured_contraction(sequence, rounds=..., seed=...)"
+            )
+        return [self.at(t) for t in range(self.period)]
+
+    def support(self) -> TopologySequence:
+        """Return the graphs of the nonzero weights: an edge j -> i if node i gives j a weight."""
+        return TopologySequence(
+            self.n, lambda t: self.at(t).support(), f"support({self.name})", self.period
+        )
+
+
+def explain_sums(weights: sparse.csr_array) -> str:
+    """Return the message for weights of which neither all rows nor all columns sum to 1."""
+    rows = weights.sum(axis=1)
+    columns = weights.sum(axis=0)
+    row = int(np.abs(rows - 1).argmax())
+    column = int(np.abs(columns - 1).argmax())
+    return (
+        f"`weights` must have rows or columns that sum to 1; row {row} sums to {rows[row]:.6g} "
+        f"and column {column} to {columns[column]:.6g}; divide each row by its sum, or use a "
+        "rule such as metropolis_hastings(topology)"
+    )
+
+
+def check_on_edges(
+    weights: sparse.csr_array, nodes: tuple[Hashable, ...], name: str, topology: Topology
+) -> None:
+    """Raise ``ValueError`` unless the weights are on edges of `topology` or the diagonal."""
+    n = weights.shape[0]
+    if n != topology.n:
+        raise ValueError(
+            f"`weights` must have one row per node: got n={n}, {topology.name} has n={topology.n}"
+        )
+    if nodes and nodes != topology.nodes:
+        _check_labels(nodes, name, topology)
+    receivers, senders = weights.nonzero()
+    off_diagonal = receivers != senders
+    receivers, senders = receivers[off_diagonal], senders[off_diagonal]
+    off_edges = np.flatnonzero(~_are_edges(topology, senders, receivers))
+    if len(off_edges):
+        first = off_edges[np.lexsort((receivers[off_edges], senders[off_edges]))[0]]
+        i, j = int(receivers[first]), int(senders[first])
+        to, of = (node_name(topology.nodes, node) for node in (i, j))
+        remedy = ""
+        if _are_edges(topology, receivers, senders).all():
+            remedy = (
+                "; those of its transpose are on edges: "
+                "from_weights(weights, topology, edges='u->v')"
+            )
+        raise ValueError(
+            f"`weights` must be 0 off the edges of {topology.name}: node {to} gives "
+            f"{weights[i, j]:g} to node {of}, but there is no edge {of} -> {to} ({len(off_edges)} "
+            f"such weights){remedy}"
+        )
+
+
+def _are_edges(topology: Topology, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
+    """Return for each pair whether the graph has an edge from the sender to the receiver."""
+    if len(senders) == 0:
+        return np.zeros(0, bool)
+    return np.asarray(topology.adjacency[senders, receivers]).reshape(-1) != 0
+
+
+def _check_labels(nodes: tuple[Hashable, ...], name: str, topology: Topology) -> None:
+    """Raise ``ValueError`` unless rows have the labels of the graph; no labels mean 0..n-1."""
+    rows = places_of(topology.nodes, nodes, topology.n)
+    if isinstance(rows, Missing):
+        raise ValueError(
+            f"`weights` must have the nodes of {topology.name}, node {rows.label!r} is missing; "
+            "use the same labels in both, or take rows as nodes 0..n-1: "
+            "dataclasses.replace(weights, nodes=())"
+        )
+    moved = rows != np.arange(topology.n)
+    if moved.any():
+        i = int(moved.argmax())
+        label = (topology.nodes or range(topology.n))[i]
+        raise ValueError(
+            f"`weights` must have the nodes of {topology.name} in the same order: node {label!r} "
+            f"is row {rows[i]} of {name} and node {i} of the graph; create them with "
+            "from_weights(graph, topology)"
+        )
+
+
+def as_tensor(
+    weights: sparse.csr_array, device: torch.device | str, dtype: torch.dtype
+) -> torch.Tensor:
+    """Return the weights as a dense tensor, or raise if `device` or `dtype` is not valid."""
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise TypeError(
+            f"`dtype` must be a floating-point dtype, got {shown(dtype)}; e.g. torch.float32"
+        )
+    try:
+        device = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"`device` must be a torch device, got {shown(device)}; e.g. 'cpu' or 'cuda:0'"
+        ) from error
+    return torch.from_numpy(weights.toarray()).to(device=device, dtype=dtype)
+
+
+def as_pyg(weights: sparse.csr_array) -> "Data":
+    """Return PyG ``Data`` with an edge from sender to receiver for each nonzero weight."""
+    from torch_geometric.data import Data
+
+    targets, sources = weights.nonzero()
+    return Data(
+        edge_index=torch.from_numpy(np.stack([sources, targets]).astype(np.int64)),
+        edge_weight=torch.from_numpy(weights.data.copy()),
+        num_nodes=weights.shape[0],
+    )

@@ -1,25 +1,17 @@
-"""Weight rules: functions that compute a mixing matrix from a graph."""
+"""Weight rules, functions that compute a mixing matrix from a graph, and what exchanges accept."""
+
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
 
+from topofl._support.callers import warn_caller
 from topofl._support.check import TOLERANCE, check_choice, check_fraction
 from topofl._support.public import public
 from topofl._support.text import node_name
-from topofl.mixing.checks import need_topology, need_undirected
-from topofl.mixing.matrix import MixingMatrix
-from topofl.topology import Topology, TopologyError
-
-__all__ = [
-    "lazy",
-    "max_degree",
-    "metropolis_hastings",
-    "metropolis_or_uniform",
-    "own_weights",
-    "uniform",
-    "weighted_metropolis",
-    "within_groups",
-]
+from topofl.mixing.matrix import MixingMatrix, WeightRule
+from topofl.topology import Topology, TopologyError, unused_weights
 
 
 @public
@@ -149,15 +141,9 @@ def uniform(topology: Topology, *, direction: str = "pull") -> MixingMatrix:
     direction = check_choice("direction", direction, ["pull", "push"])
     senders, receivers = topology.edge_index
     shares = 1.0 / (1 + (topology.in_degrees if direction == "pull" else topology.out_degrees))
-    nodes = np.arange(topology.n)
-    i = np.append(receivers, nodes)
-    j = np.append(senders, nodes)
-    weights = sparse.csr_array(
-        (shares[i if direction == "pull" else j], (i, j)), shape=(topology.n, topology.n)
-    )
-    return MixingMatrix(
-        weights, name=f"uniform({topology.name}, direction={direction!r})", nodes=topology.nodes
-    )
+    of_edges = shares[receivers if direction == "pull" else senders]
+    name = f"uniform({topology.name}, direction={direction!r})"
+    return _matrix(topology, (receivers, senders), of_edges, shares, name)
 
 
 @public
@@ -191,11 +177,9 @@ def own_weights(topology: Topology) -> MixingMatrix:
             f"into node {node_name(topology.nodes, node)} of {topology.name} sum to "
             f"{1 - rest[node]:.6g}; use another rule, such as metropolis_hastings"
         )
-    nodes = np.arange(topology.n)
-    entries = np.append(shares, np.where(rest > TOLERANCE, rest, 0.0))
-    positions = np.append(receivers, nodes), np.append(senders, nodes)
-    weights = sparse.csr_array((entries, positions), shape=(topology.n, topology.n))
-    return MixingMatrix(weights, name=f"own_weights({topology.name})", nodes=topology.nodes)
+    rest = np.where(rest > TOLERANCE, rest, 0.0)
+    name = f"own_weights({topology.name})"
+    return _matrix(topology, (receivers, senders), shares, rest, name)
 
 
 @public
@@ -284,25 +268,134 @@ def within_groups(topology: Topology) -> MixingMatrix:
             f"`topology` must have groups for Clique Averaging, {topology.name} has none; use "
             "topologies.dcliques(...)"
         )
-    label = -np.ones(topology.n, dtype=np.int64)
-    for k, group in enumerate(topology.groups):
-        label[list(group)] = k
+    label = topology.group_of
     i, j = topology.edge_index
     inside = (label[i] == label[j]) & (label[i] >= 0)
-    nodes = np.arange(topology.n)
-    i = np.append(i[inside], nodes)
-    j = np.append(j[inside], nodes)
-    counts = np.bincount(i, minlength=topology.n)
-    weights = sparse.csr_array((1.0 / counts[i], (i, j)), shape=(topology.n, topology.n))
-    return MixingMatrix(weights, name=f"within_groups({topology.name})", nodes=topology.nodes)
+    i, j = i[inside], j[inside]
+    shares = 1.0 / (1 + np.bincount(i, minlength=topology.n))
+    return _matrix(topology, (i, j), shares[i], shares, f"within_groups({topology.name})")
 
 
 def _with_rest_on_diagonal(topology: Topology, weights: np.ndarray, name: str) -> MixingMatrix:
-    """Return the matrix with these weights on the edges, in their order, and rows that sum to 1."""
-    adjacency = topology.adjacency
-    n = topology.n
-    edges = sparse.csr_array((weights, adjacency.indices, adjacency.indptr), shape=(n, n))
-    sums = np.bincount(np.repeat(np.arange(n), topology.out_degrees), weights=weights, minlength=n)
-    return MixingMatrix(
-        sparse.csr_array(edges + sparse.diags_array(1.0 - sums)), name=name, nodes=topology.nodes
+    """Return the matrix with these weights on undirected edges, and rows that sum to 1."""
+    i, j = topology.edge_index
+    rest = 1.0 - np.bincount(i, weights=weights, minlength=topology.n)
+    return _matrix(topology, (i, j), weights, rest, name)
+
+
+def _matrix(
+    topology: Topology,
+    positions: tuple[np.ndarray, np.ndarray],
+    of_edges: np.ndarray,
+    of_nodes: np.ndarray,
+    name: str,
+) -> MixingMatrix:
+    """Return the matrix with weights at positions (receivers, senders), and on the diagonal."""
+    nodes = np.arange(topology.n)
+    i, j = (np.append(ends, nodes) for ends in positions)
+    entries = np.append(of_edges, of_nodes)
+    weights = sparse.csr_array((entries, (i, j)), shape=(topology.n, topology.n))
+    return MixingMatrix(weights, name=name, nodes=topology.nodes)
+
+
+def need_topology(topology: Any) -> None:
+    """Raise ``TypeError`` unless `topology` is a single Topology."""
+    if not isinstance(topology, Topology):
+        raise TypeError(
+            f"`topology` must be a Topology, got {type(topology).__name__}; use "
+            "as_topology(graph), or .at(t) of a sequence"
+        )
+
+
+def need_undirected(topology: Topology, rule: str) -> None:
+    """Raise ``TopologyError`` unless `topology` is undirected, as the rule requires."""
+    need_topology(topology)
+    if topology.is_directed:
+        raise TopologyError(
+            f"`topology` must be undirected: {rule} needs an undirected graph, {topology.name} is "
+            "directed; use uniform(topology, direction='pull' or 'push')"
+        )
+
+
+def check_pulls(weights: MixingMatrix) -> MixingMatrix:
+    """Return the weights if they average (rows sum to 1), else raise ``ValueError``."""
+    if not weights.is_row_stochastic:
+        raise ValueError(
+            f"`mixing` must have rows that sum to 1 to average models, {weights.name} is only "
+            "column stochastic; use uniform(topology, direction='pull'), or the transpose, "
+            "from_weights(weights, edges='u->v')"
+        )
+    return weights
+
+
+def check_pushes(weights: MixingMatrix) -> MixingMatrix:
+    """Return the weights if they push (columns sum to 1), else raise ``ValueError``."""
+    if not weights.is_column_stochastic:
+        raise ValueError(
+            f"`mixing` must have columns that sum to 1 to push models, {weights.name} is only row "
+            "stochastic; use uniform(topology, direction='push'), or leave it out"
+        )
+    return weights
+
+
+def warn_of_unused_weights(
+    graphs: Iterable[Topology], argument: str, *, pushes: bool = False
+) -> None:
+    """Warn once if edges of a graph carry unequal weights, which the default rule ignores.
+
+    `argument` is the caller's argument for a weight rule, "weights" of metrics or "mixing" of runs;
+    the default rule pushes if `pushes`, else it averages.
+    """
+    graph = next((graph for graph in graphs if graph.has_unused_weights), None)
+    if graph is None:
+        return
+    rule = "mixing.metropolis_hastings"
+    if graph.is_directed:
+        push = "functools.partial(mixing.uniform, direction='push')"
+        rule = push if pushes else "mixing.uniform"
+    ways = [_way_of_own_weights(graph)]
+    if not graph.is_directed:
+        ways.append(f"to scale them first, {_CALLS[argument]}")
+    ways.append(f"to ignore them, pass a rule: {argument}={rule}")
+    warn_caller(f"{unused_weights(graph)}: {'; '.join(ways)}")
+
+
+_CALLS = {
+    "weights": (
+        "metrics.spectral_gap(graph, weights=mixing.weighted_metropolis), the same for "
+        "metrics.compare, or --weights weighted_metropolis of topofl spectral"
+    ),
+    "mixing": (
+        "topofl.run(..., mixing=mixing.weighted_metropolis), or mixing = 'weighted_metropolis' in "
+        "a TOML file"
+    ),
+}
+"""Calls that scale the weights of edges, by the argument for a weight rule."""
+
+
+def _way_of_own_weights(graph: Topology) -> str:
+    """Return how to mix with the weights of edges, which must sum to at most 1 into each node."""
+    largest = graph.adjacency.sum(axis=0).max()
+    if largest > 1 + TOLERANCE:
+        return (
+            f"they are no mixing weights, since those into a node sum to up to {largest:.4g}, "
+            "above 1"
+        )
+    return (
+        "to mix with them, pass own_weights=True, as in topofl.as_topology(graph, "
+        "own_weights=True), or own_weights=true in the spec of a file"
     )
+
+
+def warning_once(rule: WeightRule, argument: str, *, pushes: bool = False) -> WeightRule:
+    """Return the default rule, with a warning for the first graph whose weights it ignores."""
+    warned = False
+
+    def warning(graph: Topology) -> MixingMatrix:
+        nonlocal warned
+        if not warned and graph.has_unused_weights:
+            warned = True
+            warn_of_unused_weights([graph], argument, pushes=pushes)
+        return rule(graph)
+
+    return warning

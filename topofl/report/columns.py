@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
-from topofl.metrics._columns import all_columns
-from topofl.metrics._declaration import GROUPS
+from topofl.metrics._columns import GROUPS
+from topofl.metrics.compare import all_columns
 
 __all__ = ["Group", "by_group", "group_of", "meanings"]
 

@@ -117,8 +117,8 @@ def _distances(used: MixingSequence, rounds: int, seed: int) -> np.ndarray | Not
 def _eigenvalues(used: MixingSequence) -> np.ndarray | NotApplicable:
     if used.period is None:
         return NotApplicable("the sequence has no period, so there is no product of one period")
-    if used.n > spectral.limits.DENSE_LIMIT:
-        limit = spectral.limits.DENSE_LIMIT
+    if used.n > spectral.DENSE_LIMIT:
+        limit = spectral.DENSE_LIMIT
         return NotApplicable(
             f"all eigenvalues are computed up to n={limit:,} only, and this graph has n={used.n:,}"
         )

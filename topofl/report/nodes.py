@@ -8,7 +8,7 @@ import numpy as np
 
 from topofl._drawing.axes import class_colors
 from topofl.metrics import label_distributions
-from topofl.metrics.data_fit.labels import check_row_per_node
+from topofl.metrics.labels import check_row_per_node
 
 __all__ = ["NodeOrder", "Strip", "node_order"]
 

@@ -11,8 +11,8 @@ from markupsafe import Markup
 import topofl
 from topofl._support.check import check_int
 from topofl._support.table import NotApplicable, Table
-from topofl.metrics._columns import headline
 from topofl.metrics._rounds import WeightRule
+from topofl.metrics.compare import headline
 from topofl.report.figures import (
     DescribedFigure,
     Point,

@@ -10,8 +10,8 @@ import numpy as np
 from topofl._support.check import check_int
 from topofl._support.table import NotApplicable, Table, as_text
 from topofl.history import History
-from topofl.metrics._columns import headline
 from topofl.metrics._rounds import WeightRule, as_rounds, node_groups
+from topofl.metrics.compare import headline
 from topofl.report.figures import DescribedFigure, line
 from topofl.report.nodes import NodeOrder, node_order
 from topofl.report.page import inline_figure, weights_and_versions
@@ -66,9 +66,9 @@ def rounds_report(
     Parameters
     ----------
     x, weights
-        As in :func:`topofl.metrics.over_rounds`: a History, or graphs.
+        As in :func:`topofl.metrics.compare`: a History, or graphs.
     table
-        Table returned by :func:`topofl.metrics.over_rounds`, with one row per round to be shown.
+        Table returned by :func:`topofl.metrics.compare`, with one row per round to be shown.
     label_counts
         (n, classes) counts, or a Partition, whose class names are then in the legend: nodes (of a
         group) are ordered by their most frequent class, so that
@@ -89,7 +89,7 @@ def rounds_report(
     Raises
     ------
     ValueError
-        If there are more than 1,000 nodes, `table` is not from :func:`topofl.metrics.over_rounds`
+        If there are more than 1,000 nodes, `table` is not from :func:`topofl.metrics.compare`
         with rounds in ascending order, or `marked` are not nodes.
     TypeError
         If `x` is neither a History nor graphs.

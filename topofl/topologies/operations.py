@@ -8,7 +8,7 @@ import numpy as np
 
 from topofl._support.check import check_indices, check_unmasked
 from topofl._support.public import public
-from topofl.topologies._common import check_weights_unused, static_graph, with_some_edges
+from topofl.topologies._generator import check_weights_unused, static_graph, with_some_edges
 from topofl.topology import Topology, from_edges
 
 __all__ = ["induced_subgraph", "relabel", "remove_edges", "union", "with_groups"]
@@ -216,7 +216,7 @@ def remove_edges(graph: Any, edges: Iterable[tuple[int, int]] | np.ndarray) -> T
     if not graph.is_directed:
         pairs = np.concatenate([pairs, pairs[:, ::-1]])
     kept = ~np.isin(_numbers(graph.edge_index.T, graph.n), _numbers(pairs, graph.n))
-    return with_some_edges(graph, kept, name)
+    return replace(with_some_edges(graph, kept), name=name)
 
 
 def _check_edges(graph: Topology, edges: Iterable[tuple[int, int]] | np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""Conversion of graphs in any common format to a Topology or TopologySequence."""
+"""Conversion of edge lists and of graphs in any common format to a Topology or TopologySequence."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,17 +20,73 @@ from topofl._support.check import (
 from topofl._support.graphs import is_networkx, is_pyg
 from topofl._support.public import public
 from topofl._support.text import node_name
-from topofl.topology.edges import as_pairs, from_edges
-from topofl.topology.graph import Topology, TopologyError
-from topofl.topology.interchange import (
-    lacks_labels,
-    read_networkx,
-    read_pyg,
-)
-from topofl.topology.order import ordered_as
-from topofl.topology.sequence import TopologySequence
+from topofl.topology.graph import Topology, TopologyError, TopologySequence
+from topofl.topology.interchange import lacks_labels, read_networkx, read_pyg
 
-__all__ = ["as_topology", "graph_of"]
+
+@public
+def from_edges(
+    edges: Iterable[tuple[int, int]] | np.ndarray,
+    n: int,
+    *,
+    name: str = "graph",
+    directed: bool = False,
+    groups: Iterable[Sequence[int]] = (),
+) -> Topology:
+    """Return the graph with the given edges.
+
+    Parameters
+    ----------
+    edges
+        Pairs (source, target), or an array of shape (E, 2). Repeated edges count once, and all
+        weights are 1.
+    n
+        Number of nodes.
+    name, groups
+        As in :class:`Topology`.
+    directed
+        If False, every edge is added in both directions.
+
+    Raises
+    ------
+    ValueError
+        If a node is not in 0..n-1, an edge is a self-loop, or `n` is above 10 million.
+
+    Examples
+    --------
+    >>> from_edges([(0, 1), (1, 2)], 4, directed=True).out_degrees.tolist()
+    [1, 1, 0, 0]
+    """
+    n = check_nodes(n)
+    pairs = as_pairs(edges)
+    if pairs.size and (pairs.min() < 0 or pairs.max() >= n):
+        raise ValueError(
+            f"`edges` must join nodes 0..{n - 1}, got node "
+            f"{pairs.max() if pairs.max() >= n else pairs.min()}"
+        )
+    if not check_switch("directed", directed, auto=False):
+        pairs = np.concatenate([pairs, pairs[:, ::-1]])
+    adjacency = sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+    adjacency.data[:] = 1  # the constructor has summed repeated edges
+    return Topology(adjacency, name=name, groups=groups)  # pyright: ignore[reportArgumentType]
+
+
+def as_pairs(edges: Iterable[tuple[int, int]] | np.ndarray) -> np.ndarray:
+    """Return edges as an integer array of shape (E, 2), or raise."""
+    check_unmasked("edges", edges)
+    try:
+        pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
+    except TypeError as error:
+        raise TypeError(f"`edges` must be pairs (source, target), got {shown(edges)}") from error
+    except ValueError as error:
+        raise ValueError(f"`edges` must be pairs (source, target): {error}") from error
+    if pairs.size == 0:
+        return np.zeros((0, 2), np.int64)
+    if not np.issubdtype(pairs.dtype, np.integer):
+        raise TypeError(f"`edges` must be pairs of integers, got dtype {pairs.dtype}")
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise ValueError(f"`edges` must be pairs (source, target), got shape {pairs.shape}")
+    return pairs
 
 
 class _Options(NamedTuple):
@@ -167,7 +223,10 @@ def _naming(argument: str, error: TypeError | ValueError) -> TypeError | ValueEr
 def _convert(graph: Any, name: str | None, options: _Options) -> Topology | TopologySequence:
     """Convert a graph by its type."""
     if isinstance(graph, Topology | TopologySequence):
-        graph = _with_own_weights(graph) if options.own_weights else graph
+        if options.own_weights and isinstance(graph, Topology):
+            graph = replace(graph, own_weights=True)
+        elif options.own_weights:
+            graph = replace(graph, generate=partial(_round_with_own_weights, graph))
         return graph if name is None else replace(graph, name=name)
     if is_networkx(graph):
         return _from_matrix(
@@ -181,29 +240,15 @@ def _convert(graph: Any, name: str | None, options: _Options) -> Topology | Topo
         return _from_matrix(graph, (), name or "matrix", options)
     if callable(graph) and not hasattr(graph, "__array__"):
         return _from_callable(graph, name or getattr(graph, "__name__", "sequence"), options)
-    if (
-        isinstance(graph, Sequence)
-        and len(graph)
-        and not np.isscalar(graph[0])
-        and not _is_row(graph[0])
-    ):
-        return _from_list(graph, name or "periodic", options)
+    if isinstance(graph, Sequence) and len(graph) and not np.isscalar(graph[0]):
+        is_row = isinstance(graph[0], list | tuple | np.ndarray) and np.ndim(graph[0]) == 1
+        if not is_row:  # of an edge list or of a matrix
+            return _from_list(graph, name or "periodic", options)
     return _from_array(graph, name, options)
-
-
-def _with_own_weights(graph: Topology | TopologySequence) -> Topology | TopologySequence:
-    if isinstance(graph, Topology):
-        return replace(graph, own_weights=True)
-    return replace(graph, generate=partial(_round_with_own_weights, graph))
 
 
 def _round_with_own_weights(graphs: TopologySequence, t: int) -> Topology:
     return replace(graphs.at(t), own_weights=True)
-
-
-def _is_row(item: Any) -> bool:
-    """Return whether `item` is a row of numbers, of an edge list or of a matrix."""
-    return isinstance(item, list | tuple | np.ndarray) and np.ndim(item) == 1
 
 
 def _from_array(graph: Any, name: str | None, options: _Options) -> Topology:
@@ -219,10 +264,15 @@ def _from_array(graph: Any, name: str | None, options: _Options) -> Topology:
         raise ValueError(
             "`graph` must have at least one node, got none; for nodes without edges pass `n`"
         )
-    if (named := _named_pairs(graph, array)) is not None:
-        return _from_named_pairs(named, name or "edges", options)
-    is_edge_list = (
-        array.ndim == 2 and array.shape[1] == 2 and (array.shape[0] != 2 or _is_pairs(graph))
+    has_pairs = array.ndim == 2 and array.shape[1] == 2
+    if has_pairs and array.dtype.kind in "UO":
+        pairs = [tuple(pair) for pair in (graph if isinstance(graph, Sequence) else array.tolist())]
+        if any(isinstance(node, str) for pair in pairs for node in pair):
+            return _from_named_pairs(pairs, name or "edges", options)
+    # A list of two tuples is no 2 x 2 matrix.
+    is_edge_list = has_pairs and (
+        len(array) != 2
+        or (isinstance(graph, Sequence) and all(isinstance(row, tuple) for row in graph))
     )
     if is_edge_list and array.dtype.kind in "Of" and isinstance(graph, Sequence):
         # Integers too large for int64 make numpy choose object or float.
@@ -237,19 +287,6 @@ def _from_array(graph: Any, name: str | None, options: _Options) -> Topology:
     if is_edge_list:
         return _from_pairs(array, name or "edges", options)
     return _from_matrix(array.astype(float), (), name or "matrix", options)
-
-
-def _is_pairs(graph: Any) -> bool:
-    """Return whether a graph is a list of tuples, and so never a 2 x 2 matrix."""
-    return isinstance(graph, Sequence) and all(isinstance(row, tuple) for row in graph)
-
-
-def _named_pairs(graph: Any, array: np.ndarray) -> list[tuple[Hashable, ...]] | None:
-    """Return the pairs of an edge list in which a node is named by text, or None."""
-    if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "UO":
-        return None
-    pairs = [tuple(pair) for pair in (graph if isinstance(graph, Sequence) else array.tolist())]
-    return pairs if any(isinstance(node, str) for pair in pairs for node in pair) else None
 
 
 def _from_named_pairs(pairs: list[tuple[Hashable, ...]], name: str, options: _Options) -> Topology:
@@ -312,7 +349,10 @@ def _from_matrix(
         matrix = as_csr("adjacency", matrix)
         if not options.drop_self_loops:
             _check_self_weights(matrix, nodes)
-        matrix = _without_diagonal(matrix)
+        rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        off = rows != matrix.indices
+        entries = matrix.data[off], (rows[off], matrix.indices[off])
+        matrix = sparse.csr_array(entries, shape=matrix.shape)
     return Topology(matrix, name=name, nodes=nodes, own_weights=options.own_weights)
 
 
@@ -332,15 +372,6 @@ def _check_self_weights(matrix: sparse.csr_array, nodes: Sequence[object]) -> No
         )
 
 
-def _without_diagonal(matrix: sparse.csr_array) -> sparse.csr_array:
-    """Return the matrix without its diagonal entries."""
-    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    off = rows != matrix.indices
-    return sparse.csr_array(
-        (matrix.data[off], (rows[off], matrix.indices[off])), shape=matrix.shape
-    )
-
-
 def _from_callable(graph: Callable[[int], Any], name: str, options: _Options) -> TopologySequence:
     try:
         given = graph(0)
@@ -353,25 +384,17 @@ def _from_callable(graph: Callable[[int], Any], name: str, options: _Options) ->
         raise TypeError(
             f"`graph` must return a graph for round 0, {name} raised {error!r}"
         ) from error
-    start = _Start(first.n, first.nodes, lacks_labels(given))
-    return TopologySequence(first.n, partial(_ordered_round, graph, options, start), name=name)
-
-
-class _Start(NamedTuple):
-    """What later graphs of a sequence must match: size and labels of the first one."""
-
-    n: int
-    nodes: tuple[Hashable, ...]
-    lacks_labels: bool | None
+    later = partial(_ordered_round, graph, options, first, lacks_labels(given))
+    return TopologySequence(first.n, later, name=name)
 
 
 def _ordered_round(
-    graph: Callable[[int], Any], options: _Options, start: _Start, t: int
+    graph: Callable[[int], Any], options: _Options, first: Topology, lacked: bool | None, t: int
 ) -> Topology:
     """Return the graph of round t, with its nodes in the order of round 0."""
     given = graph(t)
-    _check_labels("round", t, 0, lacks_labels(given), start.lacks_labels)
-    return ordered_as(_single_graph(given, options), start.n, start.nodes, f"round {t}")
+    _check_labels("round", t, 0, lacks_labels(given), lacked)
+    return _ordered_as(_single_graph(given, options), first, f"round {t}")
 
 
 def _check_labels(what: str, k: int, first: int, lacks: bool | None, lacked: bool | None) -> None:
@@ -392,14 +415,13 @@ def _from_list(graphs: Sequence[Any], name: str, options: _Options) -> TopologyS
     for k in pyg[1:]:
         _check_labels("graph", k, pyg[0], lacking[k], lacking[pyg[0]])
     sizes = [member.n for member in members]
-    nodes = members[0].nodes
     if len(set(sizes)) != 1:
         raise ValueError(
             f"`graph` must be graphs with the same number of nodes, got {sizes}; give each graph "
             "all nodes, including those without edges"
         )
     rounds = tuple(
-        ordered_as(member, sizes[0], nodes, f"graph {k}") for k, member in enumerate(members)
+        _ordered_as(member, members[0], f"graph {k}") for k, member in enumerate(members)
     )
     return TopologySequence(sizes[0], rounds.__getitem__, name=name, period=len(rounds))
 
@@ -410,3 +432,43 @@ def _single_graph(graph: Any, options: _Options) -> Topology:
     if not isinstance(topology, Topology):
         raise TypeError(f"one round of a sequence must be a single graph, got {shown(topology)}")
     return topology
+
+
+def _ordered_as(graph: Topology, first: Topology, which: str) -> Topology:
+    """Return the graph with its nodes in the order of the first one; no labels are 0..n-1.
+
+    A graph of another size is returned unchanged.
+
+    Raises
+    ------
+    ValueError
+        If the graph has other nodes; `which` names the graph in the message.
+    """
+    if graph.n != first.n or graph.nodes == first.nodes:
+        return graph
+    order = places_of(first.nodes, graph.nodes, first.n)
+    if isinstance(order, Missing):
+        raise ValueError(
+            f"`graph` must be graphs of the same nodes, {which} has no node {order.label!r}, which "
+            "the first one has; use the same labels in all graphs, or drop labels by "
+            "dataclasses.replace(topology, nodes=())"
+        )
+    new_index = np.argsort(order)
+    groups = tuple(tuple(int(new_index[i]) for i in group) for group in graph.groups)
+    adjacency = graph.adjacency[order][:, order]
+    return replace(graph, adjacency=adjacency, groups=groups, nodes=first.nodes)
+
+
+class Missing(NamedTuple):
+    """A label that belongs to no node."""
+
+    label: Hashable
+
+
+def places_of(
+    wanted: tuple[Hashable, ...], nodes: tuple[Hashable, ...], n: int
+) -> np.ndarray | Missing:
+    """Return the nodes with the wanted labels, or the first missing one; empty means 0..n-1."""
+    index_of = {label: i for i, label in enumerate(nodes or range(n))}
+    found = [index_of.get(label, -1) for label in wanted or range(n)]
+    return Missing((wanted or range(n))[found.index(-1)]) if -1 in found else np.array(found)

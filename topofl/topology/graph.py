@@ -1,8 +1,9 @@
-"""The class Topology: a read-only graph on nodes 0..n-1, with properties of its edges."""
+"""Graphs on nodes 0..n-1: a read-only Topology, and a TopologySequence of changing graphs."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,17 +12,17 @@ from scipy.sparse.csgraph import connected_components, shortest_path
 
 from topofl import _drawing
 from topofl._linalg import spectral
-from topofl._linalg.hops import MATRIX_BYTES, hop_counts
-from topofl._support.check import TOLERANCE, check_int, check_switch, is_symmetric
-from topofl.topology.checks import (
-    as_groups,
-    as_labels,
-    check_groups,
-    check_no_loops,
-    check_received_shares,
-    frozen_adjacency,
-    readonly,
+from topofl._support.check import (
+    TOLERANCE,
+    as_csr,
+    check_int,
+    check_nodes,
+    check_sequence,
+    check_switch,
+    is_symmetric,
+    shown,
 )
+from topofl._support.text import node_name
 from topofl.topology.interchange import as_networkx, as_pyg
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from torch_geometric.data import Data
-
-__all__ = ["Topology", "TopologyError", "unused_weights"]
 
 
 class TopologyError(ValueError):
@@ -158,6 +157,14 @@ class Topology:
         """(2, E) int64 sources and targets as in PyG; undirected edges in both directions."""
         sources = np.repeat(np.arange(self.n), self.out_degrees)
         return readonly(np.stack([sources, self.adjacency.indices.astype(np.int64)]))
+
+    @cached_property
+    def group_of(self) -> np.ndarray:
+        """(n,) number of the group of each node, -1 for nodes that are in none."""
+        number = np.full(self.n, -1, dtype=np.int64)
+        for k, group in enumerate(self.groups):
+            number[list(group)] = k
+        return readonly(number)
 
     @cached_property
     def is_connected(self) -> bool:
@@ -329,3 +336,276 @@ def unused_weights(graph: Topology) -> str:
     return (
         f"the edges of {graph.name} carry weights from {low:.4g} to {high:.4g}, which are ignored"
     )
+
+
+def frozen_adjacency(matrix: Any) -> sparse.csr_array:
+    """Return a validated, canonical, read-only copy of an adjacency matrix."""
+    adjacency = as_csr("adjacency", matrix)
+    for array in (adjacency.data, adjacency.indices, adjacency.indptr):
+        readonly(array)
+    return adjacency
+
+
+def check_no_loops(adjacency: sparse.csr_array, nodes: tuple[Hashable, ...]) -> None:
+    """Raise ``ValueError`` if an edge leads from a node to itself."""
+    loops = np.flatnonzero(adjacency.diagonal())
+    if len(loops):
+        name = node_name(nodes, int(loops[0]))
+        raise ValueError(
+            f"`adjacency` must have no self-loops, got one at node {name} ({len(loops)} in "
+            "all); every node averages its own model anyway, so remove them: as_topology(graph, "
+            "drop_self_loops=True)"
+        )
+
+
+def as_labels(nodes: Any, n: int) -> tuple[Hashable, ...]:
+    """Return node labels as a tuple; raise unless empty or n distinct hashable labels."""
+    labels = tuple(check_sequence("nodes", nodes, "labels"))
+    if labels and (len(labels) != n or len(set(_hashable(labels))) != n):
+        raise ValueError(f"`nodes` must have one distinct label for each of the n={n} nodes")
+    return labels
+
+
+def _hashable(nodes: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
+    """Return the labels, or raise ``TypeError`` if one is not hashable."""
+    for label in nodes:
+        try:
+            hash(label)
+        except TypeError as error:
+            raise TypeError(
+                f"`nodes` must be hashable labels, for example strings, got {shown(label)}"
+            ) from error
+    return nodes
+
+
+def as_groups(groups: Any) -> tuple[tuple[int, ...], ...]:
+    """Return groups as tuples of integers, or raise ``TypeError``."""
+    return tuple(map(_as_group, check_sequence("groups", groups, "sequences of nodes")))
+
+
+def _as_group(group: Any) -> tuple[int, ...]:
+    """Return one group as a tuple of integers, or raise ``TypeError``."""
+    if not isinstance(group, Iterable):
+        raise TypeError(
+            f"`groups` must hold sequences of nodes, got {shown(group)}; as in [(0, 1), (2, 3)]"
+        )
+    try:
+        return tuple(index(i) for i in group)
+    except (TypeError, ValueError, RuntimeError) as error:  # tensors raise RuntimeError
+        raise TypeError(
+            f"`groups` must hold sequences of nodes, which are integers, got {shown(group)}; as in "
+            "[(0, 1), (2, 3)]"
+        ) from error
+
+
+def check_groups(groups: tuple[tuple[int, ...], ...], n: int) -> None:
+    """Raise ``ValueError`` unless groups are disjoint and contain nodes of 0..n-1 only."""
+    members = [i for group in groups for i in group]
+    if len(set(members)) != len(members):
+        raise ValueError("`groups` must be disjoint, got a node in two of them")
+    outside = [i for i in members if not 0 <= i < n]
+    if outside:
+        raise ValueError(f"`groups` must hold nodes 0..{n - 1}, got {outside[0]}")
+
+
+def check_received_shares(adjacency: sparse.csr_array, nodes: tuple[Hashable, ...]) -> None:
+    """Raise ``ValueError`` if the weights of the edges into a node sum to more than 1."""
+    received = np.asarray(adjacency.sum(axis=0))
+    if received.max() > 1 + TOLERANCE:
+        node = int(received.argmax())
+        reverse = ""
+        if (adjacency.data == 1).all():
+            reverse = (
+                "; all weights are 1, as of edges without weights: networkx stores them as the "
+                "attribute 'weight', PyTorch Geometric as edge_weight"
+            )
+        elif adjacency.sum(axis=1).max() <= 1 + TOLERANCE:
+            reverse = (
+                "; the weights out of each node sum to at most 1, so if the edge (u, v) is the "
+                "weight that u gives to v, reverse it: graph.reverse() of networkx, matrix.T"
+            )
+        raise ValueError(
+            "`adjacency` with `own_weights` must have weights that sum to at most 1 into each "
+            f"node, but those into node {node_name(nodes, node)} sum to {received[node]:.6g}; "
+            "divide the weights, or leave `own_weights` False and use a rule of topofl.mixing, "
+            f"such as weighted_metropolis, which scales them{reverse}"
+        )
+
+
+def readonly(array: np.ndarray) -> np.ndarray:
+    """Make an array read-only and return it."""
+    array.setflags(write=False)
+    return array
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TopologySequence:
+    """Graphs that change from round to round, on the same nodes.
+
+    See the page :doc:`Directed and changing graphs </docs/tutorials/directed-and-changing-graphs>`.
+
+    Parameters
+    ----------
+    n
+        Number of nodes.
+    generate
+        Pure function of the round ``t >= 0`` that returns its graph.
+    name
+        Reproducible label.
+    period
+        Number of rounds after which the sequence repeats; None if it does not.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> graphs = [topologies.ring(4), topologies.star(4)]
+    >>> sequence = TopologySequence(4, lambda t: graphs[t], name="ring and star", period=2)
+    >>> sequence
+    TopologySequence('ring and star', n=4, period=2)
+    >>> sequence.at(3).name
+    'star(n=4)'
+    """
+
+    n: int
+    generate: Callable[[int], Topology]
+    name: str = "sequence"
+    period: int | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.generate):
+            raise TypeError(
+                "`generate` must be a function from a round to its Topology, got "
+                f"{shown(self.generate)}"
+            )
+        check_nodes(self.n)
+        if self.period is not None:
+            check_int("period", self.period, minimum=1)
+
+    def __repr__(self) -> str:
+        return f"TopologySequence({self.name!r}, n={self.n}, period={self.period})"
+
+    def at(self, t: int) -> Topology:
+        """Return the graph of round `t`.
+
+        Raises
+        ------
+        ValueError
+            If `t` is negative, if the number of nodes differs from that of the sequence, or if the
+            labels differ from those of round 0.
+        """
+        t = check_int("t", t, minimum=0)
+        graph = self.generate(t % self.period if self.period else t)
+        if not isinstance(graph, Topology):
+            raise TypeError(
+                f"`generate` must return a Topology for every round, got {shown(graph)} in round "
+                f"{t}"
+            )
+        if graph.n != self.n:
+            raise ValueError(
+                f"every graph of {self.name} must have n={self.n} nodes, round {t} has {graph.n}; "
+                "give each graph all nodes, including those without edges"
+            )
+        nodes = self.__dict__.setdefault("nodes", graph.nodes) if t == 0 else self.nodes
+        if graph.nodes != nodes:
+            raise ValueError(
+                f"every graph of {self.name} must have the same labels in the same order, those of "
+                f"round {t} differ from those of round 0; use as_topology(function), which matches "
+                "nodes by label, or drop labels in all rounds: "
+                "dataclasses.replace(graph, nodes=())"
+            )
+        return graph
+
+    @cached_property
+    def nodes(self) -> tuple[Hashable, ...]:
+        """Labels of the nodes in round 0: ``nodes[i]`` labels node i; empty means 0..n-1."""
+        return self.generate(0).nodes
+
+    def plot(
+        self, rounds: int | None = None, *, label_counts: Any = None, positions: Any = None
+    ) -> "Figure":
+        """Draw the first rounds side by side and return the figure.
+
+        Each node has the same position in all rounds.
+
+        Parameters
+        ----------
+        rounds
+            Number of rounds, at least 1; default: one period, at most 6.
+        label_counts, positions
+            As in :meth:`Topology.plot`.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure, with one Axes per round in ``figure.axes``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument has the wrong type or does not fit the graphs.
+        """
+        return _drawing.draw_rounds(self, rounds, label_counts=label_counts, positions=positions)
+
+    def _repr_svg_(self) -> str | None:
+        """Return the SVG that notebooks show, of at most 6 rounds, or None if it is too large."""
+        return _drawing.rounds_svg(self)
+
+
+MATRIX_BYTES = 4 * 2**30
+"""Largest matrix of distances in bytes, that of 23,170 nodes."""
+
+BLOCK_BYTES = 64 * 2**20
+"""Memory in bytes of the searches that run at the same time."""
+
+SHALLOW = 64
+"""Eccentricity of node 0 up to which 64 searches run at once, one per bit of a word."""
+
+
+def hop_counts(adjacency: sparse.csr_array) -> np.ndarray:
+    """Return the number of ordered node pairs at each distance of 0, 1, ..., diameter hops.
+
+    The graph must be strongly connected. Takes O(n) memory in addition to the graph and the time of
+    n breadth-first searches, 64 of which run at once where distances are short.
+    """
+    first = shortest_path(adjacency, directed=True, unweighted=True, indices=0)
+    search = _counts_by_bits if first.max() <= SHALLOW else _counts_by_rows
+    counts = np.zeros(1, dtype=np.int64)
+    for found in search(adjacency):
+        longer, shorter = (found, counts) if len(found) > len(counts) else (counts, found)
+        counts = longer + np.pad(shorter, (0, len(longer) - len(shorter)))
+    return counts
+
+
+def _counts_by_rows(adjacency: sparse.csr_array) -> Iterator[np.ndarray]:
+    """Yield the counts of some sources at a time, from rows of the distance matrix."""
+    n = adjacency.shape[0]
+    size = max(1, BLOCK_BYTES // (8 * n))
+    for start in range(0, n, size):
+        sources = np.arange(start, min(start + size, n))
+        distances = shortest_path(adjacency, directed=True, unweighted=True, indices=sources)
+        yield np.bincount(distances.astype(np.int64).reshape(-1))
+
+
+def _counts_by_bits(adjacency: sparse.csr_array) -> Iterator[np.ndarray]:
+    """Yield the counts of some sources at a time.
+
+    Each source has one bit at every node, which is set once the search from it reaches the node.
+    """
+    n = adjacency.shape[0]
+    receivers = sparse.csr_array(adjacency.T)
+    if n == 1:
+        yield np.ones(1, dtype=np.int64)
+        return
+    words = max(1, BLOCK_BYTES // (8 * adjacency.nnz))
+    for start in range(0, n, 64 * words):
+        sources = np.arange(start, min(start + 64 * words, n))
+        reached = np.zeros((n, -(-len(sources) // 64)), dtype=np.uint64)
+        bits = np.left_shift(np.uint64(1), ((sources - start) % 64).astype(np.uint64))
+        reached[sources, (sources - start) // 64] = bits
+        totals = [0, len(sources)]
+        while totals[-1] < n * len(sources):
+            reached |= np.bitwise_or.reduceat(
+                reached[receivers.indices], receivers.indptr[:-1], axis=0
+            )
+            totals.append(int(np.bitwise_count(reached).sum(dtype=np.int64)))
+        yield np.diff(totals)

@@ -14,15 +14,6 @@ if TYPE_CHECKING:
     import networkx as nx
     from torch_geometric.data import Data
 
-__all__ = [
-    "NODE_ORDER",
-    "as_networkx",
-    "as_pyg",
-    "lacks_labels",
-    "read_networkx",
-    "read_pyg",
-]
-
 NODE_ORDER = "node_order"
 """Attribute of exported networkx graphs with the order of integer labels that are not sorted."""
 

@@ -10,7 +10,7 @@ import topofl
 from tests import naive, problems
 from tests.algorithms.harness import BATCH, EXECUTORS, MAKES, ROUNDS, SEED, N, check
 from topofl import algorithms, data, mixing, topologies
-from topofl._linalg.simplex import simplex_projection
+from topofl._linalg.distributions import simplex_projection
 from topofl.algorithms.contract.phase import Phase
 from topofl.engine.population import initial_population
 

@@ -12,7 +12,7 @@ from topofl.engine.memory import AllocationTrace, bytes_of_forward
 from topofl.engine.population import initial_population
 from topofl.engine.recorder import NUMBERS, GradientStatistics
 from topofl.metrics import consensus_distance
-from topofl.metrics.averaging.consensus import NUMBERS as COPIED
+from topofl.metrics.consensus import NUMBERS as COPIED
 
 
 def convolutional():

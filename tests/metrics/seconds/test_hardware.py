@@ -5,7 +5,7 @@ import pytest
 
 from topofl import clocks, data, metrics, models
 from topofl.metrics import AZURE_REGIONS, Hardware, azure_latency
-from topofl.metrics.seconds.hardware import as_hardware
+from topofl.metrics.hardware import as_hardware
 
 
 @pytest.mark.parametrize("name", ["bandwidth", "path_bandwidth"])

@@ -280,7 +280,7 @@ def test_cost_agrees_with_round_cost():
     ("options", "message"),
     [
         ({}, "`model` or `n_parameters` must be given, one of the two, got none"),
-        ({"n_parameters": 1, "model": problems.linear()}, "one of the two, got both"),
+        ({"n_parameters": 1, "model": problems.linear()}, "not both, got both; leave out one"),
         ({"n_parameters": 1, "waiting": "nobody"}, "`waiting` must be one of 'all', 'neighbors'"),
         ({"n_parameters": 1, "rounds": 3}, "`rounds` must be left out, since its rounds repeat"),
         ({"n_parameters": 1, "steps": -1}, "`steps` must be"),

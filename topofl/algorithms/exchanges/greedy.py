@@ -14,7 +14,7 @@ from topofl._support.public import public
 from topofl.algorithms.contract.round import Models, Round, State, Trial
 from topofl.algorithms.exchanges.peers import Choice, Policy, can_receive
 from topofl.mixing import average_of_chosen
-from topofl.topologies.from_data.greedy_choice import WORST, double_greedy, shuffled
+from topofl.topologies.collaboration import WORST, double_greedy, shuffled
 
 __all__ = ["greedy_peers", "random_peers"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._linalg.simplex import simplex_projection
+from topofl._linalg.distributions import simplex_projection
 from topofl._support.check import check_positive, check_probability
 from topofl._support.public import public
 from topofl.algorithms.contract.parts import Part, as_part, everything

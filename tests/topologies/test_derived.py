@@ -1,0 +1,548 @@
+"""Matchings, failing links, participation and thinned cliques."""
+
+import dataclasses
+import pickle
+from collections import Counter
+from dataclasses import replace
+from itertools import combinations
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from topofl import mixing, topologies
+from topofl._support.seeding import torch_seed
+from topofl.topologies import derived
+from topofl.topology import Topology, TopologyError, as_topology, from_edges
+
+
+def period_after_checks(graph):
+    """Return the number of rounds, which must be matchings that hold each edge once."""
+    turns = topologies.matchings(graph)
+    base = as_topology(graph)
+    rounds = [turns.at(t) for t in range(turns.period)]
+    assert turns.n == base.n
+    assert all(member.out_degrees.max() <= 1 for member in rounds)
+    assert all(member.n_edges for member in rounds) or turns.period == 1  # no turn without edges
+    union = sum(member.adjacency for member in rounds)
+    assert np.array_equal(union.toarray(), base.adjacency.toarray() != 0)
+    return turns.period
+
+
+def test_all_graphs_of_up_to_six_nodes_and_some_of_seven():
+    """At most one round above the largest degree (Vizing); exactly it if bipartite (König)."""
+    atlas = nx.graph_atlas_g()
+    for graph in atlas[1:209] + atlas[209::8]:
+        period, degree = period_after_checks(graph), max(dict(graph.degree).values())
+        assert max(1, degree) <= period <= degree + (not nx.is_bipartite(graph) or degree == 0)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("n", [20, 41])
+def test_random_graphs_need_at_most_one_round_more_than_their_largest_degree(n, p):
+    for seed in range(5):
+        graph = nx.gnp_random_graph(n, p, seed=seed)
+        assert period_after_checks(graph) <= max(dict(graph.degree).values()) + 1
+
+
+def test_random_bipartite_graphs_need_their_largest_degree():
+    for seed in range(10):
+        graph = nx.bipartite.random_graph(15, 20, 0.4, seed=seed)
+        assert period_after_checks(graph) == max(dict(graph.degree).values())
+
+
+@pytest.mark.parametrize("n", range(2, 12))
+def test_complete_graphs(n):
+    assert period_after_checks(topologies.fully_connected(n)) == n - 1 + n % 2
+
+
+@pytest.mark.parametrize("n", [4, 7, 12, 31])
+def test_rings(n):
+    assert period_after_checks(topologies.ring(n)) == 2 + n % 2
+
+
+@pytest.mark.parametrize("n", [2, 4, 8, 16, 64])
+def test_exponential_graphs_of_powers_of_two_need_their_degree(n):
+    graph = topologies.exponential(n)
+    assert period_after_checks(graph) == graph.out_degrees[0]
+
+
+@pytest.mark.parametrize(
+    ("n", "offsets"), [(8, [1, 2]), (8, [3, 4]), (12, [1, 3, 6]), (20, [5, 10, 6]), (6, [3])]
+)
+def test_circulants_of_even_cycles_need_their_degree(n, offsets):
+    graph = topologies.circulant(n, offsets)
+    assert period_after_checks(graph) == graph.out_degrees[0]
+
+
+def test_known_chromatic_indices():
+    assert (
+        period_after_checks(nx.petersen_graph()) == 4
+    )  # class two, as are rings and complete graphs of odd order
+    assert period_after_checks(nx.heawood_graph()) == 3
+    assert period_after_checks(topologies.star(9)) == 8
+    assert period_after_checks(topologies.hypercube(16)) == 4
+    assert period_after_checks(topologies.grid(12)) == 4
+    assert period_after_checks(topologies.circulant(9, [3])) == 3  # three triangles
+    assert period_after_checks(topologies.random_cliques(9, 3, seed=0)) == 3
+
+
+def test_graphs_without_edges_have_one_round():
+    assert period_after_checks(topologies.ring(1)) == 1
+    assert period_after_checks(np.zeros((4, 4))) == 1
+
+
+def test_matched_nodes_average():
+    turns = topologies.matchings(topologies.ring(4))
+    values = np.array([0.0, 1.0, 2.0, 5.0])
+    for t in range(2):
+        values = mixing.metropolis_or_uniform(turns.at(t)) @ values
+    assert values.tolist() == [2.0] * 4  # two pairs, twice: the one-peer hypercube
+
+
+def test_labels_are_kept_and_weights_are_not():
+    graph = nx.Graph([("a", "b", {"weight": 0.25}), ("b", "c", {"weight": 0.5})], name="abc")
+    with pytest.warns(
+        UserWarning, match=r"abc carry weights from 0.25 to 0.5, .*: .* the edges of `base`"
+    ) as told:
+        turns = topologies.matchings(graph)
+    assert [str(warning.filename) for warning in told] == [__file__]
+    assert turns.name == "matchings(abc)"
+    assert turns.at(1).name == "matchings(abc).at(1)"
+    assert [turns.at(t).nodes for t in range(2)] == [("a", "b", "c")] * 2
+    assert set(turns.at(0).adjacency.data) == {1.0}
+    own = topologies.u_equistatic(7, 2, seed=0)
+    with pytest.raises(
+        ValueError,
+        match=r"`base` must not have its own mixing weights, .* dataclasses.replace\(graph, adj",
+    ):
+        topologies.matchings(own)
+    plain = topologies.matchings(
+        dataclasses.replace(own, adjacency=own.adjacency != 0, own_weights=False)
+    )
+    assert not plain.at(0).own_weights
+
+
+def test_groups_are_kept():
+    graph = topologies.dcliques(n=20, clique_size=5, inter="ring", seed=0)
+    turns = topologies.matchings(graph)
+    assert graph.groups
+    assert all(turns.at(t).groups == graph.groups for t in range(turns.period))
+
+
+def test_edge_lists_are_taken():
+    assert period_after_checks([(0, 1), (1, 2), (2, 0)]) == 3
+
+
+def test_what_is_not_one_undirected_graph_is_refused():
+    with pytest.raises(
+        TopologyError,
+        match=r"`base` must be undirected, exponential\(n=8, directed=True\) is directed",
+    ):
+        topologies.matchings(topologies.exponential(8, directed=True))
+    with pytest.raises(
+        TypeError,
+        match=r"`base` must be one graph, got TopologySequence\(.random_in.*; "
+        r"take one of its rounds",
+    ):
+        topologies.matchings(topologies.random_in(8, 2, seed=0))
+    with pytest.raises(TypeError, match="`base`"):
+        topologies.matchings(3)
+
+
+shares = st.sampled_from([0.0, 1.0]) | st.floats(0, 1)
+
+
+def forward(links, rounds, fail, recover, key):
+    """Run the chains from round 0 on, link by link, with the uniform numbers of the library."""
+    states = np.zeros((rounds, len(links)), bool)
+    share = fail / (fail + recover) if fail else 0.0
+    states[0] = derived._uniforms(links, 0, key) >= share
+    for t in range(1, rounds):
+        for k, u in enumerate(derived._uniforms(links, t, key)):
+            states[t, k] = u >= fail if states[t - 1, k] else u >= 1 - recover
+    return states
+
+
+def up(graphs, base, rounds):
+    """Return (rounds, links) which edges of an undirected or directed base are there."""
+    u, v = (
+        base.edge_index
+        if base.is_directed
+        else base.edge_index[:, base.edge_index[0] < base.edge_index[1]]
+    )
+    return np.array([graphs.at(t).adjacency.toarray()[u, v] > 0 for t in rounds])
+
+
+@given(fail=shares, recover=shares, seed=st.integers(0, 2**32))
+def test_looking_back_gives_what_going_forward_gives(fail, recover, seed):
+    links = np.arange(20) * 7
+    key = torch_seed(seed, "links")
+    wanted = forward(links, 12, fail, recover, key)
+    for t in reversed(range(12)):
+        np.testing.assert_array_equal(
+            derived._links_up(links, t, fail=fail, recover=recover, key=key), wanted[t]
+        )
+
+
+@pytest.mark.parametrize("base", [topologies.torus(16), topologies.exponential(12, directed=True)])
+def test_graphs_are_those_of_the_forward_chains(base):
+    graphs = topologies.link_failures(base, fail=0.2, recover=0.3, seed=5)
+    u, v = (
+        base.edge_index
+        if base.is_directed
+        else base.edge_index[:, base.edge_index[0] < base.edge_index[1]]
+    )
+    wanted = forward(u * base.n + v, 15, 0.2, 0.3, torch_seed(5, "links"))
+    np.testing.assert_array_equal(up(graphs, base, range(15)), wanted)
+
+
+@pytest.mark.parametrize(("fail", "recover"), [(0.1, 0.3), (0.02, 0.05), (0.6, 0.4), (0.9, 0.7)])
+def test_shares_and_transitions_are_as_declared(fail, recover):
+    """Frequencies over independent links: up in rounds 0 and 40, and each transition."""
+    base = topologies.ring(20_000)
+    graphs = topologies.link_failures(base, fail=fail, recover=recover, seed=3)
+    before, after = (
+        graphs.at(t).adjacency[base.edge_index[0], base.edge_index[1]] > 0 for t in (40, 41)
+    )
+    one_way = base.edge_index[0] < base.edge_index[1]
+    before, after = before[one_way], after[one_way]
+    share = recover / (fail + recover)
+    assert stats.binomtest(int(before.sum()), len(before), share).pvalue > 1e-3
+    assert stats.binomtest(graphs.at(0).n_edges, base.n_edges, share).pvalue > 1e-3
+    assert stats.binomtest(int((before & ~after).sum()), int(before.sum()), fail).pvalue > 1e-3
+    assert (
+        stats.binomtest(int((~before & after).sum()), int((~before).sum()), recover).pvalue > 1e-3
+    )
+
+
+def test_one_link_has_bursts_of_the_declared_length():
+    base = topologies.path(2)
+    graphs = topologies.link_failures(base, fail=0.05, recover=0.25, seed=0)
+    states = up(graphs, base, range(4000))[:, 0]
+    changes = np.diff(np.concatenate([[1], states.astype(int), [1]]))
+    lengths = np.flatnonzero(changes == 1) - np.flatnonzero(changes == -1)
+    assert abs(lengths.mean() - 4) < 4 * np.sqrt(0.75) / 0.25 / np.sqrt(len(lengths))  # geometric
+    assert abs(states.mean() - 5 / 6) < 0.05
+
+
+def test_links_are_independent_of_each_other():
+    base = topologies.fully_connected(40)
+    states = up(
+        topologies.link_failures(base, fail=0.3, recover=0.5, seed=0), base, range(0, 300, 5)
+    )
+    share, links = 0.5 / 0.8, base.n_edges
+    statistic = (len(states) - 1) * states.sum(axis=1).var(ddof=1) / (links * share * (1 - share))
+    assert 1e-3 < stats.chi2.sf(statistic, len(states) - 1) < 1 - 1e-3
+
+
+def test_rounds_do_not_depend_on_the_order_in_which_they_are_asked_for():
+    base = topologies.torus(25)
+    graphs, again = (
+        topologies.link_failures(base, fail=0.3, recover=0.4, seed=1) for _ in range(2)
+    )
+    later = [again.at(t).adjacency for t in reversed(range(10))][::-1]
+    assert all((graphs.at(t).adjacency != later[t]).nnz == 0 for t in range(10))
+    other = topologies.link_failures(base, fail=0.3, recover=0.4, seed=2)
+    assert (graphs.at(0).adjacency != other.at(0).adjacency).nnz > 0
+
+
+def test_certain_chains():
+    base = topologies.fully_connected(20)
+
+    def edges(fail, recover):
+        graphs = topologies.link_failures(base, fail=fail, recover=recover, seed=0)
+        return [graphs.at(t).n_edges for t in range(6)]
+
+    assert edges(0, 0) == edges(0, 0.5) == edges(0, 1) == [190] * 6
+    assert edges(1, 0) == edges(0.5, 0) == [0] * 6
+    flipping = edges(1, 1)
+    assert flipping == [flipping[0], 190 - flipping[0]] * 3
+    assert 60 < flipping[0] < 130
+
+
+def test_directed_links_fail_one_by_one_and_undirected_ones_in_both_directions():
+    both = from_edges([(0, 1), (1, 0), (1, 2)], 3, directed=True)
+    graphs = topologies.link_failures(both, fail=0.5, recover=0.5, seed=0)
+    assert {tuple(graphs.at(t).adjacency.toarray()[[0, 1], [1, 0]]) for t in range(40)} == {
+        (0, 0), (0, 1), (1, 0), (1, 1)
+    }  # fmt: skip
+    undirected = topologies.link_failures(topologies.torus(16), fail=0.5, recover=0.5, seed=0)
+    assert not any(undirected.at(t).is_directed for t in range(10))
+
+
+def weighted(own_weights):
+    weights = np.array([[0, 0.5, 0.25], [0.5, 0, 0.25], [0.25, 0.25, 0]])
+    return Topology(sparse.csr_array(weights), "mine", ((0, 1), (2,)), ("a", "b", "c"), own_weights)
+
+
+@pytest.mark.parametrize("change", [{"fail": 0.5, "recover": 0.5}, {"fraction": 0.7}])
+def test_weights_groups_and_labels_are_kept(change):
+    generator = topologies.link_failures if "fail" in change else topologies.participation
+    base = weighted(own_weights=True)
+    graphs = generator(base, **change, seed=0)
+    for t in range(20):
+        graph = graphs.at(t)
+        assert (graph.groups, graph.nodes, graph.own_weights) == (base.groups, base.nodes, True)
+        present = graph.adjacency.toarray() > 0
+        np.testing.assert_array_equal(
+            graph.adjacency.toarray(), np.where(present, base.adjacency.toarray(), 0)
+        )
+        W = mixing.metropolis_or_uniform(graph)
+        assert W.is_doubly_stochastic  # what was not sent stays with the receivers
+        np.testing.assert_allclose(W.weights.diagonal(), 1 - graph.adjacency.toarray().sum(axis=0))
+
+
+def test_graphs_of_networkx_are_taken():
+    graphs = topologies.link_failures(nx.path_graph(["x", "y", "z"]), fail=0.0, recover=1.0, seed=0)
+    assert graphs.at(0).nodes == ("x", "y", "z")
+    assert graphs.name == "link_failures(networkx, fail=0.0, recover=1.0, seed=0)"
+    one = topologies.link_failures(topologies.ring(1), fail=0.5, recover=0.5, seed=0)
+    assert one.at(3).n_edges == 0
+
+
+@pytest.mark.parametrize(
+    ("n", "fraction", "k"), [(10, 0.3, 3), (10, 0.01, 1), (10, 1, 10), (7, 0.5, 4), (1, 0.2, 1)]
+)
+def test_as_many_nodes_take_part_as_the_fraction_says(n, fraction, k):
+    graphs = topologies.participation(topologies.fully_connected(n), fraction=fraction, seed=0)
+    for t in range(5):
+        assert graphs.at(t).n_edges == k * (k - 1) // 2
+        assert k == 1 or sorted(graphs.at(t).out_degrees) == [0] * (n - k) + [k - 1] * k
+
+
+def test_all_sets_of_participants_are_equally_likely():
+    graphs = topologies.participation(topologies.fully_connected(6), fraction=0.5, seed=0)
+    sets, counts = np.unique(
+        [graphs.at(t).out_degrees > 0 for t in range(2000)], axis=0, return_counts=True
+    )
+    assert len(sets) == 20
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_participants_keep_the_edges_between_them():
+    base = topologies.small_world(30, seed=0)
+    whole = topologies.participation(topologies.fully_connected(30), fraction=0.4, seed=8)
+    graphs = topologies.participation(base, fraction=0.4, seed=8)
+    for t in range(5):
+        there = np.flatnonzero(whole.at(t).out_degrees)  # the same seed, so the same nodes
+        wanted = base.to_networkx().subgraph(there)
+        assert nx.utils.edges_equal(list(graphs.at(t).to_networkx().edges), list(wanted.edges))
+
+
+def test_participation_in_a_sequence_follows_its_rounds():
+    pulls = topologies.random_in(20, 5, seed=0)
+    graphs = topologies.participation(pulls, fraction=0.5, seed=0)
+    for t in (0, 3):
+        graph = graphs.at(t)
+        assert (graph.adjacency.multiply(pulls.at(t).adjacency) != graph.adjacency).nnz == 0
+        assert graph.n_edges > 0
+    peers = topologies.participation(topologies.one_peer_exponential(8), fraction=1, seed=0)
+    assert peers.period is None
+    assert all(
+        (peers.at(t).adjacency != topologies.one_peer_exponential(8).at(t % 3).adjacency).nnz == 0
+        for t in range(7)
+    )
+    failing = topologies.link_failures(topologies.ring(8), fail=0.5, recover=0.5, seed=0)
+    both = topologies.participation(failing, fraction=0.5, seed=0)
+    assert both.name == (
+        "participation(link_failures(ring(n=8), fail=0.5, recover=0.5, seed=0), "
+        "fraction=0.5, seed=0)"
+    )
+    assert both.at(1).n == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"base": 3}, TypeError, "`base` must be"),
+        (
+            {"base": topologies.random_in(5, 2, seed=0)},
+            TypeError,
+            r"`base` must be one graph.*take one of its rounds",
+        ),
+        ({"fail": 1.5}, ValueError, "`fail`"),
+        ({"recover": -1}, ValueError, "`recover`"),
+        ({"recover": "soon"}, TypeError, "`recover`"),
+        ({"seed": -1}, ValueError, "`seed`"),
+        ({"seed": np.random.default_rng(0)}, TypeError, "`seed` must be an integer"),
+    ],
+)
+def test_bad_arguments_of_link_failures_are_named(change, error, message):
+    arguments = {"base": topologies.ring(5), "fail": 0.5, "recover": 0.5, "seed": 0} | change
+    with pytest.raises(error, match=message):
+        topologies.link_failures(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"base": "ring"}, TypeError, "`base` must be"),
+        ({"fraction": 0}, ValueError, "`fraction` must be above 0"),
+        ({"fraction": 1.1}, ValueError, "`fraction`"),
+        ({"fraction": None}, TypeError, "`fraction`"),
+        ({"seed": 0.5}, TypeError, "`seed`"),
+    ],
+)
+def test_bad_arguments_of_participation_are_named(change, error, message):
+    with pytest.raises(error, match=message):
+        topologies.participation(
+            **{"base": topologies.ring(5), "fraction": 0.5, "seed": 0} | change
+        )
+
+
+def test_chains_that_no_round_decides_cost_nothing_at_late_rounds():
+    base = topologies.ring(20)
+    far = 10**15
+    assert topologies.link_failures(base, fail=0, recover=0, seed=0).at(far).n_edges == 20
+    assert topologies.link_failures(base, fail=0.2, recover=0, seed=0).at(far).n_edges == 0
+    swapping = topologies.link_failures(base, fail=1, recover=1, seed=0)
+    even, odd = swapping.at(far - 1).adjacency, swapping.at(far).adjacency
+    assert ((even + odd) != base.adjacency).nnz == 0
+    assert 0 < even.nnz < 40
+    assert (swapping.at(0).adjacency != odd).nnz in (0, 40)
+
+
+def test_they_can_be_pickled():
+    for graphs in (
+        topologies.link_failures(topologies.ring(9), fail=0.3, recover=0.4, seed=2),
+        topologies.participation(topologies.random_out(9, 2, seed=0).at(0), fraction=0.5, seed=2),
+    ):
+        again = pickle.loads(pickle.dumps(graphs))
+        assert all((again.at(t).adjacency != graphs.at(t).adjacency).nnz == 0 for t in range(5))
+
+
+def test_participation_in_participation_is_thinner_under_another_seed_only():
+    once = topologies.participation(topologies.fully_connected(40), fraction=0.5, seed=0)
+    same, other = (topologies.participation(once, fraction=0.5, seed=seed) for seed in (0, 1))
+    assert same.at(3).n_edges == once.at(3).n_edges == 190
+    assert other.at(3).n_edges < 100
+
+
+def edges(graph: Topology) -> set[tuple[int, int]]:
+    return {(u, v) for u, v in graph.edge_index.T.tolist() if u < v}
+
+
+def inside(graph: Topology) -> list[set[tuple[int, int]]]:
+    """Return the edges inside each group."""
+    return [{edge for edge in edges(graph) if set(edge) <= set(group)} for group in graph.groups]
+
+
+BASE = topologies.dcliques(
+    n=47, clique_size=10, inter="small_world", cliques="random", seed=0
+)  # the last has 7 nodes
+
+
+@pytest.mark.parametrize("removed", [0, 1, 5, 21])
+def test_every_clique_loses_as_many_edges_and_nothing_else_changes(removed: int) -> None:
+    thinned = topologies.thin_cliques(BASE, removed, seed=1)
+    assert edges(thinned) < edges(BASE) or removed == 0
+    assert [len(group) for group in inside(thinned)] == [
+        len(group) - removed for group in inside(BASE)
+    ]
+    assert edges(thinned) - set().union(*inside(thinned)) == edges(BASE) - set().union(
+        *inside(BASE)
+    )
+    assert thinned.groups == BASE.groups
+    assert not thinned.is_directed
+    assert thinned.name == f"thin_cliques({BASE.name}, removed={removed}, seed=1)"
+
+
+def test_edges_are_removed_uniformly_and_independently_in_each_clique() -> None:
+    base = from_edges(
+        [*combinations(range(4), 2), *combinations(range(4, 8), 2)],
+        8,
+        groups=[range(4), range(4, 8)],
+    )
+    pairs, both = Counter(), Counter()
+    for seed in range(900):
+        gone = edges(base) - edges(topologies.thin_cliques(base, 2, seed=seed))
+        first, second = (
+            tuple(sorted(edge for edge in gone if (edge[0] < 4) == low)) for low in (True, False)
+        )
+        pairs[first] += 1
+        both[first == tuple((u - 4, v - 4) for u, v in second)] += 1
+    assert len(pairs) == 15  # of six edges two
+    assert all(abs(count - 60) < 4.5 * np.sqrt(900 * 14 / 225) for count in pairs.values())
+    assert abs(both[True] - 60) < 4 * np.sqrt(900 * 14 / 225)
+
+
+def test_clique_averaging_is_uniform_over_those_left() -> None:
+    thinned = topologies.thin_cliques(BASE, 5, seed=3)
+    W = mixing.within_groups(thinned).weights.toarray()
+    left = inside(thinned)
+    for group, kept in zip(thinned.groups, left, strict=True):
+        for i in group:
+            members = {i} | {j for j in group if (min(i, j), max(i, j)) in kept}
+            assert W[i, sorted(members)] == pytest.approx([1 / len(members)] * len(members))
+            assert (W[i] > 0).sum() == len(members)
+    assert len({(W[i] > 0).sum() for i in thinned.groups[0]}) > 1
+
+
+def test_removal_may_cut_nodes_off_only_from_k_minus_1_edges_on() -> None:
+    cliques = topologies.random_cliques(4, 4, seed=0)
+    connected = [topologies.thin_cliques(cliques, 2, seed=s).is_connected for s in range(40)]
+    cut = [topologies.thin_cliques(cliques, 3, seed=s).is_connected for s in range(40)]
+    assert all(connected)
+    assert 0 < sum(cut) < 40
+    assert topologies.thin_cliques(cliques, 6, seed=0).n_edges == 0
+
+
+def test_weights_and_what_else_the_base_has_are_kept() -> None:
+    weights = np.triu(np.random.default_rng(0).uniform(0.01, 0.1, (6, 6)), 1)
+    base = Topology(
+        sparse.csr_array(weights + weights.T),
+        groups=((0, 1, 2), (3, 4)),
+        nodes=tuple("abcdef"),
+        own_weights=True,
+    )
+    thinned = topologies.thin_cliques(base, 1, seed=0)
+    assert (thinned.nodes, thinned.groups, thinned.own_weights) == (base.nodes, base.groups, True)
+    kept = thinned.adjacency.toarray()
+    assert ((kept == base.adjacency.toarray()) | (kept == 0)).all()
+    assert thinned.n_edges == base.n_edges - 2
+    assert thinned.adjacency.nnz == 2 * thinned.n_edges
+    assert base.n_edges == 15  # the base is left alone
+
+
+def test_thinned_cliques_can_be_thinned_again() -> None:
+    once = topologies.thin_cliques(BASE, 3, seed=0)
+    twice = topologies.thin_cliques(once, 3, seed=1)
+    assert [len(group) for group in inside(twice)] == [len(group) - 6 for group in inside(BASE)]
+
+
+def test_arguments_are_checked() -> None:
+    match = (
+        r"`removed` must be at most 21, the fewest edges in a clique of dcliques\(.*\), got 22: "
+        r"clique 4 of 7 nodes has 21 edges \(1 such cliques\)"
+    )
+    with pytest.raises(ValueError, match=match):
+        topologies.thin_cliques(BASE, 22, seed=0)
+    with pytest.raises(ValueError, match="`removed` must be at least 0, got -1"):
+        topologies.thin_cliques(BASE, -1, seed=0)
+    with pytest.raises(TypeError, match="`removed` must be an integer"):
+        topologies.thin_cliques(BASE, 1.0, seed=0)
+    with pytest.raises(
+        TopologyError,
+        match=r"`base` must have groups, ring\(n=5\) has none; use topologies.dcliques",
+    ):
+        topologies.thin_cliques(topologies.ring(5), 1, seed=0)
+    directed = replace(
+        from_edges([(0, 1), (1, 2)], 3, directed=True, name="line"), groups=((0, 1),)
+    )
+    with pytest.raises(TopologyError, match="`base` must be undirected, line is directed"):
+        topologies.thin_cliques(directed, 1, seed=0)
+    for other in (topologies.random_out(5, 2, seed=0), [(0, 1)]):
+        with pytest.raises(TypeError, match="`base` must be a Topology, got"):
+            topologies.thin_cliques(other, 1, seed=0)
+
+
+def test_groups_may_be_empty():
+    base = topologies.with_groups(topologies.fully_connected(4), [(0, 1), ()])
+    assert topologies.thin_cliques(base, 0, seed=0).n_edges == 6
+    with pytest.raises(ValueError, match="clique 1 of 0 nodes has 0 edges"):
+        topologies.thin_cliques(base, 1, seed=0)

@@ -1,1 +1,0 @@
-"""Metrics of averaging speed: spectra, mixing times, consensus distance."""

@@ -1,1 +1,0 @@
-"""Metrics of graphs that change over rounds: connectivity over windows, products of rounds."""

@@ -1,0 +1,244 @@
+"""Contraction of consensus distance, measured from a random start, and its picture."""
+
+from collections.abc import Iterator
+from itertools import count, islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from topofl._drawing.charts.style import WIDE, checked_axes, legend_above, own_axes, style
+from topofl._drawing.figures import figure_of
+from topofl._support.check import check_int
+from topofl._support.public import public
+from topofl._support.seeding import stream
+from topofl._support.text import node_name
+from topofl._support.vectors import centered
+from topofl.metrics._columns import Entry, MetricColumn, Requirement
+from topofl.metrics._rounds import (
+    Mixable,
+    WeightRule,
+    as_rounds,
+    averages,
+    check_push_weights,
+    mixed_kinds,
+)
+from topofl.metrics.spectral import slem
+from topofl.mixing import MixingMatrix, MixingSequence
+from topofl.topology import TopologyError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+__all__ = ["measured_contraction", "plot_contraction"]
+
+
+EXACT = 1e-12
+"""Exchanges with a smaller factor on disagreement average exactly, up to rounding."""
+
+
+@public
+def measured_contraction(
+    x: Mixable,
+    *,
+    rounds: int,
+    seed: int | np.random.Generator,
+    weights: WeightRule | None = None,
+    burn_in: int | None = None,
+) -> float:
+    """Return the measured factor per round on consensus distance, from a random start.
+
+    This geometric mean tends to :func:`slem` if that exists. No period is needed: random graphs can
+    be measured too. For column-stochastic weights, the models are those of push-sum,
+    ``z = x / w``.
+
+    Parameters
+    ----------
+    x, weights
+        As in :func:`slem`, but a sequence need not be periodic.
+    rounds
+        Number of measured rounds; for a periodic sequence preferably a multiple of its period.
+    seed
+        Seed of the random start: one standard normal number per node.
+    burn_in
+        Number of rounds before the measured ones, after which only the slowest mode is left;
+        default: `rounds`, or fewer if not as many were recorded.
+
+    Returns
+    -------
+    float
+        Factor per round; 0 if the nodes come to agree up to rounding. It may exceed 1 over few
+        rounds of weights that are not doubly stochastic.
+
+    Raises
+    ------
+    TopologyError
+        If the rounds mix row- with column-stochastic matrices, or if a push-sum weight becomes 0 or
+        tends to 0 when the period is repeated, so that the models never agree.
+    TypeError, ValueError
+        If an argument is of another kind or out of range.
+
+    Notes
+    -----
+    The computation is in float64; after each round, the disagreement is rescaled to norm 1, so that
+    any number of rounds can be measured.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> print(f"{measured_contraction(topologies.ring(16), rounds=100, seed=0):.4f}")
+    0.9493
+    """
+    source = as_rounds(x, weights)
+    rounds = check_int("rounds", rounds, minimum=1)
+    if burn_in is None:
+        burn_in = rounds if source.length is None else max(0, min(rounds, source.length - rounds))
+    burn_in = check_int("burn_in", burn_in, minimum=0)
+    if source.length is not None and burn_in + rounds > source.length:
+        most = f"at most the {source.length} rounds of {source.name}"
+        raise ValueError(f"`burn_in` + `rounds` must be {most}, got {burn_in} + {rounds}")
+    if source.period is not None:
+        averages(source.one_period(), source.name)
+        check_push_weights(source.one_period(), source.name)
+    factors = list(islice(contraction_factors(source, seed), burn_in, burn_in + rounds))
+    return float(np.exp(np.log(factors).sum() / rounds)) if len(factors) == rounds else 0.0
+
+
+def contraction_factors(source: MixingSequence, seed: int | np.random.Generator) -> Iterator[float]:
+    """Yield the factor of each round on consensus distance, until the nodes agree."""
+    disagreement = centered(stream(seed, "measured_contraction").standard_normal(source.n))
+    disagreement /= np.linalg.norm(disagreement) or 1.0
+    push_weights = np.ones(source.n)
+    kinds = {"row", "column"}
+    for t in count():
+        matrix = source.at(t)
+        kinds = {kind for kind in kinds if getattr(matrix, f"is_{kind}_stochastic")}
+        if not kinds:
+            raise mixed_kinds(matrix.name)
+        pushed = push_weights * disagreement
+        push_weights = _next_push_weights(matrix, push_weights, t)
+        # Any multiple of w may be subtracted from x, since both are mixed in the same way: here
+        # the mean of z = x / w.
+        disagreement = centered((matrix @ pushed) / push_weights)
+        factor = float(np.linalg.norm(disagreement))
+        if factor < EXACT:
+            return
+        disagreement /= factor
+        yield factor
+
+
+def _next_push_weights(matrix: MixingMatrix, push_weights: np.ndarray, t: int) -> np.ndarray:
+    """Return the push-sum weights after round `t`; they stay 1 if rows sum to 1."""
+    if (push_weights == 1).all() and matrix.is_row_stochastic:
+        return push_weights
+    push_weights = matrix @ push_weights
+    if push_weights.min() <= 0:
+        name = node_name(matrix.nodes, int(push_weights.argmin()))
+        raise TopologyError(
+            f"push-sum needs positive weights, that of node {name} became 0 in round {t}; every "
+            "node must keep a share of its own weight and receive from others"
+        )
+    return push_weights
+
+
+def _measured_over_periods(entry: Entry) -> float:
+    """Return the contraction measured over whole periods, or the last half of a recording."""
+    period = entry.rounds.period or 1
+    rounds = -(-entry.horizon // period) * period
+    if entry.rounds.length is not None:
+        rounds = min(rounds, entry.rounds.length // 2)
+    return measured_contraction(entry.rounds, rounds=rounds, seed=entry.seed)
+
+
+@public
+def plot_contraction(
+    x: Mixable,
+    *,
+    rounds: int,
+    seed: int | np.random.Generator,
+    ax: "Axes | None" = None,
+    weights: WeightRule | None = None,
+) -> "Figure":
+    """Plot the measured consensus distance from a random start and the predicted ``slem(x) ** t``.
+
+    Both lines start at 1. For one symmetric matrix, the dashed prediction is an upper bound, to
+    which the measured line becomes parallel; otherwise it is the long-run rate only. If no rate is
+    predicted, the legend gives the reason. The measured line ends in a cross before a round that
+    averages exactly, since a logarithmic axis cannot show 0.
+
+    Parameters
+    ----------
+    x, weights
+        As in :func:`topofl.metrics.measured_contraction`; several graphs may be drawn on one `ax`.
+    rounds
+        Number of measured rounds, at least 1.
+    seed
+        Seed of the random start: one standard normal number per node.
+    ax
+        Axes to draw on; None: a new figure.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, to show or to save.
+
+    Raises
+    ------
+    TopologyError, TypeError, ValueError
+        As :func:`topofl.metrics.measured_contraction`.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> figure = plot_contraction(topologies.ring(16), rounds=50, seed=0)
+    >>> [line.get_label() for line in figure.axes[0].lines]
+    ['ring(n=16): measured', 'predicted, 0.9493 per round']
+    """
+    source = as_rounds(x, weights)
+    rounds = check_int("rounds", rounds, minimum=1)
+    distances = np.cumprod([1.0, *islice(contraction_factors(source, seed), rounds)])
+    rate, label = _predicted(x, weights)
+    ax = own_axes(WIDE, 3.8) if ax is None else checked_axes(ax)[0]
+    drawn = sum(str(line.get_label()).endswith(": measured") for line in ax.lines)
+    color = style(drawn)["color"]  # another one for each graph
+    ax.plot(np.arange(len(distances)), distances, label=f"{source.name}: measured", color=color)
+    if len(distances) <= rounds:
+        ax.plot(len(distances) - 1, distances[-1], "x", color=color, label="then exact averaging")
+    t = np.arange(rounds + 1 if rate > 0 else 1)
+    ax.plot(t, rate**t, "--", color=color, alpha=0.7, label=label)
+    ax.set(xlabel="round", ylabel="consensus distance, relative to the start", yscale="log")
+    legend_above(ax)
+    return figure_of(ax)
+
+
+def _predicted(x: Mixable, weights: WeightRule | None) -> tuple[float, str]:
+    """Return the predicted rate and its label in the legend; 0 if no line can be drawn."""
+    try:
+        rate = slem(x, weights=weights)
+    except TopologyError:
+        return 0.0, "no rate predicted: no period, or no second eigenvalue found"
+    return (
+        rate,
+        f"predicted, {rate:.4g} per round"
+        if rate > 0
+        else "predicted: exact averaging within a period",
+    )
+
+
+COLUMNS = (
+    MetricColumn(
+        "measured contraction",
+        "rounds",
+        "measured factor on consensus distance per round, from a random start",
+        lambda entry: _measured_over_periods(entry),
+        needs=(
+            Requirement(
+                "at least two rounds",
+                lambda entry: (
+                    "one round was recorded: two are needed" if entry.rounds.length == 1 else ""
+                ),
+            ),
+        ),
+    ),
+)

@@ -1,1 +1,0 @@
-"""Metrics of data heterogeneity over graphs: labels and gradients of neighborhoods."""

@@ -1,1 +1,0 @@
-"""Constants of push-sum over directed, changing graphs: bounds and measurements."""

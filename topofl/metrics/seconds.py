@@ -1,0 +1,496 @@
+"""Seconds per round of a graph, or of a run, on given hardware."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sparse
+
+from topofl._linalg.spectral import NoConvergence
+from topofl._support.check import check_choice, check_int, check_nonnegative, check_switch, shown
+from topofl._support.public import public
+from topofl._support.table import Table
+from topofl.clocks import Times, drawn_factors
+from topofl.metrics._columns import HARDWARE, Entry, MetricColumn
+from topofl.metrics._rounds import ROUNDS, as_rounds, is_list_of_matrices
+from topofl.metrics.cost import (
+    check_synchronous,
+    is_history,
+    message_size,
+    recorded_messages,
+    recorded_steps,
+    run_label,
+)
+from topofl.metrics.hardware import AnyHardware, Hardware, as_hardware
+from topofl.metrics.waiting import (
+    Parts,
+    Stage,
+    advance,
+    cycle_time,
+    expected_slowest,
+    has_closed_form,
+    machine_seconds,
+    server_stages,
+    stages_of,
+    start,
+)
+from topofl.mixing import MixingMatrix, MixingSequence
+from topofl.topology import TopologyError, graph_of
+
+__all__ = ["RoundTime", "round_time"]
+
+
+Timing: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Seconds of rounds; means of computation, latency and transfer; of messages and bytes, (3,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """The rounds to time.
+
+    Parameters
+    ----------
+    stages
+        ``stages(t)``: the stages of round t.
+    steps
+        ``steps(t)``: (n,) local steps of each node in round t.
+    n
+        Number of nodes.
+    period, length
+        Number of rounds after which they repeat, or that there are; None: no period, or no end.
+    """
+
+    stages: Callable[[int], list[Stage]]
+    steps: Callable[[int], np.ndarray]
+    n: int
+    period: int | None = None
+    length: int | None = None
+
+    @classmethod
+    def of_graph(
+        cls,
+        graph: Any,
+        hardware: Hardware,
+        *,
+        nbytes: float,
+        steps: float,
+        exchanges: int,
+        server: bool,
+    ) -> "Rounds":
+        """Return the rounds of a graph, a matrix, or a sequence of either."""
+        hardware.check(graph.n)
+        is_matrix = isinstance(graph, MixingMatrix)
+        period = 1 if is_matrix or server else graph.period
+
+        def stages(t: int) -> list[Stage]:
+            if server:
+                return server_stages(graph.n, np.arange(graph.n), hardware, nbytes, exchanges)
+            one = graph if is_matrix else graph.at(t)
+            receivers = (
+                one.weights if isinstance(one, MixingMatrix) else sparse.csr_array(one.adjacency.T)
+            )
+            return stages_of(receivers, hardware, nbytes, exchanges)
+
+        one_period = cache(stages)
+        length = None if is_matrix else getattr(graph, "length", None)
+        per_node = np.full(graph.n, steps)
+        of_round = (lambda t: one_period(t % period)) if period else stages
+        return cls(of_round, lambda t: per_node, graph.n, period, length)
+
+    @classmethod
+    def of_history(cls, history: Any, hardware: Hardware) -> "Rounds":
+        """Return the rounds that a History has recorded."""
+        check_synchronous(history)
+        n = history.node_loss.shape[1]
+        hardware.check(n)
+        counted = ("messages", "bytes", "busiest_messages")
+        known: dict[tuple[Any, ...], list[Stage]] = {}
+
+        def stages(t: int) -> list[Stage]:
+            index = int(history.matrix_of_round[t]) if len(history.matrix_of_round) else 0
+            key = (index, *(history.rounds[name][t] for name in counted))
+            if key not in known:
+                known.clear()  # graphs that change are not all kept
+                receivers, server, exchanges, nbytes = recorded_messages(history, t)
+                known[key] = (
+                    server_stages(n, np.unique(receivers.indices), hardware, nbytes, exchanges)
+                    if server
+                    else stages_of(receivers, hardware, nbytes, exchanges)
+                )
+            return known[key]
+
+        return cls(stages, lambda t: recorded_steps(history, t), n, None, history.n_rounds)
+
+
+def timing_of(
+    source: Rounds, hardware: Hardware, waiting: str, rounds: int | None, seed: int | None
+) -> Timing:
+    """Return the seconds of rounds by the most exact way there is."""
+    barrier = waiting == "all"
+    if source.period and not hardware.is_random:
+        _refuse_rounds(rounds, "its rounds repeat and take fixed times")
+        return _periodic(source, hardware, barrier)
+    times = hardware.compute
+    is_closed = hardware.placement is None and isinstance(times, Times) and has_closed_form(times)
+    if source.period and barrier and is_closed:
+        _refuse_rounds(rounds, "the expected time has a formula")
+        return _expected(source, hardware)
+    rng = None
+    if hardware.is_random:
+        if seed is None:
+            raise ValueError("`seed` must be given if times are drawn at random, got None")
+        rng = np.random.default_rng(check_int("seed", seed, minimum=0))
+    if rounds is None:  # all, if there is an end
+        rounds = ROUNDS if source.length is None else source.length
+    else:
+        check_int("rounds", rounds, minimum=1, maximum=source.length, maximum_name="the length")
+    return _simulated(source, hardware, barrier, rounds, rng)
+
+
+def _refuse_rounds(rounds: int | None, reason: str) -> None:
+    if rounds is not None:
+        raise ValueError(f"`rounds` must be left out, since {reason}, got {rounds}")
+
+
+def _compute(
+    hardware: Hardware, stages: list[Stage], steps: np.ndarray, rng: np.random.Generator | None
+) -> np.ndarray:
+    """Return the seconds (U,) in which machines train, drawn if there is a generator."""
+    times = hardware.compute
+    nodes = steps * (0.0 if times is None else np.asarray(times.mean))  # pyright: ignore[reportAttributeAccessIssue]
+    if rng is not None:
+        nodes = nodes * drawn_factors("compute", times, rng, len(nodes), of_steps=True)
+    machines = machine_seconds(hardware, nodes)
+    server = len(stages[0].arcs.starts) - len(machines)  # a server trains for no time
+    return np.pad(machines, (0, server))
+
+
+def _sent(rounds: list[list[Stage]]) -> np.ndarray:
+    """Return mean messages, bytes, and bytes between machines, per round."""
+    totals = np.array([np.sum([stage.sent for stage in stages], axis=0) for stages in rounds])
+    return totals.mean(axis=0)
+
+
+def _periodic(source: Rounds, hardware: Hardware, barrier: bool) -> Timing:
+    """Return exact times of one period."""
+    assert source.period is not None
+    rounds = [source.stages(t) for t in range(source.period)]
+    compute = _compute(hardware, rounds[0], source.steps(0), None)
+    if barrier:
+        parts = np.array([_alone(stages, compute) for stages in rounds])
+        return parts.sum(axis=1), parts.mean(axis=0), _sent(rounds)
+    try:
+        found = cycle_time([stage for stages in rounds for stage in stages], compute)
+    except NoConvergence as error:
+        raise TopologyError(f"the cycle time was not found: {error}; use waiting='all'") from error
+    parts = np.array(found) / source.period
+    return np.array([parts.sum()]), parts, _sent(rounds)
+
+
+def _alone(stages: list[Stage], compute: np.ndarray) -> tuple[float, float, float]:
+    """Return the parts of a round that all machines begin together."""
+    clocks = start(len(compute))
+    for stage in stages:
+        clocks = advance(clocks, stage, compute, barrier=True)
+    return clocks.last
+
+
+def _expected(source: Rounds, hardware: Hardware) -> Timing:
+    """Return expected times of one period, in which all machines begin each round together."""
+    assert source.period is not None
+    assert isinstance(hardware.compute, Times)
+    rounds = [source.stages(t) for t in range(source.period)]
+    compute = _compute(hardware, rounds[0], source.steps(0), None)
+    parts = []
+    for first, *later in rounds:
+        by_sender = _slowest_messages(first)
+        delay = by_sender.sum(axis=0)
+        slowest = expected_slowest(hardware.compute, compute, delay)
+        latency, transfer = by_sender @ slowest.probabilities
+        rest = _alone(later, compute) if later else (0.0, 0.0, 0.0)
+        parts.append((slowest.seconds - latency - transfer, latency + rest[1], transfer + rest[2]))
+    found = np.array(parts)
+    return found.sum(axis=1), found.mean(axis=0), _sent(rounds)
+
+
+def _slowest_messages(stage: Stage) -> np.ndarray:
+    """Return latency and transfer, (2, U), of the slowest message that each machine sends."""
+    seconds = stage.latency + stage.transfer
+    order = np.lexsort((seconds, stage.arcs.tails))
+    tails = stage.arcs.tails[order]
+    last = order[np.append(tails[1:] != tails[:-1], True)]  # every machine has an arc to itself
+    return np.stack([stage.latency[last], stage.transfer[last]])
+
+
+def _simulated(
+    source: Rounds, hardware: Hardware, barrier: bool, count: int, rng: np.random.Generator | None
+) -> Timing:
+    """Return the times of `count` simulated rounds."""
+    clocks: Parts | None = None
+    ends, sent = [0.0], np.zeros(3)
+    for t in range(count):
+        stages = source.stages(t)
+        compute = _compute(hardware, stages, source.steps(t), rng)
+        if clocks is None:
+            clocks = start(len(compute))
+        for stage in stages:
+            clocks = advance(clocks, stage, compute, barrier=barrier)
+        ends.append(float(clocks.seconds.max()))
+        sent += _sent([stages])
+    if clocks is None:
+        return np.zeros(0), np.zeros(3), np.zeros(3)
+    return np.diff(ends), np.array(clocks.last) / count, sent / count
+
+
+def _of_entry(entry: Entry) -> "RoundTime":
+    """Return the times of a row of the table, of its run or else of its matrices."""
+    if entry.history is not None:
+        return round_time(entry.history, hardware=entry.hardware, seed=entry.seed)
+    return round_time(
+        entry.rounds,
+        hardware=entry.hardware,
+        n_parameters=entry.n_parameters,
+        rounds=None if entry.rounds.period else entry.horizon,
+        seed=entry.seed,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class RoundTime:
+    """Seconds per round on some hardware, as returned by :func:`round_time`.
+
+    Parameters
+    ----------
+    name
+        The graph, or algorithm and graph.
+    hardware
+        Machines and links.
+    waiting
+        ``"all"`` or ``"neighbors"``, see :func:`round_time`.
+    compute, latency, transfer
+        What a round consists of along its critical path, in seconds, mean over rounds: local
+        training, latency of messages, and their transfer over links.
+    messages, bytes
+        Messages and bytes that all nodes send per round, mean over rounds, as in :func:`round_cost`
+        and :class:`topofl.History`.
+    network_bytes
+        The part of `bytes` that travels between machines.
+    per_round
+        (R,) seconds of each round: of one period, of the recorded or simulated rounds, or, if nodes
+        wait for neighbors only, one number, the mean in the long run.
+
+    Examples
+    --------
+    >>> from topofl import metrics, topologies
+    >>> hardware = metrics.Hardware(compute=0.25, latency=0.5, bandwidth=800)
+    >>> found = metrics.round_time(topologies.ring(8), hardware=hardware, n_parameters=25)
+    >>> print(found)
+    ring(n=8): a round takes 1 s, most of it latency
+    part      seconds
+    --------  -------
+    compute      0.25
+    latency       0.5
+    transfer     0.25
+    >>> float(found), found.bound, found.bytes
+    (1.0, 'latency', 1600.0)
+    """
+
+    name: str
+    hardware: Hardware
+    waiting: str
+    compute: float
+    latency: float
+    transfer: float
+    messages: float
+    bytes: float
+    network_bytes: float
+    per_round: np.ndarray = field(repr=False)
+
+    def __float__(self) -> float:
+        return self.seconds
+
+    def __str__(self) -> str:
+        return str(self._table)
+
+    def _repr_html_(self) -> str:
+        return self._table._repr_html_()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds per round, mean over rounds."""
+        return float(self.per_round.mean())
+
+    @property
+    def bound(self) -> str:
+        """The largest part: ``"compute"``, ``"latency"`` or ``"transfer"``, the first of equals."""
+        parts = self._parts
+        return max(parts, key=lambda name: float(f"{parts[name]:.9e}"))  # ties up to rounding
+
+    @property
+    def elapsed(self) -> np.ndarray:
+        """(R,) seconds from the start to the end of each round."""
+        return np.cumsum(self.per_round)
+
+    @property
+    def _table(self) -> Table:
+        return Table(("part", "seconds"), tuple(self._parts.items()), self._title)
+
+    @property
+    def _parts(self) -> dict[str, float]:
+        return {"compute": self.compute, "latency": self.latency, "transfer": self.transfer}
+
+    @property
+    def _title(self) -> str:
+        return f"{self.name}: a round takes {self.seconds:.4g} s, most of it {self.bound}"
+
+
+@public
+def round_time(
+    x: Any,
+    *,
+    hardware: AnyHardware,
+    model: Any = None,
+    n_parameters: int | None = None,
+    steps: float | None = None,
+    exchanges: int | None = None,
+    waiting: str = "all",
+    server: bool = False,
+    rounds: int | None = None,
+    seed: int | None = None,
+) -> RoundTime:
+    """Return the seconds that a round takes: local steps, then messages along the graph.
+
+    A message from machine u to machine v arrives at ``t + c[u] + latency[u, v] + transfer[u, v]``
+    if u starts its round at t and trains for c[u] seconds. Messages that share links have longer
+    transfers, see :class:`topofl.metrics.Hardware`.
+
+    Parameters
+    ----------
+    x
+        Anything that :func:`topofl.as_topology` accepts, a MixingMatrix, a MixingSequence, a list
+        of MixingMatrix (one period), or a History, whose recorded steps and messages are timed.
+    hardware
+        A :class:`topofl.metrics.Hardware`, a dictionary of its arguments, or such text.
+    model, n_parameters
+        What a message is, for a graph one of the two: the trainable parameters of a model, or a
+        number of parameters; 4 bytes each. A History has its bytes.
+    steps
+        Local steps per node and round (default 1). A History has its steps.
+    exchanges
+        Exchanges per round, one after the other, at most 1,000 (default 1). A History has its
+        messages.
+    waiting
+        ``"all"``: after each exchange, all nodes wait until the slowest node has its messages, so
+        rounds end for all nodes at once. ``"neighbors"``: a node begins its next exchange or round
+        as soon as it has the messages of its own in-neighbors, so delays travel along the graph;
+        the seconds per round are the cycle time of this max-plus linear system.
+    server
+        Whether all nodes send to a server and receive from it, whatever the edges. A History knows.
+    rounds
+        Number of rounds to simulate of sequences without a period and of random times (default:
+        all of a sequence with an end, else 100).
+    seed
+        Seed of random times, if the expectation has no formula: needed if nodes wait for neighbors,
+        with a placement, with a History, and for distributions of your own.
+
+    Returns
+    -------
+    RoundTime
+        Its ``seconds`` are exact for fixed times and graphs with a period, and expected values for
+        exponential or lognormal times; otherwise means over simulated rounds.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is out of range or of another kind, missing, or recorded by the History; if
+        a table of the hardware does not fit the number of nodes.
+    TopologyError
+        If a History does not tell along which links its messages went, or is not synchronous; or if
+        the hardware has tables in which a server has no row.
+
+    References
+    ----------
+    The cycle time is that of Marfoq, Xu, Neglia and Vidal, "Throughput-optimal topology design for
+    cross-silo federated learning" (2020), section 2, with their equation 3 for transfers; the
+    theory is that of Baccelli, Cohen, Olsder and Quadrat, "Synchronization and linearity" (1992).
+
+    Examples
+    --------
+    On slow links, the center of a star is the bottleneck:
+
+    >>> from topofl import topologies
+    >>> home = {"compute": 0.05, "latency": 0.02, "bandwidth": 1.25e6}
+    >>> for graph in (topologies.ring(100), topologies.star(100)):
+    ...     found = round_time(graph, hardware=home, n_parameters=250_000)
+    ...     print(graph.name, round(found.seconds, 2), found.bound)
+    ring(n=100) 1.67 transfer
+    star(n=100) 79.27 transfer
+
+    One slow node delays all others, but not at once:
+
+    >>> slow = {"compute": [1.0, 1.0, 1.0, 9.0], "latency": 1.0}
+    >>> chain = topologies.path(4)
+    >>> for waiting in ("all", "neighbors"):
+    ...     print(round_time(chain, hardware=slow, n_parameters=1, waiting=waiting).seconds)
+    10.0
+    9.0
+    """
+    check_choice("waiting", waiting, ["all", "neighbors"])
+    check_switch("server", server, auto=False)
+    machines = as_hardware(hardware)
+    options = {"model": model, "n_parameters": n_parameters, "steps": steps, "exchanges": exchanges}
+    if is_history(x):
+        _refuse_recorded(options | {"rounds": rounds, "server": server or None})
+        source, name = Rounds.of_history(x, machines), run_label(x)
+    else:
+        is_mixing = isinstance(x, MixingMatrix | MixingSequence)
+        graph = x if is_mixing else as_rounds(x) if is_list_of_matrices(x) else graph_of("x", x)
+        size = message_size(model, n_parameters)
+        if size is None:
+            raise ValueError(
+                "`model` or `n_parameters` must be given, one of the two, got none; it says how "
+                "many bytes a message has"
+            )
+        source = Rounds.of_graph(
+            graph,
+            machines,
+            nbytes=4.0 * size,
+            steps=check_nonnegative("steps", 1.0 if steps is None else steps),
+            exchanges=check_int(
+                "exchanges", 1 if exchanges is None else exchanges, minimum=1, maximum=1000
+            ),
+            server=server,
+        )
+        name = graph.name
+    count = None if rounds is None else check_int("rounds", rounds, minimum=1)
+    per_round, parts, sent = timing_of(source, machines, waiting, count, seed)
+    return RoundTime(name, machines, waiting, *parts.tolist(), *sent.tolist(), per_round=per_round)
+
+
+def _refuse_recorded(options: dict[str, Any]) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(
+                f"`{name}` must be left out for a History, which has recorded its steps and "
+                f"messages, got {shown(value)}"
+            )
+
+
+COLUMNS = (
+    MetricColumn(
+        "seconds per round",
+        "cost",
+        "seconds of a round on this hardware if all nodes wait for the slowest",
+        lambda entry: entry.shared(_of_entry).seconds,
+        needs=(HARDWARE,),
+    ),
+    MetricColumn(
+        "bound by",
+        "cost",
+        "the largest part of these seconds: compute, latency or transfer",
+        lambda entry: entry.shared(_of_entry).bound,
+        needs=(HARDWARE,),
+    ),
+)

@@ -1,1 +1,0 @@
-"""How long a round takes on given hardware: computation, latency and bandwidth."""

@@ -1,1 +1,0 @@
-"""Metrics of graph structure: degrees, clustering, connectivity, communities, resistance."""

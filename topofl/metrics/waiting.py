@@ -1,0 +1,547 @@
+"""Clocks of machines that train, send and wait for messages, and their cycle time."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sparse
+from scipy.sparse.csgraph import breadth_first_order, connected_components
+
+from topofl._linalg.spectral import NoConvergence
+from topofl.clocks import Times
+from topofl.metrics.hardware import Hardware
+from topofl.topology import TopologyError
+
+MOST_ITERATIONS = 1000
+"""Policy iterations before giving up; a few dozen suffice in practice."""
+
+
+class Arcs(NamedTuple):
+    """Arcs of a directed graph, sorted by their heads, with at least one into each node.
+
+    Attributes
+    ----------
+    tails
+        (E,) the node that each arc comes from.
+    starts
+        (n,) position of the first arc into each node.
+    """
+
+    tails: np.ndarray
+    starts: np.ndarray
+
+    @property
+    def heads(self) -> np.ndarray:
+        """(E,) the node that each arc leads to."""
+        counts = np.diff(np.append(self.starts, len(self.tails)))
+        return np.repeat(np.arange(len(self.starts)), counts)
+
+
+class CycleMean(NamedTuple):
+    """The maximum mean weight over all cycles, and the positions of the arcs of such a cycle."""
+
+    value: float
+    arcs: np.ndarray
+
+
+def heaviest(arcs: Arcs, heads: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the position of the heaviest arc into each node, the first one of equals."""
+    best = np.maximum.reduceat(weights, arcs.starts)
+    hits = np.flatnonzero(weights == best[heads])
+    into = heads[hits]
+    return hits[np.concatenate([[True], into[1:] != into[:-1]])]
+
+
+def maximum_cycle_mean(arcs: Arcs, weights: np.ndarray) -> CycleMean:
+    """Return the maximum mean weight over the cycles of a graph, by Howard's policy iteration.
+
+    Parameters
+    ----------
+    arcs
+        The arcs; there need not be a path between any two nodes.
+    weights
+        (E,) weights.
+
+    Raises
+    ------
+    NoConvergence
+        If the policy still changes after 1,000 iterations.
+
+    References
+    ----------
+    Cochet-Terrasson, Cohen, Gaubert, McGettrick and Quadrat, "Numerical computation of spectral
+    elements in max-plus algebra" (1998).
+
+    Examples
+    --------
+    >>> two = Arcs(tails=np.array([0, 1, 0]), starts=np.array([0, 2]))  # 0 -> 0, 1 -> 0, 0 -> 1
+    >>> maximum_cycle_mean(two, np.array([1.0, 3.0, 2.0]))
+    CycleMean(value=2.5, arcs=array([1, 2]))
+    """
+    inside, arcs, component = _within_components(arcs)
+    heads, weights = arcs.heads, weights[inside]
+    eps = float(np.abs(weights).max()) * max(1e-12, 1e-15 * len(arcs.starts))
+    policy = heaviest(arcs, heads, weights)
+    for _ in range(MOST_ITERATIONS):
+        rate, value, cycle = _evaluated(arcs.tails[policy], weights[policy])
+        best = np.lexsort((-rate, component))
+        best = best[np.diff(component[best], prepend=-1) > 0]  # the first node of each component
+        slower = rate < rate[best][component] - eps
+        if slower.any():
+            found = _trees(arcs, heads, best, slower)
+            policy[heads[found]] = found
+            continue
+        gains = weights - rate[heads] + value[arcs.tails]
+        improved = heaviest(arcs, heads, gains)
+        better = gains[improved] > gains[policy] + eps
+        if not better.any():
+            top = int(np.argmax(np.where(cycle >= 0, rate, -np.inf)))
+            critical = cycle == cycle[top]
+            return CycleMean(float(rate[top]), inside[policy[critical]])
+        policy = np.where(better, improved, policy)
+    raise NoConvergence(f"the policy still changes after {MOST_ITERATIONS:,} iterations")
+
+
+def _within_components(arcs: Arcs) -> tuple[np.ndarray, Arcs, np.ndarray]:
+    """Return the arcs within strongly connected components, which all cycles consist of.
+
+    Values of nodes with different rates cannot be compared. Within a strongly connected component
+    all nodes can have the same rate.
+
+    Returns
+    -------
+    tuple
+        Positions of these arcs; the arcs between the nodes on cycles, numbered anew; and the
+        component of each of these nodes.
+    """
+    heads, n = arcs.heads, len(arcs.starts)
+    graph = sparse.csr_array((np.ones(len(heads), np.int8), (arcs.tails, heads)), shape=(n, n))
+    labels = connected_components(graph, directed=True, connection="strong")[1]
+    inside = np.flatnonzero(labels[arcs.tails] == labels[heads])
+    nodes, starts = np.unique(heads[inside], return_index=True)
+    tails = np.searchsorted(nodes, arcs.tails[inside])
+    component = np.unique(labels[nodes], return_inverse=True)[1]
+    return inside, Arcs(tails, starts), component
+
+
+def _trees(arcs: Arcs, heads: np.ndarray, roots: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return the arcs of breadth-first trees from `roots` into the `wanted` nodes."""
+    n = len(arcs.starts)
+    tails = np.concatenate([arcs.tails, np.full(len(roots), n)])  # node n comes before all roots
+    to = np.concatenate([heads, roots])
+    graph = sparse.csr_array((np.ones(len(to), np.int8), (tails, to)), shape=(n + 1, n + 1))
+    before = breadth_first_order(graph, n, directed=True, return_predecessors=True)[1]
+    hits = np.flatnonzero(wanted[heads] & (arcs.tails == before[heads]))
+    return hits[np.diff(heads[hits], prepend=-1) > 0]  # parallel arcs count once
+
+
+def _evaluated(
+    before: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rates and values of a policy, and the cycle of each node, -1 for nodes on none.
+
+    Parameters
+    ----------
+    before
+        (n,) the node before each node.
+    weights
+        (n,) weight of the arc between them.
+    """
+    n = len(before)
+    links = sparse.csr_array((np.ones(n), before, np.arange(n + 1)), shape=(n, n))
+    parts, labels = connected_components(links, directed=True, connection="strong")
+    on_cycle = (np.bincount(labels, minlength=parts)[labels] > 1) | (before == np.arange(n))
+    sizes = np.bincount(labels[on_cycle], minlength=parts)
+    sums = np.bincount(labels[on_cycle], weights[on_cycle], minlength=parts)
+    means = np.divide(sums, sizes, out=np.zeros(parts), where=sizes > 0)
+    roots = np.full(parts, -1)
+    members = np.flatnonzero(on_cycle)[::-1]
+    roots[labels[members]] = members  # the first node of each cycle
+    root = on_cycle & (roots[labels] == np.arange(n))
+    jump = np.where(root, np.arange(n), before)
+    for _ in range(max(1, n.bit_length())):
+        jump = jump[jump]
+    rate = means[labels[jump]]
+    value = np.where(root, 0.0, weights - rate)
+    jump = np.where(root, np.arange(n), before)
+    for _ in range(max(1, n.bit_length())):
+        value = value + value[jump]
+        jump = jump[jump]
+    return rate, value, np.where(on_cycle, labels, -1)
+
+
+class Stage(NamedTuple):
+    """Local work of U machines, followed by messages between them.
+
+    Attributes
+    ----------
+    arcs
+        Which machine waits for which: each for itself and for those it receives from.
+    latency, transfer
+        (E,) seconds of the messages along the arcs; 0 from a machine to itself.
+    trains
+        Whether machines train before they send.
+    sent
+        Messages and bytes between nodes, and bytes between machines.
+    """
+
+    arcs: Arcs
+    latency: np.ndarray
+    transfer: np.ndarray
+    trains: bool
+    sent: tuple[int, float, float]
+
+
+def machine_seconds(hardware: Hardware, nodes: np.ndarray) -> np.ndarray:
+    """Return the seconds (U,) in which machines train, from those of their nodes, (n,).
+
+    Nodes may move between processors: the shortest preemptive schedule (McNaughton 1959).
+    """
+    if hardware.placement is None:
+        return nodes
+    total = np.zeros(hardware.machines or 1)
+    longest = np.zeros_like(total)
+    np.add.at(total, hardware.placement, nodes)
+    np.maximum.at(longest, hardware.placement, nodes)
+    return np.maximum(total / hardware.processors, longest)
+
+
+def stages_of(
+    receivers: sparse.csr_array, hardware: Hardware, nbytes: float, exchanges: int = 1
+) -> list[Stage]:
+    """Return the stages of a round with equal exchanges along a graph.
+
+    Parameters
+    ----------
+    receivers
+        (n, n) whose nonzero entries (i, j) are messages from node j to node i; the diagonal does
+        not count.
+    hardware
+        Machines and links of n nodes.
+    nbytes
+        Bytes per message.
+    exchanges
+        Number of exchanges per round, one after the other; machines train before the first.
+    """
+    own = int((receivers.diagonal() != 0).sum())
+    messages = receivers.nnz - own
+    counts = _between_machines(receivers, hardware)
+    sent = (messages, messages * nbytes, float(counts.sum()) * nbytes)
+    stage = _stage(counts, hardware, _busy(hardware, counts.shape[0], nbytes), nbytes, sent)
+    return [stage._replace(trains=k == 0) for k in range(exchanges)]
+
+
+def server_stages(
+    n: int, participants: np.ndarray, hardware: Hardware, nbytes: float, exchanges: int = 1
+) -> list[Stage]:
+    """Return the stages of a round with a server, the last machine: to it, and back.
+
+    Parameters
+    ----------
+    n
+        Number of nodes.
+    participants
+        The nodes that send to the server and receive from it.
+    hardware, nbytes, exchanges
+        As in :func:`stages_of`.
+
+    Raises
+    ------
+    TopologyError
+        If `hardware` has tables of pairs of machines, in which a server has no row, or tables of
+        bandwidths and no bandwidth of the server.
+    """
+    _check_server(hardware)
+    places = np.arange(n) if hardware.placement is None else hardware.placement
+    up = np.bincount(places[participants], minlength=hardware.machines or n)
+    down = np.minimum(up, 1) if hardware.copies == "machine" else up
+    size = len(up)
+    busy = np.append(_busy(hardware, size, nbytes), hardware.overhead)
+    server = hardware.server_bandwidth or hardware.bandwidth
+    busy[-1] += 0.0 if server is None else nbytes / server
+    machines, last = np.arange(size), np.full(size, size)
+    stages = []
+    for counts, row, column in ((up, last, machines), (down, machines, last)):
+        used = counts > 0
+        table = sparse.csr_array(
+            (counts[used], (row[used], column[used])), shape=(size + 1, size + 1)
+        )
+        sent = (len(participants), len(participants) * nbytes, float(counts.sum()) * nbytes)
+        stages.append(_stage(table, hardware, busy, nbytes, sent))
+    return [stage._replace(trains=k == 0) for k, stage in enumerate(stages * exchanges)]
+
+
+def _check_server(hardware: Hardware) -> None:
+    for name in ("latency", "path_bandwidth"):
+        if np.ndim(getattr(hardware, name)):
+            raise TopologyError(
+                f"`{name}` must be one number with a server, which has no row, got a table; give "
+                "one number, or a star graph whose center is a node"
+            )
+    if np.ndim(hardware.bandwidth) and hardware.server_bandwidth is None:
+        raise TopologyError(
+            "`server_bandwidth` must be given with a server and a table of bandwidths, got None; "
+            "for example server_bandwidth=1e9"
+        )
+
+
+def _between_machines(receivers: sparse.csr_array, hardware: Hardware) -> sparse.csr_array:
+    """Return the number of messages to each machine (rows) from each machine (columns)."""
+    n = receivers.shape[0]
+    rows, columns = receivers.nonzero()
+    apart = rows != columns
+    rows, columns = rows[apart], columns[apart]
+    size = n
+    if hardware.placement is not None:
+        size = hardware.machines or 1
+        into = hardware.placement[rows]
+        if hardware.copies == "machine":
+            columns, into = np.divmod(np.unique(columns.astype(np.int64) * size + into), size)
+        rows, columns = into, hardware.placement[columns]
+        apart = rows != columns
+        rows, columns = rows[apart], columns[apart]
+    counts = sparse.coo_array((np.ones(len(rows)), (rows, columns)), shape=(size, size)).tocsr()
+    counts.sort_indices()
+    return counts
+
+
+def _busy(hardware: Hardware, machines: int, nbytes: float) -> np.ndarray:
+    """Return the seconds (machines,) that one message occupies the link of each machine."""
+    per_byte = 0.0 if hardware.bandwidth is None else 1 / np.asarray(hardware.bandwidth)
+    return np.broadcast_to(hardware.overhead + nbytes * per_byte, machines).astype(np.float64)
+
+
+def _stage(
+    counts: sparse.csr_array,
+    hardware: Hardware,
+    busy: np.ndarray,
+    nbytes: float,
+    sent: tuple[int, float, float],
+) -> Stage:
+    """Return the stage with these numbers of messages between machines."""
+    size = counts.shape[0]
+    waits = (counts + sparse.eye_array(size, format="csr")).tocsr()  # the diagonal is empty
+    waits.sort_indices()
+    arcs = Arcs(waits.indices.astype(np.int64), waits.indptr[:-1].astype(np.int64))
+    tails, heads = arcs.tails, arcs.heads
+    own = tails == heads
+    sends = np.where(own, 0.0, waits.data)
+    paths = hardware.path_bandwidth
+    alone = 0.0 if paths is None else nbytes / (paths[tails, heads] if np.ndim(paths) else paths)
+    if hardware.messages == "serial":
+        sending = np.bincount(tails, sends, minlength=size) * busy
+        receiving = np.bincount(heads, sends, minlength=size) * busy
+        alone = alone * sends
+    else:
+        sending = receiving = busy
+    transfer = np.maximum(np.maximum(sending[tails], receiving[heads]), alone)
+    latency = hardware.latency
+    seconds = latency[tails, heads] if np.ndim(latency) else latency
+    return Stage(
+        arcs, np.where(own, 0.0, seconds), np.where(own, 0.0, transfer), trains=True, sent=sent
+    )
+
+
+class Parts(NamedTuple):
+    """Seconds of U machines since the start, and what they consist of along the critical path.
+
+    Attributes
+    ----------
+    seconds
+        (U,) time of each machine.
+    latency, transfer
+        (U,) its parts; the rest is computation.
+    """
+
+    seconds: np.ndarray
+    latency: np.ndarray
+    transfer: np.ndarray
+
+    @property
+    def last(self) -> tuple[float, float, float]:
+        """Seconds of the slowest machine: computation, latency and transfer."""
+        slowest = int(np.argmax(self.seconds))
+        latency, transfer = float(self.latency[slowest]), float(self.transfer[slowest])
+        return float(self.seconds[slowest]) - latency - transfer, latency, transfer
+
+
+def start(machines: int) -> Parts:
+    """Return clocks that are all at 0."""
+    return Parts(np.zeros(machines), np.zeros(machines), np.zeros(machines))
+
+
+def advance(clocks: Parts, stage: Stage, compute: np.ndarray, *, barrier: bool) -> Parts:
+    """Return the clocks after a stage, the max-plus product with the matrix of the stage.
+
+    ``t[v] = max over u (t[u] + compute[u] + latency[u, v] + transfer[u, v])``, with the machines u
+    from which v receives, and v itself.
+
+    Parameters
+    ----------
+    clocks
+        The clocks before.
+    stage
+        The stage.
+    compute
+        (U,) seconds of local training, which do not count if the stage has none.
+    barrier
+        Whether all machines then wait for the slowest.
+    """
+    arcs = stage.arcs
+    ready = clocks.seconds + compute if stage.trains else clocks.seconds
+    arrivals = ready[arcs.tails] + (stage.latency + stage.transfer)
+    chosen = heaviest(arcs, arcs.heads, arrivals)
+    sender = arcs.tails[chosen]
+    done = Parts(
+        arrivals[chosen],
+        clocks.latency[sender] + stage.latency[chosen],
+        clocks.transfer[sender] + stage.transfer[chosen],
+    )
+    if not barrier:
+        return done
+    slowest = int(np.argmax(done.seconds))
+    return Parts(*(np.full_like(part, part[slowest]) for part in done))
+
+
+def cycle_time(stages: Sequence[Stage], compute: np.ndarray) -> tuple[float, float, float]:
+    """Return the seconds per repetition of stages: computation, latency and transfer.
+
+    In the long run the clocks of :func:`advance` without barriers grow by the maximum cycle mean of
+    the graph whose nodes are the machines in each stage.
+    """
+    arcs, weights, latency, transfer = _unrolled(stages, compute)
+    critical = maximum_cycle_mean(arcs, weights).arcs
+    n = len(stages)
+    total, waited, moved = (float(x[critical].mean()) * n for x in (weights, latency, transfer))
+    return total - waited - moved, waited, moved
+
+
+def _unrolled(
+    stages: Sequence[Stage], compute: np.ndarray
+) -> tuple[Arcs, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the graph of all stages: machine u before stage s is node ``s U + u``."""
+    n, machines = len(stages), len(compute)
+    order = [(s - 1) % n for s in range(n)]  # the arcs into stage s are those of the stage before
+    tails = np.concatenate([stages[s].arcs.tails + s * machines for s in order])
+    counts = [len(stages[s].arcs.tails) for s in order]
+    shifts = np.cumsum([0, *counts[:-1]])
+    starts = np.concatenate([stages[s].arcs.starts + shifts[k] for k, s in enumerate(order)])
+    latency = np.concatenate([stages[s].latency for s in order])
+    transfer = np.concatenate([stages[s].transfer for s in order])
+    trains = np.repeat([stages[s].trains for s in order], counts)
+    weights = latency + transfer + np.where(trains, compute[tails % machines], 0.0)
+    return Arcs(tails, starts), weights, latency, transfer
+
+
+LEAST = -700.0
+"""Logarithm of the smallest probability, in place of that of 0."""
+
+POINTS = 20_000
+"""Number of points at which the distribution of the maximum is evaluated."""
+
+GROUPS = 100
+"""Most groups of equal machines whose quantiles are points of evaluation."""
+
+
+class Slowest(NamedTuple):
+    """Expected maximum, and the probability of each machine to be the slowest, (U,)."""
+
+    seconds: float
+    probabilities: np.ndarray
+
+
+def has_closed_form(times: Times) -> bool:
+    """Return whether the distribution function of these times is known."""
+    return times.name in ("exponential", "lognormal")
+
+
+def expected_slowest(times: Times, means: np.ndarray, delays: np.ndarray) -> Slowest:
+    """Return the expected maximum of ``means * factor + delays`` with independent factors.
+
+    The integral of ``1 - prod_u P(means[u] factor + delays[u] <= x)`` over x, by the trapezoidal
+    rule on quantiles of the terms.
+
+    Parameters
+    ----------
+    times
+        The distribution of the factors, of mean 1: exponential or lognormal.
+    means, delays
+        (U,) seconds, at least 0.
+
+    Examples
+    --------
+    The expected maximum of two exponential times of mean 1 is 1 + 1/2:
+
+    >>> from topofl.clocks import exponential
+    >>> found = expected_slowest(exponential(1.0), np.ones(2), np.full(2, 10.0))
+    >>> round(found.seconds, 6), found.probabilities.tolist()
+    (11.5, [0.5, 0.5])
+    """
+    pairs, group, counts = np.unique(
+        np.stack([means, delays], axis=1), axis=0, return_inverse=True, return_counts=True
+    )
+    mean, delay = pairs.T
+    x = _points(times, mean, delay, len(means))
+    log_g = np.zeros(len(x))
+    for one, count in enumerate(counts):
+        log_g += count * _log_cdf(times, x, mean[one], delay[one])
+    g = np.exp(log_g)
+    fixed = (mean == 0) & (delay == x[0])  # these are done at the first point
+    shares = np.where(fixed, g[0] / max(1, counts[fixed].sum()), 0.0)
+    for one in range(len(mean)):
+        shares[one] += _share(_log_cdf(times, x, mean[one], delay[one]), log_g)
+    return Slowest(float(x[0] + np.trapezoid(1 - g, x)), shares[group.reshape(-1)])
+
+
+def _share(log_f: np.ndarray, log_g: np.ndarray) -> float:
+    """Return the probability that one machine is the slowest, and done after the first point.
+
+    Between two points, ``g = prod_u F_u`` grows by ``g sum_u d log F_u``, and the term of a machine
+    is the probability that it is the slowest. We divide the growth in these proportions, which
+    therefore sum to 1.
+
+    Parameters
+    ----------
+    log_f, log_g
+        (P,) logarithms of the distribution functions of its time and of the maximum.
+    """
+    steps, of_all = np.diff(log_f), np.diff(log_g)
+    parts = np.divide(steps, of_all, out=np.zeros_like(steps), where=of_all > 0)
+    return float((np.diff(np.exp(log_g)) * parts).sum())
+
+
+def _points(times: Times, mean: np.ndarray, delay: np.ndarray, n: int) -> np.ndarray:
+    """Return points at which the distribution of the maximum changes, from its lower end."""
+    upper = mean * _quantile(times, np.array(1e-18)) + delay
+    chosen = np.argsort(upper)[::-1][:GROUPS]
+    k = max(200, POINTS // len(chosen))
+    tails = np.concatenate([np.geomspace(1e-18 / n, 0.5, k), 1 - np.geomspace(0.5, 1e-9, k // 4)])
+    points = mean[chosen, None] * _quantile(times, tails) + delay[chosen, None]
+    least = max(float(delay.max()), 0.0)  # the maximum is never less
+    return np.unique(np.concatenate([[least], points[points > least]]))
+
+
+def _quantile(times: Times, tail: np.ndarray) -> np.ndarray:
+    """Return what a factor exceeds with probability `tail`."""
+    if times.name == "exponential":
+        return -np.log(tail)
+    from scipy.special import ndtri  # takes long to import
+
+    sigma = float(times.settings["sigma"])
+    return np.exp(-sigma * ndtri(tail) - sigma**2 / 2)
+
+
+def _log_cdf(times: Times, x: np.ndarray, mean: float, delay: float) -> np.ndarray:
+    """Return the logarithm of the probability that ``mean * factor + delay`` is at most x."""
+    if mean == 0:
+        return np.where(x >= delay, 0.0, LEAST)
+    factor = (x - delay) / mean
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if times.name == "exponential":
+            logs = np.log(-np.expm1(-np.maximum(factor, 0)))
+        else:
+            from scipy.special import log_ndtr
+
+            sigma = float(times.settings["sigma"])
+            logs = log_ndtr((np.log(np.maximum(factor, 0)) + sigma**2 / 2) / sigma)
+    return np.maximum(logs, LEAST)

@@ -1,1 +1,0 @@
-"""Graphs that change from round to round."""

@@ -1,1 +1,0 @@
-"""Cliques and D-Cliques."""

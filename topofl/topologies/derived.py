@@ -1,0 +1,422 @@
+"""Graphs derived from others: matchings, failing links, partial participation, thinned cliques."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sparse
+from scipy.sparse.csgraph import connected_components
+
+from topofl._support.check import check_int, check_probability
+from topofl._support.seeding import random_keys, stream, torch_seed
+from topofl.topologies._generator import (
+    check_weights_unused,
+    generator,
+    periodic,
+    static_graph,
+    with_some_edges,
+)
+from topofl.topology import Topology, TopologyError, TopologySequence, from_edges, graph_of
+
+__all__ = ["link_failures", "matchings", "participation", "thin_cliques"]
+
+
+@generator(family="derived", examples=["matchings,base=(torus:16)"])
+def matchings(base: Any) -> TopologySequence:
+    """Return a periodic sequence of matchings that together are the edges of `base`.
+
+    In each round every node has at most one neighbor.
+
+    Each edge occurs in exactly one round of the period (a proper edge coloring); groups and node
+    labels are preserved. All edges have weight 1. The period is the maximum degree for bipartite
+    graphs (König 1916), complete graphs of even order, and circulant graphs whose offsets o all
+    have ``n / gcd(n, o)`` even (for example the exponential graph of 2^L nodes); otherwise it is at
+    most one more (Vizing's bound, by the algorithm of Misra and Gries). A graph without edges gives
+    one round without edges.
+
+    Parameters
+    ----------
+    base
+        An undirected graph: a Topology, or anything else that :func:`topofl.as_topology` accepts.
+        Complete graphs and these circulant graphs are colored in closed form, others edge by edge,
+        which takes seconds for 100,000 edges.
+
+    Raises
+    ------
+    TypeError
+        If `base` is not a graph, or changes over time.
+    TopologyError
+        If `base` is directed.
+    ValueError
+        If `base` has its own mixing weights, which do not fit its matchings.
+
+    Warns
+    -----
+    UserWarning
+        If the edges of `base` have unequal weights, which are ignored.
+
+    References
+    ----------
+    Wang, Sahu, Yang, Joshi and Kar, "MATCHA" (2019), for training over matchings (there drawn at
+    random). Misra and Gries, "A constructive proof of Vizing's theorem" (1992).
+
+    Examples
+    --------
+    >>> from topofl.topologies import ring
+    >>> rounds = matchings(ring(6))
+    >>> edges = [rounds.at(t).edge_index for t in range(rounds.period)]
+    >>> [pairs[:, pairs[0] % 2 == 0].T.tolist() for pairs in edges]
+    [[[0, 1], [2, 3], [4, 5]], [[0, 5], [2, 1], [4, 3]]]
+    """
+    graph = _undirected(base)
+    edges = graph.edge_index.T[graph.edge_index[0] < graph.edge_index[1]]
+    colors = np.unique(_edge_colors(graph, edges), return_inverse=True)[1]
+    rounds = periodic(
+        [
+            replace(from_edges(edges[colors == t], graph.n, groups=graph.groups), nodes=graph.nodes)
+            for t in range(colors.max(initial=0) + 1)
+        ]
+    )
+    return replace(rounds, name=graph.name)
+
+
+def _undirected(base: Any) -> Topology:
+    """Return the undirected graph, or raise."""
+    graph = static_graph("base", base)
+    if graph.is_directed:
+        raise TopologyError(
+            f"`base` must be undirected, {graph.name} is directed; add the reverse edges"
+        )
+    check_weights_unused("base", graph)
+    return graph
+
+
+def _edge_colors(graph: Topology, edges: np.ndarray) -> np.ndarray:
+    """Return a color for each edge, an integer that differs between edges that share a node."""
+    n = graph.n
+    first, second = edges.T
+    is_complete = 2 * len(edges) == n * (n - 1)
+    if is_complete:  # a round robin, with node n - 1 in the center if n is even
+        around = n - 1 + n % 2
+        return np.where(second < around, first + second, 2 * first) % around
+    forward = (second - first) % n
+    backward = (first - second) % n
+    is_circulant = len(np.unique([forward, backward])) * n == 2 * len(edges)
+    if is_circulant:
+        offsets = np.minimum(forward, backward)
+        common = np.gcd(n, offsets)
+        if (n // common % 2 == 0).all():  # cycles of even length, with alternating colors
+            return 2 * offsets + np.where(forward == offsets, first, second) // common % 2
+    return _colors_by_chains(edges, n, graph.out_degrees.max(), fans=not _is_bipartite(graph))
+
+
+def _is_bipartite(graph: Topology) -> bool:
+    """Return whether the graph is bipartite: its double cover has twice as many components."""
+    cover = sparse.block_array([[None, graph.adjacency], [graph.adjacency, None]])
+    return connected_components(cover)[0] == 2 * connected_components(graph.adjacency)[0]
+
+
+Mates = list[dict[int, int]]
+"""For each node, its neighbor along the edge of each color."""
+
+
+def _colors_by_chains(edges: np.ndarray, n: int, degree: int, *, fans: bool) -> np.ndarray:
+    """Return an edge coloring with `degree` colors, or one more with `fans` if not bipartite.
+
+    Each edge takes a color that is free at both ends. If there is none, colors around `u` are
+    shifted along a fan (a single node if the graph is bipartite), and two colors are swapped along
+    a path from `u`, which frees a color.
+    """
+    limit = int(degree) + fans
+    mates: Mates = [{} for _ in range(n)]
+    for u, v in edges.tolist():
+        color = _free(mates, limit, u, v)
+        if color == limit:
+            fan = _fan(mates, u, v) if fans else [v]
+            free_at_u = _free(mates, limit, u)
+            color = _free(mates, limit, fan[-1])
+            _swap_path(mates, u, color, free_at_u)
+            v = _rotate(mates, u, fan, color)
+        mates[u][color], mates[v][color] = v, u
+    color_of = {(u, v): color for u, mate in enumerate(mates) for color, v in mate.items()}
+    return np.array([color_of[u, v] for u, v in edges.tolist()], dtype=np.int64)
+
+
+def _free(mates: Mates, limit: int, *nodes: int) -> int:
+    """Return a color below `limit` that is free at all these nodes, or `limit` if there is none."""
+    start = max(len(mates[node]) for node in nodes)
+    for color in chain(range(start, limit), range(start)):
+        if all(color not in mates[node] for node in nodes):
+            return color
+    return limit
+
+
+def _fan(mates: Mates, u: int, v: int) -> list[int]:
+    """Return a maximal fan of u from v: each edge has a color that is free at the previous node."""
+    fan = [v]
+    remaining = dict(mates[u])
+    while following := next(
+        ((c, w) for c, w in remaining.items() if c not in mates[fan[-1]]), None
+    ):
+        fan.append(remaining.pop(following[0]))
+    return fan
+
+
+def _swap_path(mates: Mates, u: int, color: int, other: int) -> None:
+    """Swap two colors along their path that starts at u with `color`, so that it is free at u."""
+    path = [u]
+    following = color
+    while following in mates[path[-1]]:
+        path.append(mates[path[-1]][following])
+        following = other if following == color else color
+    for node in path:
+        mate = mates[node]
+        swapped = {color: mate.pop(other, None), other: mate.pop(color, None)}
+        mate.update({c: w for c, w in swapped.items() if w is not None})
+
+
+def _rotate(mates: Mates, u: int, fan: list[int], color: int) -> int:
+    """Shift colors along the fan to its first node where `color` is free, and return that node."""
+    color_to = {w: c for c, w in mates[u].items()}
+    for here, following in pairwise(fan):
+        if color not in mates[here]:
+            return here
+        shifted = color_to[following]
+        del mates[following][shifted]
+        mates[u][shifted], mates[here][shifted] = here, u
+    return fan[-1]
+
+
+@generator(family="derived", examples=["link_failures,base=(torus:16),fail=0.3,recover=0.5,seed=0"])
+def link_failures(base: Any, *, fail: float, recover: float, seed: int) -> TopologySequence:
+    """Return `base` with unreliable links that fail and recover independently, in bursts.
+
+    Each link is a two-state Markov chain (Gilbert-Elliott): from one round to the next, a link that
+    is up fails with probability `fail`, and a link that is down recovers with probability
+    `recover`. Chains are independent and stationary: a link is up in a fraction ``recover / (fail +
+    recover)`` of all rounds, and an outage lasts ``1 / recover`` rounds on average. With ``fail +
+    recover = 1`` rounds are independent; with ``fail = 0`` links never fail.
+
+    A link is an undirected edge, with both of its directions, or a directed edge; opposite directed
+    edges fail independently. Round t is a pure function of (`seed`, t), without simulating all
+    rounds before it: each link is traced back to the last round whose outcome did not depend on the
+    previous state. This takes about ``1 / min(fail + recover, 2 - fail - recover)`` draws per link,
+    at most t.
+
+    Parameters
+    ----------
+    base
+        A graph: a Topology or anything else :func:`topofl.as_topology` accepts. Edge weights,
+        groups and node labels are preserved; if the graph has ``own_weights``, receivers add the
+        weight of a failed link to their self-weight.
+    fail, recover
+        Probabilities in [0, 1].
+    seed
+        Non-negative integer; not a generator, since round t must not depend on the rounds drawn
+        before it.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If `base` is not a graph, or changes over time; if another argument is out of range or not
+        an integer.
+
+    References
+    ----------
+    Gilbert, "Capacity of a burst-noise channel" (1960); Elliott, "Estimates of error rates for
+    codes on burst-noise channels" (1963).
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> graphs = link_failures(topologies.ring(1000), fail=0.1, recover=0.3, seed=0)  # 3 of 4 up
+    >>> graphs.at(0).n_edges, graphs.at(1).n_edges
+    (753, 745)
+    """
+    base = static_graph("base", base)
+    fail = check_probability("fail", fail)
+    recover = check_probability("recover", recover)
+    key = torch_seed(seed, "links")
+    links, link_of_edge = np.unique(_links(base), return_inverse=True)
+    up = partial(_links_up, links, fail=fail, recover=recover, key=key)
+    return TopologySequence(base.n, partial(_with_links_up, base, link_of_edge, up), base.name)
+
+
+def _with_links_up(
+    base: Topology, link_of_edge: np.ndarray, up: Callable[[int], np.ndarray], t: int
+) -> Topology:
+    return with_some_edges(base, up(t)[link_of_edge])
+
+
+def _links(graph: Topology) -> np.ndarray:
+    """Return the (E,) link number of each stored edge; both directions of a link have the same."""
+    u, v = graph.edge_index
+    return u * graph.n + v if graph.is_directed else np.minimum(u, v) * graph.n + np.maximum(u, v)
+
+
+def _uniforms(links: np.ndarray, t: int, key: int) -> np.ndarray:
+    """Return a number in [0, 1) for each link, a function of (link, t, key) only."""
+    return (random_keys(key, np.array([t]), links)[0] >> np.uint64(11)) * 2.0**-53
+
+
+def _links_up(links: np.ndarray, t: int, *, fail: float, recover: float, key: int) -> np.ndarray:
+    """Return which links are up in round t, tracing each link back in time.
+
+    In round s a link that was up stays up if ``u_s >= fail``, and a link that was down recovers if
+    ``u_s >= 1 - recover``. If u_s is below or above both thresholds, the previous state does not
+    matter; in between, the state stays the same or flips.
+    """
+    if fail == 0 or recover == 0:
+        return np.full(len(links), fail == 0)
+    if fail == recover == 1:  # no round is decisive: states alternate from round 0 on
+        return (_uniforms(links, 0, key) >= 0.5) ^ bool(t % 2)
+    low, high = sorted((fail, 1 - recover))
+    up = np.zeros(len(links), bool)
+    flipped = np.zeros(len(links), bool)
+    unknown = np.arange(len(links))
+    for s in range(t, 0, -1):
+        u = _uniforms(links[unknown], s, key)
+        up[unknown] = u >= high
+        unknown = unknown[(low <= u) & (u < high)]
+        flipped[unknown] ^= fail > 1 - recover
+        if len(unknown) == 0:
+            return up ^ flipped
+    up[unknown] = _uniforms(links[unknown], 0, key) >= fail / (fail + recover)
+    return up ^ flipped
+
+
+@generator(family="derived", examples=["participation,base=(torus:16),fraction=0.5,seed=0"])
+def participation(base: Any, *, fraction: float, seed: int) -> TopologySequence:
+    """Return `base` with partial participation: per round, a random share of nodes has edges.
+
+    ``round(fraction * n)`` nodes, at least 1, keep the edges of `base` between them. Rounds are
+    independent, and each is a pure function of (`seed`, t): graphs with the same number of nodes
+    have the same participants for the same seed, which makes them comparable. Applying this
+    function twice needs two different seeds to have an effect.
+
+    Parameters
+    ----------
+    base
+        A Topology, a TopologySequence (round t of which is used), or anything else
+        :func:`topofl.as_topology` accepts. Edge weights, groups and node labels are preserved.
+    fraction
+        Fraction of nodes that participate, in (0, 1].
+    seed
+        Non-negative integer; not a generator, since round t must not depend on the rounds drawn
+        before it.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If `base` is not a graph; if another argument is out of range or not an integer.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> graphs = participation(topologies.fully_connected(100), fraction=0.1, seed=0)
+    >>> graphs.at(0).n_edges
+    45
+    """
+    base = graph_of("base", base)
+    fraction = check_probability("fraction", fraction)
+    if fraction == 0:
+        raise ValueError("`fraction` must be above 0, got 0")
+    k = max(1, round(fraction * base.n))
+    return TopologySequence(base.n, partial(_among_participants, base, k, seed), base.name)
+
+
+def _among_participants(base: Topology | TopologySequence, k: int, seed: int, t: int) -> Topology:
+    """Return round t of `base` with only the edges between k random nodes."""
+    graph = base.at(t)
+    takes_part = np.zeros(base.n, bool)
+    takes_part[stream(seed, "participation", t).choice(base.n, k, replace=False)] = True
+    senders, receivers = graph.edge_index
+    return with_some_edges(graph, takes_part[senders] & takes_part[receivers])
+
+
+@generator(
+    family="derived",
+    examples=["thin_cliques,base=(dcliques:50,clique_size=5,inter=ring,seed=0),removed=2,seed=0"],
+)
+def thin_cliques(base: Topology, removed: int, *, seed: int | np.random.Generator) -> Topology:
+    """Return `base` without `removed` uniformly random undirected edges inside each of its groups.
+
+    Edges between groups and the ``groups`` do not change, so :func:`topofl.mixing.within_groups`
+    averages over the members of the clique that are still neighbors. A complete clique of k nodes
+    stays connected if at most k - 2 edges are removed, since isolating a node takes k - 1.
+
+    Parameters
+    ----------
+    base
+        An undirected graph with groups, for example from :func:`topofl.topologies.dcliques`.
+    removed
+        Edges to remove from each group, at least 0. The paper removes 1 and 5 of the 45 edges of a
+        clique of 10.
+    seed
+        Integer or generator.
+
+    Raises
+    ------
+    TypeError
+        If `base` is not a Topology.
+    TopologyError
+        If `base` is directed or has no groups.
+    ValueError
+        If some group has fewer edges than `removed`.
+
+    References
+    ----------
+    Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), section IV-F.
+
+    Examples
+    --------
+    >>> from topofl.topologies import dcliques
+    >>> base = dcliques(n=100, inter="ring", seed=0)
+    >>> thin_cliques(base, removed=5, seed=0).n_edges  # 10 * (45 - 5) + 10
+    410
+    """
+    removed = check_int("removed", removed, minimum=0)
+    sources, targets, group = _inner_edges(base)
+    _check_enough(np.bincount(group, minlength=len(base.groups)), removed, base)
+    order = np.lexsort((stream(seed, "graph").random(len(group)), group))
+    rank = np.arange(len(group)) - np.searchsorted(group[order], group[order])
+    gone = order[rank < removed]
+    u = np.append(sources[gone], targets[gone])
+    v = np.append(targets[gone], sources[gone])
+    lost = sparse.csr_array((np.ones(len(u), bool), (u, v)), shape=(base.n, base.n))
+    adjacency = base.adjacency - base.adjacency.multiply(lost)
+    adjacency.eliminate_zeros()
+    return replace(base, adjacency=sparse.csr_array(adjacency))
+
+
+def _inner_edges(base: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the sources, targets and groups of the undirected edges inside groups."""
+    if not isinstance(base, Topology):
+        raise TypeError(
+            f"`base` must be a Topology, got {type(base).__name__}; use topofl.as_topology(graph)"
+        )
+    if base.is_directed:
+        raise TopologyError(f"`base` must be undirected, {base.name} is directed")
+    if not base.groups:
+        raise TopologyError(
+            f"`base` must have groups, {base.name} has none; use topologies.dcliques(...)"
+        )
+    label = base.group_of
+    u, v = base.edge_index
+    inside = (u < v) & (label[u] == label[v]) & (label[u] >= 0)
+    return u[inside], v[inside], label[u[inside]]
+
+
+def _check_enough(n_edges: np.ndarray, removed: int, base: Topology) -> None:
+    """Raise ``ValueError`` if a group has fewer edges than `removed`."""
+    too_small = np.flatnonzero(n_edges < removed)
+    if len(too_small):
+        k = too_small[0]
+        raise ValueError(
+            f"`removed` must be at most {n_edges.min()}, the fewest edges in a clique of "
+            f"{base.name}, got {removed}: clique {k} of {len(base.groups[k])} nodes has "
+            f"{n_edges[k]} edges ({len(too_small)} such cliques)"
+        )

@@ -1,1 +1,0 @@
-"""Graphs made from the nodes' data."""

@@ -1,1 +1,0 @@
-"""Graphs that stay as they are, from their size alone."""
