@@ -40,7 +40,7 @@ from topofl import Compute, Table, algorithms, data, models, topologies
 from topofl.advice.calibration import stored
 from topofl.advice.prediction import horizon, noise_of
 from topofl.metrics.data_fit.labels import label_spread
-from topofl.runs.run import digest_of
+from topofl.runs.identity import digest_of
 
 from .program import as_installed
 from .study.runs import Records, train

@@ -221,16 +221,7 @@ ROOMS = {
         *("curves statistics", "collected", "targets pairs", "plots", "tables", "summarize"),
     ],
     "explore": ["choices datasets", "setup", "compared", "code pictures", "widgets", "app serve"],
-    "runs": [
-        *(
-            "shown",
-            "curves run cost records",
-            "private datasets probe recorded",
-            "stored",
-            "work points",
-        ),
-        *("plan execute", "best live", "sweep", "search dry clusters"),
-    ],
+    "runs": ["record", "identity store", "work", "execute plan", "sweep", "probe"],
     "topologies": ["_generator _common", "static", "cliques", "changing from_data operations"],
 }
 """Rooms of a package, lowest first: none imports one of a later line, or of its own line."""

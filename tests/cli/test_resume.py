@@ -19,7 +19,7 @@ from topofl.engine import RankError
 from topofl.engine.round_work import RoundWork
 from topofl.engine.saving import locked
 from topofl.history import History
-from topofl.runs.private import RUNNING
+from topofl.runs.work import RUNNING
 
 OWN = """
 from topofl import algorithms

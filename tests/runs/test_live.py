@@ -5,10 +5,9 @@ import time
 
 from tests.runs.conftest import BASE
 from topofl.callbacks import Event
-from topofl.runs.live import Live
+from topofl.runs.execute import Live
 from topofl.runs.plan import prepare
-from topofl.runs.private import Reporter, claimed_folder
-from topofl.runs.work import Outcome
+from topofl.runs.work import Outcome, Reporter, claimed_folder
 
 
 class Terminal(io.StringIO):

@@ -21,11 +21,11 @@ import topofl
 from tests.runs.conftest import BASE, GRID
 from tests.runs.functions import arguments
 from topofl._support import machine
-from topofl.runs import RunStore, SweepInterrupted, dry, planned, sweep, work
+from topofl.runs import RunStore, SweepInterrupted, planned, probe, sweep, work
 from topofl.runs import sweep as sweep_function
 from topofl.runs.execute import InProcess, Processes, execute
 from topofl.runs.plan import prepare
-from topofl.runs.private import RUNNING
+from topofl.runs.work import RUNNING
 
 DIVERGING = {"algorithm.lr": [0.1, 1e38]}
 LONG = {**BASE, "run": {"rounds": 40}}
@@ -393,11 +393,11 @@ def test_a_repeated_point_keeps_its_first_place(tmp_path):
 
 
 def test_the_time_of_a_plan_is_that_of_the_processes_that_fit(monkeypatch):
-    monkeypatch.setattr(dry, "free_memory", lambda device: 3 * 2**20)
-    assert dry._title(60.0, 1.0, 4).startswith("about 20 min in 3 processes")
-    assert "3 of 4 fit into 3 MiB" in dry._title(60.0, 1.0, 4)
-    assert dry._title(60.0, 4.0, 4).startswith("about 1 h in 1 process,")
-    assert "0 of 4 fit" in dry._title(60.0, 4.0, 4)
+    monkeypatch.setattr(probe, "free_memory", lambda device: 3 * 2**20)
+    assert probe._title(60.0, 1.0, 4).startswith("about 20 min in 3 processes")
+    assert "3 of 4 fit into 3 MiB" in probe._title(60.0, 1.0, 4)
+    assert probe._title(60.0, 4.0, 4).startswith("about 1 h in 1 process,")
+    assert "0 of 4 fit" in probe._title(60.0, 4.0, 4)
 
 
 def test_a_plan_goes_on_after_a_point_that_diverges(tmp_path):

@@ -40,10 +40,15 @@ from topofl.engine.checkpoint import OtherRunError, prune, rounds_in
 from topofl.engine.saving import locked
 from topofl.estimate import Estimate
 from topofl.history import History
-from topofl.runs.cost import reset_peak_memory
-from topofl.runs.recorded import asked_for, note_of, other_settings, record_of
-from topofl.runs.records import RECORD
-from topofl.runs.run import digest_of
+from topofl.runs.identity import (
+    asked_for,
+    digest_of,
+    note_of,
+    other_settings,
+    record_of,
+    reset_peak_memory,
+)
+from topofl.runs.record import RECORD
 from topofl.runs.work import Job
 
 __all__ = ["resume", "run"]

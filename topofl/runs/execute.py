@@ -2,30 +2,139 @@
 
 import os
 import queue
+import shutil
 import signal
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, TextIO
 
 import torch
 
 from topofl._support.check import shown
 from topofl._support.forking import METHOD, prepare_fork
 from topofl._support.machine import available_cores
+from topofl._support.optional import imported
 from topofl._support.processes import identity
-from topofl.runs.records import Failure
-from topofl.runs.stored import RunStore
-from topofl.runs.work import Job, Outcome, perform, perform_elsewhere
+from topofl._support.text import approximate, printable
+from topofl.runs.record import Failure
+from topofl.runs.store import RunStore
+from topofl.runs.work import Job, Outcome, in_progress, perform, perform_elsewhere
 
-__all__ = ["InProcess", "Processes", "Stopped", "Submits", "as_executor", "execute"]
+SHOWN = 8
+"""Largest number of runs in progress that are listed."""
+
+
+@dataclass(eq=False)
+class Live:
+    """How many runs are done, which are running, which failed, and the time left.
+
+    A thread draws it once a second; nothing is drawn off terminals.
+
+    Parameters
+    ----------
+    root
+        The store, which has the progress of the runs.
+    total
+        Number of runs to do.
+    shown
+        Whether to draw; ``"auto"``: on terminals only.
+    stream
+        Where to draw.
+    labels
+        Names of the runs by key.
+    title
+        Name of the sweep.
+    """
+
+    root: Path
+    total: int
+    shown: bool | str = "auto"
+    stream: TextIO = field(default_factory=lambda: sys.stderr)
+    labels: dict[str, str] = field(default_factory=dict)
+    title: str = ""
+    done: int = 0
+    failed: int = 0
+    _running: dict[str, Job] = field(default_factory=dict)
+    _began: float = field(default_factory=time.monotonic)
+    _lines: int = 0
+    _over: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> "Live":
+        if self.stream.isatty() if self.shown == "auto" else self.shown:
+            self._thread = threading.Thread(target=self._draw_on, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._erase()
+            self.stream.flush()
+
+    def started(self, job: Job) -> None:
+        """Note that a run was submitted."""
+        self._running[job.key] = job
+
+    def ended(self, outcome: Outcome) -> None:
+        """Note how a run ended."""
+        self._running.pop(outcome.key, None)
+        self.failed += outcome.state == "failed"
+        self.done += outcome.state != "failed"
+
+    def text(self) -> list[str]:
+        """Return the lines of the table."""
+        left = self.total - self.done - self.failed
+        head = f"{self.title}: " if self.title else ""
+        head += f"{self.done} of {self.total} runs done"
+        head += f", {self.failed} failed" if self.failed else ""
+        ended = self.done + self.failed
+        if ended and left:
+            seconds = (time.monotonic() - self._began) / ended * left
+            head += f", {approximate(seconds)} left"
+        keys = list(self._running)[:SHOWN]
+        reports = in_progress(self.root, keys)
+        lines = [head]
+        for key in keys:
+            report = reports.get(key, {})
+            line = f"  {self.labels.get(key, key)}"
+            if report:
+                line += f": round {report.get('round')} of {report.get('rounds')}"
+            if isinstance(score := report.get("score"), float):
+                line += f", score {score:.3f}"
+            lines.append(printable(line))
+        more = len(self._running) - len(keys)
+        return [*lines, f"  and {more} more"] if more > 0 else lines
+
+    def _draw_on(self) -> None:
+        while not self._over.wait(1.0):
+            lines = self.text()
+            width = shutil.get_terminal_size().columns - 1
+            self._erase()
+            self.stream.write("".join(f"{line[:width]}\n" for line in lines))
+            self.stream.flush()
+            self._lines = len(lines)
+
+    def _erase(self) -> None:
+        if self._lines:
+            self.stream.write(f"\x1b[{self._lines}F\x1b[J")
+            self._lines = 0
 
 
 class Submits(Protocol):
@@ -384,3 +493,114 @@ def _terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@dataclass(frozen=True, eq=False)
+class RayExecutor:
+    """Submits calls as tasks of Ray, which repeats those of killed processes elsewhere.
+
+    Parameters
+    ----------
+    options
+        Options of ``ray.remote``, such as ``{"num_gpus": 0.5}``.
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+        """Start a call, and return its future."""
+        ray = _package("ray", "ray")
+        return ray.remote(fn).options(**self.options).remote(*args).future()
+
+
+def ray_executor(**options: Any) -> RayExecutor:
+    """Return an executor of the cluster of Ray that this process is connected to.
+
+    Parameters
+    ----------
+    **options
+        Options of ``ray.remote`` per run, such as ``num_cpus=2``.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If Ray is not installed.
+    ValueError
+        If ``ray.init`` was not called.
+
+    Examples
+    --------
+    >>> RayExecutor({"num_cpus": 2}).options  # as ray_executor(num_cpus=2) returns after ray.init()
+    {'num_cpus': 2}
+    """
+    if not _package("ray", "ray").is_initialized():
+        raise ValueError("`ray_executor` must be called after ray.init(), which connects to Ray")
+    return RayExecutor({"num_cpus": 1, **options})
+
+
+def dask_executor(address: str) -> Any:
+    """Return an executor of the Dask cluster with this scheduler, such as ``tcp://host:8786``.
+
+    A client of Dask can be given to a sweep itself, too.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If Dask is not installed.
+    OSError
+        If the scheduler cannot be reached.
+
+    Examples
+    --------
+    >>> dask_executor("nowhere")
+    Traceback (most recent call last):
+        ...
+    ValueError: `address` must be such as tcp://host:8786, got 'nowhere'
+    """
+    if "://" not in address:
+        raise ValueError(f"`address` must be such as tcp://host:8786, got {shown(address)}")
+    return _package("distributed", "dask").Client(address, timeout=10).get_executor()
+
+
+def slurm_executor(folder: str, *, cluster: str | None = None, **parameters: Any) -> Any:
+    """Return an executor that submits runs as Slurm arrays, by submitit.
+
+    Parameters
+    ----------
+    folder
+        Folder for submitit's scripts and logs, on a shared file system.
+    cluster
+        ``"local"`` starts processes of this machine instead; None: Slurm.
+    **parameters
+        Parameters of ``submitit.AutoExecutor``, such as ``timeout_min=60`` and
+        ``slurm_array_parallelism=50``.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If submitit is not installed.
+    ValueError
+        If this machine has no Slurm, or a parameter is unknown.
+
+    Examples
+    --------
+    >>> slurm_executor("logs", cluster="local", timeout_min=60)  # doctest: +SKIP
+    """
+    submitit = _package("submitit", "slurm")
+    try:
+        executor = submitit.AutoExecutor(folder=folder, cluster=cluster or "slurm")
+    except RuntimeError as error:  # as submitit raises it
+        raise ValueError(
+            "`cluster` must be 'local' on a machine without the commands of Slurm, got "
+            f"{shown(cluster)}: {error}"
+        ) from error
+    try:
+        executor.update_parameters(**parameters)
+    except (NameError, TypeError) as error:  # as submitit raises them
+        raise ValueError(f"submitit: {error}") from error
+    return executor
+
+
+def _package(name: str, extra: str) -> Any:
+    """Return a module of a cluster, or raise with the extra of topofl that installs it."""
+    return imported(name, extra, "`executor`", name=f"the package {name}")

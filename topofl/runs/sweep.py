@@ -1,7 +1,9 @@
 """Sweeps: many runs over points and seeds, into one store, without repeating finished runs."""
 
+import json
+import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,30 +11,152 @@ from pathlib import Path
 from typing import Any
 
 from topofl._support.callers import warn_caller
-from topofl._support.check import check_int, check_path, check_switch
+from topofl._support.check import (
+    check_int,
+    check_path,
+    check_switch,
+    did_you_mean,
+    plain_text,
+    shown,
+)
+from topofl._support.notebook import as_html
+from topofl._support.optional import imported
 from topofl._support.public import public
 from topofl._support.table import NotApplicable, Table
 from topofl.engine.memory import free_memory, resident
-from topofl.runs.best import Best, best_of
-from topofl.runs.datasets import cache_of_process
-from topofl.runs.execute import Processes, Stopped, as_executor, execute
-from topofl.runs.live import Live
+from topofl.runs.execute import Live, Processes, Stopped, as_executor, execute
+from topofl.runs.identity import cache_of_process
 from topofl.runs.plan import (
+    VARIED,
     Base,
     Point,
+    Range,
     check_picklable,
+    check_space,
     label_of,
     one_per_key,
     prepare,
     shard_of,
 )
-from topofl.runs.points import VARIED
-from topofl.runs.private import remove_abandoned
-from topofl.runs.records import Failure
-from topofl.runs.shown import cell_of, finals_of, heads_of, table_as_html
-from topofl.runs.stored import RunStore, StoredRun
+from topofl.runs.record import Failure, cell_of, finals_of, heads_of, table_as_html
+from topofl.runs.store import RunStore, StoredRun
+from topofl.runs.work import remove_abandoned
 
-__all__ = ["STORE", "Sweep", "SweepInterrupted", "perform_points", "sweep"]
+
+@dataclass(frozen=True)
+class Best:
+    """The best point of a sweep.
+
+    Parameters
+    ----------
+    values
+        Its settings by key.
+    column
+        The score by which points are compared.
+    value
+        The mean over seeds of the final mean score over nodes.
+    seeds
+        Number of seeds.
+
+    Examples
+    --------
+    >>> print(Best({"algorithm.lr": 0.136812, "topology": "ring"}, "accuracy", 0.3834, 2))
+    algorithm.lr=0.1368, topology=ring, accuracy 0.383 (mean of 2 seeds)
+    """
+
+    values: Mapping[str, Any]
+    column: str
+    value: float
+    seeds: int
+
+    def __str__(self) -> str:
+        parts = [f"{key}={_text(value)}" for key, value in self.values.items()]
+        seeds = "1 seed" if self.seeds == 1 else f"mean of {self.seeds} seeds"
+        return ", ".join([*parts, f"{self.column} {self.value:.3g} ({seeds})"])
+
+    def _repr_html_(self) -> str:
+        return as_html(f"Best: {self}")
+
+
+def best_of(
+    points: Sequence[Point], runs: Iterable[StoredRun], column: str, low_is_good: bool | None
+) -> Best:
+    """Return the best point among those whose runs of all seeds are finished.
+
+    Raises
+    ------
+    ValueError
+        If no point is finished with finite scores, or the runs have no such score.
+    """
+    by_key = {run.key: run for run in runs}
+    groups: dict[str, dict[str, Point]] = {}
+    for point in points:
+        group = groups.setdefault(json.dumps(point.values, sort_keys=True), {})
+        group[point.key] = point
+    found: list[Best] = []
+    for group in groups.values():
+        value = final_of(group, by_key, column)
+        if not math.isnan(value):
+            found.append(Best(next(iter(group.values())).values, column, value, len(group)))
+    if not found:
+        raise ValueError(
+            "`best` needs a point whose runs are all finished with finite scores, got none; see "
+            "`failures`"
+        )
+    if low_is_good is None:
+        low_is_good = is_low_good(by_key.values(), column)
+    return (min if low_is_good else max)(found, key=lambda one: one.value)
+
+
+def final_of(keys: Collection[str], runs: Mapping[str, StoredRun], column: str) -> float:
+    """Return the mean over runs of the final mean score; NaN unless all are finished and finite."""
+    finals = [_final(runs[key], column) for key in keys if key in runs]
+    if len(finals) < len(keys) or not all(map(math.isfinite, finals)):
+        return math.nan
+    return sum(finals) / len(finals)
+
+
+def is_low_good(runs: Iterable[StoredRun], column: str) -> bool:
+    """Return whether runs say that low values of a score are good."""
+    return any(run.curves.get("low_is_good", {}).get(column, False) for run in runs)
+
+
+def _final(run: StoredRun, column: str) -> float:
+    """Return the final mean of a score over nodes, NaN if it is not finite."""
+    scores = run.curves["scores"]
+    check_scored(column, scores, f"run {run.key}")
+    if column not in scores:
+        raise _unknown(column, scores)
+    last = scores[column]["mean"][-1]
+    return math.nan if last is None else last
+
+
+def check_scored(column: str, scores: Collection[str], run: str) -> None:
+    """Raise ``ValueError`` if a run has no scores, or none of which `column` is one.
+
+    `scores` may lack columns of other stages and sets, such as ``"accuracy_own_val"``.
+    """
+    if not scores:
+        raise ValueError(
+            f"`column` must be a score of the runs, got {shown(column)}, but {run} evaluates "
+            "nothing; run it with a set, as in evaluation.on=test"
+        )
+    if not any(column == score or str(column).startswith(f"{score}_") for score in scores):
+        raise _unknown(column, scores)
+
+
+def _unknown(column: str, scores: Collection[str]) -> ValueError:
+    return ValueError(
+        f"`column` must be one of {', '.join(scores)}, got {shown(column)}"
+        f"{did_you_mean(column, scores)}"
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return plain_text(value)
+
 
 STORE = Path("runs", "sweeps")
 """Default store of sweeps."""
@@ -358,3 +482,120 @@ def _continuable(points: Sequence[Point], store: RunStore) -> Iterator[None]:
         raise SweepInterrupted(done, len(points), store.root) from None
     finally:
         cache_of_process.cache_clear()
+
+
+def search(
+    base: Base,
+    space: Mapping[str, Any],
+    *,
+    trials: int,
+    column: str = "accuracy",
+    low_is_good: bool | None = None,
+    batch: int = 4,
+    seed: int = 0,
+    seeds: int | Sequence[int] = 1,
+    vary: Sequence[str] = VARIED,
+    store: str | os.PathLike[str] = STORE,
+    jobs: int | None = None,
+    executor: Any = None,
+    retry_failed: bool = False,
+    progress: bool | str = "auto",
+) -> Sweep:
+    """Search a space by Optuna's tree-structured Parzen estimator, and return all of its runs.
+
+    Trials are suggested in batches; each is performed with all seeds as a sweep. The value of a
+    trial is the mean over seeds of the final mean score over nodes; a trial with a failed run
+    counts as failed. The same call suggests the same trials, so an interrupted search goes on where
+    it was, from the runs in the store.
+
+    Parameters
+    ----------
+    base, seeds, vary, store, jobs, executor, retry_failed, progress
+        As in :func:`topofl.sweep`.
+    space
+        As in :func:`topofl.runs.random_points`.
+    trials
+        Number of points to try.
+    column
+        A score of the runs.
+    low_is_good
+        Whether low values of the score are better; None: as the first finished run says.
+    batch
+        Number of trials that are suggested at a time, before their values are known.
+    seed
+        Seed of the suggestions.
+
+    Returns
+    -------
+    Sweep
+        Points, runs and failures of all trials; its method ``best`` returns the best point.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If Optuna is not installed.
+    ValueError
+        Before the first run trains: if the first trial has no such score, or as
+        :func:`topofl.sweep`.
+
+    References
+    ----------
+    Akiba, Sano, Yanase, Ohta and Koyama (2019), Optuna, KDD.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from topofl.runs import log_uniform
+    >>> base = {"data": {"name": "digits", "n": 4}, "topology": "ring", "run": {"rounds": 1}}
+    >>> base |= {"algorithm": {"name": "dsgd"}}
+    >>> space = {"algorithm.lr": log_uniform(0.01, 1)}
+    >>> len(search(base, space, trials=2, store=tempfile.mkdtemp()).runs)  # doctest: +SKIP
+    2
+    """
+    optuna = imported(
+        "optuna",
+        "optuna",
+        "`search`",
+        name="Optuna",
+        instead=", or draw points by topofl.runs.random_points",
+    )
+    lists = check_space("space", space)
+    trials = check_int("trials", trials, minimum=1)
+    batch = check_int("batch", batch, minimum=1)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    sampler = optuna.samplers.TPESampler(seed=check_int("seed", seed, minimum=0))
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    found: list[Sweep] = []
+    options = {"seeds": seeds, "vary": vary, "store": Path(store), "jobs": jobs}
+    options |= {"executor": executor, "retry_failed": retry_failed, "progress": progress}
+    for start in range(0, trials, batch):
+        asked = [study.ask() for _ in range(min(batch, trials - start))]
+        points = [{key: _suggest(trial, key, lists[key]) for key in lists} for trial in asked]
+        if not start:
+            first = prepare(base, points[:1], seeds=seeds, vary=vary)[0]
+            check_scored(column, first.scores, "its first trial")
+        found.append(sweep(base, points, **options))
+        runs = {run.key: run for run in found[-1].runs}
+        for trial, values in zip(asked, points, strict=True):
+            keys = {point.key for point in found[-1].points if point.values == values}
+            value = final_of(keys, runs, column)
+            if math.isnan(value):
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            else:
+                is_low = is_low_good(runs.values(), column) if low_is_good is None else low_is_good
+                study.tell(trial, -value if is_low else value)
+    return Sweep(
+        tuple(point for one in found for point in one.points),
+        tuple({run.key: run for one in found for run in one.runs}.values()),
+        tuple({failure.key: failure for one in found for failure in one.failures}.values()),
+        sum(one.trained for one in found),
+    )
+
+
+def _suggest(trial: Any, key: str, values: Any) -> Any:
+    """Return Optuna's suggestion for one setting."""
+    if not isinstance(values, Range):  # categories must be plain, so they are suggested by number
+        return values[trial.suggest_categorical(key, list(range(len(values))))]
+    if values.whole:
+        return trial.suggest_int(key, int(values.low), int(values.high))
+    return trial.suggest_float(key, values.low, values.high, log=values.log)

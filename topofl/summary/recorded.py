@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from topofl.history import History
-from topofl.runs.records import flat_settings
+from topofl.runs.record import flat_settings
 from topofl.summary.settings import MEMBERS, is_seed
 
 __all__ = ["comparable", "settings_of"]

@@ -13,7 +13,7 @@ from topofl._support.check import check_path, shown
 from topofl.config.resuming import resume_command
 from topofl.history import History, saved_in
 from topofl.runs import Failure, RunStore, StoredRun, Sweep, curves_of
-from topofl.runs.records import flat_settings
+from topofl.runs.record import flat_settings
 from topofl.summary.recorded import comparable, settings_of
 from topofl.summary.settings import MEMBERS, POSITION
 

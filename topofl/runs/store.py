@@ -3,8 +3,9 @@
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -15,28 +16,34 @@ from topofl import config
 from topofl._support.check import check_path, shown
 from topofl._support.files import sync_folder
 from topofl._support.notebook import as_html, paragraph
+from topofl._support.processes import identity, name_of
 from topofl.history import History
-from topofl.runs.curves import curves_of
-from topofl.runs.private import staging_folder
-from topofl.runs.recorded import record_of
-from topofl.runs.records import (
+from topofl.runs.record import (
     ABOUT,
     RECORD,
+    ROWS,
     Failure,
+    curves_of,
     flat_settings,
     read_record,
     readable,
+    record_of,
     replace_file,
+    run_as_html,
+    runs_as_html,
     write_file,
 )
-from topofl.runs.shown import ROWS, run_as_html, runs_as_html
-
-__all__ = ["FORMAT", "RunStore", "StoredRun", "run_of_folder", "runs_of_folders"]
 
 FORMAT = 1
 """Version of the layout of a store."""
 
 _FAILED = "failed"
+
+RUNNING = ".running"
+"""Subfolder of a store for unfinished runs."""
+
+NEW = "new-"
+"""Start of the names of folders with files that are not complete yet."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,6 +350,23 @@ class RunStore:
         except OSError:
             if not self.has(folder.name):  # otherwise another process has just stored it
                 raise
+
+
+@contextmanager
+def staging_folder(root: Path, key: str) -> Iterator[Path]:
+    """Yield a new folder on the file system of a store, for files that are not complete yet."""
+    (root / RUNNING).mkdir(parents=True, exist_ok=True)
+    folder = root / RUNNING / f"{NEW}{folder_name(key)}+{uuid.uuid4().hex}"
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def folder_name(key: str) -> str:
+    """Return the name of a folder: the run, and all that identifies this process."""
+    return f"{key}+{name_of(identity())}"
 
 
 def runs_of_folders(root: Path) -> tuple[StoredRun, ...]:
