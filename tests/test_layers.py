@@ -214,12 +214,7 @@ ROOMS = {
         *("_columns", "compare"),
         "over_rounds plots",
     ],
-    "summary": [
-        "verdicts settings",
-        "recorded cells",
-        "sources",
-        *("curves statistics", "collected", "targets pairs", "plots", "tables", "summarize"),
-    ],
+    "summary": ["sources verdicts", "groups", "pairs figures", "table"],
     "explore": ["choices datasets", "setup", "compared", "code pictures", "widgets", "app serve"],
     "runs": ["record", "identity store", "work", "execute plan", "sweep", "probe"],
     "topologies": ["_generator _common", "static", "cliques", "changing from_data operations"],

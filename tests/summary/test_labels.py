@@ -19,7 +19,7 @@ from topofl.summary import (
     plot_pareto,
     plot_violin,
 )
-from topofl.summary.plots import KINDS
+from topofl.summary.figures import KINDS
 
 NAMES = ["ring", "torus", "exponential", "dcliques", "complete", "random_regular"]
 LONG = [f"small_world(n=100, k={k}, p=0.25)" for k in range(24)]

@@ -17,7 +17,7 @@ from topofl.summary import (
     plot_pareto,
     plot_violin,
 )
-from topofl.summary.plots import KINDS
+from topofl.summary.figures import KINDS
 
 
 def test_bands_are_means_and_t_intervals():

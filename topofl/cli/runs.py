@@ -24,7 +24,7 @@ from topofl.cli.unfinished import (
 from topofl.runs import Failure, RunStore, StoredRun
 from topofl.runs.record import ABOUT, RECORD, heads_of, in_folder_of_run
 from topofl.runs.store import run_of_folder, runs_of_folders
-from topofl.summary.settings import Settings, is_seed, levels_text
+from topofl.summary.groups import Settings, is_seed, levels_text
 
 __all__ = ["runs"]
 

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import did_you_mean, shown
-from topofl.summary.collected import Collected
-from topofl.summary.settings import MEMBERS, MISSING, levels_text
+from topofl.summary.groups import MEMBERS, MISSING, Collected, levels_text
 from topofl.summary.verdicts import CONFIDENCE, mean_interval, verdict
 
 __all__ = ["Pair", "baseline_of", "pairs_with"]

@@ -1,4 +1,4 @@
-"""Summary: the statistics of groups of runs, as text, Markdown, LaTeX, CSV, pandas and plots."""
+"""Summaries: the statistics of groups of runs, as text, Markdown, LaTeX, CSV, pandas and plots."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,22 +8,95 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._support.check import check_choice
+from topofl._support.check import check_choice, check_number, check_probability
 from topofl._support.notebook import paragraph
+from topofl._support.public import public
 from topofl._support.table import LINE_LIMIT, NotApplicable, Table, as_text
 from topofl._support.text import printable
-from topofl.summary.cells import Cell, rounded
-from topofl.summary.collected import Collected
-from topofl.summary.pairs import Pair
-from topofl.summary.statistics import Statistic
-from topofl.summary.targets import COSTS, Target
-from topofl.summary.verdicts import CONFIDENCE
+from topofl.summary.figures import KINDS
+from topofl.summary.groups import Collected, collect
+from topofl.summary.pairs import Pair, pairs_with
+from topofl.summary.verdicts import CONFIDENCE, Cell, Statistic, rounded, statistic_of
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["Summary"]
+COSTS = {"rounds": ("round", 1.0), "MB": ("bytes", 1e6), "seconds": ("seconds", 1.0)}
+"""Column of the curves, and its unit, by the name of a cost."""
+
+
+@dataclass(frozen=True, eq=False)
+class Quantiles:
+    """Median, lowest and highest cost over all runs of each group, (G,) each.
+
+    Runs that never reach the target cost infinity. So the median is infinite if half of the runs
+    or more do not reach it, and is not biased toward runs that do, as a mean over those would be.
+    """
+
+    median: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What it took to reach a score.
+
+    Parameters
+    ----------
+    value
+        The score.
+    reached
+        (G,) number of runs in which the mean score over nodes reached it.
+    n
+        (G,) number of runs.
+    costs
+        By name, ``"rounds"``, ``"MB"`` and, if all runs recorded them, simulated ``"seconds"``.
+    """
+
+    value: float
+    reached: np.ndarray
+    n: np.ndarray
+    costs: dict[str, Quantiles]
+
+
+def target_of(collected: Collected, value: float) -> Target:
+    """Return rounds, megabytes and seconds of each group until the mean score reaches a value.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `value` is not a finite number; for accuracies, one between 0 and 1.
+    """
+    is_share = collected.column.startswith("accuracy")
+    value = (check_probability if is_share else check_number)("target", value)
+    means = collected.statistic("mean")
+    with np.errstate(invalid="ignore"):
+        hits = means.values <= value if collected.low_is_good else means.values >= value
+    position = means.first(hits)
+    never = position < 0
+    groups, g = len(collected.groups), collected.group_of
+    costs = {}
+    for name, (column, unit) in COSTS.items():
+        curve = collected.cost(column)
+        if curve.lengths.all():
+            costs[name] = _quantiles(np.where(never, np.inf, curve.at(position) / unit), g, groups)
+    return Target(
+        value, np.bincount(g[~never], minlength=groups), np.bincount(g, minlength=groups), costs
+    )
+
+
+def _quantiles(values: np.ndarray, g: np.ndarray, groups: int) -> Quantiles:
+    """Return the quantiles of values (R,), which may be infinite, in groups."""
+    order = np.lexsort((values, g))
+    ranked, n = values[order], np.bincount(g, minlength=groups)
+    start = np.cumsum(n) - n
+    low, high = ranked[start + (n - 1) // 2], ranked[start + n // 2]
+    with np.errstate(invalid="ignore"):
+        median = np.where(np.isinf(high), high, (low + high) / 2)
+    return Quantiles(median, ranked[start], ranked[start + n - 1])
+
 
 HEADINGS = {"mean": "{}", "worst": "worst node", "worst_tenth": "worst tenth"}
 """Headings of the statistics over nodes, by their names in curves; ``{}`` is the score."""
@@ -325,8 +398,6 @@ class Summary:
         ValueError
             If there is no such kind, and as that function.
         """
-        from topofl.summary.plots import KINDS
-
         return KINDS[check_choice("kind", kind, KINDS)](self.runs, **options)
 
 
@@ -365,3 +436,106 @@ def _range(median: float, low: float, high: float) -> str:
         for x in (median, low, high)
     ]
     return texts[0] if low == high else f"{texts[0]} ({texts[1]} to {texts[2]})"
+
+
+@public
+def summarize(
+    runs: Any,
+    by: str | Sequence[str] | None = None,
+    *,
+    column: str | None = None,
+    target: float | None = None,
+    baseline: Any = None,
+    over: str | Sequence[str] = (),
+    hardware: Any = None,
+) -> Summary:
+    """Return means with intervals over the seeds of each group of runs, and paired differences.
+
+    See the page :doc:`Many runs </docs/many-runs>`.
+
+    Parameters
+    ----------
+    runs
+        Results of a sweep, a :class:`topofl.runs.RunStore` or its path, folders of ``topofl run``,
+        or a mapping from names to a :class:`topofl.History` or a list of them.
+    by
+        Settings that make a group, such as ``["topology", "alpha"]``. Names may be short,
+        ``"alpha"`` for ``"data.alpha"``; ``"topology"`` is the function with those of its arguments
+        that vary. None: all settings that vary, apart from seeds; for a mapping, its names.
+    column
+        A column of scores, such as ``"accuracy_fine_tuned"``; None: the first one recorded.
+        Statistics are of the last evaluation.
+    target
+        A score: adds how many runs reached it, and rounds, megabytes and simulated seconds until
+        the mean over nodes did. Runs that never did are counted as infinite in the median.
+    baseline
+        A value of one setting of `by`, such as ``"ring"``, or several, ``{"topology": "ring",
+        "alpha": 0.1}``: adds the difference of each group to it, over runs paired by their seeds.
+    over
+        Settings other than seeds that are averaged over on purpose.
+    hardware
+        Machines and links, as in :func:`topofl.metrics.round_time`: replaces simulated seconds by
+        those that rounds take on this hardware. Reads the history of every run.
+
+    Raises
+    ------
+    ValueError
+        If there are no runs, runs of a group differ in a setting that is neither a seed nor in `by`
+        or `over`, two runs are equal in everything, a run lacks the score, a name is unknown or
+        ambiguous, or no group has seeds in common with the baseline.
+    TypeError
+        If an argument is of another type.
+    OSError
+        If a folder does not exist or cannot be read.
+
+    Notes
+    -----
+    Intervals are 95 % intervals of the mean by Student's t, from the spread between runs. The
+    verdict on a difference is HOLDS (the group is better) or FAILS if its interval lies on one side
+    of 0, and UNDECIDED otherwise. The first note names the seeds over which means are; the
+    partition of the data counts as one. With seeds of graphs or data in addition to those of runs,
+    runs count as independent although they may share some of these seeds.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import algorithms, data, models, topologies
+    >>> clients = data.iid(data.digits(), n=4, seed=0)
+    >>> runs = {
+    ...     graph.name: [
+    ...         topofl.run(
+    ...             algorithms.dsgd(lr=0.5),
+    ...             model=models.logistic_regression(64),
+    ...             clients=clients,
+    ...             topology=graph,
+    ...             rounds=2,
+    ...             seed=seed,
+    ...         )
+    ...         for seed in (0, 1, 2)
+    ...     ]
+    ...     for graph in (topologies.ring(4), topologies.star(4))
+    ... }
+    >>> summary = topofl.summarize(runs, baseline="ring(n=4)")
+    >>> summary.to_pandas()[["name", "runs", "pairs"]].values.tolist()
+    [['ring(n=4)', 3, 0], ['star(n=4)', 3, 3]]
+    """
+    collected = collect(runs, by, column=column, over=over, hardware=hardware)
+    finals = {name: collected.statistic(name).last() for name in HEADINGS}
+    statistics = {
+        name: statistic_of(values, collected.group_of, len(collected.groups))
+        for name, values in finals.items()
+    }
+    return Summary(
+        collected,
+        statistics,
+        None if target is None else target_of(collected, target),
+        None if baseline is None else pairs_with(collected, finals["mean"], baseline),
+        "" if baseline is None else _text(baseline, collected),
+    )
+
+
+def _text(baseline: Any, collected: Collected) -> str:
+    """Return the name of a baseline for headings."""
+    if isinstance(baseline, Mapping):
+        return ", ".join(str(value) for value in baseline.values())
+    return str(baseline)
