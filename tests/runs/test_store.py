@@ -104,7 +104,7 @@ def test_a_run_that_cannot_be_written_leaves_nothing(tmp_path, finished, monkeyp
         raise OSError(28, "No space left on device")
 
     places = {
-        "history": "topofl.history.writing.save",
+        "history": "topofl.history.files.save",
         "config": "topofl.config.dumps",
         "record": "topofl.runs.store.sync_folder",
     }

@@ -18,7 +18,6 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 from torch.nn import functional
 
-from topofl._matrices import digest_of
 from topofl._support.check import TOLERANCE
 from topofl._support.seeding import stream
 from topofl.algorithms.contract.checked import check_same_shape
@@ -27,6 +26,7 @@ from topofl.engine.executor import Executor
 from topofl.engine.memory import MappedFiles
 from topofl.engine.population import Held
 from topofl.engine.ranks import Ranks, one_process
+from topofl.history.matrices import digest_of
 from topofl.mixing import MixingMatrix
 from topofl.mixing.export import as_tensor
 

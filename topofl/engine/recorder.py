@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from topofl._columns import RANK_COLUMNS
-from topofl._matrices import Kept, Matrices, Packed, bytes_of, digest_of, kept, kept_of
 from topofl.history import History
+from topofl.history.matrices import Kept, Matrices, Packed, bytes_of, digest_of, kept, kept_of
 from topofl.mixing import MixingMatrix
 from topofl.trained import Trained
 

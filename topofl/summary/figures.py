@@ -5,22 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing.charts.fronts import (
-    Front,
-    draw_front,
-    front_of,
-    labels_of,
-    note_on_labels,
-)
-from topofl._drawing.charts.lines import Line, draw_panels
+from topofl._drawing.charts.lines import Line
 from topofl._drawing.charts.panels import LINES_LIMIT, Panel, panels_of_names
 from topofl._drawing.charts.ranks import ranked_curves
 from topofl._drawing.charts.style import COLORS, FONT, checked_axes, luminance, wrapped
 from topofl._drawing.charts.violins import draw_violins
 from topofl._drawing.figures import empty_figure
 from topofl._support.check import check_choice, shown
-from topofl.history.plots import AXIS_LABELS
-from topofl.history.plots.notes import note_on
+from topofl.history.plots import AXIS_LABELS, draw_costs, draw_lines, note_on
 from topofl.summary.groups import Collected, collect, sort_key
 from topofl.summary.verdicts import CONFIDENCE, rounded, statistic_of, t_quantile
 
@@ -28,108 +20,87 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+AXES = {
+    "rounds": ("round", 1.0, AXIS_LABELS["rounds"]),
+    "megabytes": ("bytes", 1e6, AXIS_LABELS["megabytes"]),
+    "seconds": ("seconds", 1.0, AXIS_LABELS["seconds"]),
+}
+"""Column of the curves, its unit, and the label of the axis."""
+
 BANDS = {
     "interval": f"{100 * CONFIDENCE:g} % interval of the mean",
     "range": "lowest to highest run",
 }
 """Kinds of bands over runs, and what is said of them."""
 
-FEWEST = 3
+_FEWEST = 3
 """Fewest values for an interval where other runs have none; for 2, it is 12.7 standard errors."""
 
-FEW_RUNS = 5
-"""Means over fewer runs than this have bands from the lowest to the highest run, unless asked."""
+_FEW_RUNS = 5
+"""Means over fewer runs than this have bands from the lowest to the highest run, unless asked.
+
+Intervals for 2, 3 and 4 runs are 12.7, 4.3 and 3.2 standard errors wide on either side: they fill
+plots of several groups, and say little. With such a mean, all bands are ranges, since two kinds in
+one plot could not be compared.
+"""
+
+_GRID_LIMIT = 400
+"""Most positions of a curve that runs were evaluated at; more are replaced by a grid."""
+
+_CHARACTER = 0.075
+"""Width of a character of a label in inches."""
+
+_Table = tuple[np.ndarray, np.ndarray]
+"""Positions (k,) and curves (runs, k) of a group."""
 
 
-def check_band(band: Any) -> None:
-    """Raise ``ValueError`` for an unknown kind of bands; None is decided by :func:`band_of`."""
+def _collected(runs: Any, by: Any, column: str | None, over: Any, band: str | None) -> Collected:
+    """Return the groups of runs, or raise for an unknown kind of bands."""
     if band is not None:
         check_choice("band", band, BANDS)
+    return collect(runs, by, column=column, over=over)
 
 
-def band_of(band: str | None, numbers: Sequence[int]) -> str:
-    """Return a kind of bands: the given one, or what suits the numbers of runs.
-
-    Intervals for 2, 3 and 4 runs are 12.7, 4.3 and 3.2 standard errors wide on either side: they
-    fill plots of several groups, and say little. With such a mean, all bands are ranges, since two
-    kinds in one plot could not be compared.
-
-    Examples
-    --------
-    >>> band_of(None, [1, 5, 8]), band_of(None, [3, 8]), band_of("interval", [2])
-    ('interval', 'range', 'interval')
-    """
-    return band or ("range" if any(1 < n < FEW_RUNS for n in numbers) else "interval")
-
-
-def note_on_runs(numbers: Sequence[int], band: str, mark: str = "band: ", until: str = "") -> str:
-    """Return what lines or points are, and their bands, for the label of an axis.
+def _with_bands(
+    collected: Collected,
+    tables: Sequence[_Table],
+    band: str | None,
+    mark: str = "band: ",
+    until: str = "",
+) -> tuple[list[Line], str]:
+    """Return the mean of each group with its band, and what they are, for the label of an axis.
 
     Parameters
     ----------
-    numbers
-        Number of runs of each group; those without any do not count.
+    collected
+        The groups.
+    tables
+        The curves of each group, which may be of no run.
     band
-        A key of `BANDS`.
+        A key of `BANDS`, or None for the one that suits the numbers of runs.
     mark
         What shows the band.
     until
-        Where the mean ends.
-
-    Examples
-    --------
-    >>> note_on_runs([3, 3], "interval")
-    'mean over 3 runs; band: 95 % interval of the mean'
-    >>> note_on_runs([2, 5], "range", "bar: "), note_on_runs([1, 1], "interval")
-    ('mean over 2 to 5 runs; bar: lowest to highest run', 'single runs')
+        Where the means end.
     """
-    known = [n for n in numbers if n]
+    known = [len(table) for _, table in tables if len(table)]
+    if band is None:
+        band = "range" if any(1 < n < _FEW_RUNS for n in known) else "interval"
+    is_accuracy = collected.column.startswith("accuracy")
+    limits = (0.0, 1.0) if is_accuracy else (-np.inf, np.inf)
+    lines = [_line_of(x, table, band, limits) for x, table in tables]
     low, high = min(known, default=1), max(known, default=1)
     if high == 1:
-        return "single runs"
-    runs = f"{high} runs" if low == high else f"{low} to {high} runs"
-    return f"mean over {runs}{until}; {mark}{BANDS[band]}"
+        return lines, "single runs"
+    numbers = f"{high} runs" if low == high else f"{low} to {high} runs"
+    return lines, f"mean over {numbers}{until}; {mark}{BANDS[band]}"
 
 
-def note_on_missing(collected: Collected, numbers: Sequence[int]) -> str:
-    """Return a note on groups with runs that have no finite score."""
-    totals = np.bincount(collected.group_of, minlength=len(numbers)).tolist()
-    return note_on(
-        [
-            f"{total - n} of {total} runs of {collected.name_of(k)}"
-            for k, (n, total) in enumerate(zip(numbers, totals, strict=True))
-            if n < total
-        ]
-    )
-
-
-def limits_of(score: str) -> tuple[float, float]:
-    """Return the ends that a score cannot leave.
-
-    Examples
-    --------
-    >>> limits_of("accuracy_fine_tuned"), limits_of("loss")
-    ((0.0, 1.0), (-inf, inf))
-    """
-    return (0.0, 1.0) if score.startswith("accuracy") else (-np.inf, np.inf)
-
-
-def line_of(
-    x: np.ndarray, table: np.ndarray, band: str, limits: tuple[float, float] = (-np.inf, np.inf)
-) -> Line:
+def _line_of(x: np.ndarray, table: np.ndarray, band: str, limits: tuple[float, float]) -> Line:
     """Return the mean of curves (runs, k), NaN where a run has none, and its band.
 
-    Parameters
-    ----------
-    x
-        (k,) positions.
-    table
-        (runs, k) curves.
-    band
-        ``"interval"`` or ``"range"``, from the lowest to the highest run. An interval is left out
-        where some runs have no value and fewer than `FEWEST` have one.
-    limits
-        Ends of the score, at which intervals end, too.
+    An interval ends at the limits of the score, and is left out where some runs have no value and
+    fewer than three have one.
     """
     known = ~np.isnan(table)
     n = known.sum(0)
@@ -142,20 +113,24 @@ def line_of(
             squares = np.where(known, (table - mean) ** 2, 0).sum(0)
             half = np.array([t_quantile(CONFIDENCE, k) if k > 1 else np.nan for k in n.tolist()])
             half = half * np.sqrt(squares / (n - 1) / n)
-            half[n < min(FEWEST, len(table))] = np.nan
+            half[n < min(_FEWEST, len(table))] = np.nan
             low, high = np.clip([mean - half, mean + half], *limits)
     return Line(x, mean, np.where(n > 1, low, np.nan), np.where(n > 1, high, np.nan))
 
 
-def draw_lines(
-    collected: Collected, lines: Sequence[Line], ax: Any, xlabel: str, ylabel: str
-) -> "Figure":
-    """Draw the line of each group, and return the figure; errors as :func:`draw_panels`."""
-    is_accuracy = collected.column.startswith("accuracy")
-    return draw_panels(panels_of(collected), lines, ax, (xlabel, ylabel), is_accuracy=is_accuracy)
+def _note_on_missing(collected: Collected, tables: Sequence[_Table]) -> str:
+    """Return a note on groups with runs that have no finite score."""
+    totals = np.bincount(collected.group_of, minlength=len(tables)).tolist()
+    return note_on(
+        [
+            f"{total - len(table)} of {total} runs of {collected.name_of(k)}"
+            for k, ((_, table), total) in enumerate(zip(tables, totals, strict=True))
+            if len(table) < total
+        ]
+    )
 
 
-def panels_of(collected: Collected) -> list[Panel]:
+def _panels_of(collected: Collected) -> list[Panel]:
     """Return one panel for up to 8 groups; else one per value of a setting, or one per group.
 
     The setting is the one that gives the fewest panels of at most 8 groups each.
@@ -183,17 +158,6 @@ def _split(collected: Collected, place: int) -> list[Panel]:
         )
         for value, numbers in members.items()
     ]
-
-
-AXES = {
-    "rounds": ("round", 1.0, AXIS_LABELS["rounds"]),
-    "megabytes": ("bytes", 1e6, AXIS_LABELS["megabytes"]),
-    "seconds": ("seconds", 1.0, AXIS_LABELS["seconds"]),
-}
-"""Column of the curves, its unit, and the label of the axis."""
-
-GRID_LIMIT = 400
-"""Most positions of a curve that runs were evaluated at; more are replaced by a grid."""
 
 
 def plot_band(
@@ -254,26 +218,22 @@ def plot_band(
     >>> [text.get_text() for text in figure.axes[0].texts]
     ['ring', 'torus']
     """
-    check_band(band)
-    collected = collect(runs, by, column=column, over=over)
-    recorded, unit, xlabel = AXES[check_cost(collected, x)]
+    collected = _collected(runs, by, column, over, band)
+    recorded, unit, xlabel = _axis_of(collected, x)
     curves, places = collected.statistic("mean"), collected.cost(recorded)
     finite = np.isfinite(curves.last())  # a diverged run would cut the means of the others
     groups = range(len(collected.groups))
-    members = [np.flatnonzero((collected.group_of == k) & finite) for k in groups]
-    tables = [_table([(places[r] / unit, curves[r]) for r in own.tolist()]) for own in members]
-    ends = [{float(places[r][-1]) for r in own.tolist()} for own in members]
+    members = [np.flatnonzero((collected.group_of == k) & finite).tolist() for k in groups]
+    tables = [_table([(places[r] / unit, curves[r]) for r in own]) for own in members]
+    ends = [{float(places[r][-1]) for r in own} for own in members]
     until = " until the first one ends" if any(len(own) > 1 for own in ends) else ""
-    numbers = [len(table) for _, table in tables]
-    band = band_of(band, numbers)
-    note = f"\n({note_on_runs(numbers, band, until=until)})"
-    note += note_on_missing(collected, numbers)
-    lines = [line_of(x, table, band, limits_of(collected.column)) for x, table in tables]
-    return draw_lines(collected, lines, ax, f"{xlabel}{note}", _name(collected.column))
+    lines, note = _with_bands(collected, tables, band, until=until)
+    xlabel = f"{xlabel}\n({note}){_note_on_missing(collected, tables)}"
+    return draw_lines(_panels_of(collected), lines, ax, xlabel, collected.column)
 
 
-def check_cost(collected: Collected, x: str) -> str:
-    """Return the name of a cost, or raise ``ValueError`` if it is unknown or was not recorded."""
+def _axis_of(collected: Collected, x: str) -> tuple[str, float, str]:
+    """Return the entry of `AXES` of a cost, or raise ``ValueError`` if it was not recorded."""
     check_choice("x", x, AXES)
     without = [entry.name for entry in collected.entries if not entry.curves.get(AXES[x][0])]
     if without:
@@ -281,14 +241,10 @@ def check_cost(collected: Collected, x: str) -> str:
             f"`x` must be recorded by all runs, {len(without)} of {len(collected.entries)} have no "
             f"{x} ({', '.join(without[:3])}{', ...' if len(without) > 3 else ''}); take 'rounds'"
         )
-    return x
+    return AXES[x]
 
 
-def _name(score: str) -> str:
-    return score.replace("_", " ")
-
-
-def _table(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+def _table(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> _Table:
     """Return positions (k,) and curves (runs, k) from x and y of each, up to where the first ends.
 
     Beyond that, a mean would be over those runs only that take longer or send more. Curves end with
@@ -299,8 +255,8 @@ def _table(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray,
     known = [(x[np.isfinite(y)], y[np.isfinite(y)]) for x, y in curves]
     x = np.unique(np.concatenate([x for x, _ in known]))
     x = x[x <= min(own[-1] for own, _ in known)]
-    if len(x) > GRID_LIMIT:
-        x = np.linspace(x[0], x[-1], GRID_LIMIT)
+    if len(x) > _GRID_LIMIT:
+        x = np.linspace(x[0], x[-1], _GRID_LIMIT)
     rows = [np.interp(x, at, y, left=np.nan, right=np.nan) for at, y in known]
     return x, np.stack(rows)
 
@@ -345,15 +301,12 @@ def plot_nodes(
     >>> figure.axes[0].lines[0].get_ydata().round(2).tolist()
     [0.55, 0.75, 0.9]
     """
-    check_band(band)
-    collected = collect(runs, by, column=column, over=over)
+    collected = _collected(runs, by, column, over, band)
     scores, missing = _final_scores(collected)
-    numbers = [len(rows) for rows in scores]
-    band = band_of(band, numbers)
-    limits, low_is_good = limits_of(collected.column), collected.low_is_good
-    lines = [line_of(*ranked_curves(r, low_is_good=low_is_good), band, limits) for r in scores]
-    note = f"nodes from the worst to the best, %\n({note_on_runs(numbers, band)}){missing}"
-    return draw_lines(collected, lines, ax, note, collected.column.replace("_", " "))
+    tables = [ranked_curves(rows, low_is_good=collected.low_is_good) for rows in scores]
+    lines, note = _with_bands(collected, tables, band)
+    xlabel = f"nodes from the worst to the best, %\n({note}){missing}"
+    return draw_lines(_panels_of(collected), lines, ax, xlabel, collected.column)
 
 
 def _final_scores(collected: Collected) -> tuple[list[list[np.ndarray]], str]:
@@ -492,35 +445,25 @@ def plot_pareto(
     >>> sorted(text.get_text() for text in figure.axes[0].texts)
     ['complete', 'ring', 'star']
     """
-    check_band(band)
-    collected = collect(runs, by, column=column, over=over)
-    recorded, unit, xlabel = AXES[check_cost(collected, x)]
+    collected = _collected(runs, by, column, over, band)
+    recorded, unit, xlabel = _axis_of(collected, x)
     groups = range(len(collected.groups))
     final = collected.statistic("mean").last()
     cost = np.where(np.isfinite(final), collected.cost(recorded).last() / unit, np.nan)
     costs = statistic_of(cost, collected.group_of, len(groups)).mean
-    rows = [final[collected.group_of == k] for k in groups]
-    numbers = [int(np.isfinite(row).sum()) for row in rows]
-    band = band_of(band, numbers)
-    limits = limits_of(collected.column)
-    lines = [
-        line_of(costs[[k]], row[np.isfinite(row), None], band, limits) for k, row in enumerate(rows)
-    ]
-    means, low, high = (
-        np.concatenate(ends) for ends in zip(*((p.mean, p.low, p.high) for p in lines), strict=True)
+    rows = [final[(collected.group_of == k) & np.isfinite(final), None] for k in groups]
+    tables = [(costs[[k]], row) for k, row in enumerate(rows)]
+    points, note = _with_bands(collected, tables, band, "bar: ")
+    return draw_costs(
+        [collected.name_of(k) for k in groups],
+        costs,
+        np.array([one.mean[0] for one in points]),
+        ax,
+        (xlabel, collected.column),
+        (f"({note}; filled: Pareto front)", _note_on_missing(collected, tables)),
+        low_is_good=collected.low_is_good,
+        spans=np.array([[one.low[0] for one in points], [one.high[0] for one in points]]),
     )
-    members = front_of(costs, means, collected.low_is_good)
-    known = np.isfinite(means) & np.isfinite(costs)
-    names = [wrapped(collected.name_of(k), 22) for k in groups]
-    names = labels_of(names, members, known)
-    note = f"\n({note_on_runs(numbers, band, 'bar: ')}; filled: Pareto front)"
-    note += note_on_labels(names, known) + note_on_missing(collected, numbers)
-    labels = f"{xlabel}{note}", collected.column.replace("_", " ")
-    return draw_front(Front(costs, means, names, members, np.stack([low, high])), ax, labels)
-
-
-CHARACTER = 0.075
-"""Width of a character of a label in inches."""
 
 
 def plot_heat_map(
@@ -605,8 +548,8 @@ def _new_axes(
     lines = [line for name in columns for line in name.split("\n")]
     widest = max(map(len, [*lines, *texts.values()]))
     labels = max(len(line) for name in rows for line in name.split("\n"))
-    width = max(0.55, CHARACTER * widest + 0.12)
-    size = (width * len(columns) + CHARACTER * labels + 1.0, 0.34 * len(rows) + 1.5)
+    width = max(0.55, _CHARACTER * widest + 0.12)
+    size = (width * len(columns) + _CHARACTER * labels + 1.0, 0.34 * len(rows) + 1.5)
     figure = empty_figure(max(3.2, size[0]), size[1])
     return figure.subplots(), figure
 

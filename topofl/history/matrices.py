@@ -12,8 +12,6 @@ import scipy.sparse as sparse
 from topofl._support.check import TOLERANCE, check_entries, check_format
 from topofl.mixing import MixingMatrix
 
-__all__ = ["Kept", "Matrices", "Packed", "bytes_of", "digest_of", "kept", "kept_of"]
-
 PACKED_FROM = 2**13
 """Bytes from which a matrix with one distinct row, such as a server's, is packed.
 
