@@ -297,11 +297,10 @@ def plot_together(series: Sequence[Series], options: Options, ax: "Axes | None")
 def small_picture(series: Series) -> str:
     """Return the learning curve of a history as HTML, for notebooks."""
     figure = empty_figure(COLUMN, _INLINE_HEIGHT)
-    figure.set_dpi(80)
     ax = figure.subplots()
     plot(series, check_options("band"), ax)
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", metadata={"Software": None})
+    figure.savefig(stream, format="png", dpi=80, metadata={"Software": None})
     about = f"{ax.get_ylabel()} by {ax.get_xlabel()}".replace("\n", " ")
     return png_as_html(stream.getvalue(), about)
 
