@@ -80,13 +80,10 @@ def scalars(event: Event) -> dict[str, float]:
     """
     if event.kind == "start":
         return {}
-    numbers = {
-        name: float(v)
-        for name, v in event.values.items()
-        if isinstance(v, Real) and name != "round"
-    }
     return {
-        f"{event.kind}/{name}": value for name, value in numbers.items() if math.isfinite(value)
+        f"{event.kind}/{name}": float(value)
+        for name, value in event.values.items()
+        if isinstance(value, Real) and name != "round" and math.isfinite(value)
     }
 
 
@@ -240,24 +237,21 @@ def tensorboard(folder: str | PathLike[str]) -> Callback:
     >>> callback = tensorboard("runs/ring")  # doctest: +SKIP
     """
     library = _library("torch.utils.tensorboard", "tensorboard")
-    writer = None
 
-    def callback(event: Event) -> None:
-        nonlocal writer
-        if event.kind == "start":
-            resumed = int(event.values.get("resumed_at", 0))
-            writer = library.SummaryWriter(str(folder), purge_step=resumed + 1 if resumed else 0)
-            writer.add_text("settings", _markdown(event.values), resumed)
-        if writer is None:
-            return
+    def start(values: Mapping[str, Any]) -> Any:
+        resumed = int(values.get("resumed_at", 0))
+        writer = library.SummaryWriter(str(folder), purge_step=resumed + 1 if resumed else 0)
+        settings = json.dumps(_as_json(values), indent=2).splitlines()
+        writer.add_text("settings", "\n".join(f"    {line}" for line in settings), resumed)
+        return writer
+
+    def log(writer: Any, event: Event) -> None:
         for name, value in scalars(event).items():
             writer.add_scalar(name, value, event.round)
         if event.kind != "round":
             writer.flush()
-        if _final_status(event):
-            writer = writer.close()
 
-    return callback
+    return _tracker(start, log, lambda writer, ending: writer.close())
 
 
 @public
@@ -283,23 +277,18 @@ def wandb(project: str, **options: Any) -> Callback:
     >>> callback = wandb("topologies", mode="offline", name="ring, seed 0")  # doctest: +SKIP
     """
     library = _library("wandb", "wandb")
-    run = None
 
-    def callback(event: Event) -> None:
-        nonlocal run
-        if event.kind == "start":
-            config = _as_json(event.values) | options.get("config", {})
-            run = library.init(
-                **{"project": project, "reinit": "create_new"} | options | {"config": config}
-            )
-        if run is None:
-            return
+    def start(values: Mapping[str, Any]) -> Any:
+        config = _as_json(values) | options.get("config", {})
+        return library.init(
+            **{"project": project, "reinit": "create_new"} | options | {"config": config}
+        )
+
+    def log(run: Any, event: Event) -> None:
         if numbers := scalars(event):
             run.log(numbers, step=event.round)
-        if ending := _final_status(event):
-            run = run.finish(exit_code=int(ending != "FINISHED"))
 
-    return callback
+    return _tracker(start, log, lambda run, end: run.finish(exit_code=int(end != "FINISHED")))
 
 
 @public
@@ -338,34 +327,27 @@ def mlflow(
     """
     library = _library("mlflow", "mlflow")
     client = library.MlflowClient(tracking_uri)
-    run = None
-    waiting = []
-    logged = {}
+    waiting: list[Any] = []
+    logged: dict[str, int] = {}
 
-    def callback(event: Event) -> None:
-        nonlocal run, logged
-        if event.kind == "start":
-            run = _mlflow_run(client, experiment, run_id, run_name)
-            logged = _mlflow_start(library, client, run, event.values)
-        if run is None:
-            return
+    def start(values: Mapping[str, Any]) -> str:
+        run = _mlflow_run(client, experiment, run_id, run_name)
+        logged.clear()
+        logged.update(_mlflow_start(library, client, run, values))
+        return run
+
+    def log(run: str, event: Event) -> None:
         now = int(1000 * time.time())
-        numbers = {
-            name: value
-            for name, value in scalars(event).items()
-            if event.round > logged.get(name, -1)
-        }
         waiting.extend(
             library.entities.Metric(name, value, now, event.round)
-            for name, value in numbers.items()
+            for name, value in scalars(event).items()
+            if event.round > logged.get(name, -1)
         )
         if waiting and (event.kind != "round" or len(waiting) >= 500):
             client.log_batch(run, metrics=waiting[:])
             waiting.clear()
-        if ending := _final_status(event):
-            run = client.set_terminated(run, status=ending)
 
-    return callback
+    return _tracker(start, log, lambda run, ending: client.set_terminated(run, status=ending))
 
 
 def _mlflow_run(client: Any, experiment: str, run_id: str | None, run_name: str | None) -> str:
@@ -396,11 +378,29 @@ def _mlflow_start(library: Any, client: Any, run: str, values: Mapping[str, Any]
     }
 
 
-def _final_status(event: Event) -> str | None:
-    """Return the MLflow status of a run that ends with this event; None if it continues."""
-    if event.kind == "divergence" and event.values.get("policy") == "raise":
-        return "FAILED"
-    return {"end": "FINISHED", "interrupt": "KILLED"}.get(event.kind)
+def _tracker(
+    start: Callable[[Mapping[str, Any]], Any],
+    log: Callable[[Any, Event], None],
+    finish: Callable[[Any, str], Any],
+) -> Callback:
+    """Return a callback that starts a tracker's run, logs events to it, and ends it by a status."""
+    run = None
+
+    def callback(event: Event) -> None:
+        nonlocal run
+        if event.kind == "start":
+            run = start(event.values)
+        if run is None:
+            return
+        log(run, event)
+        ending = {"end": "FINISHED", "interrupt": "KILLED"}.get(event.kind)
+        if event.kind == "divergence" and event.values.get("policy") == "raise":
+            ending = "FAILED"
+        if ending:
+            finish(run, ending)
+            run = None
+
+    return callback
 
 
 def _library(module: str, package: str) -> Any:
@@ -423,8 +423,3 @@ def _flattened(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
             else {f"{above}{name}": value}
         )
     return flat
-
-
-def _markdown(values: Mapping[str, Any]) -> str:
-    """Return `values` as a Markdown code block."""
-    return "\n".join(f"    {line}" for line in json.dumps(_as_json(values), indent=2).splitlines())

@@ -45,10 +45,9 @@ from topofl.runs.identity import (
     digest_of,
     note_of,
     other_settings,
-    record_of,
     reset_peak_memory,
 )
-from topofl.runs.record import RECORD
+from topofl.runs.record import RECORD, record_of
 from topofl.runs.work import Job
 
 __all__ = ["resume", "run"]

@@ -3,8 +3,8 @@
 from topofl.runs.execute import dask_executor, ray_executor, slurm_executor
 from topofl.runs.plan import integers, log_uniform, random_points, uniform
 from topofl.runs.probe import planned
-from topofl.runs.record import Failure, curves_of
-from topofl.runs.store import RunStore, StoredRun
+from topofl.runs.record import curves_of
+from topofl.runs.store import Failure, RunStore, StoredRun
 from topofl.runs.sweep import Best, Sweep, SweepInterrupted, search, sweep
 
 __all__ = [

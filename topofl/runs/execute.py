@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 import torch
 
@@ -26,8 +26,7 @@ from topofl._support.machine import available_cores
 from topofl._support.optional import imported
 from topofl._support.processes import identity
 from topofl._support.text import approximate, printable
-from topofl.runs.record import Failure
-from topofl.runs.store import RunStore
+from topofl.runs.store import Failure, RunStore
 from topofl.runs.work import Job, Outcome, in_progress, perform, perform_elsewhere
 
 SHOWN = 8
@@ -135,18 +134,6 @@ class Live:
         if self._lines:
             self.stream.write(f"\x1b[{self._lines}F\x1b[J")
             self._lines = 0
-
-
-class Submits(Protocol):
-    """Anything with the method ``submit`` of :class:`concurrent.futures.Executor`."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
-        """Start a call, and return its future, with ``done()`` and ``result()``."""
-        ...
-
-
-class Stopped(KeyboardInterrupt):
-    """The sweep was interrupted; runs in progress have ended and can be continued."""
 
 
 @dataclass(eq=False)
@@ -261,7 +248,7 @@ def _end_with(sentinel: int) -> None:
     os._exit(1)
 
 
-def as_executor(executor: Any, jobs: int) -> Submits:
+def as_executor(executor: Any, jobs: int) -> Any:
     """Return an object with ``submit`` for the argument `executor` of a sweep.
 
     Raises
@@ -283,20 +270,10 @@ def as_executor(executor: Any, jobs: int) -> Submits:
     return executor
 
 
-@dataclass(eq=False)
-class _Progress:
-    """State of an execution: what is waiting, active and stopped."""
-
-    waiting: deque[Job]
-    active: dict[Any, Job] = field(default_factory=dict)
-    ended: "queue.SimpleQueue[Any]" = field(default_factory=queue.SimpleQueue)
-    unwritable: str = ""
-
-
 def execute(
     jobs: Iterable[Job],
     root: Path,
-    executor: Submits,
+    executor: Any,
     *,
     limit: int | None,
     started: Callable[[Job], None] = lambda job: None,
@@ -309,119 +286,132 @@ def execute(
 
     Raises
     ------
-    Stopped
+    KeyboardInterrupt
         After Ctrl-C or SIGTERM, when the runs in progress have ended their rounds.
     OSError
         If the store cannot be written to, when the runs in progress have ended.
     """
-    progress = _Progress(deque(jobs))
-    store = RunStore(root)
+    execution = _Execution(RunStore(root), executor, ended, deque(jobs))
     try:
         with _terminable():
-            while progress.active or progress.waiting:
-                if progress.unwritable or not more():
-                    progress.waiting.clear()
-                _submit(progress, str(root), executor, limit, started)
-                if progress.active:
-                    _collect(progress, store, ended, isinstance(executor, InProcess))
-    except KeyboardInterrupt:
-        _end(progress, store, executor, ended)
-        raise Stopped from None
-    except Exception:  # of the executor: every run would meet it
-        _end(progress, store, executor, ended)
+            while execution.active or execution.waiting:
+                if execution.unwritable or not more():
+                    execution.waiting.clear()
+                execution.submit(limit, started)
+                if execution.active:
+                    execution.collect()
+    except (KeyboardInterrupt, Exception):  # an error of the executor, which every run would meet
+        execution.stop()
         raise
     finally:
         if isinstance(executor, Processes):
             executor.shutdown()
-    if progress.unwritable:
+    if execution.unwritable:
         raise OSError(
-            f"the sweep stopped, since a disk cannot be written to: {progress.unwritable}; free "
+            f"the sweep stopped, since a disk cannot be written to: {execution.unwritable}; free "
             "some space or name another folder, and start the sweep again: finished runs are "
             f"stored in {root}"
         )
 
 
-def _submit(
-    progress: _Progress,
-    root: str,
-    executor: Submits,
-    limit: int | None,
-    started: Callable[[Job], None],
-) -> None:
-    """Submit as many runs as may be active; together if the executor takes batches."""
-    room = len(progress.waiting) if limit is None else limit - len(progress.active)
-    batch: AbstractContextManager[Any] = nullcontext()
-    if room > 1 and len(progress.waiting) > 1 and hasattr(executor, "batch"):  # submitit
-        batch = executor.batch()  # pyright: ignore[reportAttributeAccessIssue]
-    submitted = []
-    with batch:
-        while progress.waiting and len(submitted) < room:
-            job = progress.waiting.popleft()
-            started(job)
-            submitted.append((_submitted(executor, job, root), job))
-    for future, job in submitted:  # those of a batch can be used only now
-        progress.active[future] = job
-        if hasattr(future, "add_done_callback"):
-            future.add_done_callback(progress.ended.put)
+@dataclass(eq=False)
+class _Execution:
+    """The runs that an executor has to perform, and those that it performs now, by future."""
 
+    store: RunStore
+    executor: Any
+    report: Callable[[Outcome], None]
+    waiting: deque[Job]
+    active: dict[Any, Job] = field(default_factory=dict)
+    unwritable: str = ""
+    _ended: "queue.SimpleQueue[Any]" = field(default_factory=queue.SimpleQueue)
 
-def _submitted(executor: Submits, job: Job, root: str) -> Any:
-    """Submit a run; processes of clusters set their threads themselves."""
-    if isinstance(executor, InProcess | Processes):
-        return executor.submit(perform, job, root)
-    return executor.submit(perform_elsewhere, job, root, identity())
+    def submit(self, limit: int | None, started: Callable[[Job], None]) -> None:
+        """Submit as many runs as may be active; together if the executor takes batches.
 
+        Processes of clusters set their threads themselves.
+        """
+        room = len(self.waiting) if limit is None else limit - len(self.active)
+        batch: AbstractContextManager[Any] = nullcontext()
+        if room > 1 and len(self.waiting) > 1 and hasattr(self.executor, "batch"):  # submitit
+            batch = self.executor.batch()
+        here, root = isinstance(self.executor, InProcess | Processes), str(self.store.root)
+        how = (perform, root) if here else (perform_elsewhere, root, identity())
+        submitted = []
+        with batch:
+            while self.waiting and len(submitted) < room:
+                job = self.waiting.popleft()
+                started(job)
+                submitted.append((self.executor.submit(how[0], job, *how[1:]), job))
+        for future, job in submitted:  # those of a batch can be used only now
+            self.active[future] = job
+            if hasattr(future, "add_done_callback"):
+                future.add_done_callback(self._ended.put)
 
-def _collect(
-    progress: _Progress,
-    store: RunStore,
-    ended: Callable[[Outcome], None],
-    alone: bool,
-    timeout: float = 0.5,
-) -> None:
-    """Report the runs that have ended, and put back those that were interrupted from outside."""
-    for future in _done(progress, timeout):
-        job = progress.active.pop(future)
-        outcome = _outcome(job, future, store)
-        if outcome.state == "interrupted":
-            progress.waiting.append(job)
-            if alone:
-                raise KeyboardInterrupt
-        elif outcome.state == "unwritable":
-            progress.unwritable = outcome.error
-        else:
-            ended(outcome)
+    def collect(self) -> None:
+        """Report the runs that have ended, and put back those interrupted from outside."""
+        for future in self._done():
+            job = self.active.pop(future)
+            outcome = self._outcome(job, future)
+            if outcome.state == "interrupted":
+                self.waiting.append(job)
+                if isinstance(self.executor, InProcess):
+                    raise KeyboardInterrupt
+            elif outcome.state == "unwritable":
+                self.unwritable = outcome.error
+            else:
+                self.report(outcome)
 
+    def _done(self, timeout: float = 0.5) -> Iterator[Any]:
+        """Yield the futures that are done, waiting for one up to `timeout` seconds."""
+        active = list(self.active)
+        if all(hasattr(future, "add_done_callback") for future in active):
+            with suppress(queue.Empty):
+                yield self._ended.get(timeout=timeout)
+            return
+        found = [future for future in active if future.done()]
+        if not found:
+            time.sleep(min(timeout, 0.1))
+        yield from found
 
-def _done(progress: _Progress, timeout: float) -> Iterator[Any]:
-    """Yield the futures that are done, waiting for one up to `timeout` seconds."""
-    active = list(progress.active)
-    if all(hasattr(future, "add_done_callback") for future in active):
-        with suppress(queue.Empty):
-            yield progress.ended.get(timeout=timeout)
-        return
-    found = [future for future in active if future.done()]
-    if not found:
-        time.sleep(min(timeout, 0.1))
-    yield from found
+    def _outcome(self, job: Job, future: Any) -> Outcome:
+        """Return the outcome of a run, also if its process was killed."""
+        try:
+            return future.result()
+        except Exception as error:  # of any executor
+            if self.store.has(job.key):  # it was killed after its run was stored
+                return Outcome(job.key, "done")
+            if not _was_killed(error):
+                raise
+            text = (str(error).splitlines() or [""])[0]
+            what = (
+                "the process of the run was killed, for example for lack of memory "
+                f"({type(error).__name__}: {text}); use fewer jobs"
+            )
+            self.store.fail(Failure(job.key, job.tables, what))
+            return Outcome(job.key, "failed", what)
 
-
-def _outcome(job: Job, future: Any, store: RunStore) -> Outcome:
-    """Return the outcome of a run, also if its process was killed."""
-    try:
-        return future.result()
-    except Exception as error:  # of any executor
-        if store.has(job.key):  # it was killed after its run was stored
-            return Outcome(job.key, "done")
-        if not _was_killed(error):
-            raise
-        text = (str(error).splitlines() or [""])[0]
-        what = (
-            "the process of the run was killed, for example for lack of memory "
-            f"({type(error).__name__}: {text}); use fewer jobs"
-        )
-        store.fail(Failure(job.key, job.tables, what))
-        return Outcome(job.key, "failed", what)
+    def stop(self) -> None:
+        """End the rounds of active runs, or cancel runs that have not started elsewhere."""
+        self.waiting.clear()
+        if not isinstance(self.executor, Processes):
+            for future in self.active:
+                if hasattr(future, "cancel"):
+                    with suppress(Exception):
+                        future.cancel()
+            return
+        self.executor.stop()
+        try:
+            while self.active:
+                for future in self._done():
+                    job = self.active.pop(future)
+                    is_whole = future.exception() is None  # a process that ended with its run
+                    if is_whole and (found := future.result()).state in ("done", "failed"):
+                        self.report(found)
+                    elif self.store.has(job.key):
+                        self.report(Outcome(job.key, "done"))
+        except KeyboardInterrupt:  # a second Ctrl-C
+            self.executor.stop(signal.SIGKILL)
 
 
 _KILLED = {
@@ -444,37 +434,6 @@ def _was_killed(error: Exception) -> bool:
         return True
     # submitit reports in this way that Slurm's limit of time was reached
     return ("FailedJobError", "submitit.core.utils") in kinds and "UncompletedJob" in str(error)
-
-
-def _end(
-    progress: _Progress, store: RunStore, executor: Any, ended: Callable[[Outcome], None]
-) -> None:
-    """End the rounds of active runs, or cancel runs that have not started elsewhere."""
-    progress.waiting.clear()
-    if not isinstance(executor, Processes):
-        for future in progress.active:
-            if hasattr(future, "cancel"):
-                with suppress(Exception):
-                    future.cancel()
-        return
-    executor.stop()
-    try:
-        while progress.active:
-            _collect_stopped(progress, store, ended)
-    except KeyboardInterrupt:  # a second Ctrl-C
-        executor.stop(signal.SIGKILL)
-
-
-def _collect_stopped(
-    progress: _Progress, store: RunStore, ended: Callable[[Outcome], None]
-) -> None:
-    """Report runs that ended after a stop; a process that ended with its run is no failure."""
-    for future in _done(progress, 0.5):
-        job = progress.active.pop(future)
-        if future.exception() is None and (found := future.result()).state in ("done", "failed"):
-            ended(found)
-        elif store.has(job.key):
-            ended(Outcome(job.key, "done"))
 
 
 @contextmanager

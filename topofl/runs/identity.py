@@ -12,7 +12,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -224,41 +224,35 @@ def digest_of(dataset: Dataset, *, splits: bool = True) -> str:
     return digest.hexdigest()
 
 
-_Key = tuple[str, str]
-
-
-@dataclass(frozen=True, eq=False)
 class DatasetCache:
-    """The datasets that a process has read, by name and arguments of their readers.
+    """The datasets that a process has read, by name and arguments of their readers."""
 
-    Parameters
-    ----------
-    expected
-        Hash of the contents that a dataset must have; empty: any.
-    """
-
-    expected: str = ""
-    _known: dict[_Key, tuple[Dataset, str]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], tuple[Dataset, str]] = {}
 
     def read(
-        self, name: str, reader: Callable[..., Dataset], arguments: Mapping[str, Any]
+        self,
+        name: str,
+        reader: Callable[..., Dataset],
+        arguments: Mapping[str, Any],
+        expected: str = "",
     ) -> Dataset:
         """Return the dataset of a reader, from memory if this process has read it before.
 
         Raises
         ------
         ValueError
-            If its contents are not those that are expected.
+            If its contents do not have the `expected` hash; empty: any.
         OSError, ValueError, TypeError
             As the reader.
         """
         key = (name, json.dumps(arguments, sort_keys=True, default=str))
         dataset, digest = self._known.get(key, (None, ""))
-        if dataset is None or (self.expected and digest != self.expected):
+        if dataset is None or (expected and digest != expected):
             dataset = reader(**arguments)
             digest = digest_of(dataset)
             self._known[key] = dataset, digest
-        if self.expected and digest != self.expected:
+        if expected and digest != expected:
             raise ValueError(
                 f"the dataset {name} must have the contents that the sweep was planned with, this "
                 "process reads others; give every machine the same files, or start the sweep again"
@@ -270,10 +264,6 @@ class DatasetCache:
         known = (digest for one, digest in self._known.values() if one is dataset)
         return next(known, None) or digest_of(dataset)
 
-    def expecting(self, digest: str) -> "DatasetCache":
-        """Return a view of these datasets that refuses other contents."""
-        return replace(self, expected=digest)
-
 
 @cache
 def cache_of_process() -> DatasetCache:
@@ -281,26 +271,13 @@ def cache_of_process() -> DatasetCache:
     return DatasetCache()
 
 
-def environment(history: History) -> dict[str, Any]:
-    """Return the environment of a run: versions, device, executor, machine, threads and time."""
-    return {
-        "versions": versions(),
-        "device": history.meta["device"],
-        "executor": history.meta["executor"],
-        "machine": machine(),
-        "threads": torch.get_num_threads(),
-        "finished": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
-    }
-
-
 def versions() -> dict[str, str]:
     """Return the versions of topofl, torch, numpy and Python."""
-    python = platform.python_version()
     return {
         "topofl": __version__,
         "torch": torch.__version__,
         "numpy": np.__version__,
-        "python": python,
+        "python": platform.python_version(),
     }
 
 
@@ -319,8 +296,6 @@ def peak_memory_megabytes() -> float:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
-
-Tables = Mapping[str, Mapping[str, Any]]
 
 _CHOSEN = ("executor", "chunk")
 """Settings of ``compute`` that a run can be asked to choose."""
@@ -341,7 +316,14 @@ def note_of(history: History, seconds: float, digest: str = "") -> dict[str, Any
     return {
         "seconds": seconds,
         "megabytes": peak_memory_megabytes(),
-        "environment": environment(history),
+        "environment": {
+            "versions": versions(),
+            "device": history.meta["device"],
+            "executor": history.meta["executor"],
+            "machine": machine(),
+            "threads": torch.get_num_threads(),
+            "finished": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+        },
         "asked": dict(history.meta["asked"]),
         **({"data": digest} if digest else {}),
     }
@@ -423,25 +405,20 @@ def other_settings(own: Tables, other: Tables, asked: Mapping[str, Any] | None =
     >>> other_settings({"run": {"rounds": 3, "seed": 0}}, {"run": {"rounds": 5, "seed": 0}}, {})
     ['run.rounds was 3, is 5']
     """
-    one, two = _comparable(own), _comparable(other)
+    one, two = (
+        # as a file has them: without those of None
+        flat_settings(tomllib.loads(config.dumps(determining(tables))))
+        for tables in (own, other)
+    )
     for name in _CHOSEN:
         if asked is None:
             one.pop(f"compute.{name}", None)
             two.pop(f"compute.{name}", None)
         elif name in asked:
             one[f"compute.{name}"] = asked[name]
+    words = [{name: shown(value) for name, value in settings.items()} for settings in (one, two)]
     return [
-        f"{name} was {_value(one, name)}, is {_value(two, name)}"
+        f"{name} was {words[0].get(name, 'none')}, is {words[1].get(name, 'none')}"
         for name in sorted({*one, *two})
         if json.dumps(one.get(name)) != json.dumps(two.get(name))
     ]
-
-
-def _comparable(tables: Tables) -> dict[str, Any]:
-    """Return the settings that determine results, as a file has them: without those of None."""
-    plain = config.dumps(determining(tables))
-    return flat_settings(tomllib.loads(plain))
-
-
-def _value(settings: Mapping[str, Any], name: str) -> str:
-    return shown(settings[name]) if name in settings else "none"

@@ -6,9 +6,8 @@ import json
 import math
 import os
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -290,13 +289,6 @@ def seed_list(seeds: int | Sequence[int] | None) -> list[int] | None:
     return found
 
 
-def assigned(tables: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return configuration tables with the settings of a point; see :func:`config.assign`."""
-    for key, value in values.items():
-        tables = config.assign(tables, key, value)
-    return dict(tables)
-
-
 def with_seeds(tables: Mapping[str, Any], seed: int, vary: Sequence[str]) -> dict[str, Any]:
     """Return configuration tables with one seed of runs, partitions and graphs alike.
 
@@ -404,14 +396,30 @@ def prepare(
     values, numbers = grid_points(grid), seed_list(seeds)
     cache = DatasetCache()
     if numbers is not None:
-        _check_seeds(values, ["seed"] if callable(base) else [f"{name}.seed" for name in vary])
+        replaced = ["seed"] if callable(base) else [f"{name}.seed" for name in vary]
+        given = next((key for point in values for key in point if key in replaced), None)
+        if given is not None:
+            raise ValueError(
+                f"`grid` must be without {given!r} where `seeds` are given, which would replace "
+                "it; give either, for example the list of seeds as `seeds`"
+            )
     if callable(base):
         return _collected(
             [(dict(one), seed) for one in values for seed in numbers or [None]],
             lambda one, seed: [_point_of_call(base, one, seed, cache)],
         )
-    tables = _tables_of(base)
-    _check_vary(vary)
+    if isinstance(base, str | os.PathLike):
+        base = with_modules(config.read(check_path("base", base, "file")), base)
+    if not isinstance(base, Mapping):
+        raise TypeError(
+            "`base` must be configuration tables, the path of a TOML file or a function of the "
+            f"point, got {shown(base)}"
+        )
+    if isinstance(vary, str) or not vary:
+        raise ValueError(f"`vary` must be a list of {', '.join(VARIED)}, got {shown(vary)}")
+    for name in vary:
+        check_choice("vary", name, VARIED)
+    tables = base
     return _collected(
         [(one, None) for one in values],
         lambda one, _: _points_of_tables(tables, one, numbers, vary, cache, with_memory),
@@ -452,35 +460,6 @@ def label_of(values: Mapping[str, Any], seed: int | None) -> str:
     return printable(text) or "base"
 
 
-def _tables_of(base: Any) -> Mapping[str, Any]:
-    """Return the configuration tables of a base that is not a function."""
-    if isinstance(base, Mapping):
-        return base
-    if isinstance(base, str | os.PathLike):
-        return with_modules(config.read(check_path("base", base, "file")), base)
-    raise TypeError(
-        "`base` must be configuration tables, the path of a TOML file or a function of the point, "
-        f"got {shown(base)}"
-    )
-
-
-def _check_vary(vary: Sequence[str]) -> None:
-    if isinstance(vary, str) or not vary:
-        raise ValueError(f"`vary` must be a list of {', '.join(VARIED)}, got {shown(vary)}")
-    for name in vary:
-        check_choice("vary", name, VARIED)
-
-
-def _check_seeds(points: Sequence[Values], replaced: Sequence[str]) -> None:
-    """Raise if points have a seed that `seeds` would replace."""
-    given = next((key for point in points for key in point if key in replaced), None)
-    if given is not None:
-        raise ValueError(
-            f"`grid` must be without {given!r} where `seeds` are given, which would replace it; "
-            "give either, for example the list of seeds as `seeds`"
-        )
-
-
 def _points_of_tables(
     base: Mapping[str, Any],
     values: Values,
@@ -490,21 +469,35 @@ def _points_of_tables(
     with_memory: bool,
 ) -> list[Point]:
     """Return the runs of a point, one per seed, of which the first is built."""
-    tables = assigned(base, values)
+    tables = dict(base)
+    for key, value in values.items():
+        tables = config.assign(tables, key, value)
     if seeds is not None:
         tables = with_seeds(tables, seeds[0], vary)
     experiment = config.build(tables, read=cache.read)
-    digest = cache.digest(experiment.dataset)
-    memory = experiment.estimate().total if with_memory else None
-    device = device_of(experiment.options["compute"])
+    first = _point_of_experiment(experiment, values, None, cache)
+    first = replace(
+        first,
+        memory=experiment.estimate().total if with_memory else None,
+        device=str(device_of(experiment.options["compute"])),
+    )
+    if seeds is None:
+        return [first]
+    digest = first.job.digest
+    return [
+        replace(first, seed=seed, job=Job.of(with_seeds(experiment.tables, seed, vary), digest))
+        for seed in seeds
+    ]
+
+
+def _point_of_experiment(
+    experiment: config.Experiment, values: Values, seed: int | None, cache: DatasetCache
+) -> Point:
+    """Return the run of an experiment that was built for a point."""
+    job = Job.of(experiment.tables, cache.digest(experiment.dataset))
     ignores = experiment.topology is not None and not experiment.uses_topology
-
-    def point(seed: int | None) -> Point:
-        full = experiment.tables if seed is None else with_seeds(experiment.tables, seed, vary)
-        job = Job.of(full, digest)
-        return Point(values, seed, job, memory, str(device), ignores, _scores(experiment))
-
-    return [point(seed) for seed in seeds or [None]]
+    scores = _scores_of(experiment.options["evaluation"], experiment.task)
+    return Point(values, seed, job, ignores_topology=ignores, scores=scores)
 
 
 def _point_of_call(
@@ -523,11 +516,7 @@ def _point_of_call(
         )
     if "clients" not in found:
         experiment = config.build(found, read=cache.read)
-        digest = cache.digest(experiment.dataset)
-        ignores = experiment.topology is not None and not experiment.uses_topology
-        job = Job.of(experiment.tables, digest)
-        scores = _scores(experiment)
-        return Point(values, seed, job, ignores_topology=ignores, scores=scores)
+        return _point_of_experiment(experiment, values, seed, cache)
     _check_call(found)
     digest = cache.digest(found["clients"].dataset)
     identity = _identity(function)
@@ -541,10 +530,6 @@ def _point_of_call(
     job = Job(key, settings_of_call(found, point), digest, function, point)
     scores = _scores_of(found.get("evaluation"), found.get("task"))
     return Point(values, seed, job, scores=scores)
-
-
-def _scores(experiment: config.Experiment) -> tuple[str, ...]:
-    return _scores_of(experiment.options["evaluation"], experiment.task)
 
 
 def _scores_of(evaluation: Any, task: Any) -> tuple[str, ...]:
@@ -575,17 +560,14 @@ def _identity(function: Callable[..., Any]) -> list[Any]:
             "`base` must be a function that captures only numbers, text or lists, by which its "
             f"runs can be found, got {shown(function)}: {error}; make objects in the function"
         ) from error
-    return [f"{function.__module__}.{function.__qualname__}", _source(function), captured]
-
-
-def _source(function: Callable[..., Any]) -> str:
     try:
-        return inspect.getsource(function)
+        source = inspect.getsource(function)
     except (OSError, TypeError) as error:
         raise ValueError(
             "`base` must be a function whose source can be read, since runs are found by it, got "
             f"{shown(function)}; define it in a file"
         ) from error
+    return [f"{function.__module__}.{function.__qualname__}", source, captured]
 
 
 def _check_call(arguments: Mapping[str, Any]) -> None:
@@ -601,15 +583,10 @@ def _check_call(arguments: Mapping[str, Any]) -> None:
 
 def check_picklable(base: object) -> None:
     """Raise ``ValueError`` for a function that cannot be sent to other processes."""
-    if callable(base):
-        with _explaining_pickle(base):
-            pickle.dumps(base)
-
-
-@contextmanager
-def _explaining_pickle(base: object) -> Iterator[None]:
+    if not callable(base):
+        return
     try:
-        yield
+        pickle.dumps(base)
     except Exception as error:  # pickle raises errors of many types
         raise ValueError(
             "`base` must be a function of a module for several processes, got "
@@ -623,6 +600,14 @@ def one_per_key(points: Sequence[Point]) -> list[Point]:
     for point in points:
         found.setdefault(point.key, point)
     return list(found.values())
+
+
+def by_settings(points: Sequence[Point]) -> list[list[Point]]:
+    """Return the points in groups that differ in their seeds only."""
+    groups: dict[str, list[Point]] = {}
+    for point in points:
+        groups.setdefault(json.dumps(point.values, sort_keys=True), []).append(point)
+    return list(groups.values())
 
 
 def shard_of(points: Sequence[Point], shard: str | tuple[int, int] | None) -> list[Point]:

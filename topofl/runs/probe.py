@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from statistics import median
@@ -17,7 +17,7 @@ from topofl.callbacks import Callback, Event
 from topofl.engine.memory import free_memory
 from topofl.engine.options import Evaluation
 from topofl.runs.identity import Run, peak_memory_megabytes, reset_peak_memory
-from topofl.runs.plan import VARIED, Base, Point, one_per_key, prepare, shard_of
+from topofl.runs.plan import VARIED, Base, Point, by_settings, one_per_key, prepare, shard_of
 from topofl.runs.store import RunStore
 from topofl.runs.sweep import STORE
 
@@ -32,6 +32,10 @@ EVERY = 3
 
 PROBED_EXAMPLES = 300
 """Largest number of test examples in a probe's evaluations."""
+
+
+_OF_GRAPHS = ("topology", "mixing")
+"""Tables without a meaning for algorithms that ignore the topology."""
 
 
 class Timed(NamedTuple):
@@ -63,16 +67,11 @@ def probe(run: Run) -> tuple[float, float]:
     tuned = -(-rounds // (evaluation.fine_tune_every or rounds))
     seconds = prepared + timed.once + rounds * timed.round + tuned * timed.fine_tuning
     evaluations += tuned if timed.fine_tuning else 0  # tuned models are evaluated, too
-    seconds += evaluations * timed.evaluation / _share(experiment)
+    share = 1.0
+    if (examples := _examples(experiment)) is not None:
+        share = examples / (evaluation.examples or len(experiment.clients.dataset.test))
+    seconds += evaluations * timed.evaluation / share
     return seconds, peak_memory_megabytes()
-
-
-def _share(experiment: config.Experiment) -> float:
-    """Return the share of a run's test examples on which a probe evaluates."""
-    if (examples := _examples(experiment)) is None:
-        return 1.0
-    evaluation = experiment.options["evaluation"]
-    return examples / (evaluation.examples or len(experiment.clients.dataset.test))
 
 
 def _examples(experiment: config.Experiment) -> int | None:
@@ -187,24 +186,16 @@ def planned(
             "`base` must return configuration tables for a plan, got the arguments of topofl.run; "
             "estimate such a run by topofl.estimate"
         )
-    groups: dict[str, list[Point]] = {}
-    for point in points:
-        groups.setdefault(json.dumps(point.values, sort_keys=True), []).append(point)
-    return _table(list(groups.values()), runs, jobs)
+    return _table(by_settings(points), runs, jobs)
 
 
-def _table(
-    groups: Sequence[Sequence[Point]],
-    store: RunStore,
-    jobs: int,
-    cost: Callable[[Run], tuple[float, float]] = probe,
-) -> Table:
+def _table(groups: Sequence[Sequence[Point]], store: RunStore, jobs: int) -> Table:
     """Return the table of points, each with the runs of its seeds."""
     keys = list(dict.fromkeys(key for group in groups for key in group[0].values)) or ["base"]
     rows: list[tuple[Any, ...]] = []
     for group in groups:
         todo = [point for point in group if not store.has(point.key)]
-        minutes, megabytes = _cost(todo, cost)
+        minutes, megabytes = _cost(todo)
         values = [plain_text(group[0].values.get(key, "none")) for key in keys]
         rows.append((*values, len(group), len(todo), minutes, megabytes))
     known = [row for row in rows if not isinstance(row[-1], NotApplicable)]
@@ -237,18 +228,12 @@ def _repeated(groups: Sequence[Sequence[Point]]) -> str:
     return f"; {again}, since {' and '.join(names)} ignore{'s' * (len(names) == 1)} the topology"
 
 
-_OF_GRAPHS = ("topology", "mixing")
-"""Tables without a meaning for algorithms that ignore the topology."""
-
-
-def _cost(
-    todo: Sequence[Point], cost: Callable[[Run], tuple[float, float]]
-) -> tuple[float | NotApplicable, float | NotApplicable]:
+def _cost(todo: Sequence[Point]) -> tuple[float | NotApplicable, float | NotApplicable]:
     """Return the minutes of a point's runs and their MiB, or why the first of them failed."""
     if not todo:
         return 0.0, 0.0
     try:
-        seconds, megabytes = cost(Run(todo[0].job.tables))
+        seconds, megabytes = probe(Run(todo[0].job.tables))
     except Exception as error:  # as in a sweep, one run that fails does not stop the others
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"
         what = NotApplicable(f"failed in its probe: {text}")

@@ -4,7 +4,6 @@ import json
 import os
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -12,64 +11,16 @@ from typing import Any
 import numpy as np
 
 from topofl._support.callers import warn_caller
-from topofl._support.check import shown
 from topofl._support.files import naming, sync_file
-from topofl._support.notebook import as_html, paragraph
 from topofl._support.table import NotApplicable, Table
 from topofl.history import SECONDS, History
+from topofl.history.statistics import spread_over_nodes
 
 ABOUT = "store.json"
 """The file of a store with the version of its layout."""
 
 RECORD = "run.json"
 """The file of a finished run with its settings, curves, cost and environment."""
-
-
-@dataclass(frozen=True, eq=False)
-class Failure:
-    """A run that failed, with its error.
-
-    Parameters
-    ----------
-    key
-        Hash of all that determines its results.
-    tables
-        Its configuration.
-    error
-        Type and message of the error, in one line.
-    traceback
-        The traceback as text; empty if the process of the run was killed.
-    note
-        Other entries of its file, such as ``environment``.
-
-    Examples
-    --------
-    >>> failure = Failure("0123456789abcdef", {"algorithm": {"lr": 9.0}}, "DivergenceError: ...")
-    >>> failure.settings
-    {'algorithm.lr': 9.0}
-    """
-
-    key: str
-    tables: Mapping[str, Any]
-    error: str
-    traceback: str = ""
-    note: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The configuration as one flat dictionary, as :attr:`StoredRun.settings`."""
-        return flat_settings(self.tables)
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> "Failure":
-        """Return a failure from the contents of its file."""
-        own = {name: record.get(name, "") for name in ("key", "error", "traceback")}
-        note = {name: value for name, value in record.items() if name not in {*own, "tables"}}
-        return cls(tables=record.get("tables", {}), note=note, **own)
-
-    def _repr_html_(self) -> str:
-        text = f"Failure({self.key!r}): {' '.join(self.error.split())}"
-        return as_html(text) + settings_as_html(self.settings)
 
 
 def flat_settings(tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,45 +143,29 @@ def curves_of(history: History) -> dict[str, Any]:
     """
     rounds = history.evaluations["round"].astype(int)
     columns: dict[str, Any] = {"round": rounds.tolist()}
-    for name in ("bytes", "messages"):
-        total = np.concatenate([[0], np.cumsum(history.rounds[name])])
-        columns[name] = total[rounds].tolist()
+    totals = {
+        name: np.concatenate([[0], np.cumsum(history.rounds[name])])
+        for name in ("bytes", "messages")
+    }
+    columns |= {name: total[rounds].tolist() for name, total in totals.items()}
     if SECONDS in history.rounds:
-        times = np.concatenate([[0.0], history.rounds[SECONDS]])
-        columns["seconds"] = _plain(times[rounds])
+        columns["seconds"] = _plain(np.concatenate([[0.0], history.rounds[SECONDS]])[rounds])
     scored = [name for name in history.score_columns if name in history.evaluations]
     early = [name for name in scored if history.score_columns[name].stage == "before_exchange"]
     if early:
-        total = np.concatenate([[0], np.cumsum(history.rounds["bytes"])])
-        sent = total[np.maximum(0, rounds - 1)].tolist()
+        sent = totals["bytes"][np.maximum(0, rounds - 1)].tolist()
         columns["before_exchange"] = {"scores": early, "bytes": sent}
     columns["low_is_good"] = {name: history.low_is_good(name) for name in scored}
     columns["scores"] = {
-        name: _over_nodes(history.evaluations[name], columns["low_is_good"][name])
+        name: {
+            statistic: _plain(numbers)
+            for statistic, numbers in spread_over_nodes(
+                history.evaluations[name], history.low_is_good(name)
+            ).items()
+        }
         for name in scored
     }
     return columns
-
-
-def _over_nodes(values: np.ndarray, low_is_good: bool) -> dict[str, list[float | None]]:
-    """Return statistics over nodes of scores (E, n)."""
-    found: dict[str, list[float]] = {
-        key: [] for key in ("mean", "worst", "worst_tenth", "best", "std")
-    }
-    for row in values:
-        wide = row.astype(np.float64)
-        known = wide[~np.isnan(wide)]
-        worst_first = np.sort(known)[::-1] if low_is_good else np.sort(known)
-        worst = worst_first[: max(1, len(known) // 10)]
-        with np.errstate(invalid="ignore"):  # infinite losses have no deviation
-            numbers = (
-                (np.nanmean(wide), worst[0], worst.mean(), worst_first[-1], np.nanstd(wide))
-                if len(known)
-                else (np.nan,) * 5
-            )
-        for column, number in zip(found.values(), numbers, strict=True):
-            column.append(float(number))
-    return {key: _plain(column) for key, column in found.items()}
 
 
 def _plain(values: Iterable[float]) -> list[float | None]:
@@ -238,8 +173,8 @@ def _plain(values: Iterable[float]) -> list[float | None]:
     return [float(value) if np.isfinite(value) else None for value in values]
 
 
-ROWS = 40
-"""Most rows of a table of runs in a notebook."""
+BOTH = {"": "mean", " worst tenth": "worst_tenth"}
+"""Statistics over nodes in a table of results, by the ends of their headings."""
 
 
 def cell_of(value: Any) -> Any:
@@ -255,17 +190,34 @@ def cell_of(value: Any) -> Any:
     return value if isinstance(value, str | int | float) else str(value)
 
 
-def finals_of(
-    curves: Mapping[str, Any], scores: Sequence[str], statistics: Sequence[str]
-) -> Iterator[Any]:
-    """Yield last round, final scores and megabytes of a run with these curves as cells."""
-    yield curves["round"][-1]
-    for name in scores:
-        missing = f"no finite {name}" if name in curves["scores"] else f"{name} was not evaluated"
-        for statistic in statistics:
-            values = curves["scores"].get(name, {}).get(statistic, [None])
-            yield NotApplicable(missing) if values[-1] is None else values[-1]
-    yield curves["bytes"][-1] / 1e6
+def results_of(
+    runs: Sequence[Mapping[str, Any] | NotApplicable], statistics: Mapping[str, str] = BOTH
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Return headings and a row per run: its last round, final scores and megabytes.
+
+    Parameters
+    ----------
+    runs
+        The curves of each run, or why it has none.
+    statistics
+        Statistics over nodes by the ends of their headings.
+    """
+    finished = [own for own in runs if not isinstance(own, NotApplicable)]
+    scores = list(dict.fromkeys(name for own in finished for name in own["scores"]))
+    heads = ["round", *(f"{name}{end}" for name in scores for end in statistics), "MB sent"]
+    rows = []
+    for own in runs:
+        if isinstance(own, NotApplicable):
+            rows.append((own,) * len(heads))
+            continue
+        cells = [own["round"][-1]]
+        for name in scores:
+            why = f"no finite {name}" if name in own["scores"] else f"{name} was not evaluated"
+            for statistic in statistics.values():
+                last = own["scores"].get(name, {}).get(statistic, [None])[-1]
+                cells.append(NotApplicable(why) if last is None else last)
+        rows.append((*cells, own["bytes"][-1] / 1e6))
+    return heads, rows
 
 
 def heads_of(settings: Sequence[str], others: Collection[str]) -> list[str]:
@@ -285,72 +237,7 @@ def heads_of(settings: Sequence[str], others: Collection[str]) -> list[str]:
     return heads
 
 
-def table_as_html(text: str, table: Table) -> str:
-    """Return text and a table, of which the first rows are shown if it is long."""
-    more = len(table.rows) - ROWS
-    note = paragraph(f"{more} more rows are in the table") if more > 0 else ""
-    return as_html(text) + Table(table.columns, table.rows[:ROWS])._repr_html_() + note
-
-
-def run_as_html(text: str, curves: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """Return the text of a run, its final scores, and its settings."""
-    scores = list(curves["scores"])
-    heads = [f"{name}{end}" for name in scores for end in ("", " worst tenth")]
-    cells = tuple(finals_of(curves, scores, ("mean", "worst_tenth")))
-    finals = Table(("round", *heads, "MB sent"), (cells,))
-    return as_html(text) + finals._repr_html_() + settings_as_html(settings)
-
-
 def settings_as_html(settings: Mapping[str, Any]) -> str:
     """Return a table of settings."""
     rows = tuple((name, cell_of(value)) for name, value in settings.items())
     return Table(("setting", "value"), rows)._repr_html_()
-
-
-def runs_as_html(
-    text: str,
-    settings: Mapping[str, Mapping[str, Any]],
-    curves: Mapping[str, Any],
-    *,
-    more: int,
-    failed: int,
-) -> str:
-    """Return the text of a store, and a row per run.
-
-    Parameters
-    ----------
-    text
-        The text.
-    settings, curves
-        Those of each run by its key.
-    more
-        Number of finished runs without a row.
-    failed
-        Number of runs that failed.
-    """
-    differing = _differing(list(settings.values()))
-    scores = list(dict.fromkeys(name for own in curves.values() for name in own["scores"]))
-    rows = tuple(
-        (
-            key,
-            *(cell_of(own.get(name)) for name in differing),
-            *finals_of(curves[key], scores, ["mean"]),
-        )
-        for key, own in settings.items()
-    )
-    heads = heads_of(differing, ["key", "round", *scores, "MB sent"])
-    table = Table(("key", *heads, "round", *scores, "MB sent"), rows)
-    counts = {f"{more} more run{'' if more == 1 else 's'}": more, f"{failed} failed": failed}
-    notes = (paragraph(words) for words, count in counts.items() if count)
-    return as_html(text) + table._repr_html_() + "".join(notes)
-
-
-def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the settings in which runs differ, and those that are always named."""
-    names = dict.fromkeys(name for own in settings for name in own)
-    always = ("algorithm.name", "topology.name")
-    return [
-        name
-        for name in names
-        if name in always or len({shown(own.get(name)) for own in settings}) > 1
-    ]

@@ -6,7 +6,7 @@ import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -17,22 +17,26 @@ from topofl._support.check import check_path, shown
 from topofl._support.files import sync_folder
 from topofl._support.notebook import as_html, paragraph
 from topofl._support.processes import identity, name_of
+from topofl._support.table import Table
 from topofl.history import History
 from topofl.runs.record import (
     ABOUT,
     RECORD,
-    ROWS,
-    Failure,
+    cell_of,
     curves_of,
     flat_settings,
+    heads_of,
     read_record,
     readable,
     record_of,
     replace_file,
-    run_as_html,
-    runs_as_html,
+    results_of,
+    settings_as_html,
     write_file,
 )
+
+ROWS = 40
+"""Most rows of a table of runs in a notebook."""
 
 FORMAT = 1
 """Version of the layout of a store."""
@@ -44,6 +48,53 @@ RUNNING = ".running"
 
 NEW = "new-"
 """Start of the names of folders with files that are not complete yet."""
+
+
+@dataclass(frozen=True, eq=False)
+class Failure:
+    """A run that failed, with its error.
+
+    Parameters
+    ----------
+    key
+        Hash of all that determines its results.
+    tables
+        Its configuration.
+    error
+        Type and message of the error, in one line.
+    traceback
+        The traceback as text; empty if the process of the run was killed.
+    note
+        Other entries of its file, such as ``environment``.
+
+    Examples
+    --------
+    >>> failure = Failure("0123456789abcdef", {"algorithm": {"lr": 9.0}}, "DivergenceError: ...")
+    >>> failure.settings
+    {'algorithm.lr': 9.0}
+    """
+
+    key: str
+    tables: Mapping[str, Any]
+    error: str
+    traceback: str = ""
+    note: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The configuration as one flat dictionary, as :attr:`StoredRun.settings`."""
+        return flat_settings(self.tables)
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Failure":
+        """Return a failure from the contents of its file."""
+        own = {name: record.get(name, "") for name in ("key", "error", "traceback")}
+        note = {name: value for name, value in record.items() if name not in {*own, "tables"}}
+        return cls(tables=record.get("tables", {}), note=note, **own)
+
+    def _repr_html_(self) -> str:
+        text = f"Failure({self.key!r}): {' '.join(self.error.split())}"
+        return as_html(text) + settings_as_html(self.settings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +156,9 @@ class StoredRun:
         return f"StoredRun({self.key!r})"
 
     def _repr_html_(self) -> str:
-        return run_as_html(repr(self), self.curves, self.settings)
+        heads, rows = results_of([self.curves])
+        finals = Table(tuple(heads), tuple(rows))._repr_html_()
+        return as_html(repr(self)) + finals + settings_as_html(self.settings)
 
 
 @dataclass(frozen=True)
@@ -146,9 +199,22 @@ class RunStore:
             more, failed = len(list(unread)), len(self._failed())
         except (OSError, ValueError) as error:  # no such folder, or one of another version
             return as_html(repr(self)) + paragraph(str(error))
-        settings = {run.key: run.settings for run in runs}
-        curves = {run.key: run.curves for run in runs}
-        return runs_as_html(repr(self), settings, curves, more=more, failed=failed)
+        settings = [run.settings for run in runs]
+        always = ("algorithm.name", "topology.name")
+        differing = [
+            name
+            for name in dict.fromkeys(name for own in settings for name in own)
+            if name in always or len({shown(own.get(name)) for own in settings}) > 1
+        ]
+        results, finals = results_of([run.curves for run in runs], {"": "mean"})
+        rows = tuple(
+            (run.key, *(cell_of(own.get(name)) for name in differing), *cells)
+            for run, own, cells in zip(runs, settings, finals, strict=True)
+        )
+        table = Table(("key", *heads_of(differing, ["key", *results]), *results), rows)
+        counts = {f"{more} more run{'' if more == 1 else 's'}": more, f"{failed} failed": failed}
+        notes = (paragraph(words) for words, count in counts.items() if count)
+        return as_html(repr(self)) + table._repr_html_() + "".join(notes)
 
     def folder(self, key: str) -> Path:
         """Return the folder of a run, finished or not.

@@ -1,10 +1,9 @@
 """Sweeps: many runs over points and seeds, into one store, without repeating finished runs."""
 
-import json
 import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,18 +18,19 @@ from topofl._support.check import (
     plain_text,
     shown,
 )
-from topofl._support.notebook import as_html
+from topofl._support.notebook import as_html, paragraph
 from topofl._support.optional import imported
 from topofl._support.public import public
 from topofl._support.table import NotApplicable, Table
 from topofl.engine.memory import free_memory, resident
-from topofl.runs.execute import Live, Processes, Stopped, as_executor, execute
+from topofl.runs.execute import Live, Processes, as_executor, execute
 from topofl.runs.identity import cache_of_process
 from topofl.runs.plan import (
     VARIED,
     Base,
     Point,
     Range,
+    by_settings,
     check_picklable,
     check_space,
     label_of,
@@ -38,8 +38,8 @@ from topofl.runs.plan import (
     prepare,
     shard_of,
 )
-from topofl.runs.record import Failure, cell_of, finals_of, heads_of, table_as_html
-from topofl.runs.store import RunStore, StoredRun
+from topofl.runs.record import cell_of, heads_of, results_of
+from topofl.runs.store import ROWS, Failure, RunStore, StoredRun
 from topofl.runs.work import remove_abandoned
 
 
@@ -70,7 +70,11 @@ class Best:
     seeds: int
 
     def __str__(self) -> str:
-        parts = [f"{key}={_text(value)}" for key, value in self.values.items()]
+        texts = {
+            key: f"{value:.4g}" if isinstance(value, float) else plain_text(value)
+            for key, value in self.values.items()
+        }
+        parts = [f"{key}={text}" for key, text in texts.items()]
         seeds = "1 seed" if self.seeds == 1 else f"mean of {self.seeds} seeds"
         return ", ".join([*parts, f"{self.column} {self.value:.3g} ({seeds})"])
 
@@ -78,40 +82,15 @@ class Best:
         return as_html(f"Best: {self}")
 
 
-def best_of(
-    points: Sequence[Point], runs: Iterable[StoredRun], column: str, low_is_good: bool | None
-) -> Best:
-    """Return the best point among those whose runs of all seeds are finished.
-
-    Raises
-    ------
-    ValueError
-        If no point is finished with finite scores, or the runs have no such score.
-    """
-    by_key = {run.key: run for run in runs}
-    groups: dict[str, dict[str, Point]] = {}
-    for point in points:
-        group = groups.setdefault(json.dumps(point.values, sort_keys=True), {})
-        group[point.key] = point
-    found: list[Best] = []
-    for group in groups.values():
-        value = final_of(group, by_key, column)
-        if not math.isnan(value):
-            found.append(Best(next(iter(group.values())).values, column, value, len(group)))
-    if not found:
-        raise ValueError(
-            "`best` needs a point whose runs are all finished with finite scores, got none; see "
-            "`failures`"
-        )
-    if low_is_good is None:
-        low_is_good = is_low_good(by_key.values(), column)
-    return (min if low_is_good else max)(found, key=lambda one: one.value)
-
-
 def final_of(keys: Collection[str], runs: Mapping[str, StoredRun], column: str) -> float:
     """Return the mean over runs of the final mean score; NaN unless all are finished and finite."""
-    finals = [_final(runs[key], column) for key in keys if key in runs]
-    if len(finals) < len(keys) or not all(map(math.isfinite, finals)):
+    finals = []
+    for key in keys:
+        if key in runs:
+            scores = runs[key].curves["scores"]
+            check_scored(column, scores, f"run {key}")
+            finals.append(scores[column]["mean"][-1])
+    if len(finals) < len(keys) or not all(last is not None for last in finals):
         return math.nan
     return sum(finals) / len(finals)
 
@@ -121,41 +100,25 @@ def is_low_good(runs: Iterable[StoredRun], column: str) -> bool:
     return any(run.curves.get("low_is_good", {}).get(column, False) for run in runs)
 
 
-def _final(run: StoredRun, column: str) -> float:
-    """Return the final mean of a score over nodes, NaN if it is not finite."""
-    scores = run.curves["scores"]
-    check_scored(column, scores, f"run {run.key}")
-    if column not in scores:
-        raise _unknown(column, scores)
-    last = scores[column]["mean"][-1]
-    return math.nan if last is None else last
-
-
-def check_scored(column: str, scores: Collection[str], run: str) -> None:
+def check_scored(
+    column: str, scores: Collection[str], run: str, *, may_be_derived: bool = False
+) -> None:
     """Raise ``ValueError`` if a run has no scores, or none of which `column` is one.
 
-    `scores` may lack columns of other stages and sets, such as ``"accuracy_own_val"``.
+    `scores` may lack columns of other stages and sets, such as ``"accuracy_own_val"``, if
+    `may_be_derived`.
     """
     if not scores:
         raise ValueError(
             f"`column` must be a score of the runs, got {shown(column)}, but {run} evaluates "
             "nothing; run it with a set, as in evaluation.on=test"
         )
-    if not any(column == score or str(column).startswith(f"{score}_") for score in scores):
-        raise _unknown(column, scores)
-
-
-def _unknown(column: str, scores: Collection[str]) -> ValueError:
-    return ValueError(
-        f"`column` must be one of {', '.join(scores)}, got {shown(column)}"
-        f"{did_you_mean(column, scores)}"
-    )
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return plain_text(value)
+    starts = tuple(f"{score}_" for score in scores if may_be_derived)
+    if column not in scores and not str(column).startswith(starts):
+        raise ValueError(
+            f"`column` must be one of {', '.join(scores)}, got {shown(column)}"
+            f"{did_you_mean(column, scores)}"
+        )
 
 
 STORE = Path("runs", "sweeps")
@@ -230,21 +193,25 @@ class Sweep:
         named ``setting round``.
         """
         keys = list(dict.fromkeys(key for point in self.points for key in point.values))
-        by_key: dict[str, StoredRun | Failure] = {run.key: run for run in self.runs}
-        by_key |= {failure.key: failure for failure in self.failures}
-        scores = list(dict.fromkeys(name for run in self.runs for name in run.curves["scores"]))
+        errors = {failure.key: f"failed: {failure.error}" for failure in self.failures}
+        curves = {run.key: run.curves for run in self.runs}
+        results, finals = results_of(
+            [
+                curves.get(point.key) or NotApplicable(errors.get(point.key, "not performed"))
+                for point in self.points
+            ]
+        )
+        if any(point.seed is not None for point in self.points):
+            results = ["seed", *results]
         rows = tuple(
             (
                 *(cell_of(point.values.get(key)) for key in keys),
                 *([] if point.seed is None else [point.seed]),
-                *_results(by_key.get(point.key), scores),
+                *cells,
             )
-            for point in self.points
+            for point, cells in zip(self.points, finals, strict=True)
         )
-        seed = ["seed"] if any(point.seed is not None for point in self.points) else []
-        statistics = [f"{name}{end}" for name in scores for end in ("", " worst tenth")]
-        others = [*seed, "round", *statistics, "MB sent"]
-        return Table((*heads_of(keys, others), *others), rows)
+        return Table((*heads_of(keys, results), *results), rows)
 
     def best(self, column: str = "accuracy", *, low_is_good: bool | None = None) -> Best:
         """Return the point with the best final score, the mean over its seeds.
@@ -270,7 +237,21 @@ class Sweep:
         >>> topofl.sweep(base, grid, seeds=2, store=tempfile.mkdtemp()).best().values
         {'algorithm.lr': 0.1}
         """
-        return best_of(self.points, self.runs, column, low_is_good)
+        by_key = {run.key: run for run in self.runs}
+        found: list[Best] = []
+        for group in by_settings(self.points):
+            keys = list(dict.fromkeys(point.key for point in group))
+            value = final_of(keys, by_key, column)
+            if not math.isnan(value):
+                found.append(Best(group[0].values, column, value, len(keys)))
+        if not found:
+            raise ValueError(
+                "`best` needs a point whose runs are all finished with finite scores, got none; "
+                "see `failures`"
+            )
+        if low_is_good is None:
+            low_is_good = is_low_good(self.runs, column)
+        return (min if low_is_good else max)(found, key=lambda one: one.value)
 
     def __repr__(self) -> str:
         return (
@@ -278,16 +259,9 @@ class Sweep:
         )
 
     def _repr_html_(self) -> str:
-        return table_as_html(repr(self), self.table)
-
-
-def _results(run: StoredRun | Failure | None, scores: Sequence[str]) -> Iterator[Any]:
-    """Yield the cells of a run: last round, scores and megabytes."""
-    if isinstance(run, StoredRun):
-        yield from finals_of(run.curves, scores, ("mean", "worst_tenth"))
-        return
-    why = NotApplicable("not performed" if run is None else f"failed: {run.error}")
-    yield from [why] * (2 + 2 * len(scores))
+        table, more = self.table, len(self.points) - ROWS
+        note = paragraph(f"{more} more rows are in the table") if more > 0 else ""
+        return as_html(repr(self)) + Table(table.columns, table.rows[:ROWS])._repr_html_() + note
 
 
 @public
@@ -411,27 +385,29 @@ def perform_points(
         executor.keep(limit)
     live = Live(store.root, len(todo), progress)
     live.labels.update({point.key: label_of(point.values, point.seed) for point in todo})
-    with _continuable(points, store), live:
-        execute(
-            [point.job for point in todo],
-            store.root,
-            executor,
-            limit=limit,
-            started=live.started,
-            ended=live.ended,
-        )
+    try:
+        with live:
+            execute(
+                [point.job for point in todo],
+                store.root,
+                executor,
+                limit=limit,
+                started=live.started,
+                ended=live.ended,
+            )
+    except KeyboardInterrupt:
+        done = sum(store.has(point.key) for point in points)
+        raise SweepInterrupted(done, len(points), store.root) from None
+    finally:
+        cache_of_process.cache_clear()
     keys = [point.key for point in points]
     remove_abandoned(store.root, keys, [key for key in keys if store.has(key)])
-    return collected(points, store, len(todo))
-
-
-def collected(points: Sequence[Point], store: RunStore, trained: int = 0) -> Sweep:
-    """Return the sweep of these points with what the store has of them now."""
-    found = [store.find(point.key) for point in points]
+    found = [store.find(key) for key in keys]
     failed = {failure.key: failure for failure in store.failures()} if None in found else {}
-    failures = [failed[point.key] for point in points if point.key in failed]
     runs = tuple(run for run in found if run is not None)
-    return Sweep(tuple(points), runs, tuple(failures), trained)
+    return Sweep(
+        tuple(points), runs, tuple(failed[key] for key in keys if key in failed), len(todo)
+    )
 
 
 def _fitting(points: Sequence[Point], jobs: int) -> int:
@@ -442,46 +418,29 @@ def _fitting(points: Sequence[Point], jobs: int) -> int:
     ValueError
         If not even one does.
     """
-    if not points:
-        return jobs
     most = jobs
-    for device in sorted({"cpu", *(point.device for point in points)}):
+    for device in sorted({"cpu", *(point.device for point in points)}) if points else ():
         needs = sorted((p.memory or 0 for p in points if p.device == device), reverse=True)
-        most = min(most, _fitting_on(device, needs, jobs))
+        # processes themselves are in memory, too
+        free, own = free_memory(device), resident() if device == "cpu" else 0
+        if free is None:
+            continue
+        together = [sum(needs[:k]) + k * own for k in range(1, jobs + 1)]
+        fitting = sum(need <= free for need in together)
+        where = "memory" if device == "cpu" else f"the memory of {device}"
+        if not fitting:
+            raise ValueError(
+                f"`jobs` must be runs that fit into {where}, the largest needs "
+                f"{together[0] >> 20} MiB in a process of its own and {free >> 20} MiB are free; "
+                "use smaller models or chunks"
+            )
+        if fitting < jobs:
+            warn_caller(
+                f"{fitting} of {jobs} processes are used: more runs do not fit into the "
+                f"{free >> 20} MiB of free {where.removeprefix('the ')}"
+            )
+        most = min(most, fitting)
     return most
-
-
-def _fitting_on(device: str, needs: Sequence[int], jobs: int) -> int:
-    """Return how many of these runs fit on a device; processes themselves are in memory."""
-    free, own = free_memory(device), resident() if device == "cpu" else 0
-    if free is None:
-        return jobs
-    together = [sum(needs[:k]) + k * own for k in range(1, jobs + 1)]
-    fitting = sum(need <= free for need in together)
-    where = "memory" if device == "cpu" else f"the memory of {device}"
-    if not fitting:
-        raise ValueError(
-            f"`jobs` must be runs that fit into {where}, the largest needs {together[0] >> 20} MiB "
-            f"in a process of its own and {free >> 20} MiB are free; use smaller models or chunks"
-        )
-    if fitting < jobs:
-        warn_caller(
-            f"{fitting} of {jobs} processes are used: more runs do not fit into the "
-            f"{free >> 20} MiB of free {where.removeprefix('the ')}"
-        )
-    return fitting
-
-
-@contextmanager
-def _continuable(points: Sequence[Point], store: RunStore) -> Iterator[None]:
-    """Say how to go on if the sweep is interrupted, and free datasets in any case."""
-    try:
-        yield
-    except Stopped:
-        done = sum(store.has(point.key) for point in points)
-        raise SweepInterrupted(done, len(points), store.root) from None
-    finally:
-        cache_of_process.cache_clear()
 
 
 def search(
@@ -573,11 +532,11 @@ def search(
         points = [{key: _suggest(trial, key, lists[key]) for key in lists} for trial in asked]
         if not start:
             first = prepare(base, points[:1], seeds=seeds, vary=vary)[0]
-            check_scored(column, first.scores, "its first trial")
+            check_scored(column, first.scores, "its first trial", may_be_derived=True)
         found.append(sweep(base, points, **options))
         runs = {run.key: run for run in found[-1].runs}
         for trial, values in zip(asked, points, strict=True):
-            keys = {point.key for point in found[-1].points if point.values == values}
+            keys = [point.key for point in found[-1].points if point.values == values]
             value = final_of(keys, runs, column)
             if math.isnan(value):
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)

@@ -1,4 +1,10 @@
-"""One run of a sweep, from its settings to its folder in the store, in any process."""
+"""One run of a sweep, from its settings to its folder in the store, in any process.
+
+Checkpoints and progress of an unfinished run are in a private folder of one process. The name of a
+folder in ``.running/`` of a store has the run and the identity of the process that writes to it. If
+that process has ended, another one on the same host adopts the folder by renaming it, which is
+atomic, and continues from its checkpoints. There are no locks to be left behind.
+"""
 
 import errno
 import json
@@ -11,6 +17,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +28,13 @@ from topofl._support.files import FULL
 from topofl._support.machine import available_cores
 from topofl._support.processes import from_name, identity, is_dead
 from topofl.callbacks import Event
-from topofl.config.toml import dumps
 from topofl.engine import run
 from topofl.engine.checkpoint import ResumeError
 from topofl.engine.options import Saving, as_saving
 from topofl.history import History
 from topofl.runs.identity import cache_of_process, key_of, note_of, reset_peak_memory, versions
-from topofl.runs.record import RECORD, Failure, replace_file
-from topofl.runs.store import NEW, RUNNING, RunStore, folder_name, staging_folder
+from topofl.runs.record import RECORD, replace_file
+from topofl.runs.store import NEW, RUNNING, Failure, RunStore, folder_name, staging_folder
 
 _PROGRESS = "progress.json"
 
@@ -112,16 +118,6 @@ class Reporter:
             with suppress(OSError):  # a report is not worth the run
                 partial.write_text(json.dumps(report))
                 os.replace(partial, self.folder / _PROGRESS)
-
-
-def note_settings(folder: Path, tables: Mapping[str, Any], *, has_config: bool) -> None:
-    """Write the settings of a run to its private folder.
-
-    If `has_config`, ``config.toml`` is written, too: the run is the one of this configuration.
-    """
-    replace_file(folder / RECORD, json.dumps({"tables": tables}) + "\n")
-    if has_config:
-        replace_file(folder / "config.toml", dumps(tables))
 
 
 def noted_settings(folder: Path) -> dict[str, Any]:
@@ -256,7 +252,10 @@ def perform(job: Job, root: str) -> Outcome:
         except Exception as error:
             if isinstance(error, OSError) and _is_of_writing(error, store.root):
                 raise
-            outcome = _failed(job, store, error)
+            text = "".join(traceback.format_exception(error))
+            note = {"environment": {"versions": versions()}}
+            store.fail(Failure(job.key, job.tables, _line(error), text, note))
+            outcome = Outcome(job.key, "failed", _line(error))
         shutil.rmtree(folder, ignore_errors=True)
         return outcome
     except KeyboardInterrupt as error:  # also Interrupted
@@ -296,8 +295,10 @@ def _sigterm_noted() -> Iterator[Callable[[], bool]]:
 def _train(job: Job, store: RunStore, folder: Path, is_stopped: Callable[[], bool]) -> Outcome:
     reset_peak_memory()
     start = time.perf_counter()
+    replace_file(folder / RECORD, json.dumps({"tables": job.tables}) + "\n")
     # runs of functions, and those with a key of another kind, are not found by a configuration
-    note_settings(folder, job.tables, has_config=job.function is None and bool(job.digest))
+    if job.function is None and job.digest:
+        replace_file(folder / "config.toml", config.dumps(job.tables))
     experiment = _built(job)
     checkpoints = folder / "checkpoints"
     try:
@@ -317,9 +318,9 @@ def _train(job: Job, store: RunStore, folder: Path, is_stopped: Callable[[], boo
 
 def _built(job: Job) -> config.Experiment | Mapping[str, Any]:
     """Return the experiment of a run, or the arguments of :func:`topofl.run`."""
-    cache = cache_of_process().expecting(job.digest)
+    cache = cache_of_process()
     if job.function is None:
-        return config.build(job.tables, read=cache.read)
+        return config.build(job.tables, read=partial(cache.read, expected=job.digest))
     arguments = job.function(dict(job.point or {}))
     if job.digest and cache.digest(arguments["clients"].dataset) != job.digest:
         raise ValueError(
@@ -352,13 +353,6 @@ def _run(
         "progress": False,
     }
     return run(**{**experiment, **changed})
-
-
-def _failed(job: Job, store: RunStore, error: Exception) -> Outcome:
-    text = "".join(traceback.format_exception(error))
-    note = {"environment": {"versions": versions()}}
-    store.fail(Failure(job.key, job.tables, _line(error), text, note))
-    return Outcome(job.key, "failed", _line(error))
 
 
 def _line(error: BaseException) -> str:

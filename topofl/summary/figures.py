@@ -13,19 +13,12 @@ from topofl._drawing.charts.violins import draw_violins
 from topofl._drawing.figures import empty_figure
 from topofl._support.check import check_choice, shown
 from topofl.history.plots import AXIS_LABELS, draw_costs, draw_lines, note_on
-from topofl.summary.groups import Collected, collect, sort_key
+from topofl.summary.groups import COSTS, Collected, collect, sort_key
 from topofl.summary.verdicts import CONFIDENCE, rounded, statistic_of, t_quantile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-AXES = {
-    "rounds": ("round", 1.0, AXIS_LABELS["rounds"]),
-    "megabytes": ("bytes", 1e6, AXIS_LABELS["megabytes"]),
-    "seconds": ("seconds", 1.0, AXIS_LABELS["seconds"]),
-}
-"""Column of the curves, its unit, and the label of the axis."""
 
 BANDS = {
     "interval": f"{100 * CONFIDENCE:g} % interval of the mean",
@@ -219,29 +212,28 @@ def plot_band(
     ['ring', 'torus']
     """
     collected = _collected(runs, by, column, over, band)
-    recorded, unit, xlabel = _axis_of(collected, x)
-    curves, places = collected.statistic("mean"), collected.cost(recorded)
+    _check_cost(collected, x)
+    curves, places = collected.statistic("mean"), collected.cost(x)
     finite = np.isfinite(curves.last())  # a diverged run would cut the means of the others
     groups = range(len(collected.groups))
     members = [np.flatnonzero((collected.group_of == k) & finite).tolist() for k in groups]
-    tables = [_table([(places[r] / unit, curves[r]) for r in own]) for own in members]
+    tables = [_table([(places[r], curves[r]) for r in own]) for own in members]
     ends = [{float(places[r][-1]) for r in own} for own in members]
     until = " until the first one ends" if any(len(own) > 1 for own in ends) else ""
     lines, note = _with_bands(collected, tables, band, until=until)
-    xlabel = f"{xlabel}\n({note}){_note_on_missing(collected, tables)}"
+    xlabel = f"{AXIS_LABELS[x]}\n({note}){_note_on_missing(collected, tables)}"
     return draw_lines(_panels_of(collected), lines, ax, xlabel, collected.column)
 
 
-def _axis_of(collected: Collected, x: str) -> tuple[str, float, str]:
-    """Return the entry of `AXES` of a cost, or raise ``ValueError`` if it was not recorded."""
-    check_choice("x", x, AXES)
-    without = [entry.name for entry in collected.entries if not entry.curves.get(AXES[x][0])]
+def _check_cost(collected: Collected, x: str) -> None:
+    """Raise ``ValueError`` if there is no such cost, or runs did not record it."""
+    check_choice("x", x, COSTS)
+    without = [entry.name for entry in collected.entries if not entry.curves.get(COSTS[x][0])]
     if without:
         raise ValueError(
             f"`x` must be recorded by all runs, {len(without)} of {len(collected.entries)} have no "
             f"{x} ({', '.join(without[:3])}{', ...' if len(without) > 3 else ''}); take 'rounds'"
         )
-    return AXES[x]
 
 
 def _table(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> _Table:
@@ -446,10 +438,10 @@ def plot_pareto(
     ['complete', 'ring', 'star']
     """
     collected = _collected(runs, by, column, over, band)
-    recorded, unit, xlabel = _axis_of(collected, x)
+    _check_cost(collected, x)
     groups = range(len(collected.groups))
     final = collected.statistic("mean").last()
-    cost = np.where(np.isfinite(final), collected.cost(recorded).last() / unit, np.nan)
+    cost = np.where(np.isfinite(final), collected.cost(x).last(), np.nan)
     costs = statistic_of(cost, collected.group_of, len(groups)).mean
     rows = [final[(collected.group_of == k) & np.isfinite(final), None] for k in groups]
     tables = [(costs[[k]], row) for k, row in enumerate(rows)]
@@ -459,7 +451,7 @@ def plot_pareto(
         costs,
         np.array([one.mean[0] for one in points]),
         ax,
-        (xlabel, collected.column),
+        (AXIS_LABELS[x], collected.column),
         (f"({note}; filled: Pareto front)", _note_on_missing(collected, tables)),
         low_is_good=collected.low_is_good,
         spans=np.array([[one.low[0] for one in points], [one.high[0] for one in points]]),

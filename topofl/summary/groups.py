@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import did_you_mean, shown
-from topofl.summary.sources import MEMBERS, POSITION, Entry, Sources, entries_of, is_seed
+from topofl.summary.sources import MEMBERS, POSITION, Entry, entries_of, is_seed
 
 MISSING = "-"
 """Stands for a setting that a run does not have."""
@@ -47,10 +47,18 @@ class Settings:
         >>> settings.codes["data.alpha"].tolist(), settings.levels["data.alpha"]
         ([0, 1, 0], [0.1, 1.0])
         """
-        names = dict.fromkeys(name for row in rows for name in row if not _is_incidental(name))
         codes, levels = {}, {}
-        for name in names:
-            codes[name], levels[name] = _encoded(_values(rows, name))
+        for name in dict.fromkeys(name for row in rows for name in row):
+            if name in INCIDENTAL or name.startswith("saving."):
+                continue
+            values = [row.get(name, MISSING) for row in rows]
+            if MISSING in values:  # None is no setting where files of some runs leave it out
+                values = [MISSING if value is None else value for value in values]
+            # lists have no hash
+            values = [str(value) if isinstance(value, list | dict) else value for value in values]
+            position = {value: k for k, value in enumerate(dict.fromkeys(values))}
+            codes[name] = np.fromiter(map(position.__getitem__, values), np.int64, len(values))
+            levels[name] = list(position)
         return cls(codes, levels)
 
     @property
@@ -176,29 +184,6 @@ def levels_text(values: Sequence[Any], limit: int = 4) -> str:
     """
     listed = ", ".join(str(value) for value in values[:limit])
     return f"{listed}, ... ({len(values)} values)" if len(values) > limit else listed
-
-
-def _is_incidental(name: str) -> bool:
-    return name in INCIDENTAL or name.startswith("saving.")
-
-
-def _values(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
-    """Return a setting of all runs; None is no setting where files of some runs leave it out."""
-    values = [row.get(name, MISSING) for row in rows]
-    if MISSING in values:
-        return [MISSING if value is None else value for value in values]
-    return values
-
-
-def _encoded(values: list[Any]) -> tuple[np.ndarray, list[Any]]:
-    """Return the codes of values and the distinct ones, in order of occurrence."""
-    try:
-        levels = dict.fromkeys(values)
-    except TypeError:  # lists have no hash
-        values = [str(value) if isinstance(value, list | dict) else value for value in values]
-        levels = dict.fromkeys(values)
-    position = {value: k for k, value in enumerate(levels)}
-    return np.fromiter(map(position.__getitem__, values), np.int64, len(values)), list(levels)
 
 
 def _specs(members: Sequence[str], rows: Sequence[tuple[Any, ...]], table: str) -> list[str]:
@@ -341,6 +326,9 @@ def goes_down(score: str, best: Curves, worst: Curves) -> bool:
     return any(word in score for word in ("loss", "mse", "mae", "error", "perplexity"))
 
 
+COSTS = {"rounds": ("round", 1.0), "megabytes": ("bytes", 1e6), "seconds": ("seconds", 1.0)}
+"""Column of the curves, and its unit, by the name of a cost."""
+
 AVERAGED = {MEMBERS: "partitions of the data", POSITION: "runs of unknown seeds"}
 """What notes call things that are averaged over and have no seed of their own."""
 
@@ -386,16 +374,18 @@ class Collected:
         return Curves.of([entry.curves["scores"][self.column][name] for entry in self.entries])
 
     def cost(self, name: str) -> Curves:
-        """Return ``"round"``, ``"bytes"``, ``"seconds"``; runs that lack it have no numbers.
+        """Return a cost of `COSTS`; runs that lack it have no numbers.
 
         For scores before an exchange, the bytes of that exchange do not count.
         """
+        column, unit = COSTS[name]
         rows = []
         for entry in self.entries:
             early = entry.curves.get("before_exchange", {})
-            is_early = name == "bytes" and self.column in early.get("scores", ())
-            rows.append((early if is_early else entry.curves).get(name) or ())
-        return Curves.of(rows)
+            is_early = column == "bytes" and self.column in early.get("scores", ())
+            rows.append((early if is_early else entry.curves).get(column) or ())
+        curves = Curves.of(rows)
+        return replace(curves, values=curves.values / unit)
 
     @cached_property
     def low_is_good(self) -> bool:
@@ -449,27 +439,24 @@ def collect(
     if isinstance(runs, Collected) and by is None and column is None and not over:
         return runs
     if isinstance(runs, Collected):
-        found = Sources(runs.entries, named=runs.by == ("name",))
+        entries, found, is_named = runs.entries, (), runs.by == ("name",)
     else:
-        found = entries_of(runs)
+        (entries, found), is_named = entries_of(runs), isinstance(runs, Mapping)
     if hardware is not None:
-        timed = tuple(entry.on(hardware) for entry in found.entries)
-        found = Sources(timed, found.notes, found.named)
-    settings = Settings.of([entry.settings for entry in found.entries])
-    column = check_column(found.entries, column)
+        entries = tuple(entry.on(hardware) for entry in entries)
+    settings = Settings.of([entry.settings for entry in entries])
+    column = check_column(entries, column)
     full = tuple(dict.fromkeys(settings.resolve("by", name) for name in _names("by", by))) or (
-        ("name",) if found.named else tuple(settings.default())
+        ("name",) if is_named else tuple(settings.default())
     )
     extra = _expanded(settings, [settings.resolve("over", name) for name in _names("over", over)])
-    groups, group_of = _groups(settings, full, in_order=found.named)
+    groups, group_of = _groups(settings, full, in_order=is_named)
     labels = _short(full)
     named = [*_expanded(settings, full), *extra]
     _check_averages(settings, groups, group_of, named)
-    _check_distinct(found.entries, settings)
-    notes = (*found.notes, *_confounded(settings, named, group_of))
-    return Collected(
-        found.entries, settings, full, labels, tuple(extra), groups, group_of, column, notes
-    )
+    _check_distinct(entries, settings)
+    notes = (*found, *_confounded(settings, named, group_of))
+    return Collected(entries, settings, full, labels, tuple(extra), groups, group_of, column, notes)
 
 
 def _names(argument: str, value: Any) -> list[Any]:

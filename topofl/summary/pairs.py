@@ -38,11 +38,11 @@ class Pair:
     """
 
     baseline: int
-    n: int
-    mean: float
-    error: float
-    half: float
-    verdict: str
+    n: int = 0
+    mean: float = np.nan
+    error: float = np.nan
+    half: float = np.nan
+    verdict: str = ""
     reason: str = ""
 
 
@@ -159,7 +159,7 @@ def pairs_with(collected: Collected, values: np.ndarray, baseline: Any) -> list[
     for group, base in enumerate(of_group):
         if base in (-1, group):
             reason = "" if base == group else "no runs of the baseline have its other settings"
-            pairs.append(_no_pair(base, reason))
+            pairs.append(Pair(base, reason=reason))
             continue
         shared = [
             key
@@ -193,15 +193,11 @@ def _corresponds(collected: Collected, name: str, one: np.ndarray, other: np.nda
     return True
 
 
-def _no_pair(base: int, reason: str) -> Pair:
-    return Pair(base, 0, np.nan, np.nan, np.nan, "", reason)
-
-
 def _pair(differences: np.ndarray, base: int, low_is_good: bool) -> Pair:
     """Return the summary of differences, which may be none."""
     n = len(differences)
     if n == 0:
-        return _no_pair(base, "no seeds in common with the baseline")
+        return Pair(base, reason="no seeds in common with the baseline")
     mean = float(differences.mean())
     interval = mean_interval(differences, CONFIDENCE)
     half = np.nan if interval is None else (interval[1] - interval[0]) / 2

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,29 +13,13 @@ from topofl._support.public import public
 from topofl._support.table import LINE_LIMIT, NotApplicable, Table, as_text
 from topofl._support.text import printable
 from topofl.summary.figures import KINDS
-from topofl.summary.groups import Collected, collect
+from topofl.summary.groups import COSTS, Collected, collect
 from topofl.summary.pairs import Pair, pairs_with
 from topofl.summary.verdicts import CONFIDENCE, Cell, Statistic, rounded, statistic_of
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-COSTS = {"rounds": ("round", 1.0), "MB": ("bytes", 1e6), "seconds": ("seconds", 1.0)}
-"""Column of the curves, and its unit, by the name of a cost."""
-
-
-@dataclass(frozen=True, eq=False)
-class Quantiles:
-    """Median, lowest and highest cost over all runs of each group, (G,) each.
-
-    Runs that never reach the target cost infinity. So the median is infinite if half of the runs
-    or more do not reach it, and is not biased toward runs that do, as a mean over those would be.
-    """
-
-    median: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +35,16 @@ class Target:
     n
         (G,) number of runs.
     costs
-        By name, ``"rounds"``, ``"MB"`` and, if all runs recorded them, simulated ``"seconds"``.
+        By name, ``"rounds"``, ``"MB"`` and, if all runs recorded them, simulated ``"seconds"``:
+        median, lowest and highest cost over all runs of each group, (G,) each. Runs that never
+        reach the target cost infinity. So the median is infinite if half of the runs or more do not
+        reach it, and is not biased toward runs that do, as a mean over those would be.
     """
 
     value: float
     reached: np.ndarray
     n: np.ndarray
-    costs: dict[str, Quantiles]
+    costs: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
 def target_of(collected: Collected, value: float) -> Target:
@@ -78,28 +64,37 @@ def target_of(collected: Collected, value: float) -> Target:
     never = position < 0
     groups, g = len(collected.groups), collected.group_of
     costs = {}
-    for name, (column, unit) in COSTS.items():
-        curve = collected.cost(column)
+    for name in COSTS:
+        curve = collected.cost(name)
         if curve.lengths.all():
-            costs[name] = _quantiles(np.where(never, np.inf, curve.at(position) / unit), g, groups)
+            head = "MB" if name == "megabytes" else name
+            costs[head] = _quantiles(np.where(never, np.inf, curve.at(position)), g, groups)
     return Target(
         value, np.bincount(g[~never], minlength=groups), np.bincount(g, minlength=groups), costs
     )
 
 
-def _quantiles(values: np.ndarray, g: np.ndarray, groups: int) -> Quantiles:
-    """Return the quantiles of values (R,), which may be infinite, in groups."""
+def _quantiles(
+    values: np.ndarray, g: np.ndarray, groups: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return median, minimum and maximum of values (R,), which may be infinite, in groups."""
     order = np.lexsort((values, g))
     ranked, n = values[order], np.bincount(g, minlength=groups)
     start = np.cumsum(n) - n
     low, high = ranked[start + (n - 1) // 2], ranked[start + n // 2]
     with np.errstate(invalid="ignore"):
         median = np.where(np.isinf(high), high, (low + high) / 2)
-    return Quantiles(median, ranked[start], ranked[start + n - 1])
+    return median, ranked[start], ranked[start + n - 1]
 
 
 HEADINGS = {"mean": "{}", "worst": "worst node", "worst_tenth": "worst tenth"}
 """Headings of the statistics over nodes, by their names in curves; ``{}`` is the score."""
+
+_Printed = list[tuple[str, Sequence[Any]]]
+"""Headings and cells of columns as printed."""
+
+_Exact = list[tuple[str, str, Sequence[Any]]]
+"""Columns in full precision: the printed column that each is a part of, its heading, numbers."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -163,7 +158,9 @@ class Summary:
                 f"{without} run{'s' * (without > 1)} ended without a finite {self.runs.column}; "
                 "means are over the others"
             )
-        if self.target is not None and self._has(f"{x} to {self.target.value:g}" for x in COSTS):
+        if self.target is not None and self._has(
+            f"{name} to {self.target.value:g}" for name in self.target.costs
+        ):
             notes.append(
                 "to the target: median over all runs (lowest to highest); a run that never "
                 "reached it counts as the highest"
@@ -193,7 +190,8 @@ class Summary:
     @property
     def table(self) -> Table:
         """The table as printed: means rounded to the digit of their standard error."""
-        table = _joined(self._parts(), len(self.runs.labels))
+        printed = self._of_groups() + [one for part in self._parts() for one in part[0]]
+        table = _table_of(printed)
         return table if self.columns is None else table.select(self.columns)
 
     def select(self, columns: str | Sequence[str]) -> "Summary":
@@ -227,124 +225,104 @@ class Summary:
                0.5  ring
         """
         table = self.table
-        self._check_printed([columns] if isinstance(columns, str) else columns, table.columns)
-        return replace(self, columns=table.select(columns).columns)
-
-    def _check_printed(self, names: Any, shown: Sequence[str]) -> None:
-        """Raise ``ValueError`` for names that columns have in full precision only."""
-        heads = self.numbers.columns
-        printed = {head: name for name in shown for head in self._precise(name, heads)}
+        printed = {head: owner for owner, head, _ in self._exact() if owner in table.columns}
+        names = [columns] if isinstance(columns, str) else columns
         for name in names if isinstance(names, Sequence) else ():
-            if isinstance(name, str) and name in printed and name not in shown:
+            if isinstance(name, str) and name in printed and name not in table.columns:
                 raise ValueError(
                     "`columns` must be named as in the printed table, got "
                     f"{name!r}, which is part of {printed[name]!r} in full precision (CSV, JSON, "
                     f"pandas); take {printed[name]!r}"
                 )
+        return replace(self, columns=table.select(columns).columns)
 
-    def _parts(self) -> list[Table]:
-        """Return tables of scores, of the target and of differences, each with the groups."""
-        parts = [self._scores()]
-        labels, groups = list(self.runs.labels), [list(group) for group in self.groups]
-        for value, add in ((self.target, self._add_target), (self.pairs, self._add_pairs)):
-            if value is not None:
-                heads, rows = labels.copy(), [group.copy() for group in groups]
-                add(heads, rows)
-                parts.append(Table(tuple(heads), tuple(map(tuple, rows))))
-        return parts
-
-    def _scores(self) -> Table:
-        heads, rows = self._of_groups()
-        for name, statistic in self.statistics.items():
-            heads.append(HEADINGS[name].format(self.runs.column))
-            cells = [
-                Cell(rounded(*numbers))
-                for numbers in zip(statistic.mean, statistic.error, statistic.half, strict=True)
-            ]
-            _append(rows, cells)
-            if name == "mean":
-                heads.append("std")
-                spread = [
-                    Cell("-" if np.isnan(std) else rounded(std, error))
-                    for std, error in zip(statistic.std, statistic.error, strict=True)
-                ]
-                _append(rows, spread)
-        return Table(tuple(heads), tuple(map(tuple, rows)))
-
-    def _of_groups(self) -> tuple[list[str], list[list[Any]]]:
+    def _of_groups(self) -> _Printed:
         """Return the first columns: the values of `by` and the number of runs."""
         n = np.bincount(self.runs.group_of, minlength=len(self.groups))
-        rows = [[*group, int(k)] for group, k in zip(self.groups, n, strict=True)]
-        return [*self.runs.labels, "runs"], rows
+        values = [[group[k] for group in self.groups] for k in range(len(self.runs.labels))]
+        return [*zip(self.runs.labels, values, strict=True), ("runs", n.tolist())]
 
-    def _add_target(self, heads: list[str], rows: list[list[Any]]) -> None:
-        if (target := self.target) is None:
-            return
-        heads.append(f"reached {target.value:g}")
-        _append(rows, [Cell(f"{a} of {b}") for a, b in zip(target.reached, target.n, strict=True)])
+    def _parts(self) -> list[tuple[_Printed, _Exact]]:
+        """Return the columns of scores, of the target and of differences."""
+        parts = [self._scores()]
+        parts += [] if self.target is None else [self._of_target(self.target)]
+        parts += [] if self.pairs is None else [self._of_pairs(self.pairs)]
+        return parts
+
+    def _exact(self) -> _Exact:
+        """Return all columns in full precision."""
+        groups = [(head, head, cells) for head, cells in self._of_groups()]
+        return groups + [one for part in self._parts() for one in part[1]]
+
+    def _scores(self) -> tuple[_Printed, _Exact]:
+        printed: _Printed = []
+        exact: _Exact = []
+        for name, one in self.statistics.items():
+            head = HEADINGS[name].format(self.runs.column)
+            rows = zip(one.mean, one.error, one.half, strict=True)
+            printed.append((head, [Cell(rounded(*numbers)) for numbers in rows]))
+            if name == "mean":
+                spread = zip(one.std, one.error, strict=True)
+                texts = ["-" if np.isnan(std) else rounded(std, error) for std, error in spread]
+                printed.append(("std", list(map(Cell, texts))))
+            exact += [
+                (head, head, one.mean.tolist()),
+                ("std" if name == "mean" else head, f"{head} std", one.std.tolist()),
+                (head, f"{head} low", (one.mean - one.half).tolist()),
+                (head, f"{head} high", (one.mean + one.half).tolist()),
+            ]
+        return printed, exact
+
+    def _of_target(self, target: Target) -> tuple[_Printed, _Exact]:
+        reached = f"reached {target.value:g}"
+        texts = [Cell(f"{a} of {b}") for a, b in zip(target.reached, target.n, strict=True)]
+        printed: _Printed = [(reached, texts)]
+        exact: _Exact = [(reached, reached, target.reached.tolist())]
         for name, cost in target.costs.items():
-            heads.append(f"{name} to {target.value:g}")
-            columns = zip(cost.median, cost.low, cost.high, strict=True)
-            _append(rows, [Cell(_range(*numbers)) for numbers in columns])
+            head = f"{name} to {target.value:g}"
+            ranges = zip(*cost, strict=True)
+            printed.append((head, [Cell(_range(*numbers)) for numbers in ranges]))
+            ends = zip(("", " low", " high"), cost, strict=True)
+            exact += [(head, f"{head}{end}", values.tolist()) for end, values in ends]
+        return printed, exact
 
-    def _add_pairs(self, heads: list[str], rows: list[list[Any]]) -> None:
-        heads += [f"minus {self.baseline}", "pairs", f"better than {self.baseline}"]
-        for k, (row, pair) in enumerate(zip(rows, self.pairs or (), strict=True)):
+    def _of_pairs(self, pairs: Sequence[Pair]) -> tuple[_Printed, _Exact]:
+        minus, better = f"minus {self.baseline}", f"better than {self.baseline}"
+        rows: list[tuple[Any, Any, Any]] = []
+        for k, pair in enumerate(pairs):
             if pair.baseline == k:
-                row += [Cell("baseline"), Cell("-"), Cell("-")]
+                rows.append((Cell("baseline"), Cell("-"), Cell("-")))
             elif pair.reason:
-                row += [NotApplicable(pair.reason), 0, Cell("-")]
+                rows.append((NotApplicable(pair.reason), 0, Cell("-")))
             else:
-                shown = rounded(pair.mean, pair.error, pair.half)
-                row += [Cell(shown), pair.n, Cell(pair.verdict)]
+                text = rounded(pair.mean, pair.error, pair.half)
+                rows.append((Cell(text), pair.n, Cell(pair.verdict)))
+        printed = list(zip((minus, "pairs", better), zip(*rows, strict=True), strict=True))
+        return printed, [
+            (minus, minus, [pair.mean for pair in pairs]),
+            (minus, f"{minus} low", [pair.mean - pair.half for pair in pairs]),
+            (minus, f"{minus} high", [pair.mean + pair.half for pair in pairs]),
+            ("pairs", "pairs", [pair.n for pair in pairs]),
+            (better, better, [pair.verdict for pair in pairs]),
+        ]
 
     @property
     def numbers(self) -> Table:
         """The table in full precision, with ``inf`` for costs of runs that never get there."""
-        heads, rows = self._of_groups()
-        for name, one in self.statistics.items():
-            head = HEADINGS[name].format(self.runs.column)
-            columns = {"": one.mean, " std": one.std, " low": one.mean - one.half}
-            columns |= {" high": one.mean + one.half}
-            _append_columns(heads, rows, {f"{head}{end}": x for end, x in columns.items()})
-        if self.target is not None:
-            to = f" to {self.target.value:g}"
-            heads.append(f"reached {self.target.value:g}")
-            _append(rows, self.target.reached.tolist())
-            for name, cost in self.target.costs.items():
-                columns = {"": cost.median, " low": cost.low, " high": cost.high}
-                _append_columns(heads, rows, {f"{name}{to}{end}": x for end, x in columns.items()})
-        if self.pairs is not None:
-            self._add_pair_numbers(heads, rows, self.pairs)
-        whole = Table(tuple(heads), tuple(map(tuple, rows)))
-        if self.columns is None:
-            return whole
-        return whole.select([head for name in self.columns for head in self._precise(name, heads)])
-
-    def _precise(self, name: str, heads: Sequence[str]) -> list[str]:
-        """Return the columns in full precision of a column as printed."""
-        score = self.runs.column
-        if name == "std":
-            return [f"{score} std"]
-        ends = ("", " low", " high") if name == score else ("", " std", " low", " high")
-        return [f"{name}{end}" for end in ends if f"{name}{end}" in heads]
-
-    def _add_pair_numbers(
-        self, heads: list[str], rows: list[list[Any]], pairs: Sequence[Pair]
-    ) -> None:
-        means = np.array([pair.mean for pair in pairs])
-        halves = np.array([pair.half for pair in pairs])
-        minus = f"minus {self.baseline}"
-        columns = {minus: means, f"{minus} low": means - halves, f"{minus} high": means + halves}
-        _append_columns(heads, rows, columns)
-        heads += ["pairs", f"better than {self.baseline}"]
-        for row, pair in zip(rows, pairs, strict=True):
-            row += [pair.n, pair.verdict]
+        exact = self._exact()
+        if self.columns is not None:
+            exact = [one for name in self.columns for one in exact if one[0] == name]
+        return _table_of([(head, values) for _, head, values in exact])
 
     def _as_printed(self) -> list[Table]:
         """Return the table, or its parts, which are printed one below the other, if it is wide."""
         whole = self.table
-        return self._parts() if self.columns is None and _is_wide(whole) else [whole]
+        width = max(map(len, whole.upright().splitlines()[:3]))
+        if self.columns is not None or width <= LINE_LIMIT:
+            return [whole]
+        groups = self._of_groups()
+        first, *others = (printed for printed, _ in self._parts())
+        return [_table_of(groups + first), *(_table_of(groups[:-1] + part) for part in others)]
 
     def __str__(self) -> str:
         text = "\n\n".join(map(str, self._as_printed()))
@@ -401,32 +379,10 @@ class Summary:
         return KINDS[check_choice("kind", kind, KINDS)](self.runs, **options)
 
 
-def _joined(parts: Sequence[Table], shared: int) -> Table:
-    """Return tables with the same first columns as one."""
-    columns = [*parts[0].columns, *(name for part in parts[1:] for name in part.columns[shared:])]
-    rows = [
-        tuple(chain(cells[0], *(row[shared:] for row in cells[1:])))
-        for cells in zip(*(part.rows for part in parts), strict=True)
-    ]
-    return Table(tuple(columns), tuple(rows))
-
-
-def _is_wide(table: Table) -> bool:
-    """Return whether lines of a table would be too long to print."""
-    return max(map(len, table.upright().splitlines()[:3])) > LINE_LIMIT
-
-
-def _append(rows: list[list[Any]], cells: Sequence[Any]) -> None:
-    for row, cell in zip(rows, cells, strict=True):
-        row.append(cell)
-
-
-def _append_columns(
-    heads: list[str], rows: list[list[Any]], columns: Mapping[str, np.ndarray]
-) -> None:
-    for head, values in columns.items():
-        heads.append(head)
-        _append(rows, values.tolist())
+def _table_of(columns: _Printed) -> Table:
+    """Return a table from headings and cells of its columns."""
+    heads, cells = zip(*columns, strict=True)
+    return Table(heads, tuple(zip(*cells, strict=True)))
 
 
 def _range(median: float, low: float, high: float) -> str:
