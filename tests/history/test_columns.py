@@ -200,10 +200,7 @@ def test_loading_adds_fields_of_columns_to_older_histories(history, tmp_path):
 
 def test_they_are_those_of_all_rounds_tables_and_events():
     told = []
-    history = run(
-        algorithms.timed(algorithms.push_diging(lr=0.1)),
-        callbacks=[told.append],
-    )
+    history = run(algorithms.timed(algorithms.push_diging(lr=0.1)), callbacks=[told.append])
     assert history.rounds.keys() <= OWN_COLUMNS
     assert {"simulated_seconds", "smallest_push_weight"} <= history.rounds.keys()
     others = {*history.evaluations, *history.to_pandas(per="node")} - {"accuracy"}

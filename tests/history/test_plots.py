@@ -80,8 +80,7 @@ def test_steps_count_those_of_all_nodes(timed, history):
 
 def test_axes_that_were_not_recorded_are_refused(history):
     with pytest.raises(
-        ValueError,
-        match=r"`x` must be a recorded cost, got 'seconds', dsgd on .* algorithms.timed",
+        ValueError, match=r"`x` must be a recorded cost, got 'seconds', dsgd on .* algorithms.timed"
     ):
         history.plot(x="seconds")
     with pytest.raises(ValueError, match="`x` must be one of 'rounds'"):

@@ -16,13 +16,7 @@ from topofl._drawing.charts.fronts import LABELED
 from topofl._drawing.charts.labels import spread
 from topofl.cli.parser import make_parser
 from topofl.history.plots import KINDS as KINDS_OF_HISTORIES
-from topofl.summary import (
-    plot_band,
-    plot_heat_map,
-    plot_nodes,
-    plot_pareto,
-    plot_violin,
-)
+from topofl.summary import plot_band, plot_heat_map, plot_nodes, plot_pareto, plot_violin
 from topofl.summary.figures import KINDS
 
 

@@ -12,14 +12,7 @@ from scipy import stats
 import topofl
 from tests.summary.samples import curves, runs_of, stored
 from topofl.runs import Failure, RunStore, StoredRun, Sweep
-from topofl.summary.verdicts import (
-    FAILS,
-    HOLDS,
-    UNDECIDED,
-    mean_interval,
-    t_quantile,
-    verdict,
-)
+from topofl.summary.verdicts import FAILS, HOLDS, UNDECIDED, mean_interval, t_quantile, verdict
 
 TOPOLOGIES = ["ring", "torus", "exponential"]
 

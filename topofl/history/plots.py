@@ -35,12 +35,7 @@ AXIS_LABELS = {
 RANK = "rank"
 """The x axis of scores that are sorted from the worst to the best node."""
 
-KINDS = {
-    "band": ("x", "quantiles"),
-    "violin": ("at",),
-    "nodes": ("x", "worst"),
-    "pareto": ("x",),
-}
+KINDS = {"band": ("x", "quantiles"), "violin": ("at",), "nodes": ("x", "worst"), "pareto": ("x",)}
 """Kinds of plots, and the options that each has."""
 
 _LABELED = 8
