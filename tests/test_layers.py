@@ -216,6 +216,7 @@ ROOMS = {
     ],
     "summary": ["sources verdicts", "groups", "pairs figures", "table"],
     "explore": ["choices datasets", "setup", "compared", "code pictures", "widgets", "app serve"],
+    "history": ["matrices statistics", "files plots", "history", "compare"],
     "runs": ["record", "identity store", "work", "execute plan", "sweep", "probe"],
     "topologies": ["_generator _common", "static", "cliques", "changing from_data operations"],
 }

@@ -75,10 +75,10 @@ def test_packing_is_exact(packs_all, name):
     matrix = CASES[name]
     one = kept(matrix)
     assert isinstance(one, Packed)
-    assert len(set(map(bytes, one.rows.toarray()))) == one.rows.shape[0], "each row once"
+    assert len(set(map(bytes, one.weights.toarray()))) == one.weights.shape[0], "each row once"
     assert bytes_of(one) < bytes_of(matrix) / 1.5
     assert same(one.unpacked(), matrix)
-    parts = {part: getattr(one.rows, part) for part in ("data", "indices", "indptr")} | {
+    parts = {part: getattr(one.weights, part) for part in ("data", "indices", "indptr")} | {
         "row_of": one.row_of
     }
     assert same(kept_of(parts, matrix.n, matrix.name).unpacked(), matrix)
@@ -117,11 +117,11 @@ def test_one_row_is_kept_once_from_a_few_kibibytes_on(packs_all, monkeypatch, n,
     assert bytes_of(one) == bytes_of(searched) == 16 * chosen + 8 * 2 + 4 * n
     for part in ("data", "indices", "indptr"):
         np.testing.assert_array_equal(
-            getattr(one.rows, part), getattr(searched.rows, part), strict=True
+            getattr(one.weights, part), getattr(searched.weights, part), strict=True
         )
-        assert not getattr(one.rows, part).flags.writeable
-        base = getattr(one.rows, part).base
-        assert base is None or base.size == getattr(one.rows, part).size, (
+        assert not getattr(one.weights, part).flags.writeable
+        base = getattr(one.weights, part).base
+        assert base is None or base.size == getattr(one.weights, part).size, (
             "or the whole matrix would stay"
         )
 

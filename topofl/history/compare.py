@@ -94,7 +94,12 @@ def compare_histories(
     options = plots.check_options(kind, x=x, at=at, quantiles=quantiles, worst=worst)
     named = _named(histories)
     column = next(iter(named.values())).primary if column is None else column
-    series = [_series(history, column, options.x, name) for name, history in named.items()]
+    series = []
+    for name, history in named.items():
+        try:
+            series.append(series_of(history, column, options.x, name))
+        except (KeyError, ValueError) as error:
+            raise type(error)(f"{name}: {error.args[0]}") from error
     _check_distinct(named, series)
     return plots.plot_together(series, options, ax)
 
@@ -143,14 +148,6 @@ def _names(histories: Sequence[History]) -> list[str]:
     return names
 
 
-def _series(history: History, column: str, x: str, name: str) -> plots.Series:
-    """Return the column of a history; errors begin with its name."""
-    try:
-        return series_of(history, column, x, name)
-    except (KeyError, ValueError) as error:
-        raise type(error)(f"{name}: {error.args[0]}") from error
-
-
 def _check_distinct(named: Mapping[str, History], series: Sequence[plots.Series]) -> None:
     """Raise ``ValueError`` if two names have the same run, whose curves would hide each other.
 
@@ -163,20 +160,16 @@ def _check_distinct(named: Mapping[str, History], series: Sequence[plots.Series]
         keys: list[Any] = [id(history)]
         if "seed" in history.meta:
             settings = json.dumps(dict(history.meta), sort_keys=True, default=str)
-            keys.append((settings, one.x.tobytes(), one.values.tobytes(), *_results(history)))
+            recorded = sorted({**history.evaluations, **history.rounds}.items())
+            results = [
+                (column, np.ascontiguousarray(values).tobytes())
+                for column, values in recorded
+                if "seconds" not in column
+            ]
+            keys.append((settings, one.x.tobytes(), one.values.tobytes(), *results))
         for key in keys:
             if (other := known.setdefault(key, name)) != name:
                 raise ValueError(
                     f"`histories` must be different runs, got the same one as {shown(other)} and "
                     f"{shown(name)}; leave one of them out"
                 )
-
-
-def _results(history: History) -> list[tuple[str, bytes]]:
-    """Return names and values of all columns of a run, without those in seconds."""
-    recorded = {**history.evaluations, **history.rounds}
-    return [
-        (name, np.ascontiguousarray(values).tobytes())
-        for name, values in sorted(recorded.items())
-        if "seconds" not in name
-    ]

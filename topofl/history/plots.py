@@ -242,8 +242,8 @@ def plot(series: Series, options: Options, ax: "Axes | None") -> "Figure":
     if options.kind == "band":
         return _band(series, options, ax)
     if options.kind == "violin":
-        if len(options.at or ()) > ROWS_LIMIT:
-            raise ValueError(f"`at` must have at most {ROWS_LIMIT} rounds, got {len(options.at)}")
+        if (count := len(options.at or ())) > ROWS_LIMIT:
+            raise ValueError(f"`at` must have at most {ROWS_LIMIT} rounds, got {count}")
         return _violins([series], options, ax, alone=True)
     if options.kind == "nodes":
         return _nodes([series], options, own_axes(WIDE, 3.4) if ax is None else ax)

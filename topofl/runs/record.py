@@ -3,7 +3,7 @@
 import json
 import os
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -23,7 +23,7 @@ RECORD = "run.json"
 """The file of a finished run with its settings, curves, cost and environment."""
 
 
-def flat_settings(tables: Mapping[str, Any]) -> dict[str, Any]:
+def flat_settings(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the entries of nested tables by dotted names, those of ``point`` by their own.
 
     Examples
@@ -31,18 +31,15 @@ def flat_settings(tables: Mapping[str, Any]) -> dict[str, Any]:
     >>> flat_settings({"data": {"alpha": 0.1}, "point": {"lr": 1}})
     {'data.alpha': 0.1, 'lr': 1}
     """
-    return dict(_flat(tables))
-
-
-def _flat(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the entries of nested tables by their dotted names."""
+    found: dict[str, Any] = {}
     for name, value in tables.items():
-        if prefix == "" and name == "point" and isinstance(value, Mapping):
-            yield from value.items()
-        elif isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
+        if not isinstance(value, Mapping):
+            found[f"{prefix}{name}"] = value
+        elif prefix == "" and name == "point":
+            found |= value
         else:
-            yield f"{prefix}{name}", value
+            found |= flat_settings(value, f"{prefix}{name}.")
+    return found
 
 
 def read_record(path: Path, remedy: str = "") -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
 """Runs in groups by their settings, with their curves: the common start of tables and figures."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -149,29 +149,14 @@ class Settings:
         ]
         return codes.reshape(-1), _specs(members, tuples, name)
 
-    def vary_within(
-        self, groups: np.ndarray, apart: Iterable[str], *, seeds: bool = False
-    ) -> list[str]:
-        """Return the settings that vary within a group, other than `apart`.
-
-        Parameters
-        ----------
-        groups
-            (R,) group of each run.
-        apart
-            Full names of settings to leave out.
-        seeds
-            Whether seeds are among them.
-        """
-        left_out = set(apart)
-        found = []
-        for name in self.varying:
-            if name in left_out or (is_seed(name) and not seeds):
-                continue
-            pairs = groups.astype(np.int64) * len(self.levels[name]) + self.codes[name]
-            if len(np.unique(pairs)) > len(np.unique(groups)):
-                found.append(name)
-        return found
+    def vary_within(self, groups: np.ndarray) -> list[str]:
+        """Return the settings that vary within a group, from the group of each run, (R,)."""
+        distinct = len(np.unique(groups))
+        return [
+            name
+            for name in self.varying
+            if len(np.unique(groups * len(self.levels[name]) + self.codes[name])) > distinct
+        ]
 
 
 def levels_text(values: Sequence[Any], limit: int = 4) -> str:
@@ -403,7 +388,7 @@ class Collected:
     @property
     def averaged_text(self) -> str:
         """What means are over, as text: seeds, and settings in `over`, that vary within a group."""
-        inside = self.settings.vary_within(self.group_of, (), seeds=True)
+        inside = self.settings.vary_within(self.group_of)
         names = [name for name in self.averaged if name in inside]
         if "data.seed" in names and MEMBERS in names:  # the seed decides the members
             names.remove(MEMBERS)
@@ -446,10 +431,10 @@ def collect(
         entries = tuple(entry.on(hardware) for entry in entries)
     settings = Settings.of([entry.settings for entry in entries])
     column = check_column(entries, column)
-    full = tuple(dict.fromkeys(settings.resolve("by", name) for name in _names("by", by))) or (
+    full = tuple(dict.fromkeys(_resolved(settings, "by", by))) or (
         ("name",) if is_named else tuple(settings.default())
     )
-    extra = _expanded(settings, [settings.resolve("over", name) for name in _names("over", over)])
+    extra = _expanded(settings, _resolved(settings, "over", over))
     groups, group_of = _groups(settings, full, in_order=is_named)
     labels = _short(full)
     named = [*_expanded(settings, full), *extra]
@@ -459,18 +444,17 @@ def collect(
     return Collected(entries, settings, full, labels, tuple(extra), groups, group_of, column, notes)
 
 
-def _names(argument: str, value: Any) -> list[Any]:
-    """Return names given as one text, as a sequence of them, or as None."""
+def _resolved(settings: Settings, argument: str, value: Any) -> list[str]:
+    """Return full names of settings from one name, from a sequence of them, or from None."""
     if value is None:
         return []
-    if isinstance(value, str):
-        return [value]
     try:
-        return list(value)
+        names = [value] if isinstance(value, str) else list(value)
     except TypeError:
         raise TypeError(
             f"`{argument}` must be the name of a setting or a list of names, got {shown(value)}"
         ) from None
+    return [settings.resolve(argument, name) for name in names]
 
 
 def _expanded(settings: Settings, names: Sequence[str]) -> list[str]:
@@ -531,7 +515,9 @@ def _check_averages(
     settings: Settings, groups: Sequence[Any], group_of: np.ndarray, named: Sequence[str]
 ) -> None:
     """Raise unless groups differ within themselves in seeds and named settings only."""
-    forgotten = settings.vary_within(group_of, named)
+    forgotten = [
+        name for name in settings.vary_within(group_of) if name not in named and not is_seed(name)
+    ]
     if not forgotten:
         return
     levels = {name: list(settings.levels[name]) for name in forgotten}
@@ -576,7 +562,7 @@ def _confounded(settings: Settings, named: Sequence[str], group_of: np.ndarray) 
     Arguments that only some functions have, with the same value in all their runs, do not count.
     Nor does a seed that varies within a group, or what the nodes hold if partitions differ anyway.
     """
-    inside = settings.vary_within(group_of, (), seeds=True)
+    inside = settings.vary_within(group_of)
     seeds = [name for name in settings.varying if is_seed(name) and name not in inside]
     if MEMBERS in seeds and {"data.seed", "data.name"} & {*settings.varying}:
         seeds.remove(MEMBERS)

@@ -142,31 +142,17 @@ def pairs_with(collected: Collected, values: np.ndarray, baseline: Any) -> list[
         If no group has a pair, and as :func:`baseline_of`.
     """
     of_group = baseline_of(collected, baseline)
-    keys = [collected.settings.codes[name] for name in collected.averaged]
-    absent = [
-        level.index(MISSING) if MISSING in level else -1
-        for level in (collected.settings.levels[name] for name in collected.averaged)
-    ]
-    members = np.split(
-        np.argsort(collected.group_of, kind="stable"),
-        np.cumsum(np.bincount(collected.group_of, minlength=len(collected.groups)))[:-1],
-    )
-    has = [
-        [not (key[runs] == k).any() for key, k in zip(keys, absent, strict=True)]
-        for runs in members
-    ]
-    pairs = []
+    members = [np.flatnonzero(collected.group_of == k) for k in range(len(collected.groups))]
+    averaged, pairs = collected.averaged, []
     for group, base in enumerate(of_group):
         if base in (-1, group):
             reason = "" if base == group else "no runs of the baseline have its other settings"
             pairs.append(Pair(base, reason=reason))
             continue
         shared = [
-            key
-            for name, key, one, other in zip(
-                collected.averaged, keys, has[group], has[base], strict=True
-            )
-            if one and other and _corresponds(collected, name, members[group], members[base])
+            collected.settings.codes[name]
+            for name in averaged
+            if _corresponds(collected, name, members[group], members[base])
         ]
         differences = _differences(values, shared, members[group], members[base])
         pairs.append(_pair(differences, base, collected.low_is_good))
@@ -185,7 +171,11 @@ def _corresponds(collected: Collected, name: str, one: np.ndarray, other: np.nda
     Partitions by other functions or arguments hold other examples, and correspond by their seeds
     only. A single graph in each group is what is compared, whichever seed it was drawn with.
     """
-    codes = collected.settings.codes
+    codes, levels = collected.settings.codes, collected.settings.levels[name]
+    if any(
+        MISSING in [levels[code] for code in np.unique(codes[name][runs])] for runs in (one, other)
+    ):
+        return False
     if name == MEMBERS and "data.name" in codes:
         return {*codes["data.name"][one].tolist()} == {*codes["data.name"][other].tolist()}
     if name.startswith("topology."):

@@ -297,8 +297,8 @@ class Summary:
             else:
                 text = rounded(pair.mean, pair.error, pair.half)
                 rows.append((Cell(text), pair.n, Cell(pair.verdict)))
-        printed = list(zip((minus, "pairs", better), zip(*rows, strict=True), strict=True))
-        return printed, [
+        columns = zip((minus, "pairs", better), zip(*rows, strict=True), strict=True)
+        return [*columns], [
             (minus, minus, [pair.mean for pair in pairs]),
             (minus, f"{minus} low", [pair.mean - pair.half for pair in pairs]),
             (minus, f"{minus} high", [pair.mean + pair.half for pair in pairs]),
