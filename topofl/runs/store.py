@@ -246,7 +246,7 @@ class RunStore:
             If the store has another version.
         """
         self.check()
-        return self._read(key)
+        return run_of_folder(self.folder(key))
 
     def runs(self) -> tuple[StoredRun, ...]:
         """Return all finished runs in the order of their keys, without opening their histories.
@@ -258,15 +258,15 @@ class RunStore:
         ValueError
             As :meth:`find`.
         """
-        self._check_exists()
-        self.check()
-        found = (self._read(key) for key in sorted(filter(_is_key, os.listdir(self.root))))
+        self.check(exists=True)
+        found = (
+            run_of_folder(self.root / key) for key in sorted(filter(_is_key, os.listdir(self.root)))
+        )
         return tuple(run for run in found if run is not None)
 
     def keys(self) -> list[str]:
         """Return the keys of all runs, finished, damaged or failed, from names of files only."""
-        self._check_exists()
-        self.check()
+        self.check(exists=True)
         return sorted({*filter(_is_key, os.listdir(self.root)), *self._failed()})
 
     def add(
@@ -352,8 +352,7 @@ class RunStore:
         FileNotFoundError, ValueError
             As :meth:`runs`.
         """
-        self._check_exists()
-        self.check()
+        self.check(exists=True)
         paths = sorted((self.root / _FAILED).glob("*.json"))
         records = [readable(path) for path in paths if not self.has(path.stem)]
         return tuple(Failure.of(record) for record in records if record is not None)
@@ -374,8 +373,13 @@ class RunStore:
             self.root.mkdir(parents=True, exist_ok=True)
             replace_file(about, json.dumps({"format": FORMAT}) + "\n")
 
-    def check(self) -> None:
-        """Raise ``ValueError`` unless the folder is missing, empty, or a store of this version."""
+    def check(self, *, exists: bool = False) -> None:
+        """Raise ``ValueError`` unless the folder is missing, empty, or a store of this version.
+
+        With `exists`, a missing one raises ``FileNotFoundError``.
+        """
+        if exists and not self.root.exists():
+            raise FileNotFoundError(f"{self.root} must be a store of runs, but it does not exist")
         about = self.root / ABOUT
         if about.is_file():
             version = (read_record(about) or {"format": FORMAT}).get("format")
@@ -387,24 +391,18 @@ class RunStore:
             return
         if self.root.exists() and not self.root.is_dir():
             raise ValueError(f"{self.root} must be a folder, got a file; name another path")
-        others = [name for name in _others(self.root) if name != ABOUT]  # another process made it
-        if others:
-            raise ValueError(
-                f"{self.root} must be a store of runs or an empty folder, it holds {others[0]}; "
-                "name another folder"
-            )
-
-    def _check_exists(self) -> None:
-        if not self.root.exists():
-            raise FileNotFoundError(f"{self.root} must be a store of runs, but it does not exist")
+        for name in sorted(os.listdir(self.root)) if self.root.is_dir() else ():
+            # another process may have made it a store meanwhile
+            if not (_is_key(name) or name.startswith(".") or name in (_FAILED, ABOUT)):
+                raise ValueError(
+                    f"{self.root} must be a store of runs or an empty folder, it holds {name}; "
+                    "name another folder"
+                )
 
     def _failed(self) -> list[str]:
         """Return the keys of runs that failed and were not finished since."""
         failed = (path.stem for path in (self.root / _FAILED).glob("*.json"))
         return [key for key in failed if _is_key(key) and not self.has(key)]
-
-    def _read(self, key: str) -> StoredRun | None:
-        return run_of_folder(self.folder(key))
 
     def _move(self, complete: Path, folder: Path) -> None:
         """Give the complete files of a run their name, unless it is taken by the same run."""
@@ -466,11 +464,3 @@ def run_of_folder(folder: Path) -> StoredRun | None:
 def _is_key(name: object) -> bool:
     """Return whether a name is a key: hexadecimal digits."""
     return isinstance(name, str) and bool(name) and not set(name) - set("0123456789abcdef")
-
-
-def _others(root: Path) -> Iterator[str]:
-    """Yield names in a folder that no store has."""
-    if root.is_dir():
-        for name in sorted(os.listdir(root)):
-            if not (_is_key(name) or name.startswith(".") or name == _FAILED):
-                yield name
