@@ -197,7 +197,7 @@ def text(stream: TextIO | None = None, *, every: int | None = None) -> Callback:
         if event.kind == "round" and (every is None or event.round % every):
             return
         shown_values = [
-            f"{name} {_short_text(value)}"
+            f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {printable(str(value))}"
             for name, value in event.values.items()
             if isinstance(value, Real | str)
         ]
@@ -208,11 +208,6 @@ def text(stream: TextIO | None = None, *, every: int | None = None) -> Callback:
         )
 
     return callback
-
-
-def _short_text(value: Any) -> str:
-    """Return a value as text, floats with 6 significant digits."""
-    return f"{value:.6g}" if isinstance(value, float) else printable(str(value))
 
 
 @public

@@ -27,7 +27,7 @@ from topofl._support.files import (
     sync_file,
     sync_folder,
 )
-from topofl.history.matrices import Matrices, Packed, kept, kept_of
+from topofl.history.matrices import Kept, Matrices, Packed, kept, kept_of
 from topofl.history.statistics import records_of
 from topofl.mixing import MixingMatrix
 
@@ -163,32 +163,38 @@ def load(path: str | os.PathLike[str], make: Callable[..., _H]) -> _H:
     sums = _checked_sums(path, meta)
     records = _objects_in(path / "rounds.jsonl", per_line=True)
     try:
-        _check_meta(path / "meta.json", meta)
-        names, n_rounds = meta.pop("matrices"), meta.pop("n_rounds")
-        if len(records) != n_rounds + 1:
-            raise ValueError(
-                f"{path / 'rounds.jsonl'} is half-written: it has {len(records)} lines, expected "
-                f"{n_rounds + 1}"
-            )
-        expected = partial(_expected_arrays, n_rounds, len(names), meta.pop("arrays", None))
-        arrays = read_arrays(path / "arrays.npz", expected)
-        n = arrays["node_loss"].shape[1]
-        rounds = {name: _column(records, name) for name in meta.pop("round_columns")}
-        parts = [_with_prefix(arrays, f"matrix.{k}.") for k in range(len(names))]
-        matrices = [kept_of(part, n, name) for part, name in zip(parts, names, strict=True)]
-        return make(
-            meta,
-            rounds,
-            _with_prefix(arrays, "evaluation."),
-            arrays["node_loss"],
-            Matrices(matrices),
-            _indices(arrays["matrix_of_round"], n_rounds, len(names)),
-            _models_in(path, n, sums.get(MODELS, "")),
-        )
+        return make(*_parts(path, meta, records, sums.get(MODELS, "")))
     except _MISMATCHES as error:
         raise ValueError(
             f"{path} is damaged: meta.json, rounds.jsonl and arrays.npz do not match ({error!r})"
         ) from error
+
+
+def _parts(
+    path: Path, meta: dict[str, Any], records: Sequence[Mapping[str, Any]], sum_of_models: str
+) -> tuple[Any, ...]:
+    """Return the fields of a History from its files, or raise if these do not match."""
+    _check_meta(path / "meta.json", meta)
+    names, n_rounds = meta.pop("matrices"), meta.pop("n_rounds")
+    if len(records) != n_rounds + 1:
+        raise ValueError(
+            f"{path / 'rounds.jsonl'} is half-written: it has {len(records)} lines, expected "
+            f"{n_rounds + 1}"
+        )
+    expected = partial(_expected_arrays, n_rounds, len(names), meta.pop("arrays", None))
+    arrays = read_arrays(path / "arrays.npz", expected)
+    n = arrays["node_loss"].shape[1]
+    rounds = {name: _column(records, name) for name in meta.pop("round_columns")}
+    parts = [_with_prefix(arrays, f"matrix.{k}.") for k in range(len(names))]
+    matrices = [kept_of(part, n, name) for part, name in zip(parts, names, strict=True)]
+    models = None
+    if (path / MODELS).is_file():
+        from topofl.trained import Trained  # imports torch, which numbers do not need
+
+        models = Trained.load(path / MODELS, n, sum_of_models)
+    indices = _indices(arrays["matrix_of_round"], n_rounds, len(names))
+    evaluations = _with_prefix(arrays, "evaluation.")
+    return meta, rounds, evaluations, arrays["node_loss"], Matrices(matrices), indices, models
 
 
 def _found_in(path: Path) -> Path:
@@ -424,15 +430,6 @@ def _with_prefix(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.
     }
 
 
-def _models_in(folder: Path, n: int, checksum: str) -> "Trained | None":
-    """Return the models of n nodes saved in a folder; None if there are none."""
-    if not (folder / MODELS).is_file():
-        return None
-    from topofl.trained import Trained  # imports torch, which numbers do not need
-
-    return Trained.load(folder / MODELS, n, checksum)
-
-
 def save(
     path: str | os.PathLike[str],
     meta: Mapping[str, Any],
@@ -458,11 +455,7 @@ def save(
     stored = matrices.kept if isinstance(matrices, Matrices) else list(map(kept, matrices))
     arrays = {"node_loss": node_loss, "matrix_of_round": matrix_of_round}
     arrays |= {f"evaluation.{name}": values for name, values in evaluations.items()}
-    for k, matrix in enumerate(stored):
-        for part in ("data", "indices", "indptr"):
-            arrays[f"matrix.{k}.{part}"] = getattr(matrix.weights, part)
-        if isinstance(matrix, Packed):
-            arrays[f"matrix.{k}.row_of"] = matrix.row_of
+    arrays |= _arrays_of(stored)
     own = {
         "n_rounds": len(node_loss),
         "round_columns": list(rounds),
@@ -492,6 +485,17 @@ def save(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return Path(path)
+
+
+def _arrays_of(matrices: Sequence[Kept]) -> dict[str, np.ndarray]:
+    """Return the arrays of stored matrices by their names in a file."""
+    arrays = {}
+    for k, matrix in enumerate(matrices):
+        for part in ("data", "indices", "indptr"):
+            arrays[f"matrix.{k}.{part}"] = getattr(matrix.weights, part)
+        if isinstance(matrix, Packed):
+            arrays[f"matrix.{k}.row_of"] = matrix.row_of
+    return arrays
 
 
 def _with_checksums(meta: dict[str, Any], folder: Path) -> dict[str, Any]:

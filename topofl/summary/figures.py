@@ -506,7 +506,8 @@ def plot_heat_map(
         )
     final = collected.statistic("mean").last()
     found = statistic_of(final, collected.group_of, len(collected.groups))
-    rows, columns = (_levels(collected, place) for place in (0, 1))
+    rows = list(dict.fromkeys(row for row, _ in collected.groups))
+    columns = sorted(dict.fromkeys(column for _, column in collected.groups), key=sort_key)
     values = np.full((len(rows), len(columns)), np.nan)
     spreads = found.error[found.error > 0]
     error = float(np.median(spreads)) if len(spreads) else np.nan  # one number of digits for all
@@ -525,12 +526,6 @@ def plot_heat_map(
     title = f"{collected.column.replace('_', ' ')}, mean over runs"
     ax.set_title(title, fontsize=FONT + 1, parse_math=False)
     return figure
-
-
-def _levels(collected: Collected, place: int) -> list[Any]:
-    """Return the values of a setting in the order of the groups."""
-    found = dict.fromkeys(group[place] for group in collected.groups)
-    return list(found) if place == 0 else sorted(found, key=sort_key)
 
 
 def _new_axes(
@@ -552,16 +547,12 @@ def _draw(ax: "Axes", values: np.ndarray, texts: Mapping[tuple[int, int], str]) 
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
     image = ax.imshow(values, cmap="cividis", aspect="auto", vmin=low, vmax=high)
     for (row, column), text in texts.items():
-        color = _readable_on(image.to_rgba(values[row, column]))
+        # black or white, whichever has the higher contrast by the rule of WCAG
+        brightness = luminance(np.asarray(image.to_rgba(values[row, column])[:3], dtype=float))
+        color = "black" if (brightness + 0.05) ** 2 > 1.05 * 0.05 else "white"
         ax.text(column, row, text, color=color, fontsize=FONT, ha="center", va="center")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-
-
-def _readable_on(color: Any) -> str:
-    """Return black or white, whichever has the higher contrast to a color by the rule of WCAG."""
-    brightness = luminance(np.asarray(color[:3], dtype=float))
-    return "black" if (brightness + 0.05) ** 2 > 1.05 * 0.05 else "white"
 
 
 KINDS = {

@@ -572,12 +572,10 @@ def _confounded(settings: Settings, named: Sequence[str], group_of: np.ndarray) 
         others = [name for name in settings.default() if name != "name"]
         others, start = (others, "groups differ in") if len(others) > 1 else ([], start)
     others += [name for name in seeds if name not in named]
-    differ = [name for name in others if _differs(settings, name)]
+    levels = settings.levels
+    differ = [
+        name
+        for name in others  # a table always differs
+        if name not in levels or sum(value is not MISSING for value in levels[name]) > 1
+    ]
     return [f"{start} {', '.join(differ)}"] if differ else []
-
-
-def _differs(settings: Settings, name: str) -> bool:
-    """Return whether runs that have a setting differ in it; a table always does."""
-    if name not in settings.levels:
-        return True
-    return sum(value is not MISSING for value in settings.levels[name]) > 1
