@@ -39,7 +39,7 @@ from scipy.stats import spearmanr
 from topofl import Compute, Table, algorithms, data, models, topologies
 from topofl.advice.calibration import stored
 from topofl.advice.prediction import horizon, noise_of
-from topofl.runs.run import digest_of
+from topofl.runs.identity import digest_of
 from topofl.toolkit import label_spread
 
 from .program import as_installed

@@ -69,7 +69,7 @@ from topofl import (
     topologies,
 )
 from topofl.data import Partition
-from topofl.runs.run import digest_of
+from topofl.runs.identity import digest_of
 from topofl.summary.verdicts import mean_interval
 from topofl.toolkit import save_picture
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from topofl.config import dumps
 from topofl.runs import RunStore, Sweep, sweep
-from topofl.runs.private import RUNNING
+from topofl.runs.work import RUNNING
 
 BASE = {
     "data": {"name": "digits", "partition": "dirichlet_per_class", "n": 20},

@@ -18,7 +18,7 @@ import numpy as np
 
 from topofl import Table, config
 from topofl.callbacks import Event
-from topofl.runs.cost import peak_memory_megabytes, reset_peak_memory
+from topofl.runs.identity import peak_memory_megabytes, reset_peak_memory
 
 from .kit.setting import Setting
 from .papers import figures_named

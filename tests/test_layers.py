@@ -214,23 +214,10 @@ ROOMS = {
         *("averaging labels spectral walks", "contraction hops push_sum", "gradients spectrum"),
         *("cost", "seconds", "compare", "over_rounds"),
     ],
-    "summary": [
-        "verdicts settings",
-        "recorded cells",
-        "sources",
-        *("curves statistics", "collected", "targets pairs", "plots", "tables", "summarize"),
-    ],
+    "summary": ["sources verdicts", "groups", "pairs figures", "table"],
     "explore": ["choices datasets", "setup", "compared", "code pictures", "widgets", "app serve"],
-    "runs": [
-        *(
-            "shown",
-            "curves run cost records",
-            "private datasets probe recorded",
-            "stored",
-            "work points",
-        ),
-        *("plan execute", "best live", "sweep", "search dry clusters"),
-    ],
+    "history": ["matrices statistics", "files plots", "history", "compare"],
+    "runs": ["record", "identity store", "work", "execute plan", "sweep", "probe"],
     "topologies": [
         "_edge_swaps _generator",
         "classic cliques collaboration derived equitopo exponential frank_wolfe operations random",

@@ -12,8 +12,9 @@ import scipy.sparse as sparse
 
 import topofl
 from tests import problems
-from topofl import _matrices, algorithms, data, mixing, models, topologies
-from topofl._matrices import Matrices, Packed, bytes_of, kept, kept_of
+from topofl import algorithms, data, mixing, models, topologies
+from topofl.history import matrices as stored
+from topofl.history.matrices import Matrices, Packed, bytes_of, kept, kept_of
 from topofl.mixing import MixingMatrix
 
 
@@ -25,7 +26,7 @@ def packs_all(monkeypatch):
 def pack_from(monkeypatch, size):
     """Let matrices of so many bytes be packed, whatever their rows."""
     for name in ("PACKED_FROM", "SEARCHED_FROM"):
-        monkeypatch.setattr(_matrices, name, size)
+        monkeypatch.setattr(stored, name, size)
 
 
 def average(n, chosen, seed=0):
@@ -74,10 +75,10 @@ def test_packing_is_exact(packs_all, name):
     matrix = CASES[name]
     one = kept(matrix)
     assert isinstance(one, Packed)
-    assert len(set(map(bytes, one.rows.toarray()))) == one.rows.shape[0], "each row once"
+    assert len(set(map(bytes, one.weights.toarray()))) == one.weights.shape[0], "each row once"
     assert bytes_of(one) < bytes_of(matrix) / 1.5
     assert same(one.unpacked(), matrix)
-    parts = {part: getattr(one.rows, part) for part in ("data", "indices", "indptr")} | {
+    parts = {part: getattr(one.weights, part) for part in ("data", "indices", "indptr")} | {
         "row_of": one.row_of
     }
     assert same(kept_of(parts, matrix.n, matrix.name).unpacked(), matrix)
@@ -97,7 +98,7 @@ def test_rows_with_equal_products_are_compared(packs_all, monkeypatch):
     matrix = MixingMatrix(sparse.csr_array(close))
     assert same(kept(matrix).unpacked(), matrix)
     flat = SimpleNamespace(random=np.ones)  # all rows of a row-stochastic matrix then look equal
-    monkeypatch.setattr(_matrices.np.random, "default_rng", lambda seed: flat)
+    monkeypatch.setattr(stored.np.random, "default_rng", lambda seed: flat)
     assert kept(matrix) is matrix
 
 
@@ -108,7 +109,7 @@ def test_small_matrices_are_not_packed():
 @pytest.mark.parametrize(("n", "chosen"), [(26, 26), (40, 20), (63, 63)])
 def test_one_row_is_kept_once_from_a_few_kibibytes_on(packs_all, monkeypatch, n, chosen):
     matrix = average(n, chosen)
-    searched = _matrices._packed_rows(matrix)
+    searched = stored._packed_rows(matrix)
     monkeypatch.undo()
     one = kept(matrix)
     assert isinstance(one, Packed)
@@ -116,11 +117,11 @@ def test_one_row_is_kept_once_from_a_few_kibibytes_on(packs_all, monkeypatch, n,
     assert bytes_of(one) == bytes_of(searched) == 16 * chosen + 8 * 2 + 4 * n
     for part in ("data", "indices", "indptr"):
         np.testing.assert_array_equal(
-            getattr(one.rows, part), getattr(searched.rows, part), strict=True
+            getattr(one.weights, part), getattr(searched.weights, part), strict=True
         )
-        assert not getattr(one.rows, part).flags.writeable
-        base = getattr(one.rows, part).base
-        assert base is None or base.size == getattr(one.rows, part).size, (
+        assert not getattr(one.weights, part).flags.writeable
+        base = getattr(one.weights, part).base
+        assert base is None or base.size == getattr(one.weights, part).size, (
             "or the whole matrix would stay"
         )
 

@@ -14,6 +14,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from topofl._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from topofl import (
         algorithms,
@@ -51,8 +53,6 @@ if TYPE_CHECKING:
     from topofl.summary import summarize
     from topofl.tasks import Task
     from topofl.topology import Topology, TopologyError, TopologySequence, as_topology, from_edges
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Compute",

@@ -3,19 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-__all__ = [
-    "OWN_COLUMNS",
-    "RANK_COLUMNS",
-    "SECONDS",
-    "STAGES",
-    "ScoreColumn",
-    "as_json",
-    "columns_named",
-    "columns_of",
-    "from_json",
-    "name_of",
-]
-
 STAGES = ("", "before_exchange", "fine_tuned", "knn")
 """Built-in stages of evaluation; the first is the end of a round, which names leave out."""
 

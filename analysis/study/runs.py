@@ -14,10 +14,9 @@ from tqdm.auto import tqdm
 
 from topofl import History, metrics
 from topofl.runs import RunStore, StoredRun
-from topofl.runs.execute import InProcess, Processes
+from topofl.runs.execute import InProcess, Live, Processes
 from topofl.runs.execute import execute as perform_all
-from topofl.runs.live import Live
-from topofl.runs.run import hash_of
+from topofl.runs.identity import hash_of
 from topofl.runs.work import Job, Outcome
 
 from .predictors import predictors_of

@@ -24,7 +24,7 @@ from topofl import (
 )
 from topofl.config.toml import TABLES
 from topofl.data import Partition
-from topofl.runs.run import digest_of
+from topofl.runs.identity import digest_of
 from topofl.toolkit import build_topology, parse_spec
 
 Graph = Topology | TopologySequence

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from topofl.runs.run import Run, with_options
+from topofl.runs.identity import Run, with_options
 
 from ..kit.figure import Arms
 from ..kit.setting import Setting

@@ -13,7 +13,7 @@ import numpy as np
 
 from topofl import History
 from topofl.history import Personal
-from topofl.runs.run import Run, with_options
+from topofl.runs.identity import Run, with_options
 
 from ..kit.curves import Curve
 from ..kit.scale import available_splits

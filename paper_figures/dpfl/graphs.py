@@ -9,7 +9,7 @@ from matplotlib.figure import Figure as Picture
 from matplotlib.patches import Patch
 
 from topofl import Topology, config, metrics, report
-from topofl.runs.run import Run
+from topofl.runs.identity import Run
 from topofl.topology import from_edges
 
 from ..kit.training.store import Store

@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure as Picture
 
 from topofl import History, NotApplicable, Table, config, metrics
-from topofl.runs.run import Run, with_options
+from topofl.runs.identity import Run, with_options
 
 from ..kit.claims import OUR_QUESTION, Claim
 from ..kit.dots import Dots, dots

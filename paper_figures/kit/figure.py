@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure as Picture
 
 from topofl import Table
-from topofl.runs.run import Run
+from topofl.runs.identity import Run
 
 from .claims import Claim
 from .curves import Curve, Panels, read_panels, write_panels

@@ -9,8 +9,7 @@ from typing import Any
 
 import topofl
 from topofl.report import replacing
-from topofl.runs.cost import peak_memory_megabytes, reset_peak_memory, versions
-from topofl.runs.run import Run, content
+from topofl.runs.identity import Run, content, peak_memory_megabytes, reset_peak_memory, versions
 
 from .figure import Figure
 from .setting import Setting

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from topofl import Table
-from topofl.runs.run import Run
+from topofl.runs.identity import Run
 
 from . import drawing
 from .claims import Claim, claims_table

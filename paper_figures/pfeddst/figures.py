@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from matplotlib.figure import Figure as Picture
 
 import topofl
-from topofl.runs.run import Run
+from topofl.runs.identity import Run
 
 from ..kit.claims import Claim
 from ..kit.curves import Panels, rounds_to

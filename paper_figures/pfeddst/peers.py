@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure as Picture
 
 from topofl import History, NotApplicable, Table, config
-from topofl.runs.run import Run
+from topofl.runs.identity import Run
 
 from ..kit.claims import OUR_QUESTION, Claim
 from ..kit.figure import Arms, Data

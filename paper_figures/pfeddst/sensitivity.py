@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure as Picture
 
 from topofl import NotApplicable, Table
-from topofl.runs.run import Run, with_options
+from topofl.runs.identity import Run, with_options
 
 from ..kit.dots import Dots, dots
 from ..kit.figure import Data

@@ -30,7 +30,7 @@ from analysis.study.scenarios import (
 from tests.runs.test_clusters import killing_one
 from topofl import History, cli, data, metrics, mixing, models, topologies
 from topofl.runs.execute import Processes
-from topofl.runs.run import digest_of
+from topofl.runs.identity import digest_of
 
 CLIENTS = data.shards(data.digits(), n=60, per_node=2, seed=0)
 

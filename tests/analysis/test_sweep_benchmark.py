@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from analysis.sweep_benchmark import Repeats, _finish, kills
-from topofl.runs.private import RUNNING, claimed_folder
+from topofl.runs.work import RUNNING, claimed_folder
 
 KEYS = ["0" * 16, "1" * 16]
 

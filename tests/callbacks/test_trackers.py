@@ -1,12 +1,15 @@
-"""Weights & Biases and MLflow get the values of events."""
+"""Trackers: TensorBoard, Weights & Biases and MLflow, and logs of resumed runs."""
 
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from tests.callbacks.helpers import SETTINGS, play, stream
-from topofl import callbacks
+import topofl
+from tests import problems
+from tests.callbacks.helpers import SETTINGS, lines, play, read_events, series, stream
+from topofl import algorithms, callbacks, topologies
 from topofl.callbacks import Event
 
 
@@ -206,3 +209,135 @@ def test_a_missing_package_is_an_error_before_training(package, make, monkeypatc
     with pytest.raises(ImportError, match=f"pip install {package}"):
         make(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_tensorboard_reads_the_logged_values(tmp_path):
+    play(callbacks.tensorboard(tmp_path), 5)
+    events = read_events(tmp_path)
+    assert series(events, "round/train_loss") == [(t, np.float32(1 / t)) for t in range(1, 6)]
+    assert series(events, "evaluation/accuracy_mean") == [
+        (t, t / 8 if t else 0.125) for t in (0, 2, 4)
+    ]
+    assert series(events, "evaluation/gradient_diversity") == [(2, 0.25), (4, 0.25)]
+    assert series(events, "checkpoint/bytes") == [(2, 1000), (4, 1000)]
+    (note,) = events.Tensors("settings/text_summary")
+    assert '"lr": 0.1' in note.tensor_proto.string_val[0].decode()
+
+
+def test_tensorboard_is_flushed_with_every_evaluation_and_closed_at_the_end(tmp_path, monkeypatch):
+    from torch.utils.tensorboard import SummaryWriter
+
+    done = []
+    for name in ("flush", "close"):
+        original = getattr(SummaryWriter, name)
+        monkeypatch.setattr(
+            SummaryWriter,
+            name,
+            lambda self, name=name, original=original: (done.append(name), original(self))[1],
+        )
+    board = callbacks.tensorboard(tmp_path)
+    for event in stream(3, ending="interrupt"):
+        done.clear()
+        board(event)
+        assert ("flush" in done) == (event.kind != "round")
+        assert ("close" in done) == (event.kind == "interrupt")
+    done.clear()
+    board(Event("end", 3, {"seconds": 1.0}))
+    assert done == [], "what follows the end is nobody's"
+
+
+def test_tensorboard_of_a_resumed_run_has_every_round_once(tmp_path):
+    killed = callbacks.tensorboard(tmp_path)
+    for event in list(stream(6))[:-1]:
+        killed(event)
+    play(callbacks.tensorboard(tmp_path), 8, 4)
+    events = read_events(tmp_path)
+    assert [step for step, _ in series(events, "round/train_loss")] == list(range(1, 9))
+    assert [step for step, _ in series(events, "evaluation/accuracy_mean")] == [0, 2, 4, 6, 8]
+
+
+def test_a_new_run_takes_the_place_of_an_older_one_in_tensorboard(tmp_path):
+    play(callbacks.tensorboard(tmp_path), 5)
+    play(callbacks.tensorboard(tmp_path), 3)
+    assert [step for step, _ in series(read_events(tmp_path), "round/train_loss")] == [1, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """Return the history and folder of an interrupted and resumed run with log and TensorBoard."""
+    place = tmp_path_factory.mktemp("told")
+    board, log = place / "board", place / "log.jsonl"
+
+    def stop(event):
+        if event.kind == "round" and event.round == 6:
+            raise RuntimeError("pulled the plug")
+
+    def train(*more, resume=False):
+        return topofl.run(
+            algorithms.dsgd(lr=0.1, batch_size=4),
+            model=problems.linear(),
+            clients=problems.equal_clients(),
+            topology=topologies.one_peer_exponential(6),
+            rounds=9,
+            seed=0,
+            evaluation=3,
+            compute=topofl.Compute(executor="batched"),
+            saving=topofl.Saving(place / "checkpoints", every=4, resume=resume),
+            callbacks=[callbacks.tensorboard(board), callbacks.jsonl(log), *more],
+        )
+
+    with pytest.raises(RuntimeError, match="pulled the plug"):
+        train(stop)
+    return train(resume=True), place
+
+
+def in_history(history):
+    """Return the finite numbers of a history that trackers log: {name: {round: value}}."""
+    t = history["round"].tolist()
+    wanted = {
+        f"round/{name}": dict(enumerate(column.tolist(), start=1))
+        for name, column in history.rounds.items()
+    }
+    for name, column in history.evaluations.items():
+        if column.ndim == 1 and name != "round":
+            wanted[f"evaluation/{name}"] = dict(zip(t, column.tolist(), strict=True))
+        elif column.ndim == 2:
+            for key in ("mean", "min", "max"):
+                wanted[f"evaluation/{name}_{key}"] = dict(
+                    zip(t, getattr(column, key)(axis=1).tolist(), strict=True)
+                )
+    return {
+        name: {t: v for t, v in points.items() if np.isfinite(v)} for name, points in wanted.items()
+    }
+
+
+def test_tensorboard_shows_the_history_of_a_resumed_run(told):
+    history, place = told
+    events = read_events(place / "board")
+    wanted = in_history(history)
+    assert {
+        "round/train_loss",
+        "round/bytes",
+        "evaluation/accuracy_max",
+        "evaluation/gradient_diversity",
+    } <= set(wanted)
+    for name, points in wanted.items():
+        assert series(events, name) == [(t, np.float32(value)) for t, value in points.items()], name
+    shown = {tag for tag in events.Tags()["scalars"] if not tag.endswith("/seconds")}
+    assert shown == {*wanted, "checkpoint/bytes", "end/rounds"}
+
+
+def test_a_log_contains_the_history_of_a_resumed_run(told):
+    history, place = told
+    records = lines(place / "log.jsonl")
+    assert [record["kind"] for record in records if record["round"] == 0] == ["start", "evaluation"]
+    assert [record["round"] for record in records if record["kind"] == "start"] == [0, 4]
+    assert records[0]["values"]["topology"] == "one_peer_exponential(n=6)"
+    for name, points in in_history(history).items():
+        kind, key = name.split("/")
+        known = [
+            (r["round"], r["values"][key])
+            for r in records
+            if r["kind"] == kind and r["values"].get(key) is not None
+        ]
+        assert dict(known) == points, name

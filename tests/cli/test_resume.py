@@ -19,7 +19,7 @@ from topofl.cli import main
 from topofl.engine import RankError
 from topofl.engine.round import Round
 from topofl.history import History
-from topofl.runs.private import RUNNING
+from topofl.runs.work import RUNNING
 
 OWN = """
 from topofl import algorithms

@@ -121,7 +121,7 @@ def test_other_data_are_refused(toml, capsys, tmp_path):
 
 
 def test_other_versions_are_refused(done, capsys, monkeypatch):
-    monkeypatch.setattr(topofl, "__version__", "99")
+    monkeypatch.setattr("topofl.runs.identity.__version__", "99")
     line = fails(capsys, 2, "run", done, *SKIP)
     assert f"another finished run: the version of topofl was {record_version()}, is 99;" in line
 

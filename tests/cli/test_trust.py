@@ -148,7 +148,7 @@ def test_a_file_that_the_user_names_may_name_functions(toml, tmp_path):
 
 
 def test_records_choose_no_module_to_import(tmp_path, monkeypatch):
-    from topofl.runs.recorded import is_same
+    from topofl.runs.identity import is_same
 
     (tmp_path / "sent.py").write_text(CODE)
     monkeypatch.chdir(tmp_path)

@@ -4,7 +4,8 @@ import pytest
 
 import topofl
 from tests import problems
-from topofl import _matrices, algorithms, data, topologies
+from topofl import algorithms, data, topologies
+from topofl.history.matrices import bytes_of
 
 
 def held(history):
@@ -15,9 +16,7 @@ def held(history):
         history.node_loss,
         history.matrix_of_round,
     ]
-    return sum(array.nbytes for array in arrays) + sum(
-        map(_matrices.bytes_of, history.matrices.kept)
-    )
+    return sum(array.nbytes for array in arrays) + sum(map(bytes_of, history.matrices.kept))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +72,7 @@ def test_equal_rows_of_small_servers_are_stored_once(n, participation):
     assert topofl.estimate(algorithm, **problems.options(**how)).history == pytest.approx(
         held(history), rel=0.2
     )
-    assert sum(map(_matrices.bytes_of, history.matrices.kept)) <= 20 * 2**13
+    assert sum(map(bytes_of, history.matrices.kept)) <= 20 * 2**13
 
 
 @pytest.mark.parametrize(

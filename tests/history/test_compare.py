@@ -110,8 +110,7 @@ def test_bands_are_those_of_each_history():
 def test_the_front_has_last_scores_and_costs():
     runs = {
         name: dataclasses.replace(
-            scored(accuracy=[[0.0, 0.0], [score, score + 0.1]]),
-            rounds={"bytes": np.array([cost])},
+            scored(accuracy=[[0.0, 0.0], [score, score + 0.1]]), rounds={"bytes": np.array([cost])}
         )
         for name, score, cost in (("ring", 0.5, 10**6), ("star", 0.4, 2e6), ("all", 0.8, 3e6))
     }

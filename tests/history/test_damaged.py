@@ -13,14 +13,14 @@ import pytest
 import topofl
 from tests.history.helpers import assert_same
 from topofl._support import arrays as array_files
-from topofl.history import writing
+from topofl.history import files
 
 
 @pytest.fixture(autouse=True)
 def without_checksums(request, monkeypatch):
     """Save as the version before, so that other checks must notice what a forger has changed."""
     if "checksum" not in request.node.name:
-        monkeypatch.setattr(writing, "_with_checksums", lambda meta, folder: meta)
+        monkeypatch.setattr(files, "_with_checksums", lambda meta, folder: meta)
 
 
 @pytest.mark.parametrize("name", ["meta.json", "rounds.jsonl", "arrays.npz"])

@@ -20,7 +20,7 @@ from paper_figures.kit.training import plan
 from paper_figures.kit.training.store import Store
 from paper_figures.papers import PAPERS, figures_named
 from topofl.runs import execute as execution
-from topofl.runs.run import Run
+from topofl.runs.identity import Run
 
 probe_module = import_module("topofl.runs.probe")
 FIGURES = PAPERS[0].figures

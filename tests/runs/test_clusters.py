@@ -13,8 +13,8 @@ import pytest
 
 from tests.runs.conftest import BASE
 from topofl.runs import Sweep, dask_executor, ray_executor, search, slurm_executor, sweep
-from topofl.runs.points import log_uniform
-from topofl.runs.private import RUNNING
+from topofl.runs.plan import log_uniform
+from topofl.runs.work import RUNNING
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 

@@ -11,8 +11,8 @@ import pytest
 from tests.runs.conftest import BASE
 from topofl import config, data
 from topofl.runs import sweep
+from topofl.runs.identity import digest_of, key_of
 from topofl.runs.plan import prepare
-from topofl.runs.run import digest_of, key_of
 
 
 def key(tables: dict[str, Any]) -> str:

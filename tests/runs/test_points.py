@@ -6,8 +6,15 @@ import pytest
 from tests.runs.conftest import BASE, GRID
 from tests.runs.functions import arguments, tables, wrong
 from topofl.runs import integers, log_uniform, random_points, uniform
-from topofl.runs.plan import prepare, shard_of
-from topofl.runs.points import VARIED, grid_points, parse_grid, seed_list, with_seeds
+from topofl.runs.plan import (
+    VARIED,
+    grid_points,
+    parse_grid,
+    prepare,
+    seed_list,
+    shard_of,
+    with_seeds,
+)
 
 
 def test_a_grid_has_all_combinations_in_order():

@@ -13,10 +13,9 @@ import pytest
 from tests.runs.conftest import BASE
 from topofl._support import processes
 from topofl.engine.checkpoint import rounds_in
-from topofl.runs import RunStore, private, sweep, work
+from topofl.runs import RunStore, store, sweep, work
 from topofl.runs.plan import prepare
-from topofl.runs.private import RUNNING, claimed_folder, remove_abandoned, staging_folder
-from topofl.runs.work import Job, perform
+from topofl.runs.work import RUNNING, Job, claimed_folder, perform, remove_abandoned, staging_folder
 
 KEY = "0123456789abcdef"
 LONG = {**BASE, "run": {"rounds": 40}}
@@ -33,7 +32,7 @@ def ended() -> int:
 def left_by(monkeypatch: pytest.MonkeyPatch, root: Path, key: str = KEY, **owner: object) -> Path:
     """Return a folder with a file, as claimed by a process with this identity."""
     with monkeypatch.context() as patch:
-        patch.setattr(private, "identity", lambda: processes.identity() | owner)
+        patch.setattr(store, "identity", lambda: processes.identity() | owner)
         folder = claimed_folder(root, key)
     (folder / "file").write_text("kept")
     return folder
@@ -44,15 +43,15 @@ def test_the_folder_of_an_ended_process_is_adopted(tmp_path, monkeypatch, ended)
     mine = claimed_folder(tmp_path, KEY)
     assert (mine / "file").read_text() == "kept"
     assert not old.exists()
-    assert private._owner(mine) == processes.identity()
+    assert work._owner(mine) == processes.identity()
     assert claimed_folder(tmp_path, KEY) == mine
 
 
 def test_the_name_of_a_folder_identifies_its_process(tmp_path, monkeypatch):
     strange = {"host": "a+b/c-d %", "space": None, "started": None}
     folder = left_by(monkeypatch, tmp_path, **strange)
-    assert private._owner(folder) == processes.identity() | strange
-    assert private._owner(tmp_path / f"{KEY}-host-12") == {}
+    assert work._owner(folder) == processes.identity() | strange
+    assert work._owner(tmp_path / f"{KEY}-host-12") == {}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,7 @@ def test_folders_of_processes_that_may_be_alive_are_left_alone(tmp_path, monkeyp
 def test_only_one_of_several_processes_adopts_a_folder(tmp_path, monkeypatch, ended):
     left_by(monkeypatch, tmp_path, pid=ended)
     script = (
-        "import sys; from pathlib import Path; from topofl.runs.private import claimed_folder; "
+        "import sys; from pathlib import Path; from topofl.runs.work import claimed_folder; "
         "sys.stdin.read(1); "
         "print((claimed_folder(Path(sys.argv[1]), sys.argv[2]) / 'file').exists()); "
         "sys.stdout.flush(); sys.stdin.read()"
@@ -104,8 +103,8 @@ def test_of_threads_that_rename_one_folder_only_one_succeeds(tmp_path, monkeypat
         rename(source, target)
         adopted.append(target)
 
-    monkeypatch.setattr(private.os, "rename", together)
-    monkeypatch.setattr(private, "_name", lambda key: f"{key}+{next(names)}")
+    monkeypatch.setattr(work.os, "rename", together)
+    monkeypatch.setattr(work, "folder_name", lambda key: f"{key}+{next(names)}")
     threads = [threading.Thread(target=claimed_folder, args=(tmp_path, KEY)) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -130,7 +129,7 @@ def test_a_folder_that_was_not_written_for_a_day_is_removed(tmp_path, monkeypatc
     old = left_by(monkeypatch, tmp_path, host="elsewhere")
     remove_abandoned(tmp_path, [KEY], [KEY])
     assert old.exists()
-    day_ago = time.time() - private.FORGOTTEN - 1
+    day_ago = time.time() - work.FORGOTTEN - 1
     os.utime(old, (day_ago, day_ago))
     remove_abandoned(tmp_path, [KEY], [KEY])
     assert old.exists()  # its file is new
@@ -142,8 +141,8 @@ def test_a_folder_that_was_not_written_for_a_day_is_removed(tmp_path, monkeypatc
 def test_incomplete_files_are_removed_only_if_their_process_has_ended(tmp_path, monkeypatch, ended):
     with staging_folder(tmp_path, KEY) as mine:
         with monkeypatch.context() as patch:
-            patch.setattr(private, "identity", lambda: processes.identity() | {"pid": ended})
-            patch.setattr(private.shutil, "rmtree", lambda *_, **__: None)  # it was killed
+            patch.setattr(store, "identity", lambda: processes.identity() | {"pid": ended})
+            patch.setattr(work.shutil, "rmtree", lambda *_, **__: None)  # it was killed
             with staging_folder(tmp_path, KEY) as other:
                 pass
         assert other.exists()

@@ -9,13 +9,12 @@ import threading
 import numpy as np
 import pytest
 
-import topofl
 from tests.runs.conftest import BASE, GRID
 from topofl import History, config
 from topofl.cli import main
 from topofl.runs import Failure, RunStore, curves_of, sweep
-from topofl.runs.private import RUNNING
-from topofl.runs.run import key_of
+from topofl.runs.identity import key_of
+from topofl.runs.work import RUNNING
 
 KEY = "0123456789abcdef"
 
@@ -105,9 +104,9 @@ def test_a_run_that_cannot_be_written_leaves_nothing(tmp_path, finished, monkeyp
         raise OSError(28, "No space left on device")
 
     places = {
-        "history": "topofl.history.writing.save",
+        "history": "topofl.history.files.save",
         "config": "topofl.config.dumps",
-        "record": "topofl.runs.stored.sync_folder",
+        "record": "topofl.runs.store.sync_folder",
     }
     monkeypatch.setattr(places[broken], full)
     with pytest.raises(OSError, match="No space left"):
@@ -218,5 +217,5 @@ def test_runs_of_earlier_versions_are_found(stored, tmp_path):
 def test_the_version_of_topofl_is_in_the_key(monkeypatch):
     tables = {"data": {"name": "digits"}, "run": {"rounds": 1}}
     before = key_of(tables, "")
-    monkeypatch.setattr(topofl, "__version__", "99")
+    monkeypatch.setattr("topofl.runs.identity.__version__", "99")
     assert key_of(tables, "") != before

@@ -21,11 +21,11 @@ import topofl
 from tests.runs.conftest import BASE, GRID
 from tests.runs.functions import arguments
 from topofl._support import machine
-from topofl.runs import RunStore, SweepInterrupted, dry, planned, sweep, work
+from topofl.runs import RunStore, SweepInterrupted, planned, probe, sweep, work
 from topofl.runs import sweep as sweep_function
 from topofl.runs.execute import InProcess, Processes, execute
 from topofl.runs.plan import prepare
-from topofl.runs.private import RUNNING
+from topofl.runs.work import RUNNING
 
 DIVERGING = {"algorithm.lr": [0.1, 1e38]}
 LONG = {**BASE, "run": {"rounds": 40}}
@@ -393,11 +393,11 @@ def test_a_repeated_point_keeps_its_first_place(tmp_path):
 
 
 def test_the_time_of_a_plan_is_that_of_the_processes_that_fit(monkeypatch):
-    monkeypatch.setattr(dry, "free_memory", lambda device: 3 * 2**20)
-    assert dry._title(60.0, 1.0, 4).startswith("about 20 min in 3 processes")
-    assert "3 of 4 fit into 3 MiB" in dry._title(60.0, 1.0, 4)
-    assert dry._title(60.0, 4.0, 4).startswith("about 1 h in 1 process,")
-    assert "0 of 4 fit" in dry._title(60.0, 4.0, 4)
+    monkeypatch.setattr(probe, "free_memory", lambda device: 3 * 2**20)
+    assert probe._title(60.0, 1.0, 4).startswith("about 20 min in 3 processes")
+    assert "3 of 4 fit into 3 MiB" in probe._title(60.0, 1.0, 4)
+    assert probe._title(60.0, 4.0, 4).startswith("about 1 h in 1 process,")
+    assert "0 of 4 fit" in probe._title(60.0, 4.0, 4)
 
 
 def test_a_plan_goes_on_after_a_point_that_diverges(tmp_path):
@@ -408,3 +408,44 @@ def test_a_plan_goes_on_after_a_point_that_diverges(tmp_path):
     assert "DivergenceError: " in bad[3].reason
     assert total[1:] == (2, 2, good[3], good[4])
     assert "1 of 2 points failed in their probes" in table.title
+
+
+UNGUARDED = f"""
+import topofl
+topofl.sweep({BASE!r}, {{"algorithm.lr": [0.1, 0.2]}}, store="store", jobs=2, progress=False)
+"""
+
+
+def test_a_script_without_a_guard_is_told_so_and_stores_no_failures(tmp_path):
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert 'put the call below `if __name__ == "__main__":`' in last
+    store = RunStore(tmp_path / "store")
+    assert (store.runs(), store.failures()) == ((), ())
+
+
+def test_seeds_in_the_grid_are_not_replaced(tmp_path):
+    with pytest.raises(ValueError, match=r"`grid` must be without 'run\.seed' where `seeds`"):
+        sweep(BASE, {"run.seed": [1, 2]}, seeds=2, store=tmp_path)
+    found = sweep(BASE, {"run.seed": [1, 2]}, seeds=1, vary=["data"], store=tmp_path)
+    assert [run.settings["run.seed"] for run in found.runs] == [1, 2]
+
+
+def test_the_best_point_and_the_number_of_trained_runs(tmp_path):
+    grid = {"algorithm.lr": [1e-6, 0.1, 1e38]}
+    base = {**BASE, "run": {"rounds": 4}}
+    found = sweep(base, grid, seeds=2, store=tmp_path)
+    assert (len(found.runs), found.trained) == (4, 6)
+    best = found.best()
+    finals = [run.curves["scores"]["accuracy"]["mean"][-1] for run in found.runs]
+    assert best.values == {"algorithm.lr": 0.1}
+    assert (best.value, best.seeds) == (pytest.approx(sum(finals[2:]) / 2), 2)
+    assert found.best("loss").values == {"algorithm.lr": 0.1}
+    assert found.best("loss", low_is_good=False).values == {"algorithm.lr": 1e-6}
+    assert sweep(base, grid, seeds=2, store=tmp_path).trained == 0
+    with pytest.raises(ValueError, match="`column` must be"):
+        found.best("acuracy")

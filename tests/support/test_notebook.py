@@ -16,7 +16,7 @@ from topofl import MixingMatrix, algorithms, data, mixing, models, topologies
 from topofl._drawing.cells import CELLS
 from topofl._support.table import as_text
 from topofl.cli import main
-from topofl.runs.shown import ROWS
+from topofl.runs.store import ROWS
 
 CLIENTS = data.shards(data.digits(), n=12, per_node=2, seed=0)
 ESTIMATE = topofl.estimate(

@@ -29,7 +29,7 @@ from topofl.engine.checkpoint import OURS as CHECKPOINTS
 from topofl.engine.checkpoint import move_all, rounds_in
 from topofl.history import OURS as HISTORY
 from topofl.history import History, check_replaceable, saved_in
-from topofl.runs.records import RECORD
+from topofl.runs.record import RECORD
 
 __all__ = [
     "NEXT",

@@ -15,9 +15,8 @@ from topofl._support.files import sync_folder
 from topofl.cli.notes import print_notes
 from topofl.config.toml import as_table
 from topofl.history import History
-from topofl.runs.curves import curves_of
-from topofl.runs.recorded import differences, other_settings
-from topofl.runs.records import RECORD, read_record, write_file
+from topofl.runs.identity import differences, other_settings
+from topofl.runs.record import RECORD, curves_of, read_record, write_file
 from topofl.runs.work import Job
 
 __all__ = [

@@ -40,10 +40,14 @@ from topofl.engine import Interrupted
 from topofl.engine.checkpoint import OtherRunError, prune, rounds_in
 from topofl.estimate import Estimate
 from topofl.history import History
-from topofl.runs.cost import reset_peak_memory
-from topofl.runs.recorded import asked_for, note_of, other_settings, record_of
-from topofl.runs.records import RECORD
-from topofl.runs.run import digest_of
+from topofl.runs.identity import (
+    asked_for,
+    digest_of,
+    note_of,
+    other_settings,
+    reset_peak_memory,
+)
+from topofl.runs.record import RECORD, record_of
 from topofl.runs.work import Job
 
 __all__ = ["resume", "run"]

@@ -22,10 +22,9 @@ from topofl.cli.unfinished import (
     unfinished_in_store,
 )
 from topofl.runs import Failure, RunStore, StoredRun
-from topofl.runs.records import ABOUT, RECORD, in_folder_of_run
-from topofl.runs.shown import heads_of
-from topofl.runs.stored import run_of_folder, runs_of_folders
-from topofl.summary.settings import Settings, is_seed, levels_text
+from topofl.runs.record import ABOUT, RECORD, heads_of, in_folder_of_run
+from topofl.runs.store import run_of_folder, runs_of_folders
+from topofl.summary.groups import Settings, is_seed, levels_text
 
 __all__ = ["runs"]
 

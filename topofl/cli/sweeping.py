@@ -13,11 +13,10 @@ from topofl._support.optional import imported
 from topofl.cli.notes import print_notes, runs_text
 from topofl.cli.output import print_table
 from topofl.config.toml import with_modules
-from topofl.runs.clusters import dask_executor, ray_executor, slurm_executor
-from topofl.runs.dry import planned
-from topofl.runs.points import Range, parse_grid, random_points
-from topofl.runs.search import search
-from topofl.runs.sweep import Sweep
+from topofl.runs.execute import dask_executor, ray_executor, slurm_executor
+from topofl.runs.plan import Range, parse_grid, random_points
+from topofl.runs.probe import planned
+from topofl.runs.sweep import Sweep, search
 from topofl.runs.sweep import sweep as perform
 
 __all__ = ["SweepFailed", "sweep"]

@@ -13,8 +13,8 @@ from topofl.cli.folders import NEXT, is_finished
 from topofl.config.resuming import names_functions, resume_command
 from topofl.engine.checkpoint import newest_round
 from topofl.runs import RunStore
-from topofl.runs.private import noted_settings, private_folders
-from topofl.runs.records import flat_settings
+from topofl.runs.record import flat_settings
+from topofl.runs.work import noted_settings, private_folders
 
 __all__ = ["Unfinished", "unfinished_in", "unfinished_in_folders", "unfinished_in_store"]
 

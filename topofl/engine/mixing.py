@@ -16,7 +16,6 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 from torch.nn import functional
 
-from topofl._matrices import digest_of
 from topofl._support.check import TOLERANCE
 from topofl._support.seeding import stream
 from topofl._support.sparse_tensors import sparse_tensor
@@ -26,6 +25,7 @@ from topofl.engine.executor import Executor
 from topofl.engine.memory import MappedFiles
 from topofl.engine.population import Held
 from topofl.engine.ranks import Ranks, one_process
+from topofl.history.matrices import digest_of
 from topofl.mixing import MixingMatrix
 from topofl.mixing.matrix import as_tensor
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from topofl._columns import RANK_COLUMNS
-from topofl._matrices import Kept, Matrices, Packed, digest_of, kept, kept_of
 from topofl.engine.ranks import Ranks
 from topofl.history import History
+from topofl.history.matrices import Kept, Matrices, Packed, digest_of, kept, kept_of
 from topofl.mixing import MixingMatrix
 from topofl.trained import Trained
 

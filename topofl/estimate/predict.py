@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from topofl._matrices import bytes_of, digest_of, kept
 from topofl._support.ambient import in_plain_torch
 from topofl._support.check import check_switch
 from topofl._support.memory import free_memory, watched_growth
@@ -29,6 +28,7 @@ from topofl.engine.setup import resolve
 from topofl.estimate.probe import fewest_nodes, probe_run
 from topofl.estimate.result import OTHER_DISK, Estimate
 from topofl.estimate.traffic import MOST_ROUNDS, SAMPLED_ROUNDS, traffic_of
+from topofl.history.matrices import bytes_of, digest_of, kept
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
 

@@ -1,9 +1,9 @@
 """Histories: what a run records, as columns per round, scores per node, and mixing matrices."""
 
-from topofl.history.columns import SECONDS, why_not_scored
-from topofl.history.history import History
-from topofl.history.places import FILES, MODELS, OURS, check_replaceable, saved_in
-from topofl.history.plots.compare import compare_histories
+from topofl._columns import SECONDS
+from topofl.history.compare import compare_histories
+from topofl.history.files import FILES, MODELS, OURS, check_replaceable, saved_in
+from topofl.history.history import History, why_not_scored
 from topofl.history.statistics import Personal, evaluation_record, over_nodes
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The record of one run; over 400 lines: one class with the documentation of all its methods."""
+"""The record of one run: one class with all that is read from it, and its documentation."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._columns import ScoreColumn, from_json
-from topofl._support.check import check_int
-from topofl._support.table import NotApplicable
-from topofl.history import frames, plots, reading, scores, targets, writing
-from topofl.history.columns import (
-    SECONDS,
-    column_name,
-    column_names,
-    columns_by_name,
-    lookup,
-    scores_in,
+from topofl._columns import SECONDS, ScoreColumn, as_json, columns_named, from_json
+from topofl._support.check import (
+    check_choice,
+    check_int,
+    check_number,
+    check_probability,
+    check_switch,
+    did_you_mean,
+    shown,
 )
-from topofl.history.statistics import Personal
-from topofl.history.summary import attack_label, run_name, summary, with_attack
+from topofl._support.notebook import as_html
+from topofl._support.table import NotApplicable
+from topofl._support.text import node_name, printable
+from topofl.history import files, plots
+from topofl.history.statistics import Personal, goodness, over_nodes, records_of
 from topofl.mixing import MixingMatrix, MixingSequence
 
 if TYPE_CHECKING:
@@ -33,15 +34,13 @@ if TYPE_CHECKING:
 
     from topofl.trained import Trained
 
-__all__ = ["History"]
+COSTS = {"seconds": SECONDS, "megabytes": "bytes", "steps": "steps"}
+"""Columns with the cost of rounds, by axis of plots."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class History:
     """The record of one run: losses, scores, costs, mixing matrices and models.
-
-    The class is long since it documents all methods; most are implemented in the modules next to
-    this one.
 
     Parameters
     ----------
@@ -120,10 +119,44 @@ class History:
     models: "Trained | None" = None
 
     def __repr__(self) -> str:
-        return summary(self)
+        rows: Any = self.evaluations.get(self.primary, ())
+        values = rows[-1] if len(rows) else np.full(self.node_loss.shape[-1], np.nan)
+        sampled = self.meta.get("evaluation", {})
+        sizes = [
+            f"{sampled[what]} {what}"
+            for what in ("nodes", "examples")
+            if sampled.get(what) is not None
+        ]
+        text = f"{self._run}: {self.n_rounds} rounds, n={len(values)}, "
+        mean = float(over_nodes(values)["mean"])
+        text += f"final {self.primary} {mean:.4f}" if len(rows) else "not evaluated"
+        text += f" of a sample of {' and '.join(sizes)}" if sizes else ""
+        text = self._with_attack(text)
+        if self.n_rounds and SECONDS in self.rounds:
+            text += f", {float(self.rounds[SECONDS][-1]):.4g} simulated seconds"
+        if share := self.meta.get("largest_share"):
+            name = node_name(self.meta.get("nodes", ()), share[0])
+            text += f", node {name} has {share[1]:.3f} of the average, not 1/{len(values)}"
+        if diverged := self.meta.get("diverged"):
+            text += f", {len(diverged)} nodes diverged"
+        return f"History({text})"
 
     def _repr_html_(self) -> str:
-        return plots.history_as_html(self)
+        values = self.evaluations.get(self.primary, np.zeros(0))
+        if np.ndim(values) != 2 or len(values) < 2 or not np.isfinite(values).any():
+            return as_html(repr(self))
+        curve = series_of(self, self.primary, "rounds", "curve")
+        return as_html(repr(self), plots.small_picture(curve))
+
+    @property
+    def _run(self) -> str:
+        """Algorithm and topology as printable text."""
+        algorithm = self.meta.get("algorithm", "the run")
+        return printable(f"{algorithm} on {self.meta.get('topology', 'no graph')}")
+
+    def _with_attack(self, text: str) -> str:
+        """Return the text followed by the attack, if there is one."""
+        return f"{text}, {self.attack}" if self.attack else text
 
     @property
     def n_rounds(self) -> int:
@@ -133,7 +166,8 @@ class History:
     @property
     def scores(self) -> dict[str, str]:
         """The task's scores, the primary one first: ``"high"`` or ``"low"``, which is better."""
-        return scores_in(self.meta)
+        task = self.meta.get("task")
+        return dict(task["scores"]) if task else {"accuracy": "high", "loss": "low"}
 
     @property
     def primary(self) -> str:
@@ -148,7 +182,10 @@ class History:
     @property
     def attack(self) -> str:
         """Number of attackers and the attack, as ``"2 attackers (sign_flip)"``; empty if none."""
-        return attack_label(self)
+        if not (count := len(self.attackers)):
+            return ""
+        name = printable(str(self.meta["attackers"].get("name", "")))
+        return f"{count} attacker{'s' if count > 1 else ''}{f' ({name})' if name else ''}"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -165,13 +202,16 @@ class History:
         >>> history.columns, list(history.score_columns)
         (('round', 'loss', 'bytes'), ['loss'])
         """
-        return column_names(self)
+        return tuple(dict.fromkeys([*self.evaluations, *self.rounds]))
 
     @cached_property
     def score_columns(self) -> Mapping[str, ScoreColumn]:
         """Score, stage and set of each column of scores, by name; :attr:`columns` has all names."""
-        known = self.meta.get("columns")
-        return columns_by_name(self.meta, self.evaluations) if known is None else from_json(known)
+        if (known := self.meta.get("columns")) is not None:
+            return from_json(known)
+        sets = self.meta.get("evaluation", {}).get("on") or ["test"]  # an older version wrote it
+        first = sets if isinstance(sets, str) else str(sets[0])
+        return columns_named(self.evaluations, self.scores, first)
 
     def score_of(self, column: str) -> str | None:
         """Return the score that a column contains; None if it contains none.
@@ -214,7 +254,27 @@ class History:
         >>> history.column(stage="knn"), history.score_columns["accuracy_knn"].stage
         ('accuracy_knn', 'knn')
         """
-        return column_name(self, score, stage, on)
+        if why := why_not_scored(self):
+            raise ValueError(why)
+        columns = self.score_columns
+        first = next((column.set for column in columns.values()), "test")
+        wanted = ScoreColumn(
+            self.primary if score is None else score, stage, first if on is None else on
+        )
+        for name, column in columns.items():
+            if column == wanted:
+                return name
+        given = {"score": score, "stage": stage, "on": on}
+        for place, (argument, value) in enumerate(given.items()):
+            known = dict.fromkeys(column[place] for column in columns.values())
+            if value is not None and value not in known:
+                raise ValueError(
+                    f"`{argument}` must be one that was evaluated, {', '.join(map(repr, known))}, "
+                    f"got {shown(value)}"
+                )
+        raise ValueError(
+            f"`score`, `stage` and `on` must name one of {', '.join(columns)}, got {tuple(wanted)}"
+        )
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return a column of `rounds` or of `evaluations`; :attr:`columns` has their names.
@@ -226,7 +286,34 @@ class History:
         TypeError
             If `name` is not text.
         """
-        return lookup(self, name)
+        if not isinstance(name, str):
+            raise TypeError(
+                f"`column` must be the name of a column, such as 'accuracy', got {shown(name)}"
+            )
+        for table in (self.evaluations, self.rounds):
+            if name in table:
+                return table[name]
+        for cost, column in COSTS.items():
+            if name == column:
+                raise KeyError(f"no column {name!r}: {self._why_unrecorded(cost)}")
+        known = self.columns
+        if (why := why_not_scored(self)) and columns_named([name], self.scores, ""):
+            raise KeyError(f"no column {name!r}: {why}")
+        raise KeyError(
+            f"no column {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}"
+        )
+
+    def _why_unrecorded(self, cost: str) -> str:
+        """Return why a cost of rounds (a key of :data:`COSTS`) is missing, and the remedy."""
+        if cost == "seconds":
+            return (
+                f"{self._run} has no simulated seconds: run algorithms.timed(algorithm, clock), "
+                "ad_psgd or random_walks, or take history.with_seconds(hardware)"
+            )
+        return (
+            f"{self._run} has no {COSTS[cost]} in its rounds, since an older version wrote it: run "
+            "it again"
+        )
 
     def mixing(self, t: int) -> MixingMatrix:
         """Return the mixing matrix of round `t` (from 0; negative values count from the end).
@@ -238,7 +325,7 @@ class History:
         """
         if not self.matrices:
             raise ValueError(
-                f"{run_name(self)} has no mixing matrices, since its algorithm exchanges nothing; "
+                f"{self._run} has no mixing matrices, since its algorithm exchanges nothing; "
                 "leave it out"
             )
         t = check_int("t", t, minimum=-self.n_rounds, maximum=self.n_rounds - 1)
@@ -251,7 +338,7 @@ class History:
         These functions also accept the History itself. A single matrix in all rounds has period 1.
         """
         algorithm = self.meta.get("algorithm", "run")
-        name = with_attack(self, f"{algorithm} over {self.meta.get('topology', 'graphs')}")
+        name = self._with_attack(f"{algorithm} over {self.meta.get('topology', 'graphs')}")
         period = 1 if len(self.matrices) == 1 else None
         return MixingSequence(self.mixing(0).n, self.mixing, name, period, self.n_rounds)
 
@@ -271,8 +358,27 @@ class History:
         ValueError
             If it has a single value for all nodes.
         """
-        column = self.primary if column is None else column
-        return scores.node_scores(self, "column", column)[-1]
+        return self._scores_of_nodes("column", column)[-1]
+
+    def _scores_of_nodes(self, argument: str, name: str | None) -> np.ndarray:
+        """Return a column of shape (E, n), or raise an error that names the argument."""
+        name = self.primary if name is None else name
+        try:
+            values = self[name]
+        except TypeError as error:
+            raise TypeError(str(error).replace("`column`", f"`{argument}`")) from None
+        except KeyError as error:
+            remedy = ""
+            if argument == "validation":
+                remedy = "; run with evaluation=('own_test', 'own_val')"
+            raise KeyError(f"`{argument}`: {error.args[0]}{remedy}") from None
+        if values.ndim != 2:
+            known = ", ".join(key for key, column in self.evaluations.items() if column.ndim == 2)
+            raise ValueError(
+                f"`{argument}` must have one score per node, as {known} do, got {shown(name)}, "
+                "which has one number for all nodes"
+            )
+        return values
 
     def best(self, column: str | None = None) -> np.ndarray:
         """Return the nodes' scores, (n,), at the evaluation with the best mean over nodes.
@@ -291,7 +397,10 @@ class History:
         KeyError, ValueError
             As :meth:`last`.
         """
-        return scores.best(self, column)
+        column = self.primary if column is None else column
+        values = self._scores_of_nodes("column", column)
+        means = goodness(over_nodes(values)["mean"], self.low_is_good(column))
+        return values[len(means) - 1 - means[::-1].argmax()]
 
     def best_on_validation(
         self, column: str | None = None, validation: str | None = None
@@ -321,7 +430,17 @@ class History:
         ----------
         Kharrat, Canini and Horváth (2025), DPFL, appendix F and its code.
         """
-        return scores.best_on_validation(self, column, validation)
+        if validation is None:
+            default = ScoreColumn(self.primary, "", "own_val")
+            names = (name for name, known in self.score_columns.items() if known == default)
+            validation = next(names, f"{self.primary}_own_val")
+        values = self._scores_of_nodes("column", column)
+        judged = self._scores_of_nodes("validation", validation)
+        usable = ~(np.isnan(values) | np.isnan(judged))
+        judgment = np.where(usable, goodness(judged, self.low_is_good(validation)), -np.inf)
+        latest_best = len(judgment) - 1 - judgment[::-1].argmax(0)
+        chosen = np.take_along_axis(values, latest_best[None], axis=0)[0]
+        return np.where(usable.any(0), chosen, np.nan)
 
     def personal(self, column: str | None = None, *, validation: str | None = None) -> Personal:
         """Return mean, variance and worst tenth of the nodes' scores.
@@ -369,7 +488,30 @@ class History:
         KeyError
             If there is no such column.
         """
-        return targets.rounds_to(self, value, column)
+        column = self.primary if column is None else column
+        values = self._scores_of_nodes("column", column)
+        score = self.score_of(column)
+        if score is None:
+            raise ValueError(
+                "`column` must be a score, which can reach a target, such as "
+                f"{', '.join(self.scores)}, got {shown(column)}"
+            )
+        (check_probability if score == "accuracy" else check_number)("value", value)
+        low_is_good, means = self.low_is_good(column), over_nodes(values)["mean"]
+        reached = means <= value if low_is_good else means >= value
+        if reached.any():
+            return int(self.evaluations["round"][reached.argmax()])
+        known = means[~np.isnan(means)]
+        if not len(known):
+            best = "it has no value"
+        elif low_is_good:
+            best = f"the lowest is {known.min():.4g}"
+        else:
+            best = f"the highest is {known.max():.4g}"
+        return NotApplicable(
+            f"no mean {column} of {len(means)} evaluations in {self.n_rounds} rounds is {value:g} "
+            f"or {'less' if low_is_good else 'more'}: {best}"
+        )
 
     def bytes_to(self, value: float, column: str | None = None) -> int | NotApplicable:
         """Return the bytes that all nodes sent up to the round of :meth:`rounds_to`.
@@ -383,7 +525,10 @@ class History:
             As in :meth:`rounds_to`, with the same errors. For scores before an exchange, the bytes
             of that exchange do not count.
         """
-        return targets.bytes_to(self, value, column)
+        done = self.rounds_to(value, column)
+        if isinstance(done, NotApplicable):
+            return done
+        return int(self._elapsed("megabytes", [done], column or self.primary)[0])
 
     def seconds_to(self, value: float, column: str | None = None) -> float | NotApplicable:
         """Return the simulated seconds until the end of the round of :meth:`rounds_to`.
@@ -410,7 +555,33 @@ class History:
         >>> print(history.rounds_to(1.0), history.seconds_to(1.0))
         n/a n/a
         """
-        return targets.seconds_to(self, value, column)
+        done = self.rounds_to(value, column)
+        if SECONDS not in self.rounds:
+            return NotApplicable(self._why_unrecorded("seconds"))
+        if isinstance(done, NotApplicable):
+            return done
+        return float(self._elapsed("seconds", [done], column or self.primary)[0])
+
+    def _elapsed(self, cost: str, rounds: Any, column: str) -> np.ndarray:
+        """Return the seconds, bytes or steps from the start of the run until a column was scored.
+
+        Parameters
+        ----------
+        cost
+            A key of :data:`COSTS`.
+        rounds
+            Numbers of completed rounds.
+        column
+            The scored column. For scores before an exchange, the bytes of that exchange do not
+            count.
+        """
+        stage = self.score_columns[column].stage if column in self.score_columns else ""
+        counted = np.asarray(rounds)
+        if cost == "megabytes" and stage == "before_exchange":
+            counted = np.maximum(0, counted - 1)
+        values = self.rounds[COSTS[cost]]
+        totals = values if cost == "seconds" else np.cumsum(values)
+        return np.concatenate([[0], totals])[counted]
 
     def with_seconds(
         self, hardware: Any, *, waiting: str = "all", seed: int | None = None
@@ -499,7 +670,28 @@ class History:
             evaluated. ``"node"``: one row per evaluation and node, with a column ``label`` if the
             nodes of the topology have labels.
         """
-        return frames.dataframe(self, per)
+        import pandas as pd
+
+        check_choice("per", per, ["round", "node"])
+        if per == "round":
+            records = records_of(self.rounds, self.evaluations, self.n_rounds)
+            return pd.DataFrame(records).set_index("round")
+        why = why_not_scored(self)
+        shape = (len(self.evaluations["round"]), self.node_loss.shape[1])
+        if why and all(values.shape != shape for values in self.evaluations.values()):
+            raise ValueError(f"`per` must be 'round', got 'node': {why}")
+        if not why:
+            shape = self.evaluations[self.primary].shape
+        table: dict[str, Any] = {
+            "round": np.repeat(self.evaluations["round"], shape[1]),
+            "node": np.tile(np.arange(shape[1]), shape[0]),
+        }
+        if labels := self.meta.get("nodes"):
+            table["label"] = list(labels) * shape[0]
+        for name, values in self.evaluations.items():
+            if values.shape == shape:
+                table[name] = values.reshape(-1)
+        return pd.DataFrame(table)
 
     def plot(
         self,
@@ -579,8 +771,11 @@ class History:
         >>> [text.get_text() for text in figure.axes[0].texts][0]
         'mean'
         """
-        own = {"x": x, "at": at, "quantiles": quantiles, "worst": worst}
-        return plots.plot(self, column, kind, ax, label, **own)
+        options = plots.check_options(kind, x=x, at=at, quantiles=quantiles, worst=worst)
+        column = self.primary if column is None else column
+        run = f"{self.meta.get('algorithm')}, {self.meta.get('topology')}"
+        series = series_of(self, column, options.x, label or self._with_attack(run))
+        return plots.plot(series, options, ax)
 
     def save(
         self, path: str | os.PathLike[str], *, overwrite: bool = False, models: bool = False
@@ -612,7 +807,22 @@ class History:
             it; if `models` is True and the history has none; if `meta` has an entry with a name
             that ``meta.json`` needs, such as ``format``.
         """
-        return writing.save(self, path, overwrite=overwrite, models=models)
+        check_switch("models", models, auto=False)
+        if models and self.models is None:
+            raise ValueError(
+                "`models` must be False for a history without models, got True; leave it out"
+            )
+        return files.save(
+            path,
+            {**self.meta, "columns": as_json(self.score_columns)},
+            self.rounds,
+            self.evaluations,
+            self.node_loss,
+            self.matrices,
+            self.matrix_of_round,
+            self.models if models else None,
+            overwrite=overwrite,
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "History":
@@ -628,4 +838,76 @@ class History:
         ValueError
             If it is incomplete or damaged, naming the file, or `path` is empty.
         """
-        return reading.load(path, cls)
+        return files.load(path, cls._of_files)
+
+    @classmethod
+    def _of_files(cls, *parts: Any) -> "History":
+        """Return a history with parts from files, or raise ``ValueError`` if they do not match."""
+        history = cls(*parts)
+        columns = as_json(history.score_columns)  # an older version did not write them
+        history = replace(history, meta={**history.meta, "columns": columns})
+        scored = [] if why_not_scored(history) else [*history.scores]
+        missing = {"train_loss", "messages", "bytes"} - history.rounds.keys()
+        missing |= {*scored, *columns} - history.evaluations.keys()
+        if scored and not missing and history.evaluations[history.primary].ndim != 2:
+            missing = {history.primary}
+        if missing:
+            raise ValueError(f"{min(missing)} is missing or does not match the rest; run it again")
+        return history
+
+
+def why_not_scored(history: History) -> str:
+    """Return why a run has no scores, and the remedy; empty if it evaluated models.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import algorithms, data, models
+    >>> clients = data.iid(data.digits(), 2, seed=0)
+    >>> history = topofl.run(algorithms.local_only(lr=0.1), model=models.logistic_regression(64),
+    ...                      clients=clients, rounds=1, seed=0, evaluation=())
+    >>> why_not_scored(history).partition(", since")[0]
+    'local_only on no edges evaluated nothing'
+    """
+    if history.meta.get("evaluation", {}).get("on") != []:
+        return ""
+    return (
+        f"{history._run} evaluated nothing, since it ran with Evaluation(on=()): run it again "
+        "with a set of examples, as in Evaluation(on='test')"
+    )
+
+
+def series_of(history: History, column: str, x: str, name: str) -> plots.Series:
+    """Return a column of a history against an axis.
+
+    Raises
+    ------
+    KeyError
+        If there is no such column.
+    ValueError
+        If the axis was not recorded, or the history has no evaluation of the column.
+    """
+    values = history[column]
+    if x in COSTS and COSTS[x] not in history.rounds:
+        raise ValueError(f"`x` must be a recorded cost, got {x!r}, {history._why_unrecorded(x)}")
+    rounds = np.arange(1, history.n_rounds + 1)
+    if column in history.evaluations:
+        rounds = history.evaluations["round"]
+        if not len(rounds):
+            raise ValueError(
+                f"`column` must have been evaluated, {history._run} has no evaluations; run "
+                "it with topofl.run(evaluation=1), or take a column of rounds such as 'train_loss'"
+            )
+    final = int(rounds.max(initial=0))
+    if column in history.score_columns and history.score_columns[column].stage:
+        evaluated = ~np.isnan(values).all(1)  # NaN would interrupt the line
+        if evaluated.any():
+            rounds, values = rounds[evaluated], values[evaluated]
+    places = rounds
+    if x in COSTS:
+        unit = {"steps": history.node_loss.shape[1], "megabytes": 1e6}.get(x, 1)
+        places = history._elapsed(x, rounds, column) / unit
+    return plots.Series(
+        name, column, rounds, places, values, history.low_is_good(column), final,
+        labels=history.meta.get("nodes", ()),
+    )  # fmt: skip

@@ -9,8 +9,6 @@ import numpy as np
 
 from topofl._support.check import as_array
 
-__all__ = ["Personal", "evaluation_record", "goodness", "over_nodes"]
-
 
 @dataclass(frozen=True)
 class Personal:
@@ -76,11 +74,15 @@ class Personal:
         without = len(values) - len(known)
         if len(known) == 0:
             return cls(math.nan, math.nan, math.nan, 0, without)
-        worst_first = known[::-1] if low_is_good else known
-        worst = worst_first[: max(1, len(known) // 10)]
         with np.errstate(invalid="ignore"):  # infinite losses have no variance
             mean, variance = float(known.mean()), float(known.var())
-            return cls(mean, variance, float(worst.mean()), len(known), without)
+            return cls(mean, variance, _worst_tenth(known, low_is_good), len(known), without)
+
+
+def _worst_tenth(known: np.ndarray, low_is_good: bool) -> float:
+    """Return the mean of the worst tenth of sorted numbers, rounded down, but at least one."""
+    worst_first = known[::-1] if low_is_good else known
+    return float(worst_first[: max(1, len(known) // 10)].mean())
 
 
 def over_nodes(values: np.ndarray) -> dict[str, np.ndarray]:
@@ -102,6 +104,35 @@ def over_nodes(values: np.ndarray) -> dict[str, np.ndarray]:
         "min": np.where(count > 0, lowest, np.nan),
         "max": np.where(count > 0, highest, np.nan),
     }
+
+
+def spread_over_nodes(values: np.ndarray, low_is_good: bool) -> dict[str, np.ndarray]:
+    """Return mean, worst, worst tenth, best and standard deviation over the last axis of (E, n).
+
+    Examples
+    --------
+    >>> found = spread_over_nodes(np.array([[0.5, 1.0, np.nan]]), low_is_good=False)
+    >>> {name: value.tolist() for name, value in found.items()}
+    {'mean': [0.75], 'worst': [0.5], 'worst_tenth': [0.5], 'best': [1.0], 'std': [0.25]}
+    """
+    values = values.astype(np.float64)
+    known = ~np.isnan(values)
+    count = known.sum(-1)
+    found = over_nodes(values)
+    lowest, highest = found["min"], found["max"]
+    with np.errstate(invalid="ignore"):  # infinite losses have no deviation
+        squares = np.where(known, values - found["mean"][:, None], 0.0) ** 2
+        tenths = [
+            _worst_tenth(np.sort(row[own]), low_is_good) if own.any() else math.nan
+            for row, own in zip(values, known, strict=True)
+        ]
+        return {
+            "mean": found["mean"],
+            "worst": highest if low_is_good else lowest,
+            "worst_tenth": np.array(tenths),
+            "best": lowest if low_is_good else highest,
+            "std": np.sqrt(squares.sum(-1) / count),
+        }
 
 
 def goodness(values: np.ndarray, low_is_good: bool) -> np.ndarray:
@@ -126,3 +157,16 @@ def evaluation_record(evaluation: Mapping[str, Any]) -> dict[str, Any]:
         else:
             record[name] = int(value) if name == "round" else float(value)
     return record
+
+
+def records_of(
+    rounds: Mapping[str, np.ndarray], evaluations: Mapping[str, np.ndarray], n_rounds: int
+) -> list[dict[str, Any]]:
+    """Return one dict of numbers per round, round 0 first; they may be NaN or infinite."""
+    found: list[dict[str, Any]] = [{"round": t} for t in range(n_rounds + 1)]
+    for name, column in rounds.items():
+        for t, value in enumerate(column.tolist(), start=1):
+            found[t][name] = value
+    for k, t in enumerate(evaluations["round"].tolist()):
+        found[t] |= evaluation_record({name: column[k] for name, column in evaluations.items()})
+    return found

@@ -2,42 +2,132 @@
 
 import os
 import queue
+import shutil
 import signal
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TextIO
 
 import torch
 
 from topofl._support.check import shown
 from topofl._support.forking import METHOD, prepare_fork
 from topofl._support.machine import available_cores
+from topofl._support.optional import imported
 from topofl._support.processes import identity
-from topofl.runs.records import Failure
-from topofl.runs.stored import RunStore
-from topofl.runs.work import Job, Outcome, perform, perform_elsewhere
+from topofl._support.text import approximate, printable
+from topofl.runs.store import Failure, RunStore
+from topofl.runs.work import Job, Outcome, in_progress, perform, perform_elsewhere
 
-__all__ = ["InProcess", "Processes", "Stopped", "Submits", "as_executor", "execute"]
-
-
-class Submits(Protocol):
-    """Anything with the method ``submit`` of :class:`concurrent.futures.Executor`."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
-        """Start a call, and return its future, with ``done()`` and ``result()``."""
-        ...
+SHOWN = 8
+"""Largest number of runs in progress that are listed."""
 
 
-class Stopped(KeyboardInterrupt):
-    """The sweep was interrupted; runs in progress have ended and can be continued."""
+@dataclass(eq=False)
+class Live:
+    """How many runs are done, which are running, which failed, and the time left.
+
+    A thread draws it once a second; nothing is drawn off terminals.
+
+    Parameters
+    ----------
+    root
+        The store, which has the progress of the runs.
+    total
+        Number of runs to do.
+    shown
+        Whether to draw; ``"auto"``: on terminals only.
+    stream
+        Where to draw.
+    labels
+        Names of the runs by key.
+    title
+        Name of the sweep.
+    """
+
+    root: Path
+    total: int
+    shown: bool | str = "auto"
+    stream: TextIO = field(default_factory=lambda: sys.stderr)
+    labels: dict[str, str] = field(default_factory=dict)
+    title: str = ""
+    done: int = 0
+    failed: int = 0
+    _running: dict[str, Job] = field(default_factory=dict)
+    _began: float = field(default_factory=time.monotonic)
+    _lines: int = 0
+    _over: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> "Live":
+        if self.stream.isatty() if self.shown == "auto" else self.shown:
+            self._thread = threading.Thread(target=self._draw_on, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._erase()
+            self.stream.flush()
+
+    def started(self, job: Job) -> None:
+        """Note that a run was submitted."""
+        self._running[job.key] = job
+
+    def ended(self, outcome: Outcome) -> None:
+        """Note how a run ended."""
+        self._running.pop(outcome.key, None)
+        self.failed += outcome.state == "failed"
+        self.done += outcome.state != "failed"
+
+    def text(self) -> list[str]:
+        """Return the lines of the table."""
+        left = self.total - self.done - self.failed
+        head = f"{self.title}: " if self.title else ""
+        head += f"{self.done} of {self.total} runs done"
+        head += f", {self.failed} failed" if self.failed else ""
+        ended = self.done + self.failed
+        if ended and left:
+            seconds = (time.monotonic() - self._began) / ended * left
+            head += f", {approximate(seconds)} left"
+        keys = list(self._running)[:SHOWN]
+        reports = in_progress(self.root, keys)
+        lines = [head]
+        for key in keys:
+            report = reports.get(key, {})
+            line = f"  {self.labels.get(key, key)}"
+            if report:
+                line += f": round {report.get('round')} of {report.get('rounds')}"
+            if isinstance(score := report.get("score"), float):
+                line += f", score {score:.3f}"
+            lines.append(printable(line))
+        more = len(self._running) - len(keys)
+        return [*lines, f"  and {more} more"] if more > 0 else lines
+
+    def _draw_on(self) -> None:
+        while not self._over.wait(1.0):
+            lines = self.text()
+            width = shutil.get_terminal_size().columns - 1
+            self._erase()
+            self.stream.write("".join(f"{line[:width]}\n" for line in lines))
+            self.stream.flush()
+            self._lines = len(lines)
+
+    def _erase(self) -> None:
+        if self._lines:
+            self.stream.write(f"\x1b[{self._lines}F\x1b[J")
+            self._lines = 0
 
 
 @dataclass(eq=False)
@@ -152,7 +242,7 @@ def _end_with(sentinel: int) -> None:
     os._exit(1)
 
 
-def as_executor(executor: Any, jobs: int) -> Submits:
+def as_executor(executor: Any, jobs: int) -> Any:
     """Return an object with ``submit`` for the argument `executor` of a sweep.
 
     Raises
@@ -174,20 +264,10 @@ def as_executor(executor: Any, jobs: int) -> Submits:
     return executor
 
 
-@dataclass(eq=False)
-class _Progress:
-    """State of an execution: what is waiting, active and stopped."""
-
-    waiting: deque[Job]
-    active: dict[Any, Job] = field(default_factory=dict)
-    ended: "queue.SimpleQueue[Any]" = field(default_factory=queue.SimpleQueue)
-    unwritable: str = ""
-
-
 def execute(
     jobs: Iterable[Job],
     root: Path,
-    executor: Submits,
+    executor: Any,
     *,
     limit: int | None,
     started: Callable[[Job], None] = lambda job: None,
@@ -200,119 +280,132 @@ def execute(
 
     Raises
     ------
-    Stopped
+    KeyboardInterrupt
         After Ctrl-C or SIGTERM, when the runs in progress have ended their rounds.
     OSError
         If the store cannot be written to, when the runs in progress have ended.
     """
-    progress = _Progress(deque(jobs))
-    store = RunStore(root)
+    execution = _Execution(RunStore(root), executor, ended, deque(jobs))
     try:
         with _terminable():
-            while progress.active or progress.waiting:
-                if progress.unwritable or not more():
-                    progress.waiting.clear()
-                _submit(progress, str(root), executor, limit, started)
-                if progress.active:
-                    _collect(progress, store, ended, isinstance(executor, InProcess))
-    except KeyboardInterrupt:
-        _end(progress, store, executor, ended)
-        raise Stopped from None
-    except Exception:  # of the executor: every run would meet it
-        _end(progress, store, executor, ended)
+            while execution.active or execution.waiting:
+                if execution.unwritable or not more():
+                    execution.waiting.clear()
+                execution.submit(limit, started)
+                if execution.active:
+                    execution.collect()
+    except (KeyboardInterrupt, Exception):  # an error of the executor, which every run would meet
+        execution.stop()
         raise
     finally:
         if isinstance(executor, Processes):
             executor.shutdown()
-    if progress.unwritable:
+    if execution.unwritable:
         raise OSError(
-            f"the sweep stopped, since a disk cannot be written to: {progress.unwritable}; free "
+            f"the sweep stopped, since a disk cannot be written to: {execution.unwritable}; free "
             "some space or name another folder, and start the sweep again: finished runs are "
             f"stored in {root}"
         )
 
 
-def _submit(
-    progress: _Progress,
-    root: str,
-    executor: Submits,
-    limit: int | None,
-    started: Callable[[Job], None],
-) -> None:
-    """Submit as many runs as may be active; together if the executor takes batches."""
-    room = len(progress.waiting) if limit is None else limit - len(progress.active)
-    batch: AbstractContextManager[Any] = nullcontext()
-    if room > 1 and len(progress.waiting) > 1 and hasattr(executor, "batch"):  # submitit
-        batch = executor.batch()  # pyright: ignore[reportAttributeAccessIssue]
-    submitted = []
-    with batch:
-        while progress.waiting and len(submitted) < room:
-            job = progress.waiting.popleft()
-            started(job)
-            submitted.append((_submitted(executor, job, root), job))
-    for future, job in submitted:  # those of a batch can be used only now
-        progress.active[future] = job
-        if hasattr(future, "add_done_callback"):
-            future.add_done_callback(progress.ended.put)
+@dataclass(eq=False)
+class _Execution:
+    """The runs that an executor has to perform, and those that it performs now, by future."""
 
+    store: RunStore
+    executor: Any
+    report: Callable[[Outcome], None]
+    waiting: deque[Job]
+    active: dict[Any, Job] = field(default_factory=dict)
+    unwritable: str = ""
+    _ended: "queue.SimpleQueue[Any]" = field(default_factory=queue.SimpleQueue)
 
-def _submitted(executor: Submits, job: Job, root: str) -> Any:
-    """Submit a run; processes of clusters set their threads themselves."""
-    if isinstance(executor, InProcess | Processes):
-        return executor.submit(perform, job, root)
-    return executor.submit(perform_elsewhere, job, root, identity())
+    def submit(self, limit: int | None, started: Callable[[Job], None]) -> None:
+        """Submit as many runs as may be active; together if the executor takes batches.
 
+        Processes of clusters set their threads themselves.
+        """
+        room = len(self.waiting) if limit is None else limit - len(self.active)
+        batch: AbstractContextManager[Any] = nullcontext()
+        if room > 1 and len(self.waiting) > 1 and hasattr(self.executor, "batch"):  # submitit
+            batch = self.executor.batch()
+        here, root = isinstance(self.executor, InProcess | Processes), str(self.store.root)
+        how = (perform, root) if here else (perform_elsewhere, root, identity())
+        submitted = []
+        with batch:
+            while self.waiting and len(submitted) < room:
+                job = self.waiting.popleft()
+                started(job)
+                submitted.append((self.executor.submit(how[0], job, *how[1:]), job))
+        for future, job in submitted:  # those of a batch can be used only now
+            self.active[future] = job
+            if hasattr(future, "add_done_callback"):
+                future.add_done_callback(self._ended.put)
 
-def _collect(
-    progress: _Progress,
-    store: RunStore,
-    ended: Callable[[Outcome], None],
-    alone: bool,
-    timeout: float = 0.5,
-) -> None:
-    """Report the runs that have ended, and put back those that were interrupted from outside."""
-    for future in _done(progress, timeout):
-        job = progress.active.pop(future)
-        outcome = _outcome(job, future, store)
-        if outcome.state == "interrupted":
-            progress.waiting.append(job)
-            if alone:
-                raise KeyboardInterrupt
-        elif outcome.state == "unwritable":
-            progress.unwritable = outcome.error
-        else:
-            ended(outcome)
+    def collect(self) -> None:
+        """Report the runs that have ended, and put back those interrupted from outside."""
+        for future in self._done():
+            job = self.active.pop(future)
+            outcome = self._outcome(job, future)
+            if outcome.state == "interrupted":
+                self.waiting.append(job)
+                if isinstance(self.executor, InProcess):
+                    raise KeyboardInterrupt
+            elif outcome.state == "unwritable":
+                self.unwritable = outcome.error
+            else:
+                self.report(outcome)
 
+    def _done(self, timeout: float = 0.5) -> Iterator[Any]:
+        """Yield the futures that are done, waiting for one up to `timeout` seconds."""
+        active = list(self.active)
+        if all(hasattr(future, "add_done_callback") for future in active):
+            with suppress(queue.Empty):
+                yield self._ended.get(timeout=timeout)
+            return
+        found = [future for future in active if future.done()]
+        if not found:
+            time.sleep(min(timeout, 0.1))
+        yield from found
 
-def _done(progress: _Progress, timeout: float) -> Iterator[Any]:
-    """Yield the futures that are done, waiting for one up to `timeout` seconds."""
-    active = list(progress.active)
-    if all(hasattr(future, "add_done_callback") for future in active):
-        with suppress(queue.Empty):
-            yield progress.ended.get(timeout=timeout)
-        return
-    found = [future for future in active if future.done()]
-    if not found:
-        time.sleep(min(timeout, 0.1))
-    yield from found
+    def _outcome(self, job: Job, future: Any) -> Outcome:
+        """Return the outcome of a run, also if its process was killed."""
+        try:
+            return future.result()
+        except Exception as error:  # of any executor
+            if self.store.has(job.key):  # it was killed after its run was stored
+                return Outcome(job.key, "done")
+            if not _was_killed(error):
+                raise
+            text = (str(error).splitlines() or [""])[0]
+            what = (
+                "the process of the run was killed, for example for lack of memory "
+                f"({type(error).__name__}: {text}); use fewer jobs"
+            )
+            self.store.fail(Failure(job.key, job.tables, what))
+            return Outcome(job.key, "failed", what)
 
-
-def _outcome(job: Job, future: Any, store: RunStore) -> Outcome:
-    """Return the outcome of a run, also if its process was killed."""
-    try:
-        return future.result()
-    except Exception as error:  # of any executor
-        if store.has(job.key):  # it was killed after its run was stored
-            return Outcome(job.key, "done")
-        if not _was_killed(error):
-            raise
-        text = (str(error).splitlines() or [""])[0]
-        what = (
-            "the process of the run was killed, for example for lack of memory "
-            f"({type(error).__name__}: {text}); use fewer jobs"
-        )
-        store.fail(Failure(job.key, job.tables, what))
-        return Outcome(job.key, "failed", what)
+    def stop(self) -> None:
+        """End the rounds of active runs, or cancel runs that have not started elsewhere."""
+        self.waiting.clear()
+        if not isinstance(self.executor, Processes):
+            for future in self.active:
+                if hasattr(future, "cancel"):
+                    with suppress(Exception):
+                        future.cancel()
+            return
+        self.executor.stop()
+        try:
+            while self.active:
+                for future in self._done():
+                    job = self.active.pop(future)
+                    is_whole = future.exception() is None  # a process that ended with its run
+                    if is_whole and (found := future.result()).state in ("done", "failed"):
+                        self.report(found)
+                    elif self.store.has(job.key):
+                        self.report(Outcome(job.key, "done"))
+        except KeyboardInterrupt:  # a second Ctrl-C
+            self.executor.stop(signal.SIGKILL)
 
 
 _KILLED = {
@@ -337,37 +430,6 @@ def _was_killed(error: Exception) -> bool:
     return ("FailedJobError", "submitit.core.utils") in kinds and "UncompletedJob" in str(error)
 
 
-def _end(
-    progress: _Progress, store: RunStore, executor: Any, ended: Callable[[Outcome], None]
-) -> None:
-    """End the rounds of active runs, or cancel runs that have not started elsewhere."""
-    progress.waiting.clear()
-    if not isinstance(executor, Processes):
-        for future in progress.active:
-            if hasattr(future, "cancel"):
-                with suppress(Exception):
-                    future.cancel()
-        return
-    executor.stop()
-    try:
-        while progress.active:
-            _collect_stopped(progress, store, ended)
-    except KeyboardInterrupt:  # a second Ctrl-C
-        executor.stop(signal.SIGKILL)
-
-
-def _collect_stopped(
-    progress: _Progress, store: RunStore, ended: Callable[[Outcome], None]
-) -> None:
-    """Report runs that ended after a stop; a process that ended with its run is no failure."""
-    for future in _done(progress, 0.5):
-        job = progress.active.pop(future)
-        if future.exception() is None and (found := future.result()).state in ("done", "failed"):
-            ended(found)
-        elif store.has(job.key):
-            ended(Outcome(job.key, "done"))
-
-
 @contextmanager
 def _terminable() -> Iterator[None]:
     """Turn SIGTERM into KeyboardInterrupt, in the main thread."""
@@ -384,3 +446,114 @@ def _terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@dataclass(frozen=True, eq=False)
+class RayExecutor:
+    """Submits calls as tasks of Ray, which repeats those of killed processes elsewhere.
+
+    Parameters
+    ----------
+    options
+        Options of ``ray.remote``, such as ``{"num_gpus": 0.5}``.
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+        """Start a call, and return its future."""
+        ray = _package("ray", "ray")
+        return ray.remote(fn).options(**self.options).remote(*args).future()
+
+
+def ray_executor(**options: Any) -> RayExecutor:
+    """Return an executor of the cluster of Ray that this process is connected to.
+
+    Parameters
+    ----------
+    **options
+        Options of ``ray.remote`` per run, such as ``num_cpus=2``.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If Ray is not installed.
+    ValueError
+        If ``ray.init`` was not called.
+
+    Examples
+    --------
+    >>> RayExecutor({"num_cpus": 2}).options  # as ray_executor(num_cpus=2) returns after ray.init()
+    {'num_cpus': 2}
+    """
+    if not _package("ray", "ray").is_initialized():
+        raise ValueError("`ray_executor` must be called after ray.init(), which connects to Ray")
+    return RayExecutor({"num_cpus": 1, **options})
+
+
+def dask_executor(address: str) -> Any:
+    """Return an executor of the Dask cluster with this scheduler, such as ``tcp://host:8786``.
+
+    A client of Dask can be given to a sweep itself, too.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If Dask is not installed.
+    OSError
+        If the scheduler cannot be reached.
+
+    Examples
+    --------
+    >>> dask_executor("nowhere")
+    Traceback (most recent call last):
+        ...
+    ValueError: `address` must be such as tcp://host:8786, got 'nowhere'
+    """
+    if "://" not in address:
+        raise ValueError(f"`address` must be such as tcp://host:8786, got {shown(address)}")
+    return _package("distributed", "dask").Client(address, timeout=10).get_executor()
+
+
+def slurm_executor(folder: str, *, cluster: str | None = None, **parameters: Any) -> Any:
+    """Return an executor that submits runs as Slurm arrays, by submitit.
+
+    Parameters
+    ----------
+    folder
+        Folder for submitit's scripts and logs, on a shared file system.
+    cluster
+        ``"local"`` starts processes of this machine instead; None: Slurm.
+    **parameters
+        Parameters of ``submitit.AutoExecutor``, such as ``timeout_min=60`` and
+        ``slurm_array_parallelism=50``.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If submitit is not installed.
+    ValueError
+        If this machine has no Slurm, or a parameter is unknown.
+
+    Examples
+    --------
+    >>> slurm_executor("logs", cluster="local", timeout_min=60)  # doctest: +SKIP
+    """
+    submitit = _package("submitit", "slurm")
+    try:
+        executor = submitit.AutoExecutor(folder=folder, cluster=cluster or "slurm")
+    except RuntimeError as error:  # as submitit raises it
+        raise ValueError(
+            "`cluster` must be 'local' on a machine without the commands of Slurm, got "
+            f"{shown(cluster)}: {error}"
+        ) from error
+    try:
+        executor.update_parameters(**parameters)
+    except (NameError, TypeError) as error:  # as submitit raises them
+        raise ValueError(f"submitit: {error}") from error
+    return executor
+
+
+def _package(name: str, extra: str) -> Any:
+    """Return a module of a cluster, or raise with the extra of topofl that installs it."""
+    return imported(name, extra, "`executor`", name=f"the package {name}")

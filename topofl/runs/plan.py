@@ -1,29 +1,340 @@
 """The runs of a sweep: its points, built once to find errors before the first run trains."""
 
 import inspect
+import itertools
 import json
+import math
 import os
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import topofl
+import numpy as np
+
 from topofl import config
-from topofl._spec import check_keys, parameters
-from topofl._support.check import check_choice, check_int, check_path, plain_text, shown
+from topofl._spec import check_keys, find, parameters, parse_value, table_of
+from topofl._support.check import (
+    check_choice,
+    check_int,
+    check_number,
+    check_path,
+    check_sequence,
+    plain_text,
+    shown,
+)
+from topofl._support.suffixes import is_graph_file
 from topofl._support.text import printable
-from topofl.config.toml import with_modules
+from topofl.config.toml import as_table, is_none, with_modules
+from topofl.engine import run
 from topofl.engine.model_checks import as_task
 from topofl.engine.options import Evaluation, as_options, device_of
 from topofl.engine.setup import resolve
-from topofl.runs.datasets import DatasetCache
-from topofl.runs.points import VARIED, Values, assigned, grid_points, seed_list, with_seeds
-from topofl.runs.run import hash_of
+from topofl.runs.identity import DatasetCache, hash_of
 from topofl.runs.work import Job, settings_of_call
 
-__all__ = ["Base", "Point", "check_picklable", "label_of", "one_per_key", "prepare", "shard_of"]
+VARIED = ("run", "data", "topology")
+"""Tables whose seeds a sweep varies."""
+
+Values = dict[str, Any]
+"""Settings of a point, by keys such as ``"data.alpha"``."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """An interval from which settings are drawn; see :func:`uniform` and its relatives.
+
+    Parameters
+    ----------
+    low, high
+        Its ends.
+    log
+        Whether the logarithm is uniform.
+    whole
+        Whether only integers are drawn, both ends included.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+    def draw(self, rng: np.random.Generator) -> float | int:
+        """Return a number drawn from the interval."""
+        if self.whole:
+            return int(rng.integers(int(self.low), int(self.high), endpoint=True))
+        if self.log:
+            return float(math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
+        return float(rng.uniform(self.low, self.high))
+
+
+def uniform(low: float, high: float) -> Range:
+    """Return the uniform distribution between two numbers.
+
+    Raises
+    ------
+    ValueError
+        Unless `low` is below `high`.
+
+    Examples
+    --------
+    >>> uniform(0, 1)
+    Range(low=0.0, high=1.0, log=False, whole=False)
+    """
+    return _range(low, high)
+
+
+def log_uniform(low: float, high: float) -> Range:
+    """Return the distribution whose logarithm is uniform, as for learning rates.
+
+    Raises
+    ------
+    ValueError
+        Unless `low` is positive and below `high`.
+
+    Examples
+    --------
+    >>> log_uniform(1e-3, 1).log
+    True
+    """
+    found = _range(low, high, log=True)
+    if found.low <= 0:
+        raise ValueError(f"`low` must be positive for log_uniform, got {low}; use uniform")
+    return found
+
+
+def integers(low: int, high: int) -> Range:
+    """Return the uniform distribution over integers from 0, both ends included.
+
+    Raises
+    ------
+    ValueError
+        Unless `low` is below `high`.
+
+    Examples
+    --------
+    >>> integers(1, 10).whole
+    True
+    """
+    return _range(check_int("low", low, minimum=0), check_int("high", high, minimum=1), whole=True)
+
+
+def _range(low: float, high: float, **kind: bool) -> Range:
+    low, high = check_number("low", low), check_number("high", high)
+    if not low < high:
+        raise ValueError(f"`low` must be below `high`, got {low} and {high}; exchange them")
+    return Range(low, high, **kind)
+
+
+def grid_points(grid: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> list[Values]:
+    """Return the points of a grid, or of a list of points; None is one point without settings.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is empty, or is neither lists of values by key nor a list of points.
+
+    Examples
+    --------
+    >>> grid_points({"topology": ["ring", "torus"], "data.alpha": [0.1]})
+    [{'topology': 'ring', 'data.alpha': 0.1}, {'topology': 'torus', 'data.alpha': 0.1}]
+    """
+    if grid is None:
+        return [{}]
+    if isinstance(grid, Mapping):
+        lists = check_space("grid", grid)
+        for key, values in lists.items():
+            if isinstance(values, Range):
+                raise TypeError(
+                    f"`grid` must have a list of values for each key, got {values} for {key!r}; "
+                    "draw points by random_points or by search"
+                )
+        return [
+            dict(zip(lists, chosen, strict=True)) for chosen in itertools.product(*lists.values())
+        ]
+    points = check_sequence("grid", grid, "points")
+    if not points:
+        raise ValueError("`grid` must have at least one point, got none; leave it out")
+    for point in points:
+        if not isinstance(point, Mapping) or not all(isinstance(key, str) for key in point):
+            raise TypeError(
+                "`grid` must be lists of values by key, or a list of points such as "
+                f'{{"data.alpha": 0.1}}, got the point {shown(point)}'
+            )
+    return [{key: _plain(value) for key, value in point.items()} for point in points]
+
+
+def check_space(name: str, space: Mapping[str, Any]) -> dict[str, Any]:
+    """Return lists of values and ranges by key, or raise for anything else.
+
+    Raises
+    ------
+    ValueError
+        If there are no keys, or a list is empty.
+    TypeError
+        If a key is not text, or its values are not a list.
+    """
+    if not isinstance(space, Mapping) or not space:
+        raise ValueError(
+            f"`{name}` must have at least one key with a list of values, got {shown(space)}; "
+            "leave it out"
+        )
+    found: dict[str, Any] = {}
+    for key, values in space.items():
+        if not isinstance(key, str):
+            raise TypeError(f"`{name}` must have keys such as 'data.alpha', got {shown(key)}")
+        if isinstance(values, Range):
+            found[key] = values
+            continue
+        items = [_plain(value) for value in check_sequence(f"{name}[{key!r}]", values, "values")]
+        if not items:
+            raise ValueError(f"`{name}` must have values for {key!r}, got none; leave it out")
+        found[key] = items
+    return found
+
+
+def random_points(space: Mapping[str, Any], count: int, *, seed: int) -> list[Values]:
+    """Return points drawn independently from lists of values and from ranges.
+
+    Parameters
+    ----------
+    space
+        A list of values, or a :func:`uniform`, :func:`log_uniform` or :func:`integers`, by key.
+    count
+        Number of points.
+    seed
+        Seed of the draws.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If `space` has no keys or an empty list, or `count` is below 1.
+
+    Examples
+    --------
+    >>> points = random_points({"topology": ["ring"], "algorithm.lr": uniform(0, 1)}, 2, seed=0)
+    >>> [sorted(point) for point in points]
+    [['algorithm.lr', 'topology'], ['algorithm.lr', 'topology']]
+    """
+    lists = check_space("space", space)
+    rng = np.random.default_rng(check_int("seed", seed, minimum=0))
+    return [
+        {
+            key: values.draw(rng)
+            if isinstance(values, Range)
+            else values[int(rng.integers(len(values)))]
+            for key, values in lists.items()
+        }
+        for _ in range(check_int("count", count, minimum=1))
+    ]
+
+
+def parse_grid(texts: Sequence[str]) -> dict[str, Any]:
+    """Return lists of values and ranges by key from ``key=value,value`` and ``key=uniform(0,1)``.
+
+    Raises
+    ------
+    ValueError
+        If a text has another form, or a key occurs twice.
+
+    Examples
+    --------
+    >>> parse_grid(["topology=ring,(dcliques,inter=ring)", "data.alpha=0.1,1"])
+    {'topology': ['ring', '(dcliques,inter=ring)'], 'data.alpha': [0.1, 1]}
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, values = (word.strip() for word in text.partition("="))
+        if not key or not equals or not values:
+            raise ValueError(
+                f"`--grid` must be key=value,value, as in data.alpha=0.1,1, got {text!r}"
+            )
+        if key in found:
+            raise ValueError(f"`--grid` must have each key once, got {key!r} twice; join its lists")
+        found[key] = _parse_range(values) or parse_value(f"[{values}]")
+    return found
+
+
+def _parse_range(text: str) -> Range | None:
+    kinds = {"uniform": uniform, "log_uniform": log_uniform, "integers": integers}
+    name, parenthesis, rest = text.partition("(")
+    if name not in kinds or not parenthesis or not rest.endswith(")"):
+        return None
+    ends = parse_value(f"[{rest[:-1]}]")
+    if len(ends) != 2:
+        raise ValueError(f"`--grid` must have {name}(low, high), got {text!r}")
+    return kinds[name](*ends)
+
+
+def seed_list(seeds: int | Sequence[int] | None) -> list[int] | None:
+    """Return the seeds of each point: ``range(seeds)`` for a number, None for those of the base.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there are none, one is negative, or one occurs twice.
+
+    Examples
+    --------
+    >>> seed_list(3), seed_list([7, 11]), seed_list(None)
+    ([0, 1, 2], [7, 11], None)
+    """
+    if seeds is None:
+        return None
+    if not isinstance(seeds, Sequence | range):
+        return list(range(check_int("seeds", seeds, minimum=1)))
+    found = [check_int("seeds", seed, minimum=0) for seed in check_sequence("seeds", seeds)]
+    if not found or len(set(found)) < len(found):
+        raise ValueError(f"`seeds` must be a number or distinct seeds, got {shown(seeds)}")
+    return found
+
+
+def with_seeds(tables: Mapping[str, Any], seed: int, vary: Sequence[str]) -> dict[str, Any]:
+    """Return configuration tables with one seed of runs, partitions and graphs alike.
+
+    Graphs and partitions that draw nothing get none. A graph's `base` gets the seed, too.
+
+    Examples
+    --------
+    >>> tables = {"data": {"name": "digits"}, "topology": "ring", "run": {"rounds": 1}}
+    >>> with_seeds(tables, 3, VARIED)
+    {'data': {'name': 'digits', 'seed': 3}, 'topology': 'ring', 'run': {'rounds': 1, 'seed': 3}}
+    """
+    tables = dict(tables)
+    for name in (check_choice("vary", name, VARIED) for name in vary):
+        if name not in tables or is_none(tables[name]):
+            continue
+        if name == "topology":
+            tables[name] = _graph_with_seed(tables[name], seed)
+            continue
+        table = as_table(name, tables[name])
+        partition = table.get("partition", "shards")
+        if name == "run" or "seed" in parameters(find("partition", partition)):
+            tables[name] = {**table, "seed": seed}
+    return tables
+
+
+def _graph_with_seed(graph: Any, seed: int) -> Any:
+    table = table_of(graph)
+    if is_graph_file(table.get("name")):
+        return graph
+    takes = parameters(find("topology", table.get("name")))
+    changed = {"seed": seed} if "seed" in takes else {}
+    base = table.get("base")
+    if isinstance(base, str | Mapping) and "base" in takes:
+        inner = _graph_with_seed(base, seed)
+        changed |= {} if inner is base else {"base": inner}
+    return {**table, **changed} if changed else graph
+
+
+def _plain(value: Any) -> Any:
+    """Return numbers of numpy as those of Python, and tuples as lists."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
 
 Base = Mapping[str, Any] | str | os.PathLike[str] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Configuration tables, the path of a TOML file, or a function of the point."""
@@ -85,14 +396,30 @@ def prepare(
     values, numbers = grid_points(grid), seed_list(seeds)
     cache = DatasetCache()
     if numbers is not None:
-        _check_seeds(values, ["seed"] if callable(base) else [f"{name}.seed" for name in vary])
+        replaced = ["seed"] if callable(base) else [f"{name}.seed" for name in vary]
+        given = next((key for point in values for key in point if key in replaced), None)
+        if given is not None:
+            raise ValueError(
+                f"`grid` must be without {given!r} where `seeds` are given, which would replace "
+                "it; give either, for example the list of seeds as `seeds`"
+            )
     if callable(base):
         return _collected(
             [(dict(one), seed) for one in values for seed in numbers or [None]],
             lambda one, seed: [_point_of_call(base, one, seed, cache)],
         )
-    tables = _tables_of(base)
-    _check_vary(vary)
+    if isinstance(base, str | os.PathLike):
+        base = with_modules(config.read(check_path("base", base, "file")), base)
+    if not isinstance(base, Mapping):
+        raise TypeError(
+            "`base` must be configuration tables, the path of a TOML file or a function of the "
+            f"point, got {shown(base)}"
+        )
+    if isinstance(vary, str) or not vary:
+        raise ValueError(f"`vary` must be a list of {', '.join(VARIED)}, got {shown(vary)}")
+    for name in vary:
+        check_choice("vary", name, VARIED)
+    tables = base
     return _collected(
         [(one, None) for one in values],
         lambda one, _: _points_of_tables(tables, one, numbers, vary, cache, with_memory),
@@ -133,35 +460,6 @@ def label_of(values: Mapping[str, Any], seed: int | None) -> str:
     return printable(text) or "base"
 
 
-def _tables_of(base: Any) -> Mapping[str, Any]:
-    """Return the configuration tables of a base that is not a function."""
-    if isinstance(base, Mapping):
-        return base
-    if isinstance(base, str | os.PathLike):
-        return with_modules(config.read(check_path("base", base, "file")), base)
-    raise TypeError(
-        "`base` must be configuration tables, the path of a TOML file or a function of the point, "
-        f"got {shown(base)}"
-    )
-
-
-def _check_vary(vary: Sequence[str]) -> None:
-    if isinstance(vary, str) or not vary:
-        raise ValueError(f"`vary` must be a list of {', '.join(VARIED)}, got {shown(vary)}")
-    for name in vary:
-        check_choice("vary", name, VARIED)
-
-
-def _check_seeds(points: Sequence[Values], replaced: Sequence[str]) -> None:
-    """Raise if points have a seed that `seeds` would replace."""
-    given = next((key for point in points for key in point if key in replaced), None)
-    if given is not None:
-        raise ValueError(
-            f"`grid` must be without {given!r} where `seeds` are given, which would replace it; "
-            "give either, for example the list of seeds as `seeds`"
-        )
-
-
 def _points_of_tables(
     base: Mapping[str, Any],
     values: Values,
@@ -171,21 +469,35 @@ def _points_of_tables(
     with_memory: bool,
 ) -> list[Point]:
     """Return the runs of a point, one per seed, of which the first is built."""
-    tables = assigned(base, values)
+    tables = dict(base)
+    for key, value in values.items():
+        tables = config.assign(tables, key, value)
     if seeds is not None:
         tables = with_seeds(tables, seeds[0], vary)
     experiment = config.build(tables, read=cache.read)
-    digest = cache.digest(experiment.dataset)
-    memory = experiment.estimate().total if with_memory else None
-    device = device_of(experiment.options["compute"])
+    first = _point_of_experiment(experiment, values, None, cache)
+    first = replace(
+        first,
+        memory=experiment.estimate().total if with_memory else None,
+        device=str(device_of(experiment.options["compute"])),
+    )
+    if seeds is None:
+        return [first]
+    digest = first.job.digest
+    return [
+        replace(first, seed=seed, job=Job.of(with_seeds(experiment.tables, seed, vary), digest))
+        for seed in seeds
+    ]
+
+
+def _point_of_experiment(
+    experiment: config.Experiment, values: Values, seed: int | None, cache: DatasetCache
+) -> Point:
+    """Return the run of an experiment that was built for a point."""
+    job = Job.of(experiment.tables, cache.digest(experiment.dataset))
     ignores = experiment.topology is not None and not experiment.uses_topology
-
-    def point(seed: int | None) -> Point:
-        full = experiment.tables if seed is None else with_seeds(experiment.tables, seed, vary)
-        job = Job.of(full, digest)
-        return Point(values, seed, job, memory, str(device), ignores, _scores(experiment))
-
-    return [point(seed) for seed in seeds or [None]]
+    scores = _scores_of(experiment.options["evaluation"], experiment.task)
+    return Point(values, seed, job, ignores_topology=ignores, scores=scores)
 
 
 def _point_of_call(
@@ -204,11 +516,7 @@ def _point_of_call(
         )
     if "clients" not in found:
         experiment = config.build(found, read=cache.read)
-        digest = cache.digest(experiment.dataset)
-        ignores = experiment.topology is not None and not experiment.uses_topology
-        job = Job.of(experiment.tables, digest)
-        scores = _scores(experiment)
-        return Point(values, seed, job, ignores_topology=ignores, scores=scores)
+        return _point_of_experiment(experiment, values, seed, cache)
     _check_call(found)
     digest = cache.digest(found["clients"].dataset)
     identity = _identity(function)
@@ -222,10 +530,6 @@ def _point_of_call(
     job = Job(key, settings_of_call(found, point), digest, function, point)
     scores = _scores_of(found.get("evaluation"), found.get("task"))
     return Point(values, seed, job, scores=scores)
-
-
-def _scores(experiment: config.Experiment) -> tuple[str, ...]:
-    return _scores_of(experiment.options["evaluation"], experiment.task)
 
 
 def _scores_of(evaluation: Any, task: Any) -> tuple[str, ...]:
@@ -256,22 +560,19 @@ def _identity(function: Callable[..., Any]) -> list[Any]:
             "`base` must be a function that captures only numbers, text or lists, by which its "
             f"runs can be found, got {shown(function)}: {error}; make objects in the function"
         ) from error
-    return [f"{function.__module__}.{function.__qualname__}", _source(function), captured]
-
-
-def _source(function: Callable[..., Any]) -> str:
     try:
-        return inspect.getsource(function)
+        source = inspect.getsource(function)
     except (OSError, TypeError) as error:
         raise ValueError(
             "`base` must be a function whose source can be read, since runs are found by it, got "
             f"{shown(function)}; define it in a file"
         ) from error
+    return [f"{function.__module__}.{function.__qualname__}", source, captured]
 
 
 def _check_call(arguments: Mapping[str, Any]) -> None:
     """Raise the errors about arguments that :func:`topofl.run` would raise."""
-    check_keys("`topofl.run`", arguments, parameters(topofl.run))
+    check_keys("`topofl.run`", arguments, parameters(run))
     left_out = ("saving", "callbacks", "progress")
     checked = {key: value for key, value in arguments.items() if key not in left_out}
     missing = [key for key in ("algorithm", "model", "rounds", "seed") if key not in checked]
@@ -282,15 +583,10 @@ def _check_call(arguments: Mapping[str, Any]) -> None:
 
 def check_picklable(base: object) -> None:
     """Raise ``ValueError`` for a function that cannot be sent to other processes."""
-    if callable(base):
-        with _explaining_pickle(base):
-            pickle.dumps(base)
-
-
-@contextmanager
-def _explaining_pickle(base: object) -> Iterator[None]:
+    if not callable(base):
+        return
     try:
-        yield
+        pickle.dumps(base)
     except Exception as error:  # pickle raises errors of many types
         raise ValueError(
             "`base` must be a function of a module for several processes, got "
@@ -304,6 +600,14 @@ def one_per_key(points: Sequence[Point]) -> list[Point]:
     for point in points:
         found.setdefault(point.key, point)
     return list(found.values())
+
+
+def by_settings(points: Sequence[Point]) -> list[list[Point]]:
+    """Return the points in groups that differ in their seeds only."""
+    groups: dict[str, list[Point]] = {}
+    for point in points:
+        groups.setdefault(json.dumps(point.values, sort_keys=True), []).append(point)
+    return list(groups.values())
 
 
 def shard_of(points: Sequence[Point], shard: str | tuple[int, int] | None) -> list[Point]:

@@ -1,38 +1,125 @@
 """Sweeps: many runs over points and seeds, into one store, without repeating finished runs."""
 
+import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from topofl._support.callers import warn_caller
-from topofl._support.check import check_int, check_path, check_switch
+from topofl._support.check import (
+    check_int,
+    check_path,
+    check_switch,
+    did_you_mean,
+    plain_text,
+    shown,
+)
 from topofl._support.memory import free_memory, resident
+from topofl._support.notebook import as_html, paragraph
+from topofl._support.optional import imported
 from topofl._support.public import public
 from topofl._support.table import NotApplicable, Table
-from topofl.runs.best import Best, best_of
-from topofl.runs.datasets import cache_of_process
-from topofl.runs.execute import Processes, Stopped, as_executor, execute
-from topofl.runs.live import Live
+from topofl.runs.execute import Live, Processes, as_executor, execute
+from topofl.runs.identity import cache_of_process
 from topofl.runs.plan import (
+    VARIED,
     Base,
     Point,
+    Range,
+    by_settings,
     check_picklable,
+    check_space,
     label_of,
     one_per_key,
     prepare,
     shard_of,
 )
-from topofl.runs.points import VARIED
-from topofl.runs.private import remove_abandoned
-from topofl.runs.records import Failure
-from topofl.runs.shown import cell_of, finals_of, heads_of, table_as_html
-from topofl.runs.stored import RunStore, StoredRun
+from topofl.runs.record import cell_of, heads_of, results_of
+from topofl.runs.store import ROWS, Failure, RunStore, StoredRun
+from topofl.runs.work import remove_abandoned
 
-__all__ = ["STORE", "Sweep", "SweepInterrupted", "perform_points", "sweep"]
+
+@dataclass(frozen=True)
+class Best:
+    """The best point of a sweep.
+
+    Parameters
+    ----------
+    values
+        Its settings by key.
+    column
+        The score by which points are compared.
+    value
+        The mean over seeds of the final mean score over nodes.
+    seeds
+        Number of seeds.
+
+    Examples
+    --------
+    >>> print(Best({"algorithm.lr": 0.136812, "topology": "ring"}, "accuracy", 0.3834, 2))
+    algorithm.lr=0.1368, topology=ring, accuracy 0.383 (mean of 2 seeds)
+    """
+
+    values: Mapping[str, Any]
+    column: str
+    value: float
+    seeds: int
+
+    def __str__(self) -> str:
+        texts = {
+            key: f"{value:.4g}" if isinstance(value, float) else plain_text(value)
+            for key, value in self.values.items()
+        }
+        parts = [f"{key}={text}" for key, text in texts.items()]
+        seeds = "1 seed" if self.seeds == 1 else f"mean of {self.seeds} seeds"
+        return ", ".join([*parts, f"{self.column} {self.value:.3g} ({seeds})"])
+
+    def _repr_html_(self) -> str:
+        return as_html(f"Best: {self}")
+
+
+def final_of(keys: Collection[str], runs: Mapping[str, StoredRun], column: str) -> float:
+    """Return the mean over runs of the final mean score; NaN unless all are finished and finite."""
+    finals = []
+    for key in keys:
+        if key in runs:
+            scores = runs[key].curves["scores"]
+            check_scored(column, scores, f"run {key}")
+            finals.append(scores[column]["mean"][-1])
+    if len(finals) < len(keys) or not all(last is not None for last in finals):
+        return math.nan
+    return sum(finals) / len(finals)
+
+
+def is_low_good(runs: Iterable[StoredRun], column: str) -> bool:
+    """Return whether runs say that low values of a score are good."""
+    return any(run.curves.get("low_is_good", {}).get(column, False) for run in runs)
+
+
+def check_scored(
+    column: str, scores: Collection[str], run: str, *, may_be_derived: bool = False
+) -> None:
+    """Raise ``ValueError`` if a run has no scores, or none of which `column` is one.
+
+    `scores` may lack columns of other stages and sets, such as ``"accuracy_own_val"``, if
+    `may_be_derived`.
+    """
+    if not scores:
+        raise ValueError(
+            f"`column` must be a score of the runs, got {shown(column)}, but {run} evaluates "
+            "nothing; run it with a set, as in evaluation.on=test"
+        )
+    starts = tuple(f"{score}_" for score in scores if may_be_derived)
+    if column not in scores and not str(column).startswith(starts):
+        raise ValueError(
+            f"`column` must be one of {', '.join(scores)}, got {shown(column)}"
+            f"{did_you_mean(column, scores)}"
+        )
+
 
 STORE = Path("runs", "sweeps")
 """Default store of sweeps."""
@@ -106,21 +193,25 @@ class Sweep:
         named ``setting round``.
         """
         keys = list(dict.fromkeys(key for point in self.points for key in point.values))
-        by_key: dict[str, StoredRun | Failure] = {run.key: run for run in self.runs}
-        by_key |= {failure.key: failure for failure in self.failures}
-        scores = list(dict.fromkeys(name for run in self.runs for name in run.curves["scores"]))
+        errors = {failure.key: f"failed: {failure.error}" for failure in self.failures}
+        curves = {run.key: run.curves for run in self.runs}
+        results, finals = results_of(
+            [
+                curves.get(point.key) or NotApplicable(errors.get(point.key, "not performed"))
+                for point in self.points
+            ]
+        )
+        if any(point.seed is not None for point in self.points):
+            results = ["seed", *results]
         rows = tuple(
             (
                 *(cell_of(point.values.get(key)) for key in keys),
                 *([] if point.seed is None else [point.seed]),
-                *_results(by_key.get(point.key), scores),
+                *cells,
             )
-            for point in self.points
+            for point, cells in zip(self.points, finals, strict=True)
         )
-        seed = ["seed"] if any(point.seed is not None for point in self.points) else []
-        statistics = [f"{name}{end}" for name in scores for end in ("", " worst tenth")]
-        others = [*seed, "round", *statistics, "MB sent"]
-        return Table((*heads_of(keys, others), *others), rows)
+        return Table((*heads_of(keys, results), *results), rows)
 
     def best(self, column: str = "accuracy", *, low_is_good: bool | None = None) -> Best:
         """Return the point with the best final score, the mean over its seeds.
@@ -146,7 +237,21 @@ class Sweep:
         >>> topofl.sweep(base, grid, seeds=2, store=tempfile.mkdtemp()).best().values
         {'algorithm.lr': 0.1}
         """
-        return best_of(self.points, self.runs, column, low_is_good)
+        by_key = {run.key: run for run in self.runs}
+        found: list[Best] = []
+        for group in by_settings(self.points):
+            keys = list(dict.fromkeys(point.key for point in group))
+            value = final_of(keys, by_key, column)
+            if not math.isnan(value):
+                found.append(Best(group[0].values, column, value, len(keys)))
+        if not found:
+            raise ValueError(
+                "`best` needs a point whose runs are all finished with finite scores, got none; "
+                "see `failures`"
+            )
+        if low_is_good is None:
+            low_is_good = is_low_good(self.runs, column)
+        return (min if low_is_good else max)(found, key=lambda one: one.value)
 
     def __repr__(self) -> str:
         return (
@@ -154,16 +259,9 @@ class Sweep:
         )
 
     def _repr_html_(self) -> str:
-        return table_as_html(repr(self), self.table)
-
-
-def _results(run: StoredRun | Failure | None, scores: Sequence[str]) -> Iterator[Any]:
-    """Yield the cells of a run: last round, scores and megabytes."""
-    if isinstance(run, StoredRun):
-        yield from finals_of(run.curves, scores, ("mean", "worst_tenth"))
-        return
-    why = NotApplicable("not performed" if run is None else f"failed: {run.error}")
-    yield from [why] * (2 + 2 * len(scores))
+        table, more = self.table, len(self.points) - ROWS
+        note = paragraph(f"{more} more rows are in the table") if more > 0 else ""
+        return as_html(repr(self)) + Table(table.columns, table.rows[:ROWS])._repr_html_() + note
 
 
 @public
@@ -287,27 +385,29 @@ def perform_points(
         executor.keep(limit)
     live = Live(store.root, len(todo), progress)
     live.labels.update({point.key: label_of(point.values, point.seed) for point in todo})
-    with _continuable(points, store), live:
-        execute(
-            [point.job for point in todo],
-            store.root,
-            executor,
-            limit=limit,
-            started=live.started,
-            ended=live.ended,
-        )
+    try:
+        with live:
+            execute(
+                [point.job for point in todo],
+                store.root,
+                executor,
+                limit=limit,
+                started=live.started,
+                ended=live.ended,
+            )
+    except KeyboardInterrupt:
+        done = sum(store.has(point.key) for point in points)
+        raise SweepInterrupted(done, len(points), store.root) from None
+    finally:
+        cache_of_process.cache_clear()
     keys = [point.key for point in points]
     remove_abandoned(store.root, keys, [key for key in keys if store.has(key)])
-    return collected(points, store, len(todo))
-
-
-def collected(points: Sequence[Point], store: RunStore, trained: int = 0) -> Sweep:
-    """Return the sweep of these points with what the store has of them now."""
-    found = [store.find(point.key) for point in points]
+    found = [store.find(key) for key in keys]
     failed = {failure.key: failure for failure in store.failures()} if None in found else {}
-    failures = [failed[point.key] for point in points if point.key in failed]
     runs = tuple(run for run in found if run is not None)
-    return Sweep(tuple(points), runs, tuple(failures), trained)
+    return Sweep(
+        tuple(points), runs, tuple(failed[key] for key in keys if key in failed), len(todo)
+    )
 
 
 def _fitting(points: Sequence[Point], jobs: int) -> int:
@@ -318,43 +418,143 @@ def _fitting(points: Sequence[Point], jobs: int) -> int:
     ValueError
         If not even one does.
     """
-    if not points:
-        return jobs
     most = jobs
-    for device in sorted({"cpu", *(point.device for point in points)}):
+    for device in sorted({"cpu", *(point.device for point in points)}) if points else ():
         needs = sorted((p.memory or 0 for p in points if p.device == device), reverse=True)
-        most = min(most, _fitting_on(device, needs, jobs))
+        # processes themselves are in memory, too
+        free, own = free_memory(device), resident() if device == "cpu" else 0
+        if free is None:
+            continue
+        together = [sum(needs[:k]) + k * own for k in range(1, jobs + 1)]
+        fitting = sum(need <= free for need in together)
+        where = "memory" if device == "cpu" else f"the memory of {device}"
+        if not fitting:
+            raise ValueError(
+                f"`jobs` must be runs that fit into {where}, the largest needs "
+                f"{together[0] >> 20} MiB in a process of its own and {free >> 20} MiB are free; "
+                "use smaller models or chunks"
+            )
+        if fitting < jobs:
+            warn_caller(
+                f"{fitting} of {jobs} processes are used: more runs do not fit into the "
+                f"{free >> 20} MiB of free {where.removeprefix('the ')}"
+            )
+        most = min(most, fitting)
     return most
 
 
-def _fitting_on(device: str, needs: Sequence[int], jobs: int) -> int:
-    """Return how many of these runs fit on a device; processes themselves are in memory."""
-    free, own = free_memory(device), resident() if device == "cpu" else 0
-    if free is None:
-        return jobs
-    together = [sum(needs[:k]) + k * own for k in range(1, jobs + 1)]
-    fitting = sum(need <= free for need in together)
-    where = "memory" if device == "cpu" else f"the memory of {device}"
-    if not fitting:
-        raise ValueError(
-            f"`jobs` must be runs that fit into {where}, the largest needs {together[0] >> 20} MiB "
-            f"in a process of its own and {free >> 20} MiB are free; use smaller models or chunks"
-        )
-    if fitting < jobs:
-        warn_caller(
-            f"{fitting} of {jobs} processes are used: more runs do not fit into the "
-            f"{free >> 20} MiB of free {where.removeprefix('the ')}"
-        )
-    return fitting
+def search(
+    base: Base,
+    space: Mapping[str, Any],
+    *,
+    trials: int,
+    column: str = "accuracy",
+    low_is_good: bool | None = None,
+    batch: int = 4,
+    seed: int = 0,
+    seeds: int | Sequence[int] = 1,
+    vary: Sequence[str] = VARIED,
+    store: str | os.PathLike[str] = STORE,
+    jobs: int | None = None,
+    executor: Any = None,
+    retry_failed: bool = False,
+    progress: bool | str = "auto",
+) -> Sweep:
+    """Search a space by Optuna's tree-structured Parzen estimator, and return all of its runs.
+
+    Trials are suggested in batches; each is performed with all seeds as a sweep. The value of a
+    trial is the mean over seeds of the final mean score over nodes; a trial with a failed run
+    counts as failed. The same call suggests the same trials, so an interrupted search goes on where
+    it was, from the runs in the store.
+
+    Parameters
+    ----------
+    base, seeds, vary, store, jobs, executor, retry_failed, progress
+        As in :func:`topofl.sweep`.
+    space
+        As in :func:`topofl.runs.random_points`.
+    trials
+        Number of points to try.
+    column
+        A score of the runs.
+    low_is_good
+        Whether low values of the score are better; None: as the first finished run says.
+    batch
+        Number of trials that are suggested at a time, before their values are known.
+    seed
+        Seed of the suggestions.
+
+    Returns
+    -------
+    Sweep
+        Points, runs and failures of all trials; its method ``best`` returns the best point.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If Optuna is not installed.
+    ValueError
+        Before the first run trains: if the first trial has no such score, or as
+        :func:`topofl.sweep`.
+
+    References
+    ----------
+    Akiba, Sano, Yanase, Ohta and Koyama (2019), Optuna, KDD.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from topofl.runs import log_uniform
+    >>> base = {"data": {"name": "digits", "n": 4}, "topology": "ring", "run": {"rounds": 1}}
+    >>> base |= {"algorithm": {"name": "dsgd"}}
+    >>> space = {"algorithm.lr": log_uniform(0.01, 1)}
+    >>> len(search(base, space, trials=2, store=tempfile.mkdtemp()).runs)  # doctest: +SKIP
+    2
+    """
+    optuna = imported(
+        "optuna",
+        "optuna",
+        "`search`",
+        name="Optuna",
+        instead=", or draw points by topofl.runs.random_points",
+    )
+    lists = check_space("space", space)
+    trials = check_int("trials", trials, minimum=1)
+    batch = check_int("batch", batch, minimum=1)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    sampler = optuna.samplers.TPESampler(seed=check_int("seed", seed, minimum=0))
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    found: list[Sweep] = []
+    options = {"seeds": seeds, "vary": vary, "store": Path(store), "jobs": jobs}
+    options |= {"executor": executor, "retry_failed": retry_failed, "progress": progress}
+    for start in range(0, trials, batch):
+        asked = [study.ask() for _ in range(min(batch, trials - start))]
+        points = [{key: _suggest(trial, key, lists[key]) for key in lists} for trial in asked]
+        if not start:
+            first = prepare(base, points[:1], seeds=seeds, vary=vary)[0]
+            check_scored(column, first.scores, "its first trial", may_be_derived=True)
+        found.append(sweep(base, points, **options))
+        runs = {run.key: run for run in found[-1].runs}
+        for trial, values in zip(asked, points, strict=True):
+            keys = [point.key for point in found[-1].points if point.values == values]
+            value = final_of(keys, runs, column)
+            if math.isnan(value):
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            else:
+                is_low = is_low_good(runs.values(), column) if low_is_good is None else low_is_good
+                study.tell(trial, -value if is_low else value)
+    return Sweep(
+        tuple(point for one in found for point in one.points),
+        tuple({run.key: run for one in found for run in one.runs}.values()),
+        tuple({failure.key: failure for one in found for failure in one.failures}.values()),
+        sum(one.trained for one in found),
+    )
 
 
-@contextmanager
-def _continuable(points: Sequence[Point], store: RunStore) -> Iterator[None]:
-    """Say how to go on if the sweep is interrupted, and free datasets in any case."""
-    try:
-        yield
-    except Stopped:
-        done = sum(store.has(point.key) for point in points)
-        raise SweepInterrupted(done, len(points), store.root) from None
-    finally:
-        cache_of_process.cache_clear()
+def _suggest(trial: Any, key: str, values: Any) -> Any:
+    """Return Optuna's suggestion for one setting."""
+    if not isinstance(values, Range):  # categories must be plain, so they are suggested by number
+        return values[trial.suggest_categorical(key, list(range(len(values))))]
+    if values.whole:
+        return trial.suggest_int(key, int(values.low), int(values.high))
+    return trial.suggest_float(key, values.low, values.high, log=values.log)

@@ -1,4 +1,10 @@
-"""One run of a sweep, from its settings to its folder in the store, in any process."""
+"""One run of a sweep, from its settings to its folder in the store, in any process.
+
+Checkpoints and progress of an unfinished run are in a private folder of one process. The name of a
+folder in ``.running/`` of a store has the run and the identity of the process that writes to it. If
+that process has ended, another one on the same host adopts the folder by renaming it, which is
+atomic, and continues from its checkpoints. There are no locks to be left behind.
+"""
 
 import errno
 import json
@@ -8,32 +14,167 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import topofl
 from topofl import config
 from topofl._support.files import FULL
 from topofl._support.machine import available_cores
-from topofl._support.processes import identity
+from topofl._support.processes import from_name, identity, is_dead
 from topofl.callbacks import Event
+from topofl.engine import run
 from topofl.engine.checkpoint import ResumeError
 from topofl.engine.options import Saving, as_options
 from topofl.history import History
-from topofl.runs.cost import reset_peak_memory, versions
-from topofl.runs.datasets import cache_of_process
-from topofl.runs.private import Reporter, claimed_folder, note_settings
-from topofl.runs.recorded import note_of
-from topofl.runs.records import Failure
-from topofl.runs.run import key_of
-from topofl.runs.stored import RunStore
+from topofl.runs.identity import cache_of_process, key_of, note_of, reset_peak_memory, versions
+from topofl.runs.record import RECORD, replace_file
+from topofl.runs.store import NEW, RUNNING, Failure, RunStore, folder_name, staging_folder
 
-__all__ = ["Extra", "Job", "Outcome", "perform", "perform_elsewhere", "settings_of_call"]
+_PROGRESS = "progress.json"
+
+PAUSE = 1.0
+"""Seconds between two reports of progress."""
+
+
+FORGOTTEN = 24 * 3600.0
+"""Seconds without writing after which a folder is useless, whatever became of its process."""
+
+
+def claimed_folder(root: Path, key: str) -> Path:
+    """Return this process's private folder for a run, with checkpoints of an ended process if any.
+
+    The process removes the folder when the run has ended. If it cannot end the run, it leaves the
+    folder for a later process, which continues.
+
+    Raises
+    ------
+    OSError
+        If it cannot be created.
+    """
+    running = root / RUNNING
+    running.mkdir(parents=True, exist_ok=True)
+    mine = running / folder_name(key)
+    if not mine.exists():
+        for other in sorted(running.glob(f"{key}+*")):
+            if is_dead(_owner(other)):
+                with suppress(OSError):  # another process has adopted it first
+                    os.rename(other, mine)
+                    break
+    mine.mkdir(exist_ok=True)
+    return mine
+
+
+def _key(folder: Path) -> str:
+    return folder.name.removeprefix(NEW).partition("+")[0]
+
+
+def _owner(folder: Path) -> dict[str, Any]:
+    """Return the identity of the process that a folder belongs to; empty if its name has none."""
+    return from_name(folder.name.partition("+")[2])
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; empty if it is missing or incomplete."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@dataclass(eq=False)
+class Reporter:
+    """A callback that writes round and score of a run to its private folder, once a second.
+
+    Parameters
+    ----------
+    folder
+        The private folder.
+    rounds
+        Number of rounds of the run.
+    """
+
+    folder: Path
+    rounds: int
+    _last: float = field(default_factory=time.monotonic)
+    _score: float | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Note the score of an evaluation, and write a report if one is due."""
+        if event.kind == "evaluation":
+            found = (value for name, value in event.values.items() if name.endswith("_mean"))
+            self._score = next(found, None)
+        now = time.monotonic()
+        if event.kind in ("round", "evaluation") and now - self._last >= PAUSE:
+            self._last = now
+            report = {"round": event.round, "rounds": self.rounds, "score": self._score}
+            partial = self.folder / f".{_PROGRESS}"
+            with suppress(OSError):  # a report is not worth the run
+                partial.write_text(json.dumps(report))
+                os.replace(partial, self.folder / _PROGRESS)
+
+
+def noted_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings that a private folder has of its run; empty if it has none."""
+    tables = _content(folder / RECORD).get("tables")
+    return tables if isinstance(tables, dict) else {}
+
+
+def in_progress(root: Path, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the latest report of each of these runs that is in progress, by key."""
+    wanted = set(keys)
+    found = {}
+    with suppress(OSError):
+        for folder in sorted((root / RUNNING).iterdir()):
+            key = _key(folder)
+            if key in wanted and (report := _content(folder / _PROGRESS)):
+                found[key] = report
+    return found
+
+
+def private_folders(root: Path) -> list[tuple[str, Path, bool]]:
+    """Return the private folders in a store: key, folder, and whether its process may be alive."""
+    with suppress(OSError):
+        return [
+            (_key(folder), folder, not is_dead(_owner(folder)))
+            for folder in sorted((root / RUNNING).iterdir())
+            if not folder.name.startswith(NEW)
+        ]
+    return []
+
+
+def remove_abandoned(root: Path, keys: Iterable[str], stored: Iterable[str]) -> None:
+    """Remove the folders of these runs that nobody will use again.
+
+    Those are folders of stored runs and incomplete files, if their processes have ended on this
+    host, or if nothing was written to them for a day, as on hosts that are gone. Checkpoints of
+    runs that are not stored are kept.
+    """
+    wanted, done = set(keys), set(stored)
+    with suppress(OSError):
+        for folder in list((root / RUNNING).iterdir()):
+            key = _key(folder)
+            is_needless = key in done or folder.name.startswith(NEW)
+            if key in wanted and is_needless and (is_dead(_owner(folder)) or _is_forgotten(folder)):
+                # renamed first, so that no process adopts what is being removed
+                with suppress(OSError), staging_folder(root, key) as trash:
+                    os.rename(folder, trash / "old")
+
+
+def _is_forgotten(folder: Path) -> bool:
+    """Return whether nothing in a folder was written for a day."""
+    try:
+        latest = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
+    except OSError:  # it is being changed or removed
+        return False
+    return time.time() - latest > FORGOTTEN
+
 
 Extra = Callable[[Any, History], Mapping[str, Any]]
 """Returns more entries of a run's note, from its experiment and its history."""
@@ -111,7 +252,10 @@ def perform(job: Job, root: str) -> Outcome:
         except Exception as error:
             if isinstance(error, OSError) and _is_of_writing(error, store.root):
                 raise
-            outcome = _failed(job, store, error)
+            text = "".join(traceback.format_exception(error))
+            note = {"environment": {"versions": versions()}}
+            store.fail(Failure(job.key, job.tables, _line(error), text, note))
+            outcome = Outcome(job.key, "failed", _line(error))
         shutil.rmtree(folder, ignore_errors=True)
         return outcome
     except KeyboardInterrupt as error:  # also Interrupted
@@ -151,8 +295,10 @@ def _sigterm_noted() -> Iterator[Callable[[], bool]]:
 def _train(job: Job, store: RunStore, folder: Path, is_stopped: Callable[[], bool]) -> Outcome:
     reset_peak_memory()
     start = time.perf_counter()
+    replace_file(folder / RECORD, json.dumps({"tables": job.tables}) + "\n")
     # runs of functions, and those with a key of another kind, are not found by a configuration
-    note_settings(folder, job.tables, has_config=job.function is None and bool(job.digest))
+    if job.function is None and job.digest:
+        replace_file(folder / "config.toml", config.dumps(job.tables))
     experiment = _built(job)
     checkpoints = folder / "checkpoints"
     try:
@@ -172,9 +318,9 @@ def _train(job: Job, store: RunStore, folder: Path, is_stopped: Callable[[], boo
 
 def _built(job: Job) -> config.Experiment | Mapping[str, Any]:
     """Return the experiment of a run, or the arguments of :func:`topofl.run`."""
-    cache = cache_of_process().expecting(job.digest)
+    cache = cache_of_process()
     if job.function is None:
-        return config.build(job.tables, read=cache.read)
+        return config.build(job.tables, read=partial(cache.read, expected=job.digest))
     arguments = job.function(dict(job.point or {}))
     if job.digest and cache.digest(arguments["clients"].dataset) != job.digest:
         raise ValueError(
@@ -206,14 +352,7 @@ def _run(
         "callbacks": [*experiment.get("callbacks", ()), *own],
         "progress": False,
     }
-    return topofl.run(**{**experiment, **changed})
-
-
-def _failed(job: Job, store: RunStore, error: Exception) -> Outcome:
-    text = "".join(traceback.format_exception(error))
-    note = {"environment": {"versions": versions()}}
-    store.fail(Failure(job.key, job.tables, _line(error), text, note))
-    return Outcome(job.key, "failed", _line(error))
+    return run(**{**experiment, **changed})
 
 
 def _line(error: BaseException) -> str:

@@ -1,14 +1,7 @@
 """Summaries of many runs: tables with intervals, paired differences, targets and plots."""
 
-from topofl.summary.plots import (
-    plot_band,
-    plot_heat_map,
-    plot_nodes,
-    plot_pareto,
-    plot_violin,
-)
-from topofl.summary.summarize import summarize
-from topofl.summary.tables import Summary
+from topofl.summary.figures import plot_band, plot_heat_map, plot_nodes, plot_pareto, plot_violin
+from topofl.summary.table import Summary, summarize
 
 __all__ = [
     "Summary",

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import did_you_mean, shown
-from topofl.summary.collected import Collected
-from topofl.summary.settings import MEMBERS, MISSING, levels_text
+from topofl.summary.groups import MEMBERS, MISSING, Collected, levels_text
 from topofl.summary.verdicts import CONFIDENCE, mean_interval, verdict
 
 __all__ = ["Pair", "baseline_of", "pairs_with"]
@@ -39,11 +38,11 @@ class Pair:
     """
 
     baseline: int
-    n: int
-    mean: float
-    error: float
-    half: float
-    verdict: str
+    n: int = 0
+    mean: float = np.nan
+    error: float = np.nan
+    half: float = np.nan
+    verdict: str = ""
     reason: str = ""
 
 
@@ -143,31 +142,17 @@ def pairs_with(collected: Collected, values: np.ndarray, baseline: Any) -> list[
         If no group has a pair, and as :func:`baseline_of`.
     """
     of_group = baseline_of(collected, baseline)
-    keys = [collected.settings.codes[name] for name in collected.averaged]
-    absent = [
-        level.index(MISSING) if MISSING in level else -1
-        for level in (collected.settings.levels[name] for name in collected.averaged)
-    ]
-    members = np.split(
-        np.argsort(collected.group_of, kind="stable"),
-        np.cumsum(np.bincount(collected.group_of, minlength=len(collected.groups)))[:-1],
-    )
-    has = [
-        [not (key[runs] == k).any() for key, k in zip(keys, absent, strict=True)]
-        for runs in members
-    ]
-    pairs = []
+    members = [np.flatnonzero(collected.group_of == k) for k in range(len(collected.groups))]
+    averaged, pairs = collected.averaged, []
     for group, base in enumerate(of_group):
         if base in (-1, group):
             reason = "" if base == group else "no runs of the baseline have its other settings"
-            pairs.append(_no_pair(base, reason))
+            pairs.append(Pair(base, reason=reason))
             continue
         shared = [
-            key
-            for name, key, one, other in zip(
-                collected.averaged, keys, has[group], has[base], strict=True
-            )
-            if one and other and _corresponds(collected, name, members[group], members[base])
+            collected.settings.codes[name]
+            for name in averaged
+            if _corresponds(collected, name, members[group], members[base])
         ]
         differences = _differences(values, shared, members[group], members[base])
         pairs.append(_pair(differences, base, collected.low_is_good))
@@ -186,7 +171,11 @@ def _corresponds(collected: Collected, name: str, one: np.ndarray, other: np.nda
     Partitions by other functions or arguments hold other examples, and correspond by their seeds
     only. A single graph in each group is what is compared, whichever seed it was drawn with.
     """
-    codes = collected.settings.codes
+    codes, levels = collected.settings.codes, collected.settings.levels[name]
+    if any(
+        MISSING in [levels[code] for code in np.unique(codes[name][runs])] for runs in (one, other)
+    ):
+        return False
     if name == MEMBERS and "data.name" in codes:
         return {*codes["data.name"][one].tolist()} == {*codes["data.name"][other].tolist()}
     if name.startswith("topology."):
@@ -194,15 +183,11 @@ def _corresponds(collected: Collected, name: str, one: np.ndarray, other: np.nda
     return True
 
 
-def _no_pair(base: int, reason: str) -> Pair:
-    return Pair(base, 0, np.nan, np.nan, np.nan, "", reason)
-
-
 def _pair(differences: np.ndarray, base: int, low_is_good: bool) -> Pair:
     """Return the summary of differences, which may be none."""
     n = len(differences)
     if n == 0:
-        return _no_pair(base, "no seeds in common with the baseline")
+        return Pair(base, reason="no seeds in common with the baseline")
     mean = float(differences.mean())
     interval = mean_interval(differences, CONFIDENCE)
     half = np.nan if interval is None else (interval[1] - interval[0]) / 2

@@ -1,9 +1,9 @@
 """Runs of any origin as one kind of entry: settings, curves, and how to get the history."""
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,103 @@ from topofl._support.check import check_path, shown
 from topofl.config.resuming import resume_command
 from topofl.history import History, saved_in
 from topofl.runs import Failure, RunStore, StoredRun, Sweep, curves_of
-from topofl.runs.records import flat_settings
-from topofl.summary.recorded import comparable, settings_of
-from topofl.summary.settings import MEMBERS, POSITION
+from topofl.runs.record import flat_settings
 
-__all__ = ["Entry", "Sources", "entries_of"]
+MEMBERS = "data.members"
+"""A digest of the examples that each node holds: as a seed, it says which partition was drawn."""
+
+POSITION = "position"
+"""Stands for the seed of runs of a name whose seeds are not known."""
+
+_SEED = re.compile(r"(?:, *)?\b(\w*seed)=(\d+)")
+"""A seed in the name of a topology or a partition, as in ``random_regular(n=10, k=4, seed=3)``."""
+
+MODEL, PARAMETERS = "model", "model.parameters"
+"""The structure of the model, and its number of parameters, which older histories have only."""
+
+_KNOWN = {
+    **{"seed": "run.seed", "rounds": "run.rounds", "init": "run.init", "n": "data.n"},
+    **{"model": MODEL, "parameters": PARAMETERS, "augment": "data.augment"},
+}
+"""Settings by the names that metadata give them."""
+
+MIXING = "mixing.name"
+"""The rule of the weights of a history, which its topology and algorithm usually decide."""
+
+
+def is_seed(name: str) -> bool:
+    """Return whether a setting is a seed, over which summaries average.
+
+    Examples
+    --------
+    >>> is_seed("run.seed"), is_seed("data.split_seed"), is_seed("data.alpha")
+    (True, True, False)
+    """
+    is_named = name.rpartition(".")[2] == "seed" or name.endswith("_seed")
+    return is_named or name in (MEMBERS, POSITION)
+
+
+def settings_of(history: History) -> dict[str, Any]:
+    """Return the settings of a run by dotted names, as far as its history has them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scores = {"round": np.array([0]), "accuracy": np.array([[0.5, 0.7]])}
+    >>> meta = {"algorithm": "dsgd", "topology": "random_regular(n=8, k=4, seed=3)", "seed": 1}
+    >>> found = settings_of(History(meta, {"messages": [], "bytes": []}, scores, np.zeros((0, 2))))
+    >>> found["topology.name"], found["topology.seed"], found["run.seed"]
+    ('random_regular(n=8, k=4)', 3, 1)
+    """
+    meta = history.meta
+    settings = flat_settings({"algorithm": meta.get("settings") or {}})
+    settings["algorithm.name"] = meta.get("algorithm")
+    for table, key in (("topology", "topology"), ("data", "clients")):
+        text = str(meta.get(key))
+        settings[f"{table}.name"] = _SEED.sub("", text)
+        settings |= {f"{table}.{name}": int(seed) for name, seed in _SEED.findall(text)}
+    if isinstance(drawn := meta.get("partition"), Mapping):
+        known = {"data.seed": drawn.get("seed"), MEMBERS: drawn.get("members")}
+        settings |= {name: value for name, value in known.items() if value is not None}
+    if "attackers" in meta:
+        settings["attackers"] = str(meta["attackers"])
+    if isinstance(task := meta.get("task"), Mapping):
+        settings["task"] = task.get("name")
+    if len(history.matrices):
+        settings[MIXING] = history.matrices[0].name.partition("(")[0]
+    return settings | {name: meta[key] for key, name in _KNOWN.items() if key in meta}
+
+
+def comparable(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the settings of runs without those that follow from others or only some runs know.
+
+    Older histories do not say which model and which partition they had, and settings from files
+    say it in other ways.
+
+    Examples
+    --------
+    >>> rows = [{"topology.name": "ring", "mixing.name": "metropolis_hastings", "run.seed": 0}]
+    >>> comparable(rows)
+    [{'topology.name': 'ring', 'run.seed': 0}]
+    """
+    left_out = {name for name in (MODEL, MEMBERS) if any(name not in row for row in rows)}
+    if MODEL not in left_out:
+        left_out.add(PARAMETERS)
+    if any(MIXING in row for row in rows) and _follows(rows, MIXING):
+        left_out.add(MIXING)
+    if all(left_out.isdisjoint(row) for row in rows):
+        return list(rows)
+    return [{name: x for name, x in row.items() if name not in left_out} for row in rows]
+
+
+def _follows(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
+    """Return whether runs with equal other settings, apart from seeds, have the same value."""
+    found: dict[str, Any] = {}
+    for row in rows:
+        others = repr(sorted((k, str(v)) for k, v in row.items() if k != name and not is_seed(k)))
+        if found.setdefault(others, row.get(name)) != row.get(name):
+            return False
+    return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,33 +140,14 @@ class Entry:
         return replace(self, curves=curves_of(history), load=lambda: history)
 
 
-@dataclass(frozen=True)
-class Sources:
-    """The runs found, and what to say about them.
-
-    Parameters
-    ----------
-    entries
-        The finished runs.
-    notes
-        Sentences for the reader, such as how many runs failed.
-    named
-        Whether the runs came from a mapping, whose names give groups and their order.
-    """
-
-    entries: tuple[Entry, ...]
-    notes: tuple[str, ...] = field(default=())
-    named: bool = False
-
-
 WANTED = (
     "runs of a sweep or of a store, the path of a store, folders of topofl run, or a mapping from "
     "names to a History or a list of them"
 )
 
 
-def entries_of(runs: Any) -> Sources:
-    """Return the runs in anything that :func:`topofl.summarize` takes.
+def entries_of(runs: Any) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
+    """Return the runs in anything that :func:`topofl.summarize` takes, and sentences about them.
 
     Raises
     ------
@@ -90,21 +163,24 @@ def entries_of(runs: Any) -> Sources:
     >>> import numpy as np
     >>> scores = {"round": np.array([0]), "accuracy": np.array([[0.5, 0.7]])}
     >>> history = History({"seed": 3}, {"messages": [], "bytes": []}, scores, np.zeros((0, 2)))
-    >>> [entry.settings["run.seed"] for entry in entries_of({"ring": [history]}).entries]
+    >>> [entry.settings["run.seed"] for entry in entries_of({"ring": [history]})[0]]
     [3]
     """
+    failed = 0
     if isinstance(runs, Mapping):
-        found = Sources(tuple(_named(runs)), named=True)
+        found = _named(runs)
     else:
         single = str | os.PathLike | RunStore | Sweep | History
-        items = [runs] if isinstance(runs, single) else runs
-        found = _listed(_items(items, f"`runs` must be {WANTED}, got {shown(runs)}"))
-    if not found.entries:
-        why = f"; {found.notes[0]}" if found.notes else ""
+        message = f"`runs` must be {WANTED}, got {shown(runs)}"
+        found, failed = _listed(_items([runs] if isinstance(runs, single) else runs, message))
+    verb = "are" if failed > 1 else "is"
+    notes = (f"{failed} run{'s' * (failed > 1)} failed and {verb} absent",) if failed else ()
+    if not found:
+        why = f"; {notes[0]}" if notes else ""
         raise ValueError(f"`runs` must contain at least one finished run, got none{why}")
-    rows = comparable([entry.settings for entry in found.entries])
-    entries = [replace(one, settings=row) for one, row in zip(found.entries, rows, strict=True)]
-    return replace(found, entries=tuple(entries))
+    rows = comparable([entry.settings for entry in found])
+    entries = (replace(one, settings=row) for one, row in zip(found, rows, strict=True))
+    return tuple(entries), notes
 
 
 def _items(value: Any, message: str) -> list[Any]:
@@ -117,41 +193,35 @@ def _items(value: Any, message: str) -> list[Any]:
     raise TypeError(message)
 
 
-def _listed(items: Iterable[Any]) -> Sources:
-    """Return the runs in a sequence of any kinds of items."""
+def _listed(items: Iterable[Any]) -> tuple[list[Entry], int]:
+    """Return the runs in a sequence of any kinds of items, and the number of those that failed."""
     entries: list[Entry] = []
     failed = 0
     for item in items:
-        if isinstance(item, StoredRun):
-            entries.append(_stored(item))
+        if isinstance(item, str | os.PathLike):
+            item = _of_path(check_path("runs", item))
+        if isinstance(item, Entry):
+            entries.append(item)
+        elif isinstance(item, StoredRun | History):
+            entries.append(_entry(item, f"run {len(entries) + 1}"))
         elif isinstance(item, Failure):
             failed += 1
-        elif isinstance(item, History):
-            entries.append(_of_history(item, f"run {len(entries) + 1}"))
         elif isinstance(item, Sweep):
-            entries += [_stored(run) for run in item.runs]
+            entries += [_entry(run) for run in item.runs]
             failed += len(item.failures)
         elif isinstance(item, RunStore):
-            entries += [_stored(run) for run in item.runs()]
+            entries += [_entry(run) for run in item.runs()]
             failed += len(item.failures())
-        elif isinstance(item, str | os.PathLike):
-            found = _of_path(check_path("runs", item))
-            if isinstance(found, RunStore):
-                entries += [_stored(run) for run in found.runs()]
-                failed += len(found.failures())
-            else:
-                entries.append(found)
         else:
             raise TypeError(f"`runs` must be {WANTED}, got an item {shown(item)}")
-    return Sources(tuple(entries), (_failures(failed),) if failed else ())
+    return entries, failed
 
 
-def _failures(count: int) -> str:
-    return f"{count} run{'s' if count > 1 else ''} failed and {'are' if count > 1 else 'is'} absent"
-
-
-def _stored(run: StoredRun) -> Entry:
-    return Entry(run.key, run.settings, run.curves, lambda: run.history)
+def _entry(run: History | StoredRun, name: str = "") -> Entry:
+    """Return a run; a stored one has its key as the name."""
+    if isinstance(run, StoredRun):
+        return Entry(run.key, run.settings, run.curves, lambda: run.history)
+    return Entry(name, settings_of(run), curves_of(run), lambda: run)
 
 
 def _of_path(path: Path) -> Entry | RunStore:
@@ -173,10 +243,6 @@ def _of_path(path: Path) -> Entry | RunStore:
     return Entry(str(path), settings, curves_of(history), lambda: history)
 
 
-def _of_history(history: History, name: str) -> Entry:
-    return Entry(name, settings_of(history), curves_of(history), lambda: history)
-
-
 def _named(runs: Mapping[Any, Any]) -> list[Entry]:
     """Return the runs of all names, with their settings.
 
@@ -189,96 +255,29 @@ def _named(runs: Mapping[Any, Any]) -> list[Entry]:
         paired; if a name has the same run twice, or two names have the same run.
     """
     histories = {name: _histories(name, value) for name, value in runs.items()}
-    items = [one for own in histories.values() for one in own]
-    if len({type(one) for one in items}) > 1:  # files have settings that metadata do not have
-        items = [_history(one) for one in items]
-    texts = [
-        (name if isinstance(name, str) else shown(name), k)
-        for name, own in histories.items()
-        for k in range(len(own))
-    ]
-    rows = [one.settings if isinstance(one, StoredRun) else settings_of(one) for one in items]
-    entries = [
-        Entry(f"{text}, run {k + 1}", {"name": text, **row}, _curves(one), _loader(one))
-        for (text, k), row, one in zip(texts, rows, items, strict=True)
-    ]
-    lack_seeds = _lack_seeds(histories, entries)
-    _check_groups(histories, entries)
-    return _by_position(entries) if lack_seeds else entries
-
-
-def _lack_seeds(
-    histories: Mapping[Any, Sequence[History | StoredRun]], entries: Sequence[Entry]
-) -> bool:
-    """Return whether seeds do not distinguish the runs of names; errors as :func:`_named`."""
-    unclear, copies, start = [], [], 0
-    for name, own in histories.items():
-        part = entries[start : start + len(own)]
-        start += len(own)
-        seeds = [entry.settings.get("run.seed") for entry in part]
-        if None in seeds or len({_as_key(entry) for entry in part}) < len(part):
-            unclear.append((name, seeds))
-        copies += [(name, *pair) for pair in _copies(part, own)]
-    if unclear and len(unclear) < sum(map(bool, histories.values())):
-        name, seeds = unclear[0]
-        raise ValueError(
-            f"`runs[{shown(name)}]` must have a different seed for each run, as other names "
-            f"have, got {shown(seeds)}; leave copies out"
+    items = [(name, k, one) for name, own in histories.items() for k, one in enumerate(own)]
+    if len({type(one) for *_, one in items}) > 1:  # files have settings that metadata do not have
+        items = [
+            (name, k, one.history if isinstance(one, StoredRun) else one) for name, k, one in items
+        ]
+    entries = []
+    for name, k, one in items:
+        text = name if isinstance(name, str) else shown(name)
+        entry = _entry(one)
+        settings = {"name": text, **entry.settings}
+        entries.append(replace(entry, name=f"{text}, run {k + 1}", settings=settings))
+    if not _lack_seeds(items, entries):
+        return entries
+    return [
+        replace(
+            entry,
+            settings={
+                **{key: x for key, x in entry.settings.items() if key != "run.seed"},
+                POSITION: k,
+            },
         )
-    if copies:
-        name, first, second = copies[0]
-        raise ValueError(
-            f"`runs[{shown(name)}]` must contain runs that differ in a setting or a seed, its "
-            f"items {first} and {second} do not; leave copies out"
-        )
-    return bool(unclear)
-
-
-def _check_groups(histories: Mapping[Any, Sequence[Any]], entries: Sequence[Entry]) -> None:
-    """Raise ``ValueError`` if two names have the same run, or copies of it of a known seed."""
-    names = [name for name, own in histories.items() for _ in own]
-    items = [one for own in histories.values() for one in own]
-    seen: dict[Any, Any] = {}
-    for name, one, entry in zip(names, items, entries, strict=True):
-        settings = {key: x for key, x in entry.settings.items() if key != "name"}
-        known = entry.settings.get("run.seed") is not None
-        text = repr((sorted((key, str(x)) for key, x in settings.items()), entry.curves))
-        for key in (id(one), text)[: 1 + known]:
-            if (other := seen.setdefault(key, name)) != name:
-                raise ValueError(
-                    f"`runs` must have different runs under each name, got the same one under "
-                    f"{shown(other)} and {shown(name)}; leave one of them out"
-                )
-
-
-def _copies(entries: Sequence[Entry], own: Sequence[Any]) -> Iterator[tuple[int, int]]:
-    """Yield the positions of two runs with equal settings and seeds.
-
-    Older histories, which do not say which partition they had, are copies only if their curves are
-    equal, and those of unknown seeds, which may agree by chance, if they are the same object.
-    """
-    seen: dict[Any, int] = {}
-    for k, (entry, one) in enumerate(zip(entries, own, strict=True)):
-        says_all = isinstance(one, StoredRun) or MEMBERS in entry.settings
-        key = (_as_key(entry), "" if says_all else repr(entry.curves))
-        first = seen.setdefault(id(one) if entry.settings.get("run.seed") is None else key, k)
-        if first != k:
-            yield first, k
-
-
-def _as_key(entry: Entry) -> str:
-    return repr(sorted((name, str(value)) for name, value in entry.settings.items()))
-
-
-def _by_position(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the runs of names with their positions in place of the seed of the run."""
-    found, count = [], Counter[Any]()
-    for entry in entries:
-        settings = {key: x for key, x in entry.settings.items() if key != "run.seed"}
-        position = {POSITION: count[entry.settings["name"]]}
-        count[entry.settings["name"]] += 1
-        found.append(replace(entry, settings=settings | position))
-    return found
+        for (_, k, _), entry in zip(items, entries, strict=True)
+    ]
 
 
 def _histories(name: Any, value: Any) -> list[History | StoredRun]:
@@ -291,13 +290,49 @@ def _histories(name: Any, value: Any) -> list[History | StoredRun]:
     return found
 
 
-def _history(run: History | StoredRun) -> History:
-    return run if isinstance(run, History) else run.history
+def _lack_seeds(
+    items: Sequence[tuple[Any, int, History | StoredRun]], entries: Sequence[Entry]
+) -> bool:
+    """Return whether seeds do not distinguish the runs of names; errors as :func:`_named`.
 
-
-def _curves(run: History | StoredRun) -> Mapping[str, Any]:
-    return curves_of(run) if isinstance(run, History) else run.curves
-
-
-def _loader(run: History | StoredRun) -> Callable[[], History]:
-    return lambda: _history(run)
+    Older histories, which do not say which partition they had, are copies only if their curves are
+    equal, and those of unknown seeds, which may agree by chance, if they are the same object. Runs
+    of two names may have equal settings, for which the names stand, but not equal curves, too.
+    """
+    copies, shared = [], []
+    seeds: dict[Any, list[Any]] = {}
+    settings_of_name: dict[Any, set[str]] = {}
+    within: dict[Any, int] = {}
+    anywhere: dict[Any, Any] = {}
+    for (name, k, one), entry in zip(items, entries, strict=True):
+        seed = entry.settings.get("run.seed")
+        seeds.setdefault(name, []).append(seed)
+        own = ((key, str(x)) for key, x in entry.settings.items() if key != "name")
+        settings, curves = repr(sorted(own)), repr(entry.curves)
+        settings_of_name.setdefault(name, set()).add(settings)
+        says_all = isinstance(one, StoredRun) or MEMBERS in entry.settings
+        what = id(one) if seed is None else (settings, "" if says_all else curves)
+        if (first := within.setdefault((name, what), k)) != k:
+            copies.append((name, first, k))
+        for key in (id(one), (settings, curves))[: 1 if seed is None else 2]:
+            if (other := anywhere.setdefault(key, name)) != name:
+                shared.append((other, name))
+    unclear = [
+        name for name, own in seeds.items() if None in own or len(settings_of_name[name]) < len(own)
+    ]
+    if unclear and len(unclear) < len(seeds):
+        raise ValueError(
+            f"`runs[{shown(unclear[0])}]` must have a different seed for each run, as other names "
+            f"have, got {shown(seeds[unclear[0]])}; leave copies out"
+        )
+    for name, first, second in copies:
+        raise ValueError(
+            f"`runs[{shown(name)}]` must contain runs that differ in a setting or a seed, its "
+            f"items {first} and {second} do not; leave copies out"
+        )
+    for one, other in shared:
+        raise ValueError(
+            "`runs` must have different runs under each name, got the same one under "
+            f"{shown(one)} and {shown(other)}; leave one of them out"
+        )
+    return bool(unclear)

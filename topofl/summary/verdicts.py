@@ -1,24 +1,15 @@
-"""Confidence intervals of means over seeds, and verdicts on whether a mean is beyond a bound."""
+"""Means over runs with their confidence intervals, verdicts on them, and numbers as text."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 from scipy import special
 
 from topofl._support.check import check_number, shown
-
-__all__ = [
-    "CONFIDENCE",
-    "FAILS",
-    "HOLDS",
-    "ROUNDING",
-    "UNDECIDED",
-    "as_numbers",
-    "mean_interval",
-    "t_quantile",
-    "verdict",
-]
+from topofl._support.table import as_text
 
 HOLDS, FAILS, UNDECIDED = "HOLDS", "FAILS", "UNDECIDED"
 
@@ -136,3 +127,118 @@ def t_quantile(level: float, k: int) -> float:
     2.776
     """
     return float(special.stdtrit(k - 1, (1 + level) / 2))
+
+
+@dataclass(frozen=True, eq=False)
+class Statistic:
+    """A number per run, summarized over the runs of each of G groups.
+
+    Parameters
+    ----------
+    n
+        (G,) number of runs that have the number.
+    mean
+        (G,) mean over these runs; NaN for none.
+    std
+        (G,) standard deviation with n - 1 degrees of freedom; NaN for less than two runs.
+    half
+        (G,) half-width of the confidence interval of the mean by Student's t; NaN as `std`.
+    """
+
+    n: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+    half: np.ndarray
+
+    @property
+    def error(self) -> np.ndarray:
+        """(G,) standard error of the mean."""
+        return self.std / np.sqrt(np.maximum(self.n, 1))
+
+
+def statistic_of(values: np.ndarray, group_of: np.ndarray, n_groups: int) -> Statistic:
+    """Return the statistic of values (R,) in groups; runs whose value is NaN are left out.
+
+    Examples
+    --------
+    >>> found = statistic_of(np.array([1.0, 3.0, 5.0]), np.array([0, 0, 1]), 2)
+    >>> found.n.tolist(), found.mean.tolist(), found.std.round(3).tolist()
+    ([2, 1], [2.0, 5.0], [1.414, nan])
+    """
+    known = ~np.isnan(values)
+    x, g = values[known], group_of[known]
+    n = np.bincount(g, minlength=n_groups)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.bincount(g, x, n_groups) / n
+        squares = np.bincount(g, (x - mean[g]) ** 2, n_groups)
+        std = np.sqrt(np.where(n > 1, squares, np.nan) / (n - 1))
+    quantile = np.array([t_quantile(CONFIDENCE, k) if k > 1 else np.nan for k in n.tolist()])
+    return Statistic(n, mean, std, quantile * std / np.sqrt(np.maximum(n, 1)))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Text of a number in a table, aligned to the right as numbers are.
+
+    Examples
+    --------
+    >>> print(Cell("0.81 ± 0.02"))
+    0.81 ± 0.02
+    """
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def decimals_of(error: float) -> int | None:
+    """Return the decimals that a standard error leaves meaningful; None if it is 0 or not finite.
+
+    These end at the error's first significant digit or, if that is a 1, at its second, because
+    rounding 0.014 to 0.01 would change it by a third. They are negative for errors above 10.
+
+    Examples
+    --------
+    >>> decimals_of(0.0034), decimals_of(0.0134), decimals_of(0.096), decimals_of(250.0)
+    (3, 3, 2, -2)
+    """
+    if not math.isfinite(error) or error <= 0:
+        return None
+    digit, exponent = f"{error:.0e}".split("e")  # 0.096 is 0.1 with one digit, and 0.10 with two
+    return (digit == "1") - int(exponent)
+
+
+def rounded(value: float, error: float, half: float | None = None) -> str:
+    """Return a mean, and the half-width of its interval, rounded to the digit of its error.
+
+    Parameters
+    ----------
+    value
+        The mean.
+    error
+        Its standard error; if that is 0 or unknown (NaN), the mean has four digits.
+    half
+        Half-width of the confidence interval; None or NaN: only the mean.
+
+    Examples
+    --------
+    >>> rounded(0.812345, 0.0034, 0.0094), rounded(0.812345, math.nan)
+    ('0.812 ± 0.009', '0.8123')
+    """
+    if error <= ROUNDING * max(1.0, abs(value)):  # equal numbers whose mean was rounded
+        error, half = 0.0, 0.0 if half is not None and math.isfinite(half) else None
+    if not math.isfinite(value):
+        return "n/a" if math.isnan(value) else as_text(value)
+    decimals = decimals_of(error)
+    texts = [
+        as_text(number) if decimals is None else _fixed(number, decimals)
+        for number in ((value,) if half is None or not math.isfinite(half) else (value, half))
+    ]
+    return " ± ".join(texts)
+
+
+def _fixed(number: float, decimals: int) -> str:
+    """Return a number with this many decimals, never as minus zero."""
+    text = f"{round(float(number), decimals):,.{max(0, decimals)}f}"
+    return text.removeprefix("-") if not text.strip("-0.,") else text

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from topofl import History
-from topofl.runs.run import Run, with_options
+from topofl.runs.identity import Run, with_options
 
 from ..curves import Curve, Panels, final
 from ..figure import Arms

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from topofl.runs.cost import versions
+from topofl.runs.identity import versions
 
 from ..arguments import machine
 from ..figure import Figure

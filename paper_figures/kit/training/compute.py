@@ -2,10 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from topofl.runs.datasets import cache_of_process
-from topofl.runs.execute import as_executor, execute
-from topofl.runs.live import Live
-from topofl.runs.run import Run
+from topofl.runs.execute import Live, as_executor, execute
+from topofl.runs.identity import Run, cache_of_process
 from topofl.runs.work import Outcome
 
 from .keys import keyed

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from topofl.runs.run import Run
+from topofl.runs.identity import Run
 
 
 def keyed(runs: Iterable[Run]) -> dict[str, Run]:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from topofl import Table
+from topofl.runs.identity import Run
 from topofl.runs.probe import probe
-from topofl.runs.run import Run
 
 from ..figure import Figure
 from ..figure_data import needed

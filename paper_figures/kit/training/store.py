@@ -9,7 +9,7 @@ import numpy as np
 
 from topofl import History, MixingMatrix, Topology, config, metrics
 from topofl.runs import RunStore
-from topofl.runs.run import Run
+from topofl.runs.identity import Run
 from topofl.runs.work import Job
 
 from .earlier_report import EarlierReport

@@ -10,7 +10,7 @@ import torch
 
 from topofl import config, data
 from topofl.cli import main
-from topofl.runs.run import key_of
+from topofl.runs.identity import key_of
 
 CSV = "a,b,k\n1,2,x\n3,4,y\n5,6,x\n7,8,y\n"
 SPLIT = "a,k,s,c\n1,x,Train,7\n2,y,train,9\n3,x,test,7\n4,y,valid,9\n"

@@ -16,7 +16,7 @@ from paper_figures.kit.training.earlier_report import load_earlier_report
 from paper_figures.kit.training.store import Store
 from paper_figures.papers import figures_named
 from topofl.runs import execute as execution
-from topofl.runs.run import Run
+from topofl.runs.identity import Run
 
 FIGURE, FOREIGN = "dcliques-fig09", "pfeddst-fig03"
 

@@ -17,7 +17,7 @@ from paper_figures.kit.results import Result
 from paper_figures.kit.setting import Setting
 from tests import browser, markup
 from topofl import NotApplicable, Spread, Table
-from topofl.runs.run import Run
+from topofl.runs.identity import Run
 
 EVIL = (
     "</section><script>hacked = 1</script> <img src=x onerror=hacked=1> "

@@ -12,8 +12,6 @@ import scipy.sparse as sparse
 from topofl._support.check import TOLERANCE, check_entries, check_format
 from topofl.mixing import MixingMatrix
 
-__all__ = ["Kept", "Matrices", "Packed", "bytes_of", "digest_of", "kept", "kept_of"]
-
 PACKED_FROM = 2**13
 """Bytes from which a matrix with one distinct row, such as a server's, is packed.
 
@@ -33,27 +31,22 @@ class Packed:
 
     Parameters
     ----------
-    rows
+    weights
         (k, n), the distinct rows, in order of first use.
     row_of
-        (n,) index of each node's row in `rows`.
+        (n,) index of each node's row in `weights`.
     name, nodes
         Name and node labels of the matrix.
     """
 
-    rows: sparse.csr_array
+    weights: sparse.csr_array
     row_of: np.ndarray
     name: str
     nodes: tuple[Hashable, ...] = ()
 
-    @property
-    def weights(self) -> sparse.csr_array:
-        """The k distinct rows."""
-        return self.rows
-
     def unpacked(self) -> MixingMatrix:
         """Return the whole matrix."""
-        return MixingMatrix(sparse.csr_array(self.rows[self.row_of]), self.name, self.nodes)
+        return MixingMatrix(sparse.csr_array(self.weights[self.row_of]), self.name, self.nodes)
 
 
 Kept = MixingMatrix | Packed

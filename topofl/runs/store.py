@@ -3,9 +3,10 @@
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -15,28 +16,85 @@ from topofl import config
 from topofl._support.check import check_path, shown
 from topofl._support.files import sync_folder
 from topofl._support.notebook import as_html, paragraph
+from topofl._support.processes import identity, name_of
+from topofl._support.table import Table
 from topofl.history import History
-from topofl.runs.curves import curves_of
-from topofl.runs.private import staging_folder
-from topofl.runs.recorded import record_of
-from topofl.runs.records import (
+from topofl.runs.record import (
     ABOUT,
     RECORD,
-    Failure,
+    cell_of,
+    curves_of,
     flat_settings,
+    heads_of,
     read_record,
     readable,
+    record_of,
     replace_file,
+    results_of,
+    settings_as_html,
     write_file,
 )
-from topofl.runs.shown import ROWS, run_as_html, runs_as_html
 
-__all__ = ["FORMAT", "RunStore", "StoredRun", "run_of_folder", "runs_of_folders"]
+ROWS = 40
+"""Most rows of a table of runs in a notebook."""
 
 FORMAT = 1
 """Version of the layout of a store."""
 
 _FAILED = "failed"
+
+RUNNING = ".running"
+"""Subfolder of a store for unfinished runs."""
+
+NEW = "new-"
+"""Start of the names of folders with files that are not complete yet."""
+
+
+@dataclass(frozen=True, eq=False)
+class Failure:
+    """A run that failed, with its error.
+
+    Parameters
+    ----------
+    key
+        Hash of all that determines its results.
+    tables
+        Its configuration.
+    error
+        Type and message of the error, in one line.
+    traceback
+        The traceback as text; empty if the process of the run was killed.
+    note
+        Other entries of its file, such as ``environment``.
+
+    Examples
+    --------
+    >>> failure = Failure("0123456789abcdef", {"algorithm": {"lr": 9.0}}, "DivergenceError: ...")
+    >>> failure.settings
+    {'algorithm.lr': 9.0}
+    """
+
+    key: str
+    tables: Mapping[str, Any]
+    error: str
+    traceback: str = ""
+    note: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The configuration as one flat dictionary, as :attr:`StoredRun.settings`."""
+        return flat_settings(self.tables)
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Failure":
+        """Return a failure from the contents of its file."""
+        own = {name: record.get(name, "") for name in ("key", "error", "traceback")}
+        note = {name: value for name, value in record.items() if name not in {*own, "tables"}}
+        return cls(tables=record.get("tables", {}), note=note, **own)
+
+    def _repr_html_(self) -> str:
+        text = f"Failure({self.key!r}): {' '.join(self.error.split())}"
+        return as_html(text) + settings_as_html(self.settings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +156,9 @@ class StoredRun:
         return f"StoredRun({self.key!r})"
 
     def _repr_html_(self) -> str:
-        return run_as_html(repr(self), self.curves, self.settings)
+        heads, rows = results_of([self.curves])
+        finals = Table(tuple(heads), tuple(rows))._repr_html_()
+        return as_html(repr(self)) + finals + settings_as_html(self.settings)
 
 
 @dataclass(frozen=True)
@@ -139,9 +199,22 @@ class RunStore:
             more, failed = len(list(unread)), len(self._failed())
         except (OSError, ValueError) as error:  # no such folder, or one of another version
             return as_html(repr(self)) + paragraph(str(error))
-        settings = {run.key: run.settings for run in runs}
-        curves = {run.key: run.curves for run in runs}
-        return runs_as_html(repr(self), settings, curves, more=more, failed=failed)
+        settings = [run.settings for run in runs]
+        always = ("algorithm.name", "topology.name")
+        differing = [
+            name
+            for name in dict.fromkeys(name for own in settings for name in own)
+            if name in always or len({shown(own.get(name)) for own in settings}) > 1
+        ]
+        results, finals = results_of([run.curves for run in runs], {"": "mean"})
+        rows = tuple(
+            (run.key, *(cell_of(own.get(name)) for name in differing), *cells)
+            for run, own, cells in zip(runs, settings, finals, strict=True)
+        )
+        table = Table(("key", *heads_of(differing, ["key", *results]), *results), rows)
+        counts = {f"{more} more run{'' if more == 1 else 's'}": more, f"{failed} failed": failed}
+        notes = (paragraph(words) for words, count in counts.items() if count)
+        return as_html(repr(self)) + table._repr_html_() + "".join(notes)
 
     def folder(self, key: str) -> Path:
         """Return the folder of a run, finished or not.
@@ -173,7 +246,7 @@ class RunStore:
             If the store has another version.
         """
         self.check()
-        return self._read(key)
+        return run_of_folder(self.folder(key))
 
     def runs(self) -> tuple[StoredRun, ...]:
         """Return all finished runs in the order of their keys, without opening their histories.
@@ -185,15 +258,15 @@ class RunStore:
         ValueError
             As :meth:`find`.
         """
-        self._check_exists()
-        self.check()
-        found = (self._read(key) for key in sorted(filter(_is_key, os.listdir(self.root))))
+        self.check(exists=True)
+        found = (
+            run_of_folder(self.root / key) for key in sorted(filter(_is_key, os.listdir(self.root)))
+        )
         return tuple(run for run in found if run is not None)
 
     def keys(self) -> list[str]:
         """Return the keys of all runs, finished, damaged or failed, from names of files only."""
-        self._check_exists()
-        self.check()
+        self.check(exists=True)
         return sorted({*filter(_is_key, os.listdir(self.root)), *self._failed()})
 
     def add(
@@ -279,8 +352,7 @@ class RunStore:
         FileNotFoundError, ValueError
             As :meth:`runs`.
         """
-        self._check_exists()
-        self.check()
+        self.check(exists=True)
         paths = sorted((self.root / _FAILED).glob("*.json"))
         records = [readable(path) for path in paths if not self.has(path.stem)]
         return tuple(Failure.of(record) for record in records if record is not None)
@@ -301,8 +373,13 @@ class RunStore:
             self.root.mkdir(parents=True, exist_ok=True)
             replace_file(about, json.dumps({"format": FORMAT}) + "\n")
 
-    def check(self) -> None:
-        """Raise ``ValueError`` unless the folder is missing, empty, or a store of this version."""
+    def check(self, *, exists: bool = False) -> None:
+        """Raise ``ValueError`` unless the folder is missing, empty, or a store of this version.
+
+        With `exists`, a missing one raises ``FileNotFoundError``.
+        """
+        if exists and not self.root.exists():
+            raise FileNotFoundError(f"{self.root} must be a store of runs, but it does not exist")
         about = self.root / ABOUT
         if about.is_file():
             version = (read_record(about) or {"format": FORMAT}).get("format")
@@ -314,24 +391,18 @@ class RunStore:
             return
         if self.root.exists() and not self.root.is_dir():
             raise ValueError(f"{self.root} must be a folder, got a file; name another path")
-        others = [name for name in _others(self.root) if name != ABOUT]  # another process made it
-        if others:
-            raise ValueError(
-                f"{self.root} must be a store of runs or an empty folder, it holds {others[0]}; "
-                "name another folder"
-            )
-
-    def _check_exists(self) -> None:
-        if not self.root.exists():
-            raise FileNotFoundError(f"{self.root} must be a store of runs, but it does not exist")
+        for name in sorted(os.listdir(self.root)) if self.root.is_dir() else ():
+            # another process may have made it a store meanwhile
+            if not (_is_key(name) or name.startswith(".") or name in (_FAILED, ABOUT)):
+                raise ValueError(
+                    f"{self.root} must be a store of runs or an empty folder, it holds {name}; "
+                    "name another folder"
+                )
 
     def _failed(self) -> list[str]:
         """Return the keys of runs that failed and were not finished since."""
         failed = (path.stem for path in (self.root / _FAILED).glob("*.json"))
         return [key for key in failed if _is_key(key) and not self.has(key)]
-
-    def _read(self, key: str) -> StoredRun | None:
-        return run_of_folder(self.folder(key))
 
     def _move(self, complete: Path, folder: Path) -> None:
         """Give the complete files of a run their name, unless it is taken by the same run."""
@@ -343,6 +414,23 @@ class RunStore:
         except OSError:
             if not self.has(folder.name):  # otherwise another process has just stored it
                 raise
+
+
+@contextmanager
+def staging_folder(root: Path, key: str) -> Iterator[Path]:
+    """Yield a new folder on the file system of a store, for files that are not complete yet."""
+    (root / RUNNING).mkdir(parents=True, exist_ok=True)
+    folder = root / RUNNING / f"{NEW}{folder_name(key)}+{uuid.uuid4().hex}"
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def folder_name(key: str) -> str:
+    """Return the name of a folder: the run, and all that identifies this process."""
+    return f"{key}+{name_of(identity())}"
 
 
 def runs_of_folders(root: Path) -> tuple[StoredRun, ...]:
@@ -376,11 +464,3 @@ def run_of_folder(folder: Path) -> StoredRun | None:
 def _is_key(name: object) -> bool:
     """Return whether a name is a key: hexadecimal digits."""
     return isinstance(name, str) and bool(name) and not set(name) - set("0123456789abcdef")
-
-
-def _others(root: Path) -> Iterator[str]:
-    """Yield names in a folder that no store has."""
-    if root.is_dir():
-        for name in sorted(os.listdir(root)):
-            if not (_is_key(name) or name.startswith(".") or name == _FAILED):
-                yield name

@@ -7,31 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing.charts.fronts import (
-    Front,
-    draw_front,
-    front_of,
-    labels_of,
-    note_on_labels,
-)
-from topofl._drawing.charts.lines import draw_panels
-from topofl._drawing.charts.panels import panels_of_names
-from topofl._drawing.charts.style import COLORS, wrapped
-from topofl._drawing.charts.violins import draw_violins
 from topofl._support.check import shown
 from topofl._support.public import public
-from topofl.history.history import History
-from topofl.history.plots.nodes import draw_nodes, draw_ranks
-from topofl.history.plots.notes import note_on, note_on_last, note_on_nodes
-from topofl.history.plots.options import AXIS_LABELS, RANK, Options, check_options
-from topofl.history.plots.series import Series, series_of
-from topofl.history.statistics import over_nodes
+from topofl.history import plots
+from topofl.history.history import History, series_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = ["compare_histories"]
 
 
 @public
@@ -108,26 +91,17 @@ def compare_histories(
     >>> [text.get_text() for text in figure.axes[0].texts]
     ['ring(n=6)', 'fully_connected\n(n=6)']
     """
-    options = check_options(kind, x=x, at=at, quantiles=quantiles, worst=worst)
+    options = plots.check_options(kind, x=x, at=at, quantiles=quantiles, worst=worst)
     named = _named(histories)
     column = next(iter(named.values())).primary if column is None else column
-    series = [_series(history, column, options.x, name) for name, history in named.items()]
+    series = []
+    for name, history in named.items():
+        try:
+            series.append(series_of(history, column, options.x, name))
+        except (KeyError, ValueError) as error:
+            raise type(error)(f"{name}: {error.args[0]}") from error
     _check_distinct(named, series)
-    if kind == "band":
-        lines = [one.line(options.quantiles) for one in series]
-        note = f"\n{options.band_note}" if series[0].values.ndim > 1 else ""
-        drawn = [np.isfinite(line.mean).any() for line in lines]
-        note += note_on(
-            [one.name for one, is_drawn in zip(series, drawn, strict=True) if not is_drawn]
-        )
-        labels = f"{AXIS_LABELS[options.x]}{note}", column.replace("_", " ")
-        is_accuracy = column.startswith("accuracy")
-        return draw_panels(panels_of_names(list(named)), lines, ax, labels, is_accuracy=is_accuracy)
-    if kind == "violin":
-        return _violin(series, options, ax)
-    if kind == "nodes":
-        return (draw_ranks if options.x == RANK else draw_nodes)(series, options, ax)
-    return _pareto(series, options, ax)
+    return plots.plot_together(series, options, ax)
 
 
 def _named(histories: Any) -> dict[str, History]:
@@ -174,15 +148,7 @@ def _names(histories: Sequence[History]) -> list[str]:
     return names
 
 
-def _series(history: History, column: str, x: str, name: str) -> Series:
-    """Return the column of a history; errors begin with its name."""
-    try:
-        return series_of(history, column, x, name)
-    except (KeyError, ValueError) as error:
-        raise type(error)(f"{name}: {error.args[0]}") from error
-
-
-def _check_distinct(named: Mapping[str, History], series: Sequence[Series]) -> None:
+def _check_distinct(named: Mapping[str, History], series: Sequence[plots.Series]) -> None:
     """Raise ``ValueError`` if two names have the same run, whose curves would hide each other.
 
     These are the same object, or copies of one run, such as a file that was loaded twice: equal
@@ -194,52 +160,16 @@ def _check_distinct(named: Mapping[str, History], series: Sequence[Series]) -> N
         keys: list[Any] = [id(history)]
         if "seed" in history.meta:
             settings = json.dumps(dict(history.meta), sort_keys=True, default=str)
-            keys.append((settings, one.x.tobytes(), one.values.tobytes(), *_results(history)))
+            recorded = sorted({**history.evaluations, **history.rounds}.items())
+            results = [
+                (column, np.ascontiguousarray(values).tobytes())
+                for column, values in recorded
+                if "seconds" not in column
+            ]
+            keys.append((settings, one.x.tobytes(), one.values.tobytes(), *results))
         for key in keys:
             if (other := known.setdefault(key, name)) != name:
                 raise ValueError(
                     f"`histories` must be different runs, got the same one as {shown(other)} and "
                     f"{shown(name)}; leave one of them out"
                 )
-
-
-def _results(history: History) -> list[tuple[str, bytes]]:
-    """Return names and values of all columns of a run, without those in seconds."""
-    recorded = {**history.evaluations, **history.rounds}
-    return [
-        (name, np.ascontiguousarray(values).tobytes())
-        for name, values in sorted(recorded.items())
-        if "seconds" not in name
-    ]
-
-
-def _violin(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
-    """Draw a violin over nodes for each history and round."""
-    places = options.at or (None,)
-    rows = [(one, place, k) for k, one in enumerate(series) for place in places]
-    single = len(places) == 1
-    return draw_violins(
-        [one.name if single else f"{one.name}, round {place}" for one, place, _ in rows],
-        [one.at(place) for one, place, _ in rows],
-        [COLORS[0] if len(series) > len(COLORS) else COLORS[k] for *_, k in rows],
-        ax,
-        f"{series[0].column.replace('_', ' ')} of nodes{note_on_nodes(series, places)}",
-        low_is_good=series[0].low_is_good,
-    )
-
-
-def _pareto(series: Sequence[Series], options: Options, ax: Any) -> "Figure":
-    """Draw last mean scores against the costs of runs."""
-    for one in series:
-        one.at(None)
-    costs = np.array([one.x[-1] for one in series], dtype=float)
-    means = np.array([over_nodes(one.per_node[-1:])["mean"][0] for one in series])
-    members = front_of(costs, means, series[0].low_is_good)
-    known = np.isfinite(means)
-    names = labels_of([wrapped(one.name, 22) for one in series], members, known)
-    note = "(last mean over nodes; filled: Pareto front)"
-    note += note_on_labels(names, known)
-    note += note_on([series[k].name for k in np.flatnonzero(~known).tolist()])
-    note += note_on_last(series)
-    labels = f"{AXIS_LABELS[options.x]}\n{note}", series[0].column.replace("_", " ")
-    return draw_front(Front(costs, means, names, members), ax, labels)
