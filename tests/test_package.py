@@ -17,7 +17,8 @@ DATA = [
     ("topofl.cli", "experiment.toml"),
     ("topofl.report", "templates/page.html"),
     ("topofl.analysis.study", "templates/study.html"),
-    ("topofl.paper_figures.kit.report", "templates/report.html"),
+    ("topofl.paper_figures.kit", "templates/report.html"),
+    ("topofl.paper_figures.kit", "comparison.toml"),
 ]
 
 needs_checkout = pytest.mark.skipif(

@@ -1,35 +1,37 @@
 """Claims of D-Cliques about cliques with missing edges or random members, and the reference."""
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy import stats
 
-from topofl import Spread
-
-from ..kit.claims import CHECK, CONFIDENCE, FAILS, HOLDS, UNDECIDED, Claim
-from ..kit.curves import Panels, spread
-from ..kit.judging import judge_every, judge_seeds
+from ..kit.claims import (
+    CHECK,
+    CONFIDENCE,
+    FAILS,
+    HOLDS,
+    UNDECIDED,
+    Claim,
+    at_least,
+    at_most,
+    judge,
+    spread_of,
+)
+from ..kit.curves import Curve, Panels, average, spread
+from .arms import CA, DECLARED, FULLY, RANDOM_CLIQUES
 from .comparisons import (
     BETWEEN,
     CLEAR,
     FASTER,
     FINE,
-    HALF,
-    LATER,
+    LATE,
     LEARNING,
     MORE,
     MUCH,
-    SHARPLY,
     SHOWING,
     SLIGHT,
-    WHOLE,
-    WHY_ANY,
-    WHY_CLEAR,
-    WHY_FASTER,
-    WHY_FINE,
-    WHY_LESS,
-    WHY_MUCH,
-    WHY_SLIGHT,
-    WHY_SMALL,
+    SLIGHTLY_ANY,
+    SMALL,
     Arms,
     judge_each,
     lateness,
@@ -39,8 +41,15 @@ from .comparisons import (
     shown_phase,
     spread_ratio,
 )
-from .labels import CA, FULLY, RANDOM_CLIQUES
-from .reference_numbers import JUDGED_FROM, REFERENCE
+
+REFERENCE = {
+    label: {int(epoch): value for epoch, value in row.items()}
+    for label, row in DECLARED.printed("simulator").items()
+}
+"""Mean test accuracy over nodes in %, by epoch, of the authors' own simulator."""
+
+JUDGED_FROM = 5
+"""First epoch compared with :data:`REFERENCE`; before, seeds differ by up to 5 points."""
 
 
 def fig15(panels: Panels) -> list[Claim]:
@@ -51,27 +60,23 @@ def fig15(panels: Panels) -> list[Claim]:
     slower = lead_of(complete, plain["5 removed"], showing)
     statistic = f"{SHOWING}: 0 minus 5 removed, points"
     return [
-        judge_seeds(
+        judge(
             "Without Clique Averaging, removing edges slows the convergence.",
             statistic,
             slower,
-            at_least=0,
-            why=f"the paper says “slightly”: {WHY_ANY}",
+            SLIGHTLY_ANY,
         ),
-        judge_seeds(
+        judge(
             "Without Clique Averaging, removing edges slows the convergence only slightly.",
             statistic,
             slower,
-            at_most=SLIGHT,
-            why=WHY_SLIGHT,
+            SLIGHT,
         ),
-        judge_seeds(
+        judge(
             "Without Clique Averaging, removing edges increases the variance between nodes.",
-            f"{BETWEEN}, mean from 97 % of the complete graph's final accuracy on: ratio of 5 to 0 "
-            "removed",
+            f"{LATE}: ratio of 5 to 0 removed",
             spread_ratio(plain["5 removed"], complete, (showing[0], np.inf)),
-            at_least=MORE,
-            why=WHY_LESS,
+            MORE,
         ),
         *_unnoticed(averaged),
     ]
@@ -80,35 +85,29 @@ def fig15(panels: Panels) -> list[Claim]:
 def _unnoticed(arms: Arms) -> list[Claim]:
     showing = shown_phase(arms[FULLY])
     late = (showing[0], np.inf)
-    complete = arms["0 removed"]
-    thinned = _thinned(arms)
     return [
-        judge_every(
+        judge(
             "With Clique Averaging, removing up to 5 edges does not noticeably affect the speed.",
             f"{SHOWING}: gap of 1 and of 5 to 0 removed, points either way",
-            {label: np.abs(lead_of(complete, curve, showing)) for label, curve in thinned.items()},
-            at_most=FINE,
-            why=WHY_FINE,
+            _gaps(arms, lambda curve: average(curve, *showing)),
+            FINE,
         ),
-        judge_every(
+        judge(
             (
                 "With Clique Averaging, removing up to 5 edges does not noticeably affect the "
                 "variance."
             ),
-            f"{BETWEEN}, mean from 97 % of the complete graph's final accuracy on: "
-            "change from 0 to 1 and to 5 removed, points either way",
-            {
-                label: np.abs(spread(curve, *late) - spread(complete, *late))
-                for label, curve in thinned.items()
-            },
-            at_most=FINE,
-            why=WHY_FINE,
+            f"{LATE}: change from 0 to 1 and to 5 removed, points either way",
+            _gaps(arms, lambda curve: spread(curve, *late)),
+            FINE,
         ),
     ]
 
 
-def _thinned(arms: Arms) -> Arms:
-    return {label: arms[label] for label in ("1 removed", "5 removed")}
+def _gaps(arms: Arms, measure: Callable[[Curve], np.ndarray]) -> dict[str, np.ndarray]:
+    """Return how far arms with 1 and 5 edges removed are from that with none, either way."""
+    complete = measure(arms["0 removed"])
+    return {label: np.abs(measure(arms[label]) - complete) for label in ("1 removed", "5 removed")}
 
 
 def fig16(panels: Panels) -> list[Claim]:
@@ -118,33 +117,25 @@ def fig16(panels: Panels) -> list[Claim]:
 
 def _too_slow(arms: Arms) -> list[Claim]:
     phase = learning_phase(arms[FULLY])
-    complete = arms["0 removed"]
-    thinned = _thinned(arms)
     return [
-        judge_every(
+        judge(
             "Without Clique Averaging, removing edges has a small effect on the speed.",
             f"{LEARNING}: gap of 1 and of 5 to 0 removed, points either way",
-            {label: np.abs(lead_of(complete, curve, phase)) for label, curve in thinned.items()},
-            at_most=CLEAR,
-            why=WHY_SMALL,
+            _gaps(arms, lambda curve: average(curve, *phase)),
+            SMALL,
         ),
-        judge_every(
+        judge(
             "Without Clique Averaging, removing edges has a small effect on the variance.",
             f"{BETWEEN}, mean over training: change from 0 to 1 and to 5 removed, points either "
             "way",
-            {
-                label: np.abs(spread(curve, *WHOLE) - spread(complete, *WHOLE))
-                for label, curve in thinned.items()
-            },
-            at_most=CLEAR,
-            why=WHY_SMALL,
+            _gaps(arms, spread),
+            SMALL,
         ),
-        judge_seeds(
+        judge(
             "Without Clique Averaging, the convergence is too slow to be practical.",
             f"{LEARNING}: complete graph minus D-Cliques with all edges, points",
-            lead_of(arms[FULLY], complete, phase),
-            at_least=MUCH,
-            why=WHY_MUCH,
+            lead_of(arms[FULLY], arms["0 removed"], phase),
+            MUCH,
         ),
     ]
 
@@ -154,34 +145,30 @@ def _damaged(arms: Arms) -> list[Claim]:
     phase = learning_phase(arms[FULLY])
     one, five = (lead_of(complete, arms[f"{removed} removed"], phase) for removed in (1, 5))
     return [
-        judge_seeds(
+        judge(
             "With Clique Averaging, removing a single edge has a noticeable effect.",
             f"{LEARNING}: 0 minus 1 removed, points",
             one,
-            at_least=FASTER,
-            why=WHY_FASTER,
+            FASTER,
         ),
-        judge_seeds(
+        judge(
             "With Clique Averaging, the effect of removing a single edge is small.",
             f"{LEARNING}: 0 minus 1 removed, points",
             one,
-            at_most=CLEAR,
-            why=WHY_SMALL,
+            SMALL,
         ),
-        judge_seeds(
+        judge(
             "With Clique Averaging, removing 5 edges per clique significantly damages convergence.",
             f"{LEARNING}: 0 minus 5 removed, points",
             five,
-            at_least=CLEAR,
-            why=WHY_CLEAR,
+            CLEAR,
         ),
-        judge_seeds(
+        judge(
             "With Clique Averaging, removing 5 edges per clique sharply increases the variance "
             "across nodes.",
             f"{BETWEEN}, mean over training: ratio of 5 to 0 removed",
             spread_ratio(arms["5 removed"], complete),
-            at_least=SHARPLY,
-            why="50 % more: five times the smallest visible change",
+            at_least(1.5, "50 % more: five times the smallest visible change"),
         ),
     ]
 
@@ -193,22 +180,20 @@ def fig19(panels: Panels) -> list[Claim]:
 
 def _swapped(title: str, arms: Arms) -> list[Claim]:
     return [
-        judge_seeds(
+        judge(
             (
                 f"{title}: cliques made by Greedy-Swap converge significantly faster than random "
                 "cliques."
             ),
             lateness_statistic("random cliques over Greedy-Swap"),
             lateness(arms[RANDOM_CLIQUES], arms[CA], arms[FULLY]),
-            at_least=LATER,
-            why="25 % more epochs; half of what “much” requires",
+            at_least(1.25, "25 % more epochs; half of what “much” requires"),
         ),
-        judge_seeds(
+        judge(
             f"{title}: with Greedy-Swap the variance between nodes decreases dramatically.",
             f"{BETWEEN}, mean over training: Greedy-Swap over random cliques",
             spread_ratio(arms[CA], arms[RANDOM_CLIQUES]),
-            at_most=HALF,
-            why="“dramatically”: at least halved",
+            at_most(0.5, "“dramatically”: at least halved"),
         ),
     ]
 
@@ -240,7 +225,7 @@ def _reproduced(title: str, label: str, epoch: int, ours: np.ndarray, theirs: fl
         f"{title}, {label}, epoch {epoch}: the authors' simulator and topofl agree.",
         "mean accuracy over nodes, %",
         f"the simulator's single seed lies in the 95 % prediction interval of our seeds, {width}",
-        Spread(float(ours.mean()), float(ours.min()), float(ours.max())),
+        spread_of(ours),
         f"{theirs:.2f} (authors' simulator)",
         verdict,
         kind=CHECK,

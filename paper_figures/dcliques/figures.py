@@ -1,186 +1,82 @@
 """D-Cliques (Bellet, Kermarrec and Lavoie 2022): figures 1, 5, 6 and 8 to 19, with claims.
 
-The setting is that of section IV-A. Choices that the paper leaves open are made here once, and
-stated in every report with other differences from the paper: 100 epochs, one initial model for all
-nodes, Clique Averaging (and momentum on CIFAR-10) in figures 13, 14 and 19, and 1,000 steps of
-Greedy-Swap for every 100 nodes.
+The setting is that of section IV-A. Choices that the paper leaves open are made once, in
+``paper.toml``, and stated in every report with other differences from the paper: 100 epochs, one
+initial model for all nodes, Clique Averaging (and momentum on CIFAR-10) in figures 13, 14 and 19,
+and 1,000 steps of Greedy-Swap for every 100 nodes.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from matplotlib.figure import Figure as Picture
+
+from ..kit.claims import Claim
+from ..kit.curves import Panels
 from ..kit.drawing import convergence
-from ..kit.figure import Figure, trained
-from ..kit.setting import Setting
-from . import claims, clique_claims
-from .clique_bias import FIG06
-from .costs import NUMBERS
-from .experiments import (
-    fig01,
-    fig08,
-    fig09,
-    fig10,
-    fig11,
-    fig12,
-    fig13,
-    fig14,
-    fig15,
-    fig16,
-    fig19,
-    reference,
-)
-from .graphs import FIG05
+from ..kit.paper import Arms, Figure, Setting, trained
+from . import arms, claims, clique_claims
+from .arms import DECLARED, RANDOM_MOMENTUM, TWO_SHARDS, problems_at_hand
+from .graphs import FIG05, FIG06, NUMBERS
 from .greedy_swap import FIG17, FIG18
-from .labels import RANDOM_MOMENTUM, TWO_SHARDS
-from .settings import INIT, RECEIVED, STEPS, USUAL, problems_at_hand
 
 
-def _differences(
-    n: int, *only: str, more: Sequence[str] = ()
-) -> Callable[[Setting], Sequence[str]]:
-    """Return a function of the setting that lists a figure's differences from the paper."""
+def _trained(
+    name: str,
+    of: Callable[[Setting], Arms],
+    judge: Callable[[Panels], Sequence[Claim]],
+    draw: Callable[[Panels], Picture] = convergence,
+    *,
+    otherwise: Sequence[str] = (),
+    shown_titles: dict[str, str] | None = None,
+) -> Figure:
+    """Return a figure of accuracy curves on the datasets that it requires.
 
-    def differences(setting: Setting) -> list[str]:
-        problems = problems_at_hand(setting, n, *only)
-        own = [
-            f"{p.name}: {text}" if len(problems) > 1 else text
-            for p in problems
-            for text in p.differences
-        ]
-        return [*own, *more]
+    Except at scale ``smoke``, its differences from the paper are `otherwise` if these are given.
+    """
+    declared = DECLARED["figures"][name]
 
-    return differences
+    def differences(setting: Setting) -> Sequence[str]:
+        if otherwise and setting.scale != "smoke":
+            return otherwise
+        problems = problems_at_hand(setting, declared.get("nodes", 100), *declared["datasets"])
+        own = [(problem.name, text) for problem in problems for text in problem.differences]
+        return [f"{title}: {text}" if len(problems) > 1 else text for title, text in own]
 
-
-def _simulated(setting: Setting) -> list[str]:
-    """Return the setting of the comparison with the authors' simulator, one sentence each."""
-    if setting.scale == "smoke":
-        return list(_differences(100, "mnist")(setting))
-    return [
-        "10 epochs, with independent initial models, as in the runs of the simulator",
-        "at least 20 seeds: in a first comparison with five seeds one of the nine values failed "
-        "(the complete graph at epoch 7, where those five lie within 0.07 points), so their number "
-        "was raised to estimate the spread; the simulator's values are of one seed",
-    ]
+    code = trained(of, draw=draw, claims=judge, shown_titles=shown_titles)
+    return DECLARED.figure(name, differences=differences, **code)
 
 
 _drawn_from_89 = partial(convergence, bottom=89.0, top=93.0)
 
-
-FIGURES: tuple[Figure, ...] = (
-    trained(
-        "dcliques-fig01",
-        "D-SGD on the complete graph, a grid and a ring, with IID data and with two label shards "
-        "per node",
-        fig01,
-        draw=convergence,
-        claims=claims.fig01,
-        shown_titles={TWO_SHARDS: "two shards per node"},
-        differences=_differences(100, "mnist", more=(INIT,)),
-        datasets=("mnist",),
+PAPER = DECLARED.paper(
+    (
+        _trained(
+            "fig01", arms.fig01, claims.fig01, shown_titles={TWO_SHARDS: "two shards per node"}
+        ),
+        FIG05,
+        FIG06,
+        _trained("fig08", arms.fig08, claims.fig08, partial(convergence, hidden=("grid", "ring"))),
+        _trained("fig09", arms.fig09, claims.fig09, _drawn_from_89),
+        _trained("fig10", arms.fig10, claims.fig10),
+        _trained(
+            "fig11", arms.fig11, claims.fig11, partial(convergence, hidden=(RANDOM_MOMENTUM,))
+        ),
+        _trained("fig12", arms.fig12, claims.fig12),
+        _trained("fig13", arms.fig13, claims.fig13, partial(convergence, bottom=80.0, top=93.0)),
+        _trained("fig14", arms.fig14, claims.fig14),
+        _trained("fig15", arms.fig15, clique_claims.fig15, _drawn_from_89),
+        _trained("fig16", arms.fig16, clique_claims.fig16),
+        FIG17,
+        FIG18,
+        _trained("fig19", arms.fig19, clique_claims.fig19),
+        NUMBERS,
+        _trained(
+            "reference",
+            arms.reference,
+            clique_claims.reference,
+            otherwise=DECLARED["simulated"],
+        ),
     ),
-    FIG05,
-    FIG06,
-    trained(
-        "dcliques-fig08",
-        "D-Cliques with Clique Averaging and the complete graph, 100 nodes",
-        fig08,
-        draw=partial(convergence, hidden=("grid", "ring")),
-        claims=claims.fig08,
-        differences=_differences(100, more=(INIT,)),
-        datasets=("mnist", "cifar10"),
-    ),
-    trained(
-        "dcliques-fig09",
-        "D-Cliques with and without Clique Averaging on MNIST, 100 nodes",
-        fig09,
-        draw=_drawn_from_89,
-        claims=claims.fig09,
-        differences=_differences(100, "mnist", more=(INIT,)),
-        datasets=("mnist",),
-    ),
-    trained(
-        "dcliques-fig10",
-        "D-Cliques with and without Clique Averaging and momentum on CIFAR-10, 100 nodes",
-        fig10,
-        draw=convergence,
-        claims=claims.fig10,
-        differences=_differences(100, "cifar10", more=(INIT,)),
-        datasets=("cifar10",),
-    ),
-    trained(
-        "dcliques-fig11",
-        "D-Cliques and a random graph of 10 edges per node, without Clique Averaging, 100 nodes",
-        fig11,
-        draw=partial(convergence, hidden=(RANDOM_MOMENTUM,)),
-        claims=claims.fig11,
-        differences=_differences(100, more=(INIT,)),
-        datasets=("mnist", "cifar10"),
-    ),
-    trained(
-        "dcliques-fig12",
-        "D-Cliques and the undirected exponential graph, without Clique Averaging, 100 nodes",
-        fig12,
-        draw=convergence,
-        claims=claims.fig12,
-        differences=_differences(100, more=(INIT,)),
-        datasets=("mnist", "cifar10"),
-    ),
-    trained(
-        "dcliques-fig13",
-        "Four ways to join the cliques of 1,000 nodes on MNIST",
-        fig13,
-        draw=partial(convergence, bottom=80.0, top=93.0),
-        claims=claims.fig13,
-        differences=_differences(1000, "mnist", more=(INIT, USUAL, STEPS)),
-        datasets=("mnist",),
-    ),
-    trained(
-        "dcliques-fig14",
-        "Four ways to join the cliques of 1,000 nodes on CIFAR-10",
-        fig14,
-        draw=convergence,
-        claims=claims.fig14,
-        differences=_differences(1000, "cifar10", more=(INIT, USUAL, STEPS)),
-        datasets=("cifar10",),
-    ),
-    trained(
-        "dcliques-fig15",
-        "D-Cliques on MNIST with 0, 1 or 5 of 45 edges removed from every clique, 100 nodes",
-        fig15,
-        draw=_drawn_from_89,
-        claims=clique_claims.fig15,
-        differences=_differences(100, "mnist", more=(INIT, RECEIVED)),
-        datasets=("mnist",),
-    ),
-    trained(
-        "dcliques-fig16",
-        "D-Cliques on CIFAR-10 with 0, 1 or 5 of 45 edges removed from every clique, 100 nodes",
-        fig16,
-        draw=convergence,
-        claims=clique_claims.fig16,
-        differences=_differences(100, "cifar10", more=(INIT, RECEIVED)),
-        datasets=("cifar10",),
-    ),
-    FIG17,
-    FIG18,
-    trained(
-        "dcliques-fig19",
-        "Cliques made by Greedy-Swap and random cliques, 100 nodes",
-        fig19,
-        draw=convergence,
-        claims=clique_claims.fig19,
-        differences=_differences(100, more=(INIT, USUAL)),
-        datasets=("mnist", "cifar10"),
-    ),
-    NUMBERS,
-    trained(
-        "dcliques-reference",
-        "topofl and the authors' own simulator on MNIST, 100 nodes",
-        reference,
-        draw=convergence,
-        claims=clique_claims.reference,
-        differences=_simulated,
-        datasets=("mnist",),
-    ),
+    DECLARED["terms"],
 )

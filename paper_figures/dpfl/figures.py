@@ -1,8 +1,6 @@
 """DPFL (Kharrat, Canini and Horvath 2025): tables 1 to 3, figures 1 to 15, and three clients.
 
-Settings are in :mod:`paper_figures.dpfl.settings`, methods in :mod:`paper_figures.dpfl.methods`,
-and the paper's numbers in :mod:`paper_figures.dpfl.printed_numbers`. Figures 1 and 5 to 7 show the
-runs of table 1, figures 2, 8 to 11 and 15 their graphs.
+Figures 1 and 5 to 7 show the runs of table 1, figures 2, 8 to 11 and 15 their graphs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,310 +8,314 @@ from typing import Any
 
 from matplotlib.figure import Figure as Picture
 
-from topofl import Table
+from topofl import NotApplicable, Table
 
 from ..kit.claims import Claim
-from ..kit.figure import Data, Figure
-from ..kit.setting import Setting
-from ..kit.training.store import Store
-from . import graph_claims, study
-from .arms import Outcome, graphs, measured, read, scale_of, written
-from .claims import comparable, periods, random_graph, table_1, three_clients, variances
-from .experiments import (
-    Arms,
+from ..kit.curves import plus_minus, read_panels, write_panels
+from ..kit.drawing import Dots, convergence, dots, side_by_side
+from ..kit.paper import Arms, Data, Figure, Setting, each_arm
+from ..kit.store import Store
+from . import graphs, study, three_clients
+from .arms import (
+    BASELINES,
+    DECLARED,
+    DIR,
+    PATHO,
+    Outcome,
     fig03,
     learned,
     learned_with,
     malicious_choosers,
     malicious_senders,
-    runs_of,
+    measured,
+    scale_of,
     tab01,
     tab02,
     tab03,
 )
-from .graphs import draw_graphs, round_page
-from .pictures import (
-    draw_accuracies,
-    draw_curves,
-    draw_malicious_shares,
-    draw_own_accuracies,
-    draw_three_clients,
-    draw_variances,
+from .claims import (
+    ACCURACIES,
+    FIRST_EPOCHS,
+    PERIODS,
+    comparable,
+    hidden,
+    periods,
+    random_graph,
+    table_1,
+    variances,
 )
-from .printed_numbers import TABLE_2, TABLE_3
-from .settings import COMMON, DIR, FLIPPED, PATHO, Scale
-from .tables import accuracy_tables, graph_table, grid_tables
-from .three_clients import accuracies
+from .graphs import draw_graphs, graph_table, graphs_of, malicious_shares, round_page
+
+Panels = Mapping[str, Mapping[str, Outcome]]
+
+NOTES = "each client's best model by validation; mean ± standard deviation over seeds"
+
+
+def differences(setting: Setting) -> Sequence[str]:
+    """Return the differences of all arms from the paper's setting."""
+    return (*scale_of(setting).differences, *DECLARED["differences"])
+
+
+def written(panels: Panels) -> dict[str, Any]:
+    """Return outcomes as JSON values."""
+    return write_panels(each_arm(panels, lambda label, one: vars(one)))
+
+
+def read(value: Mapping[str, Any]) -> Panels:
+    """Return outcomes from the output of :func:`written`."""
+    return each_arm(read_panels(value), lambda label, one: Outcome(**one))
 
 
 def _accuracy_figure(
-    id: str,
-    title: str,
+    name: str,
     arms: Callable[[Setting], Arms],
     *,
-    draw: Callable[[dict[str, dict[str, Outcome]]], Picture],
-    claims: Callable[[dict[str, dict[str, Outcome]]], Sequence[Claim]],
-    tables: Callable[[dict[str, dict[str, Outcome]]], Sequence[Table]],
-    more: Sequence[str] = (),
-    datasets: tuple[str, ...] = ("cifar10",),
-    optional: tuple[str, ...] = (),
+    draw: Callable[[Panels], Picture],
+    claims: Callable[[Panels], Sequence[Claim]],
+    tables: Callable[[Panels], Sequence[Table]],
 ) -> Figure:
     def compute(setting: Setting, store: Store) -> Data:
-        panels = {
-            name: {k: measured(one, store) for k, one in panel.items()}
-            for name, panel in arms(setting).items()
-        }
+        panels = each_arm(arms(setting), lambda label, runs: measured(label, runs, store))
         return {"panels": written(panels)}
 
-    return Figure(
-        id,
-        title,
-        compute,
+    return DECLARED.figure(
+        name,
+        compute=compute,
         draw=lambda data: draw(read(data["panels"])),
         claims=lambda data: claims(read(data["panels"])),
         tables=lambda data: tables(read(data["panels"])),
-        runs=lambda setting: runs_of(arms(setting)),
-        differences=lambda setting: (*scale_of(setting).differences, *COMMON, *more),
-        datasets=datasets,
-        optional=optional,
+        arms=arms,
+        differences=differences,
     )
 
 
 def _graph_figure(
-    id: str,
-    title: str,
+    name: str,
     arms: Callable[[Setting], Arms],
-    *,
     claims: Callable[[Mapping[str, Any]], Sequence[Claim]],
-    ends_only: bool = False,
-    paged: bool = False,
-    more: Sequence[str] = (),
+    *,
+    shown: Callable[[int, int], Sequence[int]] = lambda last, step: [*range(0, last, step), last],
+    **code: Any,
 ) -> Figure:
     """Return a figure of graphs over rounds.
 
-    With `ends_only`, only the first and the last round are shown; with `paged`, an HTML page shows
-    all rounds.
+    `shown` gives the rounds, the first of which is 0, from the last one and the usual step.
     """
 
     def compute(setting: Setting, store: Store) -> Data:
-        shown = _shown(scale_of(setting), ends_only)
+        scale = scale_of(setting)
+        rounds = shown(scale.rounds - 1, scale.snapshots)
         panels = {
-            label: graphs(one, store, shown)
+            label: graphs_of(runs, store, rounds)
             for panel in arms(setting).values()
-            for label, one in panel.items()
+            for label, runs in panel.items()
         }
         return {"graphs": panels}
 
-    return Figure(
-        id,
-        title,
-        compute,
-        draw=lambda data: draw_graphs({label: seeds[0] for label, seeds in data["graphs"].items()}),
+    def draw(data: Data) -> Picture:
+        return draw_graphs({label: seeds[0] for label, seeds in data["graphs"].items()})
+
+    return DECLARED.figure(
+        name,
+        compute=compute,
         claims=lambda data: claims(data["graphs"]),
         tables=lambda data: [graph_table(label, seeds) for label, seeds in data["graphs"].items()],
-        runs=lambda setting: runs_of(arms(setting)),
-        differences=lambda setting: (
-            *scale_of(setting).differences,
-            *COMMON,
-            "pictures show the first seed",
-            *more,
-        ),
-        datasets=("cifar10",),
-        page=(lambda setting, store: round_page(runs_of(arms(setting))[0], store, f"{id}: {title}"))
-        if paged
-        else None,
+        arms=arms,
+        differences=differences,
+        **{"draw": draw, **code},
     )
 
 
-def _shown(scale: Scale, ends_only: bool) -> list[int]:
-    """Return the rounds whose graphs are shown, including the first (0) and the last."""
-    last = scale.rounds - 1
-    return [0, last] if ends_only else sorted({*range(0, last, scale.snapshots), last})
-
-
-def _variances(
-    id: str, *titles: str, datasets: tuple[str, ...] = ("cifar10",), elsewhere: Sequence[str] = ()
+def _paged(
+    name: str,
+    arms: Callable[[Setting], Arms],
+    claims: Callable[[Mapping[str, Any]], Sequence[Claim]],
 ) -> Figure:
+    """Return a figure of graphs with a page of all rounds."""
+    title = f"dpfl-{name}: {DECLARED['figures'][name]['title']}"
+    return _graph_figure(name, arms, claims, page=_page_of(arms, title))
+
+
+def _page_of(arms: Callable[[Setting], Arms], title: str) -> Callable[[Setting, Store], str]:
+    """Return a function that makes a page of the rounds of the first run."""
+
+    def page(setting: Setting, store: Store) -> str:
+        panel, *_ = arms(setting).values()
+        runs, *_ = panel.values()
+        return round_page(runs[0], store, title)
+
+    return page
+
+
+def _variances(name: str, *titles: str, elsewhere: Sequence[str] = ()) -> Figure:
     """Return a figure of accuracy and variance on some splits; others judge those `elsewhere`."""
-
-    def judged(panels: dict[str, dict[str, Outcome]]) -> list[Claim]:
-        return variances({title: arms for title, arms in panels.items() if title not in elsewhere})
-
     return _accuracy_figure(
-        id,
-        f"Accuracy and variance over clients, {' and '.join(titles)}",
+        name,
         lambda setting: tab01(setting, *titles),
         draw=draw_variances,
-        claims=judged,
-        tables=accuracy_tables,
-        datasets=datasets,
-        more=(
-            "FedAvg, FedProx and FedProx+FT are neither drawn nor compared with except on FEMNIST, "
-            "as in the paper, whose figures omit methods below 80 and 78 % (CINIC-10: 78 and 77 %)",
+        claims=lambda panels: variances(
+            {title: arms for title, arms in panels.items() if title not in elsewhere}
         ),
+        tables=accuracy_tables,
     )
 
 
-def _fig14(setting: Setting, store: Store) -> Data:
-    """Return the graphs of all rounds."""
-    ((one,),) = (panel.values() for panel in malicious_choosers(setting).values())
-    return {"graphs": {"DPFL": graphs(one, store, range(scale_of(setting).rounds))}}
+def draw_accuracies(
+    panels: Panels, paper: Mapping[str, Mapping[str, tuple[float, float]]] = ACCURACIES
+) -> Picture:
+    """Return a dot plot of accuracies with the paper's numbers."""
+    shown = {
+        title: {
+            label: Dots(one.accuracy, paper.get(label, {}).get(title, (None,))[0])
+            for label, one in arms.items()
+        }
+        for title, arms in panels.items()
+    }
+    return dots(shown, xlabel="test accuracy, %")
 
 
-def _three_clients(setting: Setting, store: Store) -> Data:
-    size = (
-        {"rounds": 2, "epochs": 1, "share": 0.1}
-        if setting.scale == "smoke"
-        else {"rounds": 20, "epochs": 5}
-    )
-    return {"accuracies": accuracies(setting, **size)}
+def draw_own_accuracies(panels: Panels) -> Picture:
+    """Return a dot plot of accuracies without the paper's numbers."""
+    return draw_accuracies(panels, {})
 
 
-def _judged_elsewhere(graphs: Mapping[str, Any]) -> Sequence[Claim]:
+def draw_variances(panels: Panels) -> Picture:
+    """Return a plot of variance over clients against accuracy, one dot per method (seed means)."""
+    picture, axes = side_by_side(len(panels), (4.6 * len(panels), 3.8))
+    for ax, (title, arms) in zip(axes, panels.items(), strict=True):
+        for label, one in arms.items():
+            if label in hidden(title):
+                continue
+            color, place = (
+                "#7F7F7F" if label in BASELINES else "#D55E00",
+                (one.accuracy.mean(), one.variance.mean()),
+            )
+            ax.plot(*place, "o", color=color, markersize=4)
+            ax.annotate(label, place, fontsize=7, xytext=(3, 2), textcoords="offset points")
+        ax.set(title=title, xlabel="test accuracy, mean over clients, %")
+    axes[0].set_ylabel("variance over clients, points²")
+    return picture
+
+
+def draw_curves(panels: Panels) -> Picture:
+    """Return a plot of accuracy against rounds."""
+    curves = each_arm(panels, lambda label, one: one.curve)
+    return convergence(curves, xlabel="round", extremes=False)
+
+
+def draw_malicious_shares(data: Data) -> Picture:
+    """Return a plot of the share of malicious peers against rounds, per seed and on average."""
+    picture, (ax,) = side_by_side(1, (4.8, 3.2))
+    shares = 100 * malicious_shares(data["graphs"]["DPFL"])
+    ax.plot(shares.T, color="#D55E00", alpha=0.35, linewidth=0.8)
+    ax.plot(shares.mean(axis=0), color="#D55E00", linewidth=1.8)
+    ax.set(xlabel="round", ylabel="malicious among benign clients' peers, %", ylim=(0, None))
+    return picture
+
+
+def accuracy_tables(panels: Panels) -> list[Table]:
+    """Return one table per panel with one row per method."""
+    columns = ("method", "accuracy, %", "variance, points²", "worst tenth, %", "paper, %")
+    tables = []
+    for title, arms in panels.items():
+        rows = []
+        for label, one in arms.items():
+            paper = ACCURACIES.get(label, {}).get(title)
+            printed = "{:.2f} ± {:.2f}".format(*paper) if paper else UNPRINTED
+            ours = (plus_minus(v) for v in (one.accuracy, one.variance, one.worst_tenth))
+            rows.append((label, *ours, printed))
+        tables.append(Table(columns, tuple(rows), title=f"{title}: {NOTES}"))
+    return tables
+
+
+UNPRINTED = NotApplicable("the paper does not print it")
+
+
+def grid_tables(
+    paper: Mapping[int, tuple[float, ...]], name: str
+) -> Callable[[Panels], list[Table]]:
+    """Return a function that makes a table with one row per number (`name`) and budget."""
+
+    def tables(panels: Panels) -> list[Table]:
+        ((title, arms),) = panels.items()
+        labels = list(dict.fromkeys(label.rpartition("; ")[0] for label in arms))
+        rows = []
+        for label, one in arms.items():
+            budget, _, number = label.rpartition("; ")
+            row = paper.get(int(number))
+            printed = row[labels.index(budget)] if row else UNPRINTED
+            rows.append((int(number), budget, plus_minus(one.accuracy), printed))
+        columns = (name, "budget", "accuracy, %", "paper, %")
+        return [Table(columns, tuple(rows), title=f"{title}: {NOTES}")]
+
+    return tables
+
+
+def _ends(last: int, step: int) -> Sequence[int]:
+    return 0, last
+
+
+def _nothing(shown: Mapping[str, Any]) -> Sequence[Claim]:
+    """Return no claim: figures 4a and 4b judge the same runs."""
     return ()
 
 
-def _over_rounds(k: int, budget: str) -> Figure:
-    """Return one of figures 8 to 11, the graphs of a budget over rounds."""
-    return _graph_figure(
-        f"dpfl-fig{k:02d}",
-        f"Graphs over rounds, {budget}",
-        learned_with(k - 8),
-        claims=graph_claims.evolution,
-        paged=True,
-    )
-
-
-FIGURES: tuple[Figure, ...] = (
-    _accuracy_figure(
-        "dpfl-tab01",
-        "Accuracy of all methods on all splits",
-        tab01,
-        draw=draw_accuracies,
-        claims=table_1,
-        tables=accuracy_tables,
-        optional=("mnist", "cinic10", "femnist"),
-    ),
-    _accuracy_figure(
-        "dpfl-tab02",
-        "DPFL with several numbers of epochs in the first round",
-        tab02,
-        draw=draw_own_accuracies,
-        claims=comparable,
-        tables=grid_tables(TABLE_2, "epochs"),
-    ),
-    _accuracy_figure(
-        "dpfl-tab03",
-        "DPFL with several refresh periods",
-        tab03,
-        draw=draw_own_accuracies,
-        claims=periods,
-        tables=grid_tables(TABLE_3, "period"),
-        more=("three seeds instead of the paper's one",),
-    ),
-    _variances("dpfl-fig01", PATHO),
-    _graph_figure(
-        "dpfl-fig02",
-        "The first and the last graph, small budgets",
-        learned_with(2, 3),
-        claims=graph_claims.sparser,
-        ends_only=True,
-    ),
-    _accuracy_figure(
-        "dpfl-fig03",
-        "Chosen and random peers",
-        fig03,
-        draw=draw_curves,
-        claims=random_graph,
-        tables=accuracy_tables,
-        more=(
-            "the random graph is fixed: each client averages with as many random peers as the "
-            "budget allows, the same in all rounds",
+PAPER = DECLARED.paper(
+    (
+        _accuracy_figure(
+            "tab01", tab01, draw=draw_accuracies, claims=table_1, tables=accuracy_tables
+        ),
+        _accuracy_figure(
+            "tab02",
+            tab02,
+            draw=draw_own_accuracies,
+            claims=comparable,
+            tables=grid_tables(FIRST_EPOCHS, "epochs"),
+        ),
+        _accuracy_figure(
+            "tab03",
+            tab03,
+            draw=draw_own_accuracies,
+            claims=periods,
+            tables=grid_tables(PERIODS, "period"),
+        ),
+        _variances("fig01", PATHO),
+        _graph_figure("fig02", learned_with(2, 3), graphs.sparser, shown=_ends),
+        _accuracy_figure(
+            "fig03", fig03, draw=draw_curves, claims=random_graph, tables=accuracy_tables
+        ),
+        _graph_figure("fig04a", malicious_senders, graphs.ceased, shown=_ends),
+        _graph_figure("fig04b", malicious_choosers, graphs.segregated, shown=_ends),
+        _variances("fig05", "FEMNIST"),
+        _variances("fig06", "CINIC-10, Dir(0.1)", "CINIC-10, Patho(3)"),
+        _variances("fig07", DIR, PATHO, elsewhere=[PATHO]),
+        *(_paged(f"fig{8 + k:02d}", learned_with(k), graphs.evolution) for k in range(4)),
+        _paged("fig12", malicious_senders, _nothing),
+        _paged("fig13", malicious_choosers, _nothing),
+        _graph_figure(
+            "fig14",
+            malicious_choosers,
+            graphs.rare,
+            shown=lambda last, step: range(last + 1),
+            draw=draw_malicious_shares,
+        ),
+        _graph_figure("fig15", learned, graphs.asymmetry),
+        DECLARED.figure(
+            "study",
+            compute=study.compute,
+            draw=study.draw,
+            claims=study.judged,
+            arms=study.arms,
+            differences=lambda setting: scale_of(setting).differences,
+            tables=study.tables,
+            page=_page_of(study.arms, "dpfl-study: learned graphs of DPFL with a budget"),
+        ),
+        DECLARED.figure(
+            "expA",
+            compute=three_clients.compute,
+            draw=three_clients.draw,
+            claims=lambda data: three_clients.judged(data["accuracies"]),
         ),
     ),
-    _graph_figure(
-        "dpfl-fig04a",
-        "Flipped labels: malicious clients only send",
-        malicious_senders,
-        claims=graph_claims.ceased,
-        ends_only=True,
-        more=(FLIPPED,),
-    ),
-    _graph_figure(
-        "dpfl-fig04b",
-        "Flipped labels: malicious clients also choose peers",
-        malicious_choosers,
-        claims=graph_claims.segregated,
-        ends_only=True,
-        more=(FLIPPED,),
-    ),
-    _variances("dpfl-fig05", "FEMNIST", datasets=("femnist",)),
-    _variances("dpfl-fig06", "CINIC-10, Dir(0.1)", "CINIC-10, Patho(3)", datasets=("cinic10",)),
-    _variances("dpfl-fig07", DIR, PATHO, elsewhere=[PATHO]),
-    _over_rounds(8, "no limit"),
-    _over_rounds(9, "budget 0.2 n"),
-    _over_rounds(10, "budget 0.1 n"),
-    _over_rounds(11, "budget 0.05 n"),
-    _graph_figure(
-        "dpfl-fig12",
-        "Flipped labels over rounds: malicious clients only send",
-        malicious_senders,
-        claims=_judged_elsewhere,
-        paged=True,
-        more=(FLIPPED,),
-    ),
-    _graph_figure(
-        "dpfl-fig13",
-        "Flipped labels over rounds: malicious clients also choose peers",
-        malicious_choosers,
-        claims=_judged_elsewhere,
-        paged=True,
-        more=(FLIPPED,),
-    ),
-    Figure(
-        "dpfl-fig14",
-        "Malicious clients among the peers of benign clients",
-        _fig14,
-        draw_malicious_shares,
-        lambda data: graph_claims.rare(data["graphs"]),
-        runs=lambda setting: runs_of(malicious_choosers(setting)),
-        differences=lambda setting: (*scale_of(setting).differences, *COMMON, FLIPPED),
-        tables=lambda data: [graph_table(label, seeds) for label, seeds in data["graphs"].items()],
-        datasets=("cifar10",),
-    ),
-    _graph_figure(
-        "dpfl-fig15",
-        "Graphs of all budgets, and their symmetry",
-        learned,
-        claims=graph_claims.asymmetry,
-    ),
-    Figure(
-        "dpfl-study",
-        "Beyond the paper: similar or different neighbors",
-        study.compute,
-        study.draw,
-        study.judged,
-        runs=study.runs,
-        differences=lambda setting: (*scale_of(setting).differences, *study.DIFFERENCES),
-        tables=study.tables,
-        datasets=("cifar10",),
-        optional=("mnist",),
-        page=lambda setting, store: round_page(
-            study.runs(setting)[0], store, "dpfl-study: learned graphs of DPFL with a budget"
-        ),
-    ),
-    Figure(
-        "dpfl-expA",
-        "Three clients: partners that hurt alone and help together",
-        _three_clients,
-        draw_three_clients,
-        lambda data: three_clients(data["accuracies"]),
-        differences=lambda setting: (
-            "the three clients have as many images as in the paper, without overlap (scale smoke: "
-            "a tenth of them, digits)",
-            "DPFL's network, 20 rounds of FedAvg with 5 epochs each, then 5 epochs of fine-tuning: "
-            "the paper does not specify these",
-        ),
-        datasets=("cifar10",),
-    ),
+    DECLARED["terms"],
 )

@@ -1,14 +1,19 @@
 """DPFL's three clients (appendix A): each partner alone hurts the first, both together help."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure as Picture
 
 import topofl
 from topofl import algorithms, data, models
 
-from ..kit.setting import Setting
+from ..kit.claims import Bound, Claim, at_most, judge
+from ..kit.drawing import Dots, dots
+from ..kit.paper import Data, Setting
+from ..kit.store import Store
+from .claims import ANY_LEAD
 
 CLIENTS: tuple[Mapping[int, int], ...] = (
     {0: 50, 4: 50, 6: 50, 8: 50},
@@ -26,50 +31,42 @@ GROUPS: Mapping[str, tuple[int, ...]] = {
 """Collaborating clients by label."""
 
 
-def accuracies(
-    setting: Setting, *, rounds: int, epochs: int, share: float = 1.0
-) -> dict[str, list[float]]:
+def compute(setting: Setting, store: Store) -> Data:
     """Return the accuracies in % of the first client's model, one per seed, by group.
 
     All clients of a group train by FedAvg; the first one then fine-tunes the model for the epochs
     of a round and tests it on all test images of its classes. Alone, it trains for the same total
-    number of epochs.
-
-    Parameters
-    ----------
-    setting
-        Seeds and data.
-    rounds, epochs
-        Rounds of FedAvg, and epochs per round.
-    share
-        Share of the clients' images that are used.
+    number of epochs. At scale ``smoke`` a tenth of the images is used.
     """
+    smoke = setting.scale == "smoke"
+    rounds, epochs, share = (2, 1, 0.1) if smoke else (20, 5, 1.0)
     return {
-        label: [
-            100 * _accuracy(setting, group, seed, rounds, epochs, share) for seed in setting.seeds
-        ]
-        for label, group in GROUPS.items()
+        "accuracies": {
+            label: [
+                100 * _accuracy(setting, group, seed, rounds, epochs, share)
+                for seed in setting.seeds
+            ]
+            for label, group in GROUPS.items()
+        }
     }
 
 
 def _accuracy(
     setting: Setting, group: tuple[int, ...], seed: int, rounds: int, epochs: int, share: float
 ) -> float:
-    dataset = _dataset(setting)
+    if setting.scale == "smoke":
+        dataset = data.digits(enlarge=2)
+    else:
+        dataset = data.cifar10(setting.root_of("cifar10"), verify=setting.scale == "paper")
     clients = three_clients(dataset, seed, share)
-    some = data.Partition(
-        dataset,
-        *(tuple(part[i] for i in group) for part in (clients.train, clients.val, clients.test)),
-        name="some",
-    )
-    algorithm = algorithms.fedavg(
-        0.01, batch_size=16, epochs=epochs, weight_decay=1e-3, fine_tune_epochs=epochs
-    )
+    parts = (clients.train, clients.val, clients.test)
+    some = (tuple(part[i] for i in group) for part in parts)
+    training = {"batch_size": 16, "epochs": epochs, "weight_decay": 1e-3}
     channels, height, width = dataset.inputs.shape[1:]
     history = topofl.run(
-        algorithm,
+        algorithms.fedavg(0.01, **training, fine_tune_epochs=epochs),
         model=models.dpfl_cnn((channels, height, width)),
-        clients=some,
+        clients=data.Partition(dataset, *some, name="some"),
         rounds=rounds,
         seed=seed,
         evaluation=topofl.Evaluation(every=rounds, on="own_test"),
@@ -77,12 +74,6 @@ def _accuracy(
         progress=False,
     )
     return float(history.last(history.column(stage="fine_tuned"))[0])
-
-
-def _dataset(setting: Setting) -> data.Dataset:
-    if setting.scale == "smoke":
-        return data.digits(enlarge=2)
-    return data.cifar10(setting.root_of("cifar10"), verify=setting.scale == "paper")
 
 
 def three_clients(dataset: data.Dataset, seed: int, share: float = 1.0) -> data.Partition:
@@ -103,3 +94,25 @@ def three_clients(dataset: data.Dataset, seed: int, share: float = 1.0) -> data.
     tests = tuple(dataset.test[np.isin(labels[dataset.test], list(client))] for client in CLIENTS)
     none = tuple(np.zeros(0, dtype=np.int64) for _ in CLIENTS)
     return data.Partition(dataset, tuple(held), none, tests, name="three clients", overlapping=True)
+
+
+def draw(data: Data) -> Picture:
+    """Return a dot plot of the first client's accuracies."""
+    arms = {label: Dots(np.array(row)) for label, row in data["accuracies"].items()}
+    return dots({"client 1": arms}, xlabel="test accuracy, %")
+
+
+def judged(accuracies: Mapping[str, Sequence[float]]) -> list[Claim]:
+    """Judge that each of two partners alone hurts the first client, and that both together help."""
+    values = {label: np.array(row) for label, row in accuracies.items()}
+    hurt = at_most(0, ANY_LEAD.why)
+
+    def lead(statement: str, label: str, bound: Bound, paper: str) -> Claim:
+        statistic = f"accuracy of client 1: {label} minus alone, points"
+        return judge(statement, statistic, values[label] - values["alone"], bound, paper=paper)
+
+    return [
+        lead("Collaboration with client 2 alone hurts client 1.", "with 2", hurt, "-11 points"),
+        lead("Collaboration with client 3 alone hurts client 1.", "with 3", hurt, "-11 points"),
+        lead("Collaboration with both helps client 1.", "with both", ANY_LEAD, "+6 points"),
+    ]

@@ -1,12 +1,9 @@
 """Argument checks with topofl's messages, and values formatted as text."""
 
 import difflib
-import os
-import platform
 import unicodedata
 from collections.abc import Iterable
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,21 +90,3 @@ def _escaped(character: str) -> str:
     """Return a character, escaped if it breaks a line or controls a terminal."""
     breaks = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
     return character.encode("unicode_escape").decode() if breaks else character
-
-
-def machine() -> str:
-    """Return the system, processor and number of CPU cores of this machine in one line.
-
-    Examples
-    --------
-    >>> machine()  # doctest: +SKIP
-    'Linux x86_64, AMD EPYC, 2 CPU cores'
-    """
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:  # not on Linux
-        lines = []
-    fields = (line.partition(":") for line in lines)
-    names = (value.strip() for key, _, value in fields if key.strip() == "model name")
-    processor = next(names, platform.processor())
-    return f"{platform.system()} {platform.machine()}, {processor}, {os.cpu_count()} CPU cores"

@@ -6,7 +6,6 @@ paper's formula with unscaled terms. It makes no claim.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -16,14 +15,12 @@ from matplotlib.figure import Figure as Picture
 from topofl import NotApplicable, Table
 from topofl.runs.run import Run, with_options
 
-from ..kit.dots import Dots, dots
-from ..kit.figure import Data
-from ..kit.personalization.arms import scale_of
-from ..kit.personalization.methods import METHODS
-from ..kit.personalization.settings import Scale
-from ..kit.setting import Setting
-from ..kit.tables import plus_minus
-from ..kit.training.store import Store
+from ..kit.comparison import DECLARED as COMPARISON
+from ..kit.comparison import METHODS, scale_of
+from ..kit.curves import plus_minus
+from ..kit.drawing import Dots, dots
+from ..kit.paper import Arms, Data, Scale, Setting, declared
+from ..kit.store import Store
 from .peers import choices_of, explored
 
 ALPHAS, RATES, COSTS = (0.0, 0.3, 1.0, 3.0, 1000.0), (0.3, 3.0), (1.0, 3.0)
@@ -34,24 +31,7 @@ LITERAL = ({"alpha": 1.0, "cost": 2.0}, {"alpha": 0.0, "cost": 2.0})
 
 ALONE = "nobody is chosen"  # key of stored data
 
-SMALL: Mapping[str, Any] = {
-    "data": {
-        "name": "digits",
-        "enlarge": 2,
-        "test": 300,
-        "partition": "dirichlet_per_client",
-        "alpha": 0.1,
-    },
-    "scale": {
-        "model": {"name": "dpfl_cnn"},
-        "clients": 20,
-        "neighbors": 5,
-        "rounds": 20,
-        "lr": 0.05,
-        "batch_size": 16,
-        "options": {"compute": {"executor": "batched"}},
-    },
-}
+SMALL: Mapping[str, Any] = declared("pfeddst/paper.toml")["small"]
 """What differs from the setting of scale ``quick``."""
 
 OUTCOMES = {
@@ -65,22 +45,18 @@ def _scale(setting: Setting) -> Scale:
     """Return the small setting of scales ``quick`` and ``paper``, or that of ``smoke``."""
     if setting.scale == "smoke":
         return scale_of(setting)
-    return replace(scale_of(replace(setting, scale="quick")), **SMALL["scale"])
+    return COMPARISON.scale("quick").but(**SMALL["scale"])
 
 
 def _constants(setting: Setting) -> dict[str, dict[str, Any]]:
     """Return the constants of every arm, by label; none of the arm that chooses nobody."""
-    grid = [
-        {"alpha": a, "recency_rate": rate, "cost": c}
-        for a, rate, c in product(ALPHAS, RATES, COSTS)
-    ]
-    arms: dict[str, dict[str, Any]] = {_label(some): {"standardize": True, **some} for some in grid}
+    arms: dict[str, dict[str, Any]] = {}
+    for alpha, rate, cost in product(ALPHAS, RATES, COSTS):
+        some = {"standardize": True, "alpha": alpha, "recency_rate": rate, "cost": cost}
+        arms[_label(some)] = some
     for some in LITERAL:
-        arms[f"unscaled, {_label({'recency_rate': 0.3, **some})}"] = {
-            "standardize": False,
-            "recency_rate": 0.3,
-            **some,
-        }
+        some = {"standardize": False, "recency_rate": 0.3, **some}
+        arms[f"unscaled, {_label(some)}"] = some
     if setting.scale == "smoke":
         arms = {label: arms[label] for label in list(arms)[:: len(arms) - 1]}
     return {**arms, ALONE: {"k": 0}}
@@ -90,22 +66,20 @@ def _label(some: Mapping[str, float]) -> str:
     return f"alpha {some['alpha']:g}, lambda {some['recency_rate']:g}, c {some['cost']:g}"
 
 
-def _arms(setting: Setting) -> dict[str, list[Run]]:
+def arms(setting: Setting) -> Arms:
+    """Return the training runs of all constants, in one panel."""
     return {
-        label: [Run(_tables(_scale(setting), constants, seed)) for seed in setting.seeds]
-        for label, constants in _constants(setting).items()
+        "digits": {
+            label: [Run(_tables(_scale(setting), constants, seed)) for seed in setting.seeds]
+            for label, constants in _constants(setting).items()
+        }
     }
 
 
 def _tables(scale: Scale, constants: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    seeds = {"seed": seed, "split_seed": seed}
     tables = {
-        "data": {
-            **SMALL["data"],
-            "n": scale.clients,
-            "seed": seed,
-            "split_seed": seed,
-            "match_test": "per_client",
-        },
+        "data": {**SMALL["data"], "n": scale.clients, **seeds, "match_test": "per_client"},
         "algorithm": METHODS["PFedDST"].table(scale) | dict(constants),
         "model": dict(scale.model),
         "run": {"rounds": scale.rounds, "seed": seed},
@@ -114,27 +88,23 @@ def _tables(scale: Scale, constants: Mapping[str, Any], seed: int) -> dict[str, 
     return with_options(tables, scale.options)
 
 
-def runs(setting: Setting) -> list[Run]:
-    """Return all training runs."""
-    return [run for own in _arms(setting).values() for run in own]
-
-
 def compute(setting: Setting, store: Store) -> Data:
     """Return constants and outcomes of every arm, one entry a seed."""
     scale, constants = _scale(setting), _constants(setting)
     first = min(explored(scale.clients, scale.neighbors), scale.rounds - 1)
+    (panel,) = arms(setting).values()
     return {
         "arms": {
             label: {
                 "constants": constants[label],
-                "seeds": [_outcome(run, store, first, scale) for run in own],
+                "seeds": [_outcome(run, store, first) for run in runs],
             }
-            for label, own in _arms(setting).items()
+            for label, runs in panel.items()
         }
     }
 
 
-def _outcome(run: Run, store: Store, first: int, scale: Scale) -> dict[str, float]:
+def _outcome(run: Run, store: Store, first: int) -> dict[str, float]:
     """Return the final accuracy and, from round `first` on, statistics of the chosen peers."""
     history, _ = store.load(run)
     final = history["accuracy"][history["round"] > 0.9 * history.n_rounds]
@@ -156,42 +126,30 @@ def _values(arm: Mapping[str, Any], name: str) -> np.ndarray:
 
 def tables(data: Data) -> list[Table]:
     """Return a table with one row per arm."""
-    arms = data["arms"]
-    chance = np.array(
-        [seed["chance"] for arm in arms.values() for seed in arm["seeds"] if "chance" in seed]
-    )
-    note = (
-        "mean ± standard deviation over seeds; peers: those of the rounds after every "
-        "peer could be tried once"
-    )
-    rows = tuple(
-        (label, *(_cell(_values(arm, name)) for name in OUTCOMES)) for label, arm in arms.items()
-    )
+    seeds = [seed for arm in data["arms"].values() for seed in arm["seeds"]]
+    chance = np.mean([seed["chance"] for seed in seeds if "chance" in seed])
+    rows = []
+    for label, arm in data["arms"].items():
+        outcomes = [_values(arm, name) for name in OUTCOMES]
+        cells = [NotApplicable(ALONE) if np.isnan(v).any() else plus_minus(v) for v in outcomes]
+        rows.append((label, *cells))
     title = (
-        f"Constants of the score: {note}; with peers drawn at random "
-        f"{chance.mean():.1f} % of the labels are shared"
+        "Constants of the score: mean ± standard deviation over seeds; peers: those of the rounds "
+        "after every peer could be tried once; with peers drawn at random "
+        f"{chance:.1f} % of the labels are shared"
     )
-    return [Table(("constants", *OUTCOMES.values()), rows, title=title)]
-
-
-def _cell(values: np.ndarray) -> str | NotApplicable:
-    if np.isnan(values).any():
-        return NotApplicable(ALONE)
-    return plus_minus(values)
+    return [Table(("constants", *OUTCOMES.values()), tuple(rows), title=title)]
 
 
 def draw(data: Data) -> Picture:
     """Return accuracies and shared labels of all arms, a row each."""
-    shown = {OUTCOMES[name]: name for name in ("accuracy", "overlap")}
-    return dots(
-        {
-            title.removesuffix(", %"): {
-                label: Dots(_values(arm, name)) for label, arm in data["arms"].items()
-            }
-            for title, name in shown.items()
-        },
-        xlabel="%",
-    )
+    panels = {
+        OUTCOMES[name].removesuffix(", %"): {
+            label: Dots(_values(arm, name)) for label, arm in data["arms"].items()
+        }
+        for name in ("accuracy", "overlap")
+    }
+    return dots(panels, xlabel="%")
 
 
 def differences(setting: Setting) -> tuple[str, ...]:

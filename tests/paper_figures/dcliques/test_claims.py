@@ -7,12 +7,13 @@ import zlib
 import numpy as np
 import pytest
 
+from paper_figures.dcliques import arms as dcliques_arms
 from paper_figures.dcliques import claims as dcliques_claims
-from paper_figures.dcliques import clique_claims, experiments
-from paper_figures.dcliques.reference_numbers import REFERENCE
+from paper_figures.dcliques import clique_claims
+from paper_figures.dcliques.clique_claims import REFERENCE
 from paper_figures.kit.claims import FAILS, HOLDS, UNDECIDED
 from paper_figures.kit.curves import Curve
-from paper_figures.kit.setting import Setting
+from paper_figures.kit.paper import Setting
 
 GRIDS = {
     "paper": np.linspace(0, 100, 101),
@@ -293,7 +294,7 @@ def changed(spec, edits):
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_panels_and_arms_are_those_of_the_figures(figure):
-    arms = getattr(experiments, figure)(Setting("smoke", (0,)))
+    arms = getattr(dcliques_arms, figure)(Setting("smoke", (0,)))
     named = {title: set(panel) for title, panel in arms.items()}
     assert named == {title: set(panel) for title, panel in AS_THE_PAPER_SAYS[figure].items()}
 

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import topofl
-from paper_figures.kit.training.compute import Failed, compute_missing
-from paper_figures.kit.training.store import Store, job_of
+from paper_figures.kit.store import Failed, Store, compute_missing, job_of
 from topofl import config, metrics
 from topofl.runs import execute as execution
 from topofl.runs import run as run_module
@@ -237,9 +236,8 @@ def test_an_interrupted_command_keeps_what_is_finished(tmp_path):
         "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)  # ignored "
         "where tests run in the background\nsys.path[:0] = "
         f"{[os.getcwd(), os.path.dirname(__file__)]!r}\nfrom pathlib import Path\nfrom test_runs "
-        "import tables\nfrom paper_figures.kit.training.compute import compute_missing\nfrom "
-        "topofl.runs.run import Run\nfrom "
-        "paper_figures.kit.training.store import Store\nruns = "
+        "import tables\nfrom paper_figures.kit.store import Store, compute_missing\nfrom "
+        "topofl.runs.run import Run\nruns = "
         "[Run(tables(run_seed=s, run_rounds=r)) for s, r in ((0, 1), (1, 1000000))]\n"
         f"compute_missing(runs, Store(Path({str(tmp_path / 'runs')!r})), progress=False)\n"
     )

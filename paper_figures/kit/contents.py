@@ -8,11 +8,10 @@ from typing import Any
 
 from topofl import Table
 
-from ..arguments import check_choice
-from ..claims import CHECK, CONFIDENCE, FAILS, HOLDS, OUR_QUESTION, PAPER, UNDECIDED, Claim
-from ..figure import Figure
-from ..results import Result
-from ..setting import SCALES, Setting
+from .arguments import check_choice
+from .claims import CHECK, CONFIDENCE, FAILS, HOLDS, OUR_QUESTION, PAPER, UNDECIDED, Claim
+from .paper import SCALES, Figure, Setting
+from .reproduce import Result
 
 VERDICTS = (HOLDS, FAILS, UNDECIDED)
 
@@ -94,7 +93,7 @@ class Report:
     command
         The command that makes the report.
     scale
-        One of ``SCALES`` of :mod:`paper_figures.kit.setting`.
+        One of ``SCALES`` of :mod:`paper_figures.kit.paper`.
     seeds
         Seeds of every arm's runs.
     machine, versions
@@ -157,14 +156,24 @@ def tally_of(claims: Iterable[Claim]) -> Counter[str]:
 
 def summary_of(report: Report) -> str:
     """Return a summary of the verdicts on the paper's claims and, separately, on ours."""
-    claims = report.claims(PAPER)
-    figures = len(report.results)
-    count = (
+    claims, figures = report.claims(PAPER), len(report.results)
+    texts = [
         f"Of {len(claims)} claim{'s' * (len(claims) != 1)} of the paper about {figures} "
-        f"figure{'s' * (figures != 1)}"
-    )
-    texts = [f"{count}, {_counted(claims)}.", _by_chance(claims), _apart(report)]
-    return " ".join(filter(None, texts))
+        f"figure{'s' * (figures != 1)}, {_counted(claims)}."
+    ]
+    if count := sum(claim.interval is not None for claim in claims):
+        texts.append(
+            f"Each of the {count} claims judged by an interval may hold, or fail, by chance in one "
+            f"case in forty, so that up to about {count * (1 - CONFIDENCE) / 2:.1f} of them "
+            "wrongly hold, and as many wrongly fail."
+        )
+    for kind, what in (
+        (CHECK, "compare topofl with other implementations"),
+        (OUR_QUESTION, "are questions that the paper does not ask"),
+    ):
+        if claims := report.claims(kind):
+            texts.append(f"{len(claims)} more (“{NAMES[kind]}”) {what}: {_counted(claims)}.")
+    return " ".join(texts)
 
 
 def _counted(claims: Sequence[Claim]) -> str:
@@ -173,49 +182,18 @@ def _counted(claims: Sequence[Claim]) -> str:
         f"{tally[v]} {word}{'s' * (tally[v] == 1)}"
         for v, word in ((HOLDS, "hold"), (FAILS, "fail"))
     )
-    return (
-        f"{hold}, {fail} and {tally[UNDECIDED]} "
-        f"{'is' if tally[UNDECIDED] == 1 else 'are'} undecided"
-    )
-
-
-def _by_chance(claims: Sequence[Claim]) -> str:
-    """Return a sentence on the number of verdicts that are wrong by chance; empty without any."""
-    count = sum(claim.interval is not None for claim in claims)
-    if not count:
-        return ""
-    return (
-        f"Each of the {count} claims judged by an interval may hold, or fail, by chance in one "
-        f"case in forty, so that up to about {count * (1 - CONFIDENCE) / 2:.1f} of them wrongly "
-        "hold, and as many wrongly fail."
-    )
-
-
-def _apart(report: Report) -> str:
-    """Return sentences on the verdicts of our checks and questions; empty without any."""
-    texts = []
-    for kind, what in (
-        (CHECK, "compare topofl with other implementations"),
-        (OUR_QUESTION, "are questions that the paper does not ask"),
-    ):
-        claims = report.claims(kind)
-        texts += (
-            [f"{len(claims)} more (“{NAMES[kind]}”) {what}: {_counted(claims)}."] if claims else []
-        )
-    return " ".join(texts)
+    be = "is" if tally[UNDECIDED] == 1 else "are"
+    return f"{hold}, {fail} and {tally[UNDECIDED]} {be} undecided"
 
 
 def warnings_of(report: Report) -> list[str]:
     """Return warnings that limit the verdicts of a report."""
-    smoke = (
-        f"This is the scale “smoke”: {SCALE_PURPOSES['smoke']}." if report.scale == "smoke" else ""
-    )
-    single = (
-        "There is only one seed, so no claim on training can be decided."
-        if len(report.seeds) == 1
-        else ""
-    )
-    return [warning for warning in (smoke, single) if warning]
+    warnings = []
+    if report.scale == "smoke":
+        warnings.append(f"This is the scale “smoke”: {SCALE_PURPOSES['smoke']}.")
+    if len(report.seeds) == 1:
+        warnings.append("There is only one seed, so no claim on training can be decided.")
+    return warnings
 
 
 def overview_of(report: Report) -> Table:
@@ -234,15 +212,17 @@ def cost_of(report: Report, result: Result) -> list[tuple[str, str]]:
     """Return the training runs, time, memory and environment of a figure, by heading."""
     known = [made_text(made) for made in report.made]
     made = sorted({known.index(made_text(made)) + 1 for made in result.made})
-    return [
-        *([("Round by round", _page(result))] if result.figure.page is not None else []),
-        ("Training runs", f"{result.runs:,}"),
-        *([("From an earlier report", _from_earlier_report(result))] if result.kept else []),
-        ("Time", f"{_time(result.seconds)}, of all runs and of the figure itself"),
-        ("Memory", f"{_memory(result.megabytes)}, the largest of a process"),
-        *([("Seeds", listed(seeds))] if (seeds := _seeds_of(result)) else []),
-        *([("Made", f"as in note {listed(made)} of “How it was made”")] if made else []),
-    ]
+    seeds = sorted({run.seed for run in result.figure.runs(result.setting)})  # maybe more
+    facts = {
+        "Round by round": _page(result) if result.figure.page is not None else "",
+        "Training runs": f"{result.runs:,}",
+        "From an earlier report": _from_earlier_report(result) if result.kept else "",
+        "Time": f"{_time(result.seconds)}, of all runs and of the figure itself",
+        "Memory": f"{_memory(result.megabytes)}, the largest of a process",
+        "Seeds": listed(seeds),
+        "Made": f"as in note {listed(made)} of “How it was made”" if made else "",
+    }
+    return [(name, text) for name, text in facts.items() if text]
 
 
 def _page(result: Result) -> str:
@@ -255,36 +235,21 @@ def _page(result: Result) -> str:
 
 
 def _from_earlier_report(result: Result) -> str:
-    untimed = (
-        f"; time and memory of {result.untimed:,} of these are unknown" if result.untimed else ""
-    )
-    unnoted = (
-        f"; the environment of {result.unnoted:,} of these was not recorded"
-        if result.unnoted
-        else ""
-    )
-    return (
+    text = (
         f"the numbers of {result.kept:,} of these runs, which had the same settings, data and "
-        f"versions{untimed}{unnoted}"
+        "versions"
     )
-
-
-def _seeds_of(result: Result) -> list[int]:
-    """Return the seeds of a figure's runs, possibly more than requested."""
-    return sorted({run.seed for run in result.figure.runs(result.setting)})
+    if result.untimed:
+        text += f"; time and memory of {result.untimed:,} of these are unknown"
+    if result.unnoted:
+        text += f"; the environment of {result.unnoted:,} of these was not recorded"
+    return text
 
 
 def command_of(name: str, figures: Sequence[Figure], setting: Setting) -> str:
     """Return the command that repeats a setting, without the number of processes."""
-    words = [
-        "topofl",
-        "reproduce",
-        name,
-        "--scale",
-        setting.scale,
-        "--seeds",
-        str(len(setting.seeds)),
-    ]
+    words = ["topofl", "reproduce", name, "--scale", setting.scale]
+    words += ["--seeds", str(len(setting.seeds))]
     shown = {dataset for figure in figures for dataset in (*figure.datasets, *figure.optional)}
     used = [dataset for dataset in setting.datasets if dataset in shown]
     if setting.scale != "smoke" and used:
@@ -314,12 +279,9 @@ def made_text(made: Mapping[str, Any]) -> str:
     """Return the environment of a run as text, without the time at which it finished."""
     texts = []
     for name, value in made.items():
-        text = (
-            ", ".join(f"{key} {entry}" for key, entry in value.items())
-            if isinstance(value, Mapping)
-            else value
-        )
-        texts += [f"{name}: {text}"] if name != "finished" else []
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{key} {entry}" for key, entry in value.items())
+        texts += [f"{name}: {value}"] if name != "finished" else []
     return "; ".join(texts)
 
 

@@ -9,22 +9,10 @@ from urllib.parse import quote
 
 from topofl import NotApplicable, Table
 
-from ..claims import FAILS, HOLDS, PAPER, UNDECIDED, claims_table, shown_statement
-from ..results import Result
-from .contents import (
-    APART,
-    HEADINGS,
-    JUDGED,
-    SHARED,
-    Report,
-    alt_of,
-    cost_of,
-    facts_of,
-    made_text,
-    overview_of,
-    summary_of,
-    warnings_of,
-)
+from . import contents
+from .claims import FAILS, HOLDS, PAPER, UNDECIDED, claims_table, shown_statement
+from .contents import Report
+from .reproduce import Result
 
 
 def to_markdown(report: Report, folder: Path) -> str:
@@ -40,12 +28,12 @@ def to_markdown(report: Report, folder: Path) -> str:
         )
         or "No figure was left out.",
         "## How verdicts are made",
-        *map(_escape, [*JUDGED, *report.terms]),
+        *map(_escape, [*contents.JUDGED, *report.terms]),
         "## How it was made",
         _fenced(report.command),
-        _markdown_facts(facts_of(report)),
+        _markdown_facts(contents.facts_of(report)),
         "\n".join(
-            f"{k}. Runs were made with {_escape(made_text(made))}"
+            f"{k}. Runs were made with {_escape(contents.made_text(made))}"
             for k, made in enumerate(report.made, start=1)
         ),
     ]
@@ -53,36 +41,33 @@ def to_markdown(report: Report, folder: Path) -> str:
 
 
 def _markdown_summary(report: Report) -> list[str]:
-    overview = _escaped(overview_of(report))
+    overview = _escaped(contents.overview_of(report))
     rows = tuple(
         (f"[{row[0]}](#{result.figure.id})", *row[1:])
         for row, result in zip(overview.rows, report.results, strict=True)
     )
-    parts = [
-        "## Summary",
-        f"**{summary_of(report)}**",
-        *(f"**{_escape(text)}**" for text in warnings_of(report)),
-    ]
-    parts += [Table(overview.columns, rows).to_markdown(), SHARED]
+    parts = ["## Summary", f"**{contents.summary_of(report)}**"]
+    parts += [f"**{_escape(text)}**" for text in contents.warnings_of(report)]
+    parts += [Table(overview.columns, rows).to_markdown(), contents.SHARED]
+    claims = [(claim, result.figure.id) for result in report.results for claim in result.claims]
     for verdict in (FAILS, UNDECIDED, HOLDS):
         links = [
-            f"{_escape(claim.statement)} ([{_escape(result.figure.id)}](#{result.figure.id}))"
-            for result in report.results
-            for claim in result.claims
+            f"{_escape(claim.statement)} ([{_escape(id)}](#{id}))"
+            for claim, id in claims
             if claim.verdict == verdict and claim.kind == PAPER
         ]
-        parts += [f"### {HEADINGS[verdict]} ({len(links)})", _markdown_list(links) or "None."]
-    others = [
-        (result.figure.id, claim)
-        for result in report.results
-        for claim in result.claims
-        if claim.kind != PAPER
-    ]
+        parts += [
+            f"### {contents.HEADINGS[verdict]} ({len(links)})",
+            _markdown_list(links) or "None.",
+        ]
     links = [
         f"{claim.verdict}: {_escape(shown_statement(claim))} ([{_escape(id)}](#{id}))"
-        for id, claim in others
+        for claim, id in claims
+        if claim.kind != PAPER
     ]
-    return [*parts, f"### {APART} ({len(links)})", _markdown_list(links)] if links else parts
+    return (
+        [*parts, f"### {contents.APART} ({len(links)})", _markdown_list(links)] if links else parts
+    )
 
 
 def _markdown_section(report: Report, result: Result, folder: Path) -> list[str]:
@@ -97,7 +82,7 @@ def _markdown_section(report: Report, result: Result, folder: Path) -> list[str]
     return [
         f'<a id="{name}"></a>',
         f"## {_escape(name)}: {_escape(result.figure.title)}",
-        f"![{_escape(alt_of(result))}]({link})",
+        f"![{_escape(contents.alt_of(result))}]({link})",
         f"**Not computed:** {_escape(missing)}" if missing else "",
         "### Claims",
         claims,
@@ -106,7 +91,7 @@ def _markdown_section(report: Report, result: Result, folder: Path) -> list[str]
         *(["### Numbers of the arms"] if result.tables else []),
         *(_escaped(table).to_markdown() for table in result.tables),
         "### Cost",
-        _markdown_facts(cost_of(report, result)),
+        _markdown_facts(contents.cost_of(report, result)),
     ]
 
 
@@ -127,14 +112,14 @@ def _escape(text: str) -> str:
 
 def _escaped(table: Table) -> Table:
     """Return a table with its texts escaped for Markdown."""
-    rows = tuple(tuple(_escaped_cell(cell) for cell in row) for row in table.rows)
+
+    def escaped(cell: Any) -> Any:
+        if isinstance(cell, NotApplicable):
+            return NotApplicable(_escape(cell.reason))
+        return _escape(cell) if isinstance(cell, str) else cell
+
+    rows = tuple(tuple(map(escaped, row)) for row in table.rows)
     return Table(tuple(map(_escape, table.columns)), rows, _escape(table.title))
-
-
-def _escaped_cell(cell: Any) -> Any:
-    if isinstance(cell, NotApplicable):
-        return NotApplicable(_escape(cell.reason))
-    return _escape(cell) if isinstance(cell, str) else cell
 
 
 def _fenced(code: str) -> str:
