@@ -24,7 +24,6 @@ Everything here was fixed before the first run:
   first choice should be within 10 % of it in at least 9 of 10 cases.
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +41,7 @@ from topofl.advice.prediction import horizon, noise_of
 from topofl.metrics.data_fit.labels import label_spread
 from topofl.runs.run import digest_of
 
-from .program import as_installed
+from .program import parser_of, write
 from .study.runs import Records, train
 from .study.scenarios import RATES, TUNING_GRAPH, TUNING_SEED, Cell
 from .study.statistics import TARGET, reached_at
@@ -378,14 +377,12 @@ def page(outcomes: Sequence[Outcome]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the validation from the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.advice"),
-        description=as_installed(__doc__),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--data", type=Path, help="folder with MNIST in it or below")
-    parser.add_argument("--out", type=Path, default=Path("out", "advice"), help="folder of results")
-    options = parser.parse_args(argv)
+    options = parser_of(
+        "advice",
+        __doc__,
+        data=(Path, "folder with MNIST in it or below"),
+        out=(Path("out", "advice"), "folder of results"),
+    ).parse_args(argv)
     torch.set_num_threads(1)
     datasets = {"digits": data.digits()}
     if options.data is not None:
@@ -400,9 +397,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             compute(case, dataset, lr, seed, records)
         found.append(outcome(case, lr, records))
         print(f"{case.name}: {found[-1].ratio(found[-1].first):.3f}", flush=True)
-    path = options.out / "advice.md"
-    path.write_text(page(found), encoding="utf-8")
-    print(f"written: {path}")
+    write(options.out, advice=page(found))
+    print(f"written: {options.out / 'advice.md'}")
     return 0
 
 

@@ -5,7 +5,6 @@ digits in under a minute; ``--data FOLDER`` compares them on MNIST in the settin
 paper. It prints a table and writes the table, the histories and a figure.
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from topofl import (
 )
 from topofl.toolkit import save_picture
 
-from .program import as_installed
+from .program import parser_of, write
 
 HOPS = 10
 """Hops over which heterogeneity is accumulated."""
@@ -389,10 +388,9 @@ def _signed(value: float | NotApplicable) -> str:
 
 def save(setting: StudyTask, results: Sequence[Result], out: Path) -> Table:
     """Write table, histories and figure to the folder `out`, and return the table."""
-    out.mkdir(parents=True, exist_ok=True)
     summary = table(setting, results)
+    write(out, table=summary.to_markdown() + "\n")
     summary.to_csv(out / "table.csv")
-    (out / "table.md").write_text(summary.to_markdown() + "\n")
     for result in results:
         for seed, history in enumerate(result.histories):
             history.save(out / "histories" / f"{_slug(result.contender.label)}-{seed}")
@@ -406,19 +404,13 @@ def _slug(label: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the study from the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.convergence_study"), description=as_installed(__doc__)
-    )
-    parser.add_argument(
-        "--data",
-        metavar="FOLDER",
-        help="folder with MNIST's IDX files, in it or below; default: the embedded digits",
-    )
-    parser.add_argument("--seeds", type=int, default=5, help="number of seeds (default 5)")
-    parser.add_argument(
-        "--out", type=Path, help="folder of the results (default: out/demo, with --data out/mnist)"
-    )
-    options = parser.parse_args(argv)
+    options = parser_of(
+        "convergence_study",
+        __doc__,
+        data=(str, "folder with MNIST's IDX files, in it or below; default: the embedded digits"),
+        seeds=(5, "number of seeds"),
+        out=(Path, "folder of the results (default: out/demo, with --data out/mnist)"),
+    ).parse_args(argv)
     out = options.out or Path("out", "mnist" if options.data else "demo")
     try:
         setting = mnist(options.data) if options.data else digits()

@@ -6,7 +6,6 @@ numbers follow from the graphs and from the hardware that is assumed, by ``metri
 only the times of stragglers are drawn.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,8 @@ from matplotlib.patches import Patch
 
 from topofl import Table, Topology, TopologySequence, metrics, topologies
 from topofl.clocks import lognormal
+
+from .program import parser_of, write
 
 SEED = 0
 DESIGNED_NODES = 1000
@@ -296,10 +297,10 @@ def compute(nodes: Sequence[int], most_simulated: int, path: Path) -> dict[str, 
             for family in families:
                 if (family, n) not in known:
                     records[part].append(make(family, n))
-                    _save(records, path)
+                    write(path.parent, records=records)
                     print(f"{part}, {family}, {n:,} nodes", file=sys.stderr)
     records["regions"] = regional()
-    _save(records, path)
+    write(path.parent, records=records)
     return records
 
 
@@ -307,12 +308,7 @@ def _stragglers(family: str, n: int) -> dict[str, Any]:
     return stragglers(family, n, SIGMA)
 
 
-def _save(records: dict[str, Any], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(records, indent=1) + "\n")
-
-
-def write(records: dict[str, Any], folder: Path) -> list[Path]:
+def _write(records: dict[str, Any], folder: Path) -> list[Path]:
     """Write figures and report, and return their paths."""
     costs = records["costs"]
     middle = sorted({record["n"] for record in costs})[0]
@@ -370,26 +366,21 @@ def report(records: dict[str, Any], regimes_nodes: int) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compute, or read, the records and write report and figures; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis.cost_in_seconds",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = parser_of(
+        "cost_in_seconds",
+        __doc__,
+        simulated=(100_000, "most nodes with drawn times"),
+        draw=(False, "only draw, from records.json"),
+        out=(Path("out", "cost_in_seconds"), "folder"),
     )
-    parser.add_argument(
-        "--nodes", type=int, nargs="+", default=NODES, help="numbers of nodes (default: all)"
-    )
-    parser.add_argument(
-        "--simulated", type=int, default=100_000, help="most nodes with drawn times (100,000)"
-    )
-    parser.add_argument("--draw", action="store_true", help="only draw, from records.json")
-    parser.add_argument("--out", type=Path, default=Path("out", "cost_in_seconds"), help="folder")
+    parser.add_argument("--nodes", type=int, nargs="+", default=NODES, help="numbers of nodes")
     options = parser.parse_args(argv)
     path = options.out / "records.json"
     if options.draw:
         records = json.loads(path.read_text())
     else:
         records = compute(options.nodes, options.simulated, path)
-    for path in write(records, options.out):
+    for path in _write(records, options.out):
         print(f"written: {path}")
     return 0
 

@@ -43,9 +43,9 @@ The seeds 100 to 105 of the partitions were used to develop ``designed`` and to 
 of rounds; no reported seed was.
 """
 
-import argparse
 import sys
 import time
+from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -73,7 +73,7 @@ from topofl.runs.run import digest_of
 from topofl.summary.verdicts import mean_interval
 from topofl.toolkit import save_picture
 
-from .program import as_installed
+from .program import as_installed, parser_of, write
 from .study.runs import Records, train
 from .study.scenarios import RATES, Cell, read_cifar, read_mnist
 
@@ -526,7 +526,6 @@ def write_report(records: Records, out: Path, seeds: Sequence[int] = SEEDS) -> l
     found = comparisons(records, seeds)
     if not any(one.pairs for one in found):
         return []
-    out.mkdir(parents=True, exist_ok=True)
     complete = [one for one in found if len(one.pairs) == len(seeds)]
     parts = ["# Designed topologies against other graphs of equal messages", "", _INTRODUCTION]
     for setting in SETTINGS.values():
@@ -535,7 +534,7 @@ def write_report(records: Records, out: Path, seeds: Sequence[int] = SEEDS) -> l
     if complete:
         parts += ["", "![Differences with intervals.](differences.png)"]
     report = out / "report.md"
-    report.write_text("\n".join([*parts, ""]), encoding="utf-8")
+    write(out, report="\n".join([*parts, ""]))
     runs = out / "runs.csv"
     every = comparisons(records, [*seeds, *further_seeds(records, seeds)])
     _runs_table(every).to_csv(runs, index=False)
@@ -708,11 +707,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.designed_topologies"),
-        description=as_installed(__doc__),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def _parser() -> ArgumentParser:
+    parser = parser_of(
+        "designed_topologies",
+        __doc__,
+        data=(Path, "folder of the data"),
+        minutes=(1e9, "start no run after this time"),
+        out=(Path("out", "designed"), "folder"),
     )
     parser.add_argument(
         "settings",
@@ -721,7 +722,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SETTING",
         help=f"one of {', '.join(SETTINGS)}; default: all whose data are given",
     )
-    parser.add_argument("--data", type=Path, help="folder of the data")
     parser.add_argument(
         "--seeds",
         type=int,
@@ -729,10 +729,6 @@ def _parser() -> argparse.ArgumentParser:
         default=(SEEDS[0], SEEDS[-1]),
         metavar=("FIRST", "LAST"),
         help=f"seeds that are run (default {SEEDS[0]} {SEEDS[-1]})",
-    )
-    parser.add_argument("--minutes", type=float, default=1e9, help="start no run after this time")
-    parser.add_argument(
-        "--out", type=Path, default=Path("out", "designed"), help="folder (default out/designed)"
     )
     return parser
 

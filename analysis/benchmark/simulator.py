@@ -18,7 +18,7 @@ import torch
 
 from topofl import Topology, data, mixing
 
-from ..cases import Case, clients_of, setting
+from .cases import Case, clients_of, setting
 
 PARTS = ("simulate.algorithm.d_sgd", "setup.model.linear", "setup.model.gn_lenet")
 """The imported modules: the algorithm, logistic regression, GN-LeNet."""
