@@ -8,9 +8,8 @@ from pathlib import Path
 from topofl import NotApplicable, Table
 
 from . import dcliques, dfedpgp, dpfl, pfeddst
-from .kit.arguments import check_positive_int, did_you_mean
-from .kit.claims import Claim, shown_number, shown_statement
-from .kit.paper import Figure, Paper, Setting, make_setting
+from .kit.claims import Claim, did_you_mean, shown_number, shown_statement
+from .kit.paper import Figure, Paper, Setting, check_positive_int, make_setting
 from .kit.report import write_report
 from .kit.reproduce import LeftOut, Result, missing_data, panels_lacking, plan, reproduce_each
 from .kit.store import Failed, Store, load_earlier_report

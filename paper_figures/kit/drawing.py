@@ -19,7 +19,6 @@ from PIL import Image
 
 from topofl.report import replacing
 
-from .arguments import check_finite
 from .curves import Curve, Panels, listed_counts
 
 BOLD, THIN = 1.8, 0.7
@@ -410,3 +409,20 @@ def _draw_dots(ax: Axes, place: float, arm: Dots) -> None:
     ax.plot(seen, [place] * len(seen), "o", color=blue, markersize=3, alpha=0.6)
     if arm.paper is not None:
         ax.plot([arm.paper], [place], "D", markersize=4.5, **hollow)
+
+
+def check_finite(name: str, array: np.ndarray) -> np.ndarray:
+    """Return an array of finite entries, else raise ``ValueError`` with the first bad one.
+
+    Examples
+    --------
+    >>> check_finite("values", np.array([0.5, 1.0]))
+    array([0.5, 1. ])
+    """
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        place = tuple(int(i) for i in bad[0])
+        raise ValueError(
+            f"`{name}` must be finite, got {array[place]} at {place} ({len(bad)} such entries)"
+        )
+    return array

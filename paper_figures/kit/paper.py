@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from numbers import Integral
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +16,7 @@ from topofl.engine.options import check_device
 from topofl.runs.run import Run
 from topofl.toolkit import MARKERS, dataset_folder, dataset_folders, default_root
 
-from .arguments import check_choice, check_positive_int
-from .claims import Claim
+from .claims import Claim, check_choice
 from .curves import Curve, Panels, arms_table, read_panels, write_panels
 from .store import Store
 
@@ -391,3 +391,18 @@ def declared(name: str) -> Declared:
     """Return what a TOML file declares; `name` is its path in this package's parent."""
     path = Path(__file__).parents[1] / name
     return Declared(tomllib.loads(path.read_text(encoding="utf-8")))
+
+
+def check_positive_int(name: str, value: object) -> int:
+    """Return `value` as an integer of at least 1, else raise ``TypeError`` or ``ValueError``.
+
+    Examples
+    --------
+    >>> check_positive_int("jobs", 2)
+    2
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"`{name}` must be an integer, got {value!r} ({type(value).__name__})")
+    if value < 1:
+        raise ValueError(f"`{name}` must be at least 1, got {value!r}")
+    return int(value)

@@ -14,8 +14,8 @@ from paper_figures import Failed, command, planned, reproduce
 from paper_figures.command import PAPERS, figures_named
 from paper_figures.kit import reproduce as kit_reproduce
 from paper_figures.kit.claims import FAILS, HOLDS, UNDECIDED, shown_statement
-from paper_figures.kit.contents import command_of
 from paper_figures.kit.paper import MARKERS, Figure, Setting, available, make_setting, trained
+from paper_figures.kit.report import command_of
 from paper_figures.kit.store import Store
 from topofl.runs import execute as execution
 from topofl.runs.run import Run

@@ -9,8 +9,7 @@ import pytest
 
 from paper_figures.dcliques import arms as dcliques_arms
 from paper_figures.dcliques import claims as dcliques_claims
-from paper_figures.dcliques import clique_claims
-from paper_figures.dcliques.clique_claims import REFERENCE
+from paper_figures.dcliques.claims import REFERENCE
 from paper_figures.kit.claims import FAILS, HOLDS, UNDECIDED
 from paper_figures.kit.curves import Curve
 from paper_figures.kit.paper import Setting
@@ -277,8 +276,7 @@ def simulated(arms, spec):
 
 
 def judged(figure, panels):
-    module = dcliques_claims if hasattr(dcliques_claims, figure) else clique_claims
-    claims = getattr(module, figure)(panels)
+    claims = getattr(dcliques_claims, figure)(panels)
     assert len({(claim.statement, claim.statistic) for claim in claims}) == len(claims)
     return claims
 

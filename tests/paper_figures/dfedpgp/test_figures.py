@@ -7,17 +7,15 @@ import re
 import numpy as np
 import pytest
 
-from paper_figures import reproduce
+from paper_figures import dfedpgp, reproduce
 from paper_figures.command import PAPERS as ALL
 from paper_figures.command import figures_named
-from paper_figures.dfedpgp import PAPER
-from paper_figures.dfedpgp import figures as dfedpgp
+from paper_figures.dfedpgp import ABLATION, DEVICES, PAPER, TABLE_1, unequal
 from paper_figures.dfedpgp.claims import ABLATION_NUMBERS as TABLE_4
 from paper_figures.dfedpgp.claims import ACCURACIES as PAPERS
 from paper_figures.dfedpgp.claims import ROUNDS as TABLE_2
 from paper_figures.dfedpgp.claims import TARGETS, margin
 from paper_figures.dfedpgp.claims import UNEQUAL_NUMBERS as TABLE_3
-from paper_figures.dfedpgp.figures import ABLATION, DEVICES, TABLE_1, unequal
 from paper_figures.kit import comparison
 from paper_figures.kit import reproduce as kit_reproduce
 from paper_figures.kit.claims import FAILS, HOLDS, UNDECIDED
@@ -31,9 +29,9 @@ from paper_figures.kit.comparison import (
     splits_of,
     targets_of,
 )
-from paper_figures.kit.contents import command_of
 from paper_figures.kit.curves import Curve, final, read_panels, write_panels
 from paper_figures.kit.paper import Setting, make_setting
+from paper_figures.kit.report import command_of
 from paper_figures.kit.store import Store, keyed
 from topofl import algorithms, config
 from topofl.runs import RunStore

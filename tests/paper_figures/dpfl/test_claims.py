@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from paper_figures.dpfl import claims as dpfl_claims
+from paper_figures.dpfl import read, written
 from paper_figures.dpfl.arms import BASELINES, DECLARED, Outcome
 from paper_figures.dpfl.claims import ACCURACIES as TABLE_1
 from paper_figures.dpfl.claims import FIRST_EPOCHS as TABLE_2
 from paper_figures.dpfl.claims import PERIODS as TABLE_3
-from paper_figures.dpfl.figures import read, written
 from paper_figures.dpfl.graphs import (
     adjacency,
     asymmetry,
@@ -24,7 +24,7 @@ from paper_figures.dpfl.graphs import (
     sparser,
     sparsity,
 )
-from paper_figures.dpfl.three_clients import judged
+from paper_figures.dpfl.study import judged_clients
 from paper_figures.kit.claims import FAILS, HOLDS, OUR_QUESTION, PAPER
 from paper_figures.kit.curves import Curve
 
@@ -244,14 +244,14 @@ def test_three_clients():
         "with 3": [48.0, 47, 49],
         "with both": [66.0, 68, 66],
     }
-    assert verdicts(judged(told)) == [HOLDS] * 3
+    assert verdicts(judged_clients(told)) == [HOLDS] * 3
     turned = {
         "alone": alone,
         "with 2": [69.0, 70, 71],
         "with 3": [68.0, 67, 69],
         "with both": [46.0, 48, 46],
     }
-    assert verdicts(judged(turned)) == [FAILS] * 3
+    assert verdicts(judged_clients(turned)) == [FAILS] * 3
 
 
 def test_outcomes_are_what_was_written():

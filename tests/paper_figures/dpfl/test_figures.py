@@ -8,7 +8,7 @@ import pytest
 
 from paper_figures import reproduce
 from paper_figures.command import figures_named
-from paper_figures.dpfl import PAPER, study
+from paper_figures.dpfl import PAPER, read, study
 from paper_figures.dpfl.arms import (
     BASELINES,
     DECLARED,
@@ -21,8 +21,7 @@ from paper_figures.dpfl.arms import (
     tab01,
 )
 from paper_figures.dpfl.claims import ACCURACIES as TABLE_1
-from paper_figures.dpfl.figures import read
-from paper_figures.dpfl.three_clients import CLIENTS, three_clients
+from paper_figures.dpfl.study import CLIENTS, three_clients
 from paper_figures.kit import reproduce as kit_reproduce
 from paper_figures.kit.claims import FAILS, HOLDS, UNDECIDED
 from paper_figures.kit.paper import Setting

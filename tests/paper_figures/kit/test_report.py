@@ -18,9 +18,8 @@ from paper_figures.kit.claims import (
     exactly,
     judge,
 )
-from paper_figures.kit.contents import Report
-from paper_figures.kit.markdown import to_markdown
 from paper_figures.kit.paper import Figure, Setting
+from paper_figures.kit.report import Report, to_markdown
 from paper_figures.kit.reproduce import Result
 from tests import browser, markup
 from topofl import NotApplicable, Spread, Table

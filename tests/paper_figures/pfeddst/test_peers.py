@@ -9,8 +9,7 @@ from paper_figures.kit.claims import FAILS, HOLDS
 from paper_figures.kit.comparison import DECLARED, METHODS
 from paper_figures.kit.paper import Setting
 from paper_figures.kit.store import compute_missing
-from paper_figures.pfeddst import PAPER, peers, sensitivity
-from paper_figures.pfeddst.figures import CIFAR_10, MNIST
+from paper_figures.pfeddst import CIFAR_10, MNIST, PAPER, peers
 from topofl import metrics
 from topofl.mixing import average_of_chosen
 
@@ -111,7 +110,7 @@ def test_peers_with_like_labels_are_more_alike_than_chance():
 
 
 def test_the_study_has_the_default_both_ends_and_the_terms_as_they_are():
-    (arms,) = sensitivity.arms(Setting("quick", (0, 1), datasets=())).values()
+    (arms,) = peers.sensitivity_arms(Setting("quick", (0, 1), datasets=())).values()
     found = [runs[0].tables["algorithm"] for runs in arms.values()]
     default = METHODS["PFedDST"].table(DECLARED.scale("quick"))
     names = ("standardize", "alpha", "recency_rate", "cost")
@@ -128,20 +127,20 @@ def test_the_study_has_the_default_both_ends_and_the_terms_as_they_are():
     assert how_many(standardize=False, alpha=1.0, cost=2.0, recency_rate=0.3) == 1
     assert sum(table["k"] == 0 for table in found) == 1
     assert len({run.key for runs in arms.values() for run in runs}) == 2 * len(arms)
-    (paper,) = sensitivity.arms(Setting("paper", (0, 1), datasets=())).values()
+    (paper,) = peers.sensitivity_arms(Setting("paper", (0, 1), datasets=())).values()
     assert paper == arms, "the same at both scales"
 
 
 def test_outcomes_are_those_of_the_runs(tmp_path):
     setting = Setting("smoke", (0,))
-    store = sensitivity.Store(tmp_path)
-    (arms,) = sensitivity.arms(setting).values()
+    store = peers.Store(tmp_path)
+    (arms,) = peers.sensitivity_arms(setting).values()
     compute_missing([run for runs in arms.values() for run in runs], store, progress=False)
-    data = sensitivity.compute(setting, store)
+    data = peers.compute_sensitivity(setting, store)
     for label, runs in arms.items():
         (seed,), (history, _) = data["arms"][label]["seeds"], store.load(runs[0])
         assert seed["accuracy"] == pytest.approx(100 * history["accuracy"][-1].mean())
-        assert ("overlap" in seed) == (label != sensitivity.ALONE)
-    (table,) = sensitivity.tables(data)
+        assert ("overlap" in seed) == (label != peers.ALONE)
+    (table,) = peers.sensitivity_tables(data)
     assert len(table.rows) == 3
-    assert table.rows[-1][2].reason == sensitivity.ALONE
+    assert table.rows[-1][2].reason == peers.ALONE
