@@ -26,11 +26,11 @@ from topofl import (
     metrics,
     mixing,
     models,
-    topologies,
 )
 from topofl.toolkit import save_picture
 
-from .program import parser_of, write
+from .program import declared, parser_of, write
+from .study.scenarios import graph_of_spec
 
 HOPS = 10
 """Hops over which heterogeneity is accumulated."""
@@ -39,8 +39,6 @@ ACCUMULATED = f"heterogeneity over {HOPS} hops"
 
 STUDY = Path(__file__).parent / "results" / "study" / "runs.csv.gz"
 """Runs of ``python -m analysis.study``, which are not part of a wheel."""
-
-Graph = Callable[[data.Partition, int], topofl.Topology]
 
 
 @dataclass(frozen=True)
@@ -77,14 +75,14 @@ class Contender:
     label, color
         In tables and figures; the line is dashed if gradients are averaged within cliques.
     graph
-        ``graph(clients, seed)``.
+        Spec of the graph, such as ``"random_regular,k=10"``.
     clique_averaging
         Whether gradients are averaged within cliques.
     """
 
     label: str
     color: str
-    graph: Graph
+    graph: str
     clique_averaging: bool = False
 
     @property
@@ -118,35 +116,8 @@ class Result:
         return float(np.mean([history[column].mean() for history in self.histories]))
 
 
-def _dcliques(inter: str) -> Graph:
-    def graph(clients: data.Partition, seed: int) -> topofl.Topology:
-        return topologies.dcliques(clients.label_counts, clique_size=10, inter=inter, seed=seed)
-
-    return graph
-
-
-CONTENDERS = (
-    Contender(
-        "fully-connected", "#000000", lambda clients, seed: topologies.fully_connected(clients.n)
-    ),
-    Contender("D-Cliques (all to all)", "#0072B2", _dcliques("fully_connected")),
-    Contender(
-        "D-Cliques (all to all) + CA",
-        "#0072B2",
-        _dcliques("fully_connected"),
-        clique_averaging=True,
-    ),
-    Contender("D-Cliques (ring)", "#56B4E9", _dcliques("ring")),
-    Contender("D-Cliques (ring) + CA", "#56B4E9", _dcliques("ring"), clique_averaging=True),
-    Contender("exponential", "#009E73", lambda clients, seed: topologies.exponential(clients.n)),
-    Contender(
-        "random 10-regular",
-        "#E69F00",
-        lambda clients, seed: topologies.random_regular(clients.n, 10, seed=seed),
-    ),
-    Contender("torus", "#CC79A7", lambda clients, seed: topologies.torus(clients.n)),
-    Contender("ring", "#D55E00", lambda clients, seed: topologies.ring(clients.n)),
-)
+CONTENDERS = tuple(Contender(**row) for row in declared("convergence_study")["contenders"])
+"""The graphs and algorithms that are compared."""
 
 
 def digits() -> StudyTask:
@@ -186,7 +157,8 @@ def _result(setting: StudyTask, contender: Contender, seeds: Sequence[int], bar:
         data.shards(setting.dataset, n=setting.n, per_node=2, seed=seed) for seed in seeds
     ]
     graphs = [
-        contender.graph(clients, seed) for clients, seed in zip(partitions, seeds, strict=True)
+        graph_of_spec(contender.graph, clients, seed)
+        for clients, seed in zip(partitions, seeds, strict=True)
     ]
     matrices = [mixing.metropolis_hastings(graph) for graph in graphs]
     one, several = (

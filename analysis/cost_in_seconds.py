@@ -22,7 +22,7 @@ from matplotlib.patches import Patch
 from topofl import Table, Topology, TopologySequence, metrics, topologies
 from topofl.clocks import lognormal
 
-from .program import parser_of, write
+from .program import declared, parser_of, write
 
 SEED = 0
 DESIGNED_NODES = 1000
@@ -51,18 +51,12 @@ class Model:
     compute: float
 
 
-MODELS = (
-    Model("logistic regression", 7850, 0.005),
-    Model("GN-LeNet", 85_354, 0.1),
-    Model("ResNet-18-GN", 11_173_962, 2.0),
-)
+_DECLARED = declared("cost_in_seconds")
+
+MODELS = tuple(Model(**row) for row in _DECLARED["models"])
 """Sizes are those of ``topofl.models``; seconds are assumed, for a few steps on a small CPU."""
 
-HARDWARE: Mapping[str, Mapping[str, Any]] = {
-    "cluster": {"latency": 5e-5, "bandwidth": 1.25e9},
-    "cloud regions": {"latency": 0.1, "bandwidth": 1.25e8},
-    "homes": {"latency": 0.02, "bandwidth": 1.25e6},
-}
+HARDWARE: Mapping[str, Mapping[str, Any]] = _DECLARED["hardware"]
 """Latency in seconds, and bandwidth in bytes per second: 10 Gbit/s, 1 Gbit/s, 10 Mbit/s."""
 
 

@@ -23,7 +23,7 @@ from topofl.estimate import Estimate
 
 from .benchmark.cases import Case, Network
 from .benchmark.timing import lower_bound
-from .program import answers, parser_of, process_bytes, resident_before, write
+from .program import answers, declared, parser_of, process_bytes, resident_before, write
 
 
 class MemoryCase(NamedTuple):
@@ -54,7 +54,7 @@ class MemoryCase(NamedTuple):
     batch_size: int
     executor: str = "looped"
     chunk: int | str = "auto"
-    shape: tuple[int, ...] = (3, 32, 32)
+    shape: Sequence[int] = (3, 32, 32)
     momentum: float = 0.0
     clique_averaging: bool = False
     examples: int = 2100
@@ -71,29 +71,9 @@ class MemoryCase(NamedTuple):
 
 
 THREADS = 2
-MNIST = (1, 28, 28)
 
-SETTINGS = (
-    MemoryCase("logistic_regression", 100, 128, "auto", shape=MNIST, examples=14_000, fitted=True),
-    MemoryCase(
-        "logistic_regression", 100, 128, "auto", shape=MNIST, examples=14_000, clique_averaging=True
-    ),
-    MemoryCase("logistic_regression", 1000, 13, "auto", shape=MNIST, examples=14_000),
-    MemoryCase(
-        "logistic_regression", 1000, 13, "auto", shape=MNIST, examples=14_000, clique_averaging=True
-    ),
-    MemoryCase("gn_lenet", 10, 20),
-    MemoryCase("gn_lenet", 10, 20, "batched", 5),
-    MemoryCase("gn_lenet", 100, 20, fitted=True),
-    MemoryCase("gn_lenet", 100, 20, momentum=0.9, clique_averaging=True),
-    MemoryCase("gn_lenet", 100, 20, "batched", 8, fitted=True),
-    MemoryCase("dpfl_cnn", 10, 16, fitted=True),
-    MemoryCase("dpfl_cnn", 10, 16, "batched", 5),
-    MemoryCase("dpfl_cnn", 100, 16),
-    MemoryCase("dpfl_cnn", 100, 16, "batched", 50),
-    MemoryCase("resnet18_gn", 10, 4, shape=(3, 16, 16)),
-    MemoryCase("resnet18_gn", 4, 8),
-)
+SETTINGS = tuple(MemoryCase(**row) for row in declared("peak_memory")["settings"])
+"""The measured runs."""
 
 
 def _arguments(setting: MemoryCase) -> dict[str, Any]:

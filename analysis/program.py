@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,12 @@ def as_installed(text: str | None) -> str:
     """
     own = (__package__ or "").removesuffix("analysis")
     return (text or "").replace("python -m analysis", f"python -m {own}analysis")
+
+
+def declared(study: str) -> Any:
+    """Return the table of a study in ``studies.toml``."""
+    path = Path(__file__).with_name("studies.toml")
+    return tomllib.loads(path.read_text(encoding="utf-8"))[study]
 
 
 def parser_of(name: str, doc: str | None, **options: tuple[Any, ...]) -> argparse.ArgumentParser:
@@ -135,11 +142,14 @@ def resident_before() -> int:
     return process_bytes("VmRSS")
 
 
-def random_images(count: int, test: float | np.ndarray) -> data.Dataset:
-    """Return random images of 3 x 32 x 32 bytes with ten labels, the same in all processes."""
+def random_images(
+    count: int, test: float | np.ndarray, *, labels: torch.Tensor | None = None
+) -> data.Dataset:
+    """Return random images of 3 x 32 x 32 bytes, the same in all processes; None: random labels."""
     rng = np.random.default_rng(0)
     images = torch.from_numpy(rng.integers(0, 256, (count, 3, 32, 32), dtype=np.uint8))
-    labels = torch.from_numpy(rng.integers(0, 10, count))
+    if labels is None:
+        labels = torch.from_numpy(rng.integers(0, 10, count))
     return data.from_arrays(images, labels, test=test, mean=[0.5] * 3, std=[0.25] * 3)
 
 

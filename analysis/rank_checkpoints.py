@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import torch
 import torch.distributed as dist
 
 import topofl
@@ -27,7 +28,8 @@ NODES = {"full": 1000, "smoke": 20}
 
 def train(n: int, folder: str | None) -> dict[str, Any]:
     """Train for one round on this process's nodes, and return what its checkpoint took."""
-    dataset = random_images(2 * n, test=np.arange(2 * n) < n)
+    test, labels = np.arange(2 * n) < n, torch.arange(2 * n) % 10
+    dataset = random_images(2 * n, test, labels=labels)
     written: dict[str, Any] = {"seconds": None, "bytes": 0}
 
     def note(event: topofl.callbacks.Event) -> None:

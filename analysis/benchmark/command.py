@@ -67,8 +67,7 @@ from .report import (
     training_table,
     verdict_tables,
 )
-from .simulator import check_sources
-from .timing import NAIVE_NODES, Measured, Plan, measure
+from .timing import NAIVE_NODES, Measured, Plan, check_sources, measure
 
 STAR = (
     "\\* The D-Cliques authors' simulator, measured on another machine of 2 cores (with AMX), not "

@@ -1,13 +1,23 @@
-"""Timing a case: the engine and its floors in turns, the naive loop, memory, and omissions."""
+"""Timing a case: the engine and its floors in turns, the naive loop, memory, and omissions.
+
+The D-Cliques authors' simulator is not part of this project. To time its training steps on the same
+data and graph, name a folder with its sources, from which only the loop over nodes
+(``tools/simulate/algorithm/d_sgd.py``) and the models (``tools/setup/model/``) are imported.
+"""
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import topofl
-from topofl import NotApplicable, data, mixing
+from topofl import NotApplicable, Topology, data, mixing
 from topofl.engine.memory import free_memory as topofl_free_memory
 from topofl.engine.memory import give_back
 from topofl.toolkit import has_fast_bf16, total_memory
@@ -24,7 +34,6 @@ from topofl.toolkit import has_fast_bf16, total_memory
 from ..program import in_turns, process_bytes, seconds_of, stamps_of_rounds
 from .cases import Case, clients_of, on_few_nodes, setting
 from .floor import Floor, fastest, floors, steps_of
-from .simulator import simulator_steps
 
 NOT_REQUESTED = NotApplicable("not requested")
 
@@ -444,3 +453,116 @@ def _peak_here(case: Case, executor: str, device: torch.device) -> int:
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak: data were made before the run
     engine_steps(case, clients, 1, device, executor)
     return process_bytes("VmHWM") - before
+
+
+PARTS = ("simulate.algorithm.d_sgd", "setup.model.linear", "setup.model.gn_lenet")
+"""The imported modules: the algorithm, logistic regression, GN-LeNet."""
+
+
+def simulator_steps(folder: Path, case: Case, *, rounds: int, budget: float) -> list[float]:
+    """Return the seconds of training steps of the authors' simulator, always in fp32.
+
+    The first step and the work between epochs are not timed.
+
+    Parameters
+    ----------
+    folder
+        The folder of the simulator's sources, which contains ``tools/``.
+    case
+        The case to train: logistic regression or GN-LeNet.
+    rounds, budget
+        Number of steps, and seconds after which no further step starts.
+
+    Raises
+    ------
+    FileNotFoundError
+        If `folder` lacks one of the modules.
+    """
+    clients = clients_of(case)
+    graph, _ = setting(case, clients)
+    with _imported(folder) as (algorithm, linear, gn_lenet):
+        params = _params(case)
+        model = linear if case.network.is_linear else gn_lenet
+        nodes = _nodes(clients, algorithm, model, params)
+        state, *_ = algorithm.init(nodes, _topology(graph), params)
+        seconds: list[float] = []
+        while len(seconds) <= rounds and (len(seconds) < 2 or sum(seconds) < budget):
+            start = time.perf_counter()
+            state, _, epoch_ended = algorithm.next(state, params)
+            seconds += [] if epoch_ended else [time.perf_counter() - start]
+    return seconds[1:]
+
+
+def check_sources(folder: Path) -> Path:
+    """Return the folder of the simulator's modules; FileNotFoundError if one is missing."""
+    tools = Path(folder) / "tools"
+    missing = [
+        part for part in PARTS if not (tools / part.replace(".", "/")).with_suffix(".py").is_file()
+    ]
+    if missing:
+        raise FileNotFoundError(
+            "--simulator must be the folder of the D-Cliques authors' simulator, with tools/ in "
+            f"it; not found in {tools}: {', '.join(missing)}"
+        )
+    return tools
+
+
+@contextmanager
+def _imported(folder: Path) -> Iterator[list[ModuleType]]:
+    """Import the simulator's modules temporarily, with an empty module for its datasets."""
+    tools, before = check_sources(folder), set(sys.modules)
+    sys.path.insert(0, str(tools))
+    sys.modules["setup.dataset"] = ModuleType("setup.dataset")
+    try:
+        yield [import_module(part) for part in PARTS]
+    finally:
+        sys.path.remove(str(tools))
+        for name in set(sys.modules) - before:
+            if name.partition(".")[0] in ("setup", "simulate"):
+                del sys.modules[name]
+
+
+def _params(case: Case) -> dict[str, Any]:
+    """Return the settings of a case in the simulator's format."""
+    return {
+        "meta": {"log": "warning"},
+        "dataset": {"name": "mnist" if case.network.is_linear else "cifar10"},
+        "model": {"input-size": torch.Size(case.network.shape).numel()},
+        "topology": {},
+        "algorithm": {
+            "learning-rate": case.network.lr,
+            "learning-momentum": case.momentum,
+            "batch-size": case.batch_size,
+            "clique-gradient": case.clique_averaging,
+            "unbiased-gradient": False,
+            "initial-averaging": False,
+        },
+    }
+
+
+def _nodes(
+    clients: data.Partition, algorithm: Any, model: Any, params: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return all nodes with their examples, as lists of tensors and labels."""
+    inputs, labels = clients.dataset.examples(), clients.dataset.labels.tolist()
+    models = [model.create(params) for _ in range(clients.n)]
+    return [
+        {
+            "rank": rank,
+            "model": models[rank],
+            "optimizer": algorithm.optimizer(models[rank], params),
+            "train-set": [(inputs[k], labels[k]) for k in train],
+            "train-iterator": None,
+        }
+        for rank, train in enumerate(clients.train)
+    ]
+
+
+def _topology(graph: Topology) -> dict[str, Any]:
+    """Return neighbors, cliques and weights in the simulator's format."""
+    weights = mixing.metropolis_hastings(graph).weights
+    neighbors = [sorted(int(j) for j in row.indices if j != i) for i, row in enumerate(weights)]
+    return {
+        "edges": neighbors, "weights": torch.tensor(weights.toarray(), dtype=torch.float32),
+        "cliques": [list(map(int, group)) for group in graph.groups or ()],
+    }  # fmt: skip

@@ -51,7 +51,7 @@ class StudyGraph:
     build: Builder
 
 
-def _graph(spec: str, clients: Partition, seed: int) -> Graph:
+def graph_of_spec(spec: str, clients: Partition, seed: int) -> Graph:
     """Return the graph of a spec; a random one is drawn with the seed of the cell."""
     name, arguments = parse_spec(spec)
     known = topologies.GENERATORS.get(name)
@@ -71,7 +71,7 @@ GRAPHS: Mapping[str, StudyGraph] = {
     name: StudyGraph(
         name,
         family,
-        partial(_graph, spec)
+        partial(graph_of_spec, spec)
         if isinstance(spec, str)
         else partial(_of_mean_degree, spec["mean_degree"]),
     )
@@ -195,7 +195,7 @@ DATASETS: Mapping[str, Callable[[Path | None], data.Dataset]] = {
 
 
 @cache
-def _dataset(name: str, root: Path | None) -> data.Dataset:
+def dataset_of(name: str, root: Path | None) -> data.Dataset:
     """Return a dataset, which is read when it is first needed."""
     return DATASETS[name](root)
 
@@ -208,18 +208,23 @@ def default_scenarios(root: Path | None = None) -> Mapping[str, Scenario]:
     }
 
 
+def model_of(declared: Sequence[Any]) -> nn.Module:
+    """Return the model of a name in ``topofl.models`` and its size."""
+    name, size = declared
+    return getattr(models, name)(tuple(size) if isinstance(size, list) else size)
+
+
 def _scenario(name: str, own: Mapping[str, Any], root: Path | None) -> Scenario:
     def clients(partition: str, seed: int) -> data.Partition:
-        found = PARTITIONS[partition](_dataset(own["data"], root), n=own["n"], seed=seed)
+        found = PARTITIONS[partition](dataset_of(own["data"], root), n=own["n"], seed=seed)
         is_own = own["on"] == "own_test"
         return data.match_test(found, rule="disjoint", seed=seed) if is_own else found
 
-    model, size = own["model"]
     return Scenario(
         name,
         own["n"],
         clients,
-        model=lambda: getattr(models, model)(tuple(size) if isinstance(size, list) else size),
+        model=partial(model_of, own["model"]),
         method=lambda method, lr: METHODS[method](lr, own["batch_size"]),
         batch_size=own["batch_size"],
         rounds=own["rounds"],
@@ -416,7 +421,10 @@ def _batch_size(tables: Mapping[str, Any], methods: Sequence[str]) -> int:
 def _graphs(specs: Sequence[str] | None) -> Mapping[str, StudyGraph]:
     if specs is None:
         return GRAPHS
-    return {spec: StudyGraph(spec, parse_spec(spec).name, partial(_graph, spec)) for spec in specs}
+    return {
+        spec: StudyGraph(spec, parse_spec(spec).name, partial(graph_of_spec, spec))
+        for spec in specs
+    }
 
 
 def _experiment(tables: Mapping[str, Any], **changes: Any) -> config.Experiment:

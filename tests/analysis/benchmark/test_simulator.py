@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.benchmark import command, simulator, timing
+from analysis.benchmark import command, timing
 from analysis.benchmark.cases import TRAINING, clients_of, on_few_nodes, setting
-from analysis.benchmark.simulator import PARTS, simulator_steps
+from analysis.benchmark.timing import PARTS, simulator_steps
 from topofl import mixing
 
 CASE = on_few_nodes(replace(TRAINING[0], batch_size=4), 20, same_graph=True)
@@ -99,7 +99,7 @@ def test_only_steps_count_after_the_first(sources, monkeypatch):
     clock = SimpleNamespace(
         perf_counter=lambda: json.loads(seen.read_text())["clock"] if seen.exists() else 0
     )
-    monkeypatch.setattr(simulator, "time", clock)
+    monkeypatch.setattr(timing, "time", clock)
     assert simulator_steps(sources, CASE, rounds=3, budget=60) == [2, 4, 5]
     assert json.loads(seen.read_text())["calls"] == 5, "4 steps and the end of an epoch"
 

@@ -8,8 +8,17 @@ from paper_figures import reproduce
 from paper_figures.kit.claims import FAILS, HOLDS, OUR_QUESTION, PAPER, UNDECIDED
 from paper_figures.kit.curves import Curve, write_panels
 from paper_figures.kit.paper import Setting
-from paper_figures.pfeddst import CIFAR_10, tab01
-from paper_figures.pfeddst.claims import LABELS, OURS, best, own_best, sooner, steady, useful
+from paper_figures.pfeddst import (
+    CIFAR_10,
+    LABELS,
+    OURS,
+    best,
+    own_best,
+    sooner,
+    steady,
+    tab01,
+    useful,
+)
 from paper_figures.pfeddst.peers import nearest
 from topofl import algorithms, models
 from topofl.engine.population import initial_population
