@@ -24,11 +24,9 @@ Everything here was fixed before the first run:
   first choice should be within 10 % of it in at least 9 of 10 cases.
 """
 
-import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +40,7 @@ from topofl.advice.prediction import horizon, noise_of
 from topofl.runs.identity import digest_of
 from topofl.toolkit import label_spread
 
-from .program import as_installed
+from .program import declared, parser_of, write
 from .study.runs import Records, train
 from .study.scenarios import RATES, TUNING_GRAPH, TUNING_SEED, Cell
 from .study.statistics import TARGET, reached_at
@@ -58,9 +56,8 @@ class Case:
     Parameters
     ----------
     dataset, n, partition
-        ``"digits"`` or ``"MNIST"``, number of nodes, and the name of the partition.
-    split
-        ``split(dataset, n=, seed=)`` returns the partition.
+        ``"digits"`` or ``"MNIST"``, number of nodes, and the partition: ``"shards K"`` or
+        ``"Dirichlet ALPHA"``.
     options
         Arguments of :func:`topologies.recommend`: the budget and which graphs are allowed.
     """
@@ -68,7 +65,6 @@ class Case:
     dataset: str
     n: int
     partition: str
-    split: Callable[..., data.Partition]
     options: Mapping[str, Any]
 
     @property
@@ -87,40 +83,19 @@ class Case:
         """Examples per minibatch."""
         return 8 if self.dataset == "digits" else 16
 
+    def split(self, dataset: data.Dataset, seed: int) -> data.Partition:
+        """Return the partition of a dataset."""
+        kind, number = self.partition.split()
+        if kind == "shards":
+            return data.shards(dataset, n=self.n, per_node=int(number), seed=seed)
+        return data.dirichlet_per_client(dataset, n=self.n, alpha=float(number), seed=seed)
+
     def model(self) -> torch.nn.Module:
         """Return the model."""
         return models.logistic_regression(64 if self.dataset == "digits" else 784)
 
 
-def shards_case(dataset: str, n: int, per_node: int, **options: Any) -> Case:
-    """Return a case with shards of sorted data."""
-    split = partial(data.shards, per_node=per_node)
-    return Case(dataset, n, f"shards {per_node}", split, options)
-
-
-def dirichlet_case(dataset: str, n: int, alpha: float, **options: Any) -> Case:
-    """Return a case with label shares drawn from a Dirichlet distribution."""
-    split = partial(data.dirichlet_per_client, alpha=alpha)
-    return Case(dataset, n, f"Dirichlet {alpha:g}", split, options)
-
-
-CASES = (
-    dirichlet_case("digits", 60, 0.05, max_degree=4),
-    dirichlet_case("digits", 60, 0.05, max_degree=10, directed=True),
-    dirichlet_case("digits", 60, 0.5, max_degree=6, directed=True),
-    dirichlet_case("digits", 60, 0.5, max_messages=240, static=True),
-    dirichlet_case("digits", 60, 2.0, max_degree=3, static=True),
-    shards_case("digits", 60, 3, max_degree=6, static=True),
-    shards_case("digits", 60, 3, max_degree=4, directed=True),
-    shards_case("digits", 40, 2, max_degree=4),
-    shards_case("digits", 40, 3, max_degree=3),
-    dirichlet_case("digits", 40, 0.1, max_degree=10, directed=True, static=True),
-    shards_case("digits", 80, 2, max_degree=6),
-    shards_case("digits", 80, 1, max_degree=10, static=True),
-    dirichlet_case("digits", 80, 0.3, max_degree=3, directed=True),
-    dirichlet_case("MNIST", 30, 0.1, max_degree=4, static=True),
-    shards_case("MNIST", 50, 2, max_degree=6, directed=True, static=True),
-)
+CASES = tuple(Case(**row) for row in declared("advice")["cases"])
 """The cases."""
 
 
@@ -234,7 +209,7 @@ def _train(
 
 def tuned_rate(case: Case, dataset: data.Dataset, records: Records) -> float:
     """Return the tuned learning rate; see the module's docstring."""
-    clients = case.split(dataset, n=case.n, seed=TUNING_SEED)
+    clients = case.split(dataset, TUNING_SEED)
     graph = topologies.random_regular(case.n, 4, seed=TUNING_SEED)
     _train(case, clients, {TUNING_GRAPH: graph}, RATES, TUNING_SEED, records)
     mean = {
@@ -265,7 +240,7 @@ def compute(case: Case, dataset: data.Dataset, lr: float, seed: int, records: Re
     """Compute and keep the advice and all runs of a case and a seed that are missing."""
     if records.prediction(_cell(case, seed)) is not None:
         return
-    clients = case.split(dataset, n=case.n, seed=seed)
+    clients = case.split(dataset, seed)
     found, noise_ratio = _advised(case, clients, lr, seed)
     graphs = {candidate.name: candidate.topology for candidate in found.candidates}
     graphs["complete"] = topologies.fully_connected(case.n)
@@ -378,14 +353,12 @@ def page(outcomes: Sequence[Outcome]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the validation from the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.advice"),
-        description=as_installed(__doc__),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--data", type=Path, help="folder with MNIST in it or below")
-    parser.add_argument("--out", type=Path, default=Path("out", "advice"), help="folder of results")
-    options = parser.parse_args(argv)
+    options = parser_of(
+        "advice",
+        __doc__,
+        data=(Path, "folder with MNIST in it or below"),
+        out=(Path("out", "advice"), "folder of results"),
+    ).parse_args(argv)
     torch.set_num_threads(1)
     datasets = {"digits": data.digits()}
     if options.data is not None:
@@ -400,9 +373,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             compute(case, dataset, lr, seed, records)
         found.append(outcome(case, lr, records))
         print(f"{case.name}: {found[-1].ratio(found[-1].first):.3f}", flush=True)
-    path = options.out / "advice.md"
-    path.write_text(page(found), encoding="utf-8")
-    print(f"written: {path}")
+    write(options.out, advice=page(found))
+    print(f"written: {options.out / 'advice.md'}")
     return 0
 
 

@@ -5,7 +5,6 @@ digits in under a minute; ``--data FOLDER`` compares them on MNIST in the settin
 paper. It prints a table and writes the table, the histories and a figure.
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,11 +26,11 @@ from topofl import (
     metrics,
     mixing,
     models,
-    topologies,
 )
 from topofl.toolkit import save_picture
 
-from .program import as_installed
+from .program import declared, parser_of, write
+from .study.scenarios import graph_of_spec
 
 HOPS = 10
 """Hops over which heterogeneity is accumulated."""
@@ -40,8 +39,6 @@ ACCUMULATED = f"heterogeneity over {HOPS} hops"
 
 STUDY = Path(__file__).parent / "results" / "study" / "runs.csv.gz"
 """Runs of ``python -m analysis.study``, which are not part of a wheel."""
-
-Graph = Callable[[data.Partition, int], topofl.Topology]
 
 
 @dataclass(frozen=True)
@@ -78,14 +75,14 @@ class Contender:
     label, color
         In tables and figures; the line is dashed if gradients are averaged within cliques.
     graph
-        ``graph(clients, seed)``.
+        Spec of the graph, such as ``"random_regular,k=10"``.
     clique_averaging
         Whether gradients are averaged within cliques.
     """
 
     label: str
     color: str
-    graph: Graph
+    graph: str
     clique_averaging: bool = False
 
     @property
@@ -119,35 +116,8 @@ class Result:
         return float(np.mean([history[column].mean() for history in self.histories]))
 
 
-def _dcliques(inter: str) -> Graph:
-    def graph(clients: data.Partition, seed: int) -> topofl.Topology:
-        return topologies.dcliques(clients.label_counts, clique_size=10, inter=inter, seed=seed)
-
-    return graph
-
-
-CONTENDERS = (
-    Contender(
-        "fully-connected", "#000000", lambda clients, seed: topologies.fully_connected(clients.n)
-    ),
-    Contender("D-Cliques (all to all)", "#0072B2", _dcliques("fully_connected")),
-    Contender(
-        "D-Cliques (all to all) + CA",
-        "#0072B2",
-        _dcliques("fully_connected"),
-        clique_averaging=True,
-    ),
-    Contender("D-Cliques (ring)", "#56B4E9", _dcliques("ring")),
-    Contender("D-Cliques (ring) + CA", "#56B4E9", _dcliques("ring"), clique_averaging=True),
-    Contender("exponential", "#009E73", lambda clients, seed: topologies.exponential(clients.n)),
-    Contender(
-        "random 10-regular",
-        "#E69F00",
-        lambda clients, seed: topologies.random_regular(clients.n, 10, seed=seed),
-    ),
-    Contender("torus", "#CC79A7", lambda clients, seed: topologies.torus(clients.n)),
-    Contender("ring", "#D55E00", lambda clients, seed: topologies.ring(clients.n)),
-)
+CONTENDERS = tuple(Contender(**row) for row in declared("convergence_study")["contenders"])
+"""The graphs and algorithms that are compared."""
 
 
 def digits() -> StudyTask:
@@ -187,7 +157,8 @@ def _result(setting: StudyTask, contender: Contender, seeds: Sequence[int], bar:
         data.shards(setting.dataset, n=setting.n, per_node=2, seed=seed) for seed in seeds
     ]
     graphs = [
-        contender.graph(clients, seed) for clients, seed in zip(partitions, seeds, strict=True)
+        graph_of_spec(contender.graph, clients, seed)
+        for clients, seed in zip(partitions, seeds, strict=True)
     ]
     matrices = [mixing.metropolis_hastings(graph) for graph in graphs]
     one, several = (
@@ -389,10 +360,9 @@ def _signed(value: float | NotApplicable) -> str:
 
 def save(setting: StudyTask, results: Sequence[Result], out: Path) -> Table:
     """Write table, histories and figure to the folder `out`, and return the table."""
-    out.mkdir(parents=True, exist_ok=True)
     summary = table(setting, results)
+    write(out, table=summary.to_markdown() + "\n")
     summary.to_csv(out / "table.csv")
-    (out / "table.md").write_text(summary.to_markdown() + "\n")
     for result in results:
         for seed, history in enumerate(result.histories):
             history.save(out / "histories" / f"{_slug(result.contender.label)}-{seed}")
@@ -406,19 +376,13 @@ def _slug(label: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the study from the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.convergence_study"), description=as_installed(__doc__)
-    )
-    parser.add_argument(
-        "--data",
-        metavar="FOLDER",
-        help="folder with MNIST's IDX files, in it or below; default: the embedded digits",
-    )
-    parser.add_argument("--seeds", type=int, default=5, help="number of seeds (default 5)")
-    parser.add_argument(
-        "--out", type=Path, help="folder of the results (default: out/demo, with --data out/mnist)"
-    )
-    options = parser.parse_args(argv)
+    options = parser_of(
+        "convergence_study",
+        __doc__,
+        data=(str, "folder with MNIST's IDX files, in it or below; default: the embedded digits"),
+        seeds=(5, "number of seeds"),
+        out=(Path, "folder of the results (default: out/demo, with --data out/mnist)"),
+    ).parse_args(argv)
     out = options.out or Path("out", "mnist" if options.data else "demo")
     try:
         setting = mnist(options.data) if options.data else digits()

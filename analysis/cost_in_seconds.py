@@ -6,7 +6,6 @@ numbers follow from the graphs and from the hardware that is assumed, by ``metri
 only the times of stragglers are drawn.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,8 @@ from matplotlib.patches import Patch
 
 from topofl import Table, Topology, TopologySequence, metrics, topologies
 from topofl.clocks import lognormal
+
+from .program import declared, parser_of, write
 
 SEED = 0
 DESIGNED_NODES = 1000
@@ -50,18 +51,12 @@ class Model:
     compute: float
 
 
-MODELS = (
-    Model("logistic regression", 7850, 0.005),
-    Model("GN-LeNet", 85_354, 0.1),
-    Model("ResNet-18-GN", 11_173_962, 2.0),
-)
+_DECLARED = declared("cost_in_seconds")
+
+MODELS = tuple(Model(**row) for row in _DECLARED["models"])
 """Sizes are those of ``topofl.models``; seconds are assumed, for a few steps on a small CPU."""
 
-HARDWARE: Mapping[str, Mapping[str, Any]] = {
-    "cluster": {"latency": 5e-5, "bandwidth": 1.25e9},
-    "cloud regions": {"latency": 0.1, "bandwidth": 1.25e8},
-    "homes": {"latency": 0.02, "bandwidth": 1.25e6},
-}
+HARDWARE: Mapping[str, Mapping[str, Any]] = _DECLARED["hardware"]
 """Latency in seconds, and bandwidth in bytes per second: 10 Gbit/s, 1 Gbit/s, 10 Mbit/s."""
 
 
@@ -296,10 +291,10 @@ def compute(nodes: Sequence[int], most_simulated: int, path: Path) -> dict[str, 
             for family in families:
                 if (family, n) not in known:
                     records[part].append(make(family, n))
-                    _save(records, path)
+                    write(path.parent, records=records)
                     print(f"{part}, {family}, {n:,} nodes", file=sys.stderr)
     records["regions"] = regional()
-    _save(records, path)
+    write(path.parent, records=records)
     return records
 
 
@@ -307,12 +302,7 @@ def _stragglers(family: str, n: int) -> dict[str, Any]:
     return stragglers(family, n, SIGMA)
 
 
-def _save(records: dict[str, Any], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(records, indent=1) + "\n")
-
-
-def write(records: dict[str, Any], folder: Path) -> list[Path]:
+def _write(records: dict[str, Any], folder: Path) -> list[Path]:
     """Write figures and report, and return their paths."""
     costs = records["costs"]
     middle = sorted({record["n"] for record in costs})[0]
@@ -370,26 +360,21 @@ def report(records: dict[str, Any], regimes_nodes: int) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compute, or read, the records and write report and figures; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis.cost_in_seconds",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = parser_of(
+        "cost_in_seconds",
+        __doc__,
+        simulated=(100_000, "most nodes with drawn times"),
+        draw=(False, "only draw, from records.json"),
+        out=(Path("out", "cost_in_seconds"), "folder"),
     )
-    parser.add_argument(
-        "--nodes", type=int, nargs="+", default=NODES, help="numbers of nodes (default: all)"
-    )
-    parser.add_argument(
-        "--simulated", type=int, default=100_000, help="most nodes with drawn times (100,000)"
-    )
-    parser.add_argument("--draw", action="store_true", help="only draw, from records.json")
-    parser.add_argument("--out", type=Path, default=Path("out", "cost_in_seconds"), help="folder")
+    parser.add_argument("--nodes", type=int, nargs="+", default=NODES, help="numbers of nodes")
     options = parser.parse_args(argv)
     path = options.out / "records.json"
     if options.draw:
         records = json.loads(path.read_text())
     else:
         records = compute(options.nodes, options.simulated, path)
-    for path in write(records, options.out):
+    for path in _write(records, options.out):
         print(f"written: {path}")
     return 0
 

@@ -43,19 +43,18 @@ The seeds 100 to 105 of the partitions were used to develop ``designed`` and to 
 of rounds; no reported seed was.
 """
 
-import argparse
 import sys
 import time
+from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import nn
 
 from topofl import (
     Compute,
@@ -65,7 +64,6 @@ from topofl import (
     algorithms,
     data,
     metrics,
-    models,
     topologies,
 )
 from topofl.data import Partition
@@ -73,9 +71,9 @@ from topofl.runs.identity import digest_of
 from topofl.summary.verdicts import mean_interval
 from topofl.toolkit import save_picture
 
-from .program import as_installed
+from .program import as_installed, declared, parser_of, write
 from .study.runs import Records, train
-from .study.scenarios import RATES, Cell, read_cifar, read_mnist
+from .study.scenarios import RATES, Cell, dataset_of, model_of
 
 Graph = Topology | TopologySequence
 
@@ -96,9 +94,9 @@ class Setting:
     Parameters
     ----------
     name
-        Label in tables.
-    dataset, model
-        Functions that return the dataset, given the folder of the data, and the model.
+        Label in tables, and the name of the dataset.
+    model
+        Name in ``topofl.models``, and its size.
     n, batch_size, rounds, every
         Nodes, examples per minibatch, rounds, and rounds between evaluations.
     momentum
@@ -109,8 +107,7 @@ class Setting:
     """
 
     name: str
-    dataset: Callable[[Path | None], data.Dataset]
-    model: Callable[[], nn.Module]
+    model: Sequence[Any]
     n: int
     batch_size: int
     rounds: int
@@ -124,52 +121,16 @@ class Setting:
         return tuple(round(rate * (1 - self.momentum), 6) for rate in RATES)
 
 
-SETTINGS: Mapping[str, Setting] = {
-    one.name: one
-    for one in (
-        Setting(
-            "digits",
-            lambda root: data.digits(),
-            partial(models.logistic_regression, 64),
-            n=60,
-            batch_size=8,
-            rounds=120,
-            every=4,
-        ),
-        Setting(
-            "MNIST",
-            read_mnist,
-            partial(models.logistic_regression, 784),
-            n=100,
-            batch_size=128,
-            rounds=80,
-            every=4,
-        ),
-        Setting(
-            "CIFAR-10 subset",
-            read_cifar,
-            partial(models.gn_lenet, (3, 16, 16)),
-            n=20,
-            batch_size=10,
-            rounds=120,
-            every=20,
-            momentum=0.9,
-            executor="looped",
-        ),
-    )
+SETTINGS: dict[str, Setting] = {
+    name: Setting(name, **row) for name, row in declared("designed_topologies").items()
 }
 """Settings by name."""
 
 
 @cache
-def _dataset(name: str, root: Path | None) -> data.Dataset:
-    return SETTINGS[name].dataset(root)
-
-
-@cache
 def split(name: str, root: Path | None, seed: int) -> Partition:
     """Return the data of the nodes of a setting: two shards each."""
-    return data.shards(_dataset(name, root), n=SETTINGS[name].n, per_node=2, seed=seed)
+    return data.shards(dataset_of(name, root), n=SETTINGS[name].n, per_node=2, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -217,18 +178,6 @@ def _degree(clients: Partition, budget: int) -> int:
     return max(2, round(budget / clients.n))
 
 
-def _stl_fw(clients: Partition, budget: int, seed: int) -> Graph:
-    return topologies.stl_fw(clients, _degree(clients, budget))
-
-
-def _designed_directed(clients: Partition, budget: int, seed: int) -> Graph:
-    return topologies.designed_directed(clients, _degree(clients, budget))
-
-
-def _random_regular(clients: Partition, budget: int, seed: int) -> Graph:
-    return topologies.random_regular(clients.n, _degree(clients, budget), seed=seed)
-
-
 def _base_graph(clients: Partition, budget: int, seed: int) -> Graph:
     """Return the base graph whose mean number of messages per round is nearest to the budget."""
     graphs = [topologies.base_graph(clients.n, k) for k in range(1, 2 * budget // clients.n + 1)]
@@ -242,11 +191,15 @@ def _exponential(clients: Partition, budget: int, seed: int) -> Graph:
 
 
 _BUILDERS: Mapping[str, Callable[[Partition, int, int], Graph]] = {
-    "STL-FW": _stl_fw,
-    "designed_directed": _designed_directed,
+    "STL-FW": lambda clients, budget, seed: topologies.stl_fw(clients, _degree(clients, budget)),
+    "designed_directed": lambda clients, budget, seed: topologies.designed_directed(
+        clients, _degree(clients, budget)
+    ),
     "base graph": _base_graph,
     "exponential": _exponential,
-    "random regular": _random_regular,
+    "random regular": lambda clients, budget, seed: topologies.random_regular(
+        clients.n, _degree(clients, budget), seed=seed
+    ),
 }
 
 OTHERS: Mapping[str, Other] = {
@@ -354,36 +307,24 @@ def _compare(
 ) -> None:
     """Run another graph, and its design, unless they are known."""
     clients = split(setting.name, root, seed)
+
+    def run(cell: Cell, build: Callable[[], Graph]) -> None:
+        """Compute numbers and run of a graph, unless they are known."""
+        if known(cell, lr, records) is not None or not more():
+            return
+        graph = build()
+        if records.prediction(cell) is None:
+            records.add(cell, _about(graph, clients))
+        train([(cell, lr)], records, lambda point: _arguments(setting, clients, graph, point))
+
     cell = other_cell(setting, other, seed)
-    _run(setting, cell, clients, lambda: other.graph(clients, seed), lr, records, more)
-    before = records.prediction(cell)
-    if before is None:
-        return
-    edges = designed_edges(before["messages"])
-    cell = designed_cell(setting, before["messages"], seed)
-
-    def designed() -> Graph:
-        return topologies.designed(clients, edges=edges, seed=seed)
-
-    _run(setting, cell, clients, designed, lr, records, more)
-
-
-def _run(
-    setting: Setting,
-    cell: Cell,
-    clients: Partition,
-    build: Callable[[], Graph],
-    lr: float,
-    records: Records,
-    more: More,
-) -> None:
-    """Compute numbers and run of a graph, unless they are known."""
-    if known(cell, lr, records) is not None or not more():
-        return
-    graph = build()
-    if records.prediction(cell) is None:
-        records.add(cell, _about(graph, clients))
-    train([(cell, lr)], records, lambda point: _arguments(setting, clients, graph, point))
+    run(cell, lambda: other.graph(clients, seed))
+    if (before := records.prediction(cell)) is not None:
+        edges = designed_edges(before["messages"])
+        run(
+            designed_cell(setting, before["messages"], seed),
+            lambda: topologies.designed(clients, edges=edges, seed=seed),
+        )
 
 
 def _tuning_cell(setting: Setting) -> Cell:
@@ -412,7 +353,7 @@ def _arguments(
         "algorithm": algorithms.dsgd(
             point["lr"], batch_size=setting.batch_size, momentum=setting.momentum
         ),
-        "model": setting.model(),
+        "model": model_of(setting.model),
         "clients": clients,
         "topology": graph,
         "rounds": setting.rounds,
@@ -526,7 +467,6 @@ def write_report(records: Records, out: Path, seeds: Sequence[int] = SEEDS) -> l
     found = comparisons(records, seeds)
     if not any(one.pairs for one in found):
         return []
-    out.mkdir(parents=True, exist_ok=True)
     complete = [one for one in found if len(one.pairs) == len(seeds)]
     parts = ["# Designed topologies against other graphs of equal messages", "", _INTRODUCTION]
     for setting in SETTINGS.values():
@@ -535,7 +475,7 @@ def write_report(records: Records, out: Path, seeds: Sequence[int] = SEEDS) -> l
     if complete:
         parts += ["", "![Differences with intervals.](differences.png)"]
     report = out / "report.md"
-    report.write_text("\n".join([*parts, ""]), encoding="utf-8")
+    write(out, report="\n".join([*parts, ""]))
     runs = out / "runs.csv"
     every = comparisons(records, [*seeds, *further_seeds(records, seeds)])
     _runs_table(every).to_csv(runs, index=False)
@@ -576,14 +516,10 @@ def _setting(
 def _begun_table(rows: Sequence[Comparison]) -> Table:
     """Return the mean differences of comparisons that lack seeds."""
     columns = ("compared with", "seeds", *(f"difference, {outcome}" for outcome in OUTCOMES))
-    body = [
-        (
-            one.other.name,
-            len(one.pairs),
-            *(f"{100 * (one.mean(1, o) - one.mean(0, o)):+.2f}" for o in OUTCOMES),
-        )
-        for one in rows
-    ]
+    body = []
+    for one in rows:
+        apart = [f"{100 * (one.mean(1, o) - one.mean(0, o)):+.2f}" for o in OUTCOMES]
+        body.append((one.other.name, len(one.pairs), *apart))
     return Table(columns, tuple(body))
 
 
@@ -622,19 +558,12 @@ def _setting_in_words(setting: Setting, records: Records) -> str:
 def _outcome_table(rows: Sequence[Comparison]) -> Table:
     """Return accuracies of the learning phase, and the differences of all outcomes."""
     columns = ("compared with", "seeds", "its accuracy, learning phase", "designed")
-    body = [
-        (
-            one.other.name,
-            len(one.pairs),
-            f"{100 * one.mean(0, OUTCOMES[0]):.2f}",
-            f"{100 * one.mean(1, OUTCOMES[0]):.2f}",
-            *(
-                f"{one.difference(outcome)} {one.difference(outcome).verdict}"
-                for outcome in OUTCOMES
-            ),
-        )
-        for one in rows
-    ]
+    body = []
+    for one in rows:
+        accuracies = [f"{100 * one.mean(which, OUTCOMES[0]):.2f}" for which in (0, 1)]
+        apart = [one.difference(outcome) for outcome in OUTCOMES]
+        shown = [f"{difference} {difference.verdict}" for difference in apart]
+        body.append((one.other.name, len(one.pairs), *accuracies, *shown))
     return Table((*columns, *(f"difference, {outcome}" for outcome in OUTCOMES)), tuple(body))
 
 
@@ -642,16 +571,12 @@ def _graph_table(rows: Sequence[Comparison]) -> Table:
     """Return messages, accumulated heterogeneity and noise: of the other graph, of the design."""
     entries = {"messages": ".1f", "H_1": ".4f", "H_10": ".4f", "N_10": ".3f"}
     columns = ["compared with", *(f"{key}: its, designed" for key in entries)]
-    body = [
-        (
-            one.other.name,
-            *(
-                f"{one.mean(0, key):{form}}, {one.mean(1, key):{form}}"
-                for key, form in entries.items()
-            ),
-        )
-        for one in rows
-    ]
+    body = []
+    for one in rows:
+        shown = [
+            f"{one.mean(0, key):{form}}, {one.mean(1, key):{form}}" for key, form in entries.items()
+        ]
+        body.append((one.other.name, *shown))
     return Table(tuple(columns), tuple(body))
 
 
@@ -708,11 +633,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.designed_topologies"),
-        description=as_installed(__doc__),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def _parser() -> ArgumentParser:
+    parser = parser_of(
+        "designed_topologies",
+        __doc__,
+        data=(Path, "folder of the data"),
+        minutes=(1e9, "start no run after this time"),
+        out=(Path("out", "designed"), "folder"),
     )
     parser.add_argument(
         "settings",
@@ -721,7 +648,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SETTING",
         help=f"one of {', '.join(SETTINGS)}; default: all whose data are given",
     )
-    parser.add_argument("--data", type=Path, help="folder of the data")
     parser.add_argument(
         "--seeds",
         type=int,
@@ -729,10 +655,6 @@ def _parser() -> argparse.ArgumentParser:
         default=(SEEDS[0], SEEDS[-1]),
         metavar=("FIRST", "LAST"),
         help=f"seeds that are run (default {SEEDS[0]} {SEEDS[-1]})",
-    )
-    parser.add_argument("--minutes", type=float, default=1e9, help="start no run after this time")
-    parser.add_argument(
-        "--out", type=Path, default=Path("out", "designed"), help="folder (default out/designed)"
     )
     return parser
 

@@ -5,7 +5,6 @@ the README) and ``index.md``, which lists the generators by family with the firs
 docstring.
 """
 
-import argparse
 import inspect
 import sys
 import textwrap
@@ -18,7 +17,7 @@ import numpy as np
 from topofl import Topology, TopologySequence, topologies
 from topofl.toolkit import build_topology, first_rounds, parse_spec, save_picture, stream
 
-from .program import as_installed
+from .program import parser_of, write
 
 Graph: TypeAlias = Topology | TopologySequence
 Example: TypeAlias = topologies.Example
@@ -121,17 +120,10 @@ def index() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the gallery from the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.gallery"), description=as_installed(__doc__)
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path("out", "gallery"), help="folder (default out/gallery)"
-    )
-    out = parser.parse_args(argv).out
-    out.mkdir(parents=True, exist_ok=True)
+    out = parser_of("gallery", __doc__, out=(Path("out", "gallery"), "folder")).parse_args(argv).out
+    write(out, index=index())
     draw([*EXAMPLES.values(), *MORE], out / "gallery.png")
     draw_strip(out / "strip.png")
-    (out / "index.md").write_text(index())
     print(f"wrote {out}/gallery.png, strip.png and index.md")
     return 0
 

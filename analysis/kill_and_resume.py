@@ -10,7 +10,6 @@ if its folder contains a file that the uninterrupted run does not leave. Windows
 not supported.
 """
 
-import argparse
 import os
 import signal
 import sys
@@ -29,7 +28,7 @@ import torch
 import topofl
 from topofl import algorithms, data, models, topologies
 
-from .program import as_installed
+from .program import parser_of
 
 N = 16
 """Number of nodes."""
@@ -176,14 +175,12 @@ def _wrong(folder: Path, whole: dict[str, np.ndarray]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the trials from the command line; returns the exit code, which is 1 if a bit differs."""
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.kill_and_resume"),
-        description=as_installed(__doc__),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--kills", type=int, default=200, help="processes to kill (default 200)")
-    parser.add_argument("--seed", type=int, default=0, help="of the times of the kills (default 0)")
-    options = parser.parse_args(argv)
+    options = parser_of(
+        "kill_and_resume",
+        __doc__,
+        kills=(200, "processes to kill"),
+        seed=(0, "of the times of the kills"),
+    ).parse_args(argv)
     torch.set_num_threads(1)  # forks of a process with threads of OpenMP wait for them forever
     done = trials(options.kills, options.seed)
     lost = sum(bool(trial.wrong) for trial in done)

@@ -6,28 +6,21 @@ the seconds of the round without evaluations, the peak memory of the process (``
 and the bytes of the models. ``--preset smoke`` takes small cases. Linux only.
 """
 
-import argparse
-import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 import topofl
 from topofl import Table, algorithms, data, models, topologies
 
-from .benchmark.steps.memory import process_bytes
-from .program import as_installed
+from .program import answers, parser_of, process_bytes, random_images
 
 
-@dataclass(frozen=True)
-class DiskCase:
+class DiskCase(NamedTuple):
     """D-SGD for one round on random images of 3 x 32 x 32 bytes.
 
     Parameters
@@ -52,8 +45,7 @@ CASES = {
 """Cases by preset."""
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """One round of a case.
 
     Parameters
@@ -72,15 +64,11 @@ class Measured:
     loss: float
 
 
-def train(case: DiskCase, scratch: str | None) -> Measured:
-    """Train for one round in this process."""
-    rng = np.random.default_rng(0)
+def train(case: Sequence[Any], scratch: str | None) -> Measured:
+    """Train a case for one round in this process."""
+    case = DiskCase(*case)
     count = case.n * case.batch_size + 100
-    images = torch.from_numpy(rng.integers(0, 256, (count, 3, 32, 32), dtype=np.uint8))
-    labels = torch.from_numpy(rng.integers(0, 10, count))
-    dataset = data.from_arrays(
-        images, labels, test=np.arange(count) < 100, mean=[0.5] * 3, std=[0.25] * 3
-    )
+    dataset = random_images(count, test=np.arange(count) < 100)
     seconds: list[float] = []
 
     def note(event: topofl.callbacks.Event) -> None:
@@ -107,23 +95,16 @@ def train(case: DiskCase, scratch: str | None) -> Measured:
 
 
 def measure(
-    cases: Sequence[DiskCase], scratch: Path, repeats: int
+    cases: Sequence[DiskCase], scratch: str, repeats: int
 ) -> list[tuple[DiskCase, str, Measured]]:
     """Return what was measured, with the models in a file and in memory in turns."""
     found = []
     for case in cases:
         for _ in range(repeats):
-            for place in (str(scratch), None):
-                words = [json.dumps(asdict(case)), json.dumps(place)]
-                done = subprocess.run(
-                    [sys.executable, "-m", __spec__.name, "--case", *words],
-                    check=True,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-                one = Measured(**json.loads(done.stdout.splitlines()[-1]))
-                found.append((case, "file" if place else "memory", one))
-                print(f"{case.model} x {case.n} in {found[-1][1]}: {one}", file=sys.stderr)
+            for place, folder in (("file", scratch), ("memory", None)):
+                (answer,) = answers(train, case, folder)
+                found.append((case, place, Measured(*answer)))
+                print(f"{case.model} x {case.n} in {place}: {found[-1][2]}", file=sys.stderr)
     return found
 
 
@@ -152,21 +133,15 @@ def table(found: Sequence[tuple[DiskCase, str, Measured]]) -> Table:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and print a table as Markdown."""
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.larger_than_memory"),
-        description=as_installed(__doc__ or ""),
-    )
-    parser.add_argument("--preset", choices=CASES, default="full", help="size of the cases")
-    parser.add_argument("--scratch", default=None, help="folder on a disk; default: a new one")
-    parser.add_argument("--repeats", type=int, default=1, help="turns (default 1)")
-    parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.case:
-        case, place = map(json.loads, options.case)
-        print(json.dumps(asdict(train(DiskCase(**case), place))))
-        return
+    options = parser_of(
+        "larger_than_memory",
+        __doc__,
+        preset=("full", "size of the cases", CASES),
+        scratch=(str, "folder on a disk; default: a new one"),
+        repeats=(1, "turns"),
+    ).parse_args(arguments)
     with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
-        found = measure(CASES[options.preset], Path(folder), options.repeats)
+        found = measure(CASES[options.preset], folder, options.repeats)
     print(table(found).to_markdown())
 
 

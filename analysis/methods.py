@@ -7,7 +7,6 @@ other seeds and test data. Finished cells are kept in ``cells.jsonl``: the same 
 interrupted run.
 """
 
-import argparse
 import json
 import math
 import re
@@ -20,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from multiprocessing import get_context
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from tqdm.auto import tqdm
 import topofl
 from topofl import DivergenceError, Table, TopologyError, algorithms, data, tasks, topologies
 
-from .program import as_installed
+from .program import declared, parser_of, write
 
 Graphs = topofl.Topology | topofl.TopologySequence
 
@@ -48,10 +48,10 @@ class Method:
 
     Parameters
     ----------
+    title, family
+        In tables: its name, and the group of methods with which it is shown.
     name
         In ``topofl.algorithms``.
-    family
-        Group of methods with which it is shown.
     arguments
         Of the function `name`, in addition to the learning rate and the batch size.
     steps
@@ -65,24 +65,17 @@ class Method:
         single examples.
     pooled
         Whether one model learns from the examples of all nodes.
-    label
-        In tables; empty: `name`.
     """
 
-    name: str
+    title: str
     family: str
+    name: str
     arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
     steps: int = 1
     has_graph: bool = True
     has_clock: bool = False
     is_timed: bool = True
     pooled: bool = False
-    label: str = ""
-
-    @property
-    def title(self) -> str:
-        """Name in tables."""
-        return self.label or self.name
 
     @property
     def settings(self) -> str:
@@ -94,53 +87,19 @@ class Method:
         return getattr(algorithms, self.name)(lr=lr, batch_size=batch_size, **self.arguments)
 
 
-def _local(
-    name: str, family: str, *, epochs: str | None = "epochs", has_graph: bool = True, **more: Any
-) -> Method:
-    """Return a method with five full-batch steps per round, given as epochs or local steps."""
-    return Method(name, family, {epochs or "local_steps": 5} | more, steps=5, has_graph=has_graph)
+def _method(title: str, family: str, row: Mapping[str, Any]) -> Method:
+    """Return the method of a row of ``studies.toml``."""
+    arguments = {
+        name: None if value == "none" else value for name, value in row.get("arguments", {}).items()
+    }
+    return Method(title, family, **{"name": title} | row | {"arguments": arguments})
 
 
-_KNOWN = (
-    Method("centralized", "reference", has_graph=False, is_timed=False, pooled=True),
-    Method("local_only", "reference", has_graph=False),
-    Method("dsgd", "gossip"),
-    Method("dsgd", "gossip", {"local_steps": 5}, steps=5, label="dsgd, 5 local steps"),
-    Method("clique_averaging", "gossip"),
-    _local("osgp", "gossip", momentum=0.0),
-    Method("dsgt", "bias-free"),
-    _local("local_gt", "bias-free", epochs=None),
-    Method("extra", "bias-free"),
-    Method("d2", "bias-free"),
-    Method("push_diging", "bias-free"),
-    Method("sab", "bias-free"),
-    Method("relay_sgd", "bias-free"),
-    Method("qg_dsgdm", "momentum", {"momentum": 0.9}),
-    _local("dfedavgm", "momentum", momentum=0.9),
-    _local("dfedsam", "momentum", radius=0.01),
-    Method("dadam", "momentum"),
-    Method("dadam", "momentum", {"track": True}, label="dadam, tracked"),
-    Method("choco_sgd", "compressed", {"gamma": 0.3}),
-    Method("deepsqueeze", "compressed", {"gamma": 0.3}),
-    Method("beer", "compressed", {"gamma": 0.3}),
-    Method("clipped_gossip", "robust", {"delta": 0.1}),
-    Method("self_centered_clipping", "robust", {"delta": 0.1}),
-    Method("coordinate_median", "robust"),
-    Method("trimmed_mean", "robust", {"trim": 1}),
-    Method("ad_psgd", "asynchronous", has_clock=True),
-    Method("random_walks", "asynchronous", {"walks": 5}, has_clock=True),
-    _local("fedavg", "server", has_graph=False, momentum=0.0),
-    _local("fedprox", "server", has_graph=False, momentum=0.0, strength=0.1),
-    _local("fedavgm", "server", has_graph=False, beta=0.9),
-    _local("fedadam", "server", has_graph=False, server_lr=0.1),
-    _local("fedyogi", "server", has_graph=False, server_lr=0.1),
-    Method("fednova", "server", {"epochs": None, "steps": 5}, steps=5, has_graph=False),
-    _local("feddyn", "server", has_graph=False, alpha=0.1),
-    _local("scaffold", "server", has_graph=False),
-    Method("dp_dsgd", "private", {"clip": 1.0, "noise": 1.0}, is_timed=False),
-)
-
-METHODS = {method.title: method for method in _KNOWN if method.name in algorithms.__all__}
+METHODS = {
+    title: _method(title, family, row)
+    for family, rows in declared("methods").items()
+    for title, row in rows.items()
+}
 """The compared methods by title."""
 
 _PERSONAL = "learns a separate model for every node, which a shared test set does not evaluate"
@@ -152,27 +111,13 @@ LEFT_OUT = dict.fromkeys(_PERSONALIZED.split(), _PERSONAL)
 """Methods that are not compared, with the reason."""
 
 
-def _ring(clients: data.Partition, seed: int) -> Graphs:
-    return topologies.ring(clients.n)
-
-
-def _exponential(clients: data.Partition, seed: int) -> Graphs:
-    return topologies.exponential(clients.n)
-
-
-def _dcliques(clients: data.Partition, seed: int) -> Graphs:
-    return topologies.dcliques(clients.label_counts, clique_size=5, inter="ring", seed=seed)
-
-
-def _directed(clients: data.Partition, seed: int) -> Graphs:
-    return topologies.random_out(clients.n, 3, seed=seed)
-
-
 GRAPHS: dict[str, Callable[[data.Partition, int], Graphs]] = {
-    "ring": _ring,
-    "exponential": _exponential,
-    "D-Cliques": _dcliques,
-    "random directed": _directed,
+    "ring": lambda clients, seed: topologies.ring(clients.n),
+    "exponential": lambda clients, seed: topologies.exponential(clients.n),
+    "D-Cliques": lambda clients, seed: topologies.dcliques(
+        clients.label_counts, clique_size=5, inter="ring", seed=seed
+    ),
+    "random directed": lambda clients, seed: topologies.random_out(clients.n, 3, seed=seed),
 }
 """Name -> ``graph(clients, seed)``."""
 
@@ -319,12 +264,12 @@ def _algorithm(
     setting: ComparisonTask, method: Method, lr: float, clients: data.Partition
 ) -> algorithms.Algorithm:
     """Return the method, which records simulated seconds where they are meaningful."""
-    examples = int(clients.sizes.max()) * (setting.n if method.pooled else 1)
     if method.has_clock:
         method = replace(method, arguments={**method.arguments, "clock": setting.clock})
-        return method.build(lr, examples)
-    algorithm = method.build(lr, examples)
-    return algorithms.timed(algorithm, setting.clock) if method.is_timed else algorithm
+    algorithm = method.build(lr, int(clients.sizes.max()) * (setting.n if method.pooled else 1))
+    if method.has_clock or not method.is_timed:
+        return algorithm
+    return algorithms.timed(algorithm, setting.clock)
 
 
 def _run(
@@ -405,30 +350,19 @@ def _tuned_cell(setting: ComparisonTask, method: str, graph: str) -> Cell:
     lr = float(max(done, key=lambda lr: (done[lr]["accuracy"][-1], -done[lr]["loss"])))
     bias_lr = float(min(done, key=lambda lr: done[lr]["worst"]))
     accurate = [_run(setting, row, graph, lr, seed, "test") for seed in setting.seeds]
-    near = (
-        accurate
-        if lr == bias_lr
-        else [_run(setting, row, graph, bias_lr, seed, "test") for seed in setting.seeds]
-    )
-    return Cell(
-        method,
-        graph,
-        tuned=short,
-        lr=lr,
-        bias_lr=bias_lr,
-        accurate=accurate,
-        near=[_tuning(f) for f in near],
-    )
+    near = accurate
+    if lr != bias_lr:
+        near = [_run(setting, row, graph, bias_lr, seed, "test") for seed in setting.seeds]
+    nearest = [_tuning(run) for run in near]
+    return Cell(method, graph, tuned=short, lr=lr, bias_lr=bias_lr, accurate=accurate, near=nearest)
 
 
 def _tuning(found: Mapping[str, Any] | None) -> dict[str, float] | None:
     """Return the final results of a run."""
     if found is None:
         return None
-    return {
-        "accuracy": found["accuracy"][-1],
-        **{name: found[name] for name in ("loss", "mean", "worst")},
-    }
+    last = {name: found[name] for name in ("loss", "mean", "worst")}
+    return {"accuracy": found["accuracy"][-1], **last}
 
 
 def _requirement(method: Method, error: TopologyError) -> str:
@@ -441,9 +375,10 @@ def _requirement(method: Method, error: TopologyError) -> str:
 
 def cells_of(methods: Sequence[str] | None = None) -> list[tuple[str, str]]:
     """Return pairs of method and graph titles."""
-    rows = [METHODS[title] for title in METHODS if methods is None or title in methods]
     return [
-        (row.title, graph) for row in rows for graph in (GRAPHS if row.has_graph else [NO_GRAPH])
+        (row.title, graph)
+        for row in _selected(methods)
+        for graph in (GRAPHS if row.has_graph else [NO_GRAPH])
     ]
 
 
@@ -497,9 +432,8 @@ def compute(
         missing = [key for key in wanted if key not in found]
         for cell in _computed(setting, missing, jobs, keep_going):
             found[cell.method, cell.graph] = cell
-            file.write(
-                json.dumps({"marker": _marker(setting, cell.method), "cell": asdict(cell)}) + "\n"
-            )
+            record = {"marker": _marker(setting, cell.method), "cell": asdict(cell)}
+            file.write(json.dumps(record) + "\n")
             file.flush()
             on_cell(cell, len(found), len(wanted))
     return {key: found[key] for key in wanted if key in found}
@@ -563,22 +497,6 @@ def _final(run: Mapping[str, Any]) -> float:
     return 100 * run["accuracy"][-1]
 
 
-def _accuracy(method: Method, cell: Cell) -> str:
-    return _spread(cell.accurate, _final, ".1f")
-
-
-def _worst_accuracy(method: Method, cell: Cell) -> str:
-    return _spread(cell.accurate, _worst, ".1f")
-
-
-def _mean_distance(method: Method, cell: Cell) -> str:
-    return _spread(cell.near, lambda run: run["mean"], ".1e")
-
-
-def _worst_distance(method: Method, cell: Cell) -> str:
-    return _spread(cell.near, lambda run: run["worst"], ".1e")
-
-
 def _rates(method: Method, cell: Cell) -> str:
     tried = list(map(float, cell.tuned or {}))
     return ", ".join(
@@ -626,31 +544,38 @@ def tables(
     setting: ComparisonTask, cells: Cells, methods: Sequence[str] | None = None
 ) -> dict[str, Table]:
     """Return the tables by name: one row per method (None: all) and one column per graph."""
+    cost = "Rounds; megabytes sent by all nodes; simulated seconds to"
     shown: dict[str, tuple[str, Callable[[Method, Cell], str]]] = {
-        "accuracy": ("Final test accuracy, %: mean over nodes", _accuracy),
-        "worst node": ("Final test accuracy, %: worst node", _worst_accuracy),
-        "cost": (
-            f"Rounds; megabytes sent by all nodes; simulated seconds to {TARGET:.0%} mean accuracy",
-            _cost,
+        "accuracy": (
+            "Final test accuracy, %: mean over nodes",
+            lambda method, cell: _spread(cell.accurate, _final, ".1f"),
         ),
-        "bias": ("Final relative distance of the worst node from the optimum", _worst_distance),
-        "mean bias": ("Final relative distance of the mean model from the optimum", _mean_distance),
+        "worst node": (
+            "Final test accuracy, %: worst node",
+            lambda method, cell: _spread(cell.accurate, _worst, ".1f"),
+        ),
+        "cost": (f"{cost} {TARGET:.0%} mean accuracy", _cost),
+        "bias": (
+            "Final relative distance of the worst node from the optimum",
+            lambda method, cell: _spread(cell.near, itemgetter("worst"), ".1e"),
+        ),
+        "mean bias": (
+            "Final relative distance of the mean model from the optimum",
+            lambda method, cell: _spread(cell.near, itemgetter("mean"), ".1e"),
+        ),
         "rates": (
             "Tuned learning rates: for accuracy, for distance (*: at an end of the grid)",
             _rates,
         ),
     }
-    return {
-        name: Table(
-            ("method", "family", *COLUMNS),
-            tuple(
-                (m.title, m.family, *(_text(m, graph, cells, show) for graph in COLUMNS))
-                for m in _selected(methods)
-            ),
-            title=title,
+    found = {}
+    for name, (title, show) in shown.items():
+        rows = tuple(
+            (m.title, m.family, *(_text(m, graph, cells, show) for graph in COLUMNS))
+            for m in _selected(methods)
         )
-        for name, (title, show) in shown.items()
-    }
+        found[name] = Table(("method", "family", *COLUMNS), rows, title=title)
+    return found
 
 
 def numbers(setting: ComparisonTask, cells: Cells) -> Table:
@@ -665,17 +590,9 @@ def numbers(setting: ComparisonTask, cells: Cells) -> Table:
         for seed, run, near in zip(setting.seeds, cell.accurate, cell.near, strict=False):
             if run is not None and near is not None:
                 reached = [_reached(run, what) for what in ("steps", "bytes", "seconds")]
-                row = (
-                    title,
-                    METHODS[title].family,
-                    graph,
-                    seed,
-                    cell.lr,
-                    _final(run),
-                    _worst(run),
-                    *reached,
-                )
-                rows.append((*row, run["bytes"][-1], cell.bias_lr, near["mean"], near["worst"]))
+                ran = (title, METHODS[title].family, graph, seed, cell.lr, _final(run), _worst(run))
+                apart = (cell.bias_lr, near["mean"], near["worst"])
+                rows.append((*ran, *reached, run["bytes"][-1], *apart))
     return Table(columns, tuple(rows))
 
 
@@ -683,8 +600,10 @@ def _page(setting: ComparisonTask, cells: Cells, methods: Sequence[str] | None =
     """Return the results in Markdown: how they were obtained, and the tables."""
     settings = [(m.title, m.steps, m.settings) for m in _selected(methods)]
     left_out = "; ".join(
-        f"{reason}: {', '.join(_names(reason))}" for reason in dict.fromkeys(LEFT_OUT.values())
+        f"{reason}: {', '.join(name for name, why in LEFT_OUT.items() if why == reason)}"
+        for reason in dict.fromkeys(LEFT_OUT.values())
     )
+    columns = ("method", "steps per round", "settings")
     rates = ", ".join(f"{lr:g}" for lr in setting.rates)
     seeds = f"{len(setting.seeds)} other seed{'s' * (len(setting.seeds) > 1)}"
     parts = [
@@ -703,9 +622,7 @@ def _page(setting: ComparisonTask, cells: Cells, methods: Sequence[str] | None =
         f"the nodes, and a message {setting.delay:g} seconds.",
         _time(cells),
         *(table.to_markdown() for table in tables(setting, cells, methods).values()),
-        Table(
-            ("method", "steps per round", "settings"), tuple(settings), title="Settings"
-        ).to_markdown(),
+        Table(columns, tuple(settings), title="Settings").to_markdown(),
         f"Not compared, because the method {left_out}.",
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -716,19 +633,13 @@ def _time(cells: Cells) -> str:
     timed = [cell for cell in cells.values() if not math.isnan(cell.seconds)]
     if not timed:
         return ""
-    minutes, slowest = (
-        sum(cell.seconds for cell in timed) / 60,
-        max(timed, key=lambda cell: cell.seconds),
-    )
+    minutes = sum(cell.seconds for cell in timed) / 60
+    slowest = max(timed, key=lambda cell: cell.seconds)
     return (
         f"{len(timed)} cells took {minutes:.1f} minutes of processor time in total and at most "
         f"{slowest.seconds / 60:.1f} minutes each ({slowest.method} on {slowest.graph}), which is "
         f"about {minutes / 2:.0f} minutes with `--jobs 2` on two idle cores."
     )
-
-
-def _names(reason: str) -> list[str]:
-    return [name for name, why in LEFT_OUT.items() if why == reason]
 
 
 def draw_curves(cells: Cells, graph: str, path: str | Path) -> None:
@@ -737,17 +648,11 @@ def draw_curves(cells: Cells, graph: str, path: str | Path) -> None:
     from matplotlib.ticker import NullFormatter
 
     shown = {METHODS[title].family for title, _ in cells}
-    families = [
-        family for family in dict.fromkeys(m.family for m in METHODS.values()) if family in shown
-    ]
+    families = list(dict.fromkeys(m.family for m in METHODS.values() if m.family in shown))
     families = [family for family in families if family != "reference"] or ["reference"]
+    size, count = (12, 0.6 + 2.5 * len(families)), len(families)
     figure, axes = plt.subplots(
-        len(families),
-        3,
-        figsize=(12, 0.6 + 2.5 * len(families)),
-        layout="constrained",
-        sharey=True,
-        squeeze=False,
+        count, 3, figsize=size, layout="constrained", sharey=True, squeeze=False
     )
     axes_of = (
         ("steps", "gradient steps per node", 1),
@@ -783,11 +688,8 @@ def _curves(
         if runs and method.family == family:
             yield title, runs, {"linewidth": 1.6}
         elif runs and title in ("dsgd", "centralized"):
-            yield (
-                title,
-                runs,
-                {"color": "black", "linestyle": "-" if title == "dsgd" else ":", "linewidth": 1.0},
-            )
+            style = {"color": "black", "linestyle": "-" if title == "dsgd" else ":"}
+            yield title, runs, style | {"linewidth": 1.0}
 
 
 def _draw_curve(
@@ -810,13 +712,9 @@ def draw_bias(cells: Cells, path: str | Path, methods: Sequence[str] | None = No
     from matplotlib import pyplot as plt
 
     titles = [method.title for method in _selected(methods)][::-1]
+    size = (15, 1.2 + 0.24 * len(titles))
     figure, axes = plt.subplots(
-        1,
-        len(COLUMNS),
-        figsize=(15, 1.2 + 0.24 * len(titles)),
-        layout="constrained",
-        sharex=True,
-        sharey=True,
+        1, len(COLUMNS), figsize=size, layout="constrained", sharex=True, sharey=True
     )
     for ax, graph in zip(axes, COLUMNS, strict=True):
         for y, title in enumerate(titles):
@@ -837,43 +735,27 @@ def save(
     setting: ComparisonTask, cells: Cells, out: Path, methods: Sequence[str] | None = None
 ) -> None:
     """Write tables, numbers and figures of methods (None: all) to the folder `out`."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "table.md").write_text(_page(setting, cells, methods), encoding="utf-8")
+    write(out, table=_page(setting, cells, methods))
     numbers(setting, cells).to_csv(out / "numbers.csv")
     draw_bias(cells, out / "bias.png", methods)
     for graph in GRAPHS:
         draw_curves(cells, graph, out / f"curves-{graph.replace(' ', '-').lower()}.png")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.methods"), description=as_installed(__doc__)
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="10 nodes, 10 steps, one rate and one seed: about a minute",
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the comparison from the command line; returns the exit code."""
+    parser = parser_of(
+        "methods",
+        __doc__,
+        quick=(False, "10 nodes, 10 steps, one rate and one seed: about a minute"),
+        jobs=(2, "processes of one thread each"),
+        minutes=(math.inf, "start no further cell after this time"),
+        out=(Path, "folder of the results; cells found there are kept (default: out/methods)"),
     )
     parser.add_argument(
         "--methods", nargs="+", choices=list(METHODS), metavar="NAME", help="compare only these"
     )
-    parser.add_argument(
-        "--jobs", type=int, default=2, metavar="J", help="processes of one thread each (default: 2)"
-    )
-    parser.add_argument(
-        "--minutes", type=float, default=math.inf, help="start no further cell after this time"
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        help="folder of the results; cells found there are kept (default: out/methods)",
-    )
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the comparison from the command line; returns the exit code."""
-    options = _parser().parse_args(argv)
+    options = parser.parse_args(argv)
     setting = QUICK if options.quick else ComparisonTask()
     out = options.out or Path("out", "methods-quick" if options.quick else "methods")
     if options.jobs < 1:

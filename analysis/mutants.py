@@ -9,7 +9,6 @@ is 1 if fewer than 90 % were killed. All of 60 mutants take hours on two cores, 
 takes as long as the suite. Run it in a source checkout, whose tests pass.
 """
 
-import argparse
 import ast
 import os
 import re
@@ -23,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .program import as_installed
+from .program import parser_of
 
 PACKAGES = ("metrics", "topologies", "mixing", "engine", "algorithms", "runs", "history")
 
@@ -211,20 +210,15 @@ def _first_failure(root: Path, tests: Sequence[str], seconds: float, jobs: int) 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the mutants from the command line; return 1 if tests killed fewer than 90 %."""
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.mutants"),
-        description=as_installed(__doc__),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = parser_of(
+        "mutants",
+        __doc__,
+        count=(60, "mutants in all"),
+        seed=(0, "of the places"),
+        seconds=(1800.0, "time of tests that hang"),
+        jobs=(os.cpu_count() or 1, "processes that run tests"),
     )
-    parser.add_argument("--count", type=int, default=60, help="mutants in all (default 60)")
-    parser.add_argument("--seed", type=int, default=0, help="of the places (default 0)")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of the mutants to run")
-    parser.add_argument(
-        "--seconds", type=float, default=1800, help="time of tests that hang (default 1800)"
-    )
-    parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count(), help="processes that run tests (default: cores)"
-    )
     options = parser.parse_args(argv)
     root = Path(__file__).parents[1]
     chosen = list(enumerate(drawn(root, options.count, options.seed)))

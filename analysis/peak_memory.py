@@ -10,30 +10,23 @@ by autograd, and the data. The memory that torch takes on first use is the same 
 not part of the last ratio.
 """
 
-import argparse
-import gc
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 import topofl
-from topofl import Table, algorithms, data, models, toolkit, topologies
+from topofl import Table, algorithms, data, models, topologies
 from topofl.estimate import Estimate
 
 from .benchmark.cases import Case, Network
-from .benchmark.steps.memory import lower_bound, process_bytes
+from .benchmark.timing import lower_bound
+from .program import answers, declared, parser_of, process_bytes, resident_before, write
 
 
-@dataclass(frozen=True)
-class MemoryCase:
+class MemoryCase(NamedTuple):
     """One run on random images.
 
     Parameters
@@ -61,7 +54,7 @@ class MemoryCase:
     batch_size: int
     executor: str = "looped"
     chunk: int | str = "auto"
-    shape: tuple[int, ...] = (3, 32, 32)
+    shape: Sequence[int] = (3, 32, 32)
     momentum: float = 0.0
     clique_averaging: bool = False
     examples: int = 2100
@@ -78,35 +71,15 @@ class MemoryCase:
 
 
 THREADS = 2
-MNIST = (1, 28, 28)
 
-SETTINGS = (
-    MemoryCase("logistic_regression", 100, 128, "auto", shape=MNIST, examples=14_000, fitted=True),
-    MemoryCase(
-        "logistic_regression", 100, 128, "auto", shape=MNIST, examples=14_000, clique_averaging=True
-    ),
-    MemoryCase("logistic_regression", 1000, 13, "auto", shape=MNIST, examples=14_000),
-    MemoryCase(
-        "logistic_regression", 1000, 13, "auto", shape=MNIST, examples=14_000, clique_averaging=True
-    ),
-    MemoryCase("gn_lenet", 10, 20),
-    MemoryCase("gn_lenet", 10, 20, "batched", 5),
-    MemoryCase("gn_lenet", 100, 20, fitted=True),
-    MemoryCase("gn_lenet", 100, 20, momentum=0.9, clique_averaging=True),
-    MemoryCase("gn_lenet", 100, 20, "batched", 8, fitted=True),
-    MemoryCase("dpfl_cnn", 10, 16, fitted=True),
-    MemoryCase("dpfl_cnn", 10, 16, "batched", 5),
-    MemoryCase("dpfl_cnn", 100, 16),
-    MemoryCase("dpfl_cnn", 100, 16, "batched", 50),
-    MemoryCase("resnet18_gn", 10, 4, shape=(3, 16, 16)),
-    MemoryCase("resnet18_gn", 4, 8),
-)
+SETTINGS = tuple(MemoryCase(**row) for row in declared("peak_memory")["settings"])
+"""The measured runs."""
 
 
 def _arguments(setting: MemoryCase) -> dict[str, Any]:
     """Return the arguments of run and estimate."""
-    rng = np.random.default_rng(0)
-    inputs = rng.standard_normal((setting.examples, *setting.shape), dtype=np.float32)
+    rng, shape = np.random.default_rng(0), tuple(setting.shape)
+    inputs = rng.standard_normal((setting.examples, *shape), dtype=np.float32)
     dataset = data.from_arrays(
         inputs, np.arange(setting.examples) % 10, test=100 / setting.examples, name="random"
     )
@@ -117,9 +90,9 @@ def _arguments(setting: MemoryCase) -> dict[str, Any]:
     if setting.clique_averaging:
         graph = topologies.dcliques(clients.label_counts, clique_size=10, steps=10, seed=0)
         algorithm = algorithms.clique_averaging(**sgd)
-    size = {"in_shape": setting.shape}
+    size: dict[str, Any] = {"in_shape": shape}
     if setting.model == "logistic_regression":
-        size = {"in_features": int(np.prod(setting.shape))}
+        size = {"in_features": int(np.prod(shape))}
     return {
         "algorithm": algorithm,
         "model": getattr(models, setting.model)(**size),
@@ -158,65 +131,27 @@ def peak_of(setting: MemoryCase, *, timeout: float = 600) -> int:
     subprocess.SubprocessError
         If the process failed, or took longer than `timeout` seconds.
     """
-    return _in_a_process(setting, "--child", timeout)
-
-
-def probed_of(setting: MemoryCase, *, timeout: float = 600) -> int:
-    """Return the bytes that :func:`topofl.estimate` predicts by a probe, in a separate process.
-
-    Raises
-    ------
-    OSError, subprocess.SubprocessError
-        As :func:`peak_of`.
-    """
-    return _in_a_process(setting, "--probe", timeout)
-
-
-def _in_a_process(setting: MemoryCase, task: str, timeout: float) -> int:
     if not Path("/proc/self/clear_refs").exists():
         raise OSError("peak memory can only be measured on Linux, whose /proc reports it")
-    command = [
-        sys.executable,
-        "-m",
-        f"{__package__}.peak_memory",
-        task,
-        json.dumps(asdict(setting)),
-    ]
-    folders = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, timeout=timeout, check=True
-    )
-    return int(done.stdout.split()[-1])
+    return next(answers(added_by_run, setting, threads=THREADS, limit=timeout))
 
 
-def _measure(setting: MemoryCase) -> int:
-    """Return the peak memory of a run, in a fresh process."""
-    torch.set_num_threads(THREADS)
-    arguments = _arguments(setting)
-    _give_back()
-    Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark to the memory in use
-    before = process_bytes("VmRSS")
+def added_by_run(setting: Sequence[Any]) -> int:
+    """Return the bytes that a run adds to the memory of this new process."""
+    arguments = _arguments(MemoryCase(*setting))
+    before = resident_before()
     topofl.run(**arguments, rounds=3, evaluation=3, seed=0, progress=False)
     return process_bytes("VmHWM") - before
 
 
-def _probe(setting: MemoryCase) -> int:
-    """Return the predicted memory by a probe, in a fresh process."""
-    torch.set_num_threads(THREADS)
-    arguments = _arguments(setting)
-    _give_back()
+def added_by_probe(setting: Sequence[Any]) -> int:
+    """Return the bytes that :func:`topofl.estimate` predicts by a probe in this new process."""
+    arguments = _arguments(MemoryCase(*setting))
+    resident_before()
     return topofl.estimate(**arguments, probe=True).added
 
 
-def _give_back() -> None:
-    """Release free memory of the allocator, which the run would otherwise reuse uncounted."""
-    gc.collect()
-    toolkit.return_freed_memory()
-
-
-@dataclass(frozen=True)
-class PeakMemory:
+class PeakMemory(NamedTuple):
     """Peak, predictions, lower bound and torch's own memory of a setting, in bytes."""
 
     setting: MemoryCase
@@ -245,8 +180,8 @@ class PeakMemory:
 def measure(setting: MemoryCase) -> PeakMemory:
     """Return measured and predicted peaks of a setting."""
     need = estimate_of(setting)
-    peaks = peak_of(setting), need.added, probed_of(setting)
-    return PeakMemory(setting, *peaks, least_of(setting, need), need.torch)
+    peak, probed = peak_of(setting), next(answers(added_by_probe, setting, threads=THREADS))
+    return PeakMemory(setting, peak, need.added, probed, least_of(setting, need), need.torch)
 
 
 def table(measured: Sequence[PeakMemory]) -> Table:
@@ -259,22 +194,12 @@ def table(measured: Sequence[PeakMemory]) -> Table:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print and write the table, or measure one setting."""
-    parser = argparse.ArgumentParser(description="Measure and predict the peak memory of runs.")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    parser.add_argument("--probe", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--only", type=int, nargs="*", help="numbers of the settings, from 0; default: all"
+    """Print and write the table."""
+    parser = parser_of(
+        "peak_memory", __doc__, out=(Path, "folder for cpu-memory.md and cpu-memory.json")
     )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder for cpu-memory.md and cpu-memory.json"
-    )
+    parser.add_argument("--only", type=int, nargs="*", help="numbers of the settings, from 0")
     options = parser.parse_args(argv)
-    for task, given in ((_measure, options.child), (_probe, options.probe)):
-        if given:
-            setting = json.loads(given)
-            print(task(MemoryCase(**setting | {"shape": tuple(setting["shape"])})))
-            return
     measured = []
     for setting in SETTINGS if options.only is None else [SETTINGS[i] for i in options.only]:
         measured.append(measure(setting))
@@ -285,7 +210,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _write(folder: Path, measured: Sequence[PeakMemory]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     within, probed = (
         sum(abs(getattr(found, name) / found.peak - 1) <= 0.2 for found in measured)
         for name in ("predicted", "probed")
@@ -304,9 +228,9 @@ def _write(folder: Path, measured: Sequence[PeakMemory]) -> None:
         "16, so that each step takes less than a minute.\n",
         table(measured).to_markdown(),
     ]
-    (folder / "cpu-memory.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    rows = [asdict(found) for found in measured]
-    (folder / "cpu-memory.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    rows = [found._asdict() | {"setting": found.setting._asdict()} for found in measured]
+    write(folder, **{"cpu-memory": "\n".join(lines) + "\n"})
+    write(folder, **{"cpu-memory": rows})
 
 
 if __name__ == "__main__":

@@ -6,9 +6,6 @@ prints the peak memory of each process (``VmHWM`` of Linux), what a checkpoint a
 seconds and bytes of the checkpoint. ``--preset smoke`` takes a small case. Linux only.
 """
 
-import argparse
-import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -23,21 +20,17 @@ import torch.distributed as dist
 import topofl
 from topofl import Table, algorithms, data, models, topologies
 
-from .benchmark.steps.memory import process_bytes
-from .program import as_installed, free_port
+from .program import answers, parser_of, process_bytes, random_images
 
 NODES = {"full": 1000, "smoke": 20}
 """Number of nodes, by preset."""
 
 
-def train(n: int, folder: Path | None) -> dict[str, Any]:
+def train(n: int, folder: str | None) -> dict[str, Any]:
     """Train for one round on this process's nodes, and return what its checkpoint took."""
-    rng = np.random.default_rng(0)
-    images = torch.from_numpy(rng.integers(0, 256, (2 * n, 3, 32, 32), dtype=np.uint8))
-    labels = torch.arange(2 * n) % 10
-    test = np.arange(2 * n) < n
-    dataset = data.from_arrays(images, labels, test=test, mean=[0.5] * 3, std=[0.25] * 3)
-    written: dict[str, Any] = {"seconds": float("nan"), "bytes": 0}
+    test, labels = np.arange(2 * n) < n, torch.arange(2 * n) % 10
+    dataset = random_images(2 * n, test, labels=labels)
+    written: dict[str, Any] = {"seconds": None, "bytes": 0}
 
     def note(event: topofl.callbacks.Event) -> None:
         if event.kind == "checkpoint":
@@ -52,7 +45,7 @@ def train(n: int, folder: Path | None) -> dict[str, Any]:
         seed=0,
         evaluation=topofl.Evaluation(nodes=2, examples=10),
         compute=topofl.Compute(device="cpu", executor="looped", distributed=True),
-        saving=topofl.Saving(folder, models=False),
+        saving=topofl.Saving(folder and Path(folder), models=False),
         callbacks=[note],
         progress=False,
     )
@@ -65,18 +58,10 @@ def measure(n: int, ranks: int, turns: int) -> list[dict[str, Any]]:
     found = []
     for turn in range(turns):
         for saved in (False, True):
-            with tempfile.TemporaryDirectory() as place:
-                command = [
-                    *(sys.executable, "-m", "torch.distributed.run"),
-                    *("--nproc-per-node", str(ranks), "--master-addr", "127.0.0.1"),
-                    *("--master-port", str(free_port()), "-m", __spec__.name),
-                    *("--part", place, "--nodes", str(n), *(["--saved"] if saved else [])),
-                ]
-                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-                for path in sorted(Path(place).glob("rank-*.json")):
-                    row = json.loads(path.read_text()) | {"turn": turn, "saved": saved}
-                    found.append(row)
-                    print(row, file=sys.stderr)
+            with tempfile.TemporaryDirectory() as folder:
+                for answer in answers(train, n, folder if saved else None, ranks=ranks):
+                    found.append(answer | {"turn": turn, "saved": saved})
+                    print(found[-1], file=sys.stderr)
     return found
 
 
@@ -105,22 +90,13 @@ def table(found: Sequence[dict[str, Any]]) -> Table:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, and print a table as Markdown."""
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.rank_checkpoints"),
-        description=as_installed(__doc__ or ""),
-    )
-    parser.add_argument("--preset", choices=NODES, default="full", help="number of nodes")
-    parser.add_argument("--ranks", type=int, default=2, metavar="K", help="processes (2)")
-    parser.add_argument("--turns", type=int, default=3, metavar="K", help="turns (3)")
-    parser.add_argument("--part", help=argparse.SUPPRESS)
-    parser.add_argument("--nodes", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--saved", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args(argv)
-    if options.part is not None:
-        place = Path(options.part)
-        own = train(options.nodes, place / "checkpoints" if options.saved else None)
-        (place / f"rank-{own['rank']}.json").write_text(json.dumps(own))
-        return
+    options = parser_of(
+        "rank_checkpoints",
+        __doc__,
+        preset=("full", "number of nodes", NODES),
+        ranks=(2, "processes"),
+        turns=(3, "turns"),
+    ).parse_args(argv)
     print(table(measure(NODES[options.preset], options.ranks, options.turns)).to_markdown())
 
 

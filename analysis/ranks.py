@@ -14,17 +14,13 @@ steps take longer in proportion. Times are of use on a quiet machine only; ``--p
 a small case.
 """
 
-import argparse
-import json
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,14 +30,13 @@ import topofl
 from topofl import Table, algorithms, data, metrics, models, topologies
 from topofl.engine.joining import place
 
-from .program import as_installed, free_port
+from .program import answers, parser_of, random_images, write
 
 ROUNDS = {"full": 7, "smoke": 2}
 """Rounds that are timed, by preset."""
 
 
-@dataclass(frozen=True)
-class RankCase:
+class RankCase(NamedTuple):
     """D-SGD on random images.
 
     Parameters
@@ -67,8 +62,7 @@ CASES = {
 """Cases by preset."""
 
 
-@dataclass(frozen=True)
-class Way:
+class Way(NamedTuple):
     """Number of processes of a run, and of threads of each."""
 
     ranks: int
@@ -87,11 +81,7 @@ def ways(cores: int) -> list[Way]:
 
 def clients_of(case: RankCase) -> data.Partition:
     """Return random images with two labels per node, the same in all processes."""
-    rng = np.random.default_rng(0)
-    count = case.n * 2 * case.batch_size
-    images = torch.from_numpy(rng.integers(0, 256, (count, 3, 32, 32), dtype=np.uint8))
-    labels = torch.from_numpy(rng.integers(0, 10, count))
-    dataset = data.from_arrays(images, labels, test=0.05, mean=[0.5] * 3, std=[0.25] * 3)
+    dataset = random_images(case.n * 2 * case.batch_size, test=0.05)
     return data.shards(dataset, n=case.n, per_node=2, seed=0)
 
 
@@ -103,13 +93,13 @@ def graph_of(case: RankCase, clients: data.Partition) -> topofl.Topology:
     return topologies.dcliques(counts, clique_size=10, seed=0)
 
 
-def train(case: RankCase, rounds: int, distributed: bool) -> dict[str, Any]:
-    """Return the seconds of rounds, the traffic and the loss of one run.
+def train(case: Sequence[Any], rounds: int) -> dict[str, Any]:
+    """Return the seconds of rounds, the traffic and the loss of one run of a case.
 
     There are two more rounds than that: the first one, which warms up, and the last one, which has
     an evaluation, are not timed.
     """
-    seconds: list[float] = []
+    case, seconds = RankCase(*case), list[float]()
 
     def note(event: topofl.callbacks.Event) -> None:
         if event.kind == "round":
@@ -124,7 +114,7 @@ def train(case: RankCase, rounds: int, distributed: bool) -> dict[str, Any]:
         rounds=rounds + 2,
         seed=0,
         evaluation=topofl.Evaluation(every=rounds + 2, nodes=1),
-        compute=topofl.Compute(device="cpu", executor="looped", distributed=distributed),
+        compute=topofl.Compute(device="cpu", executor="looped", distributed="RANK" in os.environ),
         callbacks=[note],
         progress=False,
     )
@@ -188,45 +178,40 @@ def predicted(
     return metrics.round_time(graph, hardware=hardware, model=model).seconds
 
 
-def output_of(way: Way, *words: str) -> Any:
-    """Return the JSON that this module prints last when it is started in some processes."""
-    command = [sys.executable, "-m"]
-    if way.ranks > 1:
-        command += ["torch.distributed.run", "--nproc-per-node", str(way.ranks)]
-        command += ["--master-addr", "127.0.0.1", "--master-port", str(free_port()), "-m"]
-    environment = os.environ | {
-        "OMP_NUM_THREADS": str(way.threads),
-        "CUDA_VISIBLE_DEVICES": "",
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
-    done = subprocess.run(
-        [*command, __spec__.name, *words],
-        stdout=subprocess.PIPE, text=True, check=True, timeout=1200, env=environment,
-    )  # fmt: skip
-    return json.loads(done.stdout.splitlines()[-1])
+def step(case: Sequence[Any]) -> float:
+    """Return the seconds of a step of a node of a case, alone."""
+    case = RankCase(*case)
+    model = getattr(models, case.model)()
+    return metrics.step_seconds(model, clients_of(case), batch_size=case.batch_size)
+
+
+def of_first_rank(way: Way, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function returns in new processes, on the first of them."""
+    ranks = way.ranks if way.ranks > 1 else None
+    first, *_ = answers(function, *arguments, ranks=ranks, threads=way.threads, limit=1200)
+    return first
 
 
 def measure(preset: str, turns: int, cores: int) -> list[dict[str, Any]]:
     """Return one row per case and way, measured in turns in new processes."""
     rows = []
     for case in CASES[preset]:
-        text = json.dumps(asdict(case))
-        step = output_of(Way(1, 1), "--step", text)
-        messages = output_of(Way(2, 1), "--link")
+        alone = of_first_rank(Way(1, 1), step, case)
+        messages = of_first_rank(Way(2, 1), link)
         runs: dict[Way, list[Mapping[str, Any]]] = {way: [] for way in ways(cores)}
         for _ in range(turns):
             for way, found in runs.items():
-                found.append(output_of(way, "--train", text, "--preset", preset))
+                found.append(of_first_rank(way, train, case, ROUNDS[preset]))
         for way, found in runs.items():
             rows.append({
-                "case": asdict(case),
-                "way": asdict(way),
+                "case": case._asdict(),
+                "way": way._asdict(),
                 "cores": cores,
                 "seconds": median(s for one in found for s in one["seconds"]),
                 "turns": [median(one["seconds"]) for one in found],
                 "bytes": found[0]["bytes"],
                 "loss": found[0]["loss"],
-                "step": step,
+                "step": alone,
                 "messages": messages,
             })  # fmt: skip
             print(f"{case.topology}, {way}: {rows[-1]['seconds']:.3g} s", file=sys.stderr)
@@ -244,7 +229,7 @@ def ratios(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[fl
     alone = next(
         other["seconds"]
         for other in rows
-        if (other["case"], other["way"]) == (row["case"], asdict(Way(1, 1)))
+        if (other["case"], other["way"]) == (row["case"], Way(1, 1)._asdict())
     )
     found: list[float | str] = [
         predicted(case, way, step, row["messages"], row["cores"]) / row["seconds"]
@@ -255,7 +240,7 @@ def ratios(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[fl
 
 def _over_threads(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the median, lowest and highest ratio over turns to a process with all cores."""
-    threads = asdict(Way(1, row["cores"]))
+    threads = Way(1, row["cores"])._asdict()
     other = next(one for one in rows if (one["case"], one["way"]) == (row["case"], threads))
     if row is other:
         return "1"
@@ -283,43 +268,19 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, and print a table as Markdown."""
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.ranks"), description=as_installed(__doc__)
-    )
-    parser.add_argument("--preset", choices=CASES, default="full", help="size of the cases")
-    parser.add_argument("--turns", type=int, default=3, help="turns (default 3)")
-    parser.add_argument("--out", type=Path, help="folder for ranks.md and ranks.json")
-    parser.add_argument("--train", help=argparse.SUPPRESS)
-    parser.add_argument("--step", help=argparse.SUPPRESS)
-    parser.add_argument("--link", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args(argv)
-    if options.train or options.step or options.link:
-        _part(options)
-        return
+    options = parser_of(
+        "ranks",
+        __doc__,
+        preset=("full", "size of the cases", CASES),
+        turns=(3, "turns"),
+        out=(Path, "folder for ranks.md and ranks.json"),
+    ).parse_args(argv)
     rows = measure(options.preset, options.turns, os.cpu_count() or 1)
     text = table(rows).to_markdown()
     print(text)
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "ranks.md").write_text(f"# Runs on several ranks\n\n{text}\n")
-        (options.out / "ranks.json").write_text(json.dumps(rows, indent=1) + "\n")
-
-
-def _part(options: argparse.Namespace) -> None:
-    """Do the part of one process, and print its result as JSON on the first rank."""
-    rank = int(os.environ.get("RANK", "0"))
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    if options.train:
-        case = RankCase(**json.loads(options.train))
-        found: Any = train(case, ROUNDS[options.preset], "RANK" in os.environ)
-    elif options.step:
-        case = RankCase(**json.loads(options.step))
-        model = getattr(models, case.model)()
-        found = metrics.step_seconds(model, clients_of(case), batch_size=case.batch_size)
-    else:
-        found = link()
-    if rank == 0:
-        print(json.dumps(found))
+        write(options.out, ranks=f"# Runs on several ranks\n\n{text}\n")
+        write(options.out, ranks=rows)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,6 @@ Times are of use on a quiet machine only. The preset ``full`` is 10^2 to 10^5 no
 10^5 and 10^6 for graphs; ``small`` is for tests. Memory is measured on Linux only.
 """
 
-import argparse
-import gc
-import json
 import os
 import statistics
 import subprocess
@@ -31,10 +28,17 @@ import torch
 
 import topofl
 from topofl import Table, algorithms, data, metrics, models, toolkit, topologies
-from topofl.callbacks import Event
 
-from .benchmark.steps.memory import process_bytes
 from .cost_in_seconds import FAMILIES, label_counts
+from .program import (
+    answers,
+    load_of_machine,
+    parser_of,
+    process_bytes,
+    resident_before,
+    stamps_of_rounds,
+    write,
+)
 
 GRAPHS = (
     "ring",
@@ -84,20 +88,11 @@ PER_NODE = 20
 FEATURES = 64
 
 
-def train(n: int, rounds: int, threads: int) -> dict[str, Any]:
+def train(n: int, rounds: int) -> dict[str, Any]:
     """Return seconds per round and bytes of a run, in this process."""
-    torch.set_num_threads(threads)
     clients, graph = _clients(n), topologies.random_regular(n, k=6, seed=0)
-    stamps: list[float] = []
-
-    def stamp(event: Event) -> None:
-        if event.kind == "round":
-            stamps.append(time.perf_counter())
-
-    gc.collect()
-    toolkit.return_freed_memory()
-    Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the memory in use
-    before = process_bytes("VmRSS")
+    stamps, stamp = stamps_of_rounds(torch.device("cpu"))
+    before = resident_before()
     topofl.run(
         algorithms.dsgd(lr=0.05, batch_size=10),
         model=models.logistic_regression(FEATURES),
@@ -183,52 +178,38 @@ def _shown(value: Any) -> float | str:
     return value if isinstance(value, int | float) else "computed"
 
 
-def _in_a_process(task: str, arguments: Sequence[Any], limit: float | None) -> tuple[str, bool]:
-    """Return the output of a part of this study in a new process, and whether it was stopped."""
-    folders = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
-    command = [sys.executable, "-m", "analysis.scale", "--task", json.dumps([task, *arguments])]
-    try:
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, env=environment, timeout=limit, check=False, text=True
-        )
-    except subprocess.TimeoutExpired as error:
-        output = error.stdout or b""
-        return output.decode() if isinstance(output, bytes) else output, True
-    if done.returncode:
-        stopped = {
-            "n": arguments[-1] if task == "graphs" else arguments[0],
-            "reason": f"the process ended with {done.returncode}",
-        }
-        return done.stdout + json.dumps(stopped) + "\n", False
-    return done.stdout, False
-
-
 def measure(preset: Preset, threads: int) -> dict[str, Any]:
     """Return all records of a preset."""
     training: list[dict[str, Any]] = []
     for turn in range(preset.repeats):
         for n in preset.training:
-            output, _ = _in_a_process("training", [n, preset.rounds, threads], None)
-            training += [json.loads(line) for line in output.splitlines()]
+            training += _records(train, n, preset.rounds, n=n, threads=threads)
             print(f"training, turn {turn + 1}, {n:,} nodes", file=sys.stderr)
     graphs: list[dict[str, Any]] = []
     for n in preset.graphs:
         for family in preset.families:
-            output, stopped = _in_a_process("graphs", [family, n], preset.limit)
-            graphs += [json.loads(line) for line in output.splitlines()]
-            if stopped:
-                reason = f"the next number was not done within {preset.limit:g} s in all"
-                graphs.append({"family": family, "n": n, "name": "stopped", "reason": reason})
+            graphs += _records(numbers_of, family, n, n=n, limit=preset.limit)
             print(f"numbers of {family}, {n:,} nodes", file=sys.stderr)
-    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     return {
         "training": training,
         "graphs": graphs,
         "machine": toolkit.machine(),
         "threads": threads,
-        "load": load,
+        "load": load_of_machine(),
     }
+
+
+def _records(
+    task: Callable[..., Any], *arguments: Any, n: int, **how: Any
+) -> Iterator[dict[str, Any]]:
+    """Yield the records of a part of this study in a new process, and why it was stopped, if so."""
+    try:
+        yield from answers(task, *arguments, **how)
+    except subprocess.TimeoutExpired as error:
+        reason = f"the next number was not done within {error.timeout:g} s in all"
+        yield {"family": arguments[0], "n": n, "name": "stopped", "reason": reason}
+    except subprocess.CalledProcessError as error:
+        yield {"n": n, "reason": f"the process ended with {error.returncode}"}
 
 
 def fitted_slope(n: Sequence[float], values: Sequence[float]) -> float:
@@ -294,27 +275,16 @@ def _training_table(records: Sequence[Mapping[str, Any]]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, and write report.md and records.json; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis.scale",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--preset", choices=PRESETS, default="middle")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of PyTorch")
-    parser.add_argument("--out", type=Path, default=Path("out", "scale"), help="folder")
-    parser.add_argument("--task", help=argparse.SUPPRESS)
-    options = parser.parse_args(argv)
-    if options.task is not None:
-        task, *arguments = json.loads(options.task)
-        found = [train(*arguments)] if task == "training" else numbers_of(*arguments)
-        for record in found:
-            print(json.dumps(record), flush=True)
-        return 0
+    options = parser_of(
+        "scale",
+        __doc__,
+        preset=("middle", "sizes", PRESETS),
+        threads=(os.cpu_count() or 1, "threads of PyTorch"),
+        out=(Path("out", "scale"), "folder"),
+    ).parse_args(argv)
     records = measure(PRESETS[options.preset], options.threads)
-    options.out.mkdir(parents=True, exist_ok=True)
     command = f"python -m analysis.scale --preset {options.preset}"
-    (options.out / "records.json").write_text(json.dumps(records, indent=1) + "\n")
-    (options.out / "report.md").write_text(report(records, command))
+    write(options.out, records=records, report=report(records, command))
     print(f"written: {options.out / 'report.md'}")
     return 0
 

@@ -13,7 +13,6 @@ with 1 if a check fails:
 Linux only, since memory is read from ``/proc``.
 """
 
-import argparse
 import math
 import os
 import shutil
@@ -32,8 +31,7 @@ import topofl
 from topofl import Table, algorithms, callbacks, data, models, topologies
 from topofl.callbacks import Callback, Event
 
-from .benchmark.steps.memory import process_bytes
-from .program import as_installed
+from .program import parser_of, process_bytes
 
 MIB = 2**20
 PER = 10_000
@@ -287,19 +285,13 @@ def _resumed(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the soak test from the command line; returns the exit code, 1 if a check fails."""
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.soak"),
-        description=as_installed(__doc__),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=20_000, help="number of rounds (default: 20,000)"
-    )
-    parser.add_argument(
-        "--every", type=int, default=500, help="rounds between two samples (default 500)"
-    )
-    parser.add_argument("--out", type=Path, help="Markdown file for table and checks")
-    options = parser.parse_args(argv)
+    options = parser_of(
+        "soak",
+        __doc__,
+        rounds=(20_000, "number of rounds"),
+        every=(500, "rounds between two samples"),
+        out=(Path, "Markdown file for table and checks"),
+    ).parse_args(argv)
     soak = measure(options.rounds, every=options.every)
     rows, results = table(soak.samples), list(checks(soak))
     print(rows)

@@ -5,31 +5,25 @@ report.html`` is ``topofl spectral SPEC... --html report.html``. The page is a s
 no network.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 
 from topofl import cli
 
-from .program import as_installed
+from .program import parser_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report from the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.spectral_report"), description=as_installed(__doc__)
+    parser = parser_of(
+        "spectral_report",
+        __doc__,
+        out=("report.html", "where to write"),
+        data=(str, "'digits' or a folder with MNIST: adds label heterogeneity"),
+        seed=(0, "of label shards and measurements"),
+        rounds=(int, "rounds of sequences and measurements (default: 100, curves 500)"),
     )
     parser.add_argument("specs", nargs="+", metavar="SPEC", help="a graph: name[:n][,key=value]*")
-    parser.add_argument(
-        "--out", default="report.html", metavar="FILE", help="where to write (default report.html)"
-    )
-    parser.add_argument("--data", help="'digits' or a folder with MNIST: adds label heterogeneity")
-    parser.add_argument(
-        "--seed", type=int, default=0, help="of label shards and measurements (default: 0)"
-    )
-    parser.add_argument(
-        "--rounds", type=int, help="rounds of sequences and measurements (default: 100, curves 500)"
-    )
     options = parser.parse_args(argv)
     words = ["--html", options.out, "--seed", str(options.seed)]
     words += [] if options.rounds is None else ["--rounds", str(options.rounds)]

@@ -6,8 +6,6 @@ seconds only on a quiet one. The column "beyond torch" subtracts the median of `
 first turn fills the caches of files and is not counted. Not for Windows.
 """
 
-import argparse
-import os
 import resource
 import subprocess
 import sys
@@ -18,7 +16,7 @@ from typing import NamedTuple
 
 from topofl import Table
 
-from .program import as_installed
+from .program import load_of_machine, parser_of
 
 CASES: Mapping[str, Sequence[str]] = {
     "python": ("-c", "pass"),
@@ -95,17 +93,14 @@ def table(found: Mapping[str, Sequence[Start]], modules: Mapping[str, int]) -> T
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table and the load of the machine; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.start_up"), description=as_installed(__doc__)
-    )
-    parser.add_argument("--repeats", type=int, default=7, help="turns to measure (default: 7)")
+    parser = parser_of("start_up", __doc__, repeats=(7, "turns to measure"))
     options = parser.parse_args(argv)
     if options.repeats < 1:
         parser.error(f"--repeats must be at least 1, got {options.repeats}")
     found = measure(options.repeats)
     modules = {label: modules_loaded_by(arguments) for label, arguments in CASES.items()}
     print(table(found, modules).to_markdown())
-    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    load = load_of_machine()
     print(f"\n{options.repeats} turns; load of the machine over 1, 5 and 15 minutes: {load}.")
     return 0
 

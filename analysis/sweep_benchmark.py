@@ -7,7 +7,6 @@
     python -m analysis.sweep_benchmark listing --runs 20000
 """
 
-import argparse
 import json
 import os
 import random
@@ -21,6 +20,8 @@ from pathlib import Path
 from topofl.config import dumps
 from topofl.runs import RunStore, Sweep, sweep
 from topofl.runs.work import RUNNING
+
+from .program import parser_of
 
 BASE = {
     "data": {"name": "digits", "partition": "dirichlet_per_class", "n": 20},
@@ -185,13 +186,14 @@ def _swept(store: Path, runs: int) -> Sweep:
 
 def main() -> None:
     """Run one measurement and print its numbers."""
-    parser = argparse.ArgumentParser(
-        description="Measure sweeps: overhead over the ideal, repeated kills, listing of many runs."
+    parser = parser_of(
+        "sweep_benchmark",
+        __doc__,
+        runs=(200, "a multiple of 20"),
+        jobs=(2, "processes"),
+        kills=(10, "how often the sweep is killed"),
     )
     parser.add_argument("what", choices=["overhead", "kills", "listing"])
-    parser.add_argument("--runs", type=int, default=200, help="a multiple of 20")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--kills", type=int, default=10)
     options = parser.parse_args()
     found = {
         "overhead": lambda: overhead(options.runs, options.jobs),

@@ -1,24 +1,21 @@
 """Reproduce figures of papers from Python; the functions behind ``topofl reproduce``."""
 
+import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from topofl import NotApplicable, Table
 
-from .kit.arguments import check_positive_int
-from .kit.claims import Claim, shown_number, shown_statement
-from .kit.figure import Figure
-from .kit.paper import Paper
-from .kit.report.pages import write_report
-from .kit.reproduce import missing_data, reproduce_each
-from .kit.results import LeftOut, Result, panels_lacking
-from .kit.setting import Setting, make_setting
-from .kit.training.compute import Failed
-from .kit.training.earlier_report import load_earlier_report
-from .kit.training.plan import plan
-from .kit.training.store import Store
-from .papers import PAPERS, figures_named
+from . import dcliques, dfedpgp, dpfl, pfeddst
+from .kit.claims import Claim, did_you_mean, shown_number, shown_statement
+from .kit.paper import Figure, Paper, Setting, check_positive_int, make_setting
+from .kit.report import write_report
+from .kit.reproduce import LeftOut, Result, missing_data, panels_lacking, plan, reproduce_each
+from .kit.store import Failed, Store, load_earlier_report
+
+PAPERS: tuple[Paper, ...] = (dcliques.PAPER, dfedpgp.PAPER, pfeddst.PAPER, dpfl.PAPER)
+"""The papers whose figures are reproduced. A new paper is a package and one entry here."""
 
 
 def reproduce(
@@ -107,8 +104,17 @@ def reproduce(
     _without_data(figures, setting)
     jobs = check_positive_int("jobs", jobs)
     outcomes = reproduce_each(figures, setting, out=out, kept=kept, jobs=jobs, progress=progress)
+    results: list[Result] = []
+    left_out: list[LeftOut] = []
     try:
-        results, left_out = _collected(outcomes, output)
+        for outcome in outcomes:
+            if isinstance(outcome, LeftOut):
+                left_out.append(outcome)
+                status = "failed" if outcome.failed else "left out"
+                output(f"{outcome.figure.id}: {status}: {outcome.reason}\n")
+            else:
+                results.append(outcome)
+                output(shown(outcome))
     except KeyboardInterrupt:
         output(f"finished runs are stored in {Path(out, 'runs')}; repeat the command to continue")
         raise
@@ -118,23 +124,6 @@ def reproduce(
     if failed := [f"{each.figure.id}: {each.reason}" for each in left_out if each.failed]:
         raise Failed("; ".join(failed))
     return results
-
-
-def _collected(
-    outcomes: Iterable[Result | LeftOut], output: Callable[[object], object]
-) -> tuple[list[Result], list[LeftOut]]:
-    """Return the results and the figures that are left out; each is output once it is known."""
-    results: list[Result] = []
-    left_out: list[LeftOut] = []
-    for outcome in outcomes:
-        if isinstance(outcome, LeftOut):
-            left_out.append(outcome)
-            status = "failed" if outcome.failed else "left out"
-            output(f"{outcome.figure.id}: {status}: {outcome.reason}\n")
-        else:
-            results.append(outcome)
-            output(shown(outcome))
-    return results, left_out
 
 
 def planned(
@@ -213,6 +202,38 @@ def _without_data(figures: Sequence[Figure], setting: Setting) -> Mapping[str, s
     return missing
 
 
+def figures_named(name: str) -> tuple[Paper, tuple[Figure, ...]]:
+    """Return a paper and its figures by an id, for example "dcliques" or "dcliques-fig9".
+
+    Raises
+    ------
+    ValueError
+        If the id is unknown, or the figure is not reproduced; the message then gives the reason.
+
+    Examples
+    --------
+    >>> paper, figures = figures_named("dcliques-fig9")
+    >>> paper.id, [figure.id for figure in figures]
+    ('dcliques', ['dcliques-fig09'])
+    """
+    name = re.sub(r"(fig|tab)(\d[ab]?)$", r"\g<1>0\2", name)
+    for paper in PAPERS:
+        chosen = tuple(figure for figure in paper.figures if name in (paper.id, figure.id))
+        if chosen:
+            return paper, chosen
+        if name in paper.absent:
+            raise ValueError(
+                f"{name} is not reproduced: {paper.absent[name]}; topofl reproduce --list shows "
+                "what is"
+            )
+    known = [paper.id for paper in PAPERS] + [
+        figure.id for paper in PAPERS for figure in paper.figures
+    ]
+    raise ValueError(
+        f"there is no figure {name!r}{did_you_mean(name, known)}; topofl reproduce --list shows all"
+    )
+
+
 def listed() -> Table:
     """Return a table of papers and figures with their required and optional datasets.
 
@@ -224,7 +245,9 @@ def listed() -> Table:
     rows: list[tuple[str, ...]] = []
     for paper in PAPERS:
         rows.append((paper.id, f"all of: {paper.title}", "-"))
-        rows += [(figure.id, figure.title, _data_of(figure)) for figure in paper.figures]
+        for figure in paper.figures:
+            data = [*figure.datasets, *(f"{name} (optional)" for name in figure.optional)]
+            rows.append((figure.id, figure.title, ", ".join(data) or "-"))
     return Table(("name", "what it shows", "data"), tuple(rows))
 
 
@@ -238,11 +261,6 @@ def absent() -> Table:
     """
     rows = tuple((name, reason) for paper in PAPERS for name, reason in paper.absent.items())
     return Table(("not reproduced", "what it is, and why it is not reproduced"), rows)
-
-
-def _data_of(figure: Figure) -> str:
-    optional = (f"{name} (optional)" for name in figure.optional)
-    return ", ".join([*figure.datasets, *optional]) or "-"
 
 
 def shown(result: Result) -> str:

@@ -20,8 +20,8 @@ from topofl import Table, config
 from topofl.callbacks import Event
 from topofl.runs.identity import peak_memory_megabytes, reset_peak_memory
 
-from .kit.setting import Setting
-from .papers import figures_named
+from .command import figures_named
+from .kit.paper import Setting
 
 IMAGES = 50_000
 

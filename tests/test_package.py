@@ -16,8 +16,11 @@ DATA = [
     ("topofl.advice", "calibration.json"),
     ("topofl.cli", "experiment.toml"),
     ("topofl.report", "templates/page.html"),
+    ("topofl.analysis", "studies.toml"),
+    ("topofl.analysis.study", "scenarios.toml"),
     ("topofl.analysis.study", "templates/study.html"),
-    ("topofl.paper_figures.kit.report", "templates/report.html"),
+    ("topofl.paper_figures.kit", "templates/report.html"),
+    ("topofl.paper_figures.kit", "comparison.toml"),
 ]
 
 needs_checkout = pytest.mark.skipif(

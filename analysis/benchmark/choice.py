@@ -5,7 +5,6 @@ with and without a budget. In turns with it, the same network is applied as ofte
 images on as many threads, without sums of models. ``--out DIR`` writes cpu-choice.md there.
 """
 
-import argparse
 import statistics
 import sys
 import time
@@ -22,6 +21,8 @@ from torch.nn import functional
 import topofl
 from topofl import Table, algorithms, data, models
 from topofl.engine.executor import worker_threads
+
+from ..program import parser_of, write
 
 
 @dataclass(frozen=True)
@@ -175,27 +176,20 @@ def measure(scale: ChoiceSizes) -> Table:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table, and write it to the folder given by ``--out``."""
-    parser = argparse.ArgumentParser(
-        description="Time the choice of peers, compared with its forward passes."
-    )
-    parser.add_argument(
-        "--repeats",
-        type=int,
-        default=ChoiceSizes.repeats,
-        help="turns, of 3 minutes each (default 3)",
-    )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for cpu-choice.md")
-    options = parser.parse_args(argv)
+    options = parser_of(
+        "benchmark.choice",
+        __doc__,
+        repeats=(ChoiceSizes.repeats, "turns, of 3 minutes each"),
+        out=(Path, "folder for cpu-choice.md"),
+    ).parse_args(argv)
     table = measure(ChoiceSizes(repeats=options.repeats))
     print(table)
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
         command = (
             f"python -m analysis.benchmark.choice --repeats {options.repeats} --out {options.out}"
         )
-        (options.out / "cpu-choice.md").write_text(
-            f"`{command}`, torch {torch.__version__}.\n\n{table.to_markdown()}\n", encoding="utf-8"
-        )
+        page = f"`{command}`, torch {torch.__version__}.\n\n{table.to_markdown()}\n"
+        write(options.out, **{"cpu-choice": page})
 
 
 if __name__ == "__main__":

@@ -19,23 +19,86 @@ sources.
 """
 
 import argparse
+import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+import topofl
+from topofl import NotApplicable, Table
+from topofl.engine import plan as engine_plan
+from topofl.engine.evaluation import evaluate, evaluation_plan
+from topofl.engine.executor import Executor
+from topofl.engine.gradients import linear_gradients
+from topofl.engine.minibatches import Batches, Examples
 from topofl.engine.options import check_device
+from topofl.engine.population import Layout, Population
 
-from ..program import as_installed
-from .cases import Case
-from .measurements import QUICK, REPORTS, cases_of, quick_cases
-from .report.page import facts_of
-from .steps.naive_loop import NAIVE_NODES
-from .steps.simulator import check_sources
-from .timing import Plan
+from ..program import (
+    as_installed,
+    at_least_one,
+    in_turns,
+    parser_of,
+    seconds_of,
+    stamps_of_rounds,
+)
+from . import graphs as graph_benchmark
+from .cases import LOGISTIC, TRAINING, Case, clients_of, matrix_cases, on_few_nodes, setting
+from .report import (
+    FLOOR,
+    LENET_FLOOR,
+    Report,
+    TargetCheck,
+    checks_of_matrix,
+    checks_of_training,
+    facts_of,
+    matrix_table,
+    measured_rates,
+    points_of,
+    raw_of,
+    raw_of_checks,
+    roofline,
+    title,
+    training_table,
+    verdict_tables,
+)
+from .timing import NAIVE_NODES, Measured, Plan, check_sources, measure
+
+STAR = (
+    "\\* The D-Cliques authors' simulator, measured on another machine of 2 cores (with AMX), not "
+    "in this run."
+)
+
+STAR_HERE = (
+    "\\* The D-Cliques authors' simulator: training steps on the same data, in turns with ours, "
+    "always in fp32; its evaluation, half a second a node, as measured on another machine (2 "
+    "cores, AMX)."
+)
+
+TARGETS = "Targets in the picture: of auto for logistic regression, of looped for GN-LeNet."
+
+NAIVE = (
+    "naive: tests/naive.py, on as many nodes as `nodes` says; where these are not all, local steps "
+    "are scaled up in proportion to nodes and averaging to their square."
+)
+
+SAME = (
+    "auto / better executor is 1 where auto ran in every turn what the better one ran: there is "
+    "nothing to compare."
+)
+
+QUICK = "A quick run on tiny sizes: it shows that everything works; its numbers mean nothing."
+QUICK_IMAGES = 200
+IMAGES = 10_000
+
+SIMULATOR_NODE = 0.5
+"""Seconds in which the D-Cliques authors' simulator evaluates a node, on another machine."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,73 +165,224 @@ def _plan(options: argparse.Namespace) -> Plan:
 def _naive_nodes(options: argparse.Namespace) -> int | None:
     if options.no_naive or options.quick:
         return 0 if options.no_naive else 4
-    return (
-        NAIVE_NODES
-        if options.naive_nodes is None and options.what == "matrix"
-        else options.naive_nodes
-    )
-
-
-def _positive(text: str) -> int:
-    """Return an integer of at least 1 given on the command line."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
-    return int(text)
+    if options.naive_nodes is None and options.what == "matrix":
+        return NAIVE_NODES
+    return options.naive_nodes
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.benchmark"),
-        description=as_installed(__doc__),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = parser_of(
+        "benchmark",
+        __doc__,
+        device=("cpu", "of the engine and the floors"),
+        quick=(False, "tiny sizes, a test; the numbers mean nothing"),
+        only=("", "only cases with this in their label, such as 'GN-LeNet, 100'"),
+        budget=(120.0, "seconds that all steps of one cell may take"),
+        no_naive=(False, "omit the naive loop"),
+        simulator=(Path, "folder of the D-Cliques authors' simulator, for training"),
+        no_memory=(False, "omit peak memory, which takes one process per cell"),
+        force_bf16=(False, "time bf16 also on processors that emulate it"),
+        out=(Path, "folder for tables, numbers and a figure, such as cpu-training.md"),
     )
-    for name, settings in _OPTIONS.items():
-        parser.add_argument(name, **settings)
+    parser.add_argument("what", nargs="?", choices=list(REPORTS), default="training")
+    for flag, default, text in (
+        ("--rounds", 12, "steps per turn (default: 12)"),
+        ("--repeats", 5, "turns (default: 5)"),
+        ("--naive-nodes", None, f"of the naive loop (default: all, {NAIVE_NODES} in the matrix)"),
+    ):
+        parser.add_argument(flag, type=at_least_one, default=default, help=text)
     return parser
 
 
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "what": {
-        "nargs": "?",
-        "choices": list(REPORTS),
-        "default": "training",
-        "help": "default: training",
-    },
-    "--device": {"default": "cpu", "help": "of the engine and the floors (default: cpu)"},
-    "--quick": {"action": "store_true", "help": "tiny sizes, a test; the numbers mean nothing"},
-    "--only": {
-        "default": "",
-        "metavar": "TEXT",
-        "help": "only cases with this in their label, such as 'GN-LeNet, 100'",
-    },
-    "--rounds": {"type": _positive, "default": 12, "help": "steps per turn (default: 12)"},
-    "--repeats": {"type": _positive, "default": 5, "help": "turns (default: 5)"},
-    "--budget": {
-        "type": float,
-        "default": 120,
-        "help": "seconds that all steps of one cell may take (default: 120)",
-    },
-    "--naive-nodes": {
-        "type": _positive,
-        "help": f"nodes of the naive loop (default: all, {NAIVE_NODES} in the matrix)",
-    },
-    "--no-naive": {"action": "store_true", "help": "omit the naive loop"},
-    "--simulator": {
-        "type": Path,
-        "metavar": "DIR",
-        "help": "the D-Cliques authors' simulator, for training",
-    },
-    "--no-memory": {
-        "action": "store_true",
-        "help": "omit peak memory, which takes one process per cell",
-    },
-    "--force-bf16": {
-        "action": "store_true",
-        "help": "time bf16 also on processors that emulate it",
-    },
-    "--out": {
-        "type": Path,
-        "metavar": "DIR",
-        "help": "write tables, numbers and a figure there, such as cpu-training.md",
-    },
-}
+def training(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Report:
+    """Return the report of training steps, evaluation and a whole run, with all targets."""
+    found = [_measured(case, plan) for case in cases]
+    evaluated = evaluation(plan, [measured.case for measured in found], quick=quick)
+    (first, *_), run = evaluated.raw["evaluations"], evaluated.raw["whole_run"]
+    checks = checks_of_training(found, first["ratio"], run["ratio"])
+    bound, raw = _bound_and_raw(plan, found, checks, quick)
+    tables = [training_table(found), *verdict_tables(checks, quick), *evaluated.tables, bound]
+    notes = [STAR if plan.simulator is None else STAR_HERE, NAIVE, SAME, TARGETS]
+    targets = {c.label: FLOOR if c.network.is_linear else LENET_FLOOR for c in cases}
+    points = points_of(found, targets, plan.executors)
+    return Report(f"{plan.device.type}-training", tables, notes, points, raw | evaluated.raw)
+
+
+def matrix(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Report:
+    """Return the report of D-SGD for all networks, numbers of nodes, executors and precisions."""
+    found = [_measured(case, plan) for case in cases]
+    checks = checks_of_matrix(found)
+    bound, raw = _bound_and_raw(plan, found, checks, quick)
+    tables = [matrix_table(found), *verdict_tables(checks, quick), bound]
+    points = points_of(found, {}, plan.executors)
+    return Report(f"{plan.device.type}-matrix", tables, [NAIVE, SAME], points, raw)
+
+
+def _bound_and_raw(
+    plan: Plan, found: Sequence[Measured], checks: Sequence[TargetCheck], quick: bool
+) -> tuple[Table, dict[str, Any]]:
+    """Return the roofline of measured cases, and all their numbers."""
+    rates = measured_rates(plan.device, *([64, 1] if quick else []))
+    raw = {"cases": [raw_of(m) for m in found], "rates": asdict(rates)}
+    return roofline(found, rates), raw | {"checks": raw_of_checks(checks)}
+
+
+def evaluation(plan: Plan, cases: Sequence[Case] = (), *, quick: bool = False) -> Report:
+    """Return the report of evaluation, and of a whole run of the first training case."""
+    _announce("evaluation")
+    images, nodes = (QUICK_IMAGES, (10, 20)) if quick else (IMAGES, (100, 1000))
+    of = [evaluation_of(n, plan.device, images=images, repeats=plan.repeats) for n in nodes]
+    standard = quick_cases("training")[0] if quick else TRAINING[0]
+    case = next((case for case in cases if case.label == standard.label), standard)
+    run = whole_run(plan.device, case, epochs=1 if quick else 10, images=images)
+    raw = {"evaluations": [asdict(one) | {"ratio": one.ratio} for one in of]}
+    raw |= {"whole_run": asdict(run) | {"ratio": run.ratio}}
+    tables = [evaluation_table(of, run, title())]
+    return Report(f"{plan.device.type}-evaluation", tables, [STAR], (), raw)
+
+
+def graphs(plan: Plan, cases: Sequence[Case] = (), *, quick: bool = False) -> Report:
+    """Return the report of large graphs, which are timed on CPU and have no quick sizes."""
+    del plan, cases, quick
+    return Report("cpu-graphs", [graph_benchmark.measure(title=title())])
+
+
+def _measured(case: Case, plan: Plan) -> Measured:
+    _announce(case.label)
+    return measure(case, plan)
+
+
+def _announce(what: str) -> None:
+    print(f"timing {what} ...", file=sys.stderr, flush=True)
+
+
+def cases_of(what: str) -> tuple[Case, ...]:
+    """Return the cases of a report; none if it does not time cases."""
+    return {"training": TRAINING, "matrix": matrix_cases()}.get(what, ())
+
+
+def quick_cases(what: str) -> tuple[Case, ...]:
+    """Return tiny cases, which only show that everything works."""
+    cases = (
+        TRAINING
+        if what == "training"
+        else [case for case in matrix_cases((10,)) if case.network is LOGISTIC]
+    )
+    return tuple(on_few_nodes(replace(case, batch_size=4), 20, same_graph=True) for case in cases)
+
+
+REPORTS = {"training": training, "matrix": matrix, "evaluation": evaluation, "graphs": graphs}
+
+
+@dataclass(frozen=True)
+class EvaluationTimes:
+    """Seconds of evaluating n logistic models on `images` images, and of one matrix product."""
+
+    n: int
+    images: int
+    ours: Sequence[float]
+    product: Sequence[float]
+
+    @property
+    def ratio(self) -> float:
+        """Ratio of the median evaluation time to the median time of the product."""
+        return statistics.median(self.ours) / statistics.median(self.product)
+
+
+def evaluation_of(
+    n: int, device: torch.device, *, images: int = IMAGES, repeats: int = 5
+) -> EvaluationTimes:
+    """Time loss and accuracy of n logistic models in turns with one product of that size.
+
+    Each is called twice per turn, and the first call is not timed.
+    """
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(images, *LOGISTIC.shape, generator=generator).to(device)
+    examples = Examples(inputs, None, inputs.dtype)
+    labels = (torch.arange(images) % 10).to(device)
+    module = LOGISTIC.build().to(device)
+    layout = Layout.of(module)
+    models = Population.alone(torch.randn(n, layout.d, generator=generator).to(device), layout)
+    evaluated = dict.fromkeys(range(n), torch.arange(images, device=device))
+    weight = models.flat[:, :-10].reshape(n * 10, -1).T.contiguous()
+    out = torch.empty(images, n * 10, device=device)
+
+    def timed(function) -> list[float]:
+        return [seconds_of(function, device) for _ in range(2)][1:]
+
+    threads = torch.get_num_threads()
+    plan = engine_plan.Plan("batched", n, threads if device.type == "cpu" else 1, threads)
+    batches = Batches([np.arange(images)], seed=0)
+    executor = Executor(plan, examples, labels, batches, linear_gradients)
+    how = evaluation_plan(module, examples(torch.arange(2, device=device)))
+
+    def ours() -> None:
+        with executor.threads():
+            evaluate(how, models, executor, evaluated)
+
+    ways = {
+        "ours": partial(timed, ours),
+        "product": partial(timed, lambda: torch.mm(inputs.flatten(1), weight, out=out)),
+    }
+    return EvaluationTimes(n, images, **in_turns(ways, repeats))
+
+
+@dataclass(frozen=True)
+class WholeRun:
+    """Seconds per epoch of a run with evaluation, and those of the authors' simulator."""
+
+    epochs: Sequence[float]
+    simulator: float
+
+    @property
+    def ratio(self) -> float:
+        """Ratio of the simulator's seconds to the median epoch of the engine."""
+        return self.simulator / statistics.median(self.epochs)
+
+
+def whole_run(
+    device: torch.device, case: Case = TRAINING[0], *, epochs: int = 10, images: int = IMAGES
+) -> WholeRun:
+    """Time a run of logistic regression on D-Cliques that evaluates all nodes every epoch.
+
+    An epoch is timed from the end of its last round to the end of the next epoch's last round, with
+    one evaluation in between.
+    """
+    clients = clients_of(case, test=images)
+    graph, algorithm = setting(case, clients)
+    steps = -(-case.network.examples // case.n // case.batch_size)
+    stamps, stamp = stamps_of_rounds(device)
+    topofl.run(
+        algorithm,
+        model=case.network.build(),
+        clients=clients,
+        topology=graph,
+        rounds=steps * (epochs + 2),
+        evaluation=steps,
+        compute=device,
+        seed=0,
+        progress=False,
+        callbacks=[stamp],
+    )
+    lasts = [float(second) for second in np.diff(stamps[steps - 1 :: steps])[1:]]
+    return WholeRun(
+        lasts, steps * (case.simulator or 0) + case.n * SIMULATOR_NODE * images / IMAGES
+    )
+
+
+def evaluation_table(
+    evaluations: Sequence[EvaluationTimes], run: WholeRun, title: str = ""
+) -> Table:
+    """Return the table of evaluation times."""
+    rows = []
+    for one in evaluations:
+        ours, product = 1e3 * statistics.median(one.ours), 1e3 * statistics.median(one.product)
+        simulator = 1e3 * one.n * SIMULATOR_NODE * one.images / IMAGES
+        label = f"{one.n} logistic models on {one.images:,} images"
+        rows.append((label, ours, product, one.ratio, simulator, simulator / ours))
+    none = NotApplicable("a run is no single product")
+    ours = 1e3 * statistics.median(run.epochs)
+    label = "an epoch of 4 steps and the evaluation, D-Cliques + CA, 100 nodes"
+    rows.append((label, ours, none, none, 1e3 * run.simulator, run.ratio))
+    columns = ("evaluation", "ours ms", "one product ms", "ours / product")
+    return Table((*columns, "simulator ms *", "simulator / ours *"), tuple(rows), title=title)

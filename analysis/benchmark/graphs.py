@@ -88,38 +88,18 @@ def _construction(scale: GraphSizes) -> Iterator[tuple[Any, ...]]:
     for inter in ("ring", "fractal", "small_world"):
         draw = partial(topologies.dcliques, counts, clique_size=10, inter=inter, seed=0)
         seconds, graph = _median(draw, scale.repeats)
-        yield (
-            f"construct D-Cliques ({inter}), n={n:,}",
-            seconds,
-            f"{graph.n_edges:,} edges",
-            bare,
-            bare,
-            *no_cliques,
-        )
+        label = f"construct D-Cliques ({inter}), n={n:,}"
+        yield (label, seconds, f"{graph.n_edges:,} edges", bare, bare, *no_cliques)
     seconds, graph = _median(partial(topologies.random_regular, n, 10, seed=0), scale.repeats)
     theirs = _peer("networkx", "nx.random_regular_graph(10, {n}, seed=0)", scale, n=n)
     pygsp = _peer("pygsp", "graphs.RandomRegular({n}, 10, seed=0)", scale, n=n)
-    yield (
-        f"construct random 10-regular, n={n:,}",
-        seconds,
-        f"{graph.n_edges:,} edges",
-        bare,
-        bare,
-        theirs,
-        pygsp,
-    )
+    label = f"construct random 10-regular, n={n:,}"
+    yield (label, seconds, f"{graph.n_edges:,} edges", bare, bare, theirs, pygsp)
     seconds, graph = _median(partial(topologies.exponential, n), scale.repeats)
     theirs = _peer("networkx", "nx.circulant_graph({n}, {offsets})", scale, n=n, offsets=_powers(n))
     pygsp = NotApplicable("pygsp has no exponential graph")
-    yield (
-        f"construct exponential, n={n:,}",
-        seconds,
-        f"{graph.n_edges:,} edges",
-        bare,
-        bare,
-        theirs,
-        pygsp,
-    )
+    label = f"construct exponential, n={n:,}"
+    yield (label, seconds, f"{graph.n_edges:,} edges", bare, bare, theirs, pygsp)
 
 
 def _powers(n: int) -> list[int]:
@@ -146,14 +126,8 @@ def _expander(scale: GraphSizes) -> Iterator[tuple[Any, ...]]:
     ours, peers = statistics.median(times["ours"]), list(_expander_peers(scale))
     for name, what in (("eigsh", "eigsh, tol=1e-9"), ("lobpcg", "lobpcg, tol=1e-6")):
         theirs = statistics.median(times[name])
-        yield (
-            f"spectral gap of random 10-regular, n={n:,} (bare: {what})",
-            ours,
-            label,
-            theirs,
-            ours / theirs,
-            *peers,
-        )
+        label_of = f"spectral gap of random 10-regular, n={n:,} (bare: {what})"
+        yield (label_of, ours, label, theirs, ours / theirs, *peers)
         peers = [NotApplicable("see the row above")] * 2
 
 
@@ -203,15 +177,8 @@ def _ring(scale: GraphSizes) -> Iterator[tuple[Any, ...]]:
         seconds, solution = _median(partial(_solution, graph), scale.repeats)
         label = f"{solution.solver}, residual {solution.residual:.0e}"
         ratio = plain if isinstance(plain, NotApplicable) else seconds / plain
-        yield (
-            f"spectral gap of a ring, n={n:,}, {order} (bare: eigsh)",
-            seconds,
-            label,
-            plain,
-            ratio,
-            theirs,
-            pygsp,
-        )
+        name = f"spectral gap of a ring, n={n:,}, {order} (bare: eigsh)"
+        yield (name, seconds, label, plain, ratio, theirs, pygsp)
 
 
 def _solution(graph: Topology) -> Any:
@@ -241,15 +208,8 @@ def _joint(scale: GraphSizes) -> Iterator[tuple[Any, ...]]:
     longer = NotApplicable(f"too long: see the row of {scale.fewer_rounds:,} rounds")
     seconds, b = _timed(lambda: metrics.b_connectivity(graphs, rounds=scale.rounds))
     what = f"of {scale.nodes:,} nodes, out-degree 1"
-    yield (
-        f"B over {scale.rounds:,} rounds {what}",
-        seconds,
-        f"B = {b}",
-        longer,
-        longer,
-        longer,
-        pygsp,
-    )
+    label = f"B over {scale.rounds:,} rounds {what}"
+    yield (label, seconds, f"B = {b}", longer, longer, longer, pygsp)
     seconds, b = _timed(lambda: metrics.b_connectivity(graphs, rounds=scale.fewer_rounds))
     bare, other = _timed(lambda: _windows_anew(graphs, scale.fewer_rounds, _is_strong_by_scipy))
     theirs, third = _timed(

@@ -14,7 +14,6 @@ starts at the target are left out, since there is nothing to learn, and so are c
 heterogeneity of gradients was not measurable, since they have no ratio of noise to it.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from topofl.toolkit import label_spread
 
-from ..program import as_installed
+from ..program import parser_of
 from .runs import Records, predicted_cell
 from .scenarios import GRAPHS, Cell, Source, about, clients_of, scenarios_of
 from .statistics import TARGET, CellTable, cell_tables, reached_at
@@ -248,13 +247,8 @@ def _range(values: Sequence[float]) -> list[float | int]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Fit the calibration from the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.study.calibration"),
-        description=as_installed(__doc__),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("study.calibration", __doc__, data=(Path, "folder with the folder mnist"))
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="results of the study")
-    parser.add_argument("--data", type=Path, help="folder with the folder mnist")
     parser.add_argument("--out", type=Path, required=True, help="file to write")
     options = parser.parse_args(argv)
     source = Source(options.data)

@@ -23,13 +23,12 @@ from pathlib import Path
 
 from topofl import TopologyError
 
-from ..program import as_installed
+from ..program import as_installed, parser_of
 from .fits import read_runs
-from .page import check_page
+from .page import check_page, finding
 from .results import Outputs, write_report
 from .runs import Records, compute, rates_said, status, tuning_runs
 from .scenarios import Source, about, cells, scenarios_of
-from .sentences import finding
 from .statistics import FEWEST, CellTable, cell_tables, pairs_said
 
 Show = Callable[[str], None]
@@ -181,37 +180,20 @@ def _chosen(options: argparse.Namespace) -> tuple[Source, list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=as_installed("python -m analysis.study"),
-        description=as_installed(__doc__),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = parser_of(
+        "study",
+        __doc__,
+        data=(Path, "folder with mnist and cifar10-subset"),
+        processes=(1, "processes"),
+        minutes=(1e9, "start no run after this time"),
+        dry_run=(False, "print the numbers of runs only"),
+        runs=(Path, "file runs.csv.gz of which the report is written, without training"),
+        json=(False, "print JSON on stdout"),
+        html=(Path, "also write an interactive page to this file"),
+        graphs=(Path, "also fit rivals, on graphs that are kept in this folder"),
+        out=(Path, "folder (default out/study, or out/study/NAME for NAME.toml)"),
     )
     names = ", ".join(repr(name) for name in scenarios_of(Source()))
-    parser.add_argument(
-        "scenarios",
-        nargs="*",
-        metavar="SCENARIO",
-        help=f"CONFIG.toml, or {names}; default: all whose data are given",
-    )
-    parser.add_argument("--data", type=Path, help="folder with mnist and cifar10-subset")
-    parser.add_argument("--processes", type=int, default=1, help="processes (default 1)")
-    parser.add_argument("--minutes", type=float, default=1e9, help="start no run after this time")
-    parser.add_argument("--dry-run", action="store_true", help="print the numbers of runs only")
-    parser.add_argument(
-        "--runs",
-        type=Path,
-        metavar="FILE",
-        help="write the report of this runs.csv.gz, without training",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON on stdout")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write an interactive page")
-    parser.add_argument(
-        "--graphs",
-        type=Path,
-        metavar="DIR",
-        help="also fit rivals, on graphs that are kept in this folder",
-    )
-    parser.add_argument(
-        "--out", type=Path, help="folder (default out/study, or out/study/NAME for NAME.toml)"
-    )
+    scenarios = f"CONFIG.toml, or {names}; default: all whose data are given"
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=scenarios)
     return parser

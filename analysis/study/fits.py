@@ -19,7 +19,7 @@ from torch_geometric.nn import Sequential as GraphSequential
 
 from topofl import Table, Topology, metrics, mixing
 
-from .predictors import PREDICTORS
+from .runs import PREDICTORS
 from .scenarios import Cell, Graph, Source, clients_of, graph_of, scenarios_of
 from .statistics import OUTCOMES, SKEWED, CellTable, Statistic, median, median_over_cells, spearman
 

@@ -1,9 +1,12 @@
-"""The page of the study: an interactive scatter plot, spectra, and the results in sentences."""
+"""The page of the study, with a scatter plot and spectra, and the results in sentences.
+
+The numbers in sentences are computed from the cells.
+"""
 
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -14,10 +17,20 @@ from markupsafe import Markup
 
 from topofl import Table, Topology, metrics, report
 
-from .predictors import PREDICTORS
+from .runs import PREDICTORS
 from .scenarios import GRAPHS, Cell, Source, build_graph, clients_of
-from .sentences import sentences
-from .statistics import DRAWS, OUTCOMES, CellTable
+from .statistics import (
+    DRAWS,
+    OUTCOMES,
+    SKEWED,
+    CellTable,
+    Statistic,
+    correlation,
+    first_cells,
+    median_over_cells,
+    partial_spearman,
+    spearman,
+)
 
 SPECTRA = ("ring", "torus", "exponential", "D-Cliques 10 ring", "designed 10", "4-regular")
 """Graphs whose spectra are shown, on two shards of digits per node."""
@@ -242,3 +255,225 @@ def _vl_convert(who: str) -> Any:
             f"{who} needs vl-convert-python, which is not installed; install it with pip install "
             "'topofl[pages]'"
         ) from error
+
+
+Sentence = tuple[str, str]
+"""A sentence, and the cells behind it."""
+
+EARLY, LATE = "learning phase", "final"
+
+SAID = {
+    "learning phase": "mean accuracy in the learning phase",
+    "final": "final accuracy",
+    "worst node": "the accuracy of the worst node",
+    "consensus": "consensus distance",
+}
+"""Outcomes as they are called in sentences."""
+
+
+def sentences(tables: Sequence[CellTable], *, draws: int = DRAWS) -> list[Sentence]:
+    """Return the results that these cells support, each with the cells behind it.
+
+    Correlations are medians over cells, with their sign, and 95 % intervals of `draws` bootstrap
+    draws in parentheses.
+    """
+    return [*_on_dsgd(tables, draws), *_on_others(tables, draws), *_on_graphs(tables)]
+
+
+def finding(tables: Sequence[CellTable]) -> str | None:
+    """Return what predicts the learning phase best, and how well the spectral gap does.
+
+    The cells are those of the first table of the report. None: too few graphs for a correlation.
+    """
+    skewed = first_cells(tables)
+    # Oriented correlations are -1 for a perfect predictor.
+    medians = {name: _median(skewed, correlation(name, EARLY)) for name in PREDICTORS}
+    known = {name: value for name, value in medians.items() if np.isfinite(value)}
+    if not known:
+        return None
+    best = min(known, key=lambda name: known[name])
+
+    def said(name: str) -> str:
+        return f"{_median(skewed, _raw(name, EARLY, (name,))):+.3f}"
+
+    cells = f"{len(skewed)} cell{'' if len(skewed) == 1 else 's'}"
+    gap = f", that of the spectral gap {said('spectral gap')}" if "spectral gap" in known else ""
+    first = f"{best} predicts {SAID[EARLY]} best: its"
+    if known[best] >= 0:
+        first = f"no predictor has the expected sign for {SAID[EARLY]}; of {best}, the"
+    rest = "" if best == "spectral gap" else gap
+    return f"{first} rank correlation (median over {cells}) is {said(best)}{rest}"
+
+
+def _on_dsgd(tables: Sequence[CellTable], draws: int) -> Iterator[Sentence]:
+    plain = [table for table in tables if table.method == "D-SGD"]
+    skewed = [table for table in plain if table.partition in SKEWED]
+    labels = "D-SGD and skewed labels"
+    if skewed:
+        yield _compared(
+            f"With {labels}", skewed, EARLY, ("H_10", "H_1", "mean degree", "spectral gap"), draws
+        )
+        yield _compared(
+            "At the end of training", skewed, LATE,
+            ("predicted deviation (20)", "H_20", "H_1", "spectral gap"), draws,
+        )  # fmt: skip
+        yield _best(skewed, labels)
+    large = [table for table in skewed if table.nodes >= 1000]
+    if large:
+        yield _compared("With 1,000 nodes", large, EARLY, ("H_1", "H_10", "spectral gap"), draws)
+    iid = [table for table in plain if table.partition == "iid"]
+    if iid:
+        yield _compared("With iid data", iid, LATE, ("N_10", "n_W(0.9)", "spectral gap"), draws)
+
+
+def _on_others(tables: Sequence[CellTable], draws: int) -> Iterator[Sentence]:
+    skewed = [table for table in tables if table.partition in SKEWED]
+    for method, said in (("momentum", "momentum"), ("local steps", "5 local steps")):
+        own = [table for table in skewed if table.method == method]
+        if own:
+            yield _compared(f"With {said}", own, EARLY, ("H_10", "H_1", "spectral gap"), draws)
+    corrected = [table for table in skewed if table.method in ("gradient tracking", "D2")]
+    if corrected:
+        yield _corrected(corrected, draws)
+
+
+def _compared(
+    start: str, tables: Sequence[CellTable], outcome: str, names: Sequence[str], draws: int
+) -> Sentence:
+    """Return the sentence about rank correlations of several predictors with an outcome."""
+    found = [_estimate(tables, _raw(name, outcome, names), draws) for name in names]
+    first, rest = f"{names[0]} has a rank correlation of {found[0]} with {SAID[outcome]}", []
+    rest = [f"{name} has {number}" for name, number in zip(names[1:], found[1:], strict=True)]
+    return f"{start}, {first}; {_listed(rest)}.", _cells(tables)
+
+
+def _best(tables: Sequence[CellTable], labels: str) -> Sentence:
+    parts = []
+    for outcome, said in SAID.items():
+        every = tuple(PREDICTORS)
+        medians = {name: _median(tables, _raw(name, outcome, every)) for name in every}
+        known = {name: value for name, value in medians.items() if np.isfinite(value)}
+        if known:
+            best = max(known, key=lambda name: abs(known[name]))
+            parts.append(f"{best} with {said} ({signed_text(known[best])})")
+    return (
+        f"Of {len(PREDICTORS)} predictors, these have the largest absolute rank correlation with "
+        f"{labels}, over the graphs that have all of them: {_listed(parts)}.",
+        _cells(tables),
+    )
+
+
+def _corrected(tables: Sequence[CellTable], draws: int) -> Sentence:
+    def columns(table: CellTable) -> np.ndarray:
+        own, noise = (table.predictors[name] for name in ("H_10", "N_10"))
+        return np.stack([own, table.outcomes[LATE], noise])
+
+    both = ("H_10", "N_10")
+    h, n = (_estimate(tables, _raw(name, LATE, both), draws) for name in both)
+    left = _estimate(tables, Statistic(columns, partial_spearman), draws)
+    methods = _listed(list(dict.fromkeys(table.method for table in tables)))
+    return (
+        f"If heterogeneity is removed from the updates ({methods}), H_10 has a rank correlation "
+        f"of {h} with final accuracy and N_10 has {n}. Given N_10, the partial rank correlation of "
+        f"H_10 is {left}.",
+        _cells(tables),
+    )
+
+
+def _on_graphs(tables: Sequence[CellTable]) -> Iterator[Sentence]:
+    shown = [
+        table
+        for table in tables
+        if (table.scenario, table.partition, table.method) == ("digits 60", "2 shards", "D-SGD")
+    ]
+    if not shown:
+        return
+    groups = (
+        ("designed 4", "swapped 4", "torus", "4-regular", "circulant 1-2"),
+        ("designed 10", "D-Cliques 10 ring", "exponential", "10-regular", "circulant 1-5"),
+    )
+    for names in groups:
+        known = [name for name in names if all(name in table.graphs for table in shown)]
+        if len(known) > 1:
+            yield _ranked(shown, known)
+    misled = _misled(shown)
+    if misled is not None:
+        yield misled, _cells(shown)
+
+
+def _ranked(tables: Sequence[CellTable], names: Sequence[str]) -> Sentence:
+    degrees = [_mean(tables, name, "predictors", "mean degree") for name in names]
+    accuracy = {name: _mean(tables, name, "outcomes", EARLY) for name in names}
+    order = sorted(names, key=lambda name: -accuracy[name])
+    parts = [f"{accuracy[name]:.3f} ({name})" for name in order]
+    low, high = min(degrees), max(degrees)
+    degree = f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
+    return (
+        f"With {degree} neighbors per node and 2 shards of digits at each of 60 nodes, "
+        f"{SAID[EARLY]} is {_listed(parts)}.",
+        _cells(tables),
+    )
+
+
+def _misled(tables: Sequence[CellTable]) -> str | None:
+    """Return the pair of graphs that the spectral gap orders wrongly by the largest accuracy."""
+    shared = [graph for graph in tables[0].graphs if all(graph in t.graphs for t in tables)]
+    read = (("predictors", "spectral gap"), ("outcomes", EARLY), ("predictors", "H_10"))
+    gap, accuracy, h = (
+        np.array([_mean(tables, graph, kind, name) for graph in shared]) for kind, name in read
+    )
+    lead = accuracy[:, None] - accuracy[None, :]
+    lead = np.where(gap[:, None] < gap[None, :], lead, -np.inf)  # False where a gap is NaN
+    if not (lead > 0).any():
+        return None
+    a, b = np.unravel_index(np.argmax(lead), lead.shape)
+    return (
+        f"The spectral gap misleads: that of {shared[a]} ({gap[a]:.3g}) is smaller than that of "
+        f"{shared[b]} ({gap[b]:.3g}), yet its {SAID[EARLY]} is {accuracy[a]:.3f} against "
+        f"{accuracy[b]:.3f}. H_10 is {h[a]:.3g} against {h[b]:.3g}."
+    )
+
+
+def _mean(tables: Sequence[CellTable], graph: str, kind: str, name: str) -> float:
+    columns = [getattr(table, kind)[name][list(table.graphs).index(graph)] for table in tables]
+    return float(np.mean(columns))
+
+
+def _raw(predictor: str, outcome: str, names: Sequence[str]) -> Statistic:
+    """Return the signed rank correlation over the graphs that have all predictors of `names`."""
+
+    def columns(table: CellTable) -> np.ndarray:
+        rest = [table.predictors[name] for name in names]
+        return np.stack([table.predictors[predictor], table.outcomes[outcome], *rest])
+
+    return Statistic(columns, lambda found: spearman(found[:2]))
+
+
+def _estimate(tables: Sequence[CellTable], statistic: Statistic, draws: int) -> str:
+    found = median_over_cells(tables, statistic, draws=draws)
+    low, high = signed_text(found.low), signed_text(found.high)
+    return f"{signed_text(found.estimate)} ({low} to {high})"
+
+
+def _median(tables: Sequence[CellTable], statistic: Statistic) -> float:
+    return median_over_cells(tables, statistic, draws=1).estimate
+
+
+def signed_text(value: float) -> str:
+    """Return a number with three decimals, its sign, and a typographic minus."""
+    return f"{value:+.3f}".replace("-", "\N{MINUS SIGN}") if np.isfinite(value) else "n/a"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join(parts) if len(parts) < 3 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _cells(tables: Sequence[CellTable]) -> str:
+    """Return what was counted: cells, scenarios and partitions."""
+    scenarios, partitions = (
+        ", ".join(dict.fromkeys(getattr(table, name) for table in tables))
+        for name in ("scenario", "partition")
+    )
+    graphs = max(len(table.graphs) for table in tables)
+    number = f"{len(tables)} cell{'' if len(tables) == 1 else 's'}"
+    return f"{number} of up to {graphs} graphs: {scenarios}; {partitions}."

@@ -14,7 +14,7 @@ from topofl.toolkit import save_picture
 
 from .fits import held_out_table, write_runs
 from .page import write_page
-from .predictors import PREDICTORS
+from .runs import PREDICTORS
 from .scenarios import Source
 from .statistics import (
     FEWEST,

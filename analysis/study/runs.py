@@ -1,6 +1,7 @@
-"""Computations of the study: tuned learning rates, numbers of graphs, and training runs."""
+"""Computations of the study: predictors of graphs, tuned learning rates, and training runs."""
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import asdict, replace
@@ -12,18 +13,19 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from topofl import History, metrics
+from topofl import History, Topology, TopologyError, TopologySequence, metrics, mixing
+from topofl.data import Partition
 from topofl.runs import RunStore, StoredRun
 from topofl.runs.execute import InProcess, Live, Processes
 from topofl.runs.execute import execute as perform_all
 from topofl.runs.identity import hash_of
 from topofl.runs.work import Job, Outcome
 
-from .predictors import predictors_of
 from .scenarios import (
     TUNING_GRAPH,
     TUNING_SEED,
     Cell,
+    Graph,
     Scenario,
     Source,
     arguments,
@@ -31,6 +33,93 @@ from .scenarios import (
     clients_of,
     graph_of,
 )
+
+ROUNDS = 60
+"""Rounds examined of sequences that do not repeat."""
+
+
+def _rounds(graph: Graph) -> int | None:
+    """Return the rounds to examine of a sequence without period, None for other graphs."""
+    return ROUNDS if isinstance(graph, TopologySequence) and graph.period is None else None
+
+
+def _heterogeneity(graph: Graph, clients: Partition, statistics: Any, *, hops: int) -> float:
+    return metrics.neighborhood_heterogeneity(graph, clients, hops=hops, rounds=_rounds(graph))
+
+
+def _gradient_mixing(graph: Graph, clients: Partition, statistics: Any) -> float:
+    return metrics.neighborhood_heterogeneity(
+        graph, gradients=statistics.means, rounds=_rounds(graph)
+    )
+
+
+def _unweighted(graph: Graph, clients: Partition, statistics: Any) -> float:
+    """Return the label skew of neighborhoods: H_1 by equal weights of a node and its neighbors."""
+    return metrics.neighborhood_heterogeneity(
+        graph, clients, weights=mixing.uniform, rounds=_rounds(graph), around="mean"
+    )
+
+
+def _noise(graph: Graph, clients: Partition, statistics: Any, *, hops: int | str) -> float:
+    return metrics.accumulated_noise(graph, hops, rounds=_rounds(graph))
+
+
+def _neighbors(graph: Graph, clients: Partition, statistics: Any, *, gamma: float) -> float:
+    return metrics.effective_neighbors(graph, gamma)
+
+
+def _predicted_deviation(graph: Graph, clients: Partition, statistics: Any, *, hops: int) -> float:
+    return metrics.predicted_deviation(
+        graph, clients, statistics=statistics, hops=hops, rounds=_rounds(graph)
+    ).value
+
+
+def _degree(graph: Graph, clients: Partition, statistics: Any) -> float:
+    if isinstance(graph, Topology):
+        return float(graph.in_degrees.mean())
+    rounds = range(graph.period or ROUNDS)
+    return float(np.mean([graph.at(t).in_degrees.mean() for t in rounds]))
+
+
+def _resistance(graph: Graph, clients: Partition, statistics: Any) -> float:
+    if not isinstance(graph, Topology) or graph.is_directed:
+        raise TopologyError("resistance is defined for undirected graphs")
+    return 2 * metrics.kirchhoff_index(graph) / (graph.n * (graph.n - 1))
+
+
+def _gap(graph: Graph, clients: Partition, statistics: Any) -> float:
+    return metrics.spectral_gap(graph)
+
+
+PREDICTORS: Mapping[str, tuple[Callable[..., float], int]] = {
+    "spectral gap": (_gap, +1),
+    "mean degree": (_degree, +1),
+    "mean effective resistance": (_resistance, -1),
+    **{f"n_W({gamma:g})": (partial(_neighbors, gamma=gamma), +1) for gamma in (0.5, 0.9, 0.99)},
+    **{f"N_{hops}": (partial(_noise, hops=hops), -1) for hops in ("inf", 10)},
+    "gradient mixing error": (_gradient_mixing, -1),
+    "H_1, unweighted": (_unweighted, -1),
+    **{f"H_{hops}": (partial(_heterogeneity, hops=hops), -1) for hops in (1, 5, 10, 20)},
+    **{
+        f"predicted deviation ({hops})": (partial(_predicted_deviation, hops=hops), -1)
+        for hops in (10, 20)
+    },
+}
+"""Function of a graph, clients and gradient statistics, and the sign of its correlation with
+accuracy if it predicts well."""
+
+
+def predictors_of(graph: Graph, clients: Partition, statistics: Any) -> dict[str, float | None]:
+    """Return all predictors of a graph; None where one is not defined or not finite."""
+    found: dict[str, float | None] = {}
+    for name, (compute, _) in PREDICTORS.items():
+        try:
+            value: Any = compute(graph, clients, statistics)
+        except (TopologyError, ValueError):
+            value = math.nan
+        is_number = isinstance(value, int | float) and math.isfinite(value)
+        found[name] = float(value) if is_number else None
+    return found
 
 
 class Records:

@@ -2,9 +2,12 @@
 
 import difflib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
+from importlib.resources import files
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -48,118 +51,32 @@ class StudyGraph:
     build: Builder
 
 
-def _plain(function: Callable[..., Graph], *args: Any, **options: Any) -> Builder:
-    """Return the builder of a generator that takes the number of nodes."""
-    return lambda clients, seed: function(clients.n, *args, **options)
+def graph_of_spec(spec: str, clients: Partition, seed: int) -> Graph:
+    """Return the graph of a spec; a random one is drawn with the seed of the cell."""
+    name, arguments = parse_spec(spec)
+    known = topologies.GENERATORS.get(name)
+    if known is not None and "seed" in signature(known.function).parameters:
+        arguments = {"seed": seed, **arguments}
+    return build_topology(name, arguments, clients.label_counts).value
 
 
-def _seeded(function: Callable[..., Graph], *args: Any, **options: Any) -> Builder:
-    """Return the builder of a random generator."""
-    return lambda clients, seed: function(clients.n, *args, **options, seed=seed)
+def _of_mean_degree(mean_degree: float, clients: Partition, seed: int) -> Graph:
+    p = min(1.0, mean_degree / (clients.n - 1))
+    return topologies.erdos_renyi(clients.n, p, seed=seed)
 
 
-def _from_labels(function: Callable[..., Graph], **options: Any) -> Builder:
-    """Return the builder of a generator that takes label counts and a seed."""
-    return lambda clients, seed: function(clients, **options, seed=seed)
-
-
-def _erdos_renyi(degree: int) -> Builder:
-    def build(clients: Partition, seed: int) -> Graph:
-        return topologies.erdos_renyi(clients.n, min(1.0, degree / (clients.n - 1)), seed=seed)
-
-    return build
-
-
-def _swapped(degree: int) -> Builder:
-    def build(clients: Partition, seed: int) -> Graph:
-        return topologies.neighborhood_swap(clients, degree, seed=seed)
-
-    return build
-
-
-def _learned(degree: int) -> Builder:
-    return lambda clients, seed: topologies.stl_fw(clients, degree)
-
-
-def _failing(clients: Partition, seed: int) -> Graph:
-    torus = topologies.torus(clients.n)
-    return topologies.link_failures(torus, fail=0.1, recover=0.5, seed=seed)
-
-
-def _directed_design(clients: Partition, seed: int) -> Graph:
-    return topologies.designed_directed(clients, 4)
-
-
-def _cliques(size: int, inter: str) -> Builder:
-    return _from_labels(topologies.dcliques, clique_size=size, inter=inter)
-
-
-_FAMILIES: Mapping[str, Mapping[str, Builder]] = {
-    "classic": {
-        "complete": _plain(topologies.fully_connected),
-        "ring": _plain(topologies.ring),
-        "path": _plain(topologies.path),
-        "torus": _plain(topologies.torus),
-        "grid": _plain(topologies.grid),
-        "tree": _plain(topologies.tree),
-        "star": _plain(topologies.star),
-        "circulant 1-2": _plain(topologies.circulant, [1, 2]),
-        "circulant 1-5": _plain(topologies.circulant, [1, 2, 3, 4, 5]),
-    },
-    "random": {
-        **{
-            f"{degree}-regular": _seeded(topologies.random_regular, degree)
-            for degree in (3, 4, 6, 10, 16)
-        },
-        "Erdos-Renyi 6": _erdos_renyi(6),
-        "Erdos-Renyi 10": _erdos_renyi(10),
-        "small world 4": _seeded(topologies.small_world, 4, 0.1),
-        "small world 6": _seeded(topologies.small_world, 6, 0.3),
-        "Barabasi-Albert 2": _seeded(topologies.barabasi_albert, 2),
-        "Barabasi-Albert 4": _seeded(topologies.barabasi_albert, 4),
-    },
-    "exponential": {
-        "exponential": _plain(topologies.exponential),
-        "exponential directed": _plain(topologies.exponential, directed=True),
-        "D-EquiStatic 4": _seeded(topologies.d_equistatic, 4),
-        "U-EquiStatic 4": _seeded(topologies.u_equistatic, 4),
-    },
-    "D-Cliques": {
-        f"D-Cliques {size} {inter}": _cliques(size, inter)
-        for size, inter in (
-            (5, "ring"),
-            (5, "small_world"),
-            (10, "ring"),
-            (10, "fractal"),
-            (10, "small_world"),
-            (10, "fully_connected"),
-            (20, "ring"),
-            (20, "fully_connected"),
-        )
-    },
-    "learned": {
-        **{f"STL-FW {degree}": _learned(degree) for degree in (3, 5, 10)},
-        "swapped 4": _swapped(4),
-        "swapped 10": _swapped(10),
-        "designed 4": _from_labels(topologies.designed, degree=4),
-        "designed 10": _from_labels(topologies.designed, degree=10),
-        "designed directed 4": _directed_design,
-    },
-    "time-varying": {
-        "one-peer exponential": _plain(topologies.one_peer_exponential),
-        "base graph 1": _plain(topologies.base_graph, 1),
-        "random matching": _seeded(topologies.random_matching),
-        "torus in turns": lambda clients, seed: topologies.matchings(topologies.torus(clients.n)),
-        "3-regular anew": _seeded(topologies.random_regular_sequence, 3),
-        "failing torus": _failing,
-        "random out 3": _seeded(topologies.random_out, 3),
-    },
-}
+_DECLARED = tomllib.loads((files(__package__) / "scenarios.toml").read_text("utf-8"))
 
 GRAPHS: Mapping[str, StudyGraph] = {
-    name: StudyGraph(name, family, build)
-    for family, members in _FAMILIES.items()
-    for name, build in members.items()
+    name: StudyGraph(
+        name,
+        family,
+        partial(graph_of_spec, spec)
+        if isinstance(spec, str)
+        else partial(_of_mean_degree, spec["mean_degree"]),
+    )
+    for family, members in _DECLARED["graphs"].items()
+    for name, spec in members.items()
 }
 """All graphs of the study by name; some do not exist for every number of nodes."""
 
@@ -177,25 +94,25 @@ RATES = (0.02, 0.05, 0.1, 0.2, 0.5)
 
 Method = Callable[[float, int], algorithms.Algorithm]
 
-METHODS: Mapping[str, Method] = {
-    "D-SGD": lambda lr, batch: algorithms.dsgd(lr, batch_size=batch),
-    "momentum": lambda lr, batch: algorithms.dsgd(lr, batch_size=batch, momentum=0.9),
-    "local steps": lambda lr, batch: algorithms.dsgd(lr, batch_size=batch, local_steps=5),
-    "Clique Averaging": lambda lr, batch: algorithms.clique_averaging(lr, batch_size=batch),
-    "gradient tracking": lambda lr, batch: algorithms.dsgt(lr, batch_size=batch),
-    "D2": lambda lr, batch: algorithms.d2(lr, batch_size=batch),
-    "push-sum": lambda lr, batch: algorithms.osgp(lr, batch_size=batch),
-    "DFedPGP": lambda lr, batch: algorithms.dfedpgp(lr, head_lr=lr, batch_size=batch, epochs=1),
-}
+
+def _method(spec: str) -> Method:
+    name, arguments = parse_spec(spec)
+
+    def build(lr: float, batch_size: int) -> algorithms.Algorithm:
+        own = {"head_lr": lr} if name == "dfedpgp" else {}
+        return getattr(algorithms, name)(lr, batch_size=batch_size, **arguments, **own)
+
+    return build
+
+
+METHODS: Mapping[str, Method] = {name: _method(spec) for name, spec in _DECLARED["methods"].items()}
 """Methods of the study: ``method(lr, batch_size)``."""
 
 PARTITIONS: Mapping[str, Callable[..., data.Partition]] = {
-    "1 class": partial(data.shards, per_node=1),
-    "2 shards": partial(data.shards, per_node=2),
-    "Dirichlet 0.1": partial(data.dirichlet_per_client, alpha=0.1),
-    "Dirichlet 0.3": partial(data.dirichlet_per_client, alpha=0.3),
-    "Dirichlet 1": partial(data.dirichlet_per_client, alpha=1.0),
-    "iid": data.iid,
+    name: partial(getattr(data, spec.name), **spec.arguments)
+    for name, spec in zip(
+        _DECLARED["partitions"], map(parse_spec, _DECLARED["partitions"].values()), strict=True
+    )
 }
 """Partitions of the study: ``partition(dataset, n=, seed=)``."""
 
@@ -251,10 +168,6 @@ class Scenario:
         return (self.chosen_rates[method],) if method in self.chosen_rates else self.rates
 
 
-def _digits(root: Path | None, enlarge: int = 1) -> data.Dataset:
-    return data.digits(enlarge=enlarge)
-
-
 def _folder(root: Path | None, name: str) -> Path:
     if root is None:
         raise ValueError(f"`--data` must name a folder with the folder {name}, got none")
@@ -272,99 +185,53 @@ def read_cifar(root: Path | None) -> data.Dataset:
     return data.cifar10(_folder(root, "cifar10-subset"), verify=False, downscale=2)
 
 
-def _own_tests(clients: data.Partition, seed: int) -> data.Partition:
-    return data.match_test(clients, rule="disjoint", seed=seed)
-
-
-def _keep(clients: data.Partition, seed: int) -> data.Partition:
-    return clients
-
-
-@dataclass(frozen=True)
-class _Source:
-    """Return the partitions of a dataset, which is read when it is first needed."""
-
-    dataset: Callable[[Path | None], data.Dataset]
-    root: Path | None
-    n: int
-    edit: Callable[[data.Partition, int], data.Partition] = _keep
-
-    def __call__(self, partition: str, seed: int) -> data.Partition:
-        dataset = _read_once(self.dataset, self.root)
-        return self.edit(PARTITIONS[partition](dataset, n=self.n, seed=seed), seed)
+DATASETS: Mapping[str, Callable[[Path | None], data.Dataset]] = {
+    "digits": lambda root: data.digits(),
+    "digits 16 x 16": lambda root: data.digits(enlarge=2),
+    "MNIST": read_mnist,
+    "CIFAR-10 subset": read_cifar,
+}
+"""Functions from the folder of the data to a dataset."""
 
 
 @cache
-def _read_once(dataset: Callable[[Path | None], data.Dataset], root: Path | None) -> data.Dataset:
-    return dataset(root)
-
-
-def _scenario(name: str, source: _Source, **changes: Any) -> Scenario:
-    """Return a scenario with the usual settings, which are those of the digits."""
-    batch_size = changes.pop("batch_size", 8)
-    every, on = changes.pop("every", 4), changes.pop("on", "test")
-    usual: dict[str, Any] = {
-        "model": partial(models.logistic_regression, 64),
-        "rounds": 120,
-        "partitions": ("2 shards",),
-        "methods": ("D-SGD",),
-    }
-    return Scenario(
-        name,
-        source.n,
-        source,
-        method=lambda method, lr: METHODS[method](lr, batch_size),
-        batch_size=batch_size,
-        evaluation=Evaluation(every=every, on=on),
-        **usual | changes,
-    )
+def dataset_of(name: str, root: Path | None) -> data.Dataset:
+    """Return a dataset, which is read when it is first needed."""
+    return DATASETS[name](root)
 
 
 def default_scenarios(root: Path | None = None) -> Mapping[str, Scenario]:
     """Return the scenarios of the study by name; datasets are read from folders of `root`."""
-    scenarios = (*_on_digits(root), *_on_mnist(root), *_of_networks(root))
-    return {scenario.name: scenario for scenario in scenarios}
+    usual = _DECLARED["usual"]
+    return {
+        name: _scenario(name, usual | own, root) for name, own in _DECLARED["scenarios"].items()
+    }
 
 
-def _on_digits(root: Path | None) -> Iterator[Scenario]:
-    few, some, many = (_Source(_digits, root, n) for n in (30, 60, 200))
-    four = ("D-SGD", "momentum", "local steps", "gradient tracking")
-    yield _scenario("digits 60", some, partitions=tuple(PARTITIONS), methods=four)
-    yield _scenario("digits 60, other methods", some, methods=("D2", "push-sum"))
-    yield _scenario("digits 60, Clique Averaging", some, methods=("Clique Averaging",))
-    yield _scenario("digits 30", few)
-    yield _scenario("digits 200", many, batch_size=4)
+def model_of(declared: Sequence[Any]) -> nn.Module:
+    """Return the model of a name in ``topofl.models`` and its size."""
+    name, size = declared
+    return getattr(models, name)(tuple(size) if isinstance(size, list) else size)
 
 
-def _on_mnist(root: Path | None) -> Iterator[Scenario]:
-    usual = {"model": partial(models.logistic_regression, 784)}
-    some = {"batch_size": 128, "rounds": 80, "partitions": ("2 shards", "Dirichlet 0.1")}
-    yield _scenario("MNIST 100", _Source(read_mnist, root, 100), **usual, **some)
-    many = {"batch_size": 13, "rounds": 400, "every": 40, "seeds": (0,)}
-    yield _scenario("MNIST 1000", _Source(read_mnist, root, 1000), **usual, **many)
+def _scenario(name: str, own: Mapping[str, Any], root: Path | None) -> Scenario:
+    def clients(partition: str, seed: int) -> data.Partition:
+        found = PARTITIONS[partition](dataset_of(own["data"], root), n=own["n"], seed=seed)
+        is_own = own["on"] == "own_test"
+        return data.match_test(found, rule="disjoint", seed=seed) if is_own else found
 
-
-def _of_networks(root: Path | None) -> Iterator[Scenario]:
-    yield _scenario(
-        "digits 16 x 16, DFedPGP",
-        _Source(partial(_digits, enlarge=2), root, 30, _own_tests),
-        model=partial(models.dpfl_cnn, (1, 16, 16)),
-        batch_size=16,
-        rounds=60,
-        on="own_test",
-        partitions=("Dirichlet 0.3",),
-        methods=("DFedPGP",),
-        seeds=(0,),
-    )
-    yield _scenario(
-        "CIFAR-10 subset, GN-LeNet",
-        _Source(read_cifar, root, 30),
-        model=partial(models.gn_lenet, (3, 16, 16)),
-        batch_size=16,
-        rounds=150,
-        every=15,
-        methods=("momentum",),
-        seeds=(0,),
+    return Scenario(
+        name,
+        own["n"],
+        clients,
+        model=partial(model_of, own["model"]),
+        method=lambda method, lr: METHODS[method](lr, own["batch_size"]),
+        batch_size=own["batch_size"],
+        rounds=own["rounds"],
+        evaluation=Evaluation(every=own["every"], on=own["on"]),
+        partitions=tuple(own["partitions"]),
+        methods=tuple(own["methods"]),
+        seeds=tuple(own["seeds"]),
     )
 
 
@@ -554,16 +421,10 @@ def _batch_size(tables: Mapping[str, Any], methods: Sequence[str]) -> int:
 def _graphs(specs: Sequence[str] | None) -> Mapping[str, StudyGraph]:
     if specs is None:
         return GRAPHS
-    return {spec: StudyGraph(spec, parse_spec(spec).name, partial(_graph, spec)) for spec in specs}
-
-
-def _graph(spec: str, clients: data.Partition, seed: int) -> Topology | TopologySequence:
-    """Return the graph of a spec; a random one is drawn with the seed of the cell."""
-    name, arguments = parse_spec(spec)
-    built = build_topology(name, arguments, clients.label_counts)
-    if "seed" in built.arguments and "seed" not in arguments:
-        built = build_topology(name, {**arguments, "seed": seed}, clients.label_counts)
-    return built.value
+    return {
+        spec: StudyGraph(spec, parse_spec(spec).name, partial(graph_of_spec, spec))
+        for spec in specs
+    }
 
 
 def _experiment(tables: Mapping[str, Any], **changes: Any) -> config.Experiment:

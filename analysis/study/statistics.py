@@ -9,8 +9,7 @@ from scipy.stats import false_discovery_control, rankdata
 
 from topofl import Table
 
-from .predictors import PREDICTORS
-from .runs import Records, predicted_cell, rate_of
+from .runs import PREDICTORS, Records, predicted_cell, rate_of
 from .scenarios import Cell, Scenario, Source
 
 DRAWS = 2000

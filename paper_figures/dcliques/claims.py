@@ -25,37 +25,59 @@ Differences and ratios are between arms with the same seed. "Points either way" 
 difference in a single seed, whichever arm is ahead; the mean of these sizes over seeds is judged,
 so that opposite differences do not cancel. A claim on several arms ("fastest of the four", "better
 than with a ring or a grid", "up to 5 edges") is judged by each of its comparisons, never by their
-extreme: see :func:`paper_figures.kit.judging.judge_every`. "The effect of the topology is very
-significant" requires one sparse graph with such an effect, see
-:func:`paper_figures.kit.judging.judge_any`. Numbers of edges and messages are judged once, in
-figure ``dcliques-numbers``.
+extreme: see :func:`paper_figures.kit.claims.judge`. "The effect of the topology is very
+significant" requires one sparse graph with such an effect. Numbers of edges and messages are judged
+once, in figure ``dcliques-numbers``.
 """
 
+from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
+from scipy import stats
 
-from ..kit.claims import Claim
-from ..kit.curves import Panels, final
-from ..kit.judging import judge_any, judge_every, judge_seeds
+from ..kit.claims import (
+    CHECK,
+    CONFIDENCE,
+    FAILS,
+    HOLDS,
+    UNDECIDED,
+    Claim,
+    at_least,
+    at_most,
+    judge,
+    spread_of,
+)
+from ..kit.curves import Curve, Panels, average, final, spread
+from .arms import (
+    ALL,
+    CA,
+    CLIQUES,
+    DECLARED,
+    EXPONENTIAL_LABEL,
+    FULLY,
+    RANDOM_CLIQUES,
+    RANDOM_LABEL,
+    RANDOM_MOMENTUM,
+    TWO_SHARDS,
+)
 from .comparisons import (
     BETWEEN,
     CLEAR,
     FASTER,
+    FINE,
+    LATE,
     LEARNING,
     LESS,
+    MORE,
     MUCH,
-    MUCH_LATER,
     SAME,
     SHOWING,
     SLIGHT,
+    SLIGHTLY_ANY,
+    SLOWER,
+    SMALL,
     WHY_ANY,
-    WHY_CLEAR,
-    WHY_FASTER,
-    WHY_LESS,
-    WHY_MUCH,
-    WHY_SAME,
-    WHY_SLIGHT,
     Arms,
     degree_of,
     judge_alike,
@@ -67,15 +89,13 @@ from .comparisons import (
     shown_phase,
     spread_ratio,
 )
-from .labels import (
-    ALL,
-    CA,
-    CLIQUES,
-    EXPONENTIAL_LABEL,
-    FULLY,
-    RANDOM_LABEL,
-    RANDOM_MOMENTUM,
-    TWO_SHARDS,
+
+LEARNED_AT_ALL = at_least(
+    0.75, "at most a quarter below the complete graph: the task is learned, however slowly"
+)
+
+MUCH_LATER = at_least(
+    1.5, "50 % more epochs; the gap in accuracy vanishes once both have nearly converged"
 )
 
 
@@ -90,26 +110,24 @@ def fig01(panels: Panels) -> list[Claim]:
     sparse = {label: lead_of(skewed[FULLY], skewed[label], phase) for label in ("ring", "grid")}
     both = lead_of(iid[FULLY], skewed[FULLY], (0.0, max(iid_phase[1], phase[1])))
     return [
-        judge_every(
+        judge(
             "With IID data the effect of the topology is negligible.",
             f"{LEARNING}: gap between any two of the three graphs, points either way",
             gaps,
-            at_most=SAME,
-            why=WHY_SAME,
+            SAME,
         ),
-        judge_any(
+        judge(
             "With label skew the effect of the topology is very significant.",
             f"{LEARNING}: complete graph minus ring or grid, points",
             sparse,
-            at_least=MUCH,
-            why=WHY_MUCH,
+            MUCH,
+            any_of=True,
         ),
-        judge_every(
+        judge(
             "With label skew every sparse topology clearly jeopardizes the speed of convergence.",
             f"{LEARNING}: complete graph minus ring and grid, points",
             sparse,
-            at_least=CLEAR,
-            why=WHY_CLEAR,
+            CLEAR,
         ),
         judge_alike(
             "On a fully-connected network, IID and skewed data converge similarly.",
@@ -141,19 +159,17 @@ def _better_than_sparse(title: str, arms: Arms) -> list[Claim]:
     sparse = {label: arms[label] for label in ("ring", "grid")}
     phase = learning_phase(arms[FULLY])
     return [
-        judge_every(
+        judge(
             f"{title}: D-Cliques converge significantly better than a ring or a grid.",
             f"{LEARNING}: D-Cliques minus ring and grid, points",
             {label: lead_of(arms[CA], curve, phase) for label, curve in sparse.items()},
-            at_least=CLEAR,
-            why=WHY_CLEAR,
+            CLEAR,
         ),
-        judge_every(
+        judge(
             f"{title}: D-Cliques have less variance between nodes than both the ring and the grid.",
             f"{BETWEEN}, mean over training: D-Cliques over ring and grid",
             {label: spread_ratio(arms[CA], curve) for label, curve in sparse.items()},
-            at_most=LESS,
-            why=WHY_LESS,
+            LESS,
         ),
     ]
 
@@ -167,27 +183,23 @@ def _averaged(title: str, arms: Arms) -> list[Claim]:
     gain = lead_of(arms[CA], arms[CLIQUES], shown_phase(arms[FULLY]))
     statistic = f"{SHOWING}: with minus without Clique Averaging, points"
     return [
-        judge_seeds(
+        judge(
             f"{title}: Clique Averaging reduces the variance of models across nodes.",
-            f"{BETWEEN}, mean from 97 % of the complete graph's final accuracy on: ratio of with "
-            "to without Clique Averaging",
+            f"{LATE}: ratio of with to without Clique Averaging",
             spread_ratio(arms[CA], arms[CLIQUES], (shown_phase(arms[FULLY])[0], np.inf)),
-            at_most=LESS,
-            why=WHY_LESS,
+            LESS,
         ),
-        judge_seeds(
+        judge(
             f"{title}: Clique Averaging accelerates the convergence.",
             statistic,
             gain,
-            at_least=0,
-            why=f"the paper says “slightly”: {WHY_ANY}",
+            SLIGHTLY_ANY,
         ),
-        judge_seeds(
+        judge(
             f"{title}: the acceleration by Clique Averaging is slight.",
             statistic,
             gain,
-            at_most=SLIGHT,
-            why=WHY_SLIGHT,
+            SLIGHT,
         ),
     ]
 
@@ -205,33 +217,32 @@ SPEED = "mean accuracy over training"
 def _effect_of_averaging(plain: Arms, heavy: Arms) -> list[Claim]:
     gains = [lead_of(arms[CA], arms[CLIQUES]) for arms in (plain, heavy)]
     return [
-        judge_seeds(
+        judge(
             "The effect of Clique Averaging is much more pronounced than on MNIST.",
             f"{SPEED}: with minus without Clique Averaging, mean of both panels, points",
             np.mean(gains, axis=0),
-            at_least=CLEAR,
-            why=f"on MNIST it is called slight; {WHY_CLEAR}",
+            at_least(CLEAR.value, f"on MNIST it is called slight; {CLEAR.why}"),
         ),
-        judge_seeds(
+        judge(
             "Clique Averaging has more effect in combination with momentum.",
             f"{SPEED}: gain by Clique Averaging with momentum minus that without, points",
             gains[1] - gains[0],
-            at_least=CLEAR,
-            why="“especially”: clearly more than two barely visible effects (1 point each)",
+            at_least(
+                CLEAR.value,
+                "“especially”: clearly more than two barely visible effects (1 point each)",
+            ),
         ),
-        judge_seeds(
+        judge(
             "Without Clique Averaging, momentum is detrimental.",
             f"{SPEED}: with minus without momentum, points",
             lead_of(heavy[CLIQUES], plain[CLIQUES]),
-            at_most=-FASTER,
-            why=WHY_FASTER,
+            SLOWER,
         ),
-        judge_seeds(
+        judge(
             "With Clique Averaging, momentum is beneficial.",
             f"{SPEED}: with minus without momentum, points",
             lead_of(heavy[CA], plain[CA]),
-            at_least=FASTER,
-            why=WHY_FASTER,
+            FASTER,
         ),
     ]
 
@@ -239,19 +250,17 @@ def _effect_of_averaging(plain: Arms, heavy: Arms) -> list[Claim]:
 def _both_together(plain: Arms, heavy: Arms) -> list[Claim]:
     others = {"neither": plain[CLIQUES], "Clique Averaging": plain[CA], "momentum": heavy[CLIQUES]}
     return [
-        judge_every(
+        judge(
             "Clique Averaging and momentum together converge fastest of the four.",
             f"{SPEED}: both together minus each of the other three, points",
             {label: lead_of(heavy[CA], curve) for label, curve in others.items()},
-            at_least=0,
-            why=f"“fastest”: {WHY_ANY}",
+            at_least(0, f"“fastest”: {WHY_ANY}"),
         ),
-        judge_every(
+        judge(
             "Clique Averaging and momentum together have the lowest variance of the four.",
             f"{BETWEEN}, mean over training: both together over each of the other three",
             {label: spread_ratio(heavy[CA], curve) for label, curve in others.items()},
-            at_most=1,
-            why=f"“lowest”: {WHY_ANY}",
+            at_most(1, f"“lowest”: {WHY_ANY}"),
         ),
     ]
 
@@ -260,12 +269,11 @@ def fig11(panels: Panels) -> list[Claim]:
     """Judge "faster and with lower variance" than a random graph, without Clique Averaging."""
     momentum = {title: arms for title, arms in panels.items() if RANDOM_MOMENTUM in arms}
     return judge_each(panels, lambda title, arms: _better(title, arms, RANDOM_LABEL)) + [
-        judge_seeds(
+        judge(
             f"{title}: momentum is detrimental on a random graph.",
             "mean accuracy over training: with minus without momentum, points",
             lead_of(arms[RANDOM_MOMENTUM], arms[RANDOM_LABEL]),
-            at_most=-FASTER,
-            why=WHY_FASTER,
+            SLOWER,
         )
         for title, arms in momentum.items()
     ]
@@ -278,19 +286,17 @@ def fig12(panels: Panels) -> list[Claim]:
 
 def _better(title: str, arms: Arms, other: str) -> list[Claim]:
     return [
-        judge_seeds(
+        judge(
             f"{title}: even without Clique Averaging, D-Cliques converge faster than the {other}.",
             f"{LEARNING} (of D-Cliques): D-Cliques minus {other}, points",
             lead_of(arms[CLIQUES], arms[other], learning_phase(arms[CLIQUES])),
-            at_least=FASTER,
-            why=WHY_FASTER,
+            FASTER,
         ),
-        judge_seeds(
+        judge(
             f"{title}: D-Cliques have less variance between nodes than the {other}.",
             f"{BETWEEN}, mean over training: D-Cliques over {other}",
             spread_ratio(arms[CLIQUES], arms[other]),
-            at_most=LESS,
-            why=WHY_LESS,
+            LESS,
         ),
     ]
 
@@ -300,27 +306,24 @@ def fig13(panels: Panels) -> list[Claim]:
     return judge_each(panels, _joined) + judge_each(panels, _small_world)
 
 
-def fig14(panels: Panels) -> list[Claim]:
-    """Judge the claims of figure 13 on CIFAR-10."""
-    return fig13(panels)
+fig14 = fig13
+"""The same claims, on CIFAR-10."""
 
 
 def _joined(title: str, arms: Arms) -> list[Claim]:
     phase = learning_phase(arms[ALL])
     return [
-        judge_seeds(
+        judge(
             f"{title}: D-Cliques joined in a ring converge.",
             "final accuracy, ring over all nodes connected",
             final(arms["ring"]) / final(arms[ALL]),
-            at_least=0.75,
-            why="at most a quarter below the complete graph: the task is learned, however slowly",
+            LEARNED_AT_ALL,
         ),
-        judge_seeds(
+        judge(
             f"{title}: joined in a ring, they are much slower than joined in the fractal scheme.",
             lateness_statistic("ring over fractal"),
             lateness(arms["ring"], arms["fractal"], arms[ALL]),
-            at_least=MUCH_LATER,
-            why="50 % more epochs; the gap in accuracy vanishes once both have nearly converged",
+            MUCH_LATER,
         ),
         judge_alike(
             f"{title}: D-Cliques (fully-connected) are about as fast as connecting all nodes.",
@@ -336,13 +339,205 @@ def _small_world(title: str, arms: Arms) -> list[Claim]:
         # A small world saves edges only from about 50 cliques on.
         return []
     return [
-        judge_seeds(
+        judge(
             f"{title}: joined as a small world, they are almost as fast as with one edge between "
             "any two cliques.",
             f"{LEARNING}: fully-connected minus small-world, points either way",
             np.abs(lead_of(arms[FULLY], arms["small-world"], learning_phase(arms[ALL]))),
-            at_most=FASTER,
-            why="from 1 point on a curve is “faster”; stricter than against the complete graph, as "
-            "both are D-Cliques",
+            at_most(
+                FASTER.value,
+                "from 1 point on a curve is “faster”; stricter than against the complete graph, as "
+                "both are D-Cliques",
+            ),
         )
     ]
+
+
+REFERENCE = {
+    label: {int(epoch): value for epoch, value in row.items()}
+    for label, row in DECLARED.printed("simulator").items()
+}
+"""Mean test accuracy over nodes in %, by epoch, of the authors' own simulator."""
+
+JUDGED_FROM = 5
+"""First epoch compared with :data:`REFERENCE`; before, seeds differ by up to 5 points."""
+
+
+def fig15(panels: Panels) -> list[Claim]:
+    """Judge "slightly slower" without and "not noticeably" with Clique Averaging, on MNIST."""
+    plain, averaged = panels["without Clique Averaging"], panels["with Clique Averaging"]
+    showing = shown_phase(plain[FULLY])
+    complete = plain["0 removed"]
+    slower = lead_of(complete, plain["5 removed"], showing)
+    statistic = f"{SHOWING}: 0 minus 5 removed, points"
+    return [
+        judge(
+            "Without Clique Averaging, removing edges slows the convergence.",
+            statistic,
+            slower,
+            SLIGHTLY_ANY,
+        ),
+        judge(
+            "Without Clique Averaging, removing edges slows the convergence only slightly.",
+            statistic,
+            slower,
+            SLIGHT,
+        ),
+        judge(
+            "Without Clique Averaging, removing edges increases the variance between nodes.",
+            f"{LATE}: ratio of 5 to 0 removed",
+            spread_ratio(plain["5 removed"], complete, (showing[0], np.inf)),
+            MORE,
+        ),
+        *_unnoticed(averaged),
+    ]
+
+
+def _unnoticed(arms: Arms) -> list[Claim]:
+    showing = shown_phase(arms[FULLY])
+    late = (showing[0], np.inf)
+    return [
+        judge(
+            "With Clique Averaging, removing up to 5 edges does not noticeably affect the speed.",
+            f"{SHOWING}: gap of 1 and of 5 to 0 removed, points either way",
+            _gaps(arms, lambda curve: average(curve, *showing)),
+            FINE,
+        ),
+        judge(
+            (
+                "With Clique Averaging, removing up to 5 edges does not noticeably affect the "
+                "variance."
+            ),
+            f"{LATE}: change from 0 to 1 and to 5 removed, points either way",
+            _gaps(arms, lambda curve: spread(curve, *late)),
+            FINE,
+        ),
+    ]
+
+
+def _gaps(arms: Arms, measure: Callable[[Curve], np.ndarray]) -> dict[str, np.ndarray]:
+    """Return how far arms with 1 and 5 edges removed are from that with none, either way."""
+    complete = measure(arms["0 removed"])
+    return {label: np.abs(measure(arms[label]) - complete) for label in ("1 removed", "5 removed")}
+
+
+def fig16(panels: Panels) -> list[Claim]:
+    """Judge "a small effect" without and "damages" with Clique Averaging, on CIFAR-10."""
+    return _too_slow(panels["without Clique Averaging"]) + _damaged(panels["with Clique Averaging"])
+
+
+def _too_slow(arms: Arms) -> list[Claim]:
+    phase = learning_phase(arms[FULLY])
+    return [
+        judge(
+            "Without Clique Averaging, removing edges has a small effect on the speed.",
+            f"{LEARNING}: gap of 1 and of 5 to 0 removed, points either way",
+            _gaps(arms, lambda curve: average(curve, *phase)),
+            SMALL,
+        ),
+        judge(
+            "Without Clique Averaging, removing edges has a small effect on the variance.",
+            f"{BETWEEN}, mean over training: change from 0 to 1 and to 5 removed, points either "
+            "way",
+            _gaps(arms, spread),
+            SMALL,
+        ),
+        judge(
+            "Without Clique Averaging, the convergence is too slow to be practical.",
+            f"{LEARNING}: complete graph minus D-Cliques with all edges, points",
+            lead_of(arms[FULLY], arms["0 removed"], phase),
+            MUCH,
+        ),
+    ]
+
+
+def _damaged(arms: Arms) -> list[Claim]:
+    complete = arms["0 removed"]
+    phase = learning_phase(arms[FULLY])
+    one, five = (lead_of(complete, arms[f"{removed} removed"], phase) for removed in (1, 5))
+    return [
+        judge(
+            "With Clique Averaging, removing a single edge has a noticeable effect.",
+            f"{LEARNING}: 0 minus 1 removed, points",
+            one,
+            FASTER,
+        ),
+        judge(
+            "With Clique Averaging, the effect of removing a single edge is small.",
+            f"{LEARNING}: 0 minus 1 removed, points",
+            one,
+            SMALL,
+        ),
+        judge(
+            "With Clique Averaging, removing 5 edges per clique significantly damages convergence.",
+            f"{LEARNING}: 0 minus 5 removed, points",
+            five,
+            CLEAR,
+        ),
+        judge(
+            "With Clique Averaging, removing 5 edges per clique sharply increases the variance "
+            "across nodes.",
+            f"{BETWEEN}, mean over training: ratio of 5 to 0 removed",
+            spread_ratio(arms["5 removed"], complete),
+            at_least(1.5, "50 % more: five times the smallest visible change"),
+        ),
+    ]
+
+
+def fig19(panels: Panels) -> list[Claim]:
+    """Judge that Greedy-Swap increases the speed and decreases the variance between nodes."""
+    return judge_each(panels, _swapped)
+
+
+def _swapped(title: str, arms: Arms) -> list[Claim]:
+    return [
+        judge(
+            (
+                f"{title}: cliques made by Greedy-Swap converge significantly faster than random "
+                "cliques."
+            ),
+            lateness_statistic("random cliques over Greedy-Swap"),
+            lateness(arms[RANDOM_CLIQUES], arms[CA], arms[FULLY]),
+            at_least(1.25, "25 % more epochs; half of what “much” requires"),
+        ),
+        judge(
+            f"{title}: with Greedy-Swap the variance between nodes decreases dramatically.",
+            f"{BETWEEN}, mean over training: Greedy-Swap over random cliques",
+            spread_ratio(arms[CA], arms[RANDOM_CLIQUES]),
+            at_most(0.5, "“dramatically”: at least halved"),
+        ),
+    ]
+
+
+def reference(panels: Panels) -> list[Claim]:
+    """Judge whether the simulator's single seed is consistent with our seeds, from epoch 5 on.
+
+    HOLDS if the accuracy of the authors' simulator lies in the 95 % prediction interval for one
+    more seed, from our seeds alone: ``mean ± t(k - 1) * s * sqrt(1 + 1 / k)`` for k seeds with
+    standard deviation s; else FAILS. The fewer our seeds and the larger their spread, the weaker
+    the evidence of a HOLDS.
+    """
+    return [
+        _reproduced(title, label, epoch, arms[label].mean[:, at[0]], theirs)
+        for title, arms in panels.items()
+        for label, points in REFERENCE.items()
+        for epoch, theirs in points.items()
+        if epoch >= JUDGED_FROM and len(at := np.flatnonzero(np.isclose(arms[label].epochs, epoch)))
+    ]
+
+
+def _reproduced(title: str, label: str, epoch: int, ours: np.ndarray, theirs: float) -> Claim:
+    k = len(ours)
+    verdict, width = UNDECIDED, "undefined for one seed"
+    if k > 1:
+        half = stats.t.ppf((1 + CONFIDENCE) / 2, k - 1) * ours.std(ddof=1) * np.sqrt(1 + 1 / k)
+        verdict, width = HOLDS if abs(ours.mean() - theirs) <= half else FAILS, f"ours ± {half:.2f}"
+    return Claim(
+        f"{title}, {label}, epoch {epoch}: the authors' simulator and topofl agree.",
+        "mean accuracy over nodes, %",
+        f"the simulator's single seed lies in the 95 % prediction interval of our seeds, {width}",
+        spread_of(ours),
+        f"{theirs:.2f} (authors' simulator)",
+        verdict,
+        kind=CHECK,
+    )

@@ -1,75 +1,58 @@
-"""How D-Cliques' claims compare curves: windows of epochs, differences, ratios, thresholds."""
+"""How D-Cliques' claims compare curves: windows of epochs, differences, ratios, bounds."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from ..kit.claims import UNDECIDED, Claim
+from ..kit.claims import UNDECIDED, Claim, at_least, at_most, judge
 from ..kit.curves import Curve, Panels, average, epochs_to, final, spread
-from ..kit.judging import judge_seeds
 
-SAME, FASTER, CLEAR, MUCH = 2.0, 1.0, 5.0, 10.0
-"""Thresholds of speed: points of accuracy, averaged over the learning phase."""
+# Speed: points of accuracy, averaged over the learning phase.
+SAME = at_most(
+    2.0, "a gap of 2 points is 1 mm in a figure 5 cm high: such curves count as the same"
+)
+FASTER = at_least(
+    1.0,
+    "1 point is the width of a bold line, the smallest visible gap, which suffices as the paper "
+    "adds no qualifier",
+)
+SLOWER = at_most(-FASTER.value, FASTER.why)
+CLEAR = at_least(5.0, "more than twice the gap at which curves count as the same")
+SMALL = at_most(CLEAR.value, "gaps below 5 points do not count as clear")
+MUCH = at_least(
+    10.0, "a gap of a tenth of the axis, five times that at which curves count as the same"
+)
 
+# On an axis that starts at 89.
+FINE = at_most(
+    0.2, "a twentieth of the paper's axis, which starts at 89: smaller gaps are invisible there"
+)
+SLIGHT = at_most(
+    1.0, "a quarter of the paper's axis, which starts at 89; from 0 it would be barely visible"
+)
 
-FINE, SLIGHT = 0.2, 1.0
-"""Just visible and slight differences, in points, on an axis that starts at 89."""
+# Ratios of the distance between best and worst node.
+LESS = at_most(0.9, "distances between thin lines that differ by less than a tenth look the same")
+MORE = at_least(1.1, LESS.why)
 
+WHY_ANY = "any consistent advantage over seeds counts"
 
-LESS, MORE, HALF, SHARPLY = 0.9, 1.1, 0.5, 1.5
-"""Ratios of the distance between best and worst node."""
-
-
-LATER, MUCH_LATER = 1.25, 1.5
-"""Ratios of epochs."""
-
+SLIGHTLY_ANY = at_least(0, f"the paper says “slightly”: {WHY_ANY}")
 
 LEARNED, SHOWN = 99, 97
 """End of the learning phase and start of axes from 89, in % of the complete graph's accuracy."""
 
-
 WHOLE = (0.0, np.inf)
 """All epochs except the evaluation before training."""
 
-
 LEARNING = "mean accuracy in the learning phase"
-
 
 SHOWING = "mean accuracy from 97 % to 99 % of the complete graph's final accuracy"
 
-
 BETWEEN = "best minus worst node"
 
-
-WHY_SAME = "a gap of 2 points is 1 mm in a figure 5 cm high: such curves count as the same"
-
-
-WHY_FASTER = (
-    "1 point is the width of a bold line, the smallest visible gap, which suffices as the paper "
-    "adds no qualifier"
-)
-
-
-WHY_CLEAR = "more than twice the gap at which curves count as the same"
-
-
-WHY_MUCH = "a gap of a tenth of the axis, five times that at which curves count as the same"
-
-
-WHY_LESS = "distances between thin lines that differ by less than a tenth look the same"
-
-
-WHY_SMALL = "gaps below 5 points do not count as clear"
-
-
-WHY_FINE = "a twentieth of the paper's axis, which starts at 89: smaller gaps are invisible there"
-
-
-WHY_SLIGHT = "a quarter of the paper's axis, which starts at 89; from 0 it would be barely visible"
-
-
-WHY_ANY = "any consistent advantage over seeds counts"
+LATE = f"{BETWEEN}, mean from 97 % of the complete graph's final accuracy on"
 
 
 Arms = Mapping[str, Curve]
@@ -86,12 +69,9 @@ def judge_alike(statement: str, difference: str, gap: np.ndarray, full: Curve) -
     It is undecided if even the complete graph has not learned, since all arms are then alike.
     """
     statistic = f"{LEARNING}: {difference}, points either way"
-    claim = judge_seeds(statement, statistic, np.abs(gap), at_most=SAME, why=WHY_SAME)
-    return (
-        claim
-        if (final(full) - full.mean[:, 0]).mean() >= MUCH
-        else replace(claim, verdict=UNDECIDED)
-    )
+    claim = judge(statement, statistic, np.abs(gap), SAME)
+    learned = (final(full) - full.mean[:, 0]).mean() >= MUCH.value
+    return claim if learned else replace(claim, verdict=UNDECIDED)
 
 
 def _reaching(reference: Curve, percent: float) -> float:
@@ -118,10 +98,8 @@ def lead_of(ahead: Curve, behind: Curve, window: tuple[float, float] = WHOLE) ->
 
 def spread_ratio(above: Curve, below: Curve, window: tuple[float, float] = WHOLE) -> np.ndarray:
     """Return the ratio of two arms' best minus worst node, each at least 0.01 points."""
-    above_spread, below_spread = (
-        np.maximum(spread(curve, *window), 0.01) for curve in (above, below)
-    )
-    return above_spread / below_spread
+    apart = [np.maximum(spread(curve, *window), 0.01) for curve in (above, below)]
+    return apart[0] / apart[1]
 
 
 def lateness_statistic(arms: str) -> str:

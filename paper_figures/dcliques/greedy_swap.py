@@ -10,11 +10,10 @@ from matplotlib.figure import Figure as Picture
 
 from topofl import data, topologies
 
-from ..kit.claims import Claim
+from ..kit.claims import Claim, at_least, at_most, exactly, judge
 from ..kit.drawing import descent, histogram
-from ..kit.figure import Data, Figure
-from ..kit.judging import judge_number, judge_seeds
-from ..kit.setting import Setting
+from ..kit.paper import Data, Setting
+from .arms import DECLARED
 from .graphs import CLASSES, CLIQUE_SIZE, STEPS
 
 RANDOM, GREEDY = "random cliques", "Greedy-Swap"
@@ -22,10 +21,6 @@ RANDOM, GREEDY = "random cliques", "Greedy-Swap"
 
 LOW = 0.1
 """Skew that is close to 0: it vanishes if one in twenty examples of a clique changes its class."""
-
-
-def _repetitions(setting: Setting) -> int:
-    return 10 if setting.scale == "smoke" else 100
 
 
 def _mnist_root(setting: Setting) -> str | None:
@@ -41,15 +36,13 @@ def _mnist_root(setting: Setting) -> str | None:
 def _descents(setting: Setting) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return mean skews of the cliques, (R, steps + 1), and seconds, (R,), by dataset."""
     smoke = setting.scale == "smoke"
-    problems = {"CIFAR-10": _descent("CIFAR-10", None, 20 if smoke else 100, _repetitions(setting))}
+    n, repetitions = (20, 10) if smoke else (100, 100)
+    problems = {"CIFAR-10": _descent("CIFAR-10", None, n, repetitions)}
     if smoke and "mnist" in setting.datasets:
-        return {"MNIST": _descent("digits", None, 20, _repetitions(setting))} | problems
-    root = None if smoke else _mnist_root(setting)
-    return (
-        problems
-        if root is None
-        else {"MNIST": _descent("MNIST", root, 100, _repetitions(setting))} | problems
-    )
+        return {"MNIST": _descent("digits", None, n, repetitions)} | problems
+    if smoke or (root := _mnist_root(setting)) is None:
+        return problems
+    return {"MNIST": _descent("MNIST", root, n, repetitions)} | problems
 
 
 @lru_cache(maxsize=4)
@@ -108,20 +101,19 @@ def _claims_fig17(value: Data) -> list[Claim]:
     for name, arms in value.items():
         random, greedy = (np.array(arms[label]) for label in (RANDOM, GREEDY))
         claims += [
-            judge_seeds(
+            judge(
                 f"{name}: the skew of Greedy-Swap's cliques is close to 0 in a majority of cases",
                 f"share of repetitions with a mean skew below {LOW:g}",
                 greedy < LOW,
-                at_least=0.5,
-                why=f"a majority; {LOW:g} is a twentieth of the largest possible skew, 2",
+                at_least(
+                    0.5, f"a majority; {LOW:g} is a twentieth of the largest possible skew, 2"
+                ),
             ),
-            judge_number(
+            judge(
                 f"{name}: Greedy-Swap's cliques have a significantly lower skew than random ones",
                 "share of Greedy-Swap's repetitions below the lowest skew of random cliques",
                 float((greedy < random.min()).mean()),
-                1,
-                within=0,
-                why="the two histograms do not overlap",
+                exactly(1, "the two histograms do not overlap"),
             ),
         ]
     return claims
@@ -143,27 +135,23 @@ def _claims_fig18(value: Data) -> list[Claim]:
 
 def _claims_of_descent(name: str, skews: np.ndarray, seconds: Sequence[float]) -> list[Claim]:
     return [
-        judge_seeds(
+        judge(
             f"{name}: the low skew is reached in less than 400 steps",
             "decrease of the mean skew in 400 steps, as a share of that in 1,000",
             _fallen(skews)[:, 400],
-            at_least=0.95,
-            why="the remaining twentieth is not visible in the figure",
+            at_least(0.95, "the remaining twentieth is not visible in the figure"),
         ),
-        judge_number(
+        judge(
             f"{name}: no swap raises the sum of skews",
             "steps in which the mean skew rises, in all repetitions",
             (np.diff(skews, axis=1) > 0).sum(),
-            0,
-            within=0,
-            why="only swaps that lower it are accepted (figure 4)",
+            exactly(0, "only swaps that lower it are accepted (figure 4)"),
         ),
-        judge_seeds(
+        judge(
             f"{name}: 1,000 steps are fast",
             "seconds, single repetitions",
             seconds,
-            at_most=6,
-            why="the authors' time, in Python 3.7 on a laptop from 2020",
+            at_most(6, "the authors' time, in Python 3.7 on a laptop from 2020"),
             paper="< 6 s",
         ),
     ]
@@ -178,32 +166,25 @@ def _fallen(skews: np.ndarray) -> np.ndarray:
 def _claims_of_imbalance(mnist: np.ndarray, cifar: np.ndarray) -> list[Claim]:
     until = [(_fallen(skews) >= 0.95).argmax(axis=1) for skews in (mnist, cifar)]
     return [
-        judge_seeds(
+        judge(
             "Class imbalance (MNIST) makes cliques of low skew harder to find",
             "final mean skew, MNIST minus CIFAR-10",
             mnist[:, -1] - cifar[:, -1],
-            at_least=0,
-            why="higher",
+            at_least(0, "higher"),
         ),
-        judge_seeds(
+        judge(
             "Class imbalance (MNIST) makes the construction slower",
             "steps until 95 % of the decrease, MNIST minus CIFAR-10",
             until[0] - until[1],
-            at_least=0,
-            why="later",
+            at_least(0, "later"),
         ),
     ]
 
 
 def _differences_of_descent(setting: Setting) -> list[str]:
     smoke = setting.scale == "smoke"
-    differences = [
-        "CIFAR-10 is represented by 5,000 labels per class, as in its training set; Greedy-Swap "
-        "uses labels only, so no image is read",
-        "random cliques are those from which Greedy-Swap starts in the same repetition",
-        "the results of another implementation (mean skews of 0.063 and 0.018) were known when "
-        "thresholds were chosen",
-    ]
+    notes = DECLARED["notes"]
+    differences = [notes["labels"], notes["starts"], notes["known"]]
     if smoke:
         differences.append("10 repetitions instead of 100, with 20 nodes instead of 100")
     if smoke and "mnist" in setting.datasets:
@@ -213,23 +194,19 @@ def _differences_of_descent(setting: Setting) -> list[str]:
     return differences
 
 
-FIG17 = Figure(
-    "dcliques-fig17",
-    "Skew of cliques of 10: random and after 1,000 steps of Greedy-Swap",
+FIG17 = DECLARED.figure(
+    "fig17",
     compute=lambda setting, store: _compute_fig17(setting),
     draw=_draw_fig17,
     claims=_claims_fig17,
     differences=_differences_of_descent,
-    optional=("mnist",),
 )
 
 
-FIG18 = Figure(
-    "dcliques-fig18",
-    "Skew of cliques of 10 during Greedy-Swap",
+FIG18 = DECLARED.figure(
+    "fig18",
     compute=lambda setting, store: _compute_fig18(setting),
     draw=_draw_fig18,
     claims=_claims_fig18,
     differences=_differences_of_descent,
-    optional=("mnist",),
 )

@@ -1,29 +1,193 @@
 """DFedPGP (Liu et al. 2024): its tables and figures, and its claims about them."""
 
-from ..kit.paper import Paper
-from ..kit.personalization.settings import TERMS
-from .figures import FIGURES
-from .settings import SEEDS
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-__all__ = ["PAPER"]
+from matplotlib.figure import Figure as Picture
 
-PAPER = Paper(
-    "dfedpgp",
-    "Decentralized Directed Collaboration for Personalized Federated Learning",
-    "Liu et al., DFedPGP, CVPR 2024",
-    FIGURES,
+from topofl import Table
+
+from ..kit.claims import Claim
+from ..kit.comparison import (
+    ADDED,
+    METHODS,
     TERMS,
-    SEEDS,
-    absent={
-        "dfedpgp-fig01": "a drawing of the method, without data: topofl.algorithms.dfedpgp",
-        "dfedpgp-appendix-partitions": "drawings of the partitions, appendix C.2: without results",
-        "dfedpgp-appendix-accuracy": (
-            "accuracies on Tiny-ImageNet, appendix C.3: our copy is damaged, its numbers and "
-            "settings cannot be read"
+    accuracy_tables,
+    arm,
+    compared,
+    differences,
+    draw_rounds,
+    reported_curves,
+    rounds_tables,
+    scale_of,
+    splits_of,
+)
+from ..kit.curves import Panels, final
+from ..kit.drawing import Dots, convergence, dots
+from ..kit.paper import Arms, Data, Figure, Setting, each_arm
+from . import claims
+from .claims import (
+    ABLATION_NUMBERS,
+    ACCURACIES,
+    DECLARED,
+    EQUAL,
+    ROUNDS,
+    TARGETS,
+    UNEQUAL_NUMBERS,
+    by_title,
+)
+
+TABLE_1 = tuple(label for label in METHODS if label not in ("DFedAvgM-P", "PFedDST"))
+
+DEVICES = tuple(label for label in TABLE_1 if label != "Local")
+
+ABLATION = ("DFedAvgM", "DFedAvgM-P", "OSGP", "DFedPGP")
+
+ABLATED = ("CIFAR-10, Dir(0.3)", "CIFAR-10, c=2")
+"""The splits of tables 3 and 4."""
+
+STUDIED = "CIFAR-10, Dir(0.3)"
+"""The split of figures 3a and 3b."""
+
+
+def tab01(setting: Setting) -> Arms:
+    """Return the arms of all methods on all splits."""
+    return {
+        title: {label: arm(setting, title, label) for label in TABLE_1}
+        for title in splits_of(setting)
+    }
+
+
+def tab02(setting: Setting) -> Arms:
+    """Return the arms of table 1 on splits that have a target or that the paper lacks."""
+    return {title: arms for title, arms in tab01(setting).items() if title in (*TARGETS, *ADDED)}
+
+
+def tab03(setting: Setting) -> Arms:
+    """Return arms whose clients train for unequal epochs, and those of table 1 for comparison."""
+    scale = scale_of(setting)
+    epochs = unequal(scale.devices, scale.clients)
+    panels = {}
+    for title in splits_of(setting, *ABLATED):
+        panels[title] = {label: arm(setting, title, label, epochs=epochs) for label in DEVICES}
+        panels[title + EQUAL] = {label: arm(setting, title, label) for label in DEVICES}
+    return panels
+
+
+def unequal(devices: Sequence[int], n: int) -> list[int]:
+    """Return the epochs of n clients, in one group of equal size per kind of device."""
+    return [devices[i * len(devices) // n] for i in range(n)]
+
+
+def tab04(setting: Setting) -> Arms:
+    """Return arms that exchange whole models or bodies over undirected or directed graphs."""
+    return {
+        title: {label: arm(setting, title, label) for label in ABLATION}
+        for title in splits_of(setting, *ABLATED)
+    }
+
+
+def fig03a(setting: Setting) -> Arms:
+    """Return DFedPGP with several numbers of neighbors."""
+    counts = scale_of(setting).neighbor_counts
+    arms = {f"{k} neighbors": arm(setting, STUDIED, "DFedPGP", neighbors=k) for k in counts}
+    return dict.fromkeys(splits_of(setting, STUDIED), arms)
+
+
+def fig03b(setting: Setting) -> Arms:
+    """Return DFedPGP with several numbers of clients that share the same images."""
+    scale, arms = scale_of(setting), {}
+    for n in scale.client_counts:
+        sizes = {"clients": n, "neighbors": min(scale.neighbors, n - 1)}
+        arms[f"{n} clients"] = arm(setting, STUDIED, "DFedPGP", **sizes)
+    return dict.fromkeys(splits_of(setting, STUDIED), arms)
+
+
+def _figure(
+    name: str,
+    arms: Callable[[Setting], Arms],
+    judge: Callable[[Panels], Sequence[Claim]],
+    *,
+    draw: Callable[[Data], Picture] | None = None,
+    **code: Any,
+) -> Figure:
+    """Return a figure whose claims are about every arm at its best stage; drawn as curves."""
+
+    def claims(data: Data) -> Sequence[Claim]:
+        return judge(reported_curves(data))
+
+    code = {"claims": claims, "tables": accuracy_tables({})} | code
+    return DECLARED.figure(
+        name,
+        differences=differences,
+        **compared(arms, draw=draw or _draw_curves, targets=TARGETS, **code),
+    )
+
+
+def _draw_curves(data: Data) -> Picture:
+    return convergence(reported_curves(data), xlabel="round", extremes=False)
+
+
+def _printed(
+    numbers: Mapping[str, Mapping[str, Any]], form: str
+) -> Callable[[Data], Sequence[Table]]:
+    """Return a function that makes tables with the paper's numbers, by title and label."""
+    known = {
+        title: {label: value for label, value in row.items() if value is not None}
+        for title, row in numbers.items()
+    }
+    return accuracy_tables(each_arm(known, lambda label, value: form.format(value)))
+
+
+def _draw_accuracies(paper: Mapping[str, Mapping[str, float | None]]) -> Callable[[Data], Picture]:
+    """Return a function that draws accuracies with the paper's, by title and label."""
+
+    def draw(data: Data) -> Picture:
+        panels = {
+            title: {
+                label: Dots(final(curve), paper.get(title, {}).get(label))
+                for label, curve in arms.items()
+            }
+            for title, arms in reported_curves(data).items()
+        }
+        return dots(panels, xlabel="test accuracy, %")
+
+    return draw
+
+
+_TABLE_1 = by_title(ACCURACIES)
+_MEANS = each_arm(_TABLE_1, lambda label, cell: cell[0])
+_CELLS = accuracy_tables(each_arm(_TABLE_1, lambda label, cell: f"{cell[0]:.2f} ± {cell[1]:.2f}"))
+_DEVICES = UNEQUAL_NUMBERS | {title + EQUAL: _MEANS[title] for title in UNEQUAL_NUMBERS}
+
+PAPER = DECLARED.paper(
+    (
+        _figure("tab01", tab01, claims.tab01, draw=_draw_accuracies(_MEANS), tables=_CELLS),
+        _figure("fig02", tab01, claims.fig02, tables=_CELLS),
+        _figure(
+            "tab02",
+            tab02,
+            claims.fig02,
+            draw=draw_rounds(ROUNDS),
+            claims=lambda data: claims.tab02(reported_curves(data), data["targets"]),
+            tables=rounds_tables(ROUNDS, TARGETS),
         ),
-        "dfedpgp-appendix-rounds": (
-            "rounds and speed-ups on Tiny-ImageNet, appendix C.3: our copy is damaged, its numbers "
-            "cannot be read"
+        _figure(
+            "tab03",
+            tab03,
+            claims.tab03,
+            draw=_draw_accuracies(_DEVICES),
+            tables=_printed(_DEVICES, "{:.2f}"),
         ),
-    },
+        _figure(
+            "tab04",
+            tab04,
+            claims.tab04,
+            draw=_draw_accuracies(ABLATION_NUMBERS),
+            tables=_printed(ABLATION_NUMBERS, "{:.2f}"),
+        ),
+        _figure("fig03a", fig03a, claims.fig03a),
+        _figure("fig03b", fig03b, claims.fig03b),
+    ),
+    TERMS,
 )

@@ -9,7 +9,7 @@ These rules were chosen from the paper's words, before the results of our runs w
 them compare arms of the same seed:
 
 - "Best" is a lead over every other arm of the paper's table, each with its own paired differences
-  (:func:`paper_figures.kit.judging.judge_every`), never over the highest of them, which is biased
+  (:func:`paper_figures.kit.claims.judge`), never over the highest of them, which is biased
   upward by noise. Any consistent lead over seeds counts, as the paper's are as small as 0.01
   points. Reports show the lead over the arm with the highest mean: the difference of the means,
   which is what the paper prints.
@@ -29,57 +29,87 @@ them compare arms of the same seed:
   of the methods are our questions (:data:`paper_figures.kit.claims.OUR_QUESTION`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
-from ..kit.claims import OUR_QUESTION, PAPER, Claim, points
-from ..kit.curves import Curve, Panels, average, final, rounds_to
-from ..kit.judging import judge_every, judge_seeds, rank_correlation
-from .printed_numbers import TABLE_1, TABLE_2, TABLE_3, TABLE_4, TARGETS, margin
-from .settings import EQUAL
+from ..kit.claims import OUR_QUESTION, PAPER, Claim, at_least, judge, points, rank_correlation
+from ..kit.comparison import ANY_LEAD, ends_well, leads, rounds_needed
+from ..kit.curves import Curve, Panels, average, final
+from ..kit.paper import declared
+
+DECLARED = declared("dfedpgp/paper.toml")
+
+ACCURACIES: Mapping[str, Mapping[str, tuple[float, float]]] = DECLARED.printed("accuracies")
+"""Table 1: mean and standard deviation over 3 seeds, by method and title of the split."""
+
+TARGETS: Mapping[str, float] = DECLARED["targets"]
+"""Accuracies that table 2 counts the rounds to."""
+
+ROUNDS: Mapping[str, Mapping[str, int | None]] = DECLARED.printed("rounds")
+"""Table 2: first round with that accuracy, None if there is none in 500; by method and title."""
+
+
+def by_title(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return numbers by title and label from those by label and title."""
+    titles = next(iter(rows.values()))
+    return {title: {label: row[title] for label, row in rows.items()} for title in titles}
+
+
+UNEQUAL_NUMBERS = by_title(DECLARED.printed("unequal_devices"))
+"""Table 3: accuracies with unequal devices by title and method, None where our copy is blank."""
+
+ABLATION_NUMBERS = by_title(DECLARED.printed("ablation"))
+"""Table 4: accuracies of the ablation by title and method."""
+
+EQUAL = ", equal devices"
+"""Suffix of a split's title for its runs of table 1, shown next to those of table 3."""
 
 OURS = "DFedPGP"
-
-
-TWICE, STABLE, KEPT = 1.8, 0.95, 0.5
-
-
-WHY_ANY = "any consistent lead over seeds counts"
-
-
-WHY_TWICE = "“almost twice”: nine tenths of it"
-
-
-WHY_GREAT = "“by a great margin”: half of the margin that the paper prints here"
-
-
-WHY_STABLE = "it ends within a twentieth of its best round"
-
-
-WHY_KEPT = "ranks agree: correlations of 0.5 and more are called large"
-
-
-FINAL = "final accuracy"
-
-
-LEAD = "minus each other method, points"
-
 
 ALONE = "Local"
 """Label of training alone, which is neither in table 2 nor, apparently, in figure 2."""
 
+TWICE = at_least(1.8, "“almost twice”: nine tenths of it")
+
+KEPT = at_least(0.5, "ranks agree: correlations of 0.5 and more are called large")
+
+WHY_GREAT = "“by a great margin”: half of the margin that the paper prints here"
+
+FINAL = "final accuracy"
+
+LEAD = "minus each other method, points"
 
 Values = Mapping[str, np.ndarray]
 """Numbers per seed, by arm label."""
-
 
 Arms = Mapping[str, Curve]
 
 
 def kind_of_claims(title: str) -> str:
     """Return the kind of the claims on a split: the paper's, or ours if it lacks the split."""
-    return PAPER if title.removesuffix(EQUAL) in TABLE_1[OURS] else OUR_QUESTION
+    return PAPER if title.removesuffix(EQUAL) in ACCURACIES[OURS] else OUR_QUESTION
+
+
+def finals(arms: Arms) -> dict[str, np.ndarray]:
+    """Return the final accuracies of all arms, one per seed."""
+    return {label: final(curve) for label, curve in arms.items()}
+
+
+def margin(titles: list[str], label: str = OURS) -> float:
+    """Return a method's lead over the best other one in table 1, in points, mean over splits."""
+    mean = {
+        name: float(np.mean([row[title][0] for title in titles]))
+        for name, row in ACCURACIES.items()
+    }
+    return mean.pop(label) - max(mean.values())
+
+
+def _margin(titles: Iterable[str]) -> str:
+    """Return the paper's mean lead over the given splits as text; empty if it has none of them."""
+    theirs = [title for title in titles if title in ACCURACIES[OURS]]
+    return points(margin(theirs)) if theirs else ""
 
 
 def tab01(panels: Panels) -> list[Claim]:
@@ -89,81 +119,55 @@ def tab01(panels: Panels) -> list[Claim]:
     data heterogeneity scenarios": so on every split. The mean over the paper's splits is our
     question.
     """
-    return (
-        _on_average(panels)
-        + [_best(title, arms) for title, arms in panels.items()]
-        + _steadier(panels)
-    )
-
-
-def _on_average(panels: Panels) -> list[Claim]:
-    theirs = [title for title in panels if kind_of_claims(title) == PAPER]
-    if not theirs:
-        return []
-    values = [finals(panels[title]) for title in theirs]
-    mean = {label: np.mean([value[label] for value in values], axis=0) for label in values[0]}
-    return [
-        judge_every(
-            "DFedPGP is the most accurate of all methods on average over the paper's splits.",
-            f"{FINAL}, mean over {len(values)} splits: DFedPGP {LEAD}",
-            leads(mean),
-            at_least=0,
-            why=WHY_ANY,
-            paper=_margin(theirs),
-            kind=OUR_QUESTION,
+    claims = []
+    if theirs := [title for title in panels if kind_of_claims(title) == PAPER]:
+        values = [finals(panels[title]) for title in theirs]
+        mean = {label: np.mean([value[label] for value in values], axis=0) for label in values[0]}
+        claims.append(
+            judge(
+                "DFedPGP is the most accurate of all methods on average over the paper's splits.",
+                f"{FINAL}, mean over {len(values)} splits: DFedPGP {LEAD}",
+                leads(mean, OURS),
+                ANY_LEAD,
+                paper=_margin(theirs),
+                kind=OUR_QUESTION,
+            )
         )
+    claims += [
+        judge(
+            f"{title}: DFedPGP is the most accurate of all methods.",
+            f"{FINAL}: DFedPGP {LEAD}",
+            leads(finals(arms), OURS),
+            ANY_LEAD,
+            paper=_margin([title]),
+            kind=kind_of_claims(title),
+        )
+        for title, arms in panels.items()
     ]
-
-
-def _best(title: str, arms: Arms) -> Claim:
-    return judge_every(
-        f"{title}: DFedPGP is the most accurate of all methods.",
-        f"{FINAL}: DFedPGP {LEAD}",
-        leads(finals(arms)),
-        at_least=0,
-        why=WHY_ANY,
-        paper=_margin([title]),
-        kind=kind_of_claims(title),
-    )
-
-
-def _margin(titles: Iterable[str]) -> str:
-    """Return the paper's mean lead over the given splits as text; empty if it has none of them."""
-    theirs = [title for title in titles if title in TABLE_1[OURS]]
-    return points(margin(theirs)) if theirs else ""
-
-
-def _steadier(panels: Panels) -> list[Claim]:
-    titles = ["CIFAR-10, Dir(0.1)", "CIFAR-10, Dir(0.3)"]
+    severe, mild = titles = ("CIFAR-10, Dir(0.1)", "CIFAR-10, Dir(0.3)")
     if not all(title in panels for title in titles):
-        return []
-    severe, mild = titles
-    lost = {
-        label: final(panels[severe][label]) - final(panels[mild][label])
-        for label in ("FedRep", OURS)
-    }
-    paper = {label: TABLE_1[label][severe][0] - TABLE_1[label][mild][0] for label in lost}
-    return [
-        judge_seeds(
-            "CIFAR-10: from Dir(0.1) to Dir(0.3) DFedPGP loses less than FedRep.",
-            "loss of final accuracy: FedRep minus DFedPGP, points",
-            lost["FedRep"] - lost[OURS],
-            at_least=0,
-            why=WHY_ANY,
-            paper=points(paper["FedRep"] - paper[OURS]),
-        )
-    ]
+        return claims
+    labels = ("FedRep", OURS)
+    lost = [final(panels[severe][label]) - final(panels[mild][label]) for label in labels]
+    paper = [ACCURACIES[label][severe][0] - ACCURACIES[label][mild][0] for label in labels]
+    steadier = judge(
+        "CIFAR-10: from Dir(0.1) to Dir(0.3) DFedPGP loses less than FedRep.",
+        "loss of final accuracy: FedRep minus DFedPGP, points",
+        lost[0] - lost[1],
+        ANY_LEAD,
+        paper=points(paper[0] - paper[1]),
+    )
+    return [*claims, steadier]
 
 
 def fig02(panels: Panels) -> list[Claim]:
     """Judge "achieves the fastest convergence speed among the comparison methods" by curves."""
     return [
-        judge_every(
+        judge(
             f"{title}: DFedPGP learns fastest of all methods.",
             f"mean accuracy over all rounds: DFedPGP {LEAD}",
-            leads({label: average(curve) for label, curve in arms.items() if label != ALONE}),
-            at_least=0,
-            why=WHY_ANY,
+            leads({k: average(curve) for k, curve in arms.items() if k != ALONE}, OURS),
+            ANY_LEAD,
             kind=kind_of_claims(title),
         )
         for title, arms in panels.items()
@@ -182,52 +186,38 @@ def tab02(panels: Panels, targets: Mapping[str, float]) -> list[Claim]:
 
 
 def _sooner(title: str, arms: Arms, target: float) -> list[Claim]:
-    needed = {label: _rounds(curve, target) for label, curve in arms.items() if label != ALONE}
+    needed = rounds_needed({k: curve for k, curve in arms.items() if k != ALONE}, target)
     ratios = {label: needed[label] / needed[OURS] for label in needed if label != OURS}
-    paper = _ratios_of_paper(title, list(ratios))
+    # A method that misses the paper's target counts with all 500 rounds.
+    paper = [
+        (ROUNDS[name][title] or 500) / (ROUNDS[OURS][title] or 500)
+        for name in ratios
+        if title in TARGETS and name in ROUNDS
+    ]
     statistic = f"rounds to {target:g} %, linear between tests, as ratios to DFedPGP's"
     claims = [
-        judge_every(
+        judge(
             f"{title}: DFedPGP reaches the target in fewer rounds than each other method.",
             f"{statistic}: each other method",
             ratios,
-            at_least=1,
-            why=WHY_ANY,
+            at_least(1, ANY_LEAD.why),
             paper=f"{min(paper):.2f}" if paper else "",
             kind=kind_of_claims(title),
             of_means=min(needed[label].mean() for label in ratios) / needed[OURS].mean(),
         )
     ]
-    if "Dir(0.3)" not in title:
-        return claims
-    return [
-        *claims,
-        judge_seeds(
-            f"{title}: DFedPGP is almost twice as fast as the other methods.",
-            f"{statistic}: mean over the other methods",
-            np.mean(list(ratios.values()), axis=0),
-            at_least=TWICE,
-            why=WHY_TWICE,
-            paper=f"{np.mean(paper):.2f}" if paper else "",
-            kind=kind_of_claims(title),
-        ),
-    ]
-
-
-def _rounds(curve: Curve, target: float) -> np.ndarray:
-    """Return the rounds to a target, of at least one and at most those of the run."""
-    return np.minimum(rounds_to(curve, target), curve.epochs[-1])
-
-
-def _ratios_of_paper(title: str, labels: list[str]) -> list[float]:
-    """Return the paper's ratios; a method that misses the target counts with all 500 rounds."""
-    if title not in TARGETS:
-        return []
-    return [
-        (TABLE_2[name][title] or 500) / (TABLE_2[OURS][title] or 500)
-        for name in labels
-        if name in TABLE_2
-    ]
+    if "Dir(0.3)" in title:
+        claims.append(
+            judge(
+                f"{title}: DFedPGP is almost twice as fast as the other methods.",
+                f"{statistic}: mean over the other methods",
+                np.mean(list(ratios.values()), axis=0),
+                TWICE,
+                paper=f"{np.mean(paper):.2f}" if paper else "",
+                kind=kind_of_claims(title),
+            )
+        )
+    return claims
 
 
 def tab03(panels: Panels) -> list[Claim]:
@@ -243,56 +233,46 @@ def tab03(panels: Panels) -> list[Claim]:
 
 
 def _unequal(title: str, panels: Panels) -> list[Claim]:
-    values, paper = finals(panels[title]), TABLE_3[title]
-    best = judge_every(
-        f"{title}, unequal devices: DFedPGP is the most accurate of all methods.",
-        f"{FINAL}: DFedPGP {LEAD}",
-        leads(values),
-        at_least=0,
-        why=WHY_ANY,
-        paper=points(_lead_of_paper(paper)),
-    )
-    return [best, *_served(title, values), _ordered(title, panels)]
-
-
-def _served(title: str, values: Values) -> list[Claim]:
-    """Return the claim on FedRep for the split about which the paper makes it."""
-    if title != "CIFAR-10, Dir(0.3)":
-        return []
-    served = {label: values[label] for label in ("FedRep", "FedAvg", "FedPer", "FedBABU", "Ditto")}
-    return [
-        judge_every(
-            f"{title}, unequal devices: FedRep is the most accurate of the methods with a server.",
-            f"{FINAL}: FedRep minus each other method with a server, points",
-            leads(served, "FedRep"),
-            at_least=0,
-            why=WHY_ANY,
+    values, paper = finals(panels[title]), UNEQUAL_NUMBERS[title]
+    claims = [
+        judge(
+            f"{title}, unequal devices: DFedPGP is the most accurate of all methods.",
+            f"{FINAL}: DFedPGP {LEAD}",
+            leads(values, OURS),
+            ANY_LEAD,
+            paper=points(_lead_of_paper(paper)),
         )
     ]
-
-
-def _ordered(title: str, panels: Panels) -> Claim:
-    values, equal, paper = finals(panels[title]), finals(panels[title + EQUAL]), TABLE_3[title]
+    if title == "CIFAR-10, Dir(0.3)":  # the split about which the paper makes the claim
+        served = ("FedRep", "FedAvg", "FedPer", "FedBABU", "Ditto")
+        claims.append(
+            judge(
+                f"{title}, unequal devices: FedRep is the most accurate of the methods with a "
+                "server.",
+                f"{FINAL}: FedRep minus each other method with a server, points",
+                leads({label: values[label] for label in served}, "FedRep"),
+                ANY_LEAD,
+            )
+        )
+    equal = finals(panels[title + EQUAL])
     both = [label for label in values if paper.get(label) is not None]
     theirs = rank_correlation(
-        [float(paper[k] or 0) for k in both], [TABLE_1[k][title][0] for k in both]
+        [float(paper[label]) for label in both], [ACCURACIES[label][title][0] for label in both]
     )
-    return judge_seeds(
+    orders = zip(
+        np.transpose(list(values.values())),
+        np.transpose([equal[label] for label in values]),
+        strict=True,
+    )
+    kept = judge(
         f"{title}: unequal devices keep the order of the methods.",
         "rank correlation of final accuracies with those of equal devices",
-        [
-            rank_correlation([values[k][s] for k in values], [equal[k][s] for k in values])
-            for s in range(_seeds(values))
-        ],
-        at_least=KEPT,
-        why=WHY_KEPT,
+        [rank_correlation(one, other) for one, other in orders],
+        KEPT,
         paper=f"{theirs:.2f} (of the {len(both)} methods whose numbers we have)",
         kind=OUR_QUESTION,
     )
-
-
-def _seeds(values: Values) -> int:
-    return len(next(iter(values.values())))
+    return [*claims, kept]
 
 
 def _lead_of_paper(row: Mapping[str, float | None]) -> float:
@@ -300,15 +280,15 @@ def _lead_of_paper(row: Mapping[str, float | None]) -> float:
     return known.pop(OURS) - max(known.values())
 
 
-STEPS = {
+STEPS = (
     (
-        "DFedAvgM-P",
-        "DFedAvgM",
-    ): "keeping heads personal helps by a great margin on undirected graphs",
-    (OURS, "OSGP"): "keeping heads personal helps by a great margin on directed graphs",
-    ("OSGP", "DFedAvgM"): "directed graphs help where whole models travel",
-    (OURS, "DFedAvgM-P"): "directed graphs help where bodies travel",
-}
+        ("DFedAvgM-P", "DFedAvgM"),
+        "keeping heads personal helps by a great margin on undirected graphs",
+    ),
+    ((OURS, "OSGP"), "keeping heads personal helps by a great margin on directed graphs"),
+    (("OSGP", "DFedAvgM"), "directed graphs help where whole models travel"),
+    ((OURS, "DFedAvgM-P"), "directed graphs help where bodies travel"),
+)
 """The four differences between the rows of table 4."""
 
 
@@ -324,36 +304,68 @@ def tab04(panels: Panels) -> list[Claim]:
 
 
 def _ablated(title: str, arms: Arms) -> list[Claim]:
-    paper, values = TABLE_4[title], finals(arms)
-    best = judge_every(
-        f"{title}: DFedPGP is the most accurate of the four.",
-        f"{FINAL}: DFedPGP minus each of the other three, points",
-        leads(values),
-        at_least=0,
-        why=WHY_ANY,
-        paper=points(_lead_of_paper(paper)),
-    )
-    return [best, *(_step(title, more, less, said, values) for (more, less), said in STEPS.items())]
+    paper, values = ABLATION_NUMBERS[title], finals(arms)
+    claims = [
+        judge(
+            f"{title}: DFedPGP is the most accurate of the four.",
+            f"{FINAL}: DFedPGP minus each of the other three, points",
+            leads(values, OURS),
+            ANY_LEAD,
+            paper=points(_lead_of_paper(paper)),
+        )
+    ]
+    for (more, less), said in STEPS:
+        printed = paper[more] - paper[less]
+        great = at_least(round(printed / 2, 3), WHY_GREAT)
+        claims.append(
+            judge(
+                f"{title}: {said}.",
+                f"{FINAL}: {more} minus {less}, points",
+                values[more] - values[less],
+                great if "great margin" in said else ANY_LEAD,
+                paper=points(printed),
+            )
+        )
+    return claims
 
 
-def _step(title: str, more: str, less: str, said: str, values: Values) -> Claim:
-    printed = TABLE_4[title][more] - TABLE_4[title][less]
-    great = "great margin" in said
-    return judge_seeds(
-        f"{title}: {said}.",
-        f"{FINAL}: {more} minus {less}, points",
-        values[more] - values[less],
-        at_least=round(printed / 2, 3) if great else 0,
-        why=WHY_GREAT if great else WHY_ANY,
-        paper=points(printed),
-    )
+def fig03a(panels: Panels) -> list[Claim]:
+    """Judge that more neighbors are better and faster, and that two are enough to be stable."""
+    (arms,) = panels.values()
+    counts = {label: int(label.split()[0]) for label in arms}
+    most, fewest = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
+    speeds = np.array([average(arms[label]) for label in counts])
+    return [
+        judge(
+            "The accuracy is highest with the most neighbors.",
+            f"{FINAL}: {most} minus each other number, points",
+            leads(finals(arms), most),
+            ANY_LEAD,
+        ),
+        judge(
+            "With more neighbors convergence is quicker.",
+            "rank correlation of the number of neighbors with the mean accuracy over all rounds",
+            [rank_correlation(list(counts.values()), row) for row in speeds.T],
+            KEPT,
+        ),
+        ends_well(f"Convergence is stable even with only {fewest}.", arms[fewest], "round"),
+    ]
 
 
-def finals(arms: Arms) -> dict[str, np.ndarray]:
-    """Return the final accuracies of all arms, one per seed."""
-    return {label: final(curve) for label, curve in arms.items()}
+def fig03b(panels: Panels) -> list[Claim]:
+    """Judge that few clients with much data each do better than many with little."""
+    (arms,) = panels.values()
+    ordered = sorted(arms, key=lambda label: int(label.split()[0]))
+    few, many = ordered[:2], ordered[-(len(ordered) // 2) :]
+    many = [label for label in many if label not in few]
+    compared = f"each of {' and '.join(few)} minus each of {', '.join(many)}, points"
 
+    def apart(statement: str, name: str, value: Callable[[Curve], np.ndarray]) -> Claim:
+        values = {label: value(curve) for label, curve in arms.items()}
+        gaps = {f"{one} and {other}": values[one] - values[other] for one in few for other in many}
+        return judge(statement, f"{name}: {compared}", gaps, ANY_LEAD)
 
-def leads(values: Values, label: str = OURS) -> dict[str, np.ndarray]:
-    """Return the leads of one arm over each other arm for the same seeds, by the other's label."""
-    return {other: values[label] - value for other, value in values.items() if other != label}
+    return [
+        apart("Few clients reach a higher accuracy than many.", FINAL, final),
+        apart("Few clients converge faster than many.", "accuracy over rounds", average),
+    ]

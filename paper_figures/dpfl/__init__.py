@@ -1,16 +1,318 @@
 """DPFL (Kharrat, Canini and Horvath 2025): its tables and figures, and its claims about them."""
 
-from ..kit.paper import Paper
-from .figures import FIGURES
-from .settings import SEEDS, TERMS
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-__all__ = ["PAPER"]
+from matplotlib.figure import Figure as Picture
 
-PAPER = Paper(
-    "dpfl",
-    "Decentralized Personalized Federated Learning",
-    "Kharrat, Canini and Horvath, DPFL, 2025",
-    FIGURES,
-    TERMS,
-    SEEDS,
+from topofl import NotApplicable, Table
+
+from ..kit.claims import Claim
+from ..kit.curves import plus_minus, read_panels, write_panels
+from ..kit.drawing import Dots, convergence, dots, side_by_side
+from ..kit.paper import Arms, Data, Figure, Setting, each_arm
+from ..kit.store import Store
+from . import graphs, study
+from .arms import (
+    BASELINES,
+    DECLARED,
+    DIR,
+    PATHO,
+    Outcome,
+    fig03,
+    learned,
+    learned_with,
+    malicious_choosers,
+    malicious_senders,
+    measured,
+    scale_of,
+    tab01,
+    tab02,
+    tab03,
+)
+from .claims import (
+    ACCURACIES,
+    FIRST_EPOCHS,
+    PERIODS,
+    comparable,
+    hidden,
+    periods,
+    random_graph,
+    table_1,
+    variances,
+)
+from .graphs import draw_graphs, graph_table, graphs_of, malicious_shares, round_page
+
+Panels = Mapping[str, Mapping[str, Outcome]]
+
+NOTES = "each client's best model by validation; mean ± standard deviation over seeds"
+
+
+def differences(setting: Setting) -> Sequence[str]:
+    """Return the differences of all arms from the paper's setting."""
+    return (*scale_of(setting).differences, *DECLARED["differences"])
+
+
+def written(panels: Panels) -> dict[str, Any]:
+    """Return outcomes as JSON values."""
+    return write_panels(each_arm(panels, lambda label, one: vars(one)))
+
+
+def read(value: Mapping[str, Any]) -> Panels:
+    """Return outcomes from the output of :func:`written`."""
+    return each_arm(read_panels(value), lambda label, one: Outcome(**one))
+
+
+def _accuracy_figure(
+    name: str,
+    arms: Callable[[Setting], Arms],
+    *,
+    draw: Callable[[Panels], Picture],
+    claims: Callable[[Panels], Sequence[Claim]],
+    tables: Callable[[Panels], Sequence[Table]],
+) -> Figure:
+    def compute(setting: Setting, store: Store) -> Data:
+        panels = each_arm(arms(setting), lambda label, runs: measured(label, runs, store))
+        return {"panels": written(panels)}
+
+    return DECLARED.figure(
+        name,
+        compute=compute,
+        draw=lambda data: draw(read(data["panels"])),
+        claims=lambda data: claims(read(data["panels"])),
+        tables=lambda data: tables(read(data["panels"])),
+        arms=arms,
+        differences=differences,
+    )
+
+
+def _graph_figure(
+    name: str,
+    arms: Callable[[Setting], Arms],
+    claims: Callable[[Mapping[str, Any]], Sequence[Claim]],
+    *,
+    shown: Callable[[int, int], Sequence[int]] = lambda last, step: [*range(0, last, step), last],
+    **code: Any,
+) -> Figure:
+    """Return a figure of graphs over rounds.
+
+    `shown` gives the rounds, the first of which is 0, from the last one and the usual step.
+    """
+
+    def compute(setting: Setting, store: Store) -> Data:
+        scale = scale_of(setting)
+        rounds = shown(scale.rounds - 1, scale.snapshots)
+        panels = {
+            label: graphs_of(runs, store, rounds)
+            for panel in arms(setting).values()
+            for label, runs in panel.items()
+        }
+        return {"graphs": panels}
+
+    def draw(data: Data) -> Picture:
+        return draw_graphs({label: seeds[0] for label, seeds in data["graphs"].items()})
+
+    return DECLARED.figure(
+        name,
+        compute=compute,
+        claims=lambda data: claims(data["graphs"]),
+        tables=lambda data: [graph_table(label, seeds) for label, seeds in data["graphs"].items()],
+        arms=arms,
+        differences=differences,
+        **{"draw": draw, **code},
+    )
+
+
+def _paged(
+    name: str,
+    arms: Callable[[Setting], Arms],
+    claims: Callable[[Mapping[str, Any]], Sequence[Claim]],
+) -> Figure:
+    """Return a figure of graphs with a page of all rounds."""
+    title = f"dpfl-{name}: {DECLARED['figures'][name]['title']}"
+    return _graph_figure(name, arms, claims, page=_page_of(arms, title))
+
+
+def _page_of(arms: Callable[[Setting], Arms], title: str) -> Callable[[Setting, Store], str]:
+    """Return a function that makes a page of the rounds of the first run."""
+
+    def page(setting: Setting, store: Store) -> str:
+        panel, *_ = arms(setting).values()
+        runs, *_ = panel.values()
+        return round_page(runs[0], store, title)
+
+    return page
+
+
+def _variances(name: str, *titles: str, elsewhere: Sequence[str] = ()) -> Figure:
+    """Return a figure of accuracy and variance on some splits; others judge those `elsewhere`."""
+    return _accuracy_figure(
+        name,
+        lambda setting: tab01(setting, *titles),
+        draw=draw_variances,
+        claims=lambda panels: variances(
+            {title: arms for title, arms in panels.items() if title not in elsewhere}
+        ),
+        tables=accuracy_tables,
+    )
+
+
+def draw_accuracies(
+    panels: Panels, paper: Mapping[str, Mapping[str, tuple[float, float]]] = ACCURACIES
+) -> Picture:
+    """Return a dot plot of accuracies with the paper's numbers."""
+    shown = {
+        title: {
+            label: Dots(one.accuracy, paper.get(label, {}).get(title, (None,))[0])
+            for label, one in arms.items()
+        }
+        for title, arms in panels.items()
+    }
+    return dots(shown, xlabel="test accuracy, %")
+
+
+def draw_own_accuracies(panels: Panels) -> Picture:
+    """Return a dot plot of accuracies without the paper's numbers."""
+    return draw_accuracies(panels, {})
+
+
+def draw_variances(panels: Panels) -> Picture:
+    """Return a plot of variance over clients against accuracy, one dot per method (seed means)."""
+    picture, axes = side_by_side(len(panels), (4.6 * len(panels), 3.8))
+    for ax, (title, arms) in zip(axes, panels.items(), strict=True):
+        for label, one in arms.items():
+            if label in hidden(title):
+                continue
+            color, place = (
+                "#7F7F7F" if label in BASELINES else "#D55E00",
+                (one.accuracy.mean(), one.variance.mean()),
+            )
+            ax.plot(*place, "o", color=color, markersize=4)
+            ax.annotate(label, place, fontsize=7, xytext=(3, 2), textcoords="offset points")
+        ax.set(title=title, xlabel="test accuracy, mean over clients, %")
+    axes[0].set_ylabel("variance over clients, points²")
+    return picture
+
+
+def draw_curves(panels: Panels) -> Picture:
+    """Return a plot of accuracy against rounds."""
+    curves = each_arm(panels, lambda label, one: one.curve)
+    return convergence(curves, xlabel="round", extremes=False)
+
+
+def draw_malicious_shares(data: Data) -> Picture:
+    """Return a plot of the share of malicious peers against rounds, per seed and on average."""
+    picture, (ax,) = side_by_side(1, (4.8, 3.2))
+    shares = 100 * malicious_shares(data["graphs"]["DPFL"])
+    ax.plot(shares.T, color="#D55E00", alpha=0.35, linewidth=0.8)
+    ax.plot(shares.mean(axis=0), color="#D55E00", linewidth=1.8)
+    ax.set(xlabel="round", ylabel="malicious among benign clients' peers, %", ylim=(0, None))
+    return picture
+
+
+def accuracy_tables(panels: Panels) -> list[Table]:
+    """Return one table per panel with one row per method."""
+    columns = ("method", "accuracy, %", "variance, points²", "worst tenth, %", "paper, %")
+    tables = []
+    for title, arms in panels.items():
+        rows = []
+        for label, one in arms.items():
+            paper = ACCURACIES.get(label, {}).get(title)
+            printed = "{:.2f} ± {:.2f}".format(*paper) if paper else UNPRINTED
+            ours = (plus_minus(v) for v in (one.accuracy, one.variance, one.worst_tenth))
+            rows.append((label, *ours, printed))
+        tables.append(Table(columns, tuple(rows), title=f"{title}: {NOTES}"))
+    return tables
+
+
+UNPRINTED = NotApplicable("the paper does not print it")
+
+
+def grid_tables(
+    paper: Mapping[int, tuple[float, ...]], name: str
+) -> Callable[[Panels], list[Table]]:
+    """Return a function that makes a table with one row per number (`name`) and budget."""
+
+    def tables(panels: Panels) -> list[Table]:
+        ((title, arms),) = panels.items()
+        labels = list(dict.fromkeys(label.rpartition("; ")[0] for label in arms))
+        rows = []
+        for label, one in arms.items():
+            budget, _, number = label.rpartition("; ")
+            row = paper.get(int(number))
+            printed = row[labels.index(budget)] if row else UNPRINTED
+            rows.append((int(number), budget, plus_minus(one.accuracy), printed))
+        columns = (name, "budget", "accuracy, %", "paper, %")
+        return [Table(columns, tuple(rows), title=f"{title}: {NOTES}")]
+
+    return tables
+
+
+def _ends(last: int, step: int) -> Sequence[int]:
+    return 0, last
+
+
+def _nothing(shown: Mapping[str, Any]) -> Sequence[Claim]:
+    """Return no claim: figures 4a and 4b judge the same runs."""
+    return ()
+
+
+PAPER = DECLARED.paper(
+    (
+        _accuracy_figure(
+            "tab01", tab01, draw=draw_accuracies, claims=table_1, tables=accuracy_tables
+        ),
+        _accuracy_figure(
+            "tab02",
+            tab02,
+            draw=draw_own_accuracies,
+            claims=comparable,
+            tables=grid_tables(FIRST_EPOCHS, "epochs"),
+        ),
+        _accuracy_figure(
+            "tab03",
+            tab03,
+            draw=draw_own_accuracies,
+            claims=periods,
+            tables=grid_tables(PERIODS, "period"),
+        ),
+        _variances("fig01", PATHO),
+        _graph_figure("fig02", learned_with(2, 3), graphs.sparser, shown=_ends),
+        _accuracy_figure(
+            "fig03", fig03, draw=draw_curves, claims=random_graph, tables=accuracy_tables
+        ),
+        _graph_figure("fig04a", malicious_senders, graphs.ceased, shown=_ends),
+        _graph_figure("fig04b", malicious_choosers, graphs.segregated, shown=_ends),
+        _variances("fig05", "FEMNIST"),
+        _variances("fig06", "CINIC-10, Dir(0.1)", "CINIC-10, Patho(3)"),
+        _variances("fig07", DIR, PATHO, elsewhere=[PATHO]),
+        *(_paged(f"fig{8 + k:02d}", learned_with(k), graphs.evolution) for k in range(4)),
+        _paged("fig12", malicious_senders, _nothing),
+        _paged("fig13", malicious_choosers, _nothing),
+        _graph_figure(
+            "fig14",
+            malicious_choosers,
+            graphs.rare,
+            shown=lambda last, step: range(last + 1),
+            draw=draw_malicious_shares,
+        ),
+        _graph_figure("fig15", learned, graphs.asymmetry),
+        DECLARED.figure(
+            "study",
+            compute=study.compute,
+            draw=study.draw,
+            claims=study.judged,
+            arms=study.arms,
+            differences=lambda setting: scale_of(setting).differences,
+            tables=study.tables,
+            page=_page_of(study.arms, "dpfl-study: learned graphs of DPFL with a budget"),
+        ),
+        DECLARED.figure(
+            "expA",
+            compute=study.compute_clients,
+            draw=study.draw_clients,
+            claims=lambda data: study.judged_clients(data["accuracies"]),
+        ),
+    ),
+    DECLARED["terms"],
 )

@@ -5,7 +5,7 @@ known; all compare arms of the same seed:
 
 - Accuracy is that of each client's best model by validation, averaged over clients. "Best" is a
   lead over every other arm, each with its own paired differences
-  (:func:`paper_figures.kit.judging.judge_every`), never over the highest of them, which is biased
+  (:func:`paper_figures.kit.claims.judge`), never over the highest of them, which is biased
   upward by noise; any consistent lead over seeds counts. Reports show the lead over the arm with
   the highest mean: the difference of the means, which is what the paper prints.
 - Gains that the paper gives in points ("outperform FedAvg by 37 and 33 p.p", "better results than
@@ -21,83 +21,46 @@ known; all compare arms of the same seed:
   share of edges whose reverse exists, because the paper does not define it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 
-from ..kit.claims import OUR_QUESTION, PAPER, Claim, points
-from ..kit.judging import judge_every, judge_seeds, rank_correlation
-from .arms import Outcome
-from .methods import BASELINES
-from .printed_numbers import TABLE_1, TABLE_2, TABLE_3
+from ..kit.claims import (
+    OUR_QUESTION,
+    PAPER,
+    Claim,
+    at_least,
+    at_most,
+    judge,
+    points,
+    rank_correlation,
+)
+from .arms import BASELINES, DECLARED, Outcome
 
 OURS = "DPFL"
 
+ACCURACIES: Mapping[str, Mapping[str, tuple[float, float]]] = DECLARED.printed("accuracies")
+"""Table 1: mean and standard deviation over 3 seeds, by method and title of the split."""
 
-OVER_LOCAL: Mapping[str, float] = {
-    "CIFAR-10, Dir(0.1)": 3,
-    "CIFAR-10, Patho(3)": 5,
-    "CINIC-10, Dir(0.1)": 3,
-    "CINIC-10, Patho(3)": 3,
-    "FEMNIST": 7,
-}
+FIRST_EPOCHS = {int(k): tuple(row.values()) for k, row in DECLARED.printed("first_epochs").items()}
+"""Table 2: accuracies by tau_init, without a budget and with 20, 10 and 5 of 100."""
+
+PERIODS = {int(k): tuple(row.values()) for k, row in DECLARED.printed("periods").items()}
+"""Table 3: accuracies by refresh period for the same budgets, of one seed."""
+
+OVER_LOCAL: Mapping[str, float] = DECLARED["over_local"]
 """Points in “We achieve better results than local training by” (section 4.2)."""
 
-
-OVER_FEDAVG: Mapping[str, float] = {
-    "CIFAR-10, Dir(0.1)": 37,
-    "CIFAR-10, Patho(3)": 33,
-    "CINIC-10, Dir(0.1)": 43,
-    "CINIC-10, Patho(3)": 41,
-    "FEMNIST": 7,
-}
+OVER_FEDAVG: Mapping[str, float] = DECLARED["over_fedavg"]
 """Points in “outperform FedAvg by”; on CINIC-10 “by a notable margin of” (section 4.2)."""
-
 
 LITTLE = 2.0
 """Largest small difference of accuracies, in points."""
 
+COSTS_LITTLE = at_most(LITTLE, "the paper's own numbers differ by at most 1.5 points")
 
-OVER_RANDOM = 2.0
-"""Smallest lead over random graphs, in points."""
-
-
-SPARSER = 0.9
-"""Largest ratio of last to first number of edges of a graph that gets sparser."""
-
-
-STATIC = 0.8
-"""Smallest share of common edges of almost static graphs."""
-
-
-RARE = 0.1
-"""Largest share that is rare."""
-
-
-SYMMETRY = 0.84
-"""Center of the paper's range of symmetry, 80 to 88 %."""
-
-
-NEAR = 0.14
-"""Largest distance from :data:`SYMMETRY`."""
-
-
-WHY_ANY = "any consistent difference over seeds counts"
-
-
-WHY_LITTLE = "the paper's own numbers differ by at most 1.5 points"
-
-
-WHY_PERIODS = "the means of the paper's rows differ by at most 1.7 points"
-
-
-WHY_RANDOM = "half of the paper's “≈ 4 p.p.”"
-
-
-WHY_RARE = "“less than 10 %”"
-
+ANY_LEAD = at_least(0, "any consistent difference over seeds counts")
 
 Panels = Mapping[str, Mapping[str, Outcome]]
 
@@ -129,27 +92,26 @@ def table_1(panels: Panels) -> list[Claim]:
 def _of_split(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
     baselines = [label for label in arms if label in BASELINES]
     smallest = [label for label in arms if label not in BASELINES][-1]
-    paper = {label: row[title][0] for label, row in TABLE_1.items() if title in row}
+    paper = {label: row[title][0] for label, row in ACCURACIES.items() if title in row}
     lead = paper[OURS] - max(paper[label] for label in baselines) if paper else None
+    cost = paper[OURS] - paper[smallest] if smallest in paper else None
     return [
-        judge_every(
+        judge(
             f"{title}: DPFL is more accurate than all baselines.",
             "accuracy: DPFL minus each baseline, points",
             {label: arms[OURS].accuracy - arms[label].accuracy for label in baselines},
-            at_least=0,
-            why=WHY_ANY,
+            ANY_LEAD,
             paper=points(lead),
             kind=kind_of_claims(title),
         ),
         _gain(title, arms, "Local", "training alone", OVER_LOCAL),
         _gain(title, arms, "FedAvg", "FedAvg", OVER_FEDAVG),
-        judge_seeds(
+        judge(
             f"{title}: a small budget costs little.",
             f"accuracy: DPFL without a limit minus {smallest}, points",
             arms[OURS].accuracy - arms[smallest].accuracy,
-            at_most=LITTLE,
-            why=WHY_LITTLE,
-            paper=points(paper[OURS] - paper[smallest] if smallest in paper else None),
+            COSTS_LITTLE,
+            paper=points(cost),
             kind=kind_of_claims(title),
         ),
     ]
@@ -160,14 +122,15 @@ def _gain(
 ) -> Claim:
     """Return the claim that DPFL gains at least half of the points that the paper states."""
     gain = gains.get(title, min(gains.values()))
-    papers_gain = TABLE_1[OURS][title][0] - TABLE_1[label][title][0] if title in gains else None
-    source = "the paper's" if title in gains else "the paper's smallest gain on any split,"
-    return judge_seeds(
+    papers_gain, source = None, "the paper's smallest gain on any split,"
+    if title in gains:
+        papers_gain = ACCURACIES[OURS][title][0] - ACCURACIES[label][title][0]
+        source = "the paper's"
+    return judge(
         f"{title}: DPFL is far more accurate than {name}.",
         f"accuracy: DPFL minus {label}, points",
         arms[OURS].accuracy - arms[label].accuracy,
-        at_least=gain / 2,
-        why=f"half of {source} {gain:g} percentage points",
+        at_least(gain / 2, f"half of {source} {gain:g} percentage points"),
         paper=points(papers_gain),
         kind=kind_of_claims(title),
     )
@@ -184,30 +147,28 @@ def variances(panels: Panels) -> list[Claim]:
 
 
 def _in_the_corner(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
-    others = {
-        label: one
-        for label, one in arms.items()
-        if label in BASELINES and label not in hidden(title)
+    shown = [label for label in arms if label not in hidden(title)]
+    pairs = {
+        f"{one} and {other}": (arms[one], arms[other])
+        for one in arms
+        for other in shown
+        if one not in BASELINES and other in BASELINES
     }
-    ours = {label: one for label, one in arms.items() if label not in BASELINES}
-    pairs = {f"{one} and {other}": (ours[one], others[other]) for one in ours for other in others}
     return [
-        judge_every(
+        judge(
             f"{title}: with every budget DPFL is more accurate than the other methods.",
             "accuracy: DPFL with each budget minus each other method in the paper's figure, points",
             {name: one.accuracy - other.accuracy for name, (one, other) in pairs.items()},
-            at_least=0,
-            why=WHY_ANY,
+            ANY_LEAD,
             paper=points(_smallest_lead_in_paper(title)),
             kind=kind_of_claims(title),
         ),
-        judge_every(
+        judge(
             f"{title}: with every budget DPFL has a lower variance over clients than the others.",
             "variance: each other method in the paper's figure minus DPFL with each budget, "
             "squared points",
             {name: other.variance - one.variance for name, (one, other) in pairs.items()},
-            at_least=0,
-            why=WHY_ANY,
+            ANY_LEAD,
             kind=kind_of_claims(title),
         ),
     ]
@@ -217,7 +178,7 @@ def _smallest_lead_in_paper(title: str) -> float | None:
     """Return the lead of DPFL's worst budget over the best shown baseline; None if not printed."""
     printed = {
         label: row[title][0]
-        for label, row in TABLE_1.items()
+        for label, row in ACCURACIES.items()
         if title in row and label not in hidden(title)
     }
     ours = [value for label, value in printed.items() if label not in BASELINES]
@@ -229,39 +190,32 @@ def comparable(panels: Panels) -> list[Claim]:
     """Judge that the epochs of the first round matter little, and that more are slightly better."""
     (values,) = [_means_by_number(arms) for arms in panels.values()]
     most, fewest = max(values), min(values)
-    others = np.mean([value for number, value in values.items() if number != most], axis=0)
+    others = [number for number in values if number != fewest]
     gaps = {
         f"{one} and {other} epochs": values[one] - values[other]
         for one, other in permutations(values, 2)
     }
-    paper = {number: float(np.mean(row)) for number, row in TABLE_2.items()}
+    paper = {number: float(np.mean(row)) for number, row in FIRST_EPOCHS.items()}
     return [
-        judge_every(
+        judge(
             "Accuracies are comparable across numbers of epochs in the first round.",
             "accuracy, mean over budgets: any number of epochs minus any other, points",
             gaps,
-            at_most=LITTLE,
-            why=WHY_LITTLE,
+            COSTS_LITTLE,
             paper=points(max(paper.values()) - min(paper.values())),
         ),
-        judge_seeds(
+        judge(
             f"Performance is on average slightly better with {most} epochs.",
             f"accuracy, mean over budgets: {most} epochs minus the mean of the others, points",
-            values[most] - others,
-            at_least=0,
-            why=WHY_ANY,
+            values[most] - np.mean([v for number, v in values.items() if number != most], axis=0),
+            ANY_LEAD,
             paper=points(paper[10] - (paper[1] + paper[5]) / 2),
         ),
-        judge_every(
+        judge(
             f"Even {fewest} epoch in the first round yields good results.",
             f"accuracy, mean over budgets: each other number minus {fewest} epoch, points",
-            {
-                f"{number} epochs": value - values[fewest]
-                for number, value in values.items()
-                if number != fewest
-            },
-            at_most=LITTLE,
-            why=WHY_LITTLE,
+            {f"{number} epochs": values[number] - values[fewest] for number in others},
+            COSTS_LITTLE,
             paper=points(max(paper.values()) - paper[1]),
         ),
     ]
@@ -271,23 +225,22 @@ def periods(panels: Panels) -> list[Claim]:
     """Judge that accuracy decreases only slightly as the refresh period grows."""
     (values,) = [_means_by_number(arms) for arms in panels.values()]
     numbers, rows = list(values), np.array(list(values.values()))
-    paper = {number: float(np.mean(row)) for number, row in TABLE_3.items()}
+    paper, most = {number: float(np.mean(row)) for number, row in PERIODS.items()}, max(numbers)
     return [
-        judge_seeds(
+        judge(
             "DPFL maintains good performance across refresh periods.",
-            f"accuracy, mean over budgets: choosing every round minus every {max(numbers)} rounds, "
-            "points",
-            values[min(numbers)] - values[max(numbers)],
-            at_most=LITTLE,
-            why=WHY_PERIODS,
-            paper=points(paper[1] - paper[max(numbers)] if max(numbers) in paper else None),
+            f"accuracy, mean over budgets: choosing every round minus every {most} rounds, points",
+            values[min(numbers)] - values[most],
+            at_most(LITTLE, "the means of the paper's rows differ by at most 1.7 points"),
+            paper=points(paper[1] - paper[most] if most in paper else None),
         ),
-        judge_seeds(
+        judge(
             "Accuracy decreases slightly as the refresh period grows.",
             "rank correlation of the period with accuracy, mean over budgets",
             [rank_correlation(numbers, row) for row in rows.T],
-            at_most=-0.5,
-            why="a negative trend: correlations of magnitude 0.5 and more are called large",
+            at_most(
+                -0.5, "a negative trend: correlations of magnitude 0.5 and more are called large"
+            ),
             paper=f"{rank_correlation(list(paper), list(paper.values())):.2f}",
         ),
     ]
@@ -306,35 +259,12 @@ def random_graph(panels: Panels) -> list[Claim]:
     (arms,) = panels.values()
     budgets = [label.removesuffix(", random") for label in arms if label.endswith(", random")]
     return [
-        judge_seeds(
+        judge(
             f"{label}: chosen peers are better than random ones.",
             "accuracy: DPFL minus the random graph, points",
             arms[label].accuracy - arms[f"{label}, random"].accuracy,
-            at_least=OVER_RANDOM,
-            why=WHY_RANDOM,
+            at_least(2, "half of the paper's “≈ 4 p.p.”"),
             paper="≈ 4 points",
         )
         for label in budgets
-    ]
-
-
-def three_clients(accuracies: Mapping[str, Sequence[float]]) -> list[Claim]:
-    """Judge that each of two partners alone hurts the first client, and that both together help."""
-    values = {label: np.array(row) for label, row in accuracies.items()}
-    alone = values["alone"]
-
-    def judge(statement: str, label: str, paper: str, **bound: Any) -> Claim:
-        statistic = f"accuracy of client 1: {label} minus alone, points"
-        return judge_seeds(
-            statement, statistic, values[label] - alone, why=WHY_ANY, paper=paper, **bound
-        )
-
-    return [
-        judge(
-            "Collaboration with client 2 alone hurts client 1.", "with 2", "-11 points", at_most=0
-        ),
-        judge(
-            "Collaboration with client 3 alone hurts client 1.", "with 3", "-11 points", at_most=0
-        ),
-        judge("Collaboration with both helps client 1.", "with both", "+6 points", at_least=0),
     ]

@@ -1,14 +1,25 @@
-"""Claims of a paper with their verdicts, and their text in reports."""
+"""Claims of a paper: how confidence intervals over seeds judge them, and their text in reports."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import difflib
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
 
 from topofl import Spread, Table
-from topofl.summary.verdicts import CONFIDENCE, FAILS, HOLDS
-from topofl.summary.verdicts import UNDECIDED as UNDECIDED
-
-from .arguments import check_choice, text_of
+from topofl.summary.verdicts import (
+    CONFIDENCE,
+    FAILS,
+    HOLDS,
+    UNDECIDED,
+    as_numbers,
+    mean_interval,
+    verdict,
+)
 
 PAPER, CHECK, OUR_QUESTION = "paper", "check", "ours"
 
@@ -32,7 +43,7 @@ class Part:
     corrected
         The wider interval, at the level corrected for the number of comparisons.
     verdict
-        Verdict of this comparison at the level that :func:`judge_every` or :func:`judge_any` sets.
+        Verdict of this comparison at the level that :func:`judge` sets.
     """
 
     name: str
@@ -95,6 +106,171 @@ class Claim:
         return next((part for part in self.parts if part.ours == self.ours), None)
 
 
+ROUNDING = 1e-12
+"""Tolerance added to that of :func:`exactly`, for numbers that are equal up to rounding."""
+
+
+class Bound(NamedTuple):
+    """The values for which a claim holds, with the reason for them.
+
+    See :func:`at_least`, :func:`at_most` and :func:`exactly`.
+    """
+
+    value: float
+    why: str
+    sign: int
+    within: float = 0.0
+
+    def text(self, which: str = "") -> str:
+        """Return the bound with its reason as text; `which` names the comparisons it is for."""
+        if self.sign:
+            shown = f"{'≥' if self.sign > 0 else '≤'} {self.value:g}"
+        else:
+            shown = f"{self.value:g} ± {self.within:g}" if self.within else f"= {self.value:g}"
+        return f"{shown}{which}: {self.why}"
+
+
+def at_least(value: float, why: str) -> Bound:
+    """Return the bound of claims that hold from a value on."""
+    return Bound(value, why, 1)
+
+
+def at_most(value: float, why: str) -> Bound:
+    """Return the bound of claims that hold up to a value."""
+    return Bound(value, why, -1)
+
+
+def exactly(value: float, why: str, *, within: float = 0.0) -> Bound:
+    """Return the bound of claims on numbers that do not depend on seeds, with a tolerance."""
+    return Bound(value, why, 0, within)
+
+
+def judge(
+    statement: str,
+    statistic: str,
+    values: float | Sequence[float] | np.ndarray | Mapping[str, Sequence[float] | np.ndarray],
+    bound: Bound,
+    *,
+    paper: str = "",
+    kind: str = PAPER,
+    any_of: bool = False,
+    of_means: float | None = None,
+) -> Claim:
+    """Return a claim with its verdict.
+
+    A claim on one value per seed HOLDS if the 95 % confidence interval of the mean (Student's t,
+    from the spread between seeds) lies entirely on the claimed side of the bound, and FAILS if it
+    lies on the other side. It is UNDECIDED if it contains the bound or, up to rounding, touches it
+    (as when the bound is 0 and there is no difference), or if there is only one seed. Either
+    verdict is therefore wrong in at most one case in forty.
+
+    A claim on several statistics, as in "better than all others", is an intersection-union test.
+    It HOLDS if the interval of each statistic's mean lies on the claimed side. No correction for
+    their number is needed: the claim is false as soon as one comparison is, and that one is
+    accepted in at most one case in forty (Berger 1982). It FAILS if at least one of the m
+    statistics lies on the other side by its interval at the level 1 - 0.05 / m (Bonferroni), so
+    that a true claim fails in at most one case in forty. With `any_of`, as in "at least one is
+    better", levels and verdicts are exchanged: HOLDS if one of the intervals at the level
+    1 - 0.05 / m lies on the claimed side, FAILS if all 95 % intervals lie on the other side.
+
+    Parameters
+    ----------
+    statement, statistic, paper, kind, of_means
+        See :class:`Claim`.
+    values
+        The statistic, one value per seed, or by the name of the comparison; arms are compared by
+        their differences for the same seed. If several differences must all be on the claimed side,
+        name them all rather than their extreme, because the highest of several noisy arms is biased
+        upward. For a bound of :func:`exactly`, a number that does not depend on training.
+    bound
+        The values for which the claim holds.
+    any_of
+        Whether one of several comparisons on the claimed side is enough.
+
+    Raises
+    ------
+    ValueError
+        If there is no value, or a value is not finite.
+
+    References
+    ----------
+    Berger, "Multiparameter hypothesis testing and acceptance sampling" (Technometrics 24, 1982).
+
+    Examples
+    --------
+    >>> any_lead = at_least(0, "any lead")
+    >>> judge("A is better.", "A - B, points", [1.0, 1.2, 0.9], any_lead).verdict
+    'HOLDS'
+    >>> leads = {"B": [1.0, 1.2, 0.9], "C": [0.1, -0.2, 0.2]}
+    >>> claim = judge("A is best.", "A - others, points", leads, any_lead)
+    >>> claim.verdict, claim.shown_part.name
+    ('UNDECIDED', 'C')
+    >>> judge("A ring is sparse.", "degree", 2, exactly(2, "two neighbors")).verdict
+    'HOLDS'
+    """
+    value, _, sign, within = bound
+    if isinstance(values, Mapping):
+        which = ", at least one" if any_of else ", each"
+        claim = Claim(
+            statement, statistic, bound.text(which), 0.0, paper, "", kind, of_means=of_means
+        )
+        return _with_parts(claim, values, bound, any_of)
+    claim = Claim(statement, statistic, bound.text(), 0.0, paper, "", kind)
+    if not sign:
+        number = float(np.asarray(values))
+        near = abs(number - value) <= within * (1 + 1e-9) + ROUNDING
+        return replace(claim, ours=number, verdict=HOLDS if near else FAILS)
+    numbers = as_numbers(np.asarray(values))
+    return replace(
+        claim,
+        ours=spread_of(numbers),
+        interval=mean_interval(numbers),
+        verdict=verdict(numbers, value, sign),
+    )
+
+
+def _with_parts(
+    claim: Claim, values: Mapping[str, Sequence[float] | np.ndarray], bound: Bound, any_of: bool
+) -> Claim:
+    """Return a claim with its verdict, its parts and the number of the most critical part."""
+    if not values:
+        raise ValueError("`values` must contain at least one statistic, got none")
+    strict = 1 - (1 - CONFIDENCE) / len(values)
+    to_hold, to_fail = (strict, CONFIDENCE) if any_of else (CONFIDENCE, strict)
+    parts = []
+    for name, row in values.items():
+        numbers = as_numbers(row)
+        intervals = mean_interval(numbers), mean_interval(numbers, strict)
+        found = verdict(numbers, bound.value, bound.sign, to_hold=to_hold, to_fail=to_fail)
+        parts.append(Part(name, spread_of(numbers), *intervals, found))
+    verdicts = {part.verdict for part in parts}
+    enough, needed = (HOLDS, FAILS) if any_of else (FAILS, HOLDS)
+    found = enough if enough in verdicts else needed if verdicts == {needed} else UNDECIDED
+    shown = (max if any_of else min)(parts, key=lambda part: bound.sign * part.ours.mean)
+    return replace(
+        claim, ours=shown.ours, interval=shown.interval, parts=tuple(parts), verdict=found
+    )
+
+
+def spread_of(numbers: np.ndarray) -> Spread:
+    """Return the mean of numbers with the lowest and the highest of them."""
+    return Spread(float(numbers.mean()), float(numbers.min()), float(numbers.max()))
+
+
+def rank_correlation(
+    a: Sequence[float] | np.ndarray | range, b: Sequence[float] | np.ndarray
+) -> float:
+    """Return Spearman's rank correlation, 0 if all values of `a` or of `b` are equal.
+
+    Examples
+    --------
+    >>> round(rank_correlation([1, 2, 3], [10, 30, 20]), 6)
+    0.5
+    """
+    ranks = np.array([stats.rankdata(a), stats.rankdata(b)])
+    return float(np.corrcoef(ranks)[0, 1]) if ranks.std(axis=1).all() else 0.0
+
+
 def shown_statement(claim: Claim) -> str:
     """Return a claim's statement, prefixed with its kind if it is not the paper's."""
     return {PAPER: "", CHECK: "Check: ", OUR_QUESTION: "Ours: "}[claim.kind] + claim.statement
@@ -102,46 +278,28 @@ def shown_statement(claim: Claim) -> str:
 
 def shown_number(claim: Claim) -> str:
     """Return our number as text, with its interval and the verdicts of its comparisons."""
-    shown = [text_of(claim.ours)]
+    shown, part, m = [text_of(claim.ours)], claim.shown_part, len(claim.parts)
     if claim.interval is not None:
-        low, high = map(text_of, claim.interval)
-        shown.append(f"{100 * CONFIDENCE:g} % interval {low} to {high}{_corrected_of(claim)}")
+        text = f"{100 * CONFIDENCE:g} % interval {_range(claim.interval)}"
+        if part is not None and part.corrected is not None and m > 1:
+            level = 100 * (1 - (1 - CONFIDENCE) / m)  # Bonferroni's correction
+            text += f" ({level:.4g} % for {m} comparisons: {_range(part.corrected)})"
+        shown.append(text)
     if claim.of_means is not None:
         shown.append(f"ratio of means {text_of(claim.of_means)}")
-    return "; ".join([*shown, *_parts_of(claim)])
+    if part is not None:
+        held, failed = (
+            [each.name for each in claim.parts if each.verdict == verdict]
+            for verdict in (HOLDS, FAILS)
+        )
+        names = f" ({'; '.join(failed)})" if failed else ""
+        shown.append(f"shown: {part.name}")
+        shown.append(f"of {m} comparisons {len(held)} {HOLDS}, {len(failed)} {FAILS}{names}")
+    return "; ".join(shown)
 
 
-def _corrected_of(claim: Claim) -> str:
-    """Return the corrected interval of the shown comparison as text; empty if there is only one."""
-    part = claim.shown_part
-    if part is None or part.corrected is None or len(claim.parts) == 1:
-        return ""
-    low, high = map(text_of, part.corrected)
-    return (
-        f" ({_corrected(len(claim.parts)):.4g} % for {len(claim.parts)} comparisons: "
-        f"{low} to {high})"
-    )
-
-
-def _corrected(m: int) -> float:
-    """Return the level of Bonferroni's correction for m comparisons, in %."""
-    return 100 * (1 - (1 - CONFIDENCE) / m)
-
-
-def _parts_of(claim: Claim) -> list[str]:
-    """Return the name of the shown comparison and the number of comparisons per verdict."""
-    if claim.shown_part is None:
-        return []
-    names = {
-        verdict: [part.name for part in claim.parts if part.verdict == verdict]
-        for verdict in (HOLDS, FAILS)
-    }
-    failed = f" ({'; '.join(names[FAILS])})" if names[FAILS] else ""
-    counts = (
-        f"of {len(claim.parts)} comparisons {len(names[HOLDS])} {HOLDS}, "
-        f"{len(names[FAILS])} {FAILS}{failed}"
-    )
-    return [f"shown: {claim.shown_part.name}", counts]
+def _range(interval: tuple[float, float]) -> str:
+    return " to ".join(map(text_of, interval))
 
 
 def claims_table(claims: Sequence[Claim], title: str = "") -> Table:
@@ -157,3 +315,54 @@ def claims_table(claims: Sequence[Claim], title: str = "") -> Table:
 def points(value: float | None) -> str:
     """Return a difference in percentage points as text; an empty string for None."""
     return "" if value is None else f"{value:+.2f} points"
+
+
+def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
+    """Return `value` if it is one of `choices`, else raise ``ValueError`` with a suggestion.
+
+    Examples
+    --------
+    >>> check_choice("scale", "quick", ("smoke", "quick", "paper"))
+    'quick'
+    """
+    options = list(choices)
+    if not isinstance(value, str) or value not in options:
+        listed = ", ".join(map(repr, options))
+        raise ValueError(
+            f"`{name}` must be one of {listed}, got {value!r}{did_you_mean(value, options)}"
+        )
+    return value
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the known word nearest to `word`, or an empty string.
+
+    Examples
+    --------
+    >>> did_you_mean("dcliqes", ["dcliques", "dpfl"])
+    "; did you mean 'dcliques'?"
+    """
+    close = difflib.get_close_matches(word, list(known), n=1) if isinstance(word, str) else []
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def text_of(value: Any) -> str:
+    """Return a value formatted as in topofl's tables: 4 significant digits or digit separators.
+
+    Examples
+    --------
+    >>> text_of(0.123456), text_of(60000), text_of("ring")
+    ('0.1235', '60,000', 'ring')
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return "".join(map(_escaped, str(value)))
+    if isinstance(value, Integral):
+        return f"{int(value):,}"
+    number = float(value)
+    return f"{number:,.0f}" if 1e4 <= abs(number) < 1e15 else f"{number:.4g}"
+
+
+def _escaped(character: str) -> str:
+    """Return a character, escaped if it breaks a line or controls a terminal."""
+    breaks = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
+    return character.encode("unicode_escape").decode() if breaks else character

@@ -1,12 +1,14 @@
-"""Accuracy curves over nodes and seeds: the data of figures and claims."""
+"""Accuracy curves over nodes and seeds: the data of figures and claims, and tables of arms."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from topofl import History
+from topofl import History, NotApplicable, Spread, Table
+
+from .claims import spread_of
 
 Panels = Mapping[str, Mapping[str, "Curve"]]
 """Curves by panel title and arm label."""
@@ -59,27 +61,21 @@ class Curve:
         mean, low, high = (
             np.array([f(a, axis=1) for a in accuracy]) for f in (np.nanmean, np.nanmin, np.nanmax)
         )
+        epochs = histories[0]["round"][evaluated] / rounds_per_epoch
         columns = {name: np.array([row[name] for row in numbers]) for name in numbers[0]}
-        return cls(
-            np.array(seeds),
-            histories[0]["round"][evaluated] / rounds_per_epoch,
-            mean,
-            low,
-            high,
-            columns,
-        )
+        return cls(np.array(seeds), epochs, mean, low, high, columns)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the curve as nested lists of numbers, rounded to 6 decimals."""
-        return _rounded(asdict(self))
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "Curve":
-        """Return the curve from the output of :meth:`as_json`."""
-        arrays = {name: np.array(entry) for name, entry in value.items() if name != "numbers"}
-        return cls(
-            **arrays, numbers={name: np.array(entry) for name, entry in value["numbers"].items()}
-        )
+def write_panels(value: Any) -> Any:
+    """Return nested mappings of curves and arrays as JSON values.
+
+    Curves become mappings of lists, rounded to 6 decimals.
+    """
+    if isinstance(value, Curve):
+        return _rounded(asdict(value))
+    if isinstance(value, Mapping):
+        return {key: write_panels(entry) for key, entry in value.items()}
+    return np.asarray(value).tolist()
 
 
 def _rounded(value: Any) -> Any:
@@ -88,20 +84,12 @@ def _rounded(value: Any) -> Any:
     return np.round(value, 6).tolist()
 
 
-def write_panels(panels: Panels) -> dict[str, Any]:
-    """Return panels as JSON values."""
-    return {
-        title: {label: curve.as_json() for label, curve in arms.items()}
-        for title, arms in panels.items()
-    }
-
-
-def read_panels(value: Mapping[str, Any]) -> Panels:
-    """Return panels from the output of :func:`write_panels`."""
-    return {
-        title: {label: Curve.from_json(arm) for label, arm in arms.items()}
-        for title, arms in value.items()
-    }
+def read_panels(value: Any) -> Any:
+    """Return curves and arrays from the output of :func:`write_panels`."""
+    if not isinstance(value, Mapping):
+        return np.array(value)
+    entries = {key: read_panels(entry) for key, entry in value.items()}
+    return Curve(**entries) if "epochs" in entries else entries
 
 
 def average(curve: Curve, start: float = 0.0, stop: float = np.inf) -> np.ndarray:
@@ -128,30 +116,21 @@ def epochs_to(curve: Curve, accuracy: float | np.ndarray) -> np.ndarray:
     `accuracy` is a number or one per seed, (S,). The result is (S,), infinite where the accuracy
     is not reached.
     """
-    levels = np.broadcast_to(accuracy, len(curve.mean))
-    return np.array(
-        [
-            _first_crossing(curve.epochs, mean, level)
-            for mean, level in zip(curve.mean, levels, strict=True)
-        ]
-    )
+    epochs = []
+    for mean, level in zip(curve.mean, np.broadcast_to(accuracy, len(curve.mean)), strict=True):
+        reached = np.flatnonzero(mean >= level)
+        if not len(reached):
+            epochs.append(np.inf)
+        elif not (k := reached[0]):
+            epochs.append(curve.epochs[0])
+        else:
+            epochs.append(np.interp(level, mean[k - 1 : k + 1], curve.epochs[k - 1 : k + 1]))
+    return np.array(epochs, float)
 
 
 def rounds_to(curve: Curve, accuracy: float) -> np.ndarray:
     """Return :func:`epochs_to` for a curve over rounds, at least 1."""
     return np.maximum(epochs_to(curve, accuracy), 1.0)
-
-
-def _first_crossing(epochs: np.ndarray, mean: np.ndarray, accuracy: float) -> float:
-    reached = np.flatnonzero(mean >= accuracy)
-    if not len(reached):
-        return float("inf")
-    k = reached[0]
-    return (
-        float(np.interp(accuracy, mean[k - 1 : k + 1], epochs[k - 1 : k + 1]))
-        if k
-        else float(epochs[0])
-    )
 
 
 def _between(curve: Curve, start: float, stop: float) -> np.ndarray:
@@ -162,3 +141,77 @@ def _between(curve: Curve, start: float, stop: float) -> np.ndarray:
             f"epoch {curve.epochs[-1]:g}"
         )
     return inside
+
+
+def arms_table(title: str, arms: Mapping[str, Curve]) -> Table:
+    """Return a table with one row per arm: graph, communication, final accuracy and speed.
+
+    Parameters
+    ----------
+    title
+        Title of the comparison, to which the table adds units. Accuracies are means over the last
+        tenth of the epochs, heterogeneity is that of neighborhoods, and the last column is the
+        epoch at which the mean over nodes first reaches 95 % of the best arm's final accuracy,
+        rounded down to a whole number.
+    arms
+        Curves by label; numbers that an arm lacks are n/a.
+
+    Raises
+    ------
+    ValueError
+        If there is no arm.
+    """
+    if not arms:
+        raise ValueError("`arms` must contain at least one curve, got none")
+    target = int(0.95 * max(final(curve).mean() for curve in arms.values()))
+    columns = (
+        *("arm", "mean degree", "messages", "messages, as in the paper", "MB", "spectral gap"),
+        *("heterogeneity", "clique skew", "accuracy % mean", "worst node", "best node"),
+        f"epochs to {target} %",
+    )
+    seeds = listed_counts(len(curve.seeds) for curve in arms.values())
+    notes = (
+        f"messages and MB per node and round; final accuracy; spreads: lowest to highest of "
+        f"{seeds} seed{'' if seeds == '1' else 's'}"
+    )
+    rows = tuple(_row(label, curve, target) for label, curve in arms.items())
+    return Table(columns, rows, title=f"{title}: {notes}")
+
+
+def _row(label: str, curve: Curve, target: int) -> tuple[Any, ...]:
+    absent = {"skew": NotApplicable("the graph has no cliques")}
+    numbers = [
+        # Rounded so that the mean of equal numbers is that number.
+        round(float(np.mean(curve.numbers[key])) * (1e-6 if key == "bytes" else 1), 9)
+        if key in curve.numbers
+        else absent.get(key, NotApplicable("was not recorded"))
+        for key in ("degree", "messages", "messages_paper", "bytes", "gap", "heterogeneity", "skew")
+    ]
+    accuracies = [
+        spread_of(final(replace(curve, mean=part))) for part in (curve.mean, curve.low, curve.high)
+    ]
+    epochs = epochs_to(curve, target)
+    missed = int(np.isinf(epochs).sum())
+    reached: Spread | NotApplicable = spread_of(epochs)
+    if missed:
+        reached = NotApplicable(f"{label}: {missed} of {len(epochs)} seeds stayed below {target} %")
+    return label, *numbers, *accuracies, reached
+
+
+def listed_counts(counts: Iterable[int]) -> str:
+    """Return the distinct counts in ascending order, joined by "or"."""
+    return " or ".join(map(str, sorted(set(counts))))
+
+
+Cell = str | float | NotApplicable
+
+
+def plus_minus(values: np.ndarray) -> str:
+    """Return mean and standard deviation over seeds as text.
+
+    Examples
+    --------
+    >>> plus_minus(np.array([1.0, 2.0, 3.0]))
+    '2.00 ± 1.00'
+    """
+    return f"{values.mean():.2f}" + (f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else "")

@@ -1,4 +1,4 @@
-"""Plots of accuracy against epochs, histograms, and repetitions against steps.
+"""Plots of accuracy against epochs, histograms, repetitions against steps, and dot plots.
 
 Plots are drawn without pyplot, so that no figure stays open and threads can draw concurrently.
 """
@@ -6,6 +6,7 @@ Plots are drawn without pyplot, so that no figure stays open and threads can dra
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, TextIO, cast
@@ -18,8 +19,7 @@ from PIL import Image
 
 from topofl.report import replacing
 
-from .arguments import check_finite
-from .curves import Curve, Panels
+from .curves import Curve, Panels, listed_counts
 
 BOLD, THIN = 1.8, 0.7
 """Line widths of means and of extremes, in points."""
@@ -136,15 +136,8 @@ def histogram(
         for label, row in rows.items():
             color = styles[label]["color"]
             hatch = HATCHES[list(styles).index(label) % len(HATCHES)]
-            ax.hist(
-                row,
-                edges,
-                histtype="stepfilled",
-                label=label,
-                fc=(color, 0.25),
-                ec=color,
-                hatch=hatch,
-            )
+            look: dict[str, Any] = {"fc": (color, 0.25), "ec": color, "hatch": hatch}
+            ax.hist(row, edges, histtype="stepfilled", label=label, **look)
         ax.set(xlabel=xlabel, xlim=(0, edges[-1] * 1.02))
     axes[0].set_ylabel(ylabel)
     _add_legend(figure, axes)
@@ -232,12 +225,26 @@ def save(picture: Figure, path: Path) -> tuple[Path, Path]:
     """
     picture.draw_without_rendering()
     picture.set_layout_engine("none")  # each further run of the engine would move things slightly
-    png = _with_palette(_rendered(picture, "png", {"Software": None}))
-    pdf = _rendered(picture, "pdf", {"CreationDate": None})
+    png, pdf = io.BytesIO(), io.BytesIO()
+    picture.savefig(png, format="png", dpi=150, metadata={"Software": None})
+    picture.savefig(pdf, format="pdf", dpi=150, metadata={"CreationDate": None})
     path.parent.mkdir(parents=True, exist_ok=True)
-    png_path = _write(path.with_name(f"{path.name}.png"), png)
-    pdf_path = _write(path.with_name(f"{path.name}.pdf"), pdf)
-    return png_path, pdf_path
+    paths = path.with_name(f"{path.name}.png"), path.with_name(f"{path.name}.pdf")
+    for place, content in zip(paths, (_with_palette(png), pdf.getvalue()), strict=True):
+        with replacing(place) as file:
+            cast(TextIO, file).buffer.write(content)
+    return paths
+
+
+def _with_palette(png: io.BytesIO) -> bytes:
+    """Return a PNG reduced to at most 256 colors, a third of the size."""
+    content = io.BytesIO()
+    with Image.open(png) as image:
+        reduced = image.convert("RGB").quantize(
+            256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
+        )
+        reduced.save(content, "PNG", optimize=True, dpi=image.info["dpi"])
+    return content.getvalue()
 
 
 def _panels(panels: Mapping[str, Any]) -> tuple[Figure, list[Axes]]:
@@ -274,32 +281,14 @@ def _styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def _draw_arm(ax: Axes, curve: Curve, label: str, style: Mapping[str, Any], extremes: bool) -> None:
-    start = 0.04 * MARKERS.index(style["marker"])  # shifted, so that markers do not overlap
-    ax.fill_between(
-        curve.epochs,
-        curve.mean.min(0),
-        curve.mean.max(0),
-        color=style["color"],
-        alpha=0.15,
-        linewidth=0,
-    )
+    seeds, low, high = curve.mean.mean(0), curve.mean.min(0), curve.mean.max(0)
+    ax.fill_between(curve.epochs, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    thin = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": THIN}
     for extreme in (curve.low, curve.high) if extremes else ():
-        ax.plot(
-            curve.epochs,
-            extreme.mean(0),
-            color=style["color"],
-            linestyle=style["linestyle"],
-            linewidth=THIN,
-        )
-    ax.plot(
-        curve.epochs,
-        curve.mean.mean(0),
-        label=label,
-        linewidth=BOLD,
-        markersize=4,
-        markevery=(start, 0.28),
-        **style,
-    )
+        ax.plot(curve.epochs, extreme.mean(0), **thin)
+    start = 0.04 * MARKERS.index(style["marker"])  # shifted, so that markers do not overlap
+    bold = {"linewidth": BOLD, "markersize": 4, "markevery": (start, 0.28)}
+    ax.plot(curve.epochs, seeds, label=label, **bold, **style)
 
 
 def _vector(label: str, values: Any) -> np.ndarray:
@@ -318,11 +307,6 @@ def _repetitions(title: str, rows: Any) -> np.ndarray:
             f"`panels` must have shape (repetitions, steps + 1), got {array.shape} for {title}"
         )
     return check_finite(title, array)
-
-
-def listed_counts(counts: Iterable[int]) -> str:
-    """Return the distinct counts in ascending order, joined by "or"."""
-    return " or ".join(map(str, sorted(set(counts))))
 
 
 def _limits(curves: Sequence[Curve], bottom: float, top: float) -> tuple[float, float]:
@@ -358,37 +342,87 @@ def _add_legend(figure: Figure, axes: Sequence[Axes], note: str = "") -> None:
     width = max(map(len, handles)) + 9  # characters of an entry with its line, 16 per inch
     columns = max(1, min(len(handles), int(16 * figure.get_figwidth() / width)))
     figure.set_figheight(figure.get_figheight() + 0.17 * (-(-len(handles) // columns) - 1))
-    style: dict[str, Any] = {
-        "fontsize": 8,
-        "frameon": False,
-        "handlelength": 3,
-        "columnspacing": 1.2,
-    }
-    figure.legend(
-        list(handles.values()), list(handles), loc="outside upper center", ncols=columns, **style
-    )
+    look: dict[str, Any] = {"loc": "outside upper center", "fontsize": 8, "frameon": False}
+    look |= {"ncols": columns, "handlelength": 3, "columnspacing": 1.2}
+    figure.legend(list(handles.values()), list(handles), **look)
     if note:
         figure.supxlabel(note, fontsize=7)
 
 
-def _rendered(picture: Figure, kind: str, metadata: Mapping[str, None]) -> bytes:
-    content = io.BytesIO()
-    picture.savefig(content, format=kind, dpi=150, metadata=dict(metadata))
-    return content.getvalue()
+def side_by_side(
+    count: int, size: tuple[float, float], *, columns: int = 4, sharey: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """Return an empty figure with axes in rows of `columns`, without their upper and right spines.
+
+    `size` is the width and height of the figure in inches.
+    """
+    figure = Figure(figsize=size, layout="constrained")
+    shape = -(-count // columns), min(columns, count)
+    axes = list(figure.subplots(*shape, sharey=sharey, squeeze=False).flat)
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+    for ax in axes[count:]:
+        ax.set_visible(False)
+    return figure, axes[:count]
 
 
-def _with_palette(png: bytes) -> bytes:
-    """Return a PNG reduced to at most 256 colors, a third of the size."""
-    content = io.BytesIO()
-    with Image.open(io.BytesIO(png)) as image:
-        reduced = image.convert("RGB").quantize(
-            256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
+@dataclass(frozen=True)
+class Dots:
+    """Numbers of one arm: ours, one per seed (missing where not finite), and the paper's."""
+
+    ours: np.ndarray
+    paper: float | None = None
+
+
+def dots(panels: Mapping[str, Mapping[str, Dots]], *, xlabel: str) -> Figure:
+    """Return a dot plot with one axes per panel and one row per arm.
+
+    Parameters
+    ----------
+    panels
+        Dots by panel title and arm label; all panels have the same labels.
+    xlabel
+        Label of every x axis.
+    """
+    labels = list(next(iter(panels.values())))
+    height = 0.9 + (0.26 * len(labels) + 0.7) * -(-len(panels) // 4)
+    size = 1.6 + 2.8 * min(4, len(panels)), height
+    picture, axes = side_by_side(len(panels), size, sharey=True)
+    for ax, (title, arms) in zip(axes, panels.items(), strict=True):
+        for place, label in enumerate(labels):
+            _draw_dots(ax, -place, arms[label])
+        ax.set_title(title, fontsize=9)
+        ax.set_yticks([-place for place in range(len(labels))], labels, fontsize=8)
+        ax.set_xlabel(xlabel, fontsize=8)
+        ax.tick_params(labelsize=8)
+        ax.grid(alpha=0.25, linewidth=0.5)
+    words = "bar: mean over seeds; circles: seeds; hollow diamond: the paper's number"
+    picture.supxlabel(words, x=0.01, ha="left", fontsize=7)  # scale "smoke" writes at the right
+    return picture
+
+
+def _draw_dots(ax: Axes, place: float, arm: Dots) -> None:
+    seen = arm.ours[np.isfinite(arm.ours)]
+    blue, hollow = "#0072B2", {"markerfacecolor": "none", "markeredgecolor": "#D55E00"}
+    if len(seen) == len(arm.ours):
+        ax.plot([seen.mean()] * 2, [place - 0.3, place + 0.3], color=blue, linewidth=1.8)
+    ax.plot(seen, [place] * len(seen), "o", color=blue, markersize=3, alpha=0.6)
+    if arm.paper is not None:
+        ax.plot([arm.paper], [place], "D", markersize=4.5, **hollow)
+
+
+def check_finite(name: str, array: np.ndarray) -> np.ndarray:
+    """Return an array of finite entries, else raise ``ValueError`` with the first bad one.
+
+    Examples
+    --------
+    >>> check_finite("values", np.array([0.5, 1.0]))
+    array([0.5, 1. ])
+    """
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        place = tuple(int(i) for i in bad[0])
+        raise ValueError(
+            f"`{name}` must be finite, got {array[place]} at {place} ({len(bad)} such entries)"
         )
-        reduced.save(content, "PNG", optimize=True, dpi=image.info["dpi"])
-    return content.getvalue()
-
-
-def _write(path: Path, content: bytes) -> Path:
-    with replacing(path) as file:
-        cast(TextIO, file).buffer.write(content)
-    return path
+    return array

@@ -167,7 +167,7 @@ def test_cases_are_held_out_of_the_study():
 
 
 def test_outcome_of_a_small_case(tmp_path, monkeypatch):
-    case = advice.shards_case("digits", 8, 2, max_degree=2, static=True)
+    case = advice.Case("digits", 8, "shards 2", {"max_degree": 2, "static": True})
     digits = data.digits()
     records = advice.records_of(tmp_path, [case], {"digits": digits})
     for seed in advice.SEEDS:

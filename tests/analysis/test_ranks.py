@@ -1,7 +1,6 @@
 """Runs on several processes are measured, and compared with predictions."""
 
 import json
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -12,7 +11,8 @@ from analysis.ranks import (
     Way,
     clients_of,
     graph_of,
-    output_of,
+    link,
+    of_first_rank,
     predicted,
     table,
     train,
@@ -52,19 +52,19 @@ def test_ways_use_all_cores_by_threads_or_ranks():
 
 
 def test_a_run_gives_the_seconds_of_rounds_without_evaluation():
-    found = train(CASES["smoke"][0], 2, distributed=False)
+    found = train(CASES["smoke"][0], 2)
     assert len(found["seconds"]) == 2
     assert all(seconds > 0 for seconds in found["seconds"])
     assert (found["bytes"], found["nodes"]) == (0.0, [6])
 
 
 def test_messages_between_two_processes_are_timed():
-    short, long = output_of(Way(2, 1), "--link")
+    short, long = of_first_rank(Way(2, 1), link)
     assert 0 < short < long
 
 
 def test_tables_have_ratios_where_there_are_predictions():
-    row = {"case": asdict(CASES["smoke"][0]), "seconds": 0.03, "bytes": 2**21, "cores": 2}
+    row = {"case": CASES["smoke"][0]._asdict(), "seconds": 0.03, "bytes": 2**21, "cores": 2}
     row |= {"step": 0.01, "messages": (1e-9, 2e-9), "turns": [0.03, 0.02, 0.04]}
     rows = [
         row | {"way": {"ranks": 1, "threads": 1}, "seconds": 0.12, "turns": [0.12, 0.06, 0.14]},

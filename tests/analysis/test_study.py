@@ -11,10 +11,9 @@ import pytest
 import torch
 from scipy.stats import kendalltau, spearmanr
 
-from analysis.study import command, fits, results, runs, sentences, statistics
+from analysis.study import command, fits, page, results, runs, statistics
 from analysis.study.fits import StudyDataset, runs_table, write_runs
-from analysis.study.predictors import PREDICTORS, predictors_of
-from analysis.study.runs import Records, compute, train
+from analysis.study.runs import PREDICTORS, Records, compute, predictors_of, train
 from analysis.study.scenarios import (
     GRAPHS,
     METHODS,
@@ -287,14 +286,14 @@ def test_the_finding_names_the_best_predictor_and_the_spectral_gap():
     gap = np.array([1.0, 0, 2, 3, 4, 5, 6, 7, 8])
     given: dict[str, Any] = {"H_1": -outcome, "spectral gap": gap}
     cell = table("mine", outcome, **given)
-    said = sentences.finding([cell])
+    said = page.finding([cell])
     assert said is not None
     assert said.startswith("H_1 predicts mean accuracy in the learning phase best")
     assert "(median over 1 cell) is -1.000, that of the spectral gap +0.983" in said
-    (wrong,) = [sentences.finding([table("mine", outcome, H_1=outcome)])]
+    (wrong,) = [page.finding([table("mine", outcome, H_1=outcome)])]
     assert wrong is not None
     assert wrong.startswith("no predictor has the expected sign for mean accuracy")
-    assert sentences.finding([table("mine", outcome[:7], H_1=-outcome[:7])]) is None
+    assert page.finding([table("mine", outcome[:7], H_1=-outcome[:7])]) is None
 
 
 def test_finished_runs_are_found_and_not_repeated(small, tmp_path, monkeypatch, capsys):

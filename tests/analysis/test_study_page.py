@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from analysis.study import page, sentences
+from analysis.study import page
 from analysis.study.page import write_page
-from analysis.study.predictors import PREDICTORS
+from analysis.study.runs import PREDICTORS
 from analysis.study.scenarios import GRAPHS
 from analysis.study.statistics import OUTCOMES, CellTable
 from tests import browser
@@ -102,21 +102,21 @@ def test_the_page_is_small_and_has_no_addresses_of_files(text):
 
 
 def test_sentences_are_in_the_page(text):
-    for sentence, counted in sentences.sentences(CELLS, draws=20):
+    for sentence, counted in page.sentences(CELLS, draws=20):
         assert sentence in text
         assert counted in text
 
 
 def test_numbers_of_sentences_come_from_the_cells():
-    found = dict(sentences.sentences(CELLS[:1], draws=20))
+    found = dict(page.sentences(CELLS[:1], draws=20))
     first = next(iter(found))
     table = CELLS[0]  # sentences compare predictors over the graphs that have all of them
     known = np.isfinite(table.predictors["spectral gap"])
     x, y = table.predictors["H_10"][known], table.outcomes["learning phase"][known]
     number = spearmanr(x, y).statistic
-    assert f"H_10 has a rank correlation of {sentences.signed_text(number)} (" in first
+    assert f"H_10 has a rank correlation of {page.signed_text(number)} (" in first
     assert next(iter(found.values())) == "1 cell of up to 14 graphs: digits 60; 2 shards."
-    (about_iid, _), *_ = sentences.sentences(CELLS[3:4], draws=20)
+    (about_iid, _), *_ = page.sentences(CELLS[3:4], draws=20)
     assert about_iid.startswith("With iid data")
 
 
@@ -124,9 +124,9 @@ def test_the_pair_that_the_gap_orders_wrongly_is_found():
     table = cell("digits 60", "2 shards", "D-SGD")
     gap = np.linspace(0.1, 0.9, len(NAMES))
     accuracy = gap.copy()
-    assert sentences._misled([changed(table, gap, accuracy)]) is None
+    assert page._misled([changed(table, gap, accuracy)]) is None
     accuracy[3], accuracy[8] = 0.99, 0.01
-    said = sentences._misled([changed(table, gap, accuracy)])
+    said = page._misled([changed(table, gap, accuracy)])
     assert said is not None
     assert f"that of {NAMES[3]} " in said
     assert "is 0.990 against 0.010" in said

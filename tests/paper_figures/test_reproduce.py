@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 
 from paper_figures import Failed, command, planned, reproduce
-from paper_figures.kit import figure_data
+from paper_figures.command import PAPERS, figures_named
+from paper_figures.kit import reproduce as kit_reproduce
 from paper_figures.kit.claims import FAILS, HOLDS, UNDECIDED, shown_statement
-from paper_figures.kit.figure import trained
-from paper_figures.kit.report.pages import command_of
-from paper_figures.kit.setting import MARKERS, Setting, available, make_setting
-from paper_figures.kit.training import plan
-from paper_figures.kit.training.store import Store
-from paper_figures.papers import PAPERS, figures_named
+from paper_figures.kit.paper import MARKERS, Figure, Setting, available, make_setting, trained
+from paper_figures.kit.report import command_of
+from paper_figures.kit.store import Store
 from topofl.runs import execute as execution
 from topofl.runs.identity import Run
 
@@ -295,8 +293,8 @@ def test_a_figure_whose_runs_fail_is_told_and_the_others_are_made(tmp_path, monk
         "algorithm": {"name": "dsgd", "lr": 1e38, "batch_size": 64},
         "run": {"rounds": 5, "seed": 0},
     }
-    nothing = {"draw": None, "claims": None}
-    bad = trained("bad", "diverges", lambda setting: {"panel": {"arm": [Run(run)]}}, **nothing)
+    code = trained(lambda setting: {"panel": {"arm": [Run(run)]}}, draw=None, claims=None)
+    bad = Figure("bad", "diverges", **code)
     (good,) = figures_named("dcliques-fig05")[1]
     monkeypatch.setattr(command, "figures_named", lambda name: (PAPERS[0], (bad, good)))
     told = []
@@ -311,14 +309,14 @@ def test_a_figure_whose_runs_fail_is_told_and_the_others_are_made(tmp_path, monk
 
 def test_a_plan_counts_runs_once_and_those_that_are_done_not_at_all(tmp_path, monkeypatch):
     probed = []
-    monkeypatch.setattr(plan, "probe", lambda run: probed.append(run) or (60.0, 100.0))
+    monkeypatch.setattr(kit_reproduce, "probe", lambda run: probed.append(run) or (60.0, 100.0))
     setting = Setting("smoke", (0, 1))
     figures = [
         figure
         for figure in FIGURES
         if figure.id in ("dcliques-fig05", "dcliques-fig09", "dcliques-fig19")
     ]
-    table = plan.plan(figures, setting, Store(tmp_path))
+    table = kit_reproduce.plan(figures, setting, Store(tmp_path))
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows["dcliques-fig05"] == (0, 0, 0, 0.0)
     assert rows["dcliques-fig09"] == (6, 6, 6.0, 100.0)
@@ -327,7 +325,13 @@ def test_a_plan_counts_runs_once_and_those_that_are_done_not_at_all(tmp_path, mo
     assert len(probed) == 7  # one of each kind
 
     monkeypatch.setattr(Store, "has", lambda store, run: True)
-    assert plan.plan(figures, setting, Store(tmp_path)).rows[-1] == ("all", 14, 0, 0.0, 0.0)
+    assert kit_reproduce.plan(figures, setting, Store(tmp_path)).rows[-1] == (
+        "all",
+        14,
+        0,
+        0.0,
+        0.0,
+    )
 
 
 def test_a_probe_foretells_what_rounds_and_evaluations_cost(monkeypatch):
@@ -517,15 +521,15 @@ def test_numbers_of_seeds_are_whole(tmp_path):
 def test_a_figure_without_runs_is_computed_again_for_other_data(tmp_path, monkeypatch):
     (tmp_path / "data_batch_1").touch()
     computed, there = [], {"hash": "a"}
-    monkeypatch.setattr(figure_data, "content", lambda name, root, verify: there["hash"])
+    monkeypatch.setattr(kit_reproduce, "content", lambda name, root, verify: there["hash"])
     figure = replace(
         FIGURES[0],
         compute=lambda setting, store: computed.append(there["hash"]) or {},
-        runs=lambda setting: (),
+        arms=None,
         datasets=(),
         optional=("cifar10",),
     )
     setting = Setting("quick", (0,), tmp_path, datasets=("cifar10",))
     for there["hash"] in "aab":
-        figure_data.computed(figure, setting, Store(tmp_path), tmp_path / "figure.json", {})
+        kit_reproduce.computed(figure, setting, Store(tmp_path), tmp_path / "figure.json", {})
     assert computed == ["a", "b"]

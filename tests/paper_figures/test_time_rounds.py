@@ -2,8 +2,8 @@
 
 import pytest
 
-from paper_figures.kit.personalization.arms import arm
-from paper_figures.kit.setting import Setting
+from paper_figures.kit.comparison import arm
+from paper_figures.kit.paper import Setting
 from paper_figures.time_rounds import IMAGES, tables_at_paper_scale, time_rounds
 from topofl import config
 

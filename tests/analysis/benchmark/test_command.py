@@ -5,29 +5,30 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.benchmark import command, evaluation, measurements, timing
+from analysis.benchmark import command, timing
 from analysis.benchmark.cases import (
     TRAINING,
     matrix_cases,
     networks,
 )
-from analysis.benchmark.report import page as report
+from analysis.benchmark.report import title
 from tests.analysis.benchmark.test_steps import CPU, TINY
 
 __all__ = []
 
 
 def test_evaluation_beside_a_product(monkeypatch):
-    found = evaluation.evaluation_of(3, CPU, images=50, repeats=2)
+    found = command.evaluation_of(3, CPU, images=50, repeats=2)
     assert (len(found.ours), len(found.product)) == (2, 2)
-    assert evaluation.EvaluationTimes(3, 50, [1.0, 3.0, 2.0], [1.0]).ratio == 2.0
+    assert command.EvaluationTimes(3, 50, [1.0, 3.0, 2.0], [1.0]).ratio == 2.0
 
 
 def test_whole_run_has_an_evaluation_every_epoch():
-    found = evaluation.whole_run(CPU, replace(TINY, simulator=7.0), epochs=2, images=100)
+    found = command.whole_run(CPU, replace(TINY, simulator=7.0), epochs=2, images=100)
     assert len(found.epochs) == 2
     assert found.simulator == pytest.approx(3 * 7.0 + 4 * 0.5 * 100 / 10_000)
-    table = evaluation.table([evaluation.EvaluationTimes(4, 100, [0.1], [0.05])], found, "here")
+    times = command.EvaluationTimes(4, 100, [0.1], [0.05])
+    table = command.evaluation_table([times], found, "here")
     assert table.rows[0][1:] == pytest.approx((100.0, 50.0, 2.0, 20.0, 0.2))
     assert table.rows[1][-1] == found.ratio
 
@@ -42,7 +43,6 @@ def test_matrix_has_every_combination():
 def tiny(monkeypatch):
     cases = (TINY, replace(TINY, label="half", precision="bf16"))
     monkeypatch.setattr(command, "quick_cases", lambda what: cases)
-    monkeypatch.setattr(measurements, "quick_cases", lambda what: cases)
     monkeypatch.setattr(timing, "has_fast_bf16", lambda device: False)
 
 
@@ -54,7 +54,7 @@ def test_command_line(what, rows, tiny, capsys, tmp_path):
     table = page.split("\n\n")[1].splitlines()
     assert len(table) == rows + 2
     assert {"machine", "software", "threads", "load", "date", "options"} <= set(numbers)
-    assert report.title() in page
+    assert title() in page
     assert "**Targets**" not in page, "tiny sizes have no verdicts"
     assert "mean nothing" in capsys.readouterr().out
     assert (tmp_path / "results" / f"cpu-{what}.png").exists() == (what != "evaluation")
@@ -102,16 +102,16 @@ def test_graphs_have_no_tiny_sizes(capsys):
 
 
 def test_cases_of_a_report():
-    assert measurements.cases_of("training") == TRAINING
-    assert measurements.cases_of("matrix") == matrix_cases()
-    assert measurements.cases_of("graphs") == ()
+    assert command.cases_of("training") == TRAINING
+    assert command.cases_of("matrix") == matrix_cases()
+    assert command.cases_of("graphs") == ()
 
 
 def test_quick_cases_are_small():
     for what in ("training", "matrix"):
-        cases = measurements.quick_cases(what)
+        cases = command.quick_cases(what)
         assert max(case.n * case.batch_size for case in cases) <= 80
-    assert [case.label for case in measurements.quick_cases("training")] == [
+    assert [case.label for case in command.quick_cases("training")] == [
         case.label for case in TRAINING
     ]
 

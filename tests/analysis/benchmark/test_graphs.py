@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from analysis.benchmark import command, graphs
-from analysis.benchmark.report import page
+from analysis.benchmark.report import title
 from topofl import NotApplicable, mixing, topologies
 
 SMALL = graphs.GraphSizes(
@@ -80,6 +80,6 @@ def test_command_line(capsys, monkeypatch, tmp_path):
     result = graphs.Table(("graphs", "ours s"), (("ring", 1.5),))
     monkeypatch.setattr(graphs, "measure", lambda **kwargs: measured.append(kwargs) or result)
     assert command.main(["graphs", "--out", str(tmp_path)]) == 0
-    assert measured == [{"title": page.title()}]
+    assert measured == [{"title": title()}]
     assert "1.5" in capsys.readouterr().out
     assert "| ring | 1.5 |" in (tmp_path / "cpu-graphs.md").read_text()

@@ -2,21 +2,17 @@
 
 import pytest
 
-from analysis.benchmark.cases import (
-    TRAINING,
-)
-from analysis.benchmark.report import plot, roofline, tables
-from analysis.benchmark.report.measured import Measured
-from analysis.benchmark.report.plot import Point
-from analysis.benchmark.report.targets import (
+from analysis.benchmark import report
+from analysis.benchmark.cases import TRAINING
+from analysis.benchmark.report import (
+    Point,
     TargetCheck,
     checks_of_matrix,
     checks_of_training,
     memory_ratio,
     verdicts,
 )
-from analysis.benchmark.steps import memory
-from analysis.benchmark.timing import EXECUTORS
+from analysis.benchmark.timing import EXECUTORS, Measured, saved_bytes
 from tests.analysis.benchmark.test_steps import CPU, TINY
 from topofl import NotApplicable, Table
 
@@ -113,21 +109,21 @@ def test_memory_ratio_has_a_reason_where_there_is_none():
 
 def test_arithmetic_of_a_step():
     assert (
-        roofline.flops(TINY) == 4 * 4 * 7840 * 2 * 2
+        report.flops(TINY) == 4 * 4 * 7840 * 2 * 2
     )  # nodes, examples, weights; forward and backward
     parameters, minibatch = 7850 * 4, 4 * 784 * 4
-    per_node = 2 * minibatch + 2 * memory.saved_bytes(TINY) + 8 * parameters
-    assert roofline.moved_bytes(TINY) == 4 * per_node
+    per_node = 2 * minibatch + 2 * saved_bytes(TINY) + 8 * parameters
+    assert report.moved_bytes(TINY) == 4 * per_node
 
 
 @pytest.mark.parametrize(("copy", "bound"), [(1e3, "bytes"), (1e30, "arithmetic")])
 def test_share_of_what_is_attainable(copy, bound):
-    rates = roofline.Rates(fp32=1e6, bf16=1e6, copy=copy)
-    table = roofline.roofline(
+    rates = report.Rates(fp32=1e6, bf16=1e6, copy=copy)
+    table = report.roofline(
         [Measured(TINY, SECONDS), Measured(TINY, {}, {"auto": "too slow"})], rates
     )
     row, left_out = table.rows
-    attainable = roofline.moved_bytes(TINY) / 1e3 if copy == 1e3 else roofline.flops(TINY) / 1e6
+    attainable = report.moved_bytes(TINY) / 1e3 if copy == 1e3 else report.flops(TINY) / 1e6
     assert row[3:] == (
         bound,
         1e3 * attainable,
@@ -139,7 +135,7 @@ def test_share_of_what_is_attainable(copy, bound):
 
 
 def test_rates_are_measured():
-    rates = roofline.measured_rates(CPU, size=32, megabytes=1)
+    rates = report.measured_rates(CPU, size=32, megabytes=1)
     assert min(rates.fp32, rates.bf16, rates.copy) > 0
 
 
@@ -149,18 +145,18 @@ def test_picture(tmp_path):
         Point("one", "auto", 1.3, 1.5),
         Point("two", "looped", 40.0),
     ]
-    paths = plot.draw(points, tmp_path / "cpu-2.5", "here")
+    paths = report.draw(points, tmp_path / "cpu-2.5", "here")
     assert [path.name for path in paths] == ["cpu-2.5.png", "cpu-2.5.svg"]
     assert paths[0].read_bytes().startswith(b"\x89PNG")
     text = paths[1].read_text()
     assert "<svg" in text
-    plot.draw(points, tmp_path / "again", "here")
+    report.draw(points, tmp_path / "again", "here")
     assert (tmp_path / "again.svg").read_text() == text
-    assert plot.draw([], tmp_path / "none") == []
+    assert report.draw([], tmp_path / "none") == []
 
 
 def test_tables_without_numbers_print():
     empty = [Measured(TINY, {}, dict.fromkeys(EXECUTORS, "too slow"), NotApplicable("too slow"))]
-    for table in (tables.training_table(empty), tables.matrix_table(empty)):
+    for table in (report.training_table(empty), report.matrix_table(empty)):
         assert isinstance(table, Table)
         assert "too slow" in table.to_markdown()

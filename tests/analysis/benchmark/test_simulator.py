@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.benchmark import command, measurements, timing
+from analysis.benchmark import command, timing
 from analysis.benchmark.cases import TRAINING, clients_of, on_few_nodes, setting
-from analysis.benchmark.steps import simulator
-from analysis.benchmark.steps.simulator import PARTS, simulator_steps
+from analysis.benchmark.timing import PARTS, simulator_steps
 from topofl import mixing
 
 CASE = on_few_nodes(replace(TRAINING[0], batch_size=4), 20, same_graph=True)
@@ -100,7 +99,7 @@ def test_only_steps_count_after_the_first(sources, monkeypatch):
     clock = SimpleNamespace(
         perf_counter=lambda: json.loads(seen.read_text())["clock"] if seen.exists() else 0
     )
-    monkeypatch.setattr(simulator, "time", clock)
+    monkeypatch.setattr(timing, "time", clock)
     assert simulator_steps(sources, CASE, rounds=3, budget=60) == [2, 4, 5]
     assert json.loads(seen.read_text())["calls"] == 5, "4 steps and the end of an epoch"
 
@@ -154,7 +153,6 @@ def test_it_is_timed_in_turns_with_ours(monkeypatch):
 def test_benchmark_compares_with_what_it_measured(sources, precision, monkeypatch, tmp_path):
     cases = (replace(CASE, precision=precision),)
     monkeypatch.setattr(command, "quick_cases", lambda what: cases)
-    monkeypatch.setattr(measurements, "quick_cases", lambda what: cases)
     monkeypatch.setattr(timing, "has_fast_bf16", lambda device: True)
     monkeypatch.setattr(timing, "simulator_steps", lambda folder, case, rounds, budget: [7.0])
     assert (
@@ -166,8 +164,8 @@ def test_benchmark_compares_with_what_it_measured(sources, precision, monkeypatc
     numbers = json.loads((tmp_path / "out" / "cpu-training.json").read_text())
     assert numbers["cases"][0]["simulator"] == 7.0
     page = (tmp_path / "out" / "cpu-training.md").read_text()
-    assert measurements.STAR_HERE in page
-    assert measurements.STAR not in page
+    assert command.STAR_HERE in page
+    assert command.STAR not in page
     ratio = next(
         check["measured"]
         for check in numbers["checks"]

@@ -9,7 +9,8 @@ import torch
 from torch.testing import assert_close
 
 import topofl
-from analysis.benchmark import timing
+from analysis.benchmark import floor as floor_steps
+from analysis.benchmark import report, timing
 from analysis.benchmark.cases import (
     GN_LENET,
     LOGISTIC,
@@ -20,14 +21,9 @@ from analysis.benchmark.cases import (
     on_few_nodes,
     setting,
 )
-from analysis.benchmark.report import tables
-from analysis.benchmark.steps import floor as floor_steps
-from analysis.benchmark.steps import floor_state, memory, naive_loop
-from analysis.benchmark.steps.engine import engine_steps
-from analysis.benchmark.steps.floor import floors
-from analysis.benchmark.steps.floor_state import Floor
-from analysis.benchmark.steps.stopwatch import in_turns
-from analysis.benchmark.timing import EXECUTORS, Plan, measure
+from analysis.benchmark.floor import Floor, floors
+from analysis.benchmark.timing import EXECUTORS, Plan, engine_steps, measure
+from analysis.program import in_turns
 from tests import problems
 from topofl import NotApplicable
 
@@ -122,7 +118,7 @@ def test_settings_without_a_floor(n, reason, monkeypatch):
     if n == 20:
         case = replace(case, graph="dcliques", clique_averaging=True)
         groups = topofl.topologies.dcliques(clients.label_counts, clique_size=6, seed=0)
-        monkeypatch.setattr(floor_state, "setting", lambda *_: (groups, None))
+        monkeypatch.setattr(floor_steps, "setting", lambda *_: (groups, None))
     with pytest.raises(ValueError, match=reason):
         Floor.build(case, clients, CPU)
 
@@ -200,7 +196,7 @@ def test_bf16_is_left_out_where_it_is_emulated(monkeypatch):
 
 def test_what_does_not_fit_into_memory_is_left_out(monkeypatch):
     monkeypatch.setattr(timing, "free_memory", lambda device: 2**20)
-    row = tables.matrix_table([measure(replace(TINY, n=1000), QUICK)]).rows[0]
+    row = report.matrix_table([measure(replace(TINY, n=1000), QUICK)]).rows[0]
     reasons = {cell.reason for cell in row if isinstance(cell, NotApplicable)}
     assert len(reasons) == 1
     assert "GiB" in reasons.pop()
@@ -246,38 +242,36 @@ def test_floor_that_runs_out_of_memory_is_not_the_fastest(monkeypatch):
 
 def test_naive_loop_on_some_nodes_is_scaled_up(monkeypatch):
     seconds = iter([1.0, 10.0])
-    monkeypatch.setattr(
-        naive_loop, "seconds_of", lambda function, device: function() or next(seconds)
-    )
-    assert naive_loop.naive_step(TINY, clients_of(TINY), 2) == 1.0 * 2 + 10.0 * 4
+    monkeypatch.setattr(timing, "seconds_of", lambda function, device: function() or next(seconds))
+    assert timing.naive_step(TINY, clients_of(TINY), 2) == 1.0 * 2 + 10.0 * 4
 
 
 @pytest.mark.parametrize("case", [TINY, STEPS["D-Cliques + CA"]])
 def test_naive_loop_on_all_nodes(case):
-    assert naive_loop.naive_step(case, clients_of(case), case.n) > 0
+    assert timing.naive_step(case, clients_of(case), case.n) > 0
 
 
 def test_bytes_kept_for_the_backward_pass():
     minibatch, log_softmax, labels = 4 * 784 * 4, 4 * 10 * 4, 4 * 8
     assert (
-        memory.saved_bytes(TINY) == minibatch + log_softmax + labels + 4
+        timing.saved_bytes(TINY) == minibatch + log_softmax + labels + 4
     )  # one float: the sum of weights
     data = 40 * (784 * 4 + 8)
-    floats = memory.lower_bound(TINY, nodes=3, stored=4)
-    assert floats == 4 * 7850 * 4 + 3 * memory.saved_bytes(TINY) + data
-    bound = memory.lower_bound(TINY, nodes=3)
+    floats = timing.lower_bound(TINY, nodes=3, stored=4)
+    assert floats == 4 * 7850 * 4 + 3 * timing.saved_bytes(TINY) + data
+    bound = timing.lower_bound(TINY, nodes=3)
     assert floats - bound == 40 * 784 * 3, (
         "pixels are stored as bytes, as in the benchmark's own data"
     )
     assert clients_of(TINY).dataset.inputs.dtype == torch.uint8
-    with_momentum = memory.lower_bound(replace(TINY, momentum=0.9), nodes=3)
+    with_momentum = timing.lower_bound(replace(TINY, momentum=0.9), nodes=3)
     assert with_momentum - bound == 4 * 7850 * 4
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports peak memory")
 def test_peak_memory_holds_the_data():
     case = replace(TINY, network=replace(LOGISTIC, examples=20_000))
-    assert memory.peak_bytes(case, "auto", CPU) > 20_000 * 784
+    assert timing.peak_bytes(case, "auto", CPU) > 20_000 * 784
 
 
 def test_unknown_peak_memory_has_a_reason(monkeypatch):

@@ -7,12 +7,12 @@ import zlib
 import numpy as np
 import pytest
 
+from paper_figures.dcliques import arms as dcliques_arms
 from paper_figures.dcliques import claims as dcliques_claims
-from paper_figures.dcliques import clique_claims, experiments
-from paper_figures.dcliques.reference_numbers import REFERENCE
+from paper_figures.dcliques.claims import REFERENCE
 from paper_figures.kit.claims import FAILS, HOLDS, UNDECIDED
 from paper_figures.kit.curves import Curve
-from paper_figures.kit.setting import Setting
+from paper_figures.kit.paper import Setting
 
 GRIDS = {
     "paper": np.linspace(0, 100, 101),
@@ -276,8 +276,7 @@ def simulated(arms, spec):
 
 
 def judged(figure, panels):
-    module = dcliques_claims if hasattr(dcliques_claims, figure) else clique_claims
-    claims = getattr(module, figure)(panels)
+    claims = getattr(dcliques_claims, figure)(panels)
     assert len({(claim.statement, claim.statistic) for claim in claims}) == len(claims)
     return claims
 
@@ -293,7 +292,7 @@ def changed(spec, edits):
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_panels_and_arms_are_those_of_the_figures(figure):
-    arms = getattr(experiments, figure)(Setting("smoke", (0,)))
+    arms = getattr(dcliques_arms, figure)(Setting("smoke", (0,)))
     named = {title: set(panel) for title, panel in arms.items()}
     assert named == {title: set(panel) for title, panel in AS_THE_PAPER_SAYS[figure].items()}
 

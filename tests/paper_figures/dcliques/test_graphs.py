@@ -7,14 +7,13 @@ import matplotlib.figure
 import numpy as np
 import pytest
 
-from paper_figures.dcliques import clique_bias, graphs
-from paper_figures.dcliques import labels as dcliques_labels
-from paper_figures.dcliques.clique_bias import FIG06, GREEN, _shares
-from paper_figures.dcliques.costs import NUMBERS, _numbers
+from paper_figures.dcliques import graphs
+from paper_figures.dcliques.arms import ALL, EXPONENTIAL_LABEL
+from paper_figures.dcliques.graphs import FIG06, GREEN, NUMBERS, _numbers, _shares
 from paper_figures.dcliques.greedy_swap import FIG17, FIG18, GREEDY, RANDOM, _descent, _fallen
 from paper_figures.kit.claims import FAILS, HOLDS
-from paper_figures.kit.setting import Setting
-from paper_figures.kit.training.store import Store
+from paper_figures.kit.paper import Setting
+from paper_figures.kit.store import Store
 from topofl import data, from_edges, topologies
 
 SMOKE = Setting("smoke", (3,))
@@ -119,8 +118,8 @@ def test_every_claim_of_fig05_can_fail(fig05):
 
 def test_fig06_has_the_weights_of_the_paper(fig06):
     assert set(verdicts(FIG06, fig06).values()) == {HOLDS}
-    own, green = fig06["labels"][clique_bias.A], fig06["labels"][GREEN]
-    assert fig06["labels"][clique_bias.B] == own != green
+    own, green = fig06["labels"][graphs.A], fig06["labels"][GREEN]
+    assert fig06["labels"][graphs.B] == own != green
     assert len(fig06["edges"]) == 2 * 45 + 1
     assert np.sum(fig06["without"]["A"]) == pytest.approx(1)
 
@@ -286,11 +285,11 @@ def test_differences_say_what_was_computed(scale, tmp_path):
 
 def test_numbers_hold(numbers):
     assert set(verdicts(NUMBERS, numbers).values()) == {HOLDS}
-    assert list(numbers["1000"]) == [*dcliques_labels.INTER_CLIQUES, dcliques_labels.ALL]
+    assert list(numbers["1000"]) == [*graphs.INTER_CLIQUES, ALL]
     assert list(numbers["100"]) == [
-        *dcliques_labels.INTER_CLIQUES,
-        dcliques_labels.EXPONENTIAL_LABEL,
-        dcliques_labels.ALL,
+        *graphs.INTER_CLIQUES,
+        EXPONENTIAL_LABEL,
+        ALL,
     ]
 
 
@@ -298,25 +297,22 @@ def test_every_number_can_fail(numbers):
     every = set(verdicts(NUMBERS, numbers))
     of_full_graph = changed(
         numbers,
-        lambda value: value["1000"].update(
-            {dcliques_labels.JOINED_CLIQUES: value["1000"][dcliques_labels.ALL]}
-        ),
+        lambda value: value["1000"].update({graphs.JOINED_CLIQUES: value["1000"][ALL]}),
     )
     swapped = {
-        "100": numbers["1000"]
-        | {dcliques_labels.EXPONENTIAL_LABEL: numbers["1000"][dcliques_labels.RING_OF_CLIQUES]},
+        "100": numbers["1000"] | {EXPONENTIAL_LABEL: numbers["1000"][graphs.RING_OF_CLIQUES]},
         "1000": numbers["100"],
     }
     failed = failing(NUMBERS, of_full_graph) | failing(NUMBERS, swapped)
     small = changed(
         numbers,
         lambda value: value["1000"].update(
-            {dcliques_labels.SMALL_WORLD_CLIQUES: value["1000"][dcliques_labels.FRACTAL_CLIQUES]}
+            {graphs.SMALL_WORLD_CLIQUES: value["1000"][graphs.FRACTAL_CLIQUES]}
         ),
     )
     uneven = changed(
         numbers,
-        lambda value: value["1000"][dcliques_labels.FRACTAL_CLIQUES].update(highest_degree=11),
+        lambda value: value["1000"][graphs.FRACTAL_CLIQUES].update(highest_degree=11),
     )
     assert failed | failing(NUMBERS, small) | failing(NUMBERS, uneven) == every
     assert len(failing(NUMBERS, small)) == 3  # 14.5, 22 %, the gap
@@ -324,7 +320,7 @@ def test_every_number_can_fail(numbers):
 
 def test_one_more_edge_is_noticed(numbers):
     value = changed(
-        numbers, lambda value: value["1000"][dcliques_labels.JOINED_CLIQUES].update(degree=18.902)
+        numbers, lambda value: value["1000"][graphs.JOINED_CLIQUES].update(degree=18.902)
     )
     assert failing(NUMBERS, value) == {"D-Cliques have 18.9 edges per node"}
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from paper_figures.dfedpgp import claims as dfedpgp_claims
-from paper_figures.dfedpgp import size_claims
-from paper_figures.dfedpgp.printed_numbers import TABLE_1, TABLE_2, TABLE_4
-from paper_figures.dfedpgp.settings import EQUAL
+from paper_figures.dfedpgp.claims import ABLATION_NUMBERS as TABLE_4
+from paper_figures.dfedpgp.claims import ACCURACIES as TABLE_1
+from paper_figures.dfedpgp.claims import EQUAL
+from paper_figures.dfedpgp.claims import ROUNDS as TABLE_2
 from paper_figures.kit.claims import FAILS, HOLDS, OUR_QUESTION, PAPER, UNDECIDED
 from paper_figures.kit.curves import Curve, epochs_to
 
@@ -218,17 +219,17 @@ def test_a_great_margin_has_a_margin():
 
 def test_figure_3a_is_about_neighbors():
     arms = {f"{k} neighbors": curve(80 + k / 5, tau=30 - k / 2) for k in (2, 5, 10, 20, 40)}
-    assert verdicts(size_claims.fig03a({DIR: arms})) == [HOLDS] * 3
+    assert verdicts(dfedpgp_claims.fig03a({DIR: arms})) == [HOLDS] * 3
     worse = {
         f"{k} neighbors": curve(80 - k / 5, tau=20 + k, drop=10 * (k == 2))
         for k in (2, 5, 10, 20, 40)
     }
-    assert verdicts(size_claims.fig03a({DIR: worse})) == [FAILS] * 3
+    assert verdicts(dfedpgp_claims.fig03a({DIR: worse})) == [FAILS] * 3
 
 
 def test_figure_3b_is_about_clients():
     arms = {f"{n} clients": curve(90 - n / 10, tau=10 + n / 10) for n in (5, 10, 20, 50, 100, 200)}
-    claims = size_claims.fig03b({DIR: arms})
+    claims = dfedpgp_claims.fig03b({DIR: arms})
     assert verdicts(claims) == [HOLDS] * 2
     assert (
         "each of 5 clients and 10 clients minus each of 50 clients, 100 clients, 200 clients"
@@ -236,7 +237,7 @@ def test_figure_3b_is_about_clients():
     )
     assert len(claims[0].parts) == 6
     worse = {f"{n} clients": curve(60 + n / 10, tau=40 - n / 10) for n in (5, 10, 20, 50, 100, 200)}
-    assert verdicts(size_claims.fig03b({DIR: worse})) == [FAILS] * 2
+    assert verdicts(dfedpgp_claims.fig03b({DIR: worse})) == [FAILS] * 2
 
 
 def test_equal_numbers_have_no_order():

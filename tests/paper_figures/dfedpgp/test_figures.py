@@ -7,38 +7,39 @@ import re
 import numpy as np
 import pytest
 
-from paper_figures import reproduce
-from paper_figures.dfedpgp import experiments
-from paper_figures.dfedpgp import figures as dfedpgp
-from paper_figures.dfedpgp.experiments import targets
-from paper_figures.dfedpgp.printed_numbers import TABLE_1 as PAPERS
-from paper_figures.dfedpgp.printed_numbers import TABLE_2, TABLE_3, TABLE_4, TARGETS, margin
-from paper_figures.dfedpgp.settings import ABLATION, DEVICES, SEEDS, TABLE_1, unequal
+from paper_figures import dfedpgp, reproduce
+from paper_figures.command import PAPERS as ALL
+from paper_figures.command import figures_named
+from paper_figures.dfedpgp import ABLATION, DEVICES, PAPER, TABLE_1, unequal
+from paper_figures.dfedpgp.claims import ABLATION_NUMBERS as TABLE_4
+from paper_figures.dfedpgp.claims import ACCURACIES as PAPERS
+from paper_figures.dfedpgp.claims import ROUNDS as TABLE_2
+from paper_figures.dfedpgp.claims import TARGETS, margin
+from paper_figures.dfedpgp.claims import UNEQUAL_NUMBERS as TABLE_3
+from paper_figures.kit import comparison
+from paper_figures.kit import reproduce as kit_reproduce
 from paper_figures.kit.claims import FAILS, HOLDS, UNDECIDED
-from paper_figures.kit.curves import Curve, final
-from paper_figures.kit.personalization import arms
-from paper_figures.kit.personalization.arms import (
+from paper_figures.kit.comparison import (
+    METHODS,
     STAGES,
+    accuracy_table,
     best_stage,
-    read,
     reported,
+    rounds_table,
     splits_of,
-    written,
+    targets_of,
 )
-from paper_figures.kit.personalization.methods import METHODS
-from paper_figures.kit.personalization.settings import SCALES, SPLITS
-from paper_figures.kit.personalization.tables import accuracy_table, rounds_table
-from paper_figures.kit.report.pages import command_of
-from paper_figures.kit.setting import Setting, make_setting
-from paper_figures.kit.training import plan
-from paper_figures.kit.training.keys import keyed
-from paper_figures.kit.training.store import Store
-from paper_figures.papers import PAPERS as ALL
-from paper_figures.papers import figures_named
+from paper_figures.kit.curves import Curve, final, read_panels, write_panels
+from paper_figures.kit.paper import Setting, make_setting
+from paper_figures.kit.report import command_of
+from paper_figures.kit.store import Store, keyed
 from topofl import algorithms, config
 from topofl.runs import RunStore
 from topofl.runs import execute as execution
 
+SCALES = {name: comparison.DECLARED.scale(name) for name in ("smoke", "quick", "paper")}
+SPLITS = SCALES["paper"].splits
+SEEDS = PAPER.seeds
 IDS = [
     f"dfedpgp-{name}" for name in ("tab01", "fig02", "tab02", "tab03", "tab04", "fig03a", "fig03b")
 ]
@@ -75,7 +76,7 @@ def test_a_probe_runs_methods_that_are_fine_tuned_and_tests_clients_on_their_own
         "run",
         lambda self, **how: asked.append(self.options) or told(self, **how),
     )
-    seconds, _ = plan.probe(tuned)
+    seconds, _ = kit_reproduce.probe(tuned)
     looked = [(o["rounds"], o["evaluation"]) for o in asked]
     assert [(rounds, e.every, e.fine_tune_every, e.examples) for rounds, e in looked] == [
         (6, 3, None, None),
@@ -85,7 +86,7 @@ def test_a_probe_runs_methods_that_are_fine_tuned_and_tests_clients_on_their_own
 
 
 def test_every_table_and_figure_is_there():
-    assert [each.id for each in dfedpgp.FIGURES] == IDS
+    assert [each.id for each in PAPER.figures] == IDS
     assert [paper.id for paper in ALL][:2] == ["dcliques", "dfedpgp"]
 
 
@@ -143,7 +144,7 @@ def test_accuracies_are_means_over_clients_and_bytes_those_sent(whole):
         if r.tables["algorithm"]["name"] == "dfedpgp"
     )
     history, note = Store(out / "runs").load(run)
-    curve = read(results["dfedpgp-tab01"].data["panels"])[DIR]["DFedPGP"]
+    curve = read_panels(results["dfedpgp-tab01"].data["panels"])[DIR]["DFedPGP"]
     np.testing.assert_allclose(
         curve["after exchange"].mean[0], 100 * history["accuracy"].mean(axis=1), atol=1e-5
     )
@@ -159,7 +160,7 @@ def test_accuracies_are_means_over_clients_and_bytes_those_sent(whole):
 
 def test_who_is_alone_is_tested_once_a_round_and_sends_nothing(whole):
     _, results = whole
-    curves = read(results["dfedpgp-tab01"].data["panels"])[DIR]["Local"]
+    curves = read_panels(results["dfedpgp-tab01"].data["panels"])[DIR]["Local"]
     assert list(curves) == ["after exchange"]
     assert not curves["after exchange"].numbers["bytes"].any()
 
@@ -172,7 +173,7 @@ def test_curves_survive_json_and_the_best_stage_is_reported():
         )
 
     value = {"panel": {"arm": {"after exchange": curve(50), "after training": curve(60)}}}
-    again = read(written(value))
+    again = read_panels(write_panels(value))
     assert best_stage(again["panel"]["arm"]) == "after training"
     np.testing.assert_array_equal(final(reported(again)["panel"]["arm"]), [60, 61])
 
@@ -196,11 +197,11 @@ def test_arms_are_compared_at_the_rounds_that_all_of_them_were_tested_after():
 
 def test_served_methods_are_tested_after_passes_of_all_clients_as_often_as_otherwise(whole):
     for label in ("FedAvg", "FedPer", "FedRep", "FedBABU"):
-        (run,) = arms.arm(Setting("smoke", (0,)), DIR, label)
+        (run,) = comparison.arm(Setting("smoke", (0,)), DIR, label)
         assert run.tables["evaluation"]["fine_tune_every"] == run.tables["evaluation"]["every"]
         assert run.tables["algorithm"]["fine_tune_epochs"] == SCALES["smoke"].epochs
     _, results = whole
-    panel = read(results["dfedpgp-tab01"].data["panels"])[DIR]
+    panel = read_panels(results["dfedpgp-tab01"].data["panels"])[DIR]
     assert "after training" not in panel["FedPer"]
     assert "fine-tuned" in panel["FedPer"]
     assert "after training" in panel["DFedAvgM"]
@@ -237,8 +238,8 @@ def test_mnist_is_added_with_settings_of_its_own(tmp_path):
     for name in ("train-images-idx3-ubyte", "data_batch_1"):
         (tmp_path / name).touch()
     setting = Setting("quick", (0,), root=tmp_path, datasets=("mnist", "cifar10"))
-    panels = experiments.tab01(setting)
-    assert list(panels) == list(experiments.tab02(setting)) == [DIR, PAT, MNIST]
+    panels = dfedpgp.tab01(setting)
+    assert list(panels) == list(dfedpgp.tab02(setting)) == [DIR, PAT, MNIST]
     runs = {arm.tables["algorithm"]["name"]: arm.tables for (arm,) in panels[MNIST].values()}
     assert {tables["data"]["n"] for tables in runs.values()} == {100}
     assert {tables["run"]["rounds"] for tables in runs.values()} == {20}
@@ -256,7 +257,7 @@ def test_mnist_is_added_with_settings_of_its_own(tmp_path):
 
 
 def test_all_arms_of_a_seed_share_data_model_and_minibatches():
-    for each in dfedpgp.FIGURES:
+    for each in PAPER.figures:
         for run in each.runs(Setting("smoke", (3, 4))):
             data, graph = run.tables["data"], run.tables.get("topology", {"seed": run.seed})
             assert {data["seed"], data["split_seed"], graph["seed"]} == {run.seed}
@@ -264,7 +265,7 @@ def test_all_arms_of_a_seed_share_data_model_and_minibatches():
 
 @pytest.mark.parametrize("label", METHODS)
 def test_methods_are_over_their_kind_of_graph(label):
-    (run,) = arms.arm(Setting("smoke", (0,)), DIR, label)
+    (run,) = comparison.arm(Setting("smoke", (0,)), DIR, label)
     experiment = config.build(run.tables)
     over = METHODS[label].over
     if over in ("nothing", "server", "peers"):
@@ -379,13 +380,13 @@ def test_targets_are_the_papers_or_ninety_percent_of_the_best():
     mean = np.array([[0.0, 70.0], [0.0, 72.0]])
     best = Curve(np.arange(2), np.array([0.0, 1.0]), mean, mean, mean, {})
     panels = {DIR: {"one": best, "other": dataclasses.replace(best, mean=mean / 2)}}
-    assert targets("quick", panels) == {DIR: 63.0}  # 90 % of 71 is 63.9
-    assert targets("paper", panels) == {DIR: 80.0}
+    assert targets_of("quick", panels, TARGETS) == {DIR: 63.0}  # 90 % of 71 is 63.9
+    assert targets_of("paper", panels, TARGETS) == {DIR: 80.0}
 
 
 def test_splits_without_their_data_are_left_out():
     assert splits_of(Setting("paper", (0,))) == [
-        title for title in SPLITS if SPLITS[title].dataset == "cifar10"
+        title for title in SPLITS if comparison.DECLARED.split(title)[0] == "cifar10"
     ]
     assert splits_of(Setting("paper", (0,), datasets=("mnist", "cifar10", "cifar100"))) == list(
         SPLITS
@@ -419,7 +420,7 @@ def test_dots_are_ours_and_diamonds_the_papers(whole):
     diamonds = [line.get_xdata()[0] for line in ax.lines if line.get_marker() == "D"]
     assert diamonds == [TABLE_4[DIR][label] for label in ABLATION]
     circles = [line.get_xdata() for line in ax.lines if line.get_marker() == "o"]
-    ours = reported(read(result.data["panels"]))[DIR]
+    ours = reported(read_panels(result.data["panels"]))[DIR]
     np.testing.assert_allclose(circles, [final(ours[label]) for label in ABLATION])
 
 
@@ -439,11 +440,11 @@ def test_the_paper_decides_on_the_number_of_seeds(root, monkeypatch):
 
 
 def test_the_report_names_the_data_that_the_paper_has():
-    words = command_of("dfedpgp", dfedpgp.FIGURES, Setting("paper", (0,), datasets=("cifar10",)))
+    words = command_of("dfedpgp", PAPER.figures, Setting("paper", (0,), datasets=("cifar10",)))
     assert words.endswith("--data DIR --datasets cifar10 --report")
     every = command_of(
         "dfedpgp",
-        dfedpgp.FIGURES,
+        PAPER.figures,
         Setting("paper", (0,), datasets=("mnist", "cifar10", "cifar100")),
     )
     assert every.endswith("--data DIR --report")

@@ -4,24 +4,32 @@ import numpy as np
 import pytest
 
 from paper_figures.dpfl import claims as dpfl_claims
-from paper_figures.dpfl.arms import Outcome, read, written
-from paper_figures.dpfl.graph_claims import asymmetry, ceased, evolution, rare, segregated, sparser
+from paper_figures.dpfl import read, written
+from paper_figures.dpfl.arms import BASELINES, DECLARED, Outcome
+from paper_figures.dpfl.claims import ACCURACIES as TABLE_1
+from paper_figures.dpfl.claims import FIRST_EPOCHS as TABLE_2
+from paper_figures.dpfl.claims import PERIODS as TABLE_3
 from paper_figures.dpfl.graphs import (
     adjacency,
+    asymmetry,
+    ceased,
     common_edges,
     crossing,
     draw_graphs,
+    evolution,
     malicious_share,
+    rare,
     reciprocity,
+    segregated,
+    sparser,
     sparsity,
 )
-from paper_figures.dpfl.methods import BASELINES
-from paper_figures.dpfl.printed_numbers import TABLE_1, TABLE_2, TABLE_3
-from paper_figures.dpfl.settings import SPLITS
+from paper_figures.dpfl.study import judged_clients
 from paper_figures.kit.claims import FAILS, HOLDS, OUR_QUESTION, PAPER
 from paper_figures.kit.curves import Curve
 
 DIR, PATHO = "CIFAR-10, Dir(0.1)", "CIFAR-10, Patho(3)"
+SPLITS = DECLARED.scale("paper").splits
 SEEDS = np.array([0.0, 0.2, -0.2])
 BUDGETS = ("DPFL", "DPFL, 0.2 n", "DPFL, 0.1 n", "DPFL, 0.05 n")
 
@@ -236,14 +244,14 @@ def test_three_clients():
         "with 3": [48.0, 47, 49],
         "with both": [66.0, 68, 66],
     }
-    assert verdicts(dpfl_claims.three_clients(told)) == [HOLDS] * 3
+    assert verdicts(judged_clients(told)) == [HOLDS] * 3
     turned = {
         "alone": alone,
         "with 2": [69.0, 70, 71],
         "with 3": [68.0, 67, 69],
         "with both": [46.0, 48, 46],
     }
-    assert verdicts(dpfl_claims.three_clients(turned)) == [FAILS] * 3
+    assert verdicts(judged_clients(turned)) == [FAILS] * 3
 
 
 def test_outcomes_are_what_was_written():

@@ -7,19 +7,25 @@ import numpy as np
 import pytest
 
 from paper_figures import reproduce
-from paper_figures.dpfl import experiments, figures, study
-from paper_figures.dpfl.arms import malicious, read, splits_of
-from paper_figures.dpfl.experiments import flips, learned
-from paper_figures.dpfl.methods import BASELINES
-from paper_figures.dpfl.printed_numbers import TABLE_1
-from paper_figures.dpfl.settings import SCALES, SPLITS
-from paper_figures.dpfl.three_clients import CLIENTS, three_clients
+from paper_figures.command import figures_named
+from paper_figures.dpfl import PAPER, read, study
+from paper_figures.dpfl.arms import (
+    BASELINES,
+    DECLARED,
+    budgets_of,
+    flips,
+    learned,
+    malicious,
+    method_of,
+    splits_of,
+    tab01,
+)
+from paper_figures.dpfl.claims import ACCURACIES as TABLE_1
+from paper_figures.dpfl.study import CLIENTS, three_clients
+from paper_figures.kit import reproduce as kit_reproduce
 from paper_figures.kit.claims import FAILS, HOLDS, UNDECIDED
-from paper_figures.kit.setting import Setting
-from paper_figures.kit.training import plan
-from paper_figures.kit.training.keys import keyed
-from paper_figures.kit.training.store import Store
-from paper_figures.papers import figures_named
+from paper_figures.kit.paper import Setting
+from paper_figures.kit.store import Store, keyed
 from topofl import NotApplicable, algorithms, config, data, metrics
 
 GRAPHS = (
@@ -37,6 +43,8 @@ GRAPHS = (
 )
 DIR, PATHO = "CIFAR-10, Dir(0.1)", "CIFAR-10, Patho(3)"
 SMOKE = Setting("smoke", (0,))
+SCALES = {name: DECLARED.scale(name) for name in ("smoke", "quick", "paper")}
+SPLITS = SCALES["paper"].splits
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +66,7 @@ def test_every_figure_is_computed_drawn_and_judged(whole):
         "dpfl-fig12",
         "dpfl-fig13",
     }  # judged with figures 4a and 4b, which show the same runs
-    assert set(results) == {each.id for each in figures.FIGURES} - lacking
+    assert set(results) == {each.id for each in PAPER.figures} - lacking
     for name, result in results.items():
         assert result.picture.read_bytes().startswith(b"\x89PNG")
         assert {claim.verdict for claim in result.claims} == (
@@ -85,7 +93,7 @@ def test_a_probe_tests_clients_on_their_own_images_and_on_all(monkeypatch):
     first, *_ = figure("dpfl-study").runs(SMOKE)
     assert first.tables["evaluation"]["on"] == ["own_test", "own_val", "test"]
     for run in (first, figure("dpfl-tab01").runs(SMOKE)[0]):
-        seconds, _ = plan.probe(run)
+        seconds, _ = kit_reproduce.probe(run)
         assert 0 < seconds < 60
     assert [options["evaluation"].examples for options in asked] == [None] * 2
 
@@ -102,14 +110,13 @@ def test_table_1_has_all_methods_and_the_papers_numbers(whole):
 def test_numbers_are_of_each_clients_best_model(whole):
     out, results = whole
     store, told = Store(out / "runs"), read(results["dpfl-tab01"].data["panels"])[DIR]
-    arms = experiments.tab01(SMOKE)[DIR]
-    chosen = {label: arm.chosen_at for label, arm in arms.items()}
+    arms = tab01(SMOKE)[DIR]
+    chosen = {label: method_of(label).chosen_at for label in arms}
     assert chosen["FedAvg+FT"] == chosen["FedAvg"] == ""  # the best server's model is fine-tuned
     assert chosen["DPFL"] == "before_exchange"
     for label in ("Local", "FedAvg+FT", "DPFL"):
-        arm = arms[label]
-        history, _ = store.load(arm.runs[0])
-        best = 100 * history.best_on_validation(arm.column(history), arm.validation(history))
+        method, (history, _) = method_of(label), store.load(arms[label][0])
+        best = 100 * history.best_on_validation(method.column(history), method.validation(history))
         one = told[label]
         assert one.accuracy[0] == pytest.approx(best.mean())
         assert one.variance[0] == pytest.approx(((best - best.mean()) ** 2).mean())
@@ -121,8 +128,8 @@ def test_graphs_are_those_of_the_histories(whole):
     (panel,) = learned(SMOKE).values()
     shown = results["dpfl-fig15"].data["graphs"]
     assert list(shown) == list(panel)
-    for label, arm in panel.items():
-        history, _ = store.load(arm.runs[0])
+    for label, runs in panel.items():
+        history, _ = store.load(runs[0])
         for t, received in shown[label][0]["heard"].items():
             support = history.mixing(int(t)).support()
             assert [support.in_neighbors(k).tolist() for k in range(6)] == received
@@ -132,8 +139,8 @@ def test_malicious_clients_have_wrong_labels_and_may_be_idle():
     bad = malicious(SCALES["smoke"], 0)
     assert len(bad) == 2
     for idle in (True, False):
-        ((arm,),) = (panel.values() for panel in flips(SMOKE, idle=idle).values())
-        experiment = config.build(arm.runs[0].tables)
+        (((run,),),) = (panel.values() for panel in flips(SMOKE, idle=idle).values())
+        experiment = config.build(run.tables)
         assert list(experiment.clients.flipped) == bad
         assert experiment.algorithm.phases["exchange"].settings.get("passive", []) == (
             bad if idle else []
@@ -144,7 +151,7 @@ def test_arms_share_data_and_runs():
     runs = keyed(
         [
             run
-            for each in figures.FIGURES
+            for each in PAPER.figures
             for run in each.runs(SMOKE)
             if each.id not in ("dpfl-fig05", "dpfl-fig06")
         ]
@@ -188,7 +195,7 @@ def test_settings_are_the_papers(tmp_path):
 def test_what_differs_from_the_code_is_said_beside_every_figure_and_true(scale, tmp_path):
     (tmp_path / "data_batch_1").touch()
     setting = Setting(scale, (0,), tmp_path, datasets=("cifar10",))
-    for one in figures.FIGURES:
+    for one in PAPER.figures:
         if one.id in ("dpfl-study", "dpfl-expA") or not one.runs(setting):
             continue
         said = " ".join(one.differences(setting))
@@ -246,20 +253,21 @@ def test_the_study_compares_arms_with_one_budget(whole):
     data, scale = results["dpfl-study"].data, SCALES["smoke"]
     store = Store(out / "runs")
     for title, panel in study.arms(SMOKE).items():
-        for label, arm in panel.items():
-            ((run,), (told,)) = arm.runs, data["panels"][title][label]
+        for label, (run,) in panel.items():
+            (told,) = data["panels"][title][label]
             history, _ = store.load(run)
             counts = config.build(run.tables).clients.label_counts
             assert told["all test images"] == pytest.approx(
                 100 * history["accuracy_test"][-1].mean()
             )
-            own = arm.personal(history)
+            own = study.personal_of(label, history)
             assert told["own test images"] == pytest.approx(100 * own.mean)
             assert run.tables["algorithm"]["epochs"] == scale.epochs
             assert run.tables["algorithm"].get("first_epochs", scale.epochs) == scale.epochs
             if label in ("DPFL", "random", "D-Cliques", "random cliques"):
                 assert all(
-                    history.mixing(t).support().in_degrees.max() <= scale.budgets[1]
+                    history.mixing(t).support().in_degrees.max()
+                    <= list(budgets_of(scale).values())[1]
                     for t in range(scale.rounds)
                 )
             if label == "D-Cliques":

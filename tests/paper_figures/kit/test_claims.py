@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from paper_figures.kit import claims as kit_claims
 from paper_figures.kit.claims import (
     CHECK,
     CONFIDENCE,
@@ -13,25 +14,25 @@ from paper_figures.kit.claims import (
     UNDECIDED,
     Claim,
     claims_table,
+    exactly,
+    judge,
     shown_number,
     shown_statement,
 )
-from paper_figures.kit.judging import judge_any, judge_every, judge_number, judge_seeds
 from topofl import Spread
 
 
 def at_least(values, threshold=0.0):
-    return judge_seeds("it is so", "points", values, at_least=threshold, why="we say so")
+    return judge("it is so", "points", values, kit_claims.at_least(threshold, "we say so"))
 
 
 def at_most(values, threshold=0.0):
-    return judge_seeds("it is so", "points", values, at_most=threshold, why="we say so")
+    return judge("it is so", "points", values, kit_claims.at_most(threshold, "we say so"))
 
 
 def test_claim_carries_what_it_was_judged_by():
-    claim = judge_seeds(
-        "a is faster", "points", [1.0, 2.0, 6.0], at_least=0.5, why="half is seen", paper="2.9"
-    )
+    half = kit_claims.at_least(0.5, "half is seen")
+    claim = judge("a is faster", "points", [1.0, 2.0, 6.0], half, paper="2.9")
     assert (claim.statement, claim.statistic, claim.paper) == ("a is faster", "points", "2.9")
     assert claim.threshold == "≥ 0.5: half is seen"
     assert claim.ours == Spread(3.0, 1.0, 6.0)
@@ -123,11 +124,11 @@ def test_a_threshold_is_touched_up_to_rounding():
 
 
 def every(values, threshold=0.0):
-    return judge_every("best", "points", values, at_least=threshold, why="any")
+    return judge("best", "points", values, kit_claims.at_least(threshold, "any"))
 
 
 def some(values, threshold=0.0):
-    return judge_any("some are", "points", values, at_least=threshold, why="any")
+    return judge("some are", "points", values, kit_claims.at_least(threshold, "any"), any_of=True)
 
 
 def test_every_comparison_must_hold_and_one_that_fails_is_enough():
@@ -156,7 +157,7 @@ def test_what_is_shown_is_the_difference_of_the_means():
     assert "shown: a; of 2 comparisons 0 HOLDS, 0 FAILS" in shown_number(claim)
     assert claim.threshold == "≥ 0, each: any"
     assert (
-        judge_any("s", "p", {"a": [2.0, 3.0]}, at_most=1, why="w").threshold
+        judge("s", "p", {"a": [2.0, 3.0]}, kit_claims.at_most(1, "w"), any_of=True).threshold
         == "≤ 1, at least one: w"
     )
 
@@ -174,7 +175,7 @@ def test_any_is_every_of_the_negation():
     rng = np.random.default_rng(1)
     for values in rng.normal(1.0, 2, (300, 3, 3)):
         rows = dict(zip("abc", values, strict=True))
-        negated = judge_every("none is", "points", rows, at_most=0.0, why="any")
+        negated = judge("none is", "points", rows, kit_claims.at_most(0.0, "any"))
         assert negated.verdict == turned[some(rows).verdict]
 
 
@@ -185,14 +186,14 @@ def test_joint_verdicts_are_wrong_in_at_most_one_case_of_forty(m):
     slack = 4 * np.sqrt(0.025 * 0.975 / trials)  # four standard deviations of what is counted
     far = [0.0] + [50.0] * (m - 1)
     noise = rng.normal(0, 1, (trials, m, seeds))
-    for means, verdict, judge in (
+    for means, verdict, judged in (
         (far, HOLDS, every),
         (m * [0.0], FAILS, every),
         (m * [0.0], HOLDS, some),
     ):
         rows = [dict(enumerate(map(list, draw + np.array(means)[:, None]))) for draw in noise]
         wrong = np.mean(
-            [judge({str(k): row for k, row in each.items()}).verdict == verdict for each in rows]
+            [judged({str(k): row for k, row in each.items()}).verdict == verdict for each in rows]
         )
         assert wrong < 0.025 + slack
     assert wrong > 0.005  # the correction is not far too strict
@@ -212,9 +213,15 @@ def test_the_highest_of_noisy_arms_would_be_taken_for_better():
 
 def test_kinds_are_said_and_comparisons_counted():
     claims = [
-        judge_seeds("s", "p", [1.0, 2.0], at_least=0, why="w", paper="1", kind=OUR_QUESTION),
-        judge_number("n", "%", 1, 1, within=0, why="w", kind=CHECK),
-        judge_every("e", "p", {"a": [1.0, 1.1], "b": [3.0, 3.1]}, at_most=9, why="w", of_means=2.0),
+        judge("s", "p", [1.0, 2.0], kit_claims.at_least(0, "w"), paper="1", kind=OUR_QUESTION),
+        judge("n", "%", 1, exactly(1, "w"), kind=CHECK),
+        judge(
+            "e",
+            "p",
+            {"a": [1.0, 1.1], "b": [3.0, 3.1]},
+            kit_claims.at_most(9, "w"),
+            of_means=2.0,
+        ),
     ]
     assert [shown_statement(claim) for claim in claims] == ["Ours: s", "Check: n", "e"]
     assert shown_number(claims[2]).endswith(
@@ -235,18 +242,12 @@ def test_both_intervals_of_a_comparison_are_shown():
     assert "for 1" not in shown_number(every({"a": [1.0, 2.0]}))
 
 
-@pytest.mark.parametrize("judge", [judge_every, judge_any])
-def test_nothing_to_compare_is_an_error(judge):
+@pytest.mark.parametrize("judged", [every, some])
+def test_nothing_to_compare_is_an_error(judged):
     with pytest.raises(ValueError, match="`values` must contain at least one statistic, got none"):
-        judge("s", "p", {}, at_least=0, why="w")
+        judged({})
     with pytest.raises(ValueError, match="`values` must be finite"):
-        judge("s", "p", {"a": [np.nan]}, at_least=0, why="w")
-
-
-@pytest.mark.parametrize("thresholds", [{}, {"at_least": 0.0, "at_most": 1.0}])
-def test_exactly_one_threshold_is_needed(thresholds):
-    with pytest.raises(ValueError, match="`at_least` and `at_most`"):
-        judge_seeds("it is so", "points", [1.0], why="we say so", **thresholds)
+        judged({"a": [np.nan]})
 
 
 @pytest.mark.parametrize("values", [[], [np.nan, 1.0], [1.0, np.inf], [[1.0, 2.0]], 1.0])
@@ -270,18 +271,18 @@ def test_values_that_cannot_be_judged_are_an_error(values):
     ],
 )
 def test_numbers_are_judged_up_to_rounding(value, expected, within, verdict):
-    claim = judge_number("it is so", "%", value, expected, within=within, why="we say so")
+    claim = judge("it is so", "%", value, exactly(expected, "we say so", within=within))
     assert claim.verdict == verdict
     assert isinstance(claim.ours, float)
 
 
 def test_threshold_of_a_number_says_how_far():
-    assert judge_number("s", "%", 1, 80, within=0.5, why="rounded").threshold == "80 ± 0.5: rounded"
-    assert judge_number("s", "%", 1, 80, within=0, why="exact").threshold == "= 80: exact"
+    assert judge("s", "%", 1, exactly(80, "rounded", within=0.5)).threshold == "80 ± 0.5: rounded"
+    assert judge("s", "%", 1, exactly(80, "exact")).threshold == "= 80: exact"
 
 
 def test_table_has_a_row_a_claim():
-    claims = [at_least([1.0, 1.0]), judge_number("n", "%", 3, 4, within=0, why="exact", paper="4")]
+    claims = [at_least([1.0, 1.0]), judge("n", "%", 3, exactly(4, "exact"), paper="4")]
     table = claims_table(claims, "Figure 0")
     assert table.columns == ("claim", "statistic", "holds if", "ours", "paper", "verdict")
     assert table.column("verdict") == (HOLDS, FAILS)

@@ -93,7 +93,7 @@ def test_panels_survive_json():
 
 
 def test_json_has_six_decimals_and_whole_seeds():
-    told = curve([[1 / 3, 2 / 3]], numbers={"degree": np.array([1 / 7])}).as_json()
+    told = write_panels(curve([[1 / 3, 2 / 3]], numbers={"degree": np.array([1 / 7])}))
     assert told["mean"] == [[0.333333, 0.666667]]
     assert told["numbers"] == {"degree": [0.142857]}
     assert told["seeds"] == [0]
@@ -101,8 +101,8 @@ def test_json_has_six_decimals_and_whole_seeds():
 
 
 def test_what_was_written_and_read_is_written_the_same():
-    written = curve(np.random.default_rng(1).random((3, 5)), apart=0.1).as_json()
-    assert Curve.from_json(written).as_json() == written
+    written = write_panels(curve(np.random.default_rng(1).random((3, 5)), apart=0.1))
+    assert write_panels(read_panels(written)) == written
 
 
 def test_average_is_over_evaluations_after_the_start_up_to_the_stop():

@@ -9,7 +9,7 @@ from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from paper_figures.kit.curves import Curve
+from paper_figures.kit.curves import Curve, arms_table
 from paper_figures.kit.drawing import (
     BINS,
     BOLD,
@@ -20,7 +20,6 @@ from paper_figures.kit.drawing import (
     mark_smoke,
     save,
 )
-from paper_figures.kit.tables import arms_table
 from topofl import NotApplicable, Spread
 
 

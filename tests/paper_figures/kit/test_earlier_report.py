@@ -7,14 +7,11 @@ from dataclasses import replace
 import pytest
 
 from paper_figures import reproduce
-from paper_figures.kit import figure_data
-from paper_figures.kit.figure_data import needed
-from paper_figures.kit.personalization import methods
-from paper_figures.kit.setting import Setting
-from paper_figures.kit.training import plan
-from paper_figures.kit.training.earlier_report import load_earlier_report
-from paper_figures.kit.training.store import Store
-from paper_figures.papers import figures_named
+from paper_figures.command import figures_named
+from paper_figures.kit.comparison import METHODS
+from paper_figures.kit.paper import Setting
+from paper_figures.kit.reproduce import computed, needed, plan
+from paper_figures.kit.store import Store, load_earlier_report
 from topofl.runs import execute as execution
 from topofl.runs.identity import Run
 
@@ -62,9 +59,9 @@ def test_what_has_not_changed_is_not_run_again(earlier, performed, tmp_path, nam
 
 def test_of_changed_arms_only_these_are_run(earlier, performed, tmp_path, monkeypatch):
     folder, before = earlier
-    ours = methods.METHODS["PFedDST"]
-    changed = dict(methods.METHODS) | {"PFedDST": replace(ours, more={**ours.more, "alpha": 0.25})}
-    monkeypatch.setattr("paper_figures.kit.personalization.arms.METHODS", changed)
+    ours = METHODS["PFedDST"]
+    changed = dict(METHODS) | {"PFedDST": replace(ours, more={**ours.more, "alpha": 0.25})}
+    monkeypatch.setattr("paper_figures.kit.comparison.METHODS", changed)
     (again,) = reproduce(FOREIGN, scale="smoke", out=tmp_path, kept=folder, progress=False)
     assert [run.tables["algorithm"]["name"] for run in performed] == ["pfeddst"]
     (title,) = again.data["panels"]
@@ -90,7 +87,7 @@ def test_figures_that_look_at_the_runs_themselves_have_them_done(earlier, tmp_pa
     ((figure,), (curves,)) = (figures_named(name)[1] for name in ("pfeddst-fig02a", FOREIGN))
     assert len(needed(figure, setting, store)) == 1
     assert not needed(curves, setting, store)
-    assert plan.plan([curves], setting, store).rows[-1] == ("all", 7, 0, 0.0, 0.0)
+    assert plan([curves], setting, store).rows[-1] == ("all", 7, 0, 0.0, 0.0)
 
 
 def test_finished_runs_come_before_kept_numbers(earlier, tmp_path):
@@ -158,11 +155,11 @@ def test_folders_without_numbers_and_damaged_files_are_refused(earlier, tmp_path
 def test_a_figure_with_a_page_is_read_without_it(earlier, tmp_path):
     setting = Setting("smoke", (0, 1), datasets=("mnist", "cifar10", "cifar100"))
     (figure,) = figures_named(FIGURE)[1]
-    paged = replace(figure, arms=None, page=lambda setting, store: "page")
+    paged = replace(figure, from_curves=False, page=lambda setting, store: "page")
     store = Store(tmp_path / "runs", load_earlier_report(earlier[0]))
     assert not needed(paged, setting, store)
     keyed = {run.key: run for run in paged.runs(setting)}
     (tmp_path / paged.page_name).write_text("page of other runs")
-    record = figure_data.computed(paged, setting, store, tmp_path / f"{FIGURE}.json", keyed)
+    record = computed(paged, setting, store, tmp_path / f"{FIGURE}.json", keyed)
     assert record["data"] == earlier[1][FIGURE].data
     assert not (tmp_path / paged.page_name).exists()

@@ -9,12 +9,18 @@ import pytest
 from matplotlib.figure import Figure as Picture
 
 from paper_figures.kit import report
-from paper_figures.kit.claims import CHECK, OUR_QUESTION, PAPER
-from paper_figures.kit.figure import Figure
-from paper_figures.kit.judging import judge_every, judge_number, judge_seeds
-from paper_figures.kit.report import Report
-from paper_figures.kit.results import Result
-from paper_figures.kit.setting import Setting
+from paper_figures.kit.claims import (
+    CHECK,
+    OUR_QUESTION,
+    PAPER,
+    at_least,
+    at_most,
+    exactly,
+    judge,
+)
+from paper_figures.kit.paper import Figure, Setting
+from paper_figures.kit.report import Report, to_markdown
+from paper_figures.kit.reproduce import Result
 from tests import browser, markup
 from topofl import NotApplicable, Spread, Table
 from topofl.runs.identity import Run
@@ -43,7 +49,8 @@ def result(folder, id, title, claims, tables=(), **more):
     picture.savefig(path, dpi=100)
     figure = Figure(id, title, lambda *_: {}, lambda _: picture, lambda _: claims)
     figure = dataclasses.replace(
-        figure, runs=lambda setting: [Run({"run": {"seed": seed}}) for seed in setting.seeds]
+        figure,
+        arms=lambda setting: {"": {"": [Run({"run": {"seed": seed}}) for seed in setting.seeds]}},
     )
     rest = {"differences": (), "seconds": 1.0, "megabytes": 1.0, "runs": 0, "made": ()} | more
     return Result(figure, SETTING, {}, tuple(claims), tuple(tables), path, **rest)
@@ -52,16 +59,15 @@ def result(folder, id, title, claims, tables=(), **more):
 def some_results(folder):
     """Return two figures whose claims have all three verdicts."""
     claims = [
-        judge_seeds(
+        judge(
             "A ≥ B | C < D",
             "A minus B, points",
             [1.25, 1.35],
-            at_least=-1,
-            why="1 point is noise",
+            at_least(-1, "1 point is noise"),
             paper="~1 %",
         ),
-        judge_seeds(EVIL, EVIL, [3.5, 3.6], at_most=1, why=EVIL, paper=EVIL),
-        judge_seeds(f"1. {LONG}", LONG, [2.0, 9.0], at_least=5, why=LONG, paper=LONG),
+        judge(EVIL, EVIL, [3.5, 3.6], at_most(1, EVIL), paper=EVIL),
+        judge(f"1. {LONG}", LONG, [2.0, 9.0], at_least(5, LONG), paper=LONG),
     ]
     absent = NotApplicable(f"no cliques | {EVIL}")
     rows = (
@@ -88,9 +94,7 @@ def some_results(folder):
         **more,
         made=(MADE, MADE | {"device": "cuda:0"}),
     )
-    count = judge_number(
-        "There are 45 edges", "edges", 45, 45, within=0, why="10 choose 2", paper="45"
-    )
+    count = judge("There are 45 edges", "edges", 45, exactly(45, "10 choose 2"), paper="45")
     return [first, result(folder, "summary", "Two", [count], made=(MADE | {"finished": "today"},))]
 
 
@@ -131,7 +135,7 @@ def page(text):
 
 @pytest.fixture(scope="module")
 def lines(told, folder):
-    return report.to_markdown(told, folder).split("\n")
+    return to_markdown(told, folder).split("\n")
 
 
 def section(page, id):
@@ -229,17 +233,14 @@ def test_summary_counts_and_links(page):
 
 def test_headlines_count_what_the_paper_says_and_the_rest_apart(folder):
     """Checks and questions of ours neither add to the paper's counts nor hide in them."""
-    said = judge_seeds("The paper says so.", "points", [1.0, 1.1], at_least=0, why="any")
-    checks = [
-        judge_number("As theirs.", "gap", 3, 3, within=0, why="exact", kind=CHECK) for _ in range(3)
-    ]
-    ours = judge_every(
-        "Ours is best.", "points", {"A": [-9.0, -9.1]}, at_least=0, why="any", kind=OUR_QUESTION
-    )
+    said = judge("The paper says so.", "points", [1.0, 1.1], at_least(0, "any"))
+    checks = [judge("As theirs.", "gap", 3, exactly(3, "exact"), kind=CHECK) for _ in range(3)]
+    behind = {"A": [-9.0, -9.1]}
+    ours = judge("Ours is best.", "points", behind, at_least(0, "any"), kind=OUR_QUESTION)
     told = some_report([result(folder, "mixed", "All kinds", [said, *checks, ours])], left_out={})
     assert told.tally == {"HOLDS": 1}
     assert (told.claims(PAPER), told.claims(CHECK, OUR_QUESTION)) == ([said], [*checks, ours])
-    page, text = markup.read(report.to_html(told)), report.to_markdown(told, folder)
+    page, text = markup.read(report.to_html(told)), to_markdown(told, folder)
     summary = section(page, "report:summary")
     for words in (
         "Of 1 claim of the paper about 1 figure, 1 holds, 0 fail and 0 are undecided.",
@@ -455,7 +456,7 @@ def test_no_figure_is_a_report_too(folder):
         in report.to_html(empty)
     )
     assert "No figure was left out." in report.to_html(empty)
-    assert "No figure was left out." in report.to_markdown(empty, folder)
+    assert "No figure was left out." in to_markdown(empty, folder)
     assert "Note" not in report.to_html(empty)
 
 
@@ -466,9 +467,7 @@ def test_readers_are_warned_of_verdicts_that_mean_little(folder):
     ):
         warned = some_report([], **changes)
         assert words in section(markup.read(report.to_html(warned)), "report:summary").text
-        assert f"**{words}" in report.to_markdown(warned, folder) or words in report.to_markdown(
-            warned, folder
-        )
+        assert f"**{words}" in to_markdown(warned, folder) or words in to_markdown(warned, folder)
 
 
 @pytest.mark.parametrize(
@@ -484,7 +483,7 @@ def test_readers_are_warned_of_verdicts_that_mean_little(folder):
 )
 def test_times_are_short(told, folder, seconds, shown):
     one = dataclasses.replace(told.results[1], seconds=seconds)
-    assert f"**Time:** {shown}," in report.to_markdown(some_report([one]), folder)
+    assert f"**Time:** {shown}," in to_markdown(some_report([one]), folder)
 
 
 def test_mistakes(told):

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import topofl
-from paper_figures.kit.training.compute import Failed, compute_missing
-from paper_figures.kit.training.store import Store, job_of
+from paper_figures.kit.store import Failed, Store, compute_missing, job_of
 from topofl import config, metrics
 from topofl.runs import execute as execution
-from topofl.runs import identity, work
+from topofl.runs import run as run_module
+from topofl.runs import work
 from topofl.runs.identity import Run
 from topofl.runs.work import Outcome
 
@@ -66,10 +66,10 @@ def test_the_order_of_tables_is_not_in_the_key():
     assert Run(turned).key == Run(tables()).key
 
 
-@pytest.mark.parametrize("module", ["topofl.runs.identity", "torch", "numpy"])
-def test_versions_are_in_the_key(module, monkeypatch):
+@pytest.mark.parametrize("library", ["topofl", "torch", "np"])
+def test_versions_are_in_the_key(library, monkeypatch):
     before = Run(tables()).key
-    monkeypatch.setattr(f"{module}.__version__", "0.0.0")
+    monkeypatch.setattr(getattr(run_module, library), "__version__", "0.0.0")
     assert Run(tables()).key != before
 
 
@@ -173,7 +173,7 @@ def test_another_process_need_not_read_the_data_for_the_key(monkeypatch):
     run = Run(tables())
     key = run.key
     monkeypatch.setattr(
-        identity, "content", lambda *source: pytest.fail("the data were read again")
+        run_module, "content", lambda *source: pytest.fail("the data were read again")
     )
     assert pickle.loads(pickle.dumps(run)).key == key
 
@@ -236,9 +236,8 @@ def test_an_interrupted_command_keeps_what_is_finished(tmp_path):
         "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)  # ignored "
         "where tests run in the background\nsys.path[:0] = "
         f"{[os.getcwd(), os.path.dirname(__file__)]!r}\nfrom pathlib import Path\nfrom test_runs "
-        "import tables\nfrom paper_figures.kit.training.compute import compute_missing\nfrom "
-        "topofl.runs.identity import Run\nfrom "
-        "paper_figures.kit.training.store import Store\nruns = "
+        "import tables\nfrom paper_figures.kit.store import Store, compute_missing\nfrom "
+        "topofl.runs.identity import Run\nruns = "
         "[Run(tables(run_seed=s, run_rounds=r)) for s, r in ((0, 1), (1, 1000000))]\n"
         f"compute_missing(runs, Store(Path({str(tmp_path / 'runs')!r})), progress=False)\n"
     )

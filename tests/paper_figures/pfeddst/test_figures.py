@@ -6,17 +6,22 @@ import torch
 
 from paper_figures import reproduce
 from paper_figures.kit.claims import FAILS, HOLDS, OUR_QUESTION, PAPER, UNDECIDED
-from paper_figures.kit.curves import Curve
-from paper_figures.kit.personalization.arms import written
-from paper_figures.kit.setting import Setting
-from paper_figures.pfeddst import experiments, settings
-from paper_figures.pfeddst.claims import best, own_best, sooner, steady, useful
-from paper_figures.pfeddst.one_client import nearest
-from paper_figures.pfeddst.settings import LABELS
+from paper_figures.kit.curves import Curve, write_panels
+from paper_figures.kit.paper import Setting
+from paper_figures.pfeddst import (
+    CIFAR_10,
+    LABELS,
+    OURS,
+    best,
+    own_best,
+    sooner,
+    steady,
+    tab01,
+    useful,
+)
+from paper_figures.pfeddst.peers import nearest
 from topofl import algorithms, models
 from topofl.engine.population import initial_population
-
-CIFAR_10 = settings.CIFAR_10
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +62,11 @@ def test_stability_is_judged_at_rounds_that_others_were_not_tested_in(whole):
     tall[:, 3] = 100.0
     ours, other = Curve(np.arange(3), rounds, tall, tall, tall, {}), curve(70.0)
     panel = {
-        settings.OURS: {"after training": ours},
+        OURS: {"after training": ours},
         "DFedPGP": {"after exchange": _at(other, [0, 5, 10])},
     }
     (figure,) = (result.figure for result in whole.values() if result.figure.id == "pfeddst-fig03")
-    stable = figure.claims({"panels": written({CIFAR_10: panel})})[-1]
+    stable = figure.claims({"panels": write_panels({CIFAR_10: panel})})[-1]
     assert (stable.ours.mean, stable.verdict) == (pytest.approx(0.8), FAILS)
 
 
@@ -79,7 +84,7 @@ def test_peers_are_looked_at_in_every_round(whole):
 
 def test_ours_is_tested_after_training_only(whole):
     moments = whole["pfeddst-fig03"].data["panels"][CIFAR_10]
-    assert list(moments[settings.OURS]) == ["after training"]
+    assert list(moments[OURS]) == ["after training"]
     assert "after exchange" in moments["DFedPGP"]
 
 
@@ -103,20 +108,20 @@ def panels(**ends):
 
 def test_accuracy_and_speed_are_leads_over_all_others():
     good = panels()
-    good[CIFAR_10][settings.OURS] = curve(82.0)
+    good[CIFAR_10][OURS] = curve(82.0)
     assert verdicts(best(good)) == [HOLDS] * 2
     assert verdicts(steady(good)) == [HOLDS]
     assert verdicts(best(panels(FedPer=90.0))) == [FAILS] * 2
     falling = curve(82.0)
     falling.mean[:, 80:] /= 2
-    good[CIFAR_10][settings.OURS] = falling
+    good[CIFAR_10][OURS] = falling
     assert verdicts(steady(good)) == [FAILS]
 
 
 def test_table_1_counts_rounds():
-    arms = panels()[CIFAR_10] | {settings.OURS: curve(82.0, 4.0), "DFedPGP": curve(82.0, 8.0)}
+    arms = panels()[CIFAR_10] | {OURS: curve(82.0, 4.0), "DFedPGP": curve(82.0, 8.0)}
     data = {
-        "panels": written({CIFAR_10: {k: {"after exchange": c} for k, c in arms.items()}}),
+        "panels": write_panels({CIFAR_10: {k: {"after exchange": c} for k, c in arms.items()}}),
         "targets": {CIFAR_10: 60},
     }
     claims = sooner(data)
@@ -124,7 +129,7 @@ def test_table_1_counts_rounds():
     assert [claim.paper for claim in claims] == ["1.29", "1.35"]
     assert claims[1].threshold.startswith("≥ 1.174, each: “much better”")
     assert {part.name for part in claims[1].parts} == set(LABELS) - {
-        settings.OURS,
+        OURS,
         "DFedPGP",
     }
     mnist = {
@@ -133,8 +138,8 @@ def test_table_1_counts_rounds():
     }
     assert [(claim.paper, claim.kind) for claim in sooner(mnist)] == [("", OUR_QUESTION)] * 2
     assert {claim.kind for claim in claims} == {PAPER}
-    arms |= {settings.OURS: curve(82.0, 40.0), "DFedPGP": curve(82.0, 60.0)}
-    data["panels"] = written({CIFAR_10: {k: {"after exchange": c} for k, c in arms.items()}})
+    arms |= {OURS: curve(82.0, 40.0), "DFedPGP": curve(82.0, 60.0)}
+    data["panels"] = write_panels({CIFAR_10: {k: {"after exchange": c} for k, c in arms.items()}})
     assert verdicts(sooner(data)) == [FAILS] * 2
 
 
@@ -147,9 +152,9 @@ def test_peers_are_judged_by_the_mean_over_rounds():
 
 def test_settings_are_the_papers(tmp_path):
     with pytest.raises(FileNotFoundError):
-        experiments.tab01(Setting("paper", (0,), datasets=("cifar10",)))
+        tab01(Setting("paper", (0,), datasets=("cifar10",)))
     (tmp_path / "data_batch_1").touch()
-    (panel,) = experiments.tab01(Setting("paper", (0,), tmp_path, datasets=("cifar10",))).values()
+    (panel,) = tab01(Setting("paper", (0,), tmp_path, datasets=("cifar10",))).values()
     tables = {label: runs[0].tables for label, runs in panel.items()}
     assert list(tables) == list(LABELS)
     for table in tables.values():
@@ -158,7 +163,7 @@ def test_settings_are_the_papers(tmp_path):
             "pathological_shared",
             2,
         )
-    ours = tables[settings.OURS]["algorithm"]
+    ours = tables[OURS]["algorithm"]
     assert (ours["name"], ours["k"], ours["epochs"], ours["head_epochs"]) == ("pfeddst", 10, 5, 1)
     assert (ours["lr"], ours["head_lr"]) == (0.1, 0.1), "one learning rate for all that is trained"
     assert tables["DFedPGP"]["algorithm"]["head_lr"] == 0.001

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from paper_figures.kit.claims import FAILS, HOLDS
-from paper_figures.kit.personalization.methods import METHODS
-from paper_figures.kit.personalization.settings import SCALES
-from paper_figures.kit.setting import Setting
-from paper_figures.kit.training.compute import compute_missing
-from paper_figures.pfeddst import figures, peers, sensitivity, settings
-from paper_figures.pfeddst.settings import CIFAR_10
+from paper_figures.kit.comparison import DECLARED, METHODS
+from paper_figures.kit.paper import Setting
+from paper_figures.kit.store import compute_missing
+from paper_figures.pfeddst import CIFAR_10, MNIST, PAPER, peers
 from topofl import metrics
 from topofl.mixing import average_of_chosen
 
@@ -74,7 +72,7 @@ def test_the_cold_start_is_told_with_its_rounds(name, tmp_path):
     (tmp_path / "data_batch_1").touch()
     (tmp_path / "train-images-idx3-ubyte").touch()
     setting = Setting("quick", (0,), tmp_path)
-    told = peers.exploration(setting, [name] if name else [CIFAR_10, settings.MNIST])
+    told = peers.exploration(setting, [name] if name else [CIFAR_10, MNIST])
     both = (
         "4 of 25 rounds (CIFAR-10, c=2), 10 of 20 rounds (MNIST, Dir(0.3)); at the "
         "paper's scale it is 10 of 500"
@@ -82,7 +80,7 @@ def test_the_cold_start_is_told_with_its_rounds(name, tmp_path):
     assert told.endswith(
         both if name is None else both.replace(", 10 of 20 rounds (MNIST, Dir(0.3))", "")
     )
-    for figure in figures.FIGURES[:5]:
+    for figure in PAPER.figures[:5]:
         assert any(text.startswith("cold start") for text in figure.differences(setting)) == (
             "fig04" not in figure.id
         )
@@ -112,9 +110,9 @@ def test_peers_with_like_labels_are_more_alike_than_chance():
 
 
 def test_the_study_has_the_default_both_ends_and_the_terms_as_they_are():
-    arms = sensitivity._arms(Setting("quick", (0, 1), datasets=()))
+    (arms,) = peers.sensitivity_arms(Setting("quick", (0, 1), datasets=())).values()
     found = [runs[0].tables["algorithm"] for runs in arms.values()]
-    default = METHODS["PFedDST"].table(SCALES["quick"])
+    default = METHODS["PFedDST"].table(DECLARED.scale("quick"))
     names = ("standardize", "alpha", "recency_rate", "cost")
 
     def how_many(**wanted):
@@ -129,20 +127,20 @@ def test_the_study_has_the_default_both_ends_and_the_terms_as_they_are():
     assert how_many(standardize=False, alpha=1.0, cost=2.0, recency_rate=0.3) == 1
     assert sum(table["k"] == 0 for table in found) == 1
     assert len({run.key for runs in arms.values() for run in runs}) == 2 * len(arms)
-    assert sensitivity._arms(Setting("paper", (0, 1), datasets=())) == arms, (
-        "the same at both scales"
-    )
+    (paper,) = peers.sensitivity_arms(Setting("paper", (0, 1), datasets=())).values()
+    assert paper == arms, "the same at both scales"
 
 
 def test_outcomes_are_those_of_the_runs(tmp_path):
     setting = Setting("smoke", (0,))
-    store = sensitivity.Store(tmp_path)
-    compute_missing(sensitivity.runs(setting), store, progress=False)
-    data = sensitivity.compute(setting, store)
-    for label, runs in sensitivity._arms(setting).items():
+    store = peers.Store(tmp_path)
+    (arms,) = peers.sensitivity_arms(setting).values()
+    compute_missing([run for runs in arms.values() for run in runs], store, progress=False)
+    data = peers.compute_sensitivity(setting, store)
+    for label, runs in arms.items():
         (seed,), (history, _) = data["arms"][label]["seeds"], store.load(runs[0])
         assert seed["accuracy"] == pytest.approx(100 * history["accuracy"][-1].mean())
-        assert ("overlap" in seed) == (label != sensitivity.ALONE)
-    (table,) = sensitivity.tables(data)
+        assert ("overlap" in seed) == (label != peers.ALONE)
+    (table,) = peers.sensitivity_tables(data)
     assert len(table.rows) == 3
-    assert table.rows[-1][2].reason == sensitivity.ALONE
+    assert table.rows[-1][2].reason == peers.ALONE

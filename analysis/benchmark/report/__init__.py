@@ -1,1 +1,0 @@
-"""Reports: measurements, targets, tables, the figure, the roofline and their files."""

@@ -1,1 +1,0 @@
-"""The comparison of personalized methods in the experiments of DFedPGP and PFedDST."""

@@ -1,1 +1,0 @@
-"""Training runs: their definition, storage and execution."""
