@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from topofl._spec import at, find, named, parameters, table_of
+from topofl._spec import at, find, parameters
+from topofl._support.calls import named, table_of
 from topofl._support.datasets import MARKERS, dataset_folder
 from topofl._support.words import shown
 from topofl.cli.notes import print_notes

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from topofl._spec.parse import parse_value
+from topofl._support.calls import parse_value
 from topofl.cli.folders import unfinished_run
 from topofl.cli.notes import print_notes
 from topofl.cli.output import print_json, save_picture, with_columns

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from topofl._spec import parse_value, table_of
+from topofl._support.calls import parse_value, table_of
 from topofl._support.check import did_you_mean, plain_text, shown
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import printable

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from topofl import metrics
-from topofl._spec import at, build_topology, parse_spec, table_of
+from topofl._spec import at, build_topology
+from topofl._support.calls import parse_spec, table_of
 from topofl._support.suffixes import is_graph_file
 from topofl._support.table import Table
 from topofl.cli.clients import check_needs_data, clients_of, n_of

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from topofl import config
-from topofl._spec import parse_value
+from topofl._support.calls import parse_value
 from topofl._support.check import shown
 from topofl._support.optional import imported
 from topofl.cli.notes import print_notes, runs_text

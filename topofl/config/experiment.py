@@ -11,14 +11,9 @@ from typing import Any
 
 from torch import nn
 
-from topofl._spec import (
-    Built,
-    at,
-    build_topology,
-    check_keys,
-    named,
-)
+from topofl._spec import Built, at, build_topology, check_keys
 from topofl._support.ambient import plain_torch
+from topofl._support.calls import named
 from topofl._support.check import check_path
 from topofl._support.module_folders import appended_folder, check_folder
 from topofl.algorithms.contract.phase import Algorithm

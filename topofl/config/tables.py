@@ -16,12 +16,11 @@ from topofl._spec import (
     find,
     first,
     is_ours,
-    named,
     parameters,
     recorded,
-    table_of,
     with_seed,
 )
+from topofl._support.calls import named, table_of
 from topofl._support.check import check_choice, check_switch, shown
 from topofl._support.datasets import default_root
 from topofl._support.plugins import error_context, load_function

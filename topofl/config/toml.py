@@ -6,13 +6,8 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from topofl._spec import (
-    NONE,
-    at,
-    check_keys,
-    parse_value,
-    table_of,
-)
+from topofl._spec import at, check_keys
+from topofl._support.calls import NONE, parse_value, table_of
 from topofl._support.check import check_path, shown
 
 __all__ = ["TABLES", "as_table", "assign", "dumps", "is_none", "override", "read", "with_modules"]

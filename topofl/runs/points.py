@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from topofl import config
-from topofl._spec import find, parameters, parse_value, table_of
+from topofl._spec import find, parameters
+from topofl._support.calls import parse_value, table_of
 from topofl._support.check import check_choice, check_int, check_number, check_sequence, shown
 from topofl._support.suffixes import is_graph_file
 from topofl.config.toml import as_table, is_none
