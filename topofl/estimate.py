@@ -482,7 +482,7 @@ def _is_precise(totals: Sequence[Totals]) -> bool:
     )
 
 
-def _per_round(name: str, column: Sequence[int]) -> float:
+def _per_round(name: str, column: Sequence[int]) -> Any:
     """Return the mean over rounds, or the maximum for the busiest node; whole numbers are ints."""
     if name.startswith("busiest"):
         return max(column)
@@ -496,7 +496,7 @@ def _fewest_nodes(plan: Plan, sizes: Sizes) -> int:
     return max(4, plan.workers * plan.chunk, spread)
 
 
-def _probe(setup: Setup, first: Round, least: int) -> tuple[int, Plan, dict[str, float]]:
+def _probe(setup: Setup, first: Round, least: int) -> tuple[int, Plan, dict[str, Any]]:
     """Train `least` nodes, or more if a round is too short to time.
 
     Return the number of nodes, their plan, and the seconds that are predicted for all nodes, given

@@ -48,7 +48,7 @@ def test_output_may_be_cut_off(tmp_path):
     assert done.stderr == ""
 
 
-VERBS = list(cli.parser.make_parser()._subparsers._group_actions[0].choices)
+VERBS = list(cli.app.make_parser()._subparsers._group_actions[0].choices)
 
 
 def help_of(capsys, *verb):
@@ -101,7 +101,7 @@ def test_examples_of_the_help_can_be_parsed(capsys, verb):
     for example in examples:
         program, *argv = shlex.split(example)
         assert (program, argv[0]) == ("topofl", verb)
-        assert cli.parser.make_parser().parse_args(argv)
+        assert cli.app.make_parser().parse_args(argv)
 
 
 @pytest.mark.parametrize("value", ["no", "maybe", "0"])

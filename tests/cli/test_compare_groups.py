@@ -9,7 +9,7 @@ import pytest
 import topofl
 from tests.cli.commands import fails
 from topofl.cli import main
-from topofl.cli.groups import _baseline
+from topofl.cli.compare import _baseline
 
 
 @pytest.fixture

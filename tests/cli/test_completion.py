@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.commands import fails
 from topofl.cli import main
-from topofl.cli.parser import make_parser
+from topofl.cli.app import make_parser
 
 pytest.importorskip("shtab")
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.cli.commands import TEXT, fails
 from topofl.cli import main
-from topofl.cli.as_json import print_rows
-from topofl.cli.parser import make_parser
+from topofl.cli.app import make_parser
+from topofl.cli.output import print_rows
 
 WITHOUT_RESULTS = {"new", "completion", "explore"}
 

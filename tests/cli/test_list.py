@@ -1,11 +1,17 @@
-"""``topofl list``."""
+"""``topofl list``, and the index that it reads."""
+
+import inspect
+import json
 
 import pytest
 
 from topofl import algorithms, models, topologies
 from topofl._spec import catalogue
-from topofl.cli import main
-from topofl.cli.declared import KINDS_OF_NAMES
+from topofl.algorithms import Part
+from topofl.cli import listing, main
+from topofl.cli.commands import KINDS_OF_NAMES
+from topofl.cli.listing import index
+from topofl.metrics._columns import all_columns
 
 
 def test_list(capsys):
@@ -59,3 +65,92 @@ def test_list_shows_which_arguments_need_their_names(capsys):
     shown = capsys.readouterr().out
     assert "random_regular(n, k, *, seed)" in shown
     assert "circulant(n, offsets=[1, 2], *, directed=False)" in shown
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_NAMES[:-1])
+def test_list_with_needs_only_adds_lines(kind, capsys):
+    assert main(["list", kind]) == 0
+    plain = capsys.readouterr().out.splitlines()
+    assert main(["list", kind, "--needs"]) == 0
+    more = capsys.readouterr().out.splitlines()
+    assert [line for line in more if not line.startswith("      needs")] == plain
+    assert (more != plain) == (kind == "algorithm")
+
+
+def as_configured(default):
+    """Return a default as a configuration has it: a part as its pattern, and a tuple as a list."""
+    if isinstance(default, Part):
+        assert len(default.patterns) == 1
+        assert not default.complement
+        return default.patterns[0]
+    return list(default) if isinstance(default, tuple) else default
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_NAMES[:-1])
+def test_the_index_has_the_functions_of_the_catalogue(kind):
+    found = {row["name"]: row for row in index()[kind]}
+    functions = catalogue()[kind]
+    assert list(found) == list(functions)
+    assert found
+    for name, function in functions.items():
+        real = inspect.signature(function).parameters.values()
+        assert found[name]["parameters"] == [
+            {"name": p.name}
+            | ({} if p.default is p.empty else {"default": as_configured(p.default)})
+            for p in real
+        ], name
+        bare = [p.kind is p.KEYWORD_ONLY for p in real]
+        assert ("*" in found[name]["call"]) == any(bare), name
+        summary = inspect.getdoc(function).partition("\n")[0]
+        words = [word for word in summary.split() if ":`" not in word]
+        assert set(words) <= set(found[name]["description"].split()), name
+
+
+def test_the_index_has_the_columns_of_compare():
+    assert [(row["name"], row["group"], row["description"]) for row in index()["metric"]] == [
+        (c.name, c.group, c.meaning) for c in all_columns()
+    ]
+
+
+def test_there_are_many_names():
+    assert len(index()["algorithm"]) > 40
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """Return a folder for the file of the index, and count how often the index is made."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made, names = [], listing._names
+
+    def counted():
+        made.append(1)
+        return names()
+
+    monkeypatch.setattr(listing, "_names", counted)
+    return tmp_path / "topofl", made
+
+
+def test_the_index_is_made_once(cache):
+    folder, made = cache
+    first = index()
+    assert (index(), len(made)) == (first, 1)
+    (file,) = folder.iterdir()
+    state = json.loads(file.read_text())
+    file.write_text(json.dumps(state | {"state": "of another version"}))
+    assert (index(), len(made)) == (first, 2)
+
+
+@pytest.mark.parametrize("text", ["", "[", "[]", "{}", '{"state": 3}'])
+def test_a_damaged_index_is_made_again(cache, text):
+    folder, made = cache
+    first = index()
+    (file,) = folder.iterdir()
+    file.write_text(text)
+    assert (index(), index(), len(made)) == (first, first, 2)
+
+
+def test_an_index_that_cannot_be_written_is_not_kept(cache):
+    folder, made = cache
+    folder.write_text("a file, where the folder would be")
+    assert index()["topology"] == index()["topology"]
+    assert len(made) == 2

@@ -15,7 +15,7 @@ from tests.cli.commands import contents, fails, train
 from topofl import config
 from topofl.cli import main
 from topofl.cli import run as module_of_run
-from topofl.cli.record import PARTIAL_RECORD
+from topofl.cli.folders import PARTIAL_RECORD
 from topofl.engine.mixing import Mixing
 from topofl.engine.saving import locked
 from topofl.history import History
