@@ -77,7 +77,7 @@ def _add(verbs: Any, command: type[Options]) -> None:
     """Add the parser of a command, as its class and docstring describe it."""
     about, _, examples = _sections(command)
     first, *more = about.split("\n\n", 1)
-    text = f"{first[0].lower()}{first[1:].removesuffix('.')}"
+    text = f"{first[:1].lower()}{first[1:].removesuffix('.')}"
     verb = verbs.add_parser(
         command.__name__.lower(),
         help=text,
@@ -91,7 +91,7 @@ def _add(verbs: Any, command: type[Options]) -> None:
     groups: dict[tuple[str, ...], Any] = {}
     for name, annotation in [one for base in bases for one in get_annotations(base).items()]:
         given = _argument(annotation, getattr(command, name, None))
-        metavar, given["help"] = described[name]
+        metavar, given["help"] = described.get(name, ("", None))  # python -OO has no docstrings
         if metavar:
             given["metavar"] = metavar
         if not hasattr(command, name) or given.get("nargs") in ("?", "*"):
@@ -125,11 +125,8 @@ def _argument(annotation: Any, default: Any) -> dict[str, Any]:
     given: dict[str, Any] = {"default": default}
     if get_origin(kind) is Sequence:
         (kind,) = get_args(kind)
-        given = {
-            "nargs": "+",
-            "action": "extend",
-            "default": None if default is None else [*default],
-        }
+        own = None if default is None else list(default)
+        given = {"nargs": "+", "action": "extend", "default": own}
     if kind is bool:
         is_open = NoneType in alternatives
         given["action"] = argparse.BooleanOptionalAction if is_open else "store_true"

@@ -38,18 +38,14 @@ from topofl.runs.work import Job
 NEXT = ".topofl-next"
 """Subfolder for a run that is to replace a finished one, until it has a checkpoint."""
 
-
 PARTIAL = ".config.toml.topofl-partial"
 """Name of the configuration of a run while it is being written."""
-
 
 PARTIAL_RECORD = f".{RECORD}.topofl-partial"
 """Name of a record whose history may not be saved yet."""
 
-
 _SHOWN = 6
 """Largest number of differences that an error names."""
-
 
 _IN_NEXT = re.compile(
     rf"config\.toml|{re.escape(PARTIAL)}|{re.escape(RECORD)}"
@@ -96,13 +92,13 @@ def _complete_record(out: Path) -> None:
     """Complete the record of a run if its process was killed after it saved the history."""
     try:
         found = read_record(out / PARTIAL_RECORD)
-        if found is not None and _is_record(found):
-            curves = curves_of(History.load(out / "history"))
-            if found.get("curves") == json.loads(json.dumps(curves)):
-                write_config(out, found["tables"])
-                commit_record(out)
+        curves = None if found is None else curves_of(History.load(out / "history"))
     except (ValueError, OSError):  # it is incomplete, or its history is
-        pass
+        found = curves = None
+    saved = json.loads(json.dumps(curves))
+    if found is not None and _is_record(found) and found.get("curves") == saved:
+        write_config(out, found["tables"])
+        commit_record(out)
     (out / PARTIAL_RECORD).unlink(missing_ok=True)
 
 

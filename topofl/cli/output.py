@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from topofl._support.files import naming
 from topofl._support.text import printable
 from topofl.cli.commands import TableOptions
 
@@ -128,5 +127,7 @@ def check_picture(option: str, path: Path) -> None:
 
 def save_picture(figure: "Figure", path: Path) -> None:
     """Write a picture to a file, which errors such as those of a full disk name."""
+    from topofl._support.files import naming  # it loads more than help and notes need
+
     with naming(path):
         figure.savefig(path)

@@ -1,14 +1,19 @@
-"""``topofl list``, and the index that it reads."""
+"""``topofl list`` with its index, and ``topofl completion`` with what bash makes of its script."""
 
 import inspect
 import json
+import shutil
+import subprocess
+import sys
 
 import pytest
 
+from tests.cli.commands import fails
 from topofl import algorithms, models, topologies
 from topofl._spec import catalogue
 from topofl.algorithms import Part
 from topofl.cli import listing, main
+from topofl.cli.app import make_parser
 from topofl.cli.commands import KINDS_OF_NAMES
 from topofl.cli.listing import index
 from topofl.metrics._columns import all_columns
@@ -154,3 +159,77 @@ def test_an_index_that_cannot_be_written_is_not_kept(cache):
     folder.write_text("a file, where the folder would be")
     assert index()["topology"] == index()["topology"]
     assert len(made) == 2
+
+
+@pytest.fixture
+def complete(tmp_path, capsys):
+    """Return a function that gives bash's completions of the last word of a line."""
+    pytest.importorskip("shtab")
+    assert main(["completion", "bash"]) == 0
+    (tmp_path / "script").write_text(capsys.readouterr().out)
+
+    def completions(*words):
+        line = [f"source '{tmp_path / 'script'}'", f"COMP_WORDS=({' '.join(map(repr, words))})"]
+        line += [
+            f"COMP_CWORD={len(words) - 1}",
+            "_shtab_topofl",
+            'printf "%s\\n" "${COMPREPLY[@]}"',
+        ]
+        done = subprocess.run(
+            ["bash", "-c", "\n".join(line)],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path,
+        )
+        return set(done.stdout.split())
+
+    return completions
+
+
+bash = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+
+
+@bash
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["re"], {"recommend", "resume", "reproduce"}),
+        (["compare", "a", "--m"], {"--markdown"}),
+        (["run", "--j"], {"--json"}),
+        (["list", "comp"], {"compressor"}),
+        (["compare", "--kind", "b"], {"band"}),
+        (["spectral", "ring", "expo"], {"exponential", "exposed.graphml"}),
+        (["run", "ru"], {"rule.toml", "runs"}),
+        (["resume", "ru"], {"runs"}),
+    ],
+)
+def test_commands_options_choices_names_and_paths_are_completed(complete, tmp_path, words, found):
+    (tmp_path / "exposed.graphml").touch()
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "rule.toml").touch()
+    assert complete("topofl", *words) == found
+
+
+@bash
+def test_all_commands_are_completed(complete):
+    assert complete("topofl", "") >= {"run", "list", "doctor", "new", "completion"}
+
+
+def test_the_script_for_zsh_has_all_commands(capsys, tmp_path):
+    pytest.importorskip("shtab")
+    assert main(["completion", "zsh"]) == 0
+    script = capsys.readouterr().out
+    assert script.startswith("#compdef topofl\n")
+    for verb in make_parser()._subparsers._group_actions[0].choices:
+        assert f"\n    {verb}:" in script
+    if shutil.which("zsh"):
+        path = tmp_path / "_topofl"
+        path.write_text(script)
+        subprocess.run(["zsh", "-n", path], check=True)
+
+
+def test_unknown_shells_and_a_missing_package_are_errors(capsys, monkeypatch):
+    assert "got 'zhs'; did you mean 'zsh'?" in fails(capsys, 2, "completion", "zhs")
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert "pip install 'topofl[completion]'" in fails(capsys, 2, "completion", "bash")
