@@ -6,7 +6,7 @@ They stand on a dry run of the first rounds, on tensors without memory.
 import math
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import fmean, stdev
@@ -26,7 +26,7 @@ from topofl.attacks import Attack
 from topofl.callbacks import Event
 from topofl.data import Partition
 from topofl.engine.dry_run import play_rounds
-from topofl.engine.footprint import footprint, in_gib, peak
+from topofl.engine.footprint import Footprint, footprint, in_gib, peak
 from topofl.engine.gradients import is_linear
 from topofl.engine.memory import free_memory, watched_growth
 from topofl.engine.mixing import mixer
@@ -375,22 +375,14 @@ def estimate(
         used = {id(one.weights): one.weights for round in played for one in round.exchanges}
         need = footprint(setup, list(used.values()), _bytes_of_history(setup, len(played)))
         free = free_memory(setup.device)
-        linear, fits = is_linear(setup.module), need.fits_into(free)
-        plan = choose_plan(setup.compute, linear, need.sizes, None, fits)
-        beyond, seconds = 0, {}
-        if probe and fits(plan):
-            nodes, trial, seconds = _probe(setup, played[0], _fewest_nodes(plan, need.sizes))
-            if setup.device.type == "cpu" and (grown := growth()) is not None:
-                own = need.of_first(nodes, fine_tuning=0, history=0)
-                beyond = grown - own.needed(trial)
-            chunk = "auto" if trial.executor == "looped" else setup.compute.chunk
-            chosen = replace(setup.compute, executor=trial.executor, chunk=chunk)
-            plan = choose_plan(chosen, linear, need.sizes, None, fits)
+        plan, beyond, seconds = _planned(setup, need, free, played[0] if probe else None, growth)
     totals, drawn = _traffic(setup, played, later, period or 1)
-    folder, file, disk, remedy = setup.compute.scratch, 0, None, ""
-    if folder is not None:
-        file, disk = need.sizes.n * need.model, shutil.disk_usage(folder).free
+    file, disk, remedy = 0, None, ""
+    if setup.compute.scratch is not None:
+        file, disk = need.sizes.n * need.model, shutil.disk_usage(setup.compute.scratch).free
         remedy = _OTHER_DISK if file > disk else ""
+    if free is not None and not need.fits_into(free)(plan):
+        remedy = need.remedy(free)
     return Estimate(
         name=f"{setup.algorithm.name} on {setup.graphs.name}",
         n=need.sizes.n,
@@ -403,13 +395,38 @@ def estimate(
         held=need.held,
         returned=need.returned,
         free=free,
-        remedy=need.remedy(free) if free is not None and not fits(plan) else remedy,
+        remedy=remedy,
         **{name: _per_round(name, [total[name] for total in totals]) for name in totals[0]},
         drawn=drawn,
         file=file,
         disk=disk,
         **seconds,
     )
+
+
+def _planned(
+    setup: Setup,
+    need: Footprint,
+    free: int | None,
+    probed: Round | None,
+    growth: Callable[[], int | None],
+) -> tuple[Plan, int, dict[str, Any]]:
+    """Return the plan of a run, and memory beyond its prediction and times from a probe.
+
+    There is a probe if a first round is `probed` and the run fits into memory.
+    """
+    linear, fits = is_linear(setup.module), need.fits_into(free)
+    plan = choose_plan(setup.compute, linear, need.sizes, None, fits)
+    if probed is None or not fits(plan):
+        return plan, 0, {}
+    nodes, trial, seconds = _probe(setup, probed, _fewest_nodes(plan, need.sizes))
+    beyond = 0
+    if setup.device.type == "cpu" and (grown := growth()) is not None:
+        own = need.of_first(nodes, fine_tuning=0, history=0)
+        beyond = grown - own.needed(trial)
+    chunk = "auto" if trial.executor == "looped" else setup.compute.chunk
+    chosen = replace(setup.compute, executor=trial.executor, chunk=chunk)
+    return choose_plan(chosen, linear, need.sizes, None, fits), beyond, seconds
 
 
 def _bytes_of_history(setup: Setup, period: int) -> int:

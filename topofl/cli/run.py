@@ -256,8 +256,14 @@ def _resume(options: Resume) -> None:
         _continue(out, options)
 
 
-def _continue(out: Path, options: Resume) -> None:
-    """Train the remaining rounds of a run."""
+def _asked(out: Path, options: Resume) -> tuple[config.Experiment, int]:
+    """Return the experiment in a folder with changed settings, and its rounds if it is finished.
+
+    Raises
+    ------
+    ValueError
+        If it is finished, and more than the number of rounds is changed.
+    """
     only_rounds = ValueError(
         f"{out} is finished, so only `--set run.rounds=N` is allowed, got {options.set}"
     )
@@ -270,9 +276,16 @@ def _continue(out: Path, options: Resume) -> None:
         raise
     print_notes(experiment.notes)
     done = History.load(out).n_rounds if is_finished(out) else 0
+    is_done = done == experiment.options["rounds"]
+    if is_done and experiment.tables != config.load(out / "config.toml").tables:
+        raise only_rounds
+    return experiment, done
+
+
+def _continue(out: Path, options: Resume) -> None:
+    """Train the remaining rounds of a run."""
+    experiment, done = _asked(out, options)
     if done == experiment.options["rounds"]:
-        if experiment.tables != config.load(out / "config.toml").tables:
-            raise only_rounds
         what = f"is finished: all {done} rounds are done; train more with --set run.rounds=N"
         _report_finished(out, what, options)
         return

@@ -25,6 +25,7 @@ from topofl.config.toml import names_functions, resume_command, with_modules
 from topofl.engine.checkpoint import newest_round
 from topofl.engine.saving import is_in_use
 from topofl.runs import Failure, RunStore, StoredRun
+from topofl.runs import Sweep as SweepOfRuns
 from topofl.runs import sweep as perform
 from topofl.runs.clusters import dask_executor, ray_executor, slurm_executor
 from topofl.runs.dry import planned
@@ -369,6 +370,11 @@ def sweep(options: Sweep) -> None:
             best = [f"best: {found.best(options.column)}"]
     print_table(found.table, options)
     print_notes(best)
+    _print_counts(found, options)
+
+
+def _print_counts(found: SweepOfRuns, options: Sweep) -> None:
+    """Print how many runs are stored, or raise :class:`CommandFailed` if any failed."""
     total = len({point.key for point in found.points})
     if found.failures:
         first = found.failures[0]
