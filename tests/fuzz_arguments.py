@@ -19,7 +19,7 @@ import topofl
 from tests import problems
 from tests.algorithms.table import ALGORITHMS
 from topofl import algorithms, data, metrics, mixing, models, topologies
-from topofl._spec import parse_spec
+from topofl._support.calls import parse_spec
 
 PACKAGES = (topofl, topologies, mixing, metrics, data, algorithms, models)
 

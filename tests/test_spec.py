@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topofl import _spec, algorithms, data, models, topologies
-from topofl._spec import Spec, build_topology, parse_spec, parse_value
+from topofl._spec import build_topology
+from topofl._support.calls import Spec, parse_spec, parse_value
 from topofl.data import partitioners
 
 

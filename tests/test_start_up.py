@@ -9,6 +9,7 @@ import pytest
 
 import topofl
 from tests.new_process import forks
+from topofl.cli.listing import index
 
 HEAVY = {
     *("torch_geometric", "sklearn", "pandas", "matplotlib", "networkx", "sympy", "PIL"),
@@ -40,7 +41,11 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 @pytest.fixture(scope="module")
 def loaded_by():
-    """Return the names of the modules that are loaded after running code in a new process."""
+    """Return the names of the modules that are loaded after running code in a new process.
+
+    The index of names, which imports all of them when a source file has changed, is made before.
+    """
+    index()
     with forks() as run:
         yield lambda code: run(code)[1]
 

@@ -5,7 +5,8 @@ The studies and paper figures of this repository use them, and so can yours.
 
 from topofl._drawing.files import save_picture
 from topofl._drawing.picture import first_rounds
-from topofl._spec import build_topology, parse_spec
+from topofl._spec import build_topology
+from topofl._support.calls import parse_spec
 from topofl._support.datasets import MARKERS, dataset_folder, dataset_folders, default_root
 from topofl._support.machine import describe_software, has_fast_bf16, machine, total_memory
 from topofl._support.memory import free_memory, return_freed_memory

@@ -6,7 +6,7 @@ import pytest
 from analysis import gallery
 from topofl import Topology, topologies
 from topofl._drawing import layout
-from topofl._spec import parse_spec
+from topofl._support.calls import parse_spec
 
 
 def test_every_generator_has_an_example():

@@ -1,14 +1,17 @@
-"""``topofl compare``."""
+"""``topofl compare``, of runs and of groups of them."""
 
 import json
+import math
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import topofl
 from tests.cli.commands import fails
 from tests.full_disk import full_at
 from topofl.cli import main
+from topofl.cli.compare import _baseline
 from topofl.history import History
 
 
@@ -65,22 +68,8 @@ def test_compare_by_another_accuracy(capsys, toml, tmp_path):
     assert main(["run", toml, "--out", "a", "--set", "evaluation.before_exchange=true"]) == 0
     assert main(["run", toml, "--out", "b"]) == 0
     capsys.readouterr()
-    assert (
-        main(
-            [
-                "compare",
-                "a",
-                "b",
-                "--column",
-                "accuracy_before_exchange",
-                "--csv",
-                "t.csv",
-                "--plot",
-                "t.png",
-            ]
-        )
-        == 0
-    )
+    how = ["--column", "accuracy_before_exchange", "--csv", "t.csv", "--plot", "t.png"]
+    assert main(["compare", "a", "b", *how]) == 0
     told = capsys.readouterr().out
     assert "accuracy: accuracy_before_exchange" in told
     frame, history = pd.read_csv("t.csv"), History.load("a/history")
@@ -140,3 +129,163 @@ def test_a_plot_on_a_full_disk_names_its_file(capsys, runs, how):
     with full_at(1000):
         line = fails(capsys, 1, "compare", *runs, *how, "--plot", "p.png")
     assert line.endswith("File too large: 'p.png'")
+
+
+@pytest.fixture
+def six(toml, capsys):
+    """Return the folders of runs with two topologies and three seeds."""
+    folders = []
+    for name in ("ring", "star"):
+        for seed in (0, 1, 2):
+            folders.append(f"{name}{seed}")
+            words = ["--set", f"topology={name}", "--set", f"run.seed={seed}"]
+            assert main(["run", toml, "--out", folders[-1], *words]) == 0
+    capsys.readouterr()
+    return folders
+
+
+def test_groups(capsys, six, tmp_path):
+    histories = [topofl.History.load(folder) for folder in six]
+    finals = [history.last().mean() for history in histories]
+    target = float(f"{sorted(finals)[2] - 1e-3:.4f}")  # reached by four runs at least
+    how = ["--group-by", "topology", "--baseline", "ring", "--target", str(target)]
+    assert main(["compare", *six, *how, "--csv", "t.csv", "--plot", "t.png"]) == 0
+    printed = capsys.readouterr().out
+    assert "better than ring" in printed
+    assert "note: ±: 95 % interval (Student's t), averaged over run.seed" in printed
+    frame = pd.read_csv("t.csv")
+    assert frame["topology"].tolist() == ["ring", "star"]
+    assert frame["runs"].tolist() == [3, 3]
+    assert frame["accuracy"].tolist() == pytest.approx([sum(finals[:3]) / 3, sum(finals[3:]) / 3])
+    tenth = [history.personal().worst_tenth for history in histories[:3]]
+    assert frame["worst tenth"][0] == pytest.approx(sum(tenth) / 3)
+    reached = [not isinstance(one.rounds_to(target), topofl.NotApplicable) for one in histories]
+    assert frame[f"reached {target:g}"].tolist() == [sum(reached[:3]), sum(reached[3:])]
+    assert sum(reached) >= 4
+    sent = [
+        one.bytes_to(target) if r else math.inf for one, r in zip(histories, reached, strict=True)
+    ]
+    assert frame[f"MB to {target:g}"].tolist() == [
+        sorted(sent[:3])[1] / 1e6,
+        sorted(sent[3:])[1] / 1e6,
+    ]
+    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_formats_of_groups(capsys, six):
+    how = ["compare", *six, "--group-by", "topology"]
+    assert main([*how, "--json"]) == 0
+    captured = capsys.readouterr()
+    rows = json.loads(captured.out)
+    assert [row["topology"] for row in rows] == ["ring", "star"]
+    assert "topofl: note: ±: 95 % interval" in captured.err
+    assert main([*how, "--latex"]) == 0
+    assert capsys.readouterr().out.startswith("\\begin{tabular}{lrrrrr}\n\\toprule")
+    assert main([*how, "--markdown"]) == 0
+    assert capsys.readouterr().out.startswith("| topology | runs | accuracy |")
+
+
+@pytest.mark.parametrize("kind", ["band", "violin", "nodes", "pareto"])
+def test_kinds_of_plots(six, kind, tmp_path):
+    how = ["--group-by", "topology", "--plot", "p.pdf", "--kind", kind]
+    assert main(["compare", *six, *how]) == 0
+    assert (tmp_path / "p.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_store_is_compared_by_groups(capsys, six, tmp_path):
+    store = topofl.runs.RunStore(tmp_path / "store")
+    for k, folder in enumerate(six):
+        tables = topofl.config.read(f"{folder}/config.toml")
+        store.add(f"{k:016x}", topofl.History.load(folder), tables)
+    how = ["--group-by", "topology", "--json"]
+    assert main(["compare", "store", *how]) == 0
+    stored = capsys.readouterr().out
+    assert main(["compare", *six, *how]) == 0
+    assert stored == capsys.readouterr().out
+
+
+def test_latex_without_groups(capsys, runs):
+    capsys.readouterr()
+    assert main(["compare", *runs, "--latex"]) == 0
+    assert "\\toprule" in capsys.readouterr().out
+
+
+PLOTTED = ["--group-by", "topology", "--plot", "t.png"]
+
+
+def test_mistakes_in_groups(capsys, six):
+    """One test, since training the runs takes longer than all refusals."""
+    refused = [
+        (["--group-by", "topolgy"], "did you mean 'topology'"),
+        (["--group-by", "init"], "`by` must name every setting that varies"),
+        (["--group-by", "topology", "--baseline", "rng"], "did you mean 'ring'"),
+        (["--group-by", "topology", "--target", "80"], "must be between 0 and 1, got 80"),
+        (["--group-by", "topology", "--band", "range"], "`--band` must come with --plot"),
+        ([*PLOTTED, "--kind", "heat_map"], "must have two settings"),
+        (
+            [*PLOTTED, "--kind", "violin", "--x", "rounds"],
+            "`--x` must come with --kind band or pareto",
+        ),
+        (
+            [*PLOTTED, "--kind", "violin", "--band", "range"],
+            "`--band` must come with --kind band, nodes, pareto",
+        ),
+        (["--baseline", "ring"], "`--baseline` must come with --group-by"),
+        (["--over", "ring"], "`--over` must come with --group-by"),
+        (["--kind", "band"], "`--kind` must come with --group-by"),
+        (["--band", "range"], "`--band` must come with --group-by"),
+    ]
+    for words, message in refused:
+        assert message in fails(capsys, 2, "compare", *six, *words)
+    missing = ["compare", "none", "--group-by", "topology"]
+    assert "none, which does not exist" in fails(capsys, 2, *missing)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, None),
+        ("ring", "ring"),
+        ("topology=ring, alpha=0.1", {"topology": "ring", "alpha": 0.1}),
+        ("dcliques, clique_size=5", "dcliques, clique_size=5"),
+    ],
+)
+def test_baselines(text, expected):
+    assert _baseline(text) == expected
+
+
+def test_columns_are_those_of_all_formats(capsys, six):
+    how = ["compare", *six, "--group-by", "topology", "--columns", "std, accuracy,topology"]
+    assert main([*how, "--csv", "t.csv"]) == 0
+    assert capsys.readouterr().out.split()[:3] == ["std", "accuracy", "topology"]
+    precise = ["accuracy std", "accuracy", "accuracy low", "accuracy high", "topology"]
+    assert pd.read_csv("t.csv").columns.tolist() == precise
+    assert main([*how, "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)[0]) == precise
+    assert main([*how, "--latex"]) == 0
+    assert r"std & accuracy & topology \\" in capsys.readouterr().out
+    assert main([*how, "--markdown"]) == 0
+    assert capsys.readouterr().out.startswith("| std | accuracy | topology |")
+    assert "`--columns` must be one of 'topology', 'runs'" in fails(capsys, 2, *how[:-1], "stdd")
+    precise = fails(capsys, 2, *how[:-1], "accuracy std")
+    assert "`--columns` must be named as in the printed table, got 'accuracy std'" in precise
+
+
+def test_columns_of_single_runs(capsys, six):
+    assert main(["compare", *six[:2], "--columns", 'topology,"run"', "--latex"]) == 0
+    assert r"topology & run \\" in capsys.readouterr().out
+    assert "did you mean 'topology'" in fails(
+        capsys, 2, "compare", *six[:2], "--columns", "topolgy"
+    )
+
+
+@pytest.mark.parametrize("groups", [[], ["--group-by", "topology"]])
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("topology,topology", "`--columns` must have distinct names, got 'topology' twice"),
+        ("", "`--columns` must name at least one column, got none; omit it for all"),
+    ],
+)
+def test_columns_are_refused_by_the_name_of_the_option(groups, names, message, capsys, six):
+    assert message in fails(capsys, 2, "compare", *six[:2], *groups, "--columns", names)

@@ -82,7 +82,7 @@ def test_noise_is_measured_with_the_batch_size_of_the_experiment(toml, monkeypat
         given.append(options)
         return topologies.recommend(clients, **options)
 
-    monkeypatch.setattr("topofl.cli.recommend.ranked", recorded)
+    monkeypatch.setattr("topofl.cli.graphs.ranked", recorded)
     for budget in (["--max-messages", "20"], ["--max-bytes", str(2600 * 20)]):
         assert main(["recommend", toml, *budget, "--static"]) == 0
     assert main(["recommend", toml, "--max-degree", "2", "--static", "--batch-size", "5"]) == 0
@@ -94,7 +94,7 @@ def test_noise_is_measured_with_the_batch_size_of_the_experiment(toml, monkeypat
 
 
 def test_the_format_of_a_picture_is_checked_before_anything_is_computed(capsys, monkeypatch):
-    monkeypatch.setattr("topofl.cli.recommend.ranked", None)  # calling it would fail
+    monkeypatch.setattr("topofl.cli.graphs.ranked", None)  # calling it would fail
     printed = fails(capsys, 2, *WORDS, "--plot", "x.foo")
     assert "`--plot` must end in .png, .pdf or .svg, got x.foo" in printed
 

@@ -113,7 +113,7 @@ def test_dry_run_keeps_nothing(capsys, toml, tmp_path):
 
 
 def test_dry_run_and_run_tell_what_does_not_fit(capsys, toml, tmp_path, monkeypatch):
-    for module in ("topofl.estimate.predict", "topofl.engine.state"):
+    for module in ("topofl.estimate", "topofl.engine.state"):
         monkeypatch.setattr(sys.modules[module], "free_memory", lambda device: 1)
     assert main(["run", toml, "--dry-run"]) == 0
     assert "of 1 MiB free: DOES NOT FIT; torch alone take" in capsys.readouterr().out

@@ -16,7 +16,7 @@ from topofl import config
 from topofl._support.locks import locked
 from topofl.cli import main
 from topofl.cli import run as module_of_run
-from topofl.cli.record import PARTIAL_RECORD
+from topofl.cli.folders import PARTIAL_RECORD
 from topofl.engine.mixing import Mixing
 from topofl.history import History
 from topofl.runs import RunStore, curves_of, sweep, work

@@ -5,15 +5,8 @@ import importlib
 import topofl
 from tests import problems
 
-PREDICT = importlib.import_module(
-    "topofl.estimate.predict"
-)  # topofl.estimate itself is the function
-
-
-PROBE = importlib.import_module("topofl.estimate.probe")
-
-
-TRAFFIC = importlib.import_module("topofl.estimate.traffic")
+ESTIMATE = importlib.import_module("topofl.estimate")
+"""The module; ``topofl.estimate`` is its function."""
 
 
 def need(algorithm, clients=None, graph=None, model=None, **options):

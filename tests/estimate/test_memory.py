@@ -9,7 +9,7 @@ from torch import nn
 
 import topofl
 from tests import problems
-from tests.estimate.helpers import PREDICT, need
+from tests.estimate.helpers import ESTIMATE, need
 from topofl import algorithms, data, models, topologies
 from topofl.engine.footprint import TRAINED, in_gib
 from topofl.estimate import Estimate
@@ -147,7 +147,7 @@ def test_layers_that_return_tuples():
 def test_chunks_follow_free_memory(monkeypatch):
     algorithm = algorithms.dsgd(0.1, batch_size=4)
     free = need(algorithm).added - 1
-    monkeypatch.setattr(PREDICT, "free_memory", lambda device: free)
+    monkeypatch.setattr(ESTIMATE, "free_memory", lambda device: free)
     whole, auto = need(algorithm, chunk=6, executor="batched"), need(algorithm)
     assert (whole.fits, auto.fits, auto.chunk) == (
         False,

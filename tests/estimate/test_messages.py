@@ -7,7 +7,7 @@ import pytest
 import topofl
 from tests import problems
 from tests.algorithms.table import ALGORITHMS
-from tests.estimate.helpers import PREDICT, TRAFFIC, need
+from tests.estimate.helpers import ESTIMATE, need
 from topofl import algorithms, data, mixing, topologies
 from topofl.topology import TopologySequence
 
@@ -139,15 +139,14 @@ def test_messages_of_some_rounds_are_averaged_and_not_called_random():
 
 
 def test_large_random_estimates_stop_when_their_mean_is_precise(monkeypatch):
-    rounds, play = [], TRAFFIC.play_rounds
+    rounds, play = [], ESTIMATE.play_rounds
 
     def counted(played, count):
         for round in play(played, count):
             rounds.append(round.t)
             yield round
 
-    for module in (TRAFFIC, PREDICT):
-        monkeypatch.setattr(module, "play_rounds", counted)
+    monkeypatch.setattr(ESTIMATE, "play_rounds", counted)
     clients = data.iid(problems.dataset(n_examples=6000), 3000, seed=0)
     found = need(algorithms.random_walks(0.1, batch_size=1), clients, topologies.ring(3000))
     assert found.drawn[0] == 3

@@ -6,15 +6,14 @@ import pytest
 import torch
 
 from tests import problems
-from tests.estimate.helpers import PREDICT, PROBE, need
+from tests.estimate.helpers import ESTIMATE, need
 from topofl import algorithms
 from topofl.engine.plan import SHARED_WORK, Plan, Sizes
-from topofl.estimate.probe import fewest_nodes
 
 
 def test_runs_that_do_not_fit_are_not_probed(monkeypatch):
-    monkeypatch.setattr(PREDICT, "free_memory", lambda device: 1)
-    monkeypatch.setattr(PROBE, "run", lambda *args, **kwargs: pytest.fail("trained"))
+    monkeypatch.setattr(ESTIMATE, "free_memory", lambda device: 1)
+    monkeypatch.setattr(ESTIMATE, "run", lambda *args, **kwargs: pytest.fail("trained"))
     result = need(algorithms.dsgd(0.1), probe=True)
     assert result.seconds_per_round is None
     assert "DOES NOT FIT; " in str(result)
@@ -36,14 +35,14 @@ def test_a_probe_trains_and_changes_nothing(name):
 def test_a_probe_is_extrapolated_in_proportion(monkeypatch):
     trials = []
 
-    def trial(setup, clients, graph):
-        trials.append((clients.n, graph.n))
-        return Plan("looped", 1, 1, 1), 0.04 * clients.n, 0.5 * clients.n
+    def trial(setup, nodes):
+        trials.append(nodes)
+        return Plan("looped", 1, 1, 1), 0.04 * nodes, 0.5 * nodes
 
-    monkeypatch.setattr(PROBE, "_trial", trial)
-    monkeypatch.setattr(PROBE, "_seconds_of_mixing", lambda *arguments: 1.0)
+    monkeypatch.setattr(ESTIMATE, "_trial", trial)
+    monkeypatch.setattr(ESTIMATE, "_seconds_of_mixing", lambda *arguments: 1.0)
     result = need(algorithms.dsgd(0.1), probe=True, nodes=3, executor="looped")
-    assert trials == [(4, 4)]  # 0.16 s are enough
+    assert trials == [4]  # 0.16 s are enough
     assert (result.seconds_per_round, result.seconds_per_evaluation) == (
         pytest.approx(0.24 + 1),
         pytest.approx(1.5),
@@ -52,10 +51,10 @@ def test_a_probe_is_extrapolated_in_proportion(monkeypatch):
 
 def test_a_probe_has_the_nodes_that_are_trained_at_once():
     sizes = Sizes(1000, 10_000, 20, 0)
-    assert fewest_nodes(Plan("looped", 1, 1, 1), sizes) == 4
-    assert fewest_nodes(Plan("batched", 30, 1, 1), sizes) == 30
-    assert fewest_nodes(Plan("looped", 1, 2, 1), sizes) * 10_000 * 20 >= SHARED_WORK
-    assert fewest_nodes(Plan("batched", 30, 2, 1), sizes) == 60
+    assert ESTIMATE._fewest_nodes(Plan("looped", 1, 1, 1), sizes) == 4
+    assert ESTIMATE._fewest_nodes(Plan("batched", 30, 1, 1), sizes) == 30
+    assert ESTIMATE._fewest_nodes(Plan("looped", 1, 2, 1), sizes) * 10_000 * 20 >= SHARED_WORK
+    assert ESTIMATE._fewest_nodes(Plan("batched", 30, 2, 1), sizes) == 60
 
 
 @pytest.mark.parametrize("grown", [0, 2**30, None])
@@ -64,9 +63,9 @@ def test_a_probe_corrects_memory_by_its_growth(grown, monkeypatch):
     def watched(wanted):
         yield lambda: grown if wanted else None
 
-    monkeypatch.setattr(PREDICT, "watched_growth", watched)
-    monkeypatch.setattr(PROBE, "_trial", lambda *arguments: (Plan("looped", 1, 1, 1), 1.0, 1.0))
-    monkeypatch.setattr(PROBE, "_seconds_of_mixing", lambda *arguments: 0.0)
+    monkeypatch.setattr(ESTIMATE, "watched_growth", watched)
+    monkeypatch.setattr(ESTIMATE, "_trial", lambda *arguments: (Plan("looped", 1, 1, 1), 1.0, 1.0))
+    monkeypatch.setattr(ESTIMATE, "_seconds_of_mixing", lambda *arguments: 0.0)
     options = {"model": problems.convolutional(), "executor": "looped"}
     algorithm = algorithms.dsgd(0.1, momentum=0.9)
     plain, probed = need(algorithm, **options), need(algorithm, **options, probe=True)
@@ -83,7 +82,7 @@ def test_a_probe_corrects_memory_by_its_growth(grown, monkeypatch):
 
 
 def test_a_probe_may_choose_to_loop_in_spite_of_a_chunk(monkeypatch):
-    monkeypatch.setattr(PROBE, "_trial", lambda *arguments: (Plan("looped", 1, 1, 1), 1.0, 1.0))
+    monkeypatch.setattr(ESTIMATE, "_trial", lambda *arguments: (Plan("looped", 1, 1, 1), 1.0, 1.0))
     result = need(
         algorithms.dsgd(0.1), model=problems.convolutional(), executor="auto", chunk=4, probe=True
     )

@@ -15,7 +15,7 @@ import topofl
 from tests import problems
 from topofl import algorithms, attacks, callbacks, metrics, mixing, topologies
 from topofl._support.text import node_name
-from topofl.cli.report import print_report
+from topofl.cli.run import print_report
 
 NAMES = ("Zug", "Bern", "Genf")
 
@@ -114,7 +114,7 @@ def test_divergence_names_the_city_in_errors_events_and_reports(tmp_path, capsys
     assert [(v["node"], v["label"]) for v in values] == [
         (d["node"], NAMES[d["node"]]) for d in found
     ]
-    print_report("run", history, argparse.Namespace(json=False))
+    print_report("run", history, argparse.Namespace(json=False), "saved in run")
     shown = capsys.readouterr()
     assert f"diverged, first node {NAMES[found[0]['node']]} in round" in shown.out + shown.err
     assert f"divergence: node {found[0]['node']}, label {NAMES[found[0]['node']]}, lr" in (

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from topofl import topologies
-from topofl._spec import build_topology, parse_spec
+from topofl._spec import build_topology
+from topofl._support.calls import parse_spec
 from topofl.topology import Topology, TopologySequence
 
 sizes = st.integers(1, 20)

@@ -9,9 +9,10 @@ import pytest
 
 import topofl
 from tests.support.user_code import MINE, TABLES
-from topofl import config, data, mixing, models, topologies
-from topofl._spec import Spec, build_topology, find, names, parse_spec
+from topofl import _spec, config, data, mixing, models, topologies
+from topofl._spec import build_topology, find
 from topofl._support import module_folders, plugins
+from topofl._support.calls import Spec, parse_spec
 from topofl.cli import main
 
 
@@ -286,7 +287,7 @@ def test_results_in_place_of_functions_are_refused(mine):
         match=r"`net` must be a function that returns a torch.nn.Module, got Sequential.*wrap it",
     ):
         plugins.with_checked_result(
-            "net", models.logistic_regression(), *names._RETURN_TYPES["model"]
+            "net", models.logistic_regression(), *_spec._RETURN_TYPES["model"]
         )
 
 

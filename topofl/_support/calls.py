@@ -1,20 +1,153 @@
-"""Function calls given as text, such as ``"top_k(share=0.1)"`` in a TOML file."""
+"""Calls given as text: specs such as ``ring:9,k=2``, and ``"top_k(share=0.1)"`` in a TOML file."""
 
 import ast
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from topofl._support.check import did_you_mean, shown
 from topofl._support.plugins import error_context, load_function
-
-__all__ = ["as_instance", "evaluate_call"]
+from topofl._support.suffixes import is_graph_file
+from topofl._support.text import split_at_commas
 
 T = TypeVar("T")
 
 _USER_FUNCTION = re.compile(r"\s*([\w.]+\s*:\s*[\w.]+)\s*(\(.*)?", re.DOTALL)
 """``module:function``, with or without arguments."""
+
+NONE = "none"
+"""Text for None in specs and in TOML, which has no null."""
+
+
+_CONSTANTS = {"true": True, "false": False, NONE: None}
+
+
+class Spec(NamedTuple):
+    """The name and the arguments of a function."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+def parse_spec(text: str) -> Spec:
+    """Return the name and the arguments in ``name[:n][,key=value]*``.
+
+    The name may be ``module:function`` or the path of a file with a graph.
+
+    Raises
+    ------
+    ValueError
+        If there is no name, a part is not ``key=value``, a key occurs twice, or a bracket is not
+        closed.
+
+    Examples
+    --------
+    >>> parse_spec("dcliques:100,inter=ring,seed=0")
+    Spec(name='dcliques', arguments={'n': 100, 'inter': 'ring', 'seed': 0})
+    >>> parse_spec("participation,base=(tree:10,branching=3),fraction=0.5,seed=0").arguments["base"]
+    '(tree:10,branching=3)'
+    >>> parse_spec("mygraphs:wheel,n=10")
+    Spec(name='mygraphs:wheel', arguments={'n': 10})
+    """
+    head, *parts = _split(text)
+    if "=" in head and (name := head.rpartition(":")[0].strip()) and "=" not in name:
+        raise ValueError(
+            f"{text!r} must have a comma before each key=value: write "
+            f"{name},{text[len(name) + 1 :]}"
+        )
+    if not head.partition(":")[0].strip() or "=" in head:
+        raise ValueError(f"{text!r} must begin with a name, as in dcliques:100,inter=ring,seed=0")
+    name, arguments = _name_and_n(head)
+    for part in parts:
+        key, equals, value = (word.strip() for word in part.partition("="))
+        if not key or not equals:
+            raise ValueError(
+                f"{part!r} in {text!r} must be key=value, as in dcliques:100,inter=ring,seed=0"
+            )
+        if key in arguments:
+            raise ValueError(f"`{key}` must be given once, got it twice in {text!r}")
+        arguments[key] = parse_value(value)
+    return Spec(name, arguments)
+
+
+def _name_and_n(head: str) -> tuple[str, dict[str, Any]]:
+    """Return the name, and `n` if a number follows the last colon."""
+    name, _, size = head.rpartition(":")
+    if not name or is_graph_file(head.strip()):
+        return head.strip(), {}
+    if not size.strip():
+        raise ValueError(
+            f"{head!r} must have a number or a function after its colon: ring:100 or mymodule:wheel"
+        )
+    words = [word.strip() for word in head.split(":")]
+    n = parse_value(size)
+    return (":".join(words), {}) if isinstance(n, str) else (":".join(words[:-1]), {"n": n})
+
+
+def parse_value(text: str) -> Any:
+    """Return `text` as an integer, float, boolean, None or list of these if it is one.
+
+    Examples
+    --------
+    >>> [parse_value(text) for text in ("8", "1e-3", "true", "none", "ring", "[1, 28, 28]")]
+    [8, 0.001, True, None, 'ring', [1, 28, 28]]
+    """
+    text = text.strip()
+    if len(text) > 1 and text[0] == "[" and text[-1] == "]":
+        return [parse_value(item) for item in _split(text[1:-1]) if item.strip()]
+    if text.lower() in _CONSTANTS:
+        return _CONSTANTS[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _split(text: str) -> list[str]:
+    """Return the parts between commas outside of brackets and parentheses."""
+    parts, missing = split_at_commas(text, {"[": "]", "(": ")"})
+    if missing:
+        raise ValueError(f"{text!r} must close its brackets, {missing!r} is missing")
+    return parts
+
+
+def table_of(value: Any) -> dict[str, Any]:
+    """Return a table as a dictionary; text, or text under the key ``spec``, is parsed as a spec.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If `value` is neither a table nor text, or if the text also sets a key of the table.
+
+    Examples
+    --------
+    >>> table_of("(ring:100)"), table_of({"spec": "tree:10", "branching": 3})
+    ({'name': 'ring', 'n': 100}, {'name': 'tree', 'n': 10, 'branching': 3})
+    """
+    table = {"spec": value} if isinstance(value, str) else value
+    if not isinstance(table, Mapping):
+        raise ValueError(f"must be a table or text such as 'ring', got {shown(value)}")
+    if "spec" not in table:
+        return dict(table)
+    if not isinstance(table["spec"], str):
+        raise TypeError(f"`spec` must be text such as 'ring', got {table['spec']!r}")
+    text = table["spec"].strip()
+    spec = parse_spec(text[1:-1] if text.startswith("(") and text.endswith(")") else text)
+    words = {"name": spec.name, **spec.arguments}
+    twice = [key for key in table if key in words]
+    if twice:
+        raise ValueError(f"`{twice[0]}` must be given once, got it in `spec`, too")
+    return words | {key: value for key, value in table.items() if key != "spec"}
+
+
+def named(table: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the name in a table and its other entries, or raise ``ValueError`` without a name."""
+    if "name" not in table:
+        raise ValueError("`name` is missing")
+    return table["name"], {key: value for key, value in table.items() if key != "name"}
 
 
 def evaluate_call(
@@ -63,17 +196,20 @@ got 'largest([range(stop=3), -1])'
         expression = f"_own{own[2] or '()'}"
     try:
         tree = ast.parse(expression.strip(), mode="eval").body
-        _check_keywords(argument, tree, text)
-        make = _prepare_call(
-            tree if isinstance(tree, ast.Call) else ast.Call(tree, [], []), functions
-        )
-    except _RepeatedKeyword as error:
-        raise ValueError(str(error)) from None
+        call = tree if isinstance(tree, ast.Call) else ast.Call(tree, [], [])
+        make = _prepare_call(call, functions)
     except (SyntaxError, TypeError, ValueError, KeyError, RecursionError, MemoryError):
         known = ", ".join(name for name in functions if name != "_own")
         raise ValueError(
             f"`{argument}` must be such as {example}, by one of {known}, got {shown(text)}"
         ) from None
+    for part in ast.walk(call):  # Python would not compile a repeated keyword
+        names = [one.arg for one in part.keywords] if isinstance(part, ast.Call) else []
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(
+                f"`{argument}` must set `{twice[0]}` once, got it twice in {shown(text)}; "
+                "remove one"
+            )
     try:
         return make()
     except TypeError as error:
@@ -140,20 +276,6 @@ def as_instance(
             f"`{argument}` must be a {kind.__name__} such as {example}, got {shown(value)}"
         )
     return value
-
-
-class _RepeatedKeyword(Exception):
-    """Raised for a call with a repeated keyword, which Python would not compile."""
-
-
-def _check_keywords(argument: str, tree: ast.expr, text: str) -> None:
-    for call in ast.walk(tree):
-        names = [one.arg for one in call.keywords] if isinstance(call, ast.Call) else []
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise _RepeatedKeyword(
-                f"`{argument}` must set `{twice}` once, got it twice in {shown(text)}; remove one"
-            )
 
 
 def _prepare_call(node: ast.expr, functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Any]:

@@ -4,18 +4,17 @@ import os
 import shlex
 import sys
 import warnings
-from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
 
 from topofl._support.module_folders import current_folder, installed_only
 from topofl._support.text import printable
 from topofl._support.torchrun import process_number
-from topofl.cli.failure import CommandFailed
-from topofl.cli.notes import print_notes
-from topofl.cli.parser import make_parser
+from topofl.cli.app import make_parser
+from topofl.cli.commands import COMMANDS
+from topofl.cli.output import CommandFailed, print_notes
 
 __all__ = ["main"]
 
@@ -52,71 +51,58 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         with _warnings_as_notes(), current_folder():
-            options = make_parser().parse_args(argv)
-            module, _, function = options.command.partition(":")
-            with _opened(options, sys.argv[1:] if argv is None else argv):
-                getattr(import_module(module), function)(options)
+            _perform(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt as stopped:
-        if _speaks(stopped):
-            print(f"topofl: {printable(_how_to_continue(stopped))}", file=sys.stderr)
+        _print("", _how_to_continue(stopped), stopped)
         return 1
-    except _USAGE_ERRORS as error:
-        return _report(error, 2)
-    except CommandFailed as error:
-        return _report(error, 1)
     except Exception as error:
-        if not _is_failed_run(error):
+        if not (is_usage := isinstance(error, _USAGE_ERRORS)) and not _is_failed_run(error):
             raise
-        return _report(error, 1)
+        text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+        text = " ".join(f"{text}{_remedy_of_ranks(error)}".split())
+        _print("error: ", text or type(error).__name__, error)
+        return 2 if is_usage else 1
     return 0
 
 
-def _opened(options: Namespace, argv: Sequence[str]) -> AbstractContextManager[None]:
-    """Return the context of a command, in which stored runs import no code without ``--trust``.
+def _perform(argv: Sequence[str]) -> None:
+    """Perform a command.
 
-    Commands that build something from the configuration in a folder have this option.
+    Stored runs import no code without ``--trust`` in commands that have this option, since they
+    build something from the configuration in a folder.
     """
-    if getattr(options, "trust", True):
-        return nullcontext()
-    command = shlex.join(["topofl", argv[0], "--trust", *argv[1:]])
-    return installed_only(f"if you trust it, as a run of your own: {command}")
+    given = vars(make_parser().parse_args(argv))
+    command = given.pop("command")
+    module, _, function = COMMANDS[command].partition(":")
+    trusting = shlex.join(["topofl", argv[0], "--trust", *argv[1:]])
+    remedy = f"if you trust it, as a run of your own: {trusting}"
+    with nullcontext() if given.get("trust", True) else installed_only(remedy):
+        getattr(import_module(module), function)(command(**given))
 
 
 def _is_failed_run(error: Exception) -> bool:
     """Return whether an error is an expected way for a run to fail, and not a bug in topofl."""
+    if isinstance(error, CommandFailed | OSError | MemoryError):
+        return True
     from torch import OutOfMemoryError
 
-    from topofl.cli.sweeping import SweepFailed
     from topofl.engine import DivergenceError, RankError
 
-    kinds = DivergenceError | RankError | SweepFailed | OSError | MemoryError | OutOfMemoryError
-    return isinstance(error, kinds)
+    return isinstance(error, DivergenceError | RankError | OutOfMemoryError)
 
 
-def _speaks(error: BaseException) -> bool:
-    """Return whether this process prints an error; of several that torchrun started, one does."""
-    if process_number() is None:
-        return True
-    from topofl.cli.ranks import speaks
+def _print(kind: str, text: str, error: BaseException) -> None:
+    """Print why a command ended; of several processes that torchrun started, one does."""
+    if process_number() is not None:
+        from topofl.cli.run import speaks
 
-    return speaks(error)
-
-
-def _report(error: BaseException, code: int) -> int:
-    """Print an error as one line on stderr and return the exit code."""
-    if not _speaks(error):
-        return code
-    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    text += _remedy_of_ranks(error)
-    print(
-        f"topofl: error: {printable(' '.join(text.split())) or type(error).__name__}",
-        file=sys.stderr,
-    )
-    return code
+        if not speaks(error):
+            return
+    print(f"topofl: {kind}{printable(text)}", file=sys.stderr)
 
 
 def _how_to_continue(stopped: KeyboardInterrupt) -> str:

@@ -1,57 +1,42 @@
-"""``topofl compare``: comparison of saved runs."""
+"""``topofl compare``: comparison of saved runs, and of groups of them."""
 
-import argparse
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from topofl._spec import at
+from topofl._support.calls import parse_value
 from topofl._support.table import NotApplicable, Spread, Table
-from topofl.cli.folders import load_finished
-from topofl.cli.notes import print_notes
-from topofl.cli.output import print_table, save_picture, with_columns
+from topofl.cli.commands import Compare
+from topofl.cli.folders import load_finished, unfinished_run
+from topofl.cli.output import (
+    json_rows,
+    print_notes,
+    print_rows,
+    print_table,
+    save_picture,
+    with_columns,
+)
 from topofl.history import SECONDS, History, compare_histories, over_nodes, why_not_scored
+from topofl.summary import Summary, summarize
 
-__all__ = ["check_column", "compare", "table_of_runs"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_OTHER_STAGES = {"fine_tuned": "after fine-tuning", "knn": "with nearest examples"}
+
+_KINDS_WITH = {"x": ("band", "pareto"), "band": ("band", "nodes", "pareto")}
+"""Kinds of plots with an axis of costs, and with bands or bars over runs, by their options."""
 
 
-def compare(options: argparse.Namespace) -> None:
+def compare(options: Compare) -> None:
     """Print a table of saved runs, or of groups of them; with ``--plot``, draw their scores."""
-    if options.group_by is not None:
-        for name, value in {"--kind": options.kind, "--band": options.band}.items():
-            if value is not None and options.plot is None:
-                raise ValueError(
-                    f"`{name}` must come with --plot, got {name} {value} without; add --plot "
-                    "FILE, as in --plot curves.pdf"
-                )
-        from topofl.cli.groups import compare_groups
-
-        compare_groups(options)
-        return
-    _check_needs_groups(options)
-    target = 0.8 if options.target is None else options.target
-    if not 0 < target <= 1:
-        raise ValueError(f"`--target` must be above 0 and at most 1, got {target:g}")
-    histories = {str(path): load_finished(path) for path in options.runs}
-    if options.hardware is not None:
-        histories = {name: _on(options.hardware, name, one) for name, one in histories.items()}
-    column = next(iter(histories.values())).primary if options.column is None else options.column
-    check_column(histories, column, is_json=options.json)
-    table = table_of_runs(histories, target, column)
-    table = with_columns(table, options.columns)
-    if options.plot is not None:
-        _plot(histories, options.plot, column, options.x or "rounds")
-    print_table(table, options)
+    if options.group_by is None:
+        _compare_runs(options)
+    else:
+        _compare_groups(options)
 
 
-def _on(hardware: str, name: str, history: History) -> History:
-    """Return a run with the seconds that its rounds take on this hardware."""
-    with at(f"{name}:"):
-        return history.with_seconds(hardware, seed=0)
-
-
-def _check_needs_groups(options: argparse.Namespace) -> None:
-    """Raise if an option or a folder is given that only groups have."""
+def _compare_runs(options: Compare) -> None:
     for path in options.runs:
         if (path / "store.json").is_file():
             raise ValueError(
@@ -63,6 +48,22 @@ def _check_needs_groups(options: argparse.Namespace) -> None:
             raise ValueError(
                 f"`--{name}` must come with --group-by, got it without; add --group-by topology"
             )
+    target = 0.8 if options.target is None else options.target
+    if not 0 < target <= 1:
+        raise ValueError(f"`--target` must be above 0 and at most 1, got {target:g}")
+    histories = {str(path): load_finished(path) for path in options.runs}
+    if options.hardware is not None:
+        for name, history in histories.items():
+            with at(f"{name}:"):
+                histories[name] = history.with_seconds(options.hardware, seed=0)
+    column = next(iter(histories.values())).primary if options.column is None else options.column
+    check_column(histories, column, is_json=options.json)
+    table = with_columns(table_of_runs(histories, target, column), options.columns)
+    if options.plot is not None:
+        scored = {name: one for name, one in histories.items() if column in one.evaluations}
+        figure = compare_histories(scored or histories, column, x=options.x or "rounds")
+        save_picture(figure, options.plot)
+    print_table(table, options)
 
 
 def check_column(histories: Mapping[str, History], column: str, *, is_json: bool) -> None:
@@ -89,12 +90,8 @@ def check_column(histories: Mapping[str, History], column: str, *, is_json: bool
         }
         if found:
             other = next(iter(found.values()))
-            print_notes(
-                [
-                    f"models of {', '.join(found)} were also evaluated {how}: topofl compare "
-                    f"--column {other}"
-                ]
-            )
+            what = f"models of {', '.join(found)} were also evaluated {how}"
+            print_notes([f"{what}: topofl compare --column {other}"])
 
 
 def _column_at_stage(history: History, column: str, stage: str) -> str | None:
@@ -104,60 +101,30 @@ def _column_at_stage(history: History, column: str, stage: str) -> str | None:
     return next((name for name, other in history.score_columns.items() if other == wanted), None)
 
 
-_OTHER_STAGES = {"fine_tuned": "after fine-tuning", "knn": "with nearest examples"}
-
-
 def table_of_runs(histories: Mapping[str, History], target: float, column: str) -> Table:
     """Return a table with one row per run, with attacks and simulated seconds if there are any."""
     score = next((found for one in histories.values() if (found := one.score_of(column))), column)
-    optional = {
-        "attack": (
-            any(one.attackers for one in histories.values()),
-            lambda one: one.attack or "none",
-        ),
-        f"simulated seconds to {target:g}": (
-            any(SECONDS in one.rounds for one in histories.values()),
-            lambda one: _seconds(one, target, column),
-        ),
-    }
-    shown = {name: cell for name, (is_shown, cell) in optional.items() if is_shown}
-    columns = (
-        "run",
-        "algorithm",
-        "topology",
-        "spectral gap",
-        f"rounds to {target:g}",
-        f"final {score}",
-        "worst tenth",
-        "messages per round",
-        "MB per round",
-        *shown,
-    )
-    rows = tuple(
-        (*_row(name, one, target, column), *(cell(one) for cell in shown.values()))
-        for name, one in histories.items()
-    )
-    return Table(columns, rows, title="" if column == score else f"{score}: {column}")
-
-
-def _row(name: str, history: History, target: float, column: str) -> tuple[Any, ...]:
-    """Return the cells that every table has."""
-    return (
-        name,
-        history.meta["algorithm"],
-        history.meta["topology"],
-        _gap(history),
-        *_scores(history, target, column),
-        float(history["messages"].mean()),
-        float(history["bytes"].mean()) / 1e6,
-    )
-
-
-def _seconds(history: History, target: float, column: str) -> float | NotApplicable:
-    """Return the simulated seconds to the target, or the reason why there are none."""
-    if column not in history.evaluations:
-        return NotApplicable(why_not_scored(history) or f"the run has no {column}")
-    return history.seconds_to(target, column)
+    rows = []
+    for name, one in histories.items():
+        rounds, final, worst, seconds = _scores(one, target, column)
+        row = {
+            "run": name,
+            "algorithm": one.meta["algorithm"],
+            "topology": one.meta["topology"],
+            "spectral gap": _gap(one),
+            f"rounds to {target:g}": rounds,
+            f"final {score}": final,
+            "worst tenth": worst,
+            "messages per round": float(one["messages"].mean()),
+            "MB per round": float(one["bytes"].mean()) / 1e6,
+        }
+        if any(other.attackers for other in histories.values()):
+            row["attack"] = one.attack or "none"
+        if any(SECONDS in other.rounds for other in histories.values()):
+            row[f"simulated seconds to {target:g}"] = seconds
+        rows.append(row)
+    title = "" if column == score else f"{score}: {column}"
+    return Table(tuple(rows[0]), tuple(tuple(row.values()) for row in rows), title=title)
 
 
 def _gap(history: History) -> float | NotApplicable:
@@ -168,26 +135,82 @@ def _gap(history: History) -> float | NotApplicable:
     return history.mixing(0).spectral_gap
 
 
-def _scores(history: History, target: float, column: str) -> tuple[Any, Any, Any]:
-    """Return the rounds to the target, the final score, and that of the worst tenth of nodes."""
+def _scores(history: History, target: float, column: str) -> tuple[Any, Any, Any, Any]:
+    """Return rounds to the target, final score, that of the worst tenth of nodes, and seconds."""
     if column not in history.evaluations:
         none = NotApplicable(why_not_scored(history) or f"the run has no {column}")
-        return none, none, none
-    rounds, final = history.rounds_to(target, column), history.last(column)
-    side = "above" if history.low_is_good(column) else "below"
-    reached = (
-        NotApplicable(f"{history.score_of(column)} stayed {side} {target:g}")
-        if isinstance(rounds, NotApplicable)
-        else rounds
-    )
-    over = over_nodes(final)
+        return none, none, none, none
+    rounds, over = history.rounds_to(target, column), over_nodes(history.last(column))
+    if isinstance(rounds, NotApplicable):
+        side = "above" if history.low_is_good(column) else "below"
+        rounds = NotApplicable(f"{history.score_of(column)} stayed {side} {target:g}")
     return (
-        reached,
+        rounds,
         Spread(*(float(over[key]) for key in ("mean", "min", "max"))),
         history.personal(column).worst_tenth,
+        history.seconds_to(target, column),
     )
 
 
-def _plot(histories: Mapping[str, History], path: Path, column: str, x: str) -> None:
-    scored = {name: one for name, one in histories.items() if column in one.evaluations}
-    save_picture(compare_histories(scored or histories, column, x=x), path)
+def _compare_groups(options: Compare) -> None:
+    """Print a table of groups of runs; with ``--plot``, draw them."""
+    for name, value in {"--kind": options.kind, "--band": options.band}.items():
+        if value is not None and options.plot is None:
+            raise ValueError(
+                f"`{name}` must come with --plot, got {name} {value} without; add --plot FILE, as "
+                "in --plot curves.pdf"
+            )
+    for path in options.runs:
+        if unfinished := unfinished_run(path):
+            raise ValueError(f"{unfinished}, or leave it out")
+    summary = summarize(
+        options.runs,
+        _words(options.group_by),
+        column=options.column,
+        target=options.target,
+        baseline=_baseline(options.baseline),
+        over=_words(options.over),
+        hardware=options.hardware,
+    )
+    summary = with_columns(summary, options.columns)
+    if options.plot is not None:
+        save_picture(_figure(summary, options), options.plot)
+    if options.csv is not None:
+        summary.to_csv(options.csv)
+    if options.json:
+        print_rows(json_rows(summary.numbers))
+        print_notes(summary.notes)
+    elif options.latex:
+        print(summary.to_latex())
+    else:
+        print(summary.to_markdown() if options.markdown else summary)
+
+
+def _words(text: str | None) -> list[str]:
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def _baseline(text: str | None) -> Any:
+    """Return the baseline in ``ring``, or in ``topology=ring,alpha=0.1``."""
+    if text is None or "=" not in text:
+        return text
+    parts = [part.partition("=") for part in text.split(",")]
+    if not all(equals and name.strip() and value.strip() for name, equals, value in parts):
+        return text  # a table with an argument, such as "dcliques, clique_size=5"
+    return {name.strip(): parse_value(value.strip()) for name, _, value in parts}
+
+
+def _figure(summary: Summary, options: Compare) -> "Figure":
+    """Return a picture of the groups, with those options that their kind of plot has."""
+    kind = options.kind or "band"
+    given = {}
+    for name, kinds in _KINDS_WITH.items():
+        if (value := getattr(options, name)) is None:
+            continue
+        if kind not in kinds:
+            listed = " or ".join(kinds) if len(kinds) == 2 else ", ".join(kinds)
+            raise ValueError(
+                f"`--{name}` must come with --kind {listed}, got --kind {kind}; leave it out"
+            )
+        given[name] = value
+    return summary.plot(kind, **given)

@@ -1,11 +1,17 @@
-"""Folders of runs: their contents, and replacement of finished runs without loss of either."""
+"""Folders of runs: their contents, and replacement of finished runs without loss of either.
 
-import argparse
+``run.json``, the record of a finished run, is written last: under another name before the history
+is saved, and it gets its own name at the end. If the process is killed in between, the next command
+completes it.
+"""
+
+import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from topofl import config
 from topofl._support.files import (
@@ -14,45 +20,31 @@ from topofl._support.files import (
     naming,
     remove_if_ours,
     remove_staging_folders,
+    sync_folder,
 )
 from topofl._support.locks import LOCK, locked
-from topofl.cli.notes import print_notes
-from topofl.cli.record import (
-    PARTIAL_RECORD,
-    commit_record,
-    discard_record,
-    pending_record,
-    record_in,
-)
-from topofl.config.resuming import resume_command
+from topofl.cli.commands import Run
+from topofl.cli.output import print_notes
+from topofl.config.toml import as_table, resume_command
 from topofl.engine.checkpoint import OURS as CHECKPOINTS
 from topofl.engine.checkpoint import move_all, rounds_in
 from topofl.history import OURS as HISTORY
 from topofl.history import History, check_replaceable, saved_in
-from topofl.runs.record import RECORD
-
-__all__ = [
-    "NEXT",
-    "PARTIAL",
-    "check_history",
-    "check_place",
-    "claimed",
-    "command_to_resume",
-    "is_finished",
-    "load_finished",
-    "settle",
-    "unfinished_run",
-    "write_config",
-]
-
+from topofl.runs.identity import differences, other_settings
+from topofl.runs.record import RECORD, curves_of, read_record, write_file
+from topofl.runs.work import Job
 
 NEXT = ".topofl-next"
 """Subfolder for a run that is to replace a finished one, until it has a checkpoint."""
 
-
 PARTIAL = ".config.toml.topofl-partial"
 """Name of the configuration of a run while it is being written."""
 
+PARTIAL_RECORD = f".{RECORD}.topofl-partial"
+"""Name of a record whose history may not be saved yet."""
+
+_SHOWN = 6
+"""Largest number of differences that an error names."""
 
 _IN_NEXT = re.compile(
     rf"config\.toml|{re.escape(PARTIAL)}|{re.escape(RECORD)}"
@@ -97,10 +89,16 @@ def settle(out: Path) -> None:
 
 def _complete_record(out: Path) -> None:
     """Complete the record of a run if its process was killed after it saved the history."""
-    if (record := pending_record(out)) is not None:
-        write_config(out, record["tables"])
+    try:
+        found = read_record(out / PARTIAL_RECORD)
+        curves = None if found is None else curves_of(History.load(out / "history"))
+    except (ValueError, OSError):  # it is incomplete, or its history is
+        found = curves = None
+    saved = json.loads(json.dumps(curves))
+    if found is not None and _is_record(found) and found.get("curves") == saved:
+        write_config(out, found["tables"])
         commit_record(out)
-    discard_record(out)
+    (out / PARTIAL_RECORD).unlink(missing_ok=True)
 
 
 def _set_aside(history: Path, replaced: Path) -> None:
@@ -192,7 +190,7 @@ def load_finished(folder: Path) -> History:
     return History.load(folder)
 
 
-def check_place(out: Path, options: argparse.Namespace) -> None:
+def check_place(out: Path, options: Run) -> None:
     """Raise if a folder for results cannot be used, or holds anything that would be lost."""
     if unfinished := unfinished_run(out):
         raise ValueError(f"{unfinished}, or choose another folder with --out")
@@ -246,3 +244,77 @@ def check_history(out: Path) -> None:
             f"{out / 'history'} must hold a history and nothing else, since it will be replaced; "
             "move the other files elsewhere"
         ) from error
+
+
+def record_in(out: Path) -> dict[str, Any] | None:
+    """Return the record of the run in a folder; None if there is none.
+
+    Raises
+    ------
+    ValueError
+        If ``run.json`` is damaged, or a file of somebody else.
+    """
+    path = out / RECORD
+    remedy = "remove it, or move it elsewhere; its run is then compared by config.toml alone"
+    found = read_record(path, remedy)
+    if found is None or _is_record(found):
+        return found
+    raise ValueError(f"{path} must be the record of a run, with its key and tables; {remedy}")
+
+
+def _is_record(found: Mapping[str, Any]) -> bool:
+    """Return whether an object has the entries that are read, of the right types."""
+    objects = [found.get(name, {}) for name in ("curves", "asked", "environment")]
+    tables = found.get("tables")
+    return (
+        isinstance(found.get("key"), str)
+        and isinstance(tables, dict)
+        and all(isinstance(value, dict) for value in (*objects, *tables.values()))
+        and isinstance(found.get("environment", {}).get("versions", {}), dict)
+    )
+
+
+def write_pending(out: Path, record: Mapping[str, Any]) -> None:
+    """Write a record under a temporary name, before its history is saved."""
+    write_file(out / PARTIAL_RECORD, json.dumps(record, indent=1) + "\n")
+
+
+def commit_record(out: Path) -> None:
+    """Give the record its name: the run is finished."""
+    os.replace(out / PARTIAL_RECORD, out / RECORD)
+    sync_folder(out)
+
+
+def is_pending(out: Path) -> bool:
+    """Return whether a process is saving a run in this folder, or was killed meanwhile."""
+    return (out / PARTIAL_RECORD).is_file()
+
+
+def settings_in(out: Path) -> config.Tables:
+    """Return the tables of ``config.toml`` in a folder, without building anything."""
+    tables = config.read(out / "config.toml")
+    return {name: as_table(name, table) for name, table in tables.items()}
+
+
+def check_same(out: Path, job: Job) -> None:
+    """Raise ``ValueError`` unless the finished run in a folder is this one, naming what differs.
+
+    Runs of earlier versions, which have no record, are compared by their settings.
+    """
+    record = record_in(out)
+    if record is not None:
+        other = differences(record, job.tables, job.digest)
+    elif (out / "config.toml").is_file():
+        other = other_settings(settings_in(out), job.tables)
+    else:
+        other = ["it has neither run.json nor config.toml"]
+    if other:
+        more = [f"{len(other) - _SHOWN} more differences"] if len(other) > _SHOWN else []
+        raise ValueError(
+            f"{out} holds another finished run: {'; '.join([*other[:_SHOWN], *more])}; choose "
+            "another folder with --out, or replace the run with --force instead of --skip-done"
+        )
+    if record is None:
+        print_notes(
+            [f"{out} has no run.json, so only its settings are compared, not data and versions"]
+        )

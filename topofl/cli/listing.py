@@ -1,138 +1,177 @@
-"""``topofl list``: names for specs and configurations."""
+"""``topofl list``: names for specs and configurations; ``topofl completion``: scripts for shells.
 
-import argparse
+Importing all functions that specs can name loads torch, which takes seconds. An index of them is
+hence kept in a file, and written again when a source file of topofl has changed.
+"""
+
+import hashlib
 import inspect
+import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from topofl._support.optional import imported
 from topofl._support.plugins import EntryPoint, has_entry_points, resolve_name, signature
 from topofl._support.text import printable
-from topofl.cli.as_json import print_rows
-from topofl.cli.declared import KINDS_OF_NAMES, declarations, declared_columns
-from topofl.cli.sources import reading
+from topofl.cli.app import make_parser, path_argument
+from topofl.cli.commands import KINDS_OF_NAMES, Completion, List
+from topofl.cli.output import print_rows
 
-__all__ = ["list_names"]
+_SPECS = {
+    "bash": """
+_topofl_specs() {{
+  compgen -W "{names}" -- "$1"
+  compgen -f -- "$1"
+}}
+""",
+    "zsh": """
+_topofl_specs() {{
+  _alternative 'topologies:topology:({names})' 'files:file:_files'
+}}
+""",
+}
+"""Functions of shells that complete specs of graphs: names of topologies, and files."""
+
+Row = dict[str, Any]
+"""A name for JSON, and under ``call`` how it is called."""
 
 
-def list_names(options: argparse.Namespace) -> None:
+def list_names(options: List) -> None:
     """Print the names of each kind, with parameters and descriptions.
 
-    Torch is imported only for ``--needs``, and by functions of installed packages.
+    Torch is imported only for ``--needs``, by functions of installed packages, and for the index.
     """
-    offers = _offers if has_entry_points() else _no_offers
     kinds = [options.kind] if options.kind else KINDS_OF_NAMES
-    with reading():
-        if options.json:
-            print_rows(row for kind in kinds for row in _rows(kind, options.needs, offers(kind)))
-            return
-        for kind in kinds:
-            own = _own_names(kind)
-            needs = _needs_by_name(kind) if options.needs else {}
-            print(f"{kind}:")
-            for name, text in own.items():
-                print(f"  {text}{''.join(map(_need_as_text, needs.get(name, ())))}")
-            for offer in offers(kind):
-                print(f"  {_describe_offer(kind, offer, own)}")
-
-
-def _rows(kind: str, with_needs: bool, offers: Iterable[EntryPoint]) -> Iterator[dict[str, Any]]:
-    """Yield the names of a kind for JSON; a parameter without a default has to be given."""
-    if kind == "metric":
-        for c in declared_columns():
-            yield {"kind": kind, "name": c.name, "group": c.group, "description": c.meaning}
+    names = index()
+    if options.json:
+        print_rows(row for kind in kinds for row in _json_rows(kind, names[kind], options.needs))
         return
-    needs = _needs_by_name(kind) if with_needs else {}
-    for name, found in declarations(kind).items():
-        parameters = [
-            {"name": p.name} if p.default is p.empty else {"name": p.name, "default": p.default}
-            for p in found.parameters
-        ]
-        row = {"kind": kind, "name": name, "parameters": parameters}
-        row["description"] = _without_roles(found.summary)
-        own = [
-            {"if": n.condition.strip(), "needs": n.name, "meaning": n.meaning}
-            for n in needs.get(name, ())
-        ]
-        yield row | ({"needs": own} if with_needs else {})
-    for offer in offers:
+    for kind in kinds:
+        needs = _needs(kind) if options.needs else {}
+        print(f"{kind}:")
+        for row in names[kind]:
+            more = [
+                f"needs{need.condition}: {need.name} ({need.meaning})"
+                for need in needs.get(row["name"], ())
+            ]
+            print("\n      ".join([f"  {row['call']}", _about(row), *more]))
+        own = [row["name"] for row in names[kind]]
+        for offer in _offers(kind):
+            print("\n      ".join(map(printable, _lines_of_offer(kind, offer, own))))
+
+
+def _json_rows(kind: str, names: Sequence[Row], with_needs: bool) -> Iterator[Row]:
+    """Yield the names of a kind for JSON; a parameter without a default has to be given."""
+    needs = _needs(kind) if with_needs else {}
+    for row in names:
+        shown = {"kind": kind} | {key: value for key, value in row.items() if key != "call"}
+        if needs:
+            shown["needs"] = [
+                {"if": need.condition.strip(), "needs": need.name, "meaning": need.meaning}
+                for need in needs[row["name"]]
+            ]
+        yield shown
+    for offer in _offers(kind):
         yield {"kind": kind, "name": offer.name, "package": offer.package, "target": offer.target}
 
 
-def _own_names(kind: str) -> dict[str, str]:
-    """Return the descriptions of topofl's own names."""
-    if kind == "metric":
-        columns = declared_columns()
-        return {c.name: f"{c.name}\n      {c.group}: {c.meaning}" for c in columns}
-    return {
-        name: _description(name, found.parameters, found.summary)
-        for name, found in declarations(kind).items()
-    }
+def _about(row: Row) -> str:
+    return f"{row['group']}: {row['description']}" if "group" in row else row["description"]
 
 
-def _needs_by_name(kind: str) -> dict[str, Sequence[Any]]:
-    """Return the requirements on graphs and weights, by name."""
+def _needs(kind: str) -> dict[str, Sequence[Any]]:
+    """Return the requirements on graphs and weights, by name; metrics have none here."""
     from topofl._spec import catalogue
     from topofl.algorithms.contract.needs import needs_of
 
     return {name: needs_of(function) for name, function in catalogue().get(kind, {}).items()}
 
 
-def _need_as_text(need: Any) -> str:
-    return f"\n      needs{need.condition}: {need.name} ({need.meaning})"
-
-
 def _offers(kind: str) -> Iterable[EntryPoint]:
-    """Return the functions that installed packages offer."""
+    """Return the functions that installed packages offer; the catalogue is imported for some."""
+    if not has_entry_points():
+        return ()
     from topofl._spec import offers
 
     return offers(kind)
 
 
-def _no_offers(kind: str) -> Iterable[EntryPoint]:
-    """Return nothing, without importing the catalogue."""
-    return ()
-
-
-def _describe_offer(kind: str, offer: EntryPoint, own_names: Iterable[str]) -> str:
+def _lines_of_offer(kind: str, offer: EntryPoint, own: Sequence[str]) -> tuple[str, str]:
     """Return two lines about a function of a package, or why it cannot be loaded."""
-    if offer.name in own_names:
+    name = f"  {offer.name}"
+    if offer.name in own:
         about = f"not used, since topofl has its own {offer.name}; write {offer.target}"
-        return f"{printable(offer.name)}\n      {printable(f'{about} (package {offer.package})')}"
+        return name, f"{about} (package {offer.package})"
     try:
-        head, _, about = _describe(offer.name, resolve_name(kind, offer.name, {})).partition("\n")
+        row = _described(offer.name, resolve_name(kind, offer.name, {}))
     except (ValueError, TypeError) as error:
-        return f"{printable(offer.name)}\n      {printable(str(error))}"
-    return f"{printable(head)}\n      {printable(f'{about.strip()} (package {offer.package})')}"
+        return name, str(error)
+    return f"  {row['call']}", f"{row['description']} (package {offer.package})"
 
 
-def _describe(name: str, function: Callable[..., Any]) -> str:
-    """Return two lines: the signature and the first docstring line of a function."""
-    summary = (inspect.getdoc(function) or "").partition("\n")[0]
-    parameters = [
-        p.replace(default=_as_in_configuration(p.default))
-        for p in signature(name, function).values()
+def index() -> dict[str, list[Row]]:
+    """Return the names of topofl by kind, from the file of the index if it is not older than them.
+
+    It is in the cache of the user, which may be removed. If it cannot be written, it is made again
+    each time.
+    """
+    root = Path(__file__).resolve().parents[1]
+    state = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        found = path.stat()
+        state.update(os.fsencode(f"{path} {found.st_size} {found.st_mtime_ns}\n"))
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "topofl")
+    file = folder / f"names-{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        if kept["state"] == state.hexdigest():
+            return kept["names"]
+    text = json.dumps({"state": state.hexdigest(), "names": _names()}, default=str)
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = file.with_name(f"{file.name}.{os.getpid()}")
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, file)
+    return json.loads(text)["names"]
+
+
+def _names() -> dict[str, list[Row]]:
+    """Return the functions that specs can name, and the columns of metrics, by kind."""
+    from topofl._spec import catalogue
+    from topofl.metrics.compare import all_columns
+
+    functions = {
+        kind: [_described(name, function) for name, function in found.items()]
+        for kind, found in catalogue().items()
+    }
+    columns = [
+        {"name": one.name, "group": one.group, "description": one.meaning, "call": one.name}
+        for one in all_columns()
     ]
-    return _description(name, parameters, summary)
+    return functions | {"metric": columns}
 
 
-def _description(name: str, parameters: Iterable[inspect.Parameter], summary: str) -> str:
-    """Return two lines: a call with its parameters, and a summary without the roles of Sphinx."""
-    return f"{name}({', '.join(_parameters_as_text(parameters))})\n      {_without_roles(summary)}"
-
-
-def _without_roles(summary: str) -> str:
-    return re.sub(r":[a-z]+:`~?([^`]+)`", r"`\1`", summary)
-
-
-def _parameters_as_text(given: Iterable[inspect.Parameter]) -> Iterator[str]:
-    """Yield parameters as in Python."""
-    bare = True
-    for p in given:
-        if bare and p.kind is p.KEYWORD_ONLY:
-            bare = False
-            yield "*"
-        yield p.name if p.default is p.empty else f"{p.name}={p.default!r}"
+def _described(name: str, function: Callable[..., Any]) -> Row:
+    """Return a function with its parameters as in configurations, and what it is for."""
+    summary = (inspect.getdoc(function) or "").partition("\n")[0]
+    parameters: list[Row] = []
+    words: list[str] = []
+    for p in signature(name, function).values():
+        if p.kind is p.KEYWORD_ONLY and "*" not in words:
+            words.append("*")
+        default = {} if p.default is p.empty else {"default": _as_in_configuration(p.default)}
+        parameters.append({"name": p.name, **default})
+        words.append(p.name if p.default is p.empty else f"{p.name}={default['default']!r}")
+    return {
+        "name": name,
+        "parameters": parameters,
+        "description": re.sub(r":[a-z]+:`~?([^`]+)`", r"`\1`", summary),  # without Sphinx's roles
+        "call": f"{name}({', '.join(words)})",
+    }
 
 
 def _as_in_configuration(default: Any) -> Any:
@@ -142,3 +181,19 @@ def _as_in_configuration(default: Any) -> Any:
     if isinstance(default, Part) and len(default.patterns) == 1 and not default.complement:
         return default.patterns[0]
     return list(default) if isinstance(default, tuple) else default
+
+
+def completion(options: Completion) -> None:
+    """Print the script of a shell. It is static: completing a word starts no Python."""
+    shtab = imported("shtab", "completion", "`topofl completion`")
+    parser: Any = make_parser()  # argparse does not say what its commands are
+    (verbs,) = parser._subparsers._group_actions
+    for action in [action for verb in verbs.choices.values() for action in verb._actions]:
+        if action.dest == "specs":
+            action.complete = dict.fromkeys(_SPECS, "_topofl_specs")
+        elif action.type is path_argument:
+            is_folder = action.metavar in ("DIR", "STORE", "RUN")
+            action.complete = shtab.DIRECTORY if is_folder else shtab.FILE
+    names = " ".join(row["name"] for row in index()["topology"])
+    preamble = {shell: text.format(names=names) for shell, text in _SPECS.items()}
+    print(shtab.complete(parser, shell=options.shell, preamble=preamble))

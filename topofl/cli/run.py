@@ -1,45 +1,49 @@
-"""``topofl run`` and ``topofl resume``: training and saving of an experiment in a TOML file."""
+"""``topofl run`` and ``topofl resume``: training and saving of an experiment in a TOML file.
 
-import argparse
+Under torchrun, both run in several processes: rank 0 decides, and the others follow.
+"""
+
+import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from topofl import callbacks, config
 from topofl._support.locks import locked
-from topofl._support.text import approximate
-from topofl.callbacks import Callback, Event
-from topofl.cli.as_json import print_rows
+from topofl._support.text import approximate, node_name
+from topofl._support.torchrun import process_count, process_number
+from topofl.callbacks import Event
+from topofl.cli.commands import Resume, Run, TrainingOptions
+from topofl.cli.compare import check_column, table_of_runs
 from topofl.cli.folders import (
     NEXT,
     check_history,
     check_place,
+    check_same,
     claimed,
     command_to_resume,
-    is_finished,
-    load_finished,
-    settle,
-    write_config,
-)
-from topofl.cli.notes import print_notes
-from topofl.cli.ranks import announced, check_alone, on_ranks, started
-from topofl.cli.record import (
-    check_same,
     commit_record,
+    is_finished,
     is_pending,
+    load_finished,
     record_in,
     settings_in,
+    settle,
+    write_config,
     write_pending,
 )
-from topofl.cli.report import print_remark, print_report
-from topofl.cli.stored import check_options, run_in_store
-from topofl.engine import Interrupted
+from topofl.cli.output import CommandFailed, json_rows, print_notes, print_remark, print_rows
+from topofl.engine import Interrupted, RankError
 from topofl.engine.checkpoint import OtherRunError, prune, rounds_in
+from topofl.engine.joining import joined_store
 from topofl.estimate import Estimate
 from topofl.history import History
+from topofl.runs import RunStore, SweepInterrupted
+from topofl.runs.execute import InProcess
 from topofl.runs.identity import (
     asked_for,
     digest_of,
@@ -47,44 +51,110 @@ from topofl.runs.identity import (
     other_settings,
     reset_peak_memory,
 )
+from topofl.runs.plan import Point
 from topofl.runs.record import RECORD, record_of
+from topofl.runs.sweep import perform_points
 from topofl.runs.work import Job
 
-__all__ = ["resume", "run"]
+_PATIENCE = 0.1
+"""Seconds between two looks at what rank 0 decided."""
+
+_LONGEST_WAIT = 10.0
+"""Seconds that rank 0 waits for ranks to read that there is nothing to do."""
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: Run) -> None:
     """Run the experiment in a configuration file and save it; under torchrun, on all ranks."""
-    with started(lambda: config.load(options.config, options.set)) as executes:
-        if executes:
-            _run(options)
+    _on_all_ranks(lambda: config.load(options.config, options.set), lambda: _run(options))
 
 
-def _run(options: argparse.Namespace) -> None:
+def _run(options: Run) -> None:
     """Run the experiment in this process."""
-    check_options(options)
     if options.store is not None:
-        check_alone("--store")
+        for name in ("out", "force", "log", "tensorboard"):
+            if getattr(options, name):
+                raise ValueError(f"`--store` must be given without `--{name}`; leave one out")
+        if process_count() > 1:
+            raise ValueError(
+                "`--store` must be given without torchrun, which started "
+                f"{process_count()} processes; use --out, or start one process"
+            )
     every = [] if options.checkpoint_every is None else [f"saving.every={options.checkpoint_every}"]
     experiment = config.load(options.config, [*options.set, *every])
     print_notes(experiment.notes)
     if options.dry_run:
         need = experiment.estimate(probe=True)
         if options.json:
-            print_rows([_as_row(need)])
-            return
-        print("\n\n".join([str(need), *_total_time(need, experiment.tables)]))
+            more = {name: getattr(need, name) for name in ("total", "added", "fits")}
+            print_rows([asdict(need) | more])
+        else:
+            print("\n\n".join([str(need), *_total_time(need, experiment.tables)]))
         return
     job = Job.of(experiment.tables, digest_of(experiment.dataset))
     if options.store is not None:
-        run_in_store(job, options)
-        return
-    _run_in_folder(options.out or Path("runs", options.config.stem), experiment, job, options)
+        _run_in_store(RunStore(options.store), job, options)
+    else:
+        _run_in_folder(options.out or Path("runs", options.config.stem), experiment, job, options)
 
 
-def _run_in_folder(
-    out: Path, experiment: config.Experiment, job: Job, options: argparse.Namespace
-) -> None:
+def _total_time(need: Estimate, tables: config.Tables) -> list[str]:
+    """Return the estimated time of all rounds if a probe measured times."""
+    if need.seconds_per_round is None or need.seconds_per_evaluation is None:
+        return []
+    rounds = tables["run"]["rounds"]
+    evaluations = 1 + -(-rounds // tables["evaluation"]["every"])  # before the first, and the last
+    seconds = rounds * need.seconds_per_round + evaluations * need.seconds_per_evaluation
+    return [f"in all {approximate(seconds)} for {rounds} rounds and {evaluations} evaluations"]
+
+
+def _run_in_store(store: RunStore, job: Job, options: Run) -> None:
+    """Train a run into a store unless it is there, and print its scores.
+
+    Raises
+    ------
+    CommandFailed
+        If the run failed; its error is kept in the store.
+    OSError
+        If the store cannot be written to.
+    """
+    is_known = store.find(job.key) is not None
+    progress = "auto" if options.progress is None else options.progress
+    try:
+        found = perform_points([Point({}, None, job)], store, InProcess(), 1, True, progress)
+    except SweepInterrupted:
+        raise KeyboardInterrupt("interrupted; the same command continues the run") from None
+    for failure in found.failures:
+        raise CommandFailed(
+            f"the run failed: {failure.error}; see topofl runs {store.root} --failed --traceback"
+        )
+    for one in found.runs:
+        what = f"found in {one.folder}; nothing was done" if is_known else f"saved in {one.folder}"
+        print_report(str(one.folder), one.history, options, what)
+
+
+def print_report(name: str, history: History, options: TrainingOptions, remark: str) -> None:
+    """Print the scores of a finished run, a note if nodes diverged, and what was done."""
+    check_column({name: history}, history.primary, is_json=options.json)
+    table = table_of_runs({name: history}, 0.8, history.primary)
+    print_rows(json_rows(table)) if options.json else print(table)
+    if diverged := history.meta["diverged"]:
+        first = diverged[0]
+        node = node_name(history.meta.get("nodes", ()), first["node"])
+        print_notes(
+            [f"{len(diverged)} nodes diverged, first node {node} in round {first['round']}"]
+        )
+    print_remark(remark, options.json)
+
+
+def _report_finished(out: Path, what: str, options: TrainingOptions) -> None:
+    """Print that a run was finished before; with ``--json`` also its scores."""
+    if options.json:
+        print_report(str(out), load_finished(out), options, f"{out} {what}")
+    else:
+        print_remark(f"{out} {what}", options.json)
+
+
+def _run_in_folder(out: Path, experiment: config.Experiment, job: Job, options: Run) -> None:
     """Train a run in a folder of its own."""
     if _is_skipped(out, job, options):
         return
@@ -95,7 +165,8 @@ def _run_in_folder(
             return
         check_place(out, options)  # again, now that the folder is locked
         place = out / NEXT if is_finished(out) else out
-        start = _start_of_cost()
+        reset_peak_memory()
+        start = time.perf_counter()
         try:
             history = _train(place, experiment, options)
         except BaseException as error:
@@ -106,13 +177,21 @@ def _run_in_folder(
         seconds = time.perf_counter() - start
         # Without checkpoints of this run, those in `out` belong to the run that it replaces.
         n_checkpoints = 1 if rounds_in(place / "checkpoints") else 0
-        with _saved_elsewhere_if_blocked(out, history):
+        try:
             settle(out)
+        except Exception as error:
+            elsewhere = history.save(out / "history-not-in-place")
+            command = command_to_resume(out, started_here=True)
+            raise OSError(
+                f"{error}; the run that was to replace the one in {out} is finished, and its "
+                f"history is saved in {elsewhere}; once nothing is in its way, {command} puts it "
+                "in place"
+            ) from error
         _finish(out, experiment, job, history, seconds, n_checkpoints)
-        _report_saved(out, history, options)
+        print_report(str(out), history, options, f"saved in {out}")
 
 
-def _is_skipped(out: Path, job: Job, options: argparse.Namespace) -> bool:
+def _is_skipped(out: Path, job: Job, options: Run) -> bool:
     """Return whether a run is skipped because it is finished; raise if another one is.
 
     Raises
@@ -130,20 +209,7 @@ def _is_skipped(out: Path, job: Job, options: argparse.Namespace) -> bool:
     return True
 
 
-def _report_finished(out: Path, what: str, options: argparse.Namespace) -> None:
-    """Print that a run was finished before; with ``--json`` also its scores."""
-    if options.json:
-        print_report(str(out), load_finished(out), options)
-    print_remark(f"{out} {what}", options)
-
-
-def _start_of_cost() -> float:
-    """Return the time in seconds, and begin to measure the peak memory."""
-    reset_peak_memory()
-    return time.perf_counter()
-
-
-def _train(place: Path, experiment: config.Experiment, options: argparse.Namespace) -> History:
+def _train(place: Path, experiment: config.Experiment, options: Run) -> History:
     """Train in a folder, with the configuration next to every checkpoint."""
 
     def write_again(event: Event) -> None:
@@ -154,50 +220,35 @@ def _train(place: Path, experiment: config.Experiment, options: argparse.Namespa
     (place / "checkpoints").mkdir(parents=True, exist_ok=True)
     (place / RECORD).unlink(missing_ok=True)  # of a run whose history was removed
     write_config(place, experiment.tables)
-    how = {"progress": options.progress, "folder": place / "checkpoints"}
-    announced(place / "checkpoints", resume=False)
-    return on_ranks(experiment).run(**how, callbacks=[write_again, *_log_callbacks(options)])
+    return _trained(experiment, place / "checkpoints", write_again, options)
 
 
-@contextmanager
-def _saved_elsewhere_if_blocked(out: Path, history: History) -> Iterator[None]:
-    """Save a history elsewhere and raise ``OSError`` if the body cannot make room for it."""
-    try:
-        yield
-    except Exception as error:
-        elsewhere = history.save(out / "history-not-in-place")
-        what = (
-            f"{error}; the run that was to replace the one in {out} is finished, "
-            f"and its history is saved in {elsewhere}"
-        )
-        command = command_to_resume(out, started_here=True)
-        raise OSError(f"{what}; once nothing is in its way, {command} puts it in place") from error
+def _trained(
+    experiment: config.Experiment,
+    folder: Path,
+    callback: Callable[[Event], None],
+    options: TrainingOptions,
+    resume: bool = False,
+) -> History:
+    """Train with checkpoints in a folder and the logs that the options name; on all ranks."""
+    if process_number() is not None:
+        decided = {"folder": str(folder.absolute()), "resume": resume}
+        joined_store().set("topofl/command", json.dumps(decided))  # the others begin, too
+    logs = {callbacks.jsonl: options.log, callbacks.tensorboard: options.tensorboard}
+    made = [make(place) for make, place in logs.items() if place is not None]
+    return _shared(experiment).run(
+        progress=options.progress, folder=folder, resume=resume, callbacks=[callback, *made]
+    )
 
 
-def _as_row(need: Estimate) -> dict[str, Any]:
-    """Return an estimate for JSON: its fields, and the memory of the whole run in bytes."""
-    return asdict(need) | {"total": need.total, "added": need.added, "fits": need.fits}
-
-
-def _total_time(need: Estimate, tables: config.Tables) -> list[str]:
-    """Return the estimated time of all rounds if a probe measured times."""
-    if need.seconds_per_round is None or need.seconds_per_evaluation is None:
-        return []
-    rounds = tables["run"]["rounds"]
-    every = tables["evaluation"]["every"]
-    evaluations = 1 + -(-rounds // every)  # before the first, and after the last
-    seconds = rounds * need.seconds_per_round + evaluations * need.seconds_per_evaluation
-    return [f"in all {approximate(seconds)} for {rounds} rounds and {evaluations} evaluations"]
-
-
-def resume(options: argparse.Namespace) -> None:
+def resume(options: Resume) -> None:
     """Continue a stopped run, or train more rounds; under torchrun, on all ranks."""
-    with started(lambda: config.load(options.folder / "config.toml", options.set)) as executes:
-        if executes:
-            _resume(options)
+    _on_all_ranks(
+        lambda: config.load(options.folder / "config.toml", options.set), lambda: _resume(options)
+    )
 
 
-def _resume(options: argparse.Namespace) -> None:
+def _resume(options: Resume) -> None:
     """Continue a run in this process."""
     out = options.folder
     if not (out / "config.toml").is_file():
@@ -209,63 +260,39 @@ def _resume(options: argparse.Namespace) -> None:
         _continue(out, options)
 
 
-def _changes_more_than_rounds(settings: Sequence[str]) -> bool:
-    """Return whether one of ``--set`` names another setting than the number of rounds."""
-    return any(text.partition("=")[0].strip() != "run.rounds" for text in settings)
+def _asked(out: Path, options: Resume) -> tuple[config.Experiment, int]:
+    """Return the experiment in a folder with changed settings, and its rounds if it is finished.
 
-
-def _only_more_rounds(out: Path, options: argparse.Namespace) -> ValueError:
-    """Return the error for other settings of a finished run."""
-    return ValueError(
+    Raises
+    ------
+    ValueError
+        If it is finished, and more than the number of rounds is changed.
+    """
+    only_rounds = ValueError(
         f"{out} is finished, so only `--set run.rounds=N` is allowed, got {options.set}"
     )
-
-
-def _continue(out: Path, options: argparse.Namespace) -> None:
-    """Train the remaining rounds of a run."""
     try:
         experiment = config.load(out / "config.toml", options.set)
     except (ValueError, TypeError) as error:
-        if is_finished(out) and _changes_more_than_rounds(options.set):
-            raise _only_more_rounds(out, options) from error
+        names = {text.partition("=")[0].strip() for text in options.set}
+        if is_finished(out) and names - {"run.rounds"}:
+            raise only_rounds from error
         raise
     print_notes(experiment.notes)
     done = History.load(out).n_rounds if is_finished(out) else 0
+    is_done = done == experiment.options["rounds"]
+    if is_done and experiment.tables != config.load(out / "config.toml").tables:
+        raise only_rounds
+    return experiment, done
+
+
+def _continue(out: Path, options: Resume) -> None:
+    """Train the remaining rounds of a run."""
+    experiment, done = _asked(out, options)
     if done == experiment.options["rounds"]:
-        if experiment.tables != config.load(out / "config.toml").tables:
-            raise _only_more_rounds(out, options)
         what = f"is finished: all {done} rounds are done; train more with --set run.rounds=N"
         _report_finished(out, what, options)
         return
-    _check_checkpoints(out, done)
-    check_history(out)
-    earlier = record_in(out)
-    tables = asked_for(experiment.tables, earlier if done else None)
-    job = Job.of(tables, digest_of(experiment.dataset))
-    before = settings_in(out)
-
-    def write_changes(event: Event) -> None:
-        is_removed = not (out / "config.toml").is_file()
-        if event.kind == "start" or (event.kind == "checkpoint" and is_removed):
-            write_config(out, experiment.tables)
-
-    how = {"progress": options.progress, "folder": out / "checkpoints", "resume": True}
-    announced(out / "checkpoints", resume=True)
-    start = _start_of_cost()
-    try:
-        with _naming_settings(out, before, experiment.tables):
-            history = on_ranks(experiment).run(
-                **how, callbacks=[write_changes, *_log_callbacks(options)]
-            )
-    except Interrupted as stopped:
-        stopped.folder = out / "checkpoints"  # as the user named it
-        raise
-    _finish(out, experiment, job, history, time.perf_counter() - start)
-    _report_saved(out, history, options)
-
-
-def _check_checkpoints(out: Path, done: int) -> None:
-    """Say that a run has no checkpoint, or raise ``ValueError`` if `done` rounds of it are lost."""
     saved = rounds_in(out / "checkpoints")
     if done and not saved:
         raise ValueError(
@@ -274,6 +301,26 @@ def _check_checkpoints(out: Path, done: int) -> None:
         )
     if not saved:
         print_notes([f"{out} has no checkpoint yet; it starts from the beginning"])
+    check_history(out)
+    tables = asked_for(experiment.tables, record_in(out) if done else None)
+    job = Job.of(tables, digest_of(experiment.dataset))
+    before = settings_in(out)
+
+    def write_changes(event: Event) -> None:
+        is_removed = not (out / "config.toml").is_file()
+        if event.kind == "start" or (event.kind == "checkpoint" and is_removed):
+            write_config(out, experiment.tables)
+
+    reset_peak_memory()
+    start = time.perf_counter()
+    try:
+        with _naming_settings(out, before, experiment.tables):
+            history = _trained(experiment, out / "checkpoints", write_changes, options, resume=True)
+    except Interrupted as stopped:
+        stopped.folder = out / "checkpoints"  # as the user named it
+        raise
+    _finish(out, experiment, job, history, time.perf_counter() - start)
+    print_report(str(out), history, options, f"saved in {out}")
 
 
 @contextmanager
@@ -290,12 +337,6 @@ def _naming_settings(out: Path, before: config.Tables, now: config.Tables) -> It
             f"{out} must be continued with the settings of its run, but {'; '.join(changed)}; "
             "leave them as they were, or start another run: topofl run --out"
         ) from error
-
-
-def _log_callbacks(options: argparse.Namespace) -> list[Callback]:
-    """Return the callbacks of ``--log`` and ``--tensorboard``."""
-    places = {callbacks.jsonl: options.log, callbacks.tensorboard: options.tensorboard}
-    return [make(place) for make, place in places.items() if place is not None]
 
 
 def _finish(
@@ -320,6 +361,57 @@ def _finish(
     commit_record(out)
 
 
-def _report_saved(out: Path, history: History, options: argparse.Namespace) -> None:
-    print_report(str(out), history, options)
-    print_remark(f"saved in {out}", options)
+def _on_all_ranks(load: Callable[[], config.Experiment], perform: Callable[[], None]) -> None:
+    """Perform a command, on rank 0 of the processes of torchrun; the others train when it does.
+
+    Those load the experiment themselves.
+    """
+    if process_number() is None:
+        perform()
+        return
+    store = joined_store()
+    if process_number():
+        _follow(store, load)
+        return
+    try:
+        perform()
+    finally:
+        if not store.check(["topofl/command"]):
+            store.set("topofl/command", json.dumps(None))
+            # wait until the others have read it, since the store may end with this process
+            others, until = process_count() - 1, time.monotonic() + _LONGEST_WAIT
+            while store.add("topofl/readers", 0) < others and time.monotonic() < until:
+                time.sleep(_PATIENCE / 10)
+
+
+def _follow(store: Any, load: Callable[[], config.Experiment]) -> None:
+    """Train together with rank 0, if it does."""
+    try:
+        while not store.check(["topofl/command"]):
+            time.sleep(_PATIENCE)
+        decided = json.loads(store.get("topofl/command"))
+        store.add("topofl/readers", 1)
+    except RuntimeError as error:  # torch's errors for a store that has ended
+        raise RankError("rank 0 ended", missing=(0,), reporter=False) from error
+    if decided is not None:
+        _shared(load()).run(progress=False, **decided)
+
+
+def _shared(experiment: config.Experiment) -> config.Experiment:
+    """Return an experiment whose nodes are shared by the processes that torchrun started."""
+    if process_number() is None:
+        return experiment
+    compute = replace(experiment.options["compute"], distributed=True)
+    return replace(experiment, options={**experiment.options, "compute": compute})
+
+
+def speaks(error: BaseException) -> bool:
+    """Return whether this process prints an error: of several ranks, the first that has one."""
+    if isinstance(error, RankError):
+        return error.reporter
+    try:
+        store = joined_store()
+        store.set_timeout(timedelta(seconds=3))
+        return store.add("topofl/errors", 1) == 1
+    except (RuntimeError, ValueError):  # there is no store, or it has ended
+        return process_number() == 0

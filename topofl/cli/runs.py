@@ -1,43 +1,83 @@
-"""``topofl runs``: lists, filters and removes stored runs, and lists folders of ``topofl run``.
+"""``topofl sweep``: many runs over points and seeds; ``topofl runs``: what is stored of them.
 
-Runs that are not finished are listed too, with what finishes them.
+Lists of runs are of stores and of folders of ``topofl run``. They have the runs that are not
+finished, too, with what finishes them.
 """
 
-import argparse
+import json
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from topofl._spec import parse_value, table_of
+from topofl import config
+from topofl._support.calls import parse_value, table_of
 from topofl._support.check import did_you_mean, plain_text, shown
+from topofl._support.locks import is_in_use
+from topofl._support.optional import imported
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import printable
-from topofl.cli.as_json import print_rows
-from topofl.cli.notes import print_notes, runs_text
-from topofl.cli.output import print_table
-from topofl.cli.unfinished import (
-    Unfinished,
-    unfinished_in,
-    unfinished_in_folders,
-    unfinished_in_store,
-)
+from topofl.cli.commands import Runs, Sweep
+from topofl.cli.folders import NEXT, is_finished
+from topofl.cli.output import CommandFailed, print_notes, print_rows, print_table, runs_text
+from topofl.config.toml import names_functions, resume_command, with_modules
+from topofl.engine.checkpoint import newest_round
 from topofl.runs import Failure, RunStore, StoredRun
-from topofl.runs.record import ABOUT, RECORD, heads_of, in_folder_of_run
+from topofl.runs import Sweep as SweepOfRuns
+from topofl.runs import sweep as perform
+from topofl.runs.execute import dask_executor, ray_executor, slurm_executor
+from topofl.runs.plan import Range, parse_grid, random_points
+from topofl.runs.probe import planned
+from topofl.runs.record import ABOUT, RECORD, flat_settings, heads_of, in_folder_of_run
 from topofl.runs.store import run_of_folder, runs_of_folders
+from topofl.runs.sweep import search
+from topofl.runs.work import noted_settings, private_folders
 from topofl.summary.groups import Settings, is_seed, levels_text
 
-__all__ = ["runs"]
+_RUNNING = "nothing: it is running"
+
+_NOT_FINISHED = NotApplicable("the run is not finished")
+
+
+@dataclass(frozen=True, eq=False)
+class Unfinished:
+    """A run that was begun and not finished.
+
+    Parameters
+    ----------
+    key
+        Its key in a store, or the name of its folder.
+    tables
+        Its configuration; empty if it is not known.
+    round
+        The round of its newest checkpoint; 0 if there is none.
+    remedy
+        What finishes it.
+    """
+
+    key: str
+    tables: Mapping[str, Any]
+    round: int
+    remedy: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The configuration as one flat dictionary, with keys such as ``"data.alpha"``."""
+        return flat_settings(self.tables)
+
 
 Entry = StoredRun | Failure | Unfinished
 
+SettingsByKey = Mapping[str, Mapping[str, Any]]
+"""Settings of runs, by the keys of the runs."""
 
-FINISHED_BY = "finished by"
-"""Column with what finishes a run, in lists with runs that are not finished."""
-
-NOT_FINISHED = NotApplicable("the run is not finished")
+Wanted = dict[str, tuple[Any, ...]]
+"""Values that meet a condition, by the full name of a setting."""
 
 
-def runs(options: argparse.Namespace) -> None:
+def runs(options: Runs) -> None:
     """Print or remove the runs of a store, or those that failed."""
     store = RunStore(options.store)
     starts = [text.partition("=")[2] for text in options.where if text.startswith("key=")]
@@ -58,15 +98,46 @@ def runs(options: argparse.Namespace) -> None:
             )
         among = sum(isinstance(entry, kind) for entry in every)
         _remove(store, [entry.key for entry in found], among, options)
+    elif options.failed and options.traceback:
+        _print_tracebacks([entry for entry in found if isinstance(entry, Failure)], options)
+    else:
+        _print_table(store, found, matching, settings, options)
+
+
+def _remove_by_key(store: RunStore, starts: Sequence[str], options: Runs) -> None:
+    """Remove runs by the start of their keys without reading them, since they may be damaged."""
+    if _in_folders(store):
+        _entries(store, options)  # raises
+    every = store.keys()
+    found = [key for key in every if all(start and key.startswith(start) for start in starts)]
+    _remove(store, found, len(every), options)
+
+
+def _remove(store: RunStore, keys: Sequence[str], among: int, options: Runs) -> None:
+    for key in keys:
+        store.remove(key)
+    print_notes([f"removed {len(keys)} of {runs_text(among)}"])
+    if options.json:
+        print_rows({"removed": key} for key in keys)
+
+
+def _print_tracebacks(failures: Sequence[Failure], options: Runs) -> None:
+    if options.json:
+        names = ("key", "error", "traceback")
+        print_rows({name: getattr(failure, name) for name in names} for failure in failures)
         return
-    if options.failed and options.traceback:
-        if options.json:
-            print_rows(_traceback_row(entry) for entry in found if isinstance(entry, Failure))
-            return
-        for entry in found:
-            if isinstance(entry, Failure):
-                print(f"{entry.key}: {printable(entry.error)}\n{entry.traceback}")
-        return
+    for failure in failures:
+        print(f"{failure.key}: {printable(failure.error)}\n{failure.traceback}")
+
+
+def _print_table(
+    store: RunStore,
+    found: list[Entry],
+    matching: Sequence[Entry],
+    settings: SettingsByKey,
+    options: Runs,
+) -> None:
+    """Print the runs with the settings that were asked for, and notes on the others."""
     columns = _columns(matching, settings, options.columns)
     if (store.root / ABOUT).exists():  # otherwise folders are in the order of their names
         order = sorted(_columns(matching, settings, None), key=is_seed)  # seeds come last
@@ -81,47 +152,20 @@ def runs(options: argparse.Namespace) -> None:
         )
 
 
-def _remove_by_key(store: RunStore, starts: Sequence[str], options: argparse.Namespace) -> None:
-    """Remove runs by the start of their keys without reading them, since they may be damaged."""
-    if _in_folders(store):
-        _entries(store, options)  # raises
-    every = store.keys()
-    found = [key for key in every if all(start and key.startswith(start) for start in starts)]
-    _remove(store, found, len(every), options)
-
-
-def _remove(store: RunStore, keys: Sequence[str], among: int, options: argparse.Namespace) -> None:
-    for key in keys:
-        store.remove(key)
-    print_notes([f"removed {len(keys)} of {runs_text(among)}"])
-    if options.json:
-        print_rows({"removed": key} for key in keys)
-
-
-def _traceback_row(failure: Failure) -> dict[str, Any]:
-    return {"key": failure.key, "error": failure.error, "traceback": failure.traceback}
-
-
-def _entries(store: RunStore, options: argparse.Namespace) -> Sequence[Entry]:
+def _entries(store: RunStore, options: Runs) -> Sequence[Entry]:
     """Return all runs of a store, also those that failed, or those in folders of topofl run."""
     if found := _in_folders(store):
-        given = next((name for name in ("remove", "failed") if getattr(options, name)), None)
-        if given is not None:
-            raise ValueError(
-                f"`--{given}` must be given for a store, {store.root} holds folders of topofl run, "
-                f"such as {found[0].key}; remove folders without topofl"
-            )
+        for name in ("remove", "failed"):
+            if getattr(options, name):
+                raise ValueError(
+                    f"`--{name}` must be given for a store, {store.root} holds folders of topofl "
+                    f"run, such as {found[0].key}; remove folders without topofl"
+                )
         return found
-    if _holds_records(store.root):
-        return []  # all of them are damaged, of which warnings tell
-    return [*store.runs(), *store.failures(), *unfinished_in_store(store)]
-
-
-def _holds_records(root: Path) -> bool:
-    """Return whether a folder without a store holds folders of topofl run, readable or not."""
-    if (root / ABOUT).exists() or not root.is_dir():
-        return False
-    return any(in_folder_of_run(path) for path in (root / RECORD, *root.glob(f"*/{RECORD}")))
+    records = [store.root / RECORD, *store.root.glob(f"*/{RECORD}")]
+    if not (store.root / ABOUT).exists() and any(map(in_folder_of_run, records)):
+        return []  # all folders of topofl run are damaged, of which warnings tell
+    return [*store.runs(), *store.failures(), *_unfinished_in_store(store)]
 
 
 def _in_folders(store: RunStore) -> list[StoredRun | Unfinished]:
@@ -132,14 +176,47 @@ def _in_folders(store: RunStore) -> list[StoredRun | Unfinished]:
     if (store.root / ABOUT).exists():
         return []
     own = run_of_folder(store.root)
-    if single := [*([] if own is None else [own]), *unfinished_in(store.root)]:
+    if single := [*([] if own is None else [own]), *_unfinished_in(store.root)]:
         return single
-    found = [*runs_of_folders(store.root), *unfinished_in_folders(store.root)]
-    return sorted(found, key=lambda entry: entry.key)
+    folders = sorted(store.root.iterdir()) if store.root.is_dir() else []
+    begun = [
+        one for path in folders if not path.name.startswith(".") for one in _unfinished_in(path)
+    ]
+    return sorted([*runs_of_folders(store.root), *begun], key=lambda entry: entry.key)
+
+
+def _unfinished_in(folder: Path) -> Iterator[Unfinished]:
+    """Yield the run in a folder if it is not finished."""
+    saved = newest_round(folder / NEXT / "checkpoints")
+    place = folder if saved is None else folder / NEXT
+    if is_finished(folder) or not (place / "checkpoints").is_dir():
+        return
+    with suppress(OSError, ValueError):  # without a configuration it cannot be continued
+        tables = config.read(place / "config.toml")
+        done = newest_round(place / "checkpoints") or 0
+        command = resume_command(folder, place)
+        way = _RUNNING if is_in_use(folder) else command
+        yield Unfinished(folder.absolute().name, tables, done, way)
+
+
+def _unfinished_in_store(store: RunStore) -> Iterator[Unfinished]:
+    """Yield the runs of a store that have checkpoints and no end, in the order of their keys.
+
+    What finishes them is ``topofl run``, but not for a configuration that names functions of
+    modules, which it would import.
+    """
+    for key, folder, is_alive in private_folders(store.root):
+        if store.has(key):
+            continue
+        tables, file = noted_settings(folder), folder / "config.toml"
+        remedy = _RUNNING if is_alive else "the command that started it"
+        if not is_alive and file.is_file() and not names_functions(tables):
+            remedy = shlex.join(["topofl", "run", str(file), "--store", str(store.root)])
+        yield Unfinished(key, tables, newest_round(folder / "checkpoints") or 0, remedy)
 
 
 def _selected(
-    entries: Sequence[Entry], settings: Mapping[str, Mapping[str, Any]], where: Sequence[str]
+    entries: Sequence[Entry], settings: SettingsByKey, where: Sequence[str]
 ) -> list[Entry]:
     """Return the entries that meet all conditions ``key=value``."""
     found = list(entries)
@@ -156,10 +233,6 @@ def _selected(
             print_notes(list(_existing(wanted, settings.values())))
         found = meeting
     return found
-
-
-Wanted = dict[str, tuple[Any, ...]]
-"""Values that meet a condition, by the full name of a setting."""
 
 
 def _wanted(name: str, value: str, own: Collection[Mapping[str, Any]]) -> Wanted:
@@ -200,23 +273,18 @@ def _place(value: Any) -> tuple[bool, bool, float, str]:
     return value is None, not number, float(value) if number else 0.0, str(value)
 
 
-def _columns(
-    entries: Sequence[Entry], settings: Mapping[str, Mapping[str, Any]], names: str | None
-) -> list[str]:
+def _columns(entries: Sequence[Entry], settings: SettingsByKey, names: str | None) -> list[str]:
     """Return the settings to show: those given, or those in which the runs differ."""
     own = [settings[entry.key] for entry in entries if settings[entry.key]]
     compared = Settings.of(own)
     known = list(compared.levels)
     differing = [name for name in known if len({shown(one.get(name)) for one in own}) > 1]
     if names is not None:
-        chosen = [
-            _resolved("--columns", name.strip(), settings.values()) for name in names.split(",")
-        ]
-        return list(
-            dict.fromkeys(
-                member for name in chosen for member in _members(name, compared, differing)
-            )
-        )
+        chosen: list[str] = []
+        for name in names.split(","):
+            full = _resolved("--columns", name.strip(), settings.values())
+            chosen += _members(full, compared, differing)
+        return list(dict.fromkeys(chosen))
     always = [name for name in ("algorithm.name", "topology.name") if name in known]
     return list(dict.fromkeys([*always, *differing]))
 
@@ -229,62 +297,161 @@ def _members(name: str, compared: Settings, differing: Sequence[str]) -> list[st
     return [f"{name}.name", *inside]
 
 
-def _table(
-    entries: Sequence[Entry], settings: Mapping[str, Mapping[str, Any]], columns: Sequence[str]
-) -> Table:
+def _table(entries: Sequence[Entry], settings: SettingsByKey, columns: Sequence[str]) -> Table:
     """Return one row per run with its final scores, or per failure with its error."""
-    is_failed = any(isinstance(entry, Failure) for entry in entries)
-    scores = list(
-        dict.fromkeys(
-            name
-            for entry in entries
-            if isinstance(entry, StoredRun)
-            for name in entry.curves["scores"]
-        )
-    )
-    begun = [entry for entry in entries if isinstance(entry, Unfinished)]
-    rows = tuple(
-        (
-            entry.key,
-            *_settings_cells(settings[entry.key], columns),
-            *_last_cells(entry, scores),
-            *([entry.remedy if isinstance(entry, Unfinished) else ""] if begun else []),
-        )
-        for entry in entries
-    )
-    last = ("error",) if is_failed else ("round", *scores, "seconds")
-    last = (*last, FINISHED_BY) if begun else last
+    done = [entry for entry in entries if isinstance(entry, StoredRun)]
+    scores = list(dict.fromkeys(name for entry in done for name in entry.curves["scores"]))
+    last = ["round", *scores, "seconds"]
+    if any(isinstance(entry, Failure) for entry in entries):
+        last = ["error"]
+    begun = sum(isinstance(entry, Unfinished) for entry in entries)
+    rows = []
+    for entry in entries:
+        own = settings[entry.key]  # stores of earlier versions have none of a run begun
+        cells = [_cell(own.get(name)) if own else _NOT_FINISHED for name in columns]
+        row = [entry.key, *cells, *_last_cells(entry, scores)]
+        remedy = [entry.remedy if isinstance(entry, Unfinished) else ""]
+        rows.append(tuple(row + remedy if begun else row))
+    last += ["finished by"] if begun else []
     heads = heads_of(columns, ["key", *last])
-    title = runs_text(len(entries)) + (f", {len(begun)} not finished" if begun else "")
-    return Table(("key", *heads, *last), rows, title=title)
+    title = runs_text(len(entries)) + (f", {begun} not finished" if begun else "")
+    return Table(("key", *heads, *last), tuple(rows), title=title)
 
 
-def _settings_cells(own: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
-    """Return the settings of a run, which stores of earlier versions have not of one begun."""
-    if not own:
-        return [NOT_FINISHED] * len(columns)
-    return [_cell(own.get(name)) for name in columns]
-
-
-def _last_cells(entry: Entry, scores: Sequence[str]) -> tuple[Any, ...]:
+def _last_cells(entry: Entry, scores: Sequence[str]) -> Sequence[Any]:
     """Return how far a run came: its final scores, its error, or its newest checkpoint."""
-    if isinstance(entry, StoredRun):
-        return _finals(entry, scores)
     if isinstance(entry, Failure):
-        return (" ".join(entry.error.split()),)
-    return entry.round, *([NOT_FINISHED] * (len(scores) + 1))
-
-
-def _finals(run: StoredRun, scores: Sequence[str]) -> tuple[Any, ...]:
-    """Return last round, final scores and seconds of a run."""
-    curves = run.curves
+        return [" ".join(entry.error.split())]
+    if isinstance(entry, Unfinished):
+        return [entry.round, *([_NOT_FINISHED] * (len(scores) + 1))]
+    curves, none = entry.curves, NotApplicable("none recorded")
     finals = [curves["scores"].get(name, {}).get("mean", [None])[-1] for name in scores]
-    cells = [NotApplicable("none recorded") if value is None else value for value in finals]
-    seconds = run.note.get("seconds", NotApplicable("none recorded"))
-    return curves["round"][-1], *cells, seconds
+    cells = [none if value is None else value for value in finals]
+    return [curves["round"][-1], *cells, entry.note.get("seconds", none)]
 
 
 def _cell(value: Any) -> Any:
     if value is None:
         return "none"
     return value if isinstance(value, str | int | float) else shown(value)
+
+
+def sweep(options: Sweep) -> None:
+    """Perform the runs of a sweep and print their table."""
+    if options.search is not None:
+        _check_alone(options, "search", "points", "random", "shard", "dry_run")
+    if options.points is None:
+        _check_space(options)
+    tables = config.override(config.read(options.config), options.set)
+    base = with_modules(tables, options.config)
+    how: dict[str, Any] = {
+        "seeds": options.seeds,
+        "vary": [name.strip() for name in options.vary.split(",")],
+        "store": options.store,
+        "jobs": options.jobs,
+    }
+    if options.search is None:
+        how |= {"grid": _grid(options), "shard": options.shard}
+        if options.dry_run:
+            print_table(planned(base, **how), options)
+            return
+    executor = _executor(options)
+    progress = "auto" if options.progress is None else options.progress
+    how |= {"executor": executor, "retry_failed": options.retry_failed, "progress": progress}
+    best: list[str] = []
+    if options.search is None:
+        found = perform(base, **how)
+    else:
+        how["seeds"] = 1 if options.seeds is None else options.seeds
+        how |= {"trials": options.search, "column": options.column, "seed": options.draw_seed}
+        found = search(base, parse_grid(options.grid), **how)
+        with suppress(ValueError):  # no trial is finished, as the error below says
+            best = [f"best: {found.best(options.column)}"]
+    print_table(found.table, options)
+    print_notes(best)
+    _print_counts(found, options)
+
+
+def _print_counts(found: SweepOfRuns, options: Sweep) -> None:
+    """Print how many runs are stored, or raise :class:`CommandFailed` if any failed."""
+    total = len({point.key for point in found.points})
+    if found.failures:
+        first = found.failures[0]
+        raise CommandFailed(
+            f"{len(found.failures)} of {runs_text(total)} failed, the others are stored; "
+            f"the first failed with {shown(first.error, 200)}; see topofl runs {options.store} "
+            "--failed, and repeat them with --retry-failed"
+        )
+    if found.trained:
+        are = "is" if total == 1 else "are"
+        print_notes([f"{runs_text(total)} {are} stored in {options.store}"])
+    else:
+        was = "was" if total == 1 else "were"
+        print_notes([f"{total} of {runs_text(total)} {was} stored already; nothing was trained"])
+
+
+def _check_space(options: Sweep) -> None:
+    """Raise, in words of the shell, if what is drawn from --grid does not fit how it is drawn."""
+    name = next((one for one in ("random", "search") if getattr(options, one) is not None), None)
+    if name is not None and not options.grid:
+        raise ValueError(
+            f"`--{name}` must come with settings to choose from; give `--grid`, as in --grid "
+            "'algorithm.lr=log_uniform(0.01,1)'"
+        )
+    drawn = {key: one for key, one in parse_grid(options.grid).items() if isinstance(one, Range)}
+    if name is None and drawn:
+        raise ValueError(
+            f"`--grid` must list values for {next(iter(drawn))!r}, got a range; list values, or "
+            "draw points by --random K or --search K"
+        )
+
+
+def _grid(options: Sweep) -> Any:
+    """Return the grid, the points of a file, or random points."""
+    if options.points is not None:
+        _check_alone(options, "points", "grid", "random")
+        try:
+            return json.loads(options.points.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(
+                f"`--points` must be a JSON file, {options.points} is not: {error}"
+            ) from error
+    grid = parse_grid(options.grid) if options.grid else None
+    if options.random is None:
+        return grid
+    return random_points(grid or {}, options.random, seed=options.draw_seed)
+
+
+def _check_alone(options: Sweep, name: str, *others: str) -> None:
+    """Raise if options that exclude each other are given."""
+    given = [other for other in others if getattr(options, other)]
+    if given:
+        raise ValueError(
+            f"`--{name}` must be given without `--{given[0].replace('_', '-')}`; leave one out"
+        )
+
+
+def _executor(options: Sweep) -> Any:
+    """Return the executor of the cluster that the options name, or None."""
+    chosen = [name for name in ("slurm", "dask", "ray") if getattr(options, name) is not None]
+    if len(chosen) > 1:
+        raise ValueError(f"`--{chosen[0]}` must be given without `--{chosen[1]}`; leave one out")
+    if options.slurm is not None:
+        return slurm_executor(str(options.store / "slurm"), **_parameters(options.slurm))
+    if options.dask is not None:
+        return dask_executor(options.dask)
+    if options.ray is None:
+        return None
+    imported("ray", "ray", "`--ray`", name="Ray").init(address=options.ray)
+    return ray_executor()
+
+
+def _parameters(texts: Sequence[str]) -> dict[str, Any]:
+    """Return submitit's parameters from ``key=value``."""
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise ValueError(f"`--slurm` must be key=value, as in timeout_min=60, got {text!r}")
+        found[key.strip()] = parse_value(value)
+    return found

@@ -74,7 +74,7 @@ learning rate schedules are text as well: ``compressor = "top_k(share=0.1)"`` an
 ``compressor = "mymodule:half"``. None is written ``"none"`` where it is not the default.
 """
 
-from topofl.config.experiment import Experiment, Tables, build, load
-from topofl.config.toml import assign, dumps, override, read
+from topofl.config.experiment import Experiment, build, load
+from topofl.config.toml import Tables, assign, dumps, override, read
 
 __all__ = ["Experiment", "Tables", "assign", "build", "dumps", "load", "override", "read"]

@@ -1,65 +1,75 @@
 """Experiment: a run that is ready to start, built from the tables of a configuration."""
 
+import math
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from topofl._spec import (
     Built,
+    Function,
+    arguments_of,
     at,
     build_topology,
     check_keys,
-    named,
+    find,
+    first,
+    is_ours,
+    parameters,
+    recorded,
+    with_seed,
 )
 from topofl._support.ambient import plain_torch
-from topofl._support.check import check_path
+from topofl._support.calls import named, table_of
+from topofl._support.check import check_choice, check_path, check_switch, shown
+from topofl._support.datasets import default_root
 from topofl._support.module_folders import appended_folder, check_folder
+from topofl._support.plugins import error_context, load_function
+from topofl._support.public import ELSEWHERE
+from topofl._support.seeding import seeded_torch
+from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
-from topofl.attacks import Attack
+from topofl.attacks import Attack, drawn
 from topofl.callbacks import Callback
-from topofl.config.tables import (
-    RUN,
-    Read,
-    build_algorithm,
-    build_attackers,
-    build_clients,
-    build_compute,
-    build_evaluation,
-    build_model,
-    build_rule,
-    build_run,
-    build_saving,
-    build_task,
-    read_data,
+from topofl.config.toml import (
+    TABLES,
+    Tables,
+    as_table,
+    is_none,
+    modules_in,
+    override,
+    read,
+    with_modules,
 )
-from topofl.config.toml import TABLES, as_table, is_none, override, read, with_modules
-from topofl.data import Dataset, Partition
-from topofl.engine import run
-from topofl.engine.requests import Setup, Trace
+from topofl.data import Dataset, Partition, augmented, flip_labels, match_test, with_validation
+from topofl.engine import Compute, Evaluation, Saving, run
+from topofl.engine.requests import Trace
 from topofl.engine.setup import resolve
 from topofl.estimate import Estimate, estimate
 from topofl.history import History
 from topofl.tasks import Task
 from topofl.topology import TopologyError
 
-__all__ = ["Experiment", "Tables", "build", "load"]
-
-
-Tables = dict[str, dict[str, Any]]
-"""Arguments by table and key, as in the example of :class:`Experiment`."""
+_RUN = ("rounds", "seed", "init", "progress")
+"""Arguments of :func:`topofl.run` in the table ``[run]``."""
 
 _WITH_DEFAULTS = ("model", "evaluation", "compute", "saving")
 """Tables that may be missing because all of their keys have defaults."""
 
 _PARTS = ("algorithm", "model", "clients", "topology", "mixing", "task", "attackers")
+
+Read = Callable[[str, Callable[..., Dataset], Mapping[str, Any]], Dataset]
+"""Returns a dataset, given the name of a reader, the reader itself and its arguments."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +213,13 @@ def load(path: str | os.PathLike[str], assignments: Sequence[str] = ()) -> Exper
         return build(with_modules(override(tables, assignments), path))
 
 
-def build(tables: Mapping[str, Any], *, read: Read = read_data) -> Experiment:
+def _read_data(name: str, reader: Callable[..., Dataset], arguments: Mapping[str, Any]) -> Dataset:
+    """Return a dataset by calling its reader."""
+    del name
+    return reader(**arguments)
+
+
+def build(tables: Mapping[str, Any], *, read: Read = _read_data) -> Experiment:
     """Return the experiment that the tables of a configuration describe.
 
     Parameters
@@ -227,36 +243,20 @@ def build(tables: Mapping[str, Any], *, read: Read = read_data) -> Experiment:
     10
     """
     check_keys("an experiment", tables, TABLES)
-    modules = tables.get("modules")
-    folder = None if is_none(modules) else _folder_of_modules(as_table("modules", modules))
+    folder = None
+    if not is_none(modules := tables.get("modules")):
+        table = as_table("modules", modules)
+        with at("[modules]"):
+            check_keys("the table", table, ["folder"])
+            folder = str(check_path("folder", table.get("folder")).absolute())
     with appended_folder(folder):
         experiment = _built({**tables, "modules": None}, read)
-        if folder is None or not _is_used(folder, experiment.tables):
+        used = map(sys.modules.get, modules_in(experiment.tables))
+        files = [getattr(module, "__file__", None) for module in used]
+        if folder is None or not any(file and Path(file).is_relative_to(folder) for file in files):
             return experiment
         check_folder(folder)
     return replace(experiment, tables={**experiment.tables, "modules": {"folder": folder}})
-
-
-def _folder_of_modules(table: Mapping[str, Any]) -> str:
-    """Return the folder in which modules of custom functions are found, or raise."""
-    with at("[modules]"):
-        check_keys("the table", table, ["folder"])
-        return str(check_path("folder", table.get("folder")).absolute())
-
-
-def _is_used(folder: str, values: Any) -> bool:
-    """Return whether values name a function ``module:function`` of a module in a folder."""
-    if isinstance(values, Mapping):
-        values = list(values.values())
-    if isinstance(values, list | tuple):
-        return any(_is_used(folder, value) for value in values)
-    names = _MODULE.findall(values) if isinstance(values, str) else []
-    files = [getattr(sys.modules.get(name), "__file__", None) for name in names]
-    return any(file is not None and Path(file).is_relative_to(folder) for file in files)
-
-
-_MODULE = re.compile(r"([A-Za-z_][\w.]*)\s*:\s*[A-Za-z_]")
-"""The module in ``module:function``."""
 
 
 def _built(tables: Mapping[str, Any], read: Read) -> Experiment:
@@ -271,25 +271,14 @@ def _built(tables: Mapping[str, Any], read: Read) -> Experiment:
         datasets.append(read(*call))
         return datasets[-1]
 
-    clients_table = _build("data", given["data"], lambda table: build_clients(table, read_and_keep))
-    clients: Partition = clients_table.value
-    builders: dict[str, Callable[[dict[str, Any]], Built]] = {
-        "topology": lambda table: build_topology(*named(table), clients.label_counts),
-        "algorithm": build_algorithm,
-        "mixing": build_rule,  # if missing, the run chooses a rule and warns if it drops weights
-        "model": lambda table: build_model(table, clients),
-        "task": build_task,
-        "attackers": lambda table: build_attackers(table, clients.n),
-        "run": build_run,
-        "evaluation": build_evaluation,
-        "compute": build_compute,
-        "saving": build_saving,
-    }
-    built = {"data": clients_table} | {
-        name: _build(name, given.get(name, {}), function)
-        for name, function in builders.items()
-        if name in given or name in _WITH_DEFAULTS
-    }
+    with at("[data]"):
+        built = {"data": build_clients(given["data"], read_and_keep)}
+    clients: Partition = built["data"].value
+    given = {name: {} for name in _WITH_DEFAULTS} | given
+    for name, build_part in _BUILDERS.items():
+        if name in given:
+            with at(f"[{name}]"):
+                built[name] = build_part(given[name], clients)
     parts = {name: part.value for name, part in built.items()}
     options = parts["run"] | {name: parts[name] for name in ("evaluation", "compute", "saving")}
     experiment = Experiment(
@@ -297,7 +286,7 @@ def _built(tables: Mapping[str, Any], read: Read) -> Experiment:
         parts["model"],
         clients,
         parts.get("topology"),
-        parts.get("mixing"),
+        parts.get("mixing"),  # if missing, the run chooses a rule and warns if it drops weights
         options,
         tables={name: built[name].arguments for name in TABLES if name in built},
         notes=tuple(f"[{name}] {note}" for name, part in built.items() for note in part.notes),
@@ -305,17 +294,12 @@ def _built(tables: Mapping[str, Any], read: Read) -> Experiment:
         attackers=parts.get("attackers"),
         dataset=datasets[-1],
     )
-    trace = _check(experiment).trace
+    asked = {name: options[name] for name in ("rounds", "seed", "init", "evaluation", "compute")}
+    with _naming_table(), plain_torch(options["compute"].device):  # raises errors of the run
+        trace = resolve(**experiment._parts, **asked).trace
     uses_topology = trace.needs_topology or trace.chooses
     ignored = () if uses_topology or experiment.topology is None else (_ignored(experiment, trace),)
     return replace(experiment, uses_topology=uses_topology, notes=(*experiment.notes, *ignored))
-
-
-def _check(experiment: Experiment) -> Setup:
-    """Return the setup of the run, or raise the errors that :func:`topofl.run` would raise."""
-    names = ("rounds", "seed", "init", "evaluation", "compute")
-    with _naming_table(), plain_torch(experiment.options["compute"].device):
-        return resolve(**experiment._parts, **{name: experiment.options[name] for name in names})
 
 
 def _ignored(experiment: Experiment, trace: Trace) -> str:
@@ -338,13 +322,216 @@ def _naming_table() -> Iterator[None]:
     except (TypeError, ValueError) as error:
         argument = re.match(r"`(\w+)", str(error))
         name = "" if argument is None else argument[1]
-        table = {"clients": "data"}.get(name, "run" if name in RUN else name)
+        table = {"clients": "data"}.get(name, "run" if name in _RUN else name)
         kind = type(error)
         if kind not in (TypeError, ValueError, TopologyError) or table not in TABLES:
             raise
         raise kind(f"[{table}] {error}") from error
 
 
-def _build(name: str, table: dict[str, Any], function: Callable[[dict[str, Any]], Built]) -> Built:
-    with at(f"[{name}]"):
-        return function(table)
+def build_clients(table: dict[str, Any], read: Read = _read_data) -> Built:
+    """Return a Partition; keys are passed to the partitioner if it takes them, else to the reader.
+
+    The functions in :data:`_EDITS` are then applied to it if their keys are given, with the seed of
+    the partition, or 0 if a custom partitioner has none.
+    """
+    name, rest = named(table)
+    partition = rest.pop("partition", "shards")
+    augment = rest.pop("augment", None)
+    edits = {key: rest.pop(key, None) for key in _EDITS}
+    reader = find("dataset", name)
+    partitioner = find("partition", partition)
+    of_reader = ["split_seed" if key == "seed" else key for key in parameters(reader)]
+    of_partitioner = [key for key in parameters(partitioner) if key != first(partitioner)]
+    check_keys(
+        f"`{name}` with `{partition}`",
+        rest,
+        [*of_reader, "partition", *of_partitioner, *_EDITS, "augment"],
+    )
+    split, notes = with_seed(partitioner, {key: rest[key] for key in rest if key in of_partitioner})
+    split = arguments_of(partitioner, split, hidden=[first(partitioner)])
+    source = {key.removeprefix("split_"): rest[key] for key in rest if key not in of_partitioner}
+    source = arguments_of(reader, source, hidden=["name"])  # in a file, the name of the reader
+    if is_ours(reader) and source.get("root", "") is None:
+        source["root"] = None if (place := default_root()) is None else str(place)
+    source |= dict(_absolute_paths(reader, source))
+    clients = partitioner(read(name, reader, source), **split)
+    source = recorded(reader, source)
+    split = recorded(partitioner, split)
+    for key, value in edits.items():
+        if not is_none(value):
+            clients = _EDITS[key](clients, value, split.get("seed", 0))
+            split |= {key: value}
+    if not is_none(augment):
+        with at("`augment`:"):
+            augmentation = _call("augmentation", table_of(augment))
+        clients = augmented(clients, augmentation.value)
+        split |= {"augment": augmentation.arguments}
+    source = {"split_seed" if key == "seed" else key: value for key, value in source.items()}
+    return Built(clients, {"name": name, **source, "partition": partition, **split}, notes)
+
+
+_EDITS: dict[str, Callable[[Partition, Any, int], Partition]] = {
+    "match_test": lambda clients, rule, seed: match_test(clients, rule=rule, seed=seed),
+    "with_validation": lambda clients, share, seed: with_validation(clients, share, seed=seed),
+    "flip_labels": lambda clients, nodes, seed: flip_labels(clients, nodes, seed=seed),
+}
+"""Edits of a partition, by key, in the order in which they are applied."""
+
+
+def _absolute_paths(
+    reader: Callable[..., Dataset], source: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Yield the arguments of a reader that are paths; those of custom readers are unknown."""
+    for key, parameter in parameters(reader).items():
+        value = source.get(key)
+        is_folder = key in ("root", "cache") and value is not None
+        if is_folder and not isinstance(value, str):
+            raise TypeError(f"`{key}` must be the path of a folder, got {shown(value)}")
+        takes_paths = is_ours(reader) and "PathLike" in str(parameter.annotation)
+        if isinstance(value, str) and (is_folder or takes_paths):
+            yield key, os.path.abspath(os.path.expanduser(value))
+
+
+def _call(kind: str, table: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Built:
+    """Return what the function that a table names returns for the other entries of the table.
+
+    Of the defaults, those are given that it takes.
+    """
+    name, arguments = named(table)
+    function = find(kind, name)
+    takes = parameters(function)
+    own = {key: value for key, value in (defaults or {}).items() if key in takes}
+    arguments = arguments_of(function, own | arguments)
+    return Built(function(**arguments), {"name": name, **_recorded(function, arguments)}, [])
+
+
+def _recorded(function: Function, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments as a file holds them: tuples as lists, and parts of models as patterns."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Part):
+            return str(value)
+        return list(value) if isinstance(value, tuple) else value
+
+    return {key: plain(value) for key, value in recorded(function, arguments).items()}
+
+
+def build_rule(table: Mapping[str, Any]) -> Built:
+    """Return a weight rule with its arguments bound."""
+    name, arguments = named(table)
+    rule = find("mixing", name)
+    arguments = arguments_of(rule, arguments, hidden=[first(rule)])
+    return Built(partial(rule, **arguments), {"name": name, **recorded(rule, arguments)}, [])
+
+
+def _build_algorithm(table: Mapping[str, Any]) -> Built:
+    """Return an algorithm; arguments that are algorithms may be text or tables."""
+    name, arguments = named(table)
+    function = find("algorithm", name)
+    takes = parameters(function)
+    for key in ("optimizer", "optim"):  # a part of a method here
+        if key in arguments and is_ours(function) and key not in takes:
+            raise ValueError(
+                f"`{name}` takes no {key!r}, got {shown(arguments[key])}; {ELSEWHERE[key]}"
+            )
+    arguments, notes = with_seed(function, arguments)
+    arguments = arguments_of(function, arguments)
+    record = _recorded(function, arguments)
+    for key, parameter in takes.items():
+        value = arguments.get(key)
+        if parameter.annotation in (Algorithm, "Algorithm") and isinstance(value, str | Mapping):
+            with at(f"`{key}`:"):
+                inner = _build_algorithm(table_of(value))
+            arguments[key], record[key] = inner.value, inner.arguments
+            notes += inner.notes
+    return Built(function(**arguments), {"name": name, **record}, notes)
+
+
+def _build_model(table: Mapping[str, Any], clients: Partition) -> Built:
+    """Return a model; missing sizes are those of the data."""
+    shape = list(clients.dataset.inputs.shape[1:])
+    sizes = {"in_features": math.prod(shape), "in_shape": shape, "n_classes": clients.n_classes}
+    with seeded_torch(0):  # custom modules draw the same numbers each time they are created
+        return _call("model", {"name": "logistic_regression", **table}, sizes)
+
+
+def _build_attackers(table: Mapping[str, Any], n: int) -> Built:
+    """Return an attack; if ``share`` is given, ``attacks.drawn`` draws its nodes."""
+    name, arguments = named(table)
+    takes = parameters(find("attack", name))
+    if "share" not in arguments or "share" in takes or "nodes" not in takes:
+        return _call("attack", table)
+    if "nodes" in arguments:
+        raise ValueError(
+            "`share` must be given without `nodes`, since it draws them, got both; leave one out"
+        )
+    draw = {"share": arguments.pop("share")}
+    if "seed" not in takes:
+        draw["seed"] = arguments.pop("seed", 0)
+    built = _call("attack", {"name": name, **arguments, "nodes": drawn(n, **draw)})
+    values = {key: value for key, value in built.arguments.items() if key != "nodes"}
+    return built._replace(arguments={"name": name, **draw, **values})
+
+
+def _build_run(table: Mapping[str, Any]) -> Built:
+    """Return the arguments of :func:`topofl.run` in the table ``[run]``."""
+    table, notes = with_seed(run, table)
+    arguments = arguments_of(run, table, hidden=set(parameters(run)) - set(_RUN))
+    check_switch("progress", arguments["progress"])
+    return Built(arguments, recorded(run, arguments), notes)
+
+
+def _build_evaluation(table: Mapping[str, Any]) -> Built:
+    """Return an Evaluation; functions of stages and columns are imported from their modules."""
+    arguments = arguments_of(Evaluation, table)
+    functions = {name: _load_functions(name, arguments[name]) for name in ("also", "per_node")}
+    evaluation = Evaluation(**arguments | functions)
+    on = evaluation.on[0] if len(evaluation.on) == 1 else evaluation.on
+    return Built(evaluation, recorded(Evaluation, arguments) | {"on": on}, [])
+
+
+def _load_functions(argument: str, names: Any) -> Any:
+    """Return the functions of custom stages or columns, given as ``module:function``."""
+    if not isinstance(names, Mapping):
+        return names
+    found = {}
+    for key, name in names.items():
+        if not isinstance(name, str):
+            raise TypeError(
+                f'`{argument}` must name functions, as in {{ensemble = "mymodule:mean"}}, '
+                f"got {shown(name)}"
+            )
+        with error_context(f"there is no evaluation {name!r}:"):
+            found[key] = load_function(name)
+    return found
+
+
+def _build_compute(table: Mapping[str, Any]) -> Built:
+    """Return a Compute."""
+    arguments = arguments_of(Compute, table)
+    dtype = str(arguments["dtype"]).removeprefix("torch.")
+    check_choice("dtype", dtype, ("float16", "bfloat16", "float32", "float64"))
+    compute = Compute(**arguments | {"dtype": getattr(torch, dtype)})
+    return Built(compute, recorded(Compute, arguments) | {"dtype": dtype}, [])
+
+
+def _build_saving(table: Mapping[str, Any]) -> Built:
+    """Return a Saving without a folder."""
+    arguments = arguments_of(Saving, table, hidden=["folder", "resume", "final"])
+    return Built(Saving(**arguments), recorded(Saving, arguments), [])
+
+
+_BUILDERS: dict[str, Callable[[dict[str, Any], Partition], Built]] = {
+    "topology": lambda table, clients: build_topology(*named(table), clients.label_counts),
+    "algorithm": lambda table, _: _build_algorithm(table),
+    "mixing": lambda table, _: build_rule(table),
+    "model": _build_model,
+    "task": lambda table, _: _call("task", table),
+    "attackers": lambda table, clients: _build_attackers(table, clients.n),
+    "run": lambda table, _: _build_run(table),
+    "evaluation": lambda table, _: _build_evaluation(table),
+    "compute": lambda table, _: _build_compute(table),
+    "saving": lambda table, _: _build_saving(table),
+}
+"""Functions that build the parts of an experiment from their tables and the clients."""

@@ -1,21 +1,20 @@
-"""Reading, overriding and writing of configurations in TOML."""
+"""Reading, overriding and writing of configurations in TOML, and what these name."""
 
 import json
 import os
+import re
+import shlex
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from topofl._spec import (
-    NONE,
-    at,
-    check_keys,
-    parse_value,
-    table_of,
-)
+from topofl._spec import at, check_keys
+from topofl._support.calls import NONE, parse_value, table_of
 from topofl._support.check import check_path, shown
 
-__all__ = ["TABLES", "as_table", "assign", "dumps", "is_none", "override", "read", "with_modules"]
+Tables = dict[str, dict[str, Any]]
+"""Arguments by table and key, as in the example of :class:`Experiment`."""
 
 TABLES = (
     "data", "topology", "mixing", "algorithm", "model", "task", "attackers", "run", "evaluation",
@@ -216,14 +215,61 @@ def _toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, Mapping):
-        return (
-            "{"
-            + ", ".join(
-                f"{key} = {_toml(entry)}" for key, entry in value.items() if entry is not None
-            )
-            + "}"
-        )
+        entries = [f"{key} = {_toml(entry)}" for key, entry in value.items() if entry is not None]
+        return f"{{{', '.join(entries)}}}"
     raise TypeError(
         "a value in a configuration must be a number, true, false, text, a list or a table, got "
         f"{shown(value)}"
     )
+
+
+def resume_command(folder: Path, place: Path | None = None, *, started_here: bool = False) -> str:
+    """Return the command that continues the run in a folder.
+
+    Parameters
+    ----------
+    folder
+        The folder of the run.
+    place
+        The folder that holds ``config.toml``; None: `folder`.
+    started_here
+        Whether this process has trained the run: then the command has ``--trust`` if the
+        configuration names functions of modules, which are not imported without. Other folders may
+        come from somebody else, and ``topofl resume`` itself explains the option.
+
+    Examples
+    --------
+    >>> resume_command(Path("runs", "a ring"))
+    "topofl resume 'runs/a ring'"
+    """
+    try:
+        trust = started_here and names_functions(read((place or folder) / "config.toml"))
+    except (OSError, ValueError):  # the command says what is wrong with the file
+        trust = False
+    return shlex.join(["topofl", "resume", *["--trust"] * trust, str(folder)])
+
+
+def names_functions(tables: Any) -> bool:
+    """Return whether any text in the tables of a configuration names a ``module:function``.
+
+    Examples
+    --------
+    >>> names_functions({"algorithm": {"name": "mymodule:method", "lr": 0.1}})
+    True
+    >>> names_functions({"compute": {"device": "cuda:0"}, "data": {"root": "/data/a:b"}})
+    False
+    """
+    return any(True for _ in modules_in(tables))
+
+
+def modules_in(tables: Any) -> Iterator[str]:
+    """Yield the modules of the functions that texts in the tables of a configuration name."""
+    if isinstance(tables, str):
+        yield from _MODULE.findall(tables)
+    elif isinstance(tables, Mapping | list | tuple):
+        for value in tables.values() if isinstance(tables, Mapping) else tables:
+            yield from modules_in(value)
+
+
+_MODULE = re.compile(r"(?<![\w./\\])([A-Za-z_][\w.]*)\s*:\s*[A-Za-z_]")
+"""The module in ``module:function``, also within a text with arguments."""

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from topofl import config
-from topofl._spec import check_keys, find, parameters, parse_value, table_of
+from topofl._spec import check_keys, find, parameters
+from topofl._support.calls import parse_value, table_of
 from topofl._support.check import (
     check_choice,
     check_int,

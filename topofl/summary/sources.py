@@ -10,7 +10,7 @@ from typing import Any
 from topofl import config
 from topofl._spec import at
 from topofl._support.check import check_path, shown
-from topofl.config.resuming import resume_command
+from topofl.config.toml import resume_command
 from topofl.history import History, saved_in
 from topofl.runs import Failure, RunStore, StoredRun, Sweep, curves_of
 from topofl.runs.record import flat_settings

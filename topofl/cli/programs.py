@@ -1,0 +1,123 @@
+"""Commands that start what is not part of the command line: other parts of topofl, and a file."""
+
+import inspect
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from importlib.resources import files
+from typing import Any
+
+from topofl._support.forking import prepare_fork
+from topofl._support.text import printable
+from topofl.cli.commands import Explore, New, Reproduce, Study, Sweep
+from topofl.cli.output import CommandFailed, json_rows, plain_cell, print_rows
+
+_LAST_PORT = 65_535
+
+
+def new(options: New) -> None:
+    """Write a commented configuration, which runs as it is."""
+    path = options.file
+    if path.suffix != ".toml":
+        raise ValueError(f"`FILE` must end in .toml, got {path.name}")
+    text = files("topofl.cli").joinpath("experiment.toml").read_text(encoding="utf-8")
+    command = f"topofl run {shlex.quote(printable(str(path)))}"
+    folder = shlex.quote(printable(f"runs/{path.stem}"))
+    text = text.replace("topofl run experiment.toml", command).replace("runs/experiment", folder)
+    try:
+        with path.open("w" if options.force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise ValueError(
+            f"`FILE` must be a new file, got {path}, which exists; name another, or overwrite it "
+            "with --force"
+        ) from error
+    print(f"wrote {printable(str(path))}; train with: {command}")
+
+
+def explore(options: Explore) -> None:
+    """Serve the explorer until Ctrl-C."""
+    if not 0 <= options.port <= _LAST_PORT:
+        raise ValueError(f"`--port` must be between 0 and {_LAST_PORT}, got {options.port}")
+    serve = import_module("topofl.explore.serve").serve
+    serve(options.port, browser=not options.no_browser, folder=options.data)
+
+
+def sweep(options: Sweep) -> None:
+    """Perform the runs of a sweep; processes for them import torch while this one does."""
+    if (options.jobs or 1) > 1 and not options.dry_run:
+        prepare_fork()
+    import_module("topofl.cli.runs").sweep(options)
+
+
+def study(options: Study) -> None:
+    """Train over many graphs, and correlate their numbers with the outcomes."""
+    if not options.scenarios:
+        raise ValueError(
+            "CONFIG.toml must be given, or scenarios of our study, or 'all' for the whole study, "
+            "which trains thousands of models; --dry-run shows how many"
+        )
+    if options.scenarios == ["all"]:
+        options.scenarios = []
+    import_module("topofl.analysis.study.command").study(options)
+
+
+def reproduce(options: Reproduce) -> None:
+    """Regenerate figures of the papers, or list them."""
+    paper_figures = import_module("topofl.paper_figures")
+    if options.list:
+        _print_figures(paper_figures, options)
+    elif options.name is None:
+        raise ValueError("name a figure or a paper; topofl reproduce --list shows all")
+    elif options.dry_run:
+        table = _with_options(paper_figures.planned, options)()
+        print_rows(json_rows(table)) if options.json else print(table)
+    else:
+        # The next figure may take minutes, and stdout is for JSON.
+        show = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
+        try:
+            results = _with_options(paper_figures.reproduce, options)(show=show)
+        except paper_figures.Failed as error:
+            raise CommandFailed(str(error)) from error
+        if options.json:
+            print_rows(row for result in results for row in _claims(result))
+
+
+def _with_options(function: Callable[..., Any], options: Reproduce) -> Callable[..., Any]:
+    """Return a function with the options that are its parameters."""
+    known = inspect.signature(function).parameters
+    return partial(function, **{key: value for key, value in vars(options).items() if key in known})
+
+
+def _print_figures(paper_figures: Any, options: Reproduce) -> None:
+    """Print papers and figures, and the figures that are not reproduced."""
+    listed, absent = paper_figures.listed(), paper_figures.absent()
+    if not options.json:
+        print(listed, absent, sep="\n\n")
+        return
+    reproduced = [{**row, "reproduced": True} for row in json_rows(listed)]
+    others = [
+        {"name": name, listed.columns[1]: reason, "data": None, "reproduced": False}
+        for name, reason in absent.rows
+    ]
+    print_rows([*reproduced, *others])
+
+
+def _claims(result: Any) -> Iterator[dict[str, Any]]:
+    """Yield the claims about a figure, with our numbers and verdicts."""
+    for claim in result.claims:
+        yield {
+            "figure": result.figure.id,
+            "scale": result.setting.scale,
+            "claim": claim.statement,
+            "kind": claim.kind,
+            "statistic": claim.statistic,
+            "holds if": claim.threshold,
+            "ours": plain_cell(claim.ours),
+            "interval": claim.interval,
+            "paper": claim.paper or None,
+            "verdict": claim.verdict,
+            "picture": str(result.picture),
+        }
