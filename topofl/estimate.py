@@ -38,6 +38,7 @@ from topofl.engine.requests import Setup
 from topofl.engine.round import Round
 from topofl.engine.run import run
 from topofl.engine.setup import resolve
+from topofl.history.matrices import bytes_of, digest_of, kept
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
 from topofl.topology import Topology
