@@ -11,7 +11,7 @@ import pytest
 import topofl
 from tests.cli.commands import TEXT, fails
 from topofl.cli import main
-from topofl.cli.app import make_parser
+from topofl.cli.commands import make_parser
 from topofl.cli.output import print_rows
 
 

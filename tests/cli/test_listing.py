@@ -13,8 +13,7 @@ from topofl import algorithms, models, topologies
 from topofl._spec import catalogue
 from topofl.algorithms import Part
 from topofl.cli import listing, main
-from topofl.cli.app import make_parser
-from topofl.cli.commands import KINDS_OF_NAMES
+from topofl.cli.commands import KINDS_OF_NAMES, make_parser
 from topofl.cli.listing import index
 from topofl.metrics.compare import all_columns
 

@@ -8,7 +8,7 @@ from scipy import stats
 import topofl
 from tests.summary.readable import assert_readable, heights_at, said
 from tests.summary.samples import ROUNDS, runs_of, stored
-from topofl.cli.app import make_parser
+from topofl.cli.commands import make_parser
 from topofl.history.plots import KINDS as KINDS_OF_HISTORIES
 from topofl.summary import (
     plot_band,

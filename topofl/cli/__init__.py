@@ -12,8 +12,7 @@ from typing import Any
 from topofl._support.module_folders import current_folder, installed_only
 from topofl._support.text import printable
 from topofl._support.torchrun import process_number
-from topofl.cli.app import make_parser
-from topofl.cli.commands import COMMANDS
+from topofl.cli.commands import COMMANDS, make_parser
 from topofl.cli.output import CommandFailed, print_notes
 
 __all__ = ["main"]

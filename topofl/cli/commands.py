@@ -4,11 +4,21 @@ The names, types and defaults of a class are the options of its command, and the
 ``Parameters`` describes them, each with the word that stands for its value.
 """
 
-import argparse
 import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
+
+from topofl.cli.options import (
+    DataOptions,
+    JsonOptions,
+    Options,
+    Parser,
+    TableOptions,
+    TrainingOptions,
+    TrustOptions,
+    parser_of,
+)
 
 KINDS_OF_NAMES = (
     "topology", "algorithm", "model", "dataset", "partition", "augmentation", "mixing", "task",
@@ -16,105 +26,10 @@ KINDS_OF_NAMES = (
 )  # fmt: skip
 """What ``topofl list`` lists: the kinds of the catalogue of specs, and columns of metrics."""
 
-EXCLUSIVE = {
-    ("force", "skip_done"): False,
-    ("about", "all"): False,
-    ("latex", "markdown", "json"): False,
-    ("max_degree", "max_messages", "max_bytes"): True,
-}
-"""Options of which at most one can be given, and whether one has to be."""
-
 
 def _names(text: str) -> list[str]:
     """Return names that are separated by commas, those with commas in double quotes."""
     return [name.strip() for row in csv.reader([text], skipinitialspace=True) for name in row]
-
-
-class Options(argparse.Namespace):
-    """Options of a command; those without a default, and those with ``nargs``, are positional."""
-
-
-class _Json(Options):
-    """Options of commands whose result is no table.
-
-    Parameters
-    ----------
-    json
-        print a JSON list with one object per row
-    """
-
-    json: bool = False
-
-
-class TableOptions(Options):
-    """Options of commands that print a table.
-
-    Parameters
-    ----------
-    markdown
-        print a Markdown table
-    json
-        print a JSON list with one object per row
-    csv : FILE
-        also write the table there, in full precision
-    """
-
-    markdown: bool = False
-    json: bool = False
-    csv: Path | None = None
-
-
-class DataOptions(Options):
-    """Options that say which clients a command is about.
-
-    Parameters
-    ----------
-    data : DATA
-        a dataset with its arguments, as digits or cifar10,root=DIR,verify=false, or a folder with
-        MNIST in it or below; arguments are the keys of [data]
-    partition : PARTITION
-        how --data is divided, as dirichlet_per_client,alpha=0.1; see topofl list partition
-        (default: shards)
-    per_node : K
-        shards of sorted data per node (default: 2)
-    """
-
-    data: str | None = None
-    partition: str | None = None
-    per_node: int | None = None
-
-
-class TrainingOptions(_Json):
-    """Options of commands that train one run.
-
-    Parameters
-    ----------
-    set : KEY=VALUE
-        table.key=value, or table=spec for a whole table; may be repeated
-    log : FILE.jsonl
-        append one JSON object per event to this file
-    tensorboard : DIR
-        write scalars for TensorBoard here
-    progress
-        a bar (default: on terminals)
-    """
-
-    set: Annotated[Sequence[str], {"action": "append", "nargs": None}] = ()
-    log: Path | None = None
-    tensorboard: Path | None = None
-    progress: bool | None = None
-
-
-class _Trusted(Options):
-    """The option without which names in a stored run import no module.
-
-    Parameters
-    ----------
-    trust
-        import the functions that the run names as module:function, which runs their code
-    """
-
-    trust: bool = False
 
 
 class New(Options):
@@ -138,7 +53,7 @@ class New(Options):
     force: bool = False
 
 
-class List(_Json):
+class List(JsonOptions):
     """List the names for specs and configurations.
 
     Parameters
@@ -336,7 +251,7 @@ class Run(TrainingOptions):
     dry_run: bool = False
 
 
-class Resume(TrainingOptions, _Trusted):
+class Resume(TrainingOptions, TrustOptions):
     """Continue a run that was stopped, or train more rounds.
 
     DIR holds config.toml (with all defaults), checkpoints/ and, at the end, history/ and run.json.
@@ -533,7 +448,7 @@ class Compare(TableOptions):
     latex: bool = False
 
 
-class Graphs(_Trusted, TableOptions):
+class Graphs(TrustOptions, TableOptions):
     """Show which nodes received from which in a saved run, per round, such as learned graphs.
 
     Parameters
@@ -564,7 +479,7 @@ class Graphs(_Trusted, TableOptions):
     about: str | None = None
 
 
-class Reproduce(_Json):
+class Reproduce(JsonOptions):
     """Regenerate figures of the papers and check the papers' claims about them.
 
     Parameters
@@ -618,7 +533,7 @@ class Reproduce(_Json):
     report: bool = False
 
 
-class Study(_Json):
+class Study(JsonOptions):
     """Correlate numbers of graphs, known before training, with how well nodes learn.
 
     CONFIG.toml is a file of topofl run without [topology] and with a table [study]. Correlations
@@ -690,7 +605,7 @@ class Study(_Json):
     dry_run: bool = False
 
 
-class Doctor(_Json):
+class Doctor(JsonOptions):
     """Check the installation, and report what a bug report needs.
 
     The checks: versions of Python, topofl and the packages it needs; devices; datasets in --data,
@@ -755,3 +670,8 @@ COMMANDS: dict[type[Options], str] = {
     Completion: "topofl.cli.listing:completion",
 }
 """The functions that perform the commands; their modules are imported only when they run."""
+
+
+def make_parser() -> Parser:
+    """Return the parser of all commands, which sets ``command`` to the class of its options."""
+    return parser_of(COMMANDS)

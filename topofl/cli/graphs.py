@@ -17,8 +17,9 @@ from topofl._support.datasets import MARKERS, dataset_folder
 from topofl._support.suffixes import is_graph_file
 from topofl._support.table import Table
 from topofl.advice import recommend as ranked
-from topofl.cli.commands import DataOptions, Graphs, Recommend, Spectral
+from topofl.cli.commands import Graphs, Recommend, Spectral
 from topofl.cli.folders import load_finished
+from topofl.cli.options import DataOptions
 from topofl.cli.output import (
     check_picture,
     json_rows,

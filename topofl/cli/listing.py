@@ -17,8 +17,8 @@ from typing import Any
 from topofl._support.optional import imported
 from topofl._support.plugins import EntryPoint, has_entry_points, resolve_name, signature
 from topofl._support.text import printable
-from topofl.cli.app import make_parser, path_argument
-from topofl.cli.commands import KINDS_OF_NAMES, Completion, List
+from topofl.cli.commands import KINDS_OF_NAMES, Completion, List, make_parser
+from topofl.cli.options import path_argument
 from topofl.cli.output import print_rows
 
 _SPECS = {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from topofl._support.text import printable
-from topofl.cli.commands import TableOptions
+from topofl.cli.options import TableOptions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,7 +17,7 @@ from topofl._support.locks import locked
 from topofl._support.text import approximate, node_name
 from topofl._support.torchrun import process_count, process_number
 from topofl.callbacks import Event
-from topofl.cli.commands import Resume, Run, TrainingOptions
+from topofl.cli.commands import Resume, Run
 from topofl.cli.compare import check_column, table_of_runs
 from topofl.cli.folders import (
     NEXT,
@@ -36,6 +36,7 @@ from topofl.cli.folders import (
     write_config,
     write_pending,
 )
+from topofl.cli.options import TrainingOptions
 from topofl.cli.output import CommandFailed, json_rows, print_notes, print_remark, print_rows
 from topofl.engine import Interrupted, RankError
 from topofl.engine.checkpoint import OtherRunError, prune, rounds_in

@@ -1,4 +1,4 @@
-"""The parser of the command line, made from the classes of options in ``commands``."""
+"""Classes of options, those that several commands share, and the parser that is made from them."""
 
 import argparse
 import re
@@ -11,10 +11,104 @@ from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 import topofl
 from topofl._support.words import did_you_mean
-from topofl.cli.commands import COMMANDS, EXCLUSIVE, Options
 
 EXIT_CODES = "exit codes: 0 success; 1 the run failed; 2 wrong usage or configuration"
 """Last line of ``topofl --help``; ``docs/command-line.md`` has the details."""
+
+EXCLUSIVE = {
+    ("force", "skip_done"): False,
+    ("about", "all"): False,
+    ("latex", "markdown", "json"): False,
+    ("max_degree", "max_messages", "max_bytes"): True,
+}
+"""Options of which at most one can be given, and whether one has to be."""
+
+
+class Options(argparse.Namespace):
+    """Options of a command; those without a default, and those with ``nargs``, are positional."""
+
+
+class JsonOptions(Options):
+    """Options of commands whose result is no table.
+
+    Parameters
+    ----------
+    json
+        print a JSON list with one object per row
+    """
+
+    json: bool = False
+
+
+class TableOptions(Options):
+    """Options of commands that print a table.
+
+    Parameters
+    ----------
+    markdown
+        print a Markdown table
+    json
+        print a JSON list with one object per row
+    csv : FILE
+        also write the table there, in full precision
+    """
+
+    markdown: bool = False
+    json: bool = False
+    csv: Path | None = None
+
+
+class DataOptions(Options):
+    """Options that say which clients a command is about.
+
+    Parameters
+    ----------
+    data : DATA
+        a dataset with its arguments, as digits or cifar10,root=DIR,verify=false, or a folder with
+        MNIST in it or below; arguments are the keys of [data]
+    partition : PARTITION
+        how --data is divided, as dirichlet_per_client,alpha=0.1; see topofl list partition
+        (default: shards)
+    per_node : K
+        shards of sorted data per node (default: 2)
+    """
+
+    data: str | None = None
+    partition: str | None = None
+    per_node: int | None = None
+
+
+class TrainingOptions(JsonOptions):
+    """Options of commands that train one run.
+
+    Parameters
+    ----------
+    set : KEY=VALUE
+        table.key=value, or table=spec for a whole table; may be repeated
+    log : FILE.jsonl
+        append one JSON object per event to this file
+    tensorboard : DIR
+        write scalars for TensorBoard here
+    progress
+        a bar (default: on terminals)
+    """
+
+    set: Annotated[Sequence[str], {"action": "append", "nargs": None}] = ()
+    log: Path | None = None
+    tensorboard: Path | None = None
+    progress: bool | None = None
+
+
+class TrustOptions(Options):
+    """The option without which names in a stored run import no module.
+
+    Parameters
+    ----------
+    trust
+        import the functions that the run names as module:function, which runs their code
+    """
+
+    trust: bool = False
 
 
 class Parser(argparse.ArgumentParser):
@@ -58,8 +152,8 @@ def path_argument(text: str) -> Path:
     return Path(text)
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands, which sets ``command`` to the class of its options."""
+def parser_of(commands: Iterable[type[Options]]) -> Parser:
+    """Return the parser of commands, which sets ``command`` to the class of its options."""
     parser = Parser(
         prog="topofl",
         description="Decentralized federated learning over graphs: "
@@ -68,7 +162,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"topofl {topofl.__version__}")
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in COMMANDS:
+    for command in commands:
         _add(verbs, command)
     return parser
 
