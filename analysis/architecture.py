@@ -6,7 +6,6 @@ leads there as well; ``_support``, which nearly all import, is left out. Every c
 one that a traced run has made; the command fails if it has not.
 """
 
-import argparse
 import ast
 import sys
 from collections.abc import Sequence
@@ -20,6 +19,8 @@ import networkx as nx
 import topofl
 from topofl import algorithms, data, models, topologies
 from topofl.callbacks import Event
+
+from .program import parser_of
 
 ROOT = Path(topofl.__file__).parent
 PICTURE = ROOT.parent / "docs" / "_static" / "architecture.svg"
@@ -259,9 +260,7 @@ def _drawn_path(top: float) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the picture."""
-    parser = argparse.ArgumentParser(description="Draw the rooms of topofl and a round of D-SGD.")
-    parser.add_argument("--out", type=Path, default=PICTURE, metavar="FILE", help="SVG file")
-    options = parser.parse_args(argv)
+    options = parser_of("architecture", __doc__, out=(PICTURE, "SVG file")).parse_args(argv)
     options.out.write_text(picture(), encoding="utf-8")
     print(options.out)
 

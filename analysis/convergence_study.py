@@ -156,7 +156,7 @@ def _result(setting: StudyTask, contender: Contender, seeds: Sequence[int], bar:
     partitions = [
         data.shards(setting.dataset, n=setting.n, per_node=2, seed=seed) for seed in seeds
     ]
-    graphs = [
+    graphs: list[Any] = [
         graph_of_spec(contender.graph, clients, seed)
         for clients, seed in zip(partitions, seeds, strict=True)
     ]

@@ -92,7 +92,7 @@ def _method(title: str, family: str, row: Mapping[str, Any]) -> Method:
     arguments = {
         name: None if value == "none" else value for name, value in row.get("arguments", {}).items()
     }
-    return Method(title, family, **{"name": title} | row | {"arguments": arguments})
+    return Method(title, family, **{"name": title, **row, "arguments": arguments})
 
 
 METHODS = {

@@ -115,7 +115,7 @@ def estimate_of(setting: MemoryCase) -> Estimate:
 def least_of(setting: MemoryCase, need: Estimate) -> int:
     """Return the lower bound of the memory of a run in bytes, without torch itself."""
     network = _arguments(setting)["model"]
-    label = Network(setting.model, lambda: network, setting.shape, setting.examples)
+    label = Network(setting.model, lambda: network, tuple(setting.shape), setting.examples)
     case = Case(setting.model, label, setting.n, setting.batch_size, momentum=setting.momentum)
     nodes = min(need.workers * need.chunk, setting.n)
     return lower_bound(case, nodes, stored=4) - need.held  # float32 data

@@ -192,7 +192,8 @@ def answers(
     spec = sys.modules[function.__module__].__spec__
     module = spec.name if spec is not None else function.__module__
     command, environment = [sys.executable, "-m"], dict(os.environ)
-    folders = [str(Path(__file__).resolve().parents[1]), environment.get("PYTHONPATH", "")]
+    root = Path(__file__).resolve().parents[len((__package__ or "").split("."))]
+    folders = [str(root), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
     if threads is not None:
         environment["OMP_NUM_THREADS"] = str(threads)

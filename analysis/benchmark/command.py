@@ -205,7 +205,7 @@ def training(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Repor
     notes = [STAR if plan.simulator is None else STAR_HERE, NAIVE, SAME, TARGETS]
     targets = {c.label: FLOOR if c.network.is_linear else LENET_FLOOR for c in cases}
     points = points_of(found, targets, plan.executors)
-    return Report(f"{plan.device.type}-training", tables, notes, points, raw | evaluated.raw)
+    return Report(f"{plan.device.type}-training", tables, notes, points, {**raw, **evaluated.raw})
 
 
 def matrix(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Report:

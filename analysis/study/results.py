@@ -198,9 +198,6 @@ def _median_size(columns: np.ndarray) -> np.ndarray:
     return median(columns[0])
 
 
-EARLY, LATE = "learning phase", "final"
-
-
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
 """Colors of the families, from the colorblind-safe palette of Okabe and Ito."""
 

@@ -65,7 +65,7 @@ def _of_mean_degree(mean_degree: float, clients: Partition, seed: int) -> Graph:
     return topologies.erdos_renyi(clients.n, p, seed=seed)
 
 
-_DECLARED = tomllib.loads((files(__package__) / "scenarios.toml").read_text("utf-8"))
+_DECLARED = tomllib.loads((files(__package__ or "") / "scenarios.toml").read_text("utf-8"))
 
 GRAPHS: Mapping[str, StudyGraph] = {
     name: StudyGraph(

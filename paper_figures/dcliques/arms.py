@@ -231,7 +231,7 @@ def _lossy(problems: Sequence[Scale]) -> Arms:
             ("without Clique Averaging", False),
             ("with Clique Averaging", True),
         ):
-            how = {"averaging": averaging, "momentum": momentum}
+            how: dict[str, Any] = {"averaging": averaging, "momentum": momentum}
             panels[title] = {FULLY: _arm(problem, FULL, momentum=momentum)} | {
                 f"{k} removed": _arm(problem, _thinned(problem, k), **how) for k in (0, 1, 5)
             }

@@ -179,8 +179,8 @@ def _draw_weights(value: Data, node: str, ax: Axes) -> None:
         ax, label_counts=label_counts_of(value), labels=texts, positions=centers + places
     )
     for name, k in (("A", A), ("B", B)):
-        place, look = centers[k] + 0.66 * places[k], {"ha": "center", "va": "center"}
-        ax.annotate(name, place, fontsize=12, weight="bold", **look)
+        place = centers[k] + 0.66 * places[k]
+        ax.annotate(name, place, fontsize=12, weight="bold", ha="center", va="center")
     ax.set_title(f"weights of node {node}, in 110ths")
 
 

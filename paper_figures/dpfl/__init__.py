@@ -183,10 +183,8 @@ def draw_variances(panels: Panels) -> Picture:
         for label, one in arms.items():
             if label in hidden(title):
                 continue
-            color, place = (
-                "#7F7F7F" if label in BASELINES else "#D55E00",
-                (one.accuracy.mean(), one.variance.mean()),
-            )
+            color = "#7F7F7F" if label in BASELINES else "#D55E00"
+            place = (one.accuracy.mean(), one.variance.mean())
             ax.plot(*place, "o", color=color, markersize=4)
             ax.annotate(label, place, fontsize=7, xytext=(3, 2), textcoords="offset points")
         ax.set(title=title, xlabel="test accuracy, mean over clients, %")

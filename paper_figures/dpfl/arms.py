@@ -207,11 +207,14 @@ def tab01(setting: Setting, *titles: str) -> Arms:
 
 def _grid(setting: Setting, title: str, name: str, values: Sequence[int], default: int) -> Arms:
     """Return the arms of DPFL with every budget and several values of an argument."""
+
+    def method(budget: int | None, value: int) -> Method:
+        changed: dict[str, Any] = {} if value == default else {name: value}
+        return of_budget(budget, **changed)
+
     return {
         title: {
-            f"{label}; {value}": arm(
-                setting, title, of_budget(budget, **({} if value == default else {name: value}))
-            )
+            f"{label}; {value}": arm(setting, title, method(budget, value))
             for value in values
             for label, budget in budgets_of(scale_of(setting)).items()
         }

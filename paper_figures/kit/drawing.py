@@ -350,15 +350,14 @@ def _add_legend(figure: Figure, axes: Sequence[Axes], note: str = "") -> None:
 
 
 def side_by_side(
-    count: int, size: tuple[float, float], *, columns: int = 4, sharey: bool = False
+    count: int, size: tuple[float, float], *, sharey: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """Return an empty figure with axes in rows of `columns`, without their upper and right spines.
+    """Return an empty figure with axes in rows of four, without their upper and right spines.
 
     `size` is the width and height of the figure in inches.
     """
     figure = Figure(figsize=size, layout="constrained")
-    shape = -(-count // columns), min(columns, count)
-    axes = list(figure.subplots(*shape, sharey=sharey, squeeze=False).flat)
+    axes = list(figure.subplots(-(-count // 4), min(4, count), sharey=sharey, squeeze=False).flat)
     for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
     for ax in axes[count:]:
@@ -403,12 +402,14 @@ def dots(panels: Mapping[str, Mapping[str, Dots]], *, xlabel: str) -> Figure:
 
 def _draw_dots(ax: Axes, place: float, arm: Dots) -> None:
     seen = arm.ours[np.isfinite(arm.ours)]
-    blue, hollow = "#0072B2", {"markerfacecolor": "none", "markeredgecolor": "#D55E00"}
+    blue, red = "#0072B2", "#D55E00"
     if len(seen) == len(arm.ours):
         ax.plot([seen.mean()] * 2, [place - 0.3, place + 0.3], color=blue, linewidth=1.8)
     ax.plot(seen, [place] * len(seen), "o", color=blue, markersize=3, alpha=0.6)
     if arm.paper is not None:
-        ax.plot([arm.paper], [place], "D", markersize=4.5, **hollow)
+        ax.plot(
+            [arm.paper], [place], "D", markersize=4.5, markerfacecolor="none", markeredgecolor=red
+        )
 
 
 def check_finite(name: str, array: np.ndarray) -> np.ndarray:

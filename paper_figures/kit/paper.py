@@ -217,7 +217,7 @@ def trained(
     """
 
     def displayed(data: Data) -> Panels:
-        names = shown_titles or {}
+        names: Mapping[str, str] = shown_titles or {}
         return {names.get(panel, panel): arms for panel, arms in read_panels(data).items()}
 
     def curve(runs: Sequence[Run], store: Store) -> Curve:

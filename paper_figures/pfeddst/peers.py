@@ -163,7 +163,7 @@ def draw(data: Data) -> Picture:
     picture, axes = side_by_side(len(panels), (1.2 + 3.6 * len(panels), 3.0))
     for ax, (title, panel) in zip(axes, panels.items(), strict=True):
         overlap = np.array([seed["overlap"] for seed in panel["seeds"]])
-        chance = np.mean([seed["chance"] for seed in panel["seeds"]])
+        chance = float(np.mean([seed["chance"] for seed in panel["seeds"]]))
         rounds = np.arange(1, overlap.shape[1] + 1)
         ax.plot(rounds, overlap.T, color=CHOSEN, linewidth=0.7, alpha=0.6)
         ax.plot(rounds, overlap.mean(axis=0), color=CHOSEN, linewidth=1.8, label="chosen peers")

@@ -9,8 +9,8 @@ import torch
 from torch.testing import assert_close
 
 import topofl
+from analysis.benchmark import choice, report, timing
 from analysis.benchmark import floor as floor_steps
-from analysis.benchmark import report, timing
 from analysis.benchmark.cases import (
     GN_LENET,
     LOGISTIC,
@@ -281,3 +281,12 @@ def test_unknown_peak_memory_has_a_reason(monkeypatch):
     monkeypatch.setattr(timing, "peak_bytes", unknown)
     cell = timing._memory_of(TINY, "auto", QUICK, {"auto": "batched, chunk 4"})
     assert cell.reason == "peak memory is not available here: no such file"
+
+
+def test_as_many_models_are_tried_by_a_choice_as_are_counted():
+    scale = choice.ChoiceSizes(n=4, validation=6, budgets=(None, 1), threads=1, repeats=1)
+    table = choice.measure(scale)
+    tried = table.column("models tried")
+    assert tried[0] == 4 * (2 * 3 + 2)
+    assert 4 * 4 <= tried[1] <= tried[0]
+    assert all(ratio > 0 for ratio in table.column("choice / bare"))
