@@ -223,10 +223,12 @@ def _naming(argument: str, error: TypeError | ValueError) -> TypeError | ValueEr
 def _convert(graph: Any, name: str | None, options: _Options) -> Topology | TopologySequence:
     """Convert a graph by its type."""
     if isinstance(graph, Topology | TopologySequence):
-        if options.own_weights and isinstance(graph, Topology):
-            graph = replace(graph, own_weights=True)
-        elif options.own_weights:
-            graph = replace(graph, generate=partial(_round_with_own_weights, graph))
+        if options.own_weights:
+            graph = (
+                replace(graph, own_weights=True)
+                if isinstance(graph, Topology)
+                else replace(graph, generate=partial(_round_with_own_weights, graph))
+            )
         return graph if name is None else replace(graph, name=name)
     if is_networkx(graph):
         return _from_matrix(
