@@ -85,7 +85,17 @@ def label_spread(label_counts: Any) -> float:
     """Return the label heterogeneity without communication, ``(1/n) ||Pi - J Pi||_F^2``.
 
     Pi holds the label distributions of the nodes; parameters and errors are those of
-    :func:`label_distributions`.
+    :func:`topofl.metrics.label_distributions`.
+
+    Parameters
+    ----------
+    label_counts
+        As in :func:`topofl.metrics.label_distributions`.
+
+    Examples
+    --------
+    >>> label_spread([[1, 0], [0, 1]])
+    0.5
     """
     shares = label_distributions(label_counts)
     return float(np.square(shares - shares.mean(axis=0)).sum() / len(shares))
