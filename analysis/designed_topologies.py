@@ -47,7 +47,7 @@ import sys
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,7 @@ class Setting:
     """
 
     name: str
-    model: Sequence[Any]
+    model: Sequence[Any] = field(hash=False)
     n: int
     batch_size: int
     rounds: int
