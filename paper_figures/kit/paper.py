@@ -218,7 +218,8 @@ def trained(
 
     def displayed(data: Data) -> Panels:
         names: Mapping[str, str] = shown_titles or {}
-        return {names.get(panel, panel): arms for panel, arms in read_panels(data).items()}
+        panels: Panels = read_panels(data)
+        return {names.get(panel, panel): arms for panel, arms in panels.items()}
 
     def curve(runs: Sequence[Run], store: Store) -> Curve:
         if (earlier := store.earlier_curves(runs)) is not None:
