@@ -1,5 +1,6 @@
 # `make demo`: install and compare topologies on real data.  `make check`: formatting, lint, types,
-# spelling and links.  `make test`: install and run the suite.  `make docs`: the site, in out/docs.
+# spelling and links.  `make test`: install and run the tests that are not marked slow.
+# `make test-all`: the slow ones, too.  `make docs`: the site, in out/docs.
 # `make package`: build the wheel, and test it in a new environment, of PYTHON=python3.x.
 # `make oldest`: the same with the oldest versions of the dependencies (downloads gigabytes: torch of
 # PyPI).
@@ -12,14 +13,21 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PAGES := README.md CONTRIBUTING.md CHANGELOG.md $(wildcard docs/*.md docs/*/*.md)
 
-.PHONY: demo test check docs package oldest install clean
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+.PHONY: demo test test-slow test-all check docs package oldest install clean
 
 demo: install
 	$(BIN)/python -m analysis.convergence_study --out "$(OUT)" $(if $(DATA),--data "$(DATA)")
 
 # Tests start many processes that import topofl: without compiled files each compiles it anew.
 test: install
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(PYTEST) -m "not slow"
+
+test-slow: install
+	$(PYTEST) -m slow
+
+test-all: test test-slow
 
 check: install
 	$(BIN)/ruff format --check .
