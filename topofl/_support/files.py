@@ -233,7 +233,7 @@ def _renameat2() -> Any:
 
 def sync_file(path: Path) -> None:
     """Write the contents of a file to disk, so that they survive a power failure."""
-    with path.open("rb") as stream:
+    with path.open("r+b") as stream:  # Windows syncs only what is open for writing
         os.fsync(stream.fileno())
 
 

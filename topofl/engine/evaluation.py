@@ -237,10 +237,9 @@ def check_per_example(what: str, values: object, count: int) -> None:
     if isinstance(values, Tensor) and values.shape == (count,) and not values.is_complex():
         return
     got = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
-    remedy = (
-        "take means over the numbers of an example, but not over examples (reduction='none'), or "
-        "mark a score of a whole set by Score(function, whole=True)"
-    )
+    remedy = "take means over the numbers of an example, but not over examples (reduction='none')"
+    if what != "a loss":
+        remedy += ", or mark a score of a whole set by Score(function, whole=True)"
     if isinstance(values, np.ndarray):
         got, remedy = f"a numpy array of shape {values.shape}", "return a tensor"
     raise ValueError(

@@ -160,8 +160,8 @@ class Held:
     def write(self, which: np.ndarray, values: Tensor) -> None:
         """Write rows (c, d) at distinct places (c,); others stay as they are stored.
 
-        It is done in place unless some are stored for further rows, too. Once all rows differ, each
-        is stored apart.
+        They are written in place unless a stored row also serves other rows. Once all rows differ,
+        each is stored apart.
         """
         if self.place is not None and (np.bincount(self.place)[self.place[which]] > 1).any():
             others = np.setdiff1d(np.arange(len(self)), which)

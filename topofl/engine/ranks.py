@@ -403,7 +403,7 @@ def answering(ranks: Ranks) -> Iterator[None]:
     """Let this rank answer that it is alive, also while it waits for a rank that is not.
 
     A thread looks into the store, reads errors of other ranks, and answers once one has reported a
-    failure. If the block raises an error, the other ranks are told.
+    failure. If the block raises an error, it is reported to the other ranks.
     """
     over = Event()
 

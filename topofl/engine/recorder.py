@@ -215,6 +215,8 @@ class Recorder:
             for name in ("steps", *self._extra):
                 rounds.setdefault(name, np.full(done, np.nan))
             self._rounds.fill(rounds)
+        if len(evaluations["round"]) > done + 1:
+            raise ValueError(f"{len(evaluations['round'])} evaluations of {done} rounds")
         retained = [evaluated(t) for t in evaluations["round"].tolist()]
         evaluations = {name: column[retained] for name, column in evaluations.items()}
         for name, column in evaluations.items():
@@ -224,8 +226,10 @@ class Recorder:
         self._evaluations.fill(evaluations)
         for matrix in _matrices_in(state, rounds["node_loss"].shape[1] if done else 0):
             self._index(matrix)
-        self._used = used["matrix"].tolist() if used else []
-        if len(self._used) > done or not set(self._used) <= set(range(len(self._matrices))):
+        places = used.get("matrix", np.zeros(0, np.int64))
+        self._used = places.tolist()
+        known = places.dtype == np.int64 and set(self._used) <= set(range(len(self._matrices)))
+        if len(self._used) > done or not known:
             raise ValueError("a round used a matrix that is missing")
 
     def history(self, meta: dict[str, Any], models: Trained | None) -> History:

@@ -549,6 +549,11 @@ class Round:
         """See :meth:`topofl.algorithms.Round.send`."""
         self._enter("server" if server else "send")
         check_matrix("send", weights)
+        if server and isinstance(nbytes, np.ndarray):
+            raise ValueError(
+                f"`nbytes` of round.send must be one number with a server, got shape "
+                f"{nbytes.shape}; give the bytes of one message"
+            )
         self.used = self.used or weights
         self.exchanges.append(Exchange(weights, nbytes, server=server))
 

@@ -21,7 +21,7 @@ from topofl.algorithms.contract.round import Models
 from topofl.engine.divergence import DivergenceError
 from topofl.engine.evaluation import Scores, evaluate, scored
 from topofl.engine.neighbors import neighbor_scores
-from topofl.engine.population import Held, Population
+from topofl.engine.population import ROWS, Held, Population
 from topofl.engine.ranks import RankError
 from topofl.engine.round import computed_round
 from topofl.engine.state import Run, is_due
@@ -166,15 +166,16 @@ def _node_values(run: Run) -> dict[str, Tensor]:
 
 
 def _of_all_nodes(models: Population) -> Population:
-    """Return the models of all nodes for user-defined functions, each stored apart.
+    """Return the models of all nodes for user-defined functions.
 
-    Models that the run stores once are copied, unless they are in a file.
+    Functions that read `flat` store models apart that the run stores once: in a copy, unless the
+    run's models are in a file.
     """
     everyone = models.of_all_nodes()
     if everyone.held.place is None or everyone.held.new is not None:
         everyone.held.apart()
         return everyone
-    copied = replace(everyone, held=Held(everyone.rows(slice(None))))
+    copied = replace(everyone, held=Held(everyone.held.stored, everyone.held.place))
     copied.push_sum_weights.copy_(everyone.push_sum_weights)
     return copied
 
@@ -190,7 +191,8 @@ def _returned(option: str, name: str, run: Run, everyone: Population) -> Any:
     )
     if len(everyone) > len(run.models):
         current.gathered = {}  # states, too, are those of all nodes
-    own = {"models": everyone.held.stored, "push_sum_weights": everyone.push_sum_weights}
+    stored = everyone.held.stored
+    own = {"models": stored, "push_sum_weights": everyone.push_sum_weights}
 
     def versions() -> list[tuple[Any, ...]]:
         every = {**run.states, "": own}
@@ -209,12 +211,23 @@ def _returned(option: str, name: str, run: Run, everyone: Population) -> Any:
             f"{argument} must return a result for models of shape {(len(everyone), everyone.d)} "
             f"after round {run.done}, got {type(error).__name__}: {error}; correct the function"
         ) from error
-    if versions() != before:
+    if versions() != before or not _unchanged(everyone, run.models, stored):
         raise ValueError(
             f"{argument} must not change the models or the states of phases; work on a copy, "
             "models.like(models.flat.clone())"
         )
     return returned
+
+
+def _unchanged(everyone: Population, models: Population, stored: Tensor) -> bool:
+    """Return whether models that are no longer `stored` as before still are bitwise the run's."""
+    if everyone.held.stored is stored:
+        return True
+    blocks = (slice(start, start + ROWS) for start in range(0, len(models), ROWS))
+    return all(
+        torch.equal(everyone.rows(rows).view(torch.uint8), models.rows(rows).view(torch.uint8))
+        for rows in blocks
+    )
 
 
 def _check_returned_models(name: str, returned: Models | Tensor, models: Population) -> Tensor:

@@ -66,9 +66,9 @@ def rounds_report(
     Parameters
     ----------
     x, weights
-        As in :func:`topofl.metrics.compare`: a History, or graphs.
+        As in :func:`topofl.metrics.over_rounds`: a History, or graphs.
     table
-        Table returned by :func:`topofl.metrics.compare`, with one row per round to be shown.
+        Table returned by :func:`topofl.metrics.over_rounds`, with one row per round to be shown.
     label_counts
         (n, classes) counts, or a Partition, whose class names are then in the legend: nodes (of a
         group) are ordered by their most frequent class, so that
@@ -89,7 +89,7 @@ def rounds_report(
     Raises
     ------
     ValueError
-        If there are more than 1,000 nodes, `table` is not from :func:`topofl.metrics.compare`
+        If there are more than 1,000 nodes, `table` is not from :func:`topofl.metrics.over_rounds`
         with rounds in ascending order, or `marked` are not nodes.
     TypeError
         If `x` is neither a History nor graphs.
