@@ -280,6 +280,23 @@ def test_invalid_phases_are_refused(changed, error, message):
         algorithms.chain("own", step=phase(lambda models, round: None)._replace(**changed))
 
 
+def test_messages_through_a_server_have_one_size():
+    def apply(models, state, round):
+        weights = topofl.mixing.metropolis_hastings(topofl.topologies.fully_connected(round.n))
+        round.send(weights, np.full(round.n, 8), server=True)
+        return state
+
+    algorithm = algorithms.chain("own", exchange=algorithms.Phase(lambda models: {}, apply, {}))
+    with pytest.raises(ValueError, match=r"`nbytes` of round.send must be one number .* shape"):
+        topofl.run(
+            algorithm,
+            model=problems.linear(),
+            clients=problems.equal_clients(),
+            rounds=1,
+            seed=0,
+        )
+
+
 @pytest.mark.parametrize("door", ["mix", "send"])
 def test_mixing_matrices_must_not_be_arrays(door):
     def apply(models, state, round):
