@@ -6,16 +6,18 @@
 # Star imports export the readers of a module without listing them again here. Type checkers and
 # editors find them in the `__all__` of each module.
 
-from topofl.data.arrays import from_arrays
-from topofl.data.augment import Augmentation, crop_and_flip
+from topofl.data.arrays import from_arrays, from_torch
 from topofl.data.clients import from_clients
-from topofl.data.dataset import Dataset
-from topofl.data.edits.augmented import augmented
-from topofl.data.edits.binned import binned
-from topofl.data.edits.flipped import flip_labels
-from topofl.data.edits.held_out import with_validation
-from topofl.data.edits.matched import match_test
-from topofl.data.edits.private_histograms import private_label_histograms
+from topofl.data.dataset import READERS as READERS
+from topofl.data.dataset import Augmentation, Dataset, crop_and_flip
+from topofl.data.edits import (
+    augmented,
+    binned,
+    flip_labels,
+    match_test,
+    private_label_histograms,
+    with_validation,
+)
 from topofl.data.partition import Partition
 from topofl.data.partitioners import (
     dirichlet_per_class,
@@ -28,18 +30,14 @@ from topofl.data.partitioners import (
     pathological_shared,
     shards,
 )
-from topofl.data.readers._reader import READERS as READERS
 from topofl.data.readers.cifar import *
 from topofl.data.readers.digits import *
 from topofl.data.readers.folders import *
-from topofl.data.readers.huggingface import *
-from topofl.data.readers.idx import read_idx
-from topofl.data.readers.imagenet import *
 from topofl.data.readers.leaf import *
 from topofl.data.readers.mnist import *
+from topofl.data.readers.mnist import read_idx
 from topofl.data.readers.tables import *
 from topofl.data.readers.tables import from_dataframe
-from topofl.data.torch_datasets import from_torch
 
 _OTHERS = [
     "Augmentation",

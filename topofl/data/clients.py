@@ -11,10 +11,9 @@ from torch import Tensor
 from topofl._support.check import check_finite, check_int, check_sequence, shown
 from topofl._support.public import public
 from topofl.data._labels import as_classes, as_names
-from topofl.data.arrays import as_inputs, check_trained
+from topofl.data.arrays import as_inputs, check_trained, collected
 from topofl.data.dataset import Dataset
 from topofl.data.partition import Partition
-from topofl.data.torch_datasets import collected
 
 __all__ = ["from_clients"]
 

@@ -1,7 +1,10 @@
-"""Dataset: examples in memory with a training, validation and test split."""
+"""Dataset: examples in memory with a split, their normalization and augmentation; all readers."""
 
+import functools
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, ParamSpec
 
 import numpy as np
 import torch
@@ -9,16 +12,22 @@ from torch import Tensor
 
 from topofl._support.check import (
     CLASSES_LIMIT,
+    as_array,
     check_finite,
     check_indices,
     check_int,
+    check_number,
+    check_path,
+    check_positive,
+    check_switch,
     shown,
 )
+from topofl._support.datasets import dataset_root, default_root
 from topofl._support.public import public
 from topofl.data._labels import as_names
-from topofl.data._pixels import Channels, check_channels, check_range, scale_and_shift
 
-__all__ = ["Dataset"]
+Channels = float | tuple[float, ...]
+"""One number for all channels, or one per channel."""
 
 
 @public
@@ -318,3 +327,224 @@ def _check_normalization(inputs: Tensor, mean: Channels, std: Channels) -> None:
             f"inputs, which are passed to models unchanged, got mean={mean} and std={std}; "
             "normalize them yourself, or pass pixels as uint8"
         )
+
+
+def check_channels(
+    name: str, value: object, shape: Sequence[int], *, positive: bool = False
+) -> Channels:
+    """Return `value` as one finite number, or one per channel (``shape[1]`` of them), or raise."""
+    check = check_positive if positive else check_number
+    if not isinstance(value, Sequence) and hasattr(value, "tolist"):
+        value = as_array(name, value).tolist()
+    if not isinstance(value, list | tuple):
+        return check(name, value)
+    if len(value) != shape[1]:
+        raise ValueError(
+            f"`{name}` must be one number, or one for each of the {shape[1]} channels of `inputs` "
+            f"{tuple(shape)}, got {len(value)}; images are (N, channels, height, width)"
+        )
+    return tuple(check(f"{name}[{channel}]", number) for channel, number in enumerate(value))
+
+
+def scale_and_shift(
+    mean: Channels, std: Channels, ndim: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Return the scale and shift that normalize pixels, (channels or 1, 1, ...) of `dtype`."""
+    center, spread = np.atleast_1d(mean), np.atleast_1d(std)
+    with np.errstate(over="ignore", under="ignore"):
+        both = 1 / (255 * spread), (0.0 - center) / spread
+    scale, shift = (
+        torch.from_numpy(values).to(dtype).reshape(-1, *[1] * (ndim - 2)) for values in both
+    )
+    return scale, shift
+
+
+def check_range(mean: Channels, std: Channels) -> None:
+    """Raise ValueError if float32 cannot hold the normalized darkest or brightest pixel."""
+    scale, shift = scale_and_shift(mean, std, 2, torch.float32)
+    if not bool(torch.isfinite(torch.cat([shift, 255 * scale + shift])).all()):
+        raise ValueError(
+            f"`std` must keep (pixel / 255 - mean) / std finite in float32, got {std} with "
+            f"mean={mean}"
+        )
+
+
+BITS = 32
+"""Number of random bits per choice."""
+
+MAX_PADDING = 2**10
+"""Largest padding in pixels; it keeps the number of choices far below 2**BITS."""
+
+
+class Moves(NamedTuple):
+    """Crop positions and flips of a batch of images.
+
+    Attributes
+    ----------
+    tops, lefts
+        (k,) int64 in 0..2 * padding: top left corner of the crop in the padded image.
+    flipped
+        (k,) int64: 1 if the crop is then mirrored left to right, else 0.
+    """
+
+    tops: Tensor
+    lefts: Tensor
+    flipped: Tensor
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random crops and flips of training images; see :func:`crop_and_flip`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`crop_and_flip`.
+
+    Examples
+    --------
+    >>> augment = crop_and_flip(padding=4)
+    >>> augment
+    Augmentation(padding=4, flip=True)
+    >>> augment.n_choices  # 9 x 9 crops, each with and without a flip
+    162
+    """
+
+    padding: int
+    flip: bool
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "padding", check_int("padding", self.padding, minimum=0, maximum=MAX_PADDING)
+        )
+        check_switch("flip", self.flip, auto=False)
+        if self.n_choices == 1:
+            raise ValueError(
+                "`flip` must be True with padding=0, got False, which changes nothing; leave out "
+                "`augment`"
+            )
+
+    @property
+    def name(self) -> str:
+        """Call that makes this augmentation."""
+        return f"crop_and_flip(padding={self.padding}, flip={self.flip})"
+
+    @property
+    def n_choices(self) -> int:
+        """Number of different results for one image."""
+        return (2 * self.padding + 1) ** 2 * (1 + self.flip)
+
+    def check_on(self, inputs: Tensor) -> None:
+        """Raise ``ValueError`` if inputs are not images, (N, ...), or too small for the padding."""
+        if inputs.ndim != 4:
+            raise ValueError(
+                "`augment` must be None for data other than images, (N, channels, height, width), "
+                f"got inputs of {tuple(inputs.shape)}; leave it out, or reshape the inputs"
+            )
+        side = min(inputs.shape[2:])
+        if self.padding >= side:
+            raise ValueError(
+                f"`augment` must have a padding below the shorter side of the images, {side}, got "
+                f"{self.name}; lower the padding"
+            )
+
+    def choose(self, keys: np.ndarray) -> np.ndarray:
+        """Return uniform choices, int64 in 0..n_choices - 1, from 64 random bits each."""
+        return ((keys >> np.uint64(BITS)) * np.uint64(self.n_choices) >> np.uint64(BITS)).astype(
+            np.int64
+        )
+
+    def moves(self, choices: Tensor) -> Moves:
+        """Return the crops and flips that (k,) choices stand for."""
+        side = 2 * self.padding + 1
+        crops = choices // (1 + self.flip)
+        return Moves(crops // side, crops % side, choices % (1 + self.flip))
+
+
+def check_augmentation(augment: Any) -> Augmentation:
+    """Return `augment` unchanged, or raise ``TypeError`` if it is not an Augmentation."""
+    if not isinstance(augment, Augmentation):
+        raise TypeError(
+            "`augment` must be an Augmentation, for example data.crop_and_flip(padding=4), got "
+            f"{shown(augment)}"
+        )
+    return augment
+
+
+@public
+def crop_and_flip(padding: int = 4, flip: bool = True) -> Augmentation:
+    """Return random crops and horizontal flips, for :func:`topofl.data.augmented`.
+
+    Each time a node trains on an image, the image is padded on all four sides, cropped to its
+    original size at one of (2 * padding + 1)^2 equally likely positions, and then mirrored left to
+    right with probability 1/2. Uint8 images are padded with 0 before they are normalized, so the
+    padding is black; float32 images are padded with 0 as stored, which is black only if they were
+    not normalized before.
+
+    Parameters
+    ----------
+    padding
+        Pixels on each side, below the height and the width of the images; 0: no crops.
+    flip
+        Whether images are mirrored.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If `padding` is not a non-negative integer, `flip` is not True or False, or both together
+        change nothing.
+
+    References
+    ----------
+    He et al., *Deep residual learning for image recognition* (2016), section 4.2, with padding 4.
+
+    Examples
+    --------
+    >>> crop_and_flip(padding=4).n_choices  # 9 x 9 positions, mirrored or not
+    162
+    """
+    return Augmentation(padding, flip)
+
+
+Given = ParamSpec("Given")
+
+READERS: dict[str, Callable[..., Dataset]] = {}
+"""All readers by name, in the import order of :mod:`topofl.data`."""
+
+
+def reader(function: Callable[Given, Dataset]) -> Callable[Given, Dataset]:
+    """Register a public function that returns a Dataset in ``READERS``, and return it.
+
+    Specs, TOML files, ``topofl list dataset`` and the tests of bad paths and random calls find
+    readers in this registry. A reader whose first parameter is `root` reads files in or below that
+    folder; it receives the folder that :func:`~topofl._support.datasets.dataset_root` finds for
+    `root`, which is $TOPOFL_DATA if it is None.
+    """
+    if next(iter(inspect.signature(function).parameters), "") == "root":
+        function = _finding(function)
+    function = public(function)
+    READERS[function.__name__] = function
+    return function
+
+
+def _finding(function: Callable[Given, Dataset]) -> Callable[Given, Dataset]:
+    """Return a reader that is called with the folder in or below `root` that has the files."""
+    takes = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Dataset:
+        takes.bind(*args, **kwargs)  # unknown arguments are refused before files are looked for
+        given, *rest = args or [kwargs.pop("root", None)]
+        return function(_found(given, function.__name__), *rest, **kwargs)  # type: ignore[call-arg]
+
+    return call
+
+
+def _found(root: Any, dataset: str) -> Any:
+    root = default_root() if root is None else check_path("root", root)
+    if root is None:
+        raise ValueError(
+            "`root` must be given unless the environment variable TOPOFL_DATA names a folder of "
+            f"datasets, got neither; write data.{dataset}(folder), or set TOPOFL_DATA"
+        )
+    return dataset_root(root, dataset)

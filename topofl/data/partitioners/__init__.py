@@ -5,14 +5,17 @@ Most label-skewed partitioners first choose *how many* examples of each class ev
 twice, except by :func:`~topofl.data.pathological_shared`, whose nodes may share examples.
 """
 
-from topofl.data.partitioners.dirichlet import dirichlet_per_class, dirichlet_per_client
-from topofl.data.partitioners.natural import natural
-from topofl.data.partitioners.pathological import (
+from topofl.data.partitioners.by_label import (
+    dirichlet_per_class,
+    dirichlet_per_client,
+    iid,
+    one_class_per_node,
     pathological,
     pathological_dirichlet,
     pathological_shared,
+    shards,
 )
-from topofl.data.partitioners.simple import iid, one_class_per_node, shards
+from topofl.data.partitioners.natural import natural
 
 __all__ = [
     "dirichlet_per_class",

@@ -10,9 +10,8 @@ import torch
 from topofl._support.check import check_int
 from topofl._support.machine import total_memory
 from topofl._support.seeding import stream
-from topofl.data._split import apportion, sample_split
-from topofl.data.dataset import Dataset
-from topofl.data.readers._reader import reader
+from topofl.data._labels import apportion, sample_split
+from topofl.data.dataset import Dataset, reader
 
 __all__ = ["digits"]
 

@@ -14,8 +14,7 @@ import torch
 from topofl._support.check import check_fraction, check_path, shown
 from topofl._support.files import read_file
 from topofl._support.seeding import stream
-from topofl.data.dataset import Dataset
-from topofl.data.readers._reader import reader
+from topofl.data.dataset import Dataset, reader
 
 __all__ = ["femnist"]
 
