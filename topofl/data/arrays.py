@@ -30,6 +30,8 @@ from topofl.data._labels import (
 )
 from topofl.data.dataset import Dataset
 
+__all__ = ["from_arrays", "from_torch"]
+
 
 @public
 def from_arrays(

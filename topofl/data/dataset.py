@@ -26,6 +26,8 @@ from topofl._support.datasets import dataset_root, default_root
 from topofl._support.public import public
 from topofl.data._labels import as_names
 
+__all__ = ["Augmentation", "Dataset", "crop_and_flip"]
+
 Channels = float | tuple[float, ...]
 """One number for all channels, or one per channel."""
 

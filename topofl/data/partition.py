@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+__all__ = ["Partition"]
+
 
 NAMES_LIMIT = 26
 """Most classes whose names are written in a plot."""

@@ -4,27 +4,3 @@ Most label-skewed partitioners first choose *how many* examples of each class ev
 (n, n_classes) matrix, and then deal out random examples in these numbers. No example is dealt
 twice, except by :func:`~topofl.data.pathological_shared`, whose nodes may share examples.
 """
-
-from topofl.data.partitioners.by_label import (
-    dirichlet_per_class,
-    dirichlet_per_client,
-    iid,
-    one_class_per_node,
-    pathological,
-    pathological_dirichlet,
-    pathological_shared,
-    shards,
-)
-from topofl.data.partitioners.natural import natural
-
-__all__ = [
-    "dirichlet_per_class",
-    "dirichlet_per_client",
-    "iid",
-    "natural",
-    "one_class_per_node",
-    "pathological",
-    "pathological_dirichlet",
-    "pathological_shared",
-    "shards",
-]

@@ -20,7 +20,7 @@ from topofl._support.seeding import stream
 from topofl.data._labels import validation
 from topofl.data.dataset import Dataset, reader
 
-__all__ = ["emnist", "fashion_mnist", "mnist"]
+__all__ = ["emnist", "fashion_mnist", "mnist", "read_idx"]
 
 
 _MNIST_MD5 = {
