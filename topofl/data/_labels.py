@@ -16,6 +16,7 @@ from topofl._support.check import (
     did_you_mean,
     shown,
 )
+from topofl._support.seeding import stream
 
 
 class Numbered(NamedTuple):
@@ -270,9 +271,12 @@ def sample_split(
 
 
 def validation(
-    labels: np.ndarray, train_size: int, val: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return `val` training examples in the class proportions of the test set, and the rest."""
+    labels: np.ndarray, train_size: int, val: int, seed: int | np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return indices for training, validation and test, the examples after `train_size`.
+
+    The validation examples are `val` training examples in the class proportions of the test set.
+    """
     val = check_int(
         "val", val, minimum=0, maximum=train_size - 1, remedy="one image must remain for training"
     )
@@ -285,4 +289,5 @@ def validation(
             f"`val` must be small enough for the class proportions of the test set, got {val}: it "
             f"needs {wanted[scarce]} training images of class {scarce}, which has {stock[scarce]}"
         )
-    return sample_split(np.arange(train_size), labels, wanted, rng)
+    held, rest = sample_split(np.arange(train_size), labels, wanted, stream(seed, "split"))
+    return rest, held, np.arange(train_size, len(labels))

@@ -1,7 +1,7 @@
 """Datasets from numpy arrays, torch tensors and map-style torch datasets."""
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -529,7 +529,9 @@ def collected(name: str, dataset: Any, targets: bool) -> tuple[Tensor, Any, Tens
         if targets
         else None
     )
-    return inputs, _as_labels(labels) if labels else None, learned
+    if labels and all(isinstance(y, int) for y in labels):  # the types of others are checked
+        return inputs, np.array(labels), learned
+    return inputs, labels or None, learned
 
 
 def _check_no_graph(name: str, value: Any, targets: bool, where: str = "") -> None:
@@ -549,27 +551,16 @@ def _wanted(targets: bool) -> str:
     return "pairs (input, label)"
 
 
-def _as_labels(labels: list[int | str]) -> Any:
-    """Return class numbers as an array, and other labels as a list, whose types are checked."""
-    return np.array(labels) if all(isinstance(y, int) for y in labels) else labels
-
-
 def _stacked(name: str, what: str, values: list[Tensor]) -> Tensor:
     """Return tensors stacked along a new first axis, or raise if shapes or dtypes differ."""
-    _check_equal(name, what, [x.shape for x in values], lambda shape: tuple(shape), values[0].shape)
-    _check_equal(name, what, [x.dtype for x in values], str, values[0].dtype)
+    for found in [tuple(x.shape) for x in values], [x.dtype for x in values]:
+        odd = next((i for i, value in enumerate(found) if value != found[0]), None)
+        if odd is not None:
+            raise ValueError(
+                f"`{name}` must have {what} of one shape and dtype, got {found[0]} in item 0 and "
+                f"{found[odd]} in item {odd}"
+            )
     return torch.stack(values)
-
-
-def _check_equal(
-    name: str, what: str, found: list[Any], show: Callable[[Any], object], wanted: Any
-) -> None:
-    odd = next((i for i, value in enumerate(found) if value != wanted), None)
-    if odd is not None:
-        raise ValueError(
-            f"`{name}` must have {what} of one shape and dtype, got {show(wanted)} in item 0 and "
-            f"{show(found[odd])} in item {odd}"
-        )
 
 
 def _as_item(

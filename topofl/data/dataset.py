@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, ParamSpec
 
 import numpy as np
 import torch
@@ -136,8 +136,15 @@ class Dataset:
                 f"{uses.max()} times ({(uses > 1).sum()} such examples)"
             )
         if self.owners is not None:
-            object.__setattr__(self, "owners", _check_owners(self.owners, len(self.inputs)))
-        sizes = {"class_names": n_classes, "owner_names": _n_owners(self.owners)}
+            owners = check_indices("owners", self.owners, len(self.inputs))
+            if len(owners) != len(self.inputs):
+                raise ValueError(
+                    f"`owners` must have shape ({len(self.inputs)},), one per label, got "
+                    f"{owners.shape}"
+                )
+            object.__setattr__(self, "owners", owners)
+        n_owners = None if self.owners is None else int(self.owners.max()) + 1
+        sizes = {"class_names": n_classes, "owner_names": n_owners}
         for key, size in sizes.items():
             if getattr(self, key) is not None:
                 object.__setattr__(self, key, as_names(key, getattr(self, key), size))
@@ -308,18 +315,6 @@ def _check_targets(targets: Any, size: int) -> None:
         check_finite("targets", targets.detach().cpu().numpy())
 
 
-def _check_owners(owners: Any, size: int) -> np.ndarray:
-    owners = check_indices("owners", owners, size)
-    if len(owners) != size:
-        raise ValueError(f"`owners` must have shape ({size},), one per label, got {owners.shape}")
-    return owners
-
-
-def _n_owners(owners: np.ndarray | None) -> int | None:
-    """Return the number of owners, up to the largest, or None if there are none."""
-    return None if owners is None else int(owners.max()) + 1
-
-
 def _check_normalization(inputs: Tensor, mean: Channels, std: Channels) -> None:
     if inputs.dtype == torch.uint8:
         check_range(mean, std)
@@ -376,22 +371,6 @@ BITS = 32
 
 MAX_PADDING = 2**10
 """Largest padding in pixels; it keeps the number of choices far below 2**BITS."""
-
-
-class Moves(NamedTuple):
-    """Crop positions and flips of a batch of images.
-
-    Attributes
-    ----------
-    tops, lefts
-        (k,) int64 in 0..2 * padding: top left corner of the crop in the padded image.
-    flipped
-        (k,) int64: 1 if the crop is then mirrored left to right, else 0.
-    """
-
-    tops: Tensor
-    lefts: Tensor
-    flipped: Tensor
 
 
 @dataclass(frozen=True)
@@ -456,11 +435,18 @@ class Augmentation:
             np.int64
         )
 
-    def moves(self, choices: Tensor) -> Moves:
-        """Return the crops and flips that (k,) choices stand for."""
+    def moves(self, choices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the crops and flips that (k,) choices stand for.
+
+        Returns
+        -------
+        tuple of torch.Tensor
+            (k,) int64 each: the top and the left of the crop in the padded image, both in
+            0..2 * padding, and whether it is then mirrored left to right (1) or not (0).
+        """
         side = 2 * self.padding + 1
         crops = choices // (1 + self.flip)
-        return Moves(crops // side, crops % side, choices % (1 + self.flip))
+        return crops // side, crops % side, choices % (1 + self.flip)
 
 
 def check_augmentation(augment: Any) -> Augmentation:
@@ -512,6 +498,12 @@ Given = ParamSpec("Given")
 
 READERS: dict[str, Callable[..., Dataset]] = {}
 """All readers by name, in the import order of :mod:`topofl.data`."""
+
+
+def with_notes(name: str, *notes: str) -> str:
+    """Return a name with the notes that are not empty, as in ``"cifar10 (unverified)"``."""
+    note = ", ".join(filter(None, notes))
+    return f"{name} ({note})" if note else name
 
 
 def reader(function: Callable[Given, Dataset]) -> Callable[Given, Dataset]:

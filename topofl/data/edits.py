@@ -276,24 +276,8 @@ def with_validation(
 share=0.2)', n=20, train=59..61, val=15..15, test=13..16 and classes=1..4 per node)
     """
     check_clients(clients)
-    share = _check_share(share)
-    _check_can_hold_out(clients)
-    rng = stream(seed, "validation")
-    labels = clients.dataset.labels.cpu().numpy()
-    held = [_held_out(own, labels, share, rng) for own in clients.train]
-    val, train = zip(*held, strict=True)
-    return replace(
-        clients, train=train, val=val, name=f"with_validation({clients.name}, share={share:g})"
-    )
-
-
-def _check_share(share: float) -> float:
     if check_fraction("share", share) == 0:
         raise ValueError("`share` must be above 0, got 0; use the partition unchanged")
-    return float(share)
-
-
-def _check_can_hold_out(clients: Partition) -> None:
     if any(map(len, clients.val)):
         raise ValueError(
             "`clients` must hold out no validation examples, got some that would be replaced; "
@@ -305,6 +289,14 @@ def _check_can_hold_out(clients: Partition) -> None:
             "has one; use fewer nodes, or a partitioner with a minimum size, such as "
             "dirichlet_per_class(min_size=...)"
         )
+    share = float(share)
+    rng = stream(seed, "validation")
+    labels = clients.dataset.labels.cpu().numpy()
+    held = [_held_out(own, labels, share, rng) for own in clients.train]
+    val, train = zip(*held, strict=True)
+    return replace(
+        clients, train=train, val=val, name=f"with_validation({clients.name}, share={share:g})"
+    )
 
 
 def _held_out(
@@ -551,11 +543,8 @@ def private_label_histograms(
     shares = counts / totals + stream(seed, "privacy").laplace(size=counts.shape) * (
         factor / epsilon / totals
     )
-    return _clipped(shares) if clip else shares
-
-
-def _clipped(shares: np.ndarray) -> np.ndarray:
-    """Return non-negative shares whose rows sum to 1."""
+    if not clip:
+        return shares
     shares = np.maximum(shares, 0.0)
     shares[shares.sum(axis=1) == 0] = 1.0
     return shares / shares.sum(axis=1, keepdims=True)

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 from topofl._support.check import check_int, check_path
 from topofl._support.files import check_regular
 from topofl._support.machine import total_memory
+from topofl.data.dataset import with_notes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -35,14 +36,12 @@ def name_with_differences(
 ) -> str:
     """Return a name that lists differences from the original sides and numbers of images."""
     sizes = [[len(images) for images in part] for part in parts]
-    notes = [
+    total = " + ".join(str(sum(own)) for own in sizes)
+    return with_notes(
+        name,
         "" if sides == original_sides else f"{sides[0]} x {sides[1]} pixels",
-        ""
-        if sizes == original_sizes
-        else f"{len(sizes[0])} classes, {' + '.join(str(sum(own)) for own in sizes)} images",
-    ]
-    note = ", ".join(filter(None, notes))
-    return f"{name} ({note})" if note else name
+        "" if sizes == original_sizes else f"{len(sizes[0])} classes, {total} images",
+    )
 
 
 def split_indices(parts: Sequence[Classes], merge_val: bool) -> list[np.ndarray]:
@@ -65,9 +64,11 @@ def height_and_width(size: int | Sequence[int] | None) -> tuple[int, int] | None
     return check_int("size", sides[0], minimum=1), check_int("size", sides[1], minimum=1)
 
 
-def folder_with(root: object, what: str, *inside: str) -> Path:
-    """Return `root` as a path, or raise ``FileNotFoundError`` if something in it is missing."""
+def folder_with(root: object, what: str, *inside: str, nested: str = "") -> Path:
+    """Return `root`, or its folder `nested` if there is one, or raise if something is missing."""
     folder = check_path("root", root)
+    if nested and (folder / nested).is_dir():
+        folder /= nested
     missing = [name for name in inside if not (folder / name).exists()]
     if missing:
         raise FileNotFoundError(
@@ -139,14 +140,6 @@ _MAGIC = b"topofl pixels\n"
 _FORMAT = 1
 
 
-class _Header(NamedTuple):
-    """The second line of a cache file, before the pixels."""
-
-    listing: str
-    shape: list[int]
-    crc32: int
-
-
 def load_pixels(
     root: Path,
     paths: Sequence[Path],
@@ -181,7 +174,10 @@ def load_pixels(
     if pixels is None:
         with _replacing(place) as stream:  # fails before hours of decoding, not after
             pixels = _decode(paths, size)
-            _write_cache(stream, pixels, listing)
+            crc32 = _checksum(pixels, listing)
+            header = {"listing": listing, "shape": list(pixels.shape), "crc32": crc32}
+            stream.write(_MAGIC + json.dumps(header).encode() + b"\n")
+            stream.write(pixels.data.cast("B"))
     return torch.from_numpy(pixels)
 
 
@@ -222,15 +218,18 @@ def _read_cache(place: Path, count: int, listing: str) -> np.ndarray | None:
         )
     with place.open("rb") as stream:
         stream.seek(len(_MAGIC))
-        header = _parse_header(stream.readline(1000))
-        left = place.stat().st_size - stream.tell()
-        if header is None or header.listing != listing or header.shape[:2] != [count, 3]:
+        try:
+            header = json.loads(stream.readline(1000))
+            left = place.stat().st_size - stream.tell()
+            shape = header["shape"]
+            is_same = header["listing"] == listing and shape[:2] == [count, 3]
+            if not is_same or math.prod(shape) != left:
+                return None
+            pixels = np.empty(shape, np.uint8)
+            is_complete = stream.readinto(pixels.data.cast("B")) == left
+            return pixels if is_complete and _checksum(pixels, listing) == header["crc32"] else None
+        except (LookupError, RecursionError, TypeError, ValueError):  # the header is damaged
             return None
-        if math.prod(header.shape) != left:
-            return None
-        pixels = np.empty(header.shape, np.uint8)
-        is_complete = stream.readinto(pixels.data.cast("B")) == left
-    return pixels if is_complete and _checksum(pixels, listing) == header.crc32 else None
 
 
 def _first_bytes(place: Path) -> bytes:
@@ -238,29 +237,8 @@ def _first_bytes(place: Path) -> bytes:
         return stream.read(len(_MAGIC))
 
 
-def _parse_header(line: bytes) -> _Header | None:
-    """Return the header of a cache, or None if it is damaged."""
-    try:
-        header = _Header(**json.loads(line))
-    except (ValueError, TypeError, RecursionError):
-        return None
-    shape = header.shape
-    is_shape = (
-        isinstance(shape, list)
-        and len(shape) == 4
-        and all(type(side) is int and side > 0 for side in shape)
-    )
-    return header if is_shape else None
-
-
 def _checksum(pixels: np.ndarray, listing: str) -> int:
     return zlib.crc32(pixels.data, zlib.crc32(f"{listing} {pixels.shape}".encode()))
-
-
-def _write_cache(stream: IO[bytes], pixels: np.ndarray, listing: str) -> None:
-    header = _Header(listing, list(pixels.shape), _checksum(pixels, listing))
-    stream.write(_MAGIC + json.dumps(header._asdict()).encode() + b"\n")
-    stream.write(pixels.data.cast("B"))
 
 
 @contextmanager

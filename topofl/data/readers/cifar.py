@@ -15,9 +15,8 @@ from torch.nn import functional
 
 from topofl._support.check import check_choice, check_int, check_path
 from topofl._support.files import read_file
-from topofl._support.seeding import stream
 from topofl.data._labels import validation
-from topofl.data.dataset import Dataset, reader
+from topofl.data.dataset import Dataset, reader, with_notes
 
 __all__ = ["cifar10", "cifar100"]
 
@@ -218,20 +217,16 @@ def _dataset(
             f"{len(labels) - train_size} in {folder}; verify=False reads other files of this "
             "layout, such as a subset"
         )
-    val_indices, train = validation(labels, train_size, val, stream(seed, "split"))
+    splits = validation(labels, train_size, val, seed)
     inputs = torch.cat([_images(pixels, side) for pixels, _ in batches])
-    notes = [
+    name = with_notes(
+        kind.name,
         "coarse labels" if key.startswith("coarse") else "",
         "" if side == 32 else f"{side} x {side} pixels",
         "" if is_verified else "unverified",
         "" if is_original_size else f"{train_size} + {len(labels) - train_size} images",
-    ]
-    note = ", ".join(filter(None, notes))
-    name = f"{kind.name} ({note})" if note else kind.name
-    test = np.arange(train_size, len(labels))
-    return Dataset(
-        inputs, torch.from_numpy(labels), kind.labels[key], name, train, val_indices, test
     )
+    return Dataset(inputs, torch.from_numpy(labels), kind.labels[key], name, *splits)
 
 
 def _images(pixels: np.ndarray, side: int) -> torch.Tensor:
@@ -294,18 +289,15 @@ def _read(path: Path, kind: _Kind, md5: str | None) -> tuple[np.ndarray, dict[st
                 f"`root` must hold {key} in 0..{n_classes - 1}, got {labels[key][bad[0]]} for "
                 f"image {bad[0]} of {path}"
             )
-    if md5 is not None:
-        _check_md5(path, md5)
-    return pixels, labels
-
-
-def _check_md5(path: Path, md5: str) -> None:
+    if md5 is None:
+        return pixels, labels
     found = hashlib.md5(read_file(path, largest=LARGEST), usedforsecurity=False).hexdigest()
     if found != md5:
         raise ValueError(
             f"`root` must hold the original files, got {path} with the checksum (`md5`) {found} "
             f"instead of {md5}; verify=False reads other files of this layout, such as a subset"
         )
+    return pixels, labels
 
 
 def _read_binary(path: Path, kind: _Kind) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -383,18 +375,8 @@ five opcodes.
 _RECONSTRUCT = ("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct")
 _NAMES = (*_RECONSTRUCT, "numpy.ndarray", "numpy.dtype")
 _VALUES = (
-    *(
-        "BININT1",
-        "BININT2",
-        "BININT",
-        "INT",
-        "LONG",
-        "LONG1",
-        "LONG4",
-        "SHORT_BINBYTES",
-        "BINBYTES",
-        "BINBYTES8",
-    ),
+    *("BININT1", "BININT2", "BININT", "INT", "LONG", "LONG1", "LONG4"),
+    *("SHORT_BINBYTES", "BINBYTES", "BINBYTES8"),
     *("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"),
 )
 _MARK = object()

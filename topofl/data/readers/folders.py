@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from topofl._support.check import check_path, check_switch
+from topofl._support.check import check_switch
 from topofl._support.files import read_file
-from topofl._support.seeding import stream
 from topofl.data._labels import validation
-from topofl.data.dataset import Dataset, reader
+from topofl.data.dataset import Dataset, reader, with_notes
 from topofl.data.readers._images import (
     Classes,
     check_train,
@@ -134,17 +133,14 @@ def image_folder(
     ]
     check_train(folder / "train", names, parts[0])
     inputs, labels = load_parts(folder, parts, sides, cache)
-    train, val, test = split_indices(parts, merge_val)
-    name = folder.resolve().name or "images"
-    name = name if sides is None else f"{name} ({sides[0]} x {sides[1]} pixels)"
     return Dataset(
         inputs,
         labels,
         len(names),
-        name,
-        train,
-        val,
-        test,
+        with_notes(
+            folder.resolve().name or "images", f"{sides[0]} x {sides[1]} pixels" if sides else ""
+        ),
+        *split_indices(parts, merge_val),
         mean=mean,
         std=std,
         class_names=tuple(names),
@@ -214,12 +210,8 @@ def cinic10(
     >>> dataset.name
     'cinic10 (10 classes, 10 + 10 + 10 images)'
     """
-    place = check_path("root", root)
-    nested = place / "CINIC-10"
-    inside = [f"train/{name}" for name in _CINIC10]
-    folder = folder_with(
-        nested if nested.is_dir() else place, "the folders of CINIC-10", *inside, "valid", "test"
-    )
+    inside = *(f"train/{name}" for name in _CINIC10), "valid", "test"
+    folder = folder_with(root, "the folders of CINIC-10", *inside, nested="CINIC-10")
     sides = height_and_width(size)
     merge_val = bool(check_switch("merge_val", merge_val, auto=False))
     parts = [images_by_class(folder / split, _CINIC10) for split in ("train", "valid", "test")]
@@ -321,23 +313,17 @@ def tiny_imagenet(
     ('tiny_imagenet (1 classes, 1 + 1 images)', torch.Size([2, 3, 64, 64]))
     """
     inside = "wnids.txt", "train", "val/images", "val/val_annotations.txt"
-    place = check_path("root", root)
-    nested = place / "tiny-imagenet-200"
-    folder = folder_with(
-        nested if nested.is_dir() else place, "the files of Tiny ImageNet", *inside
-    )
+    folder = folder_with(root, "the files of Tiny ImageNet", *inside, nested="tiny-imagenet-200")
     sides = height_and_width(size)
     names = _wnids(folder)
     parts = [images_by_class(folder / "train", names, "images"), _annotated(folder / "val", names)]
     check_train(folder / "train", names, parts[0])
     inputs, labels = load_parts(folder, parts, sides, cache)
-    train_size = sum(map(len, parts[0]))
-    val_indices, train = validation(labels.numpy(), train_size, val, stream(seed, "split"))
-    test = np.arange(train_size, len(labels))
+    splits = validation(labels.numpy(), sum(map(len, parts[0])), val, seed)
     name = name_with_differences(
         "tiny_imagenet", tuple(inputs.shape[2:]), (64, 64), parts, [[500] * 200, [50] * 200]
     )
-    return Dataset(inputs, labels, len(names), name, train, val_indices, test, mean=0.5, std=0.5)
+    return Dataset(inputs, labels, len(names), name, *splits, mean=0.5, std=0.5)
 
 
 def _wnids(folder: Path) -> list[str]:

@@ -16,9 +16,8 @@ from topofl._support.check import check_choice, check_path, check_switch
 from topofl._support.datasets import INSIDE
 from topofl._support.machine import total_memory
 from topofl._support.public import public
-from topofl._support.seeding import stream
 from topofl.data._labels import validation
-from topofl.data.dataset import Dataset, reader
+from topofl.data.dataset import Dataset, reader, with_notes
 
 __all__ = ["emnist", "fashion_mnist", "mnist", "read_idx"]
 
@@ -372,15 +371,12 @@ def _dataset(
     std: float,
 ) -> Dataset:
     """Return a dataset with `val` training images held out for validation."""
-    val_indices, train = validation(found.labels, found.train_size, val, stream(seed, "split"))
     return Dataset(
         torch.from_numpy(found.images)[:, None],
         torch.from_numpy(found.labels),
         n_classes,
-        name if verified else f"{name} (unverified)",
-        train,
-        val_indices,
-        np.arange(found.train_size, len(found.labels)),
+        with_notes(name, "" if verified else "unverified"),
+        *validation(found.labels, found.train_size, val, seed),
         mean=mean,
         std=std,
     )
