@@ -310,15 +310,10 @@ def _as_part(
 
 def as_targets(name: str, values: Any) -> Tensor:
     """Return a copy of numeric targets as a C-contiguous tensor of the same dtype."""
-    values = values if isinstance(values, Tensor) else as_array(name, values)
+    values = _real(name, values)
     if isinstance(values, Tensor):
-        if values.is_complex() or values.layout != torch.strided or values.is_meta:
-            raise TypeError(
-                f"`{name}` must be real numbers in a dense tensor, got {values.dtype} in "
-                f"{values.layout}"
-            )
         return values.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-    if values.dtype.kind not in "buif" or values.dtype.itemsize > 8:
+    if values.dtype.itemsize > 8:
         raise TypeError(f"`{name}` must be real numbers, got dtype {values.dtype}")
     return torch.from_numpy(values.astype(_torch_dtype(name, values), order="C", copy=True))
 
@@ -334,8 +329,8 @@ def _torch_dtype(name: str, values: np.ndarray) -> Any:
 
 def as_inputs(name: str, x: Any) -> Tensor:
     """Return a contiguous copy: uint8 and int32 unchanged, other integers int64, else float32."""
-    x = x if isinstance(x, Tensor) else as_array(name, x)
-    inputs = _from_tensor(name, x) if isinstance(x, Tensor) else _from_numpy(name, x)
+    x = _real(name, x)
+    inputs = _from_tensor(x) if isinstance(x, Tensor) else _from_numpy(name, x)
     if inputs.ndim < 2 or inputs.numel() == 0:
         raise ValueError(
             f"`{name}` must have shape (N, features...) with N >= 1, got {tuple(inputs.shape)}"
@@ -343,10 +338,20 @@ def as_inputs(name: str, x: Any) -> Tensor:
     return inputs
 
 
-def _from_tensor(name: str, x: Tensor) -> Tensor:
-    if x.is_complex() or x.layout != torch.strided or x.is_meta:
-        got = "no values (device meta)" if x.is_meta else f"{x.dtype} in {x.layout}"
+def _real(name: str, values: Any) -> Tensor | np.ndarray:
+    """Return a dense tensor, or other values as an array, of real numbers, or raise."""
+    if not isinstance(values, Tensor):
+        array = as_array(name, values)
+        if array.dtype.kind not in "buif":
+            raise TypeError(f"`{name}` must be real numbers, got dtype {array.dtype}")
+        return array
+    if values.is_complex() or values.layout != torch.strided or values.is_meta:
+        got = "no values (device meta)" if values.is_meta else f"{values.dtype} in {values.layout}"
         raise TypeError(f"`{name}` must be real numbers in a dense tensor, got {got}")
+    return values
+
+
+def _from_tensor(x: Tensor) -> Tensor:
     is_integer = not x.is_floating_point() and x.dtype != torch.bool
     integer_dtype = x.dtype if x.dtype in (torch.uint8, torch.int32) else torch.int64
     dtype = integer_dtype if is_integer else torch.float32
@@ -354,8 +359,6 @@ def _from_tensor(name: str, x: Tensor) -> Tensor:
 
 
 def _from_numpy(name: str, array: np.ndarray) -> Tensor:
-    if array.dtype.kind not in "buif":
-        raise TypeError(f"`{name}` must be real numbers, got dtype {array.dtype}")
     if array.dtype.kind in "ui":
         dtype = _torch_dtype(name, array)
         return torch.from_numpy(

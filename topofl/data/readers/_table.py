@@ -132,23 +132,11 @@ def _listed(key: str, columns: Any) -> list[Any]:
     return found
 
 
-def held_out(
-    table: Table, values: Mapping[str, Any], as_table: Callable[[str, Any], Table]
-) -> tuple[dict[str, Table], dict[str, Any]]:
-    """Return held-out tables, and the fractions among the values of `test` and `val`."""
-    tables, fractions = {"train": table}, {}
-    for key, value in values.items():
-        if value is None or isinstance(value, int | float | np.number):
-            fractions[key] = value
-        else:
-            tables[key] = as_table(key, value)
-    return tables, fractions
-
-
 def dataset_of(
-    tables: Mapping[str, Table],
+    table: Table,
     roles: Roles,
-    fractions: Mapping[str, Any],
+    held_out: Mapping[str, Any],
+    as_table: Callable[[str, Any], Table],
     *,
     class_names: Any = None,
     **settings: Any,
@@ -157,18 +145,25 @@ def dataset_of(
 
     Parameters
     ----------
-    tables
-        Tables by set of examples: ``train``, and optionally ``val`` and ``test``.
+    table
+        The rows for training.
     roles
         What the columns are for.
-    fractions
-        Shares of the rows of ``train`` to hold out, for sets without a table.
+    held_out
+        For ``test`` and ``val``, None, the share of rows to hold out, or what `as_table` makes
+        another table of.
     class_names
         Names of the classes; None: the texts of the labels.
     settings
         Name, seed and normalization, as in :func:`from_arrays`.
     """
-    roles = roles.checked(tables["train"])
+    tables, fractions = {"train": table}, {}
+    for key, value in held_out.items():
+        if value is None or isinstance(value, int | float | np.number):
+            fractions[key] = value
+        else:
+            tables[key] = as_table(key, value)
+    roles = roles.checked(table)
     every = list(tables.values())
     for table in every[1:]:
         roles.checked(table)
@@ -187,7 +182,7 @@ def dataset_of(
         n_classes=None if names is None else len(names),
         spare_names=names,
         owners=None if roles.owner is None else _cells(every, roles.owner),
-        **(dict(fractions) | masks),
+        **(fractions | masks),
         **settings,
     )
     check_trained("label", found)
@@ -236,7 +231,11 @@ def _features(tables: Sequence[Table], columns: Sequence[Any]) -> np.ndarray:
 
 def _features_of(table: Table, columns: Sequence[Any]) -> np.ndarray:
     cells = {column: table.read(column) for column in columns}
-    arrays = [column for column in columns if _holds_arrays(cells[column])]
+    first = {
+        column: next((cell for cell in own if not is_missing(cell)), None)
+        for column, own in cells.items()
+    }
+    arrays = [column for column in columns if is_array(first[column])]
     if arrays and len(columns) > 1:
         raise ValueError(
             f"`features` must be a single column of images or arrays, or columns of numbers, got "
@@ -245,7 +244,7 @@ def _features_of(table: Table, columns: Sequence[Any]) -> np.ndarray:
         )
     if arrays:
         return as_examples(table.argument, columns[0], cells[columns[0]])
-    others = [column for column in columns if not isinstance(_first(cells[column]), str)]
+    others = [column for column in columns if not isinstance(first[column], str)]
     advice = f"name the columns to use, as in features={shown(others, 60)}, or " if others else ""
     return np.stack(
         [
@@ -254,15 +253,6 @@ def _features_of(table: Table, columns: Sequence[Any]) -> np.ndarray:
         ],
         axis=1,
     )
-
-
-def _first(cells: Sequence[Any] | np.ndarray) -> Any:
-    """Return the first cell that is not missing, or None."""
-    return next((cell for cell in cells if not is_missing(cell)), None)
-
-
-def _holds_arrays(cells: Sequence[Any] | np.ndarray) -> bool:
-    return is_array(_first(cells))
 
 
 def _targets(tables: Sequence[Table], columns: Sequence[Any]) -> np.ndarray:

@@ -15,7 +15,7 @@ from topofl._support.public import public
 from topofl._support.text import is_number
 from topofl.data._labels import is_missing
 from topofl.data.dataset import Dataset, reader
-from topofl.data.readers._table import Roles, Table, check_columns, dataset_of, held_out
+from topofl.data.readers._table import Roles, Table, check_columns, dataset_of
 
 __all__ = ["from_csv", "from_dataframe", "from_huggingface"]
 
@@ -103,9 +103,9 @@ def from_dataframe(
     >>> data.natural(ages, min_size=1, seed=0).sizes.tolist(), ages.owner_names
     ([2, 2], ('north', 'south'))
     """
-    tables, fractions = held_out(_given("frame", frame), {"test": test, "val": val}, _given)
-    roles = Roles(label, target, features, owner, split)
-    return dataset_of(tables, roles, fractions, class_names=class_names, name=name, seed=seed)
+    roles, held_out = Roles(label, target, features, owner, split), {"test": test, "val": val}
+    known = {"class_names": class_names, "name": name, "seed": seed}
+    return dataset_of(_given("frame", frame), roles, held_out, _given, **known)
 
 
 @reader
@@ -173,10 +173,11 @@ def from_csv(
     def of_file(key: str, value: Any) -> Table:
         return _of_frame(key, _read(key, value, delimiter, codec))
 
-    tables, fractions = held_out(of_file("path", path), {"test": test, "val": val}, of_file)
-    roles = Roles(label, target, features, owner, split)
+    roles, held_out = Roles(label, target, features, owner, split), {"test": test, "val": val}
+    table = of_file("path", path)
     name = Path(path).name.split(".")[0] if name is None else name
-    return dataset_of(tables, roles, fractions, class_names=class_names, name=name, seed=seed)
+    known = {"class_names": class_names, "name": name, "seed": seed}
+    return dataset_of(table, roles, held_out, of_file, **known)
 
 
 def _given(argument: str, frame: Any) -> Table:
@@ -373,9 +374,6 @@ def from_huggingface(
     source = _split_of("train", train, splits)
     classes = "label" if label is None and target is None else label
     table = _table("dataset", source, classes)
-    tables, fractions = held_out(
-        table, chosen, lambda key, value: _table(key, _split_of(key, value, splits), classes)
-    )
     if label is None and classes in table.columns:
         label = classes
     if label is not None:
@@ -383,9 +381,10 @@ def from_huggingface(
         if class_names is None:
             class_names = getattr(source.features[label], "names", None)
     return dataset_of(
-        tables,
+        table,
         Roles(label, target, features, owner, split),
-        fractions,
+        chosen,
+        lambda key, value: _table(key, _split_of(key, value, splits), classes),
         class_names=class_names,
         name="huggingface" if name is None else name,
         seed=seed,
