@@ -284,11 +284,7 @@ def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def macro_f1(outputs: Tensor, targets: Tensor) -> float:
     """Return the mean F1 score over the classes that occur or are predicted."""
-    from sklearn.metrics import f1_score
-
-    return float(
-        f1_score(targets.numpy(), outputs.argmax(1).numpy(), average="macro", zero_division=0.0)
-    )
+    return _mean_f1(targets, outputs.argmax(1))
 
 
 def macro_auc(outputs: Tensor, targets: Tensor) -> float:
@@ -390,11 +386,13 @@ def hamming_loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def f1_of_labels(outputs: Tensor, targets: Tensor) -> float:
     """Return the mean F1 score over labels."""
+    return _mean_f1(targets > 0, outputs > 0)
+
+
+def _mean_f1(targets: Tensor, predicted: Tensor) -> float:
     from sklearn.metrics import f1_score
 
-    return float(
-        f1_score((targets > 0).numpy(), (outputs > 0).numpy(), average="macro", zero_division=0.0)
-    )
+    return float(f1_score(targets.numpy(), predicted.numpy(), average="macro", zero_division=0.0))
 
 
 def _misfit_of_labels(outputs: Tensor, targets: Tensor) -> str:

@@ -270,6 +270,13 @@ def sample_split(
     return np.sort(order[chosen]), np.sort(order[~chosen])
 
 
+def stratified(
+    indices: np.ndarray, labels: np.ndarray, size: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return `size` of the `indices` in their class proportions, and the rest; both ascending."""
+    return sample_split(indices, labels, apportion(np.bincount(labels[indices]), size), rng)
+
+
 def validation(
     labels: np.ndarray, train_size: int, val: int, seed: int | np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

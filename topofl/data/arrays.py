@@ -21,12 +21,11 @@ from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.data._labels import (
     Numbered,
-    apportion,
     as_classes,
     as_names,
     as_owners,
     rows_of,
-    sample_split,
+    stratified,
 )
 from topofl.data.dataset import Dataset
 
@@ -155,7 +154,8 @@ def as_dataset(
     parts = [_as_part(("x", "y", "targets"), x, y, targets, known)]
     held_out = {"test": test, "val": val}
     pairs = {key: value for key, value in held_out.items() if isinstance(value, tuple | list)}
-    whose = None if owners is None else _as_owners(owners, len(parts[0].labels), pairs)
+    if owners is not None:
+        owners = _as_owners(owners, len(parts[0].labels), pairs)
     places = {}
     for key, value in pairs.items():
         start = sum(len(part.labels) for part in parts)
@@ -175,8 +175,8 @@ def as_dataset(
         **places,
         targets=torch.cat(learned) if learned else None,
         class_names=names or (spare_names if len(spare_names or ()) == size else None),
-        owners=None if whose is None else whose.numbers,
-        owner_names=None if whose is None else whose.names,
+        owners=owners and owners.numbers,
+        owner_names=owners and owners.names,
         **settings,
     )
     if names or not (learned or dataset.class_names):
@@ -238,8 +238,7 @@ def _split(
     for key, value in wanted.items():
         if key not in masks:
             size = _held_size(key, value, total, len(train))
-            counts = apportion(np.bincount(labels[train]), size)
-            places[key], train = sample_split(train, labels, counts, rng)
+            places[key], train = stratified(train, labels, size, rng)
     return train, places
 
 

@@ -317,7 +317,12 @@ def _check_targets(targets: Any, size: int) -> None:
 
 def _check_normalization(inputs: Tensor, mean: Channels, std: Channels) -> None:
     if inputs.dtype == torch.uint8:
-        check_range(mean, std)
+        scale, shift = scale_and_shift(mean, std, 2, torch.float32)
+        if not bool(torch.isfinite(torch.cat([shift, 255 * scale + shift])).all()):
+            raise ValueError(  # for the darkest or the brightest pixel
+                f"`std` must keep (pixel / 255 - mean) / std finite in float32, got {std} with "
+                f"mean={mean}"
+            )
     elif (mean, std) != (0.0, 1.0):
         raise ValueError(
             f"`mean` and `std` must be 0 and 1 for {str(inputs.dtype).removeprefix('torch.')} "
@@ -354,16 +359,6 @@ def scale_and_shift(
         torch.from_numpy(values).to(dtype).reshape(-1, *[1] * (ndim - 2)) for values in both
     )
     return scale, shift
-
-
-def check_range(mean: Channels, std: Channels) -> None:
-    """Raise ValueError if float32 cannot hold the normalized darkest or brightest pixel."""
-    scale, shift = scale_and_shift(mean, std, 2, torch.float32)
-    if not bool(torch.isfinite(torch.cat([shift, 255 * scale + shift])).all()):
-        raise ValueError(
-            f"`std` must keep (pixel / 255 - mean) / std finite in float32, got {std} with "
-            f"mean={mean}"
-        )
 
 
 BITS = 32

@@ -136,7 +136,14 @@ def flip_labels(
             f"targets of shape {tuple(clients.dataset.targets.shape)}; change its targets instead"
         )
     chosen = _chosen(clients, nodes, seed)
-    classes = _classes(permutation, clients.n_classes)
+    classes = np.arange(clients.n_classes)[::-1]
+    if permutation is not None:
+        classes = check_indices("permutation", permutation, clients.n_classes)
+        if not np.array_equal(np.sort(classes), np.arange(clients.n_classes)):
+            raise ValueError(
+                f"`permutation` must contain each of 0..{clients.n_classes - 1} once, got "
+                f"{classes.tolist()}"
+            )
     relabeled = np.unique(
         np.concatenate([part[node] for part in (clients.train, clients.val) for node in chosen])
     )
@@ -177,18 +184,6 @@ def _chosen(
             f"`nodes` must not be flipped already, node {again[0]} is; flip the original partition"
         )
     return chosen
-
-
-def _classes(permutation: Sequence[int] | None, n_classes: int) -> np.ndarray:
-    """Return the new label of each class."""
-    if permutation is None:
-        return np.arange(n_classes)[::-1]
-    classes = check_indices("permutation", permutation, n_classes)
-    if not np.array_equal(np.sort(classes), np.arange(n_classes)):
-        raise ValueError(
-            f"`permutation` must contain each of 0..{n_classes - 1} once, got {classes.tolist()}"
-        )
-    return classes
 
 
 def _seen_by_others(clients: Partition, chosen: np.ndarray) -> np.ndarray:
@@ -370,8 +365,23 @@ def match_test(clients: Partition, *, rule: str, seed: int | np.random.Generator
     'match_test(pathological(digits, n=20, classes_per_node=2), rule=per_client)'
     """
     rule = check_choice("rule", rule, _RULES)
-    _check_tests(clients)
+    check_clients(clients)
+    if len(clients.flipped):
+        raise ValueError(
+            "`clients` must have true labels to match test examples to, some are flipped; match "
+            "test examples first: flip_labels(match_test(clients, rule=...), ...)"
+        )
     dataset = clients.dataset
+    if len(dataset.test) == 0:
+        raise ValueError(
+            f"`clients` must be of a dataset with test examples, got none in {dataset.name}; read "
+            "it with test examples, or partition with test_fraction"
+        )
+    if any(map(len, clients.test)):
+        raise ValueError(
+            "`clients` must hold out no test examples, got some that would be replaced; partition "
+            "with test_fraction=0"
+        )
     labels = dataset.labels.cpu().numpy()[dataset.test]
     stacks = [dataset.test[labels == label] for label in range(dataset.n_classes)]
     test = _RULES[rule](clients, stacks, stream(seed, "match_test"))
@@ -380,26 +390,6 @@ def match_test(clients: Partition, *, rule: str, seed: int | np.random.Generator
         test=[np.sort(own) for own in test],
         name=f"match_test({clients.name}, rule={rule})",
     )
-
-
-def _check_tests(clients: Partition) -> None:
-    """Raise unless nodes have true labels and no test examples, and the dataset has some."""
-    check_clients(clients)
-    if len(clients.flipped):
-        raise ValueError(
-            "`clients` must have true labels to match test examples to, some are flipped; match "
-            "test examples first: flip_labels(match_test(clients, rule=...), ...)"
-        )
-    if len(clients.dataset.test) == 0:
-        raise ValueError(
-            "`clients` must be of a dataset with test examples, got none in "
-            f"{clients.dataset.name}; read it with test examples, or partition with test_fraction"
-        )
-    if any(map(len, clients.test)):
-        raise ValueError(
-            "`clients` must hold out no test examples, got some that would be replaced; partition "
-            "with test_fraction=0"
-        )
 
 
 def _per_client(clients: Partition, stacks: IndexArrays, rng: np.random.Generator) -> IndexArrays:

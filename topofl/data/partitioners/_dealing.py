@@ -13,7 +13,7 @@ import numpy as np
 from topofl._support.callers import warn_caller
 from topofl._support.check import check_fraction, check_int
 from topofl._support.seeding import seed_of
-from topofl.data._labels import apportion, by_class, sample_split
+from topofl.data._labels import apportion, by_class, stratified
 from topofl.data.dataset import Dataset
 from topofl.data.partition import Partition, check_dataset, labels_of
 
@@ -115,20 +115,14 @@ def partition_of(
     sizes = [
         _held_out_sizes(node, len(share), *fractions.values()) for node, share in enumerate(shares)
     ]
-    held = [_hold_out(share, labels, *size, rng) for share, size in zip(shares, sizes, strict=True)]
-    train, val, test = zip(*held, strict=True)
+    train, val, test = [], [], []
+    for share, (val_size, test_size) in zip(shares, sizes, strict=True):
+        for_test, rest = stratified(share, labels, test_size, rng)
+        for_val, rest = stratified(rest, labels, val_size, rng)
+        train.append(rest)
+        val.append(for_val)
+        test.append(for_test)
     return Partition(dataset, train, val, test, name=name, overlapping=overlapping, seed=seed)
-
-
-def _hold_out(
-    share: np.ndarray, labels: np.ndarray, val: int, test: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the (train, val, test) split of a node in its class proportions."""
-    test_indices, rest = sample_split(
-        share, labels, apportion(np.bincount(labels[share]), test), rng
-    )
-    val_indices, train = sample_split(rest, labels, apportion(np.bincount(labels[rest]), val), rng)
-    return train, val_indices, test_indices
 
 
 def _held_out_sizes(

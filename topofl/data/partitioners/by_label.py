@@ -305,7 +305,13 @@ train=10..73 and classes=1..9 per node)
     """
     n = check_labeled_n(dataset, n)
     alpha = check_positive("alpha", alpha)
-    min_size = _check_min_size(min_size, n, len(dataset.train))
+    min_size, total = check_int("min_size", min_size, minimum=1), len(dataset.train)
+    if n * min_size > total:
+        fewer = f" or n={total // min_size}" if min_size <= total else ""
+        raise ValueError(
+            f"`min_size` must be at most {total // n} for n={n} nodes and {total} training "
+            f"examples, got {min_size}; use min_size={total // n}{fewer}"
+        )
     rng = stream(seed, "partition")
     counts = repaired(best_division(n, stock_of(dataset), alpha, min_size, rng), min_size)
     shares = deal(dataset, counts, rng)
@@ -313,17 +319,6 @@ train=10..73 and classes=1..9 per node)
     return partition_of(
         "dirichlet_per_class", dataset, shares, rng, val_fraction, test_fraction, **settings
     )
-
-
-def _check_min_size(min_size: int, n: int, total: int) -> int:
-    min_size = check_int("min_size", min_size, minimum=1)
-    if n * min_size > total:
-        fewer = f" or n={total // min_size}" if min_size <= total else ""
-        raise ValueError(
-            f"`min_size` must be at most {total // n} for n={n} nodes and {total} training "
-            f"examples, got {min_size}; use min_size={total // n}{fewer}"
-        )
-    return min_size
 
 
 @public
@@ -379,27 +374,20 @@ classes=2..2 per node)
     stock = stock_of(dataset)
     classes_per_node = check_classes_per_node(classes_per_node, stock)
     if not is_feasible(stock, n, classes_per_node):
-        raise ValueError(_explain_infeasible(dataset, n, classes_per_node))
+        fewer_nodes, fewer_classes = nearest_feasible(stock, n, classes_per_node)
+        rarest = int(np.where(stock > 0, stock, stock.max()).argmin())
+        raise ValueError(
+            "`classes_per_node` must leave an example of each class for every node that holds it, "
+            f"got {classes_per_node} with n={n}, where class {dataset.name_of(rarest)} has "
+            f"{stock[rarest]} training examples; use n={fewer_nodes}"
+            + (f" or classes_per_node={fewer_classes}" if fewer_classes else "")
+        )
     rng = stream(seed, "partition")
     counts = even_counts(holders(stock, n, classes_per_node, rng), stock, rng)
     shares = deal(dataset, counts, rng)
     settings = {"classes_per_node": classes_per_node}
     return partition_of(
         "pathological", dataset, shares, rng, val_fraction, test_fraction, **settings
-    )
-
-
-def _explain_infeasible(dataset: Dataset, n: int, classes_per_node: int) -> str:
-    """Return the error message for too few examples of a class, with feasible settings."""
-    stock = stock_of(dataset)
-    fewer_nodes, fewer_classes = nearest_feasible(stock, n, classes_per_node)
-    rarest = int(np.where(stock > 0, stock, stock.max()).argmin())
-    name = dataset.name_of(rarest)
-    return (
-        "`classes_per_node` must leave an example of each class for every node that holds it, got "
-        f"{classes_per_node} with n={n}, where class {name} has {stock[rarest]} training "
-        f"examples; use n={fewer_nodes}"
-        + (f" or classes_per_node={fewer_classes}" if fewer_classes else "")
     )
 
 
@@ -462,9 +450,16 @@ train=29..29 and classes=2..2 per node, overlapping)
     n = check_labeled_n(dataset, n)
     stock = stock_of(dataset)
     classes_per_node = check_classes_per_node(classes_per_node, stock)
-    _check_room(stock, n, classes_per_node)
-    rng = stream(seed, "partition")
     size = len(dataset.train) // n
+    rarest = np.cumsum(np.sort(stock[stock > 0]))
+    if (room := int(rarest[classes_per_node - 1])) < size:  # any classes must fill a node
+        raise ValueError(
+            f"`classes_per_node` must provide {size} different examples per node, got "
+            f"{classes_per_node} with n={n}, where the rarest such classes have {room} "
+            f"examples together; use n={len(dataset.train) // (room + 1) + 1} or "
+            f"classes_per_node={np.searchsorted(rarest, size) + 1}"
+        )
+    rng = stream(seed, "partition")
     drawn = drawn_classes(stock, n, classes_per_node, rng)
     counts = np.array([drawn_counts(np.where(own, stock, 0), size, rng) for own in drawn])
     shares = deal_again(dataset, counts, rng)
@@ -472,19 +467,6 @@ train=29..29 and classes=2..2 per node, overlapping)
     return partition_of(
         "pathological_shared", dataset, shares, rng, val_fraction, 0.0, True, **settings
     )
-
-
-def _check_room(stock: np.ndarray, n: int, classes_per_node: int) -> None:
-    """Raise ValueError unless any choice of classes has enough examples to fill a node."""
-    rarest = np.cumsum(np.sort(stock[stock > 0]))
-    total, room = int(rarest[-1]), int(rarest[classes_per_node - 1])
-    if room < total // n:
-        raise ValueError(
-            f"`classes_per_node` must provide {total // n} different examples per node, got "
-            f"{classes_per_node} with n={n}, where the rarest such classes have {room} "
-            f"examples together; use n={total // (room + 1) + 1} or "
-            f"classes_per_node={np.searchsorted(rarest, total // n) + 1}"
-        )
 
 
 @public

@@ -211,7 +211,11 @@ def _read_cache(place: Path, count: int, listing: str) -> np.ndarray | None:
     """Return the pixels in a cache, or None if it is missing, damaged or of other files."""
     if not place.exists():
         return None
-    if not place.is_file() or not _MAGIC.startswith(_first_bytes(place)):
+    is_cache = place.is_file()
+    if is_cache:
+        with place.open("rb") as stream:
+            is_cache = _MAGIC.startswith(stream.read(len(_MAGIC)))
+    if not is_cache:
         raise ValueError(
             f"`cache` must be a folder in which {place.name} is free or a cache, got another file "
             f"of that name, {place}; move it away, or choose another folder"
@@ -230,11 +234,6 @@ def _read_cache(place: Path, count: int, listing: str) -> np.ndarray | None:
             return pixels if is_complete and _checksum(pixels, listing) == header["crc32"] else None
         except (LookupError, RecursionError, TypeError, ValueError):  # the header is damaged
             return None
-
-
-def _first_bytes(place: Path) -> bytes:
-    with place.open("rb") as stream:
-        return stream.read(len(_MAGIC))
 
 
 def _checksum(pixels: np.ndarray, listing: str) -> int:

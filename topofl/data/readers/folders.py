@@ -127,10 +127,11 @@ def image_folder(
         raise ValueError(
             f"`root` must hold a folder for each class in {folder / 'train'}, got none"
         )
-    parts = [
-        images_by_class(split, names)
-        for split in (folder / "train", _val_folder(folder), folder / "test")
-    ]
+    held = [name for name in ("val", "valid") if (folder / name).is_dir()]
+    if len(held) > 1:
+        raise ValueError(f"`root` must hold one of val and valid, got both in {folder}; rename one")
+    splits = "train", *(held or ["val"]), "test"
+    parts = [images_by_class(folder / split, names) for split in splits]
     check_train(folder / "train", names, parts[0])
     inputs, labels = load_parts(folder, parts, sides, cache)
     return Dataset(
@@ -232,14 +233,6 @@ def cinic10(
         std=_CINIC10_STD,
         class_names=tuple(_CINIC10),
     )
-
-
-def _val_folder(folder: Path) -> Path:
-    """Return the folder of validation images, ``valid`` or ``val``, which may be missing."""
-    both = folder / "val", folder / "valid"
-    if all(path.is_dir() for path in both):
-        raise ValueError(f"`root` must hold one of val and valid, got both in {folder}; rename one")
-    return both[1] if both[1].is_dir() else both[0]
 
 
 @reader
