@@ -37,13 +37,13 @@ __all__ = [
 
 
 # parameters are float32, whatever torch's default dtype is
-Linear = partial(nn.Linear, dtype=torch.float32)
-Conv2d = partial(nn.Conv2d, dtype=torch.float32)
-GroupNorm = partial(nn.GroupNorm, dtype=torch.float32)
+_Linear = partial(nn.Linear, dtype=torch.float32)
+_Conv2d = partial(nn.Conv2d, dtype=torch.float32)
+_GroupNorm = partial(nn.GroupNorm, dtype=torch.float32)
 
 
 @contextmanager
-def built_from_seed_0() -> Iterator[None]:
+def _built_from_seed_0() -> Iterator[None]:
     """Build modules in this context from seed 0, in float32 on the CPU.
 
     Runs initialize parameters again from their own seed.
@@ -64,7 +64,7 @@ def built_from_seed_0() -> Iterator[None]:
         ) from error
 
 
-def check_image_shape(in_shape: tuple[int, int, int], *, smallest: int) -> tuple[int, int, int]:
+def _check_image_shape(in_shape: tuple[int, int, int], *, smallest: int) -> tuple[int, int, int]:
     """Return channels, height and width, or raise if a side is below `smallest` pixels."""
     sides = check_sequence("in_shape", in_shape, "integers")
     if len(sides) != 3:
@@ -99,8 +99,10 @@ def logistic_regression(in_features: int = 784, n_classes: int = 10) -> nn.Seque
     """
     in_features = check_int("in_features", in_features, minimum=1)
     n_classes = check_int("n_classes", n_classes, minimum=2)
-    with built_from_seed_0():
-        return nn.Sequential(OrderedDict(flatten=nn.Flatten(), head=Linear(in_features, n_classes)))
+    with _built_from_seed_0():
+        return nn.Sequential(
+            OrderedDict(flatten=nn.Flatten(), head=_Linear(in_features, n_classes))
+        )
 
 
 @public
@@ -128,26 +130,26 @@ def gn_lenet(in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10) 
     >>> sum(p.numel() for p in gn_lenet((1, 28, 28)).parameters())
     80554
     """
-    channels, height, width = check_image_shape(in_shape, smallest=15)
+    channels, height, width = _check_image_shape(in_shape, smallest=15)
     n_classes = check_int("n_classes", n_classes, minimum=2)
     features = 64 * math.prod(_pooled(_pooled(_pooled(side))) for side in (height, width))
-    with built_from_seed_0():
+    with _built_from_seed_0():
         return nn.Sequential(
             OrderedDict(
-                conv1=Conv2d(channels, 32, 5, padding=2),
+                conv1=_Conv2d(channels, 32, 5, padding=2),
                 pool1=nn.MaxPool2d(3, 2),
-                norm1=GroupNorm(2, 32),
+                norm1=_GroupNorm(2, 32),
                 relu1=nn.ReLU(),
-                conv2=Conv2d(32, 32, 5, padding=2),
-                norm2=GroupNorm(2, 32),
+                conv2=_Conv2d(32, 32, 5, padding=2),
+                norm2=_GroupNorm(2, 32),
                 pool2=nn.MaxPool2d(3, 2),
                 relu2=nn.ReLU(),
-                conv3=Conv2d(32, 64, 5, padding=2),
-                norm3=GroupNorm(2, 64),
+                conv3=_Conv2d(32, 64, 5, padding=2),
+                norm3=_GroupNorm(2, 64),
                 pool3=nn.MaxPool2d(3, 2),
                 relu3=nn.ReLU(),
                 flatten=nn.Flatten(),
-                head=Linear(features, n_classes),
+                head=_Linear(features, n_classes),
             )
         )
 
@@ -272,12 +274,12 @@ def _lenet(
     padding: int = 0,
 ) -> nn.Sequential:
     """Return 5 x 5 convolutions, each with ReLU and 2 x 2 max-pooling, then linear layers."""
-    channels, *sides = check_image_shape(in_shape, smallest=16)
+    channels, *sides = _check_image_shape(in_shape, smallest=16)
     n_classes = check_int("n_classes", n_classes, minimum=2)
     layers: OrderedDict[str, nn.Module] = OrderedDict()
-    with built_from_seed_0():
+    with _built_from_seed_0():
         for i, wide in enumerate(kernels, start=1):
-            layers[f"conv{i}"] = Conv2d(channels, wide, 5, padding=padding)
+            layers[f"conv{i}"] = _Conv2d(channels, wide, 5, padding=padding)
             layers[f"relu{i}"] = nn.ReLU()
             layers[f"pool{i}"] = nn.MaxPool2d(2)
             channels = wide
@@ -285,10 +287,10 @@ def _lenet(
         layers["flatten"] = nn.Flatten()
         features = channels * math.prod(sides)
         for i, units in enumerate(hidden, start=1):
-            layers[f"linear{i}"] = Linear(features, units)
+            layers[f"linear{i}"] = _Linear(features, units)
             layers[f"relu{len(kernels) + i}"] = nn.ReLU()
             features = units
-        layers["head"] = Linear(features, n_classes)
+        layers["head"] = _Linear(features, n_classes)
     return nn.Sequential(layers)
 
 
@@ -323,18 +325,18 @@ def resnet18_gn(
     >>> [sum(p.numel() for p in resnet18_gn(n_classes=c).parameters()) for c in (10, 100, 200)]
     [11173962, 11220132, 11271432]
     """
-    channels, _, _ = check_image_shape(in_shape, smallest=8)
+    channels, _, _ = _check_image_shape(in_shape, smallest=8)
     n_classes = check_int("n_classes", n_classes, minimum=2)
     groups = check_int("groups", groups, minimum=1)
     if 64 % groups:
         raise ValueError(
             f"`groups` must divide 64, the channels of the first stage, got {groups}; 32 is usual"
         )
-    with built_from_seed_0():
+    with _built_from_seed_0():
         return nn.Sequential(
             OrderedDict(
-                conv=Conv2d(channels, 64, 3, padding=1, bias=False),
-                norm=GroupNorm(groups, 64),
+                conv=_Conv2d(channels, 64, 3, padding=1, bias=False),
+                norm=_GroupNorm(groups, 64),
                 relu=nn.ReLU(),
                 stage1=_stage(64, 64, 1, groups),
                 stage2=_stage(64, 128, 2, groups),
@@ -342,7 +344,7 @@ def resnet18_gn(
                 stage4=_stage(256, 512, 2, groups),
                 pool=nn.AdaptiveAvgPool2d(1),
                 flatten=nn.Flatten(),
-                head=Linear(512, n_classes),
+                head=_Linear(512, n_classes),
             )
         )
 
@@ -359,16 +361,16 @@ class _Residual(nn.Module):
 
     def __init__(self, channels: int, wide: int, stride: int, groups: int) -> None:
         super().__init__()
-        self.conv1 = Conv2d(channels, wide, 3, stride, padding=1, bias=False)
-        self.norm1 = GroupNorm(groups, wide)
-        self.conv2 = Conv2d(wide, wide, 3, padding=1, bias=False)
-        self.norm2 = GroupNorm(groups, wide)
+        self.conv1 = _Conv2d(channels, wide, 3, stride, padding=1, bias=False)
+        self.norm1 = _GroupNorm(groups, wide)
+        self.conv2 = _Conv2d(wide, wide, 3, padding=1, bias=False)
+        self.norm2 = _GroupNorm(groups, wide)
         self.relu = nn.ReLU()
         self.shortcut = nn.Sequential()
         if stride > 1 or channels != wide:
-            projection = Conv2d(channels, wide, 1, stride, bias=False)
+            projection = _Conv2d(channels, wide, 1, stride, bias=False)
             self.shortcut = nn.Sequential(
-                OrderedDict(conv=projection, norm=GroupNorm(groups, wide))
+                OrderedDict(conv=projection, norm=_GroupNorm(groups, wide))
             )
 
     def forward(self, x: Tensor) -> Tensor:

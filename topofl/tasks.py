@@ -174,7 +174,7 @@ def _check_name(name: Any) -> None:
         )
 
 
-def choose_scores(
+def _choose_scores(
     known: Mapping[str, Score],
     scores: str | Sequence[str | Score | Function] | Mapping[str, Score | Function],
 ) -> dict[str, Score | Function]:
@@ -266,7 +266,7 @@ def classification(
     return Task(
         "classification",
         cross_entropy,
-        choose_scores(known, scores),
+        _choose_scores(known, scores),
         _misfit_of_classes,
         logits=True,
     )
@@ -362,7 +362,7 @@ def multi_label(
         "f1": Score(f1_of_labels, whole=True),
     }
     return Task(
-        "multi_label", binary_cross_entropy, choose_scores(known, scores), _misfit_of_labels
+        "multi_label", binary_cross_entropy, _choose_scores(known, scores), _misfit_of_labels
     )
 
 
@@ -446,7 +446,9 @@ def next_token(
         "accuracy": Score(tokens.accuracy),
         "perplexity": Score(tokens.loss, low_is_good=True, finish=torch.exp),
     }
-    return Task("next_token", tokens.loss, choose_scores(known, scores), tokens.misfit, logits=True)
+    return Task(
+        "next_token", tokens.loss, _choose_scores(known, scores), tokens.misfit, logits=True
+    )
 
 
 @dataclass(frozen=True)
@@ -538,7 +540,7 @@ def regression(
         "rmse": Score(squared_error, low_is_good=True, finish=torch.sqrt),
         "r2": Score(r2, whole=True),
     }
-    return Task("regression", squared_error, choose_scores(known, scores), _misfit_of_numbers)
+    return Task("regression", squared_error, _choose_scores(known, scores), _misfit_of_numbers)
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -298,7 +298,7 @@ def _as_part(
             f"`{y_name}` must have one label for each of the {len(inputs)} inputs, got "
             f"{len(labels)}"
         )
-    learned = None if targets is None else as_targets(t_name, targets)
+    learned = None if targets is None else _as_targets(t_name, targets)
     if learned is not None and learned.shape[:1] != (len(inputs),):
         got = tuple(learned.shape)
         raise ValueError(
@@ -307,7 +307,7 @@ def _as_part(
     return _Part(inputs, labels, classes, learned)
 
 
-def as_targets(name: str, values: Any) -> Tensor:
+def _as_targets(name: str, values: Any) -> Tensor:
     """Return a copy of numeric targets as a C-contiguous tensor of the same dtype."""
     values = _real(name, values)
     if isinstance(values, Tensor):
@@ -589,5 +589,5 @@ def _as_item(
             f"`{name}` must give integers or texts as labels, got {shown(y)} in item {place}"
             f"{remedy}"
         ) from error
-    target = as_targets(f"{name}[{place}][{len(item) - 1}]", item[-1]) if targets else None
+    target = _as_targets(f"{name}[{place}][{len(item) - 1}]", item[-1]) if targets else None
     return x if isinstance(x, Tensor) else torch.as_tensor(x, device="cpu"), label, target

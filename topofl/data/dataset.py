@@ -113,9 +113,9 @@ class Dataset:
         _check_examples(self.inputs, self.labels, n_classes)
         if self.targets is not None:
             _check_targets(self.targets, len(self.inputs))
-        object.__setattr__(self, "mean", check_channels("mean", self.mean, self.inputs.shape))
+        object.__setattr__(self, "mean", _check_channels("mean", self.mean, self.inputs.shape))
         object.__setattr__(
-            self, "std", check_channels("std", self.std, self.inputs.shape, positive=True)
+            self, "std", _check_channels("std", self.std, self.inputs.shape, positive=True)
         )
         _check_normalization(self.inputs, self.mean, self.std)
         splits = {
@@ -188,7 +188,7 @@ class Dataset:
             )
         if self.inputs.dtype != torch.uint8:
             return None
-        scale, shift = scale_and_shift(self.mean, self.std, self.inputs.ndim, dtype)
+        scale, shift = _scale_and_shift(self.mean, self.std, self.inputs.ndim, dtype)
         return scale.to(self.inputs.device), shift.to(self.inputs.device)
 
     def learned(self, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -317,7 +317,7 @@ def _check_targets(targets: Any, size: int) -> None:
 
 def _check_normalization(inputs: Tensor, mean: Channels, std: Channels) -> None:
     if inputs.dtype == torch.uint8:
-        scale, shift = scale_and_shift(mean, std, 2, torch.float32)
+        scale, shift = _scale_and_shift(mean, std, 2, torch.float32)
         if not bool(torch.isfinite(torch.cat([shift, 255 * scale + shift])).all()):
             raise ValueError(  # for the darkest or the brightest pixel
                 f"`std` must keep (pixel / 255 - mean) / std finite in float32, got {std} with "
@@ -331,7 +331,7 @@ def _check_normalization(inputs: Tensor, mean: Channels, std: Channels) -> None:
         )
 
 
-def check_channels(
+def _check_channels(
     name: str, value: object, shape: Sequence[int], *, positive: bool = False
 ) -> Channels:
     """Return `value` as one finite number, or one per channel (``shape[1]`` of them), or raise."""
@@ -348,7 +348,7 @@ def check_channels(
     return tuple(check(f"{name}[{channel}]", number) for channel, number in enumerate(value))
 
 
-def scale_and_shift(
+def _scale_and_shift(
     mean: Channels, std: Channels, ndim: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """Return the scale and shift that normalize pixels, (channels or 1, 1, ...) of `dtype`."""
@@ -361,11 +361,11 @@ def scale_and_shift(
     return scale, shift
 
 
-BITS = 32
+_BITS = 32
 """Number of random bits per choice."""
 
-MAX_PADDING = 2**10
-"""Largest padding in pixels; it keeps the number of choices far below 2**BITS."""
+_MAX_PADDING = 2**10
+"""Largest padding in pixels; it keeps the number of choices far below 2**_BITS."""
 
 
 @dataclass(frozen=True)
@@ -391,7 +391,7 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         object.__setattr__(
-            self, "padding", check_int("padding", self.padding, minimum=0, maximum=MAX_PADDING)
+            self, "padding", check_int("padding", self.padding, minimum=0, maximum=_MAX_PADDING)
         )
         check_switch("flip", self.flip, auto=False)
         if self.n_choices == 1:
@@ -426,7 +426,7 @@ class Augmentation:
 
     def choose(self, keys: np.ndarray) -> np.ndarray:
         """Return uniform choices, int64 in 0..n_choices - 1, from 64 random bits each."""
-        return ((keys >> np.uint64(BITS)) * np.uint64(self.n_choices) >> np.uint64(BITS)).astype(
+        return ((keys >> np.uint64(_BITS)) * np.uint64(self.n_choices) >> np.uint64(_BITS)).astype(
             np.int64
         )
 
@@ -489,7 +489,7 @@ def crop_and_flip(padding: int = 4, flip: bool = True) -> Augmentation:
     return Augmentation(padding, flip)
 
 
-Given = ParamSpec("Given")
+_Given = ParamSpec("_Given")
 
 READERS: dict[str, Callable[..., Dataset]] = {}
 """All readers by name, in the import order of :mod:`topofl.data`."""
@@ -501,7 +501,7 @@ def with_notes(name: str, *notes: str) -> str:
     return f"{name} ({note})" if note else name
 
 
-def reader(function: Callable[Given, Dataset]) -> Callable[Given, Dataset]:
+def reader(function: Callable[_Given, Dataset]) -> Callable[_Given, Dataset]:
     """Register a public function that returns a Dataset in ``READERS``, and return it.
 
     Specs, TOML files, ``topofl list dataset`` and the tests of bad paths and random calls find
@@ -516,7 +516,7 @@ def reader(function: Callable[Given, Dataset]) -> Callable[Given, Dataset]:
     return function
 
 
-def _finding(function: Callable[Given, Dataset]) -> Callable[Given, Dataset]:
+def _finding(function: Callable[_Given, Dataset]) -> Callable[_Given, Dataset]:
     """Return a reader that is called with the folder in or below `root` that has the files."""
     takes = inspect.signature(function)
 

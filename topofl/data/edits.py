@@ -310,7 +310,7 @@ def _held_out(
     return sample_split(own, labels, wanted, rng)
 
 
-IndexArrays = list[np.ndarray]
+_IndexArrays = list[np.ndarray]
 """Index arrays, one per node or per class."""
 
 
@@ -392,7 +392,7 @@ def match_test(clients: Partition, *, rule: str, seed: int | np.random.Generator
     )
 
 
-def _per_client(clients: Partition, stacks: IndexArrays, rng: np.random.Generator) -> IndexArrays:
+def _per_client(clients: Partition, stacks: _IndexArrays, rng: np.random.Generator) -> _IndexArrays:
     """Return the test examples of each node, which draws independently of the others."""
     each = -(-len(clients.dataset.test) // clients.n)
     wanted = -(-clients.label_counts * each // clients.sizes[:, None])
@@ -406,7 +406,7 @@ def _per_client(clients: Partition, stacks: IndexArrays, rng: np.random.Generato
     ]
 
 
-def _disjoint(clients: Partition, stacks: IndexArrays, rng: np.random.Generator) -> IndexArrays:
+def _disjoint(clients: Partition, stacks: _IndexArrays, rng: np.random.Generator) -> _IndexArrays:
     """Return different test examples for different nodes."""
     owners = [
         _owners(len(stack), held)
@@ -435,7 +435,7 @@ def _owners(size: int, held: np.ndarray) -> np.ndarray:
     )
 
 
-_RULES: dict[str, Callable[[Partition, IndexArrays, np.random.Generator], IndexArrays]] = {
+_RULES: dict[str, Callable[[Partition, _IndexArrays, np.random.Generator], _IndexArrays]] = {
     "per_client": _per_client,
     "disjoint": _disjoint,
 }

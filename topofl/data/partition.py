@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Partition"]
 
 
-NAMES_LIMIT = 26
+_NAMES_LIMIT = 26
 """Most classes whose names are written in a plot."""
 
 
@@ -88,7 +88,7 @@ class Partition:
         check_dataset(self.dataset)
         size = len(self.dataset.inputs)
         for key in ("train", "val", "test"):
-            arrays = check_index_arrays(key, getattr(self, key), size)
+            arrays = _check_index_arrays(key, getattr(self, key), size)
             if key != "train" and not arrays:
                 arrays = tuple(check_indices(key, [], size) for _ in range(self.n))
             if key != "train" and len(arrays) != self.n:
@@ -110,10 +110,10 @@ class Partition:
             tuple(np.unique(check_indices("flipped", self.flipped, self.n)).tolist()),
         )
         check_switch("overlapping", self.overlapping, auto=False)
-        check_disjoint(self.dataset, (self.train, self.val, self.test), self.overlapping)
+        _check_disjoint(self.dataset, (self.train, self.val, self.test), self.overlapping)
         unseen = np.concatenate([self.dataset.test, *self.test])
-        check_unseen(self.dataset, "train", self.train, unseen)
-        check_unseen(self.dataset, "val", self.val, self.dataset.test)
+        _check_unseen(self.dataset, "train", self.train, unseen)
+        _check_unseen(self.dataset, "val", self.val, self.dataset.test)
         if self.augment is not None:
             check_augmentation(self.augment).check_on(self.dataset.inputs)
         if self.seed is not None:
@@ -162,7 +162,7 @@ class Partition:
     def label_counts(self) -> np.ndarray:
         """Number of training examples per node and class, (n, n_classes) int64."""
         labels = labels_of(self.dataset)[np.concatenate(self.train)]
-        cells = nodes_of_entries(self.train) * self.n_classes + labels
+        cells = _nodes_of_entries(self.train) * self.n_classes + labels
         counts = np.bincount(cells, minlength=self.n * self.n_classes)
         return _readonly(counts.reshape(self.n, self.n_classes).astype(np.int64))
 
@@ -211,7 +211,7 @@ class Partition:
         ax.set(xlim=(-1, self.n), ylim=(-1, self.n_classes))
         ax.locator_params(integer=True)
         names = self.class_names
-        if names is not None and len(names) <= NAMES_LIMIT:
+        if names is not None and len(names) <= _NAMES_LIMIT:
             ax.set_yticks(range(len(names)), names, fontsize=8, parse_math=False)
         return figure_of(ax)
 
@@ -256,7 +256,7 @@ def _readonly(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def check_index_arrays(key: str, nodes: Any, size: int) -> tuple[np.ndarray, ...]:
+def _check_index_arrays(key: str, nodes: Any, size: int) -> tuple[np.ndarray, ...]:
     """Return one read-only array of indices below `size` per node, or raise."""
     if not isinstance(nodes, Iterable):
         raise TypeError(
@@ -269,12 +269,12 @@ def check_index_arrays(key: str, nodes: Any, size: int) -> tuple[np.ndarray, ...
     )
 
 
-def nodes_of_entries(nodes: Sequence[np.ndarray]) -> np.ndarray:
+def _nodes_of_entries(nodes: Sequence[np.ndarray]) -> np.ndarray:
     """Return the node of each entry in the concatenation of the nodes' arrays."""
     return np.repeat(np.arange(len(nodes)), [len(indices) for indices in nodes])
 
 
-def check_disjoint(
+def _check_disjoint(
     dataset: Dataset, parts: Sequence[Sequence[np.ndarray]], overlapping: bool
 ) -> None:
     """Raise ValueError if an example is held twice, unless nodes may share it.
@@ -285,7 +285,7 @@ def check_disjoint(
         Index arrays per node of the training, validation and test examples.
     """
     held = [np.concatenate(own) for own in zip(*parts, strict=True)]
-    nodes = nodes_of_entries(held)
+    nodes = _nodes_of_entries(held)
     indices = np.concatenate(held)
     may_be_shared = overlapping | _is_in(dataset, dataset.test)[indices]
     keys = np.where(may_be_shared, nodes * len(dataset.inputs) + indices, indices)
@@ -305,7 +305,7 @@ def check_disjoint(
     )
 
 
-def check_unseen(
+def _check_unseen(
     dataset: Dataset, key: str, nodes: Sequence[np.ndarray], unseen: np.ndarray
 ) -> None:
     """Raise ValueError if nodes hold examples under `key` that are reserved for tests."""
@@ -313,7 +313,7 @@ def check_unseen(
     bad = np.flatnonzero(_is_in(dataset, unseen)[indices])
     if len(bad):
         raise ValueError(
-            f"`{key}` must not hold test examples, node {nodes_of_entries(nodes)[bad[0]]} holds "
+            f"`{key}` must not hold test examples, node {_nodes_of_entries(nodes)[bad[0]]} holds "
             f"example {indices[bad[0]]} ({len(bad)} such examples); take them from dataset.train"
         )
 
