@@ -3,17 +3,15 @@
 import numpy as np
 
 from topofl._support.check import check_int, check_positive
-from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.data._labels import by_class
 from topofl.data.dataset import Dataset
-from topofl.data.partition import Partition, labels_of
+from topofl.data.partition import labels_of
 from topofl.data.partitioners._dealing import (
+    Shares,
     best_cut,
     best_division,
     check_classes_per_node,
-    check_labeled_n,
-    check_n,
     deal,
     deal_again,
     drawn_classes,
@@ -24,7 +22,7 @@ from topofl.data.partitioners._dealing import (
     is_feasible,
     log_dirichlet,
     nearest_feasible,
-    partition_of,
+    partitioner,
     repaired,
     shared_out,
     stock_of,
@@ -42,7 +40,7 @@ __all__ = [
 ]
 
 
-@public
+@partitioner()
 def shards(
     dataset: Dataset,
     n: int,
@@ -51,7 +49,7 @@ def shards(
     seed: int | np.random.Generator,
     val_fraction: float = 0.0,
     test_fraction: float = 0.0,
-) -> Partition:
+) -> Shares:
     """Return a partition with `per_node` random shards of the class-sorted examples per node.
 
     Parameters
@@ -89,7 +87,6 @@ def shards(
     >>> shards(data.digits(), n=50, per_node=2, seed=0)
     Partition('shards(digits, n=50, per_node=2)', n=50, train=29..30 and classes=1..3 per node)
     """
-    n = check_labeled_n(dataset, n)
     per_node = check_int("per_node", per_node, minimum=1)
     if n * per_node > len(dataset.train):
         raise ValueError(
@@ -99,13 +96,10 @@ def shards(
     rng = stream(seed, "partition")
     pieces = np.array_split(by_class(dataset.train, labels_of(dataset), rng), n * per_node)
     shards_of = rng.permutation(n * per_node).reshape(n, per_node)
-    shares = [np.concatenate([pieces[shard] for shard in own]) for own in shards_of]
-    return partition_of(
-        "shards", dataset, shares, rng, val_fraction, test_fraction, per_node=per_node
-    )
+    return [np.concatenate([pieces[shard] for shard in own]) for own in shards_of]
 
 
-@public
+@partitioner(by_label=False)
 def iid(
     dataset: Dataset,
     n: int,
@@ -113,7 +107,7 @@ def iid(
     seed: int | np.random.Generator,
     val_fraction: float = 0.0,
     test_fraction: float = 0.0,
-) -> Partition:
+) -> Shares:
     """Return a uniformly random partition of the training examples; sizes differ by at most one.
 
     Parameters
@@ -132,13 +126,11 @@ def iid(
     >>> iid(data.digits(), n=10, seed=0)
     Partition('iid(digits, n=10)', n=10, train=149..150 and classes=10..10 per node)
     """
-    n = check_n(dataset, n)
     rng = stream(seed, "partition")
-    shares = np.array_split(rng.permutation(dataset.train), n)
-    return partition_of("iid", dataset, shares, rng, val_fraction, test_fraction)
+    return np.array_split(rng.permutation(dataset.train), n)
 
 
-@public
+@partitioner()
 def one_class_per_node(
     dataset: Dataset,
     n: int,
@@ -146,7 +138,7 @@ def one_class_per_node(
     seed: int | np.random.Generator,
     val_fraction: float = 0.0,
     test_fraction: float = 0.0,
-) -> Partition:
+) -> Shares:
     """Return a partition with one class per node and about equally many nodes per class.
 
     Parameters
@@ -178,17 +170,14 @@ def one_class_per_node(
     >>> one_class_per_node(data.digits(), n=50, seed=0)
     Partition('one_class_per_node(digits, n=50)', n=50, train=29..31 and classes=1..1 per node)
     """
-    n = check_labeled_n(dataset, n)
     stock = stock_of(dataset)
     rng = stream(seed, "partition")
     classes = rng.permutation(np.repeat(np.arange(len(stock)), shared_out(n, stock, rng)))
     counts = even_counts(np.eye(len(stock), dtype=bool)[classes], stock, rng)
-    return partition_of(
-        "one_class_per_node", dataset, deal(dataset, counts, rng), rng, val_fraction, test_fraction
-    )
+    return deal(dataset, counts, rng)
 
 
-@public
+@partitioner()
 def dirichlet_per_client(
     dataset: Dataset,
     n: int,
@@ -197,7 +186,7 @@ def dirichlet_per_client(
     seed: int | np.random.Generator,
     val_fraction: float = 0.0,
     test_fraction: float = 0.0,
-) -> Partition:
+) -> Shares:
     """Return a partition with Dirichlet class proportions per *node* and equal sizes.
 
     Parameters
@@ -238,18 +227,14 @@ def dirichlet_per_client(
     Partition('dirichlet_per_client(digits, n=50, alpha=0.1)', n=50, train=29..29 and \
 classes=1..6 per node)
     """
-    n = check_labeled_n(dataset, n)
     alpha = check_positive("alpha", alpha)
     rng = stream(seed, "partition")
     log_priors = log_dirichlet(alpha, (n, dataset.n_classes), rng)
     counts = fill(log_priors, stock_of(dataset), len(dataset.train) // n, rng)
-    shares = deal(dataset, counts, rng)
-    return partition_of(
-        "dirichlet_per_client", dataset, shares, rng, val_fraction, test_fraction, alpha=alpha
-    )
+    return deal(dataset, counts, rng)
 
 
-@public
+@partitioner()
 def dirichlet_per_class(
     dataset: Dataset,
     n: int,
@@ -259,7 +244,7 @@ def dirichlet_per_class(
     min_size: int = 10,
     val_fraction: float = 0.0,
     test_fraction: float = 0.0,
-) -> Partition:
+) -> Shares:
     """Return a partition that divides each *class* by Dirichlet shares; sizes are unequal.
 
     Parameters
@@ -303,7 +288,6 @@ def dirichlet_per_class(
     Partition('dirichlet_per_class(digits, n=50, alpha=0.1, min_size=10)', n=50, \
 train=10..73 and classes=1..9 per node)
     """
-    n = check_labeled_n(dataset, n)
     alpha = check_positive("alpha", alpha)
     min_size, total = check_int("min_size", min_size, minimum=1), len(dataset.train)
     if n * min_size > total:
@@ -314,14 +298,10 @@ train=10..73 and classes=1..9 per node)
         )
     rng = stream(seed, "partition")
     counts = repaired(best_division(n, stock_of(dataset), alpha, min_size, rng), min_size)
-    shares = deal(dataset, counts, rng)
-    settings = {"alpha": alpha, "min_size": min_size}
-    return partition_of(
-        "dirichlet_per_class", dataset, shares, rng, val_fraction, test_fraction, **settings
-    )
+    return deal(dataset, counts, rng)
 
 
-@public
+@partitioner()
 def pathological(
     dataset: Dataset,
     n: int,
@@ -330,7 +310,7 @@ def pathological(
     seed: int | np.random.Generator,
     val_fraction: float = 0.0,
     test_fraction: float = 0.0,
-) -> Partition:
+) -> Shares:
     """Return a partition with a fixed number of classes per node, each divided evenly.
 
     Parameters
@@ -370,7 +350,6 @@ def pathological(
     Partition('pathological(digits, n=50, classes_per_node=2)', n=50, train=29..31 and \
 classes=2..2 per node)
     """
-    n = check_labeled_n(dataset, n)
     stock = stock_of(dataset)
     classes_per_node = check_classes_per_node(classes_per_node, stock)
     if not is_feasible(stock, n, classes_per_node):
@@ -384,14 +363,10 @@ classes=2..2 per node)
         )
     rng = stream(seed, "partition")
     counts = even_counts(holders(stock, n, classes_per_node, rng), stock, rng)
-    shares = deal(dataset, counts, rng)
-    settings = {"classes_per_node": classes_per_node}
-    return partition_of(
-        "pathological", dataset, shares, rng, val_fraction, test_fraction, **settings
-    )
+    return deal(dataset, counts, rng)
 
 
-@public
+@partitioner(overlapping=True)
 def pathological_shared(
     dataset: Dataset,
     n: int,
@@ -399,7 +374,7 @@ def pathological_shared(
     classes_per_node: int,
     seed: int | np.random.Generator,
     val_fraction: float = 0.0,
-) -> Partition:
+) -> Shares:
     """Return a partition with random classes per node and equal sizes; nodes may share examples.
 
     Parameters
@@ -447,7 +422,6 @@ def pathological_shared(
     Partition('pathological_shared(digits, n=50, classes_per_node=2)', n=50, \
 train=29..29 and classes=2..2 per node, overlapping)
     """
-    n = check_labeled_n(dataset, n)
     stock = stock_of(dataset)
     classes_per_node = check_classes_per_node(classes_per_node, stock)
     size = len(dataset.train) // n
@@ -462,14 +436,10 @@ train=29..29 and classes=2..2 per node, overlapping)
     rng = stream(seed, "partition")
     drawn = drawn_classes(stock, n, classes_per_node, rng)
     counts = np.array([drawn_counts(np.where(own, stock, 0), size, rng) for own in drawn])
-    shares = deal_again(dataset, counts, rng)
-    settings = {"classes_per_node": classes_per_node}
-    return partition_of(
-        "pathological_shared", dataset, shares, rng, val_fraction, 0.0, True, **settings
-    )
+    return deal_again(dataset, counts, rng)
 
 
-@public
+@partitioner()
 def pathological_dirichlet(
     dataset: Dataset,
     n: int,
@@ -480,7 +450,7 @@ def pathological_dirichlet(
     min_per_class: int = 10,
     val_fraction: float = 0.0,
     test_fraction: float = 0.0,
-) -> Partition:
+) -> Shares:
     """Return a partition with random classes per node, each divided by Dirichlet shares.
 
     Parameters
@@ -526,7 +496,6 @@ def pathological_dirichlet(
     >>> pathological_dirichlet(data.digits(), n=30, classes_per_node=3, min_per_class=5, seed=0).n
     30
     """
-    n = check_labeled_n(dataset, n)
     stock = stock_of(dataset)
     classes_per_node = check_classes_per_node(classes_per_node, stock)
     alpha = check_positive("alpha", alpha)
@@ -541,11 +510,7 @@ def pathological_dirichlet(
         counts[nodes, label] = repaired(
             best_cut(len(nodes), size, alpha, least, rng)[:, None], least
         )[:, 0]
-    shares = deal(dataset, counts, rng)
-    settings = {"classes_per_node": classes_per_node, "alpha": alpha, "min_per_class": least}
-    return partition_of(
-        "pathological_dirichlet", dataset, shares, rng, val_fraction, test_fraction, **settings
-    )
+    return deal(dataset, counts, rng)
 
 
 def _check_min_per_class(least: int, label: str, n_nodes: int, stock: int) -> None:
