@@ -280,14 +280,19 @@ def _check_examples(inputs: Tensor, labels: Tensor, n_classes: int) -> None:
         raise ValueError(
             f"`labels` must have shape ({len(inputs)},), one per input, got {tuple(labels.shape)}"
         )
-    if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
-        check_finite("inputs", inputs.detach().cpu().numpy())
+    check_finite_tensor("inputs", inputs)
     bad = torch.nonzero((labels < 0) | (labels >= n_classes)).flatten()
     if len(bad):
         raise ValueError(
             f"`labels` must be in 0..{n_classes - 1}, got {int(labels[bad[0]])} at index "
             f"{int(bad[0])} ({len(bad)} such labels); set `n_classes`, or relabel the examples"
         )
+
+
+def check_finite_tensor(name: str, values: Tensor) -> None:
+    """Raise ``ValueError`` if a number is NaN or infinite."""
+    if values.is_floating_point() and not bool(torch.isfinite(values).all()):
+        check_finite(name, values.detach().cpu().numpy())
 
 
 def _check_targets(targets: Any, size: int) -> None:
@@ -311,8 +316,7 @@ def _check_targets(targets: Any, size: int) -> None:
             f"`targets` must have shape (N, ...) with N={size}, one per input, got "
             f"{tuple(targets.shape)}; pass one target per example"
         )
-    if targets.is_floating_point() and not bool(torch.isfinite(targets).all()):
-        check_finite("targets", targets.detach().cpu().numpy())
+    check_finite_tensor("targets", targets)
 
 
 def _check_normalization(inputs: Tensor, mean: Channels, std: Channels) -> None:

@@ -115,9 +115,7 @@ def mnist(
     ...     mnist(folder, val=0, verify=False)
     Dataset('mnist (unverified)', inputs=(20, 1, 28, 28), n_classes=10, train=10, val=0, test=10)
     """
-    names = tuple(_MNIST_MD5)
-    folder = _find_folder(root, names, INSIDE["mnist"])
-    found = _read_files(folder, names, 10, md5=_MNIST_MD5 if verify else {})
+    found = _read_files(root, "mnist", tuple(_MNIST_MD5), 10, md5=_MNIST_MD5 if verify else {})
     return _dataset(found, 10, "mnist", verify, val, seed, mean=0.1307, std=0.3081)
 
 
@@ -184,19 +182,17 @@ def fashion_mnist(
     ('fashion_mnist (unverified)', 10, 10)
     """
     check_switch("verify", verify, auto=False)
-    names = tuple(_MNIST_MD5)
-    folder = _find_folder(root, names, INSIDE["fashion_mnist"])
-    found = _read_files(folder, names, 10)
+    found = _read_files(root, "fashion_mnist", tuple(_MNIST_MD5), 10)
     if verify:
-        _check_sizes(folder, found, ((60_000, 10_000),))
+        _check_sizes(found, ((60_000, 10_000),))
         train, test = np.split(found.labels, [found.train_size])
         for part, size in ((train, 6_000), (test, 1_000)):
             counts = np.bincount(part, minlength=10)
             if (counts != size).any():
                 raise ValueError(
                     f"`root` must hold {size} images of each class of Fashion-MNIST, got "
-                    f"{counts.tolist()} in {folder}; read the files of MNIST, which have the same "
-                    "names, with data.mnist, and others with verify=False"
+                    f"{counts.tolist()} in {found.folder}; read the files of MNIST, which have the "
+                    "same names, with data.mnist, and others with verify=False"
                 )
     return _dataset(found, 10, "fashion_mnist", verify, val, seed, mean=0.2860, std=0.3530)
 
@@ -276,15 +272,15 @@ def emnist(
         for part in ("train", "test")
         for what in ("images-idx3-ubyte", "labels-idx1-ubyte")
     )
-    folder = _find_folder(root, names, INSIDE["emnist"])
-    found = _read_files(folder, names, published.n_classes, first_label=published.first_label)
+    classes = published.n_classes
+    found = _read_files(root, "emnist", names, classes, first_label=published.first_label)
     if verify:
-        _check_sizes(folder, found, published.sizes)
+        _check_sizes(found, published.sizes)
     upright = np.ascontiguousarray(found.images.transpose(0, 2, 1))
     mean, std = _mean_and_std(upright[: found.train_size])
     return _dataset(
         found._replace(images=upright),
-        published.n_classes,
+        classes,
         f"emnist {split}",
         verify,
         val,
@@ -295,15 +291,17 @@ def emnist(
 
 
 class _Found(NamedTuple):
-    """Images and labels, training examples first."""
+    """Images and labels, training examples first, and the folder that they are from."""
 
+    folder: Path
     images: np.ndarray
     labels: np.ndarray
     train_size: int
 
 
 def _read_files(
-    folder: Path,
+    root: object,
+    dataset: str,
     names: Sequence[str],
     n_classes: int,
     *,
@@ -311,8 +309,8 @@ def _read_files(
     md5: Mapping[str, str] | None = None,
 ) -> _Found:
     """Return the images and labels in four files: training images, their labels, and for test."""
-    checksums = {} if md5 is None else md5
-    arrays = [read_idx(_find_file(folder, name), md5=checksums.get(name)) for name in names]
+    folder = _find_folder(root, names, INSIDE[dataset])
+    arrays = [read_idx(_find_file(folder, name), md5=(md5 or {}).get(name)) for name in names]
     for images, labels in (arrays[:2], arrays[2:]):
         if images.ndim != 3 or images.dtype != np.uint8 or labels.shape != images.shape[:1]:
             raise ValueError(
@@ -332,10 +330,10 @@ def _read_files(
             f"{arrays[2].shape[1:]} in {folder}"
         )
     labels = np.concatenate([arrays[1], arrays[3]]).astype(np.int64) - first_label
-    return _Found(np.concatenate([arrays[0], arrays[2]]), labels, len(arrays[0]))
+    return _Found(folder, np.concatenate([arrays[0], arrays[2]]), labels, len(arrays[0]))
 
 
-def _check_sizes(folder: Path, found: _Found, sizes: Sequence[tuple[int, int]]) -> None:
+def _check_sizes(found: _Found, sizes: Sequence[tuple[int, int]]) -> None:
     """Raise ``ValueError`` unless numbers of images match `sizes`, and images are 28 x 28."""
     got = (found.train_size, len(found.labels) - found.train_size)
     if got not in sizes or found.images.shape[1:] != (28, 28):
@@ -343,8 +341,8 @@ def _check_sizes(folder: Path, found: _Found, sizes: Sequence[tuple[int, int]]) 
         height, width = found.images.shape[1:]
         raise ValueError(
             f"`root` must hold {wanted} images of 28 x 28 pixels for training and test, got "
-            f"{got[0]:,} and {got[1]:,} of {height} x {width} in {folder}; read other files with "
-            "verify=False"
+            f"{got[0]:,} and {got[1]:,} of {height} x {width} in {found.folder}; read other files "
+            "with verify=False"
         )
 
 
