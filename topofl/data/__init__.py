@@ -12,8 +12,7 @@ from topofl.data.dataset import *
 from topofl.data.dataset import READERS as READERS
 from topofl.data.edits import *
 from topofl.data.partition import *
-from topofl.data.partitioners.by_label import *
-from topofl.data.partitioners.natural import *
+from topofl.data.partitioners import *
 from topofl.data.readers.cifar import *
 from topofl.data.readers.digits import *
 from topofl.data.readers.folders import *
