@@ -2,9 +2,10 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -497,6 +498,29 @@ _Given = ParamSpec("_Given")
 
 READERS: dict[str, Callable[..., Dataset]] = {}
 """All readers by name, in the import order of :mod:`topofl.data`."""
+
+
+Files = TypeVar("Files", bound=Collection[str])
+
+
+def first_complete(
+    what: str,
+    places: Sequence[tuple[Path, Files]],
+    is_there: Callable[[Path, str], bool] = lambda folder, name: (folder / name).is_file(),
+) -> tuple[Path, Files]:
+    """Return the first folder that has all of its files, and these, or raise ``FileNotFoundError``.
+
+    The message says `what` must be there, and what is missing where the fewest files are.
+    """
+    missing = [[name for name in files if not is_there(folder, name)] for folder, files in places]
+    best = min(range(len(places)), key=lambda k: len(missing[k]))
+    if not missing[best]:
+        return places[best]
+    looked = ", ".join(dict.fromkeys(str(folder) for folder, _ in places))
+    raise FileNotFoundError(
+        f"`root` must hold {what}; looked in {looked}; missing in {places[best][0]}: "
+        f"{', '.join(missing[best])}"
+    )
 
 
 def with_notes(name: str, *notes: str) -> str:

@@ -4,7 +4,6 @@ import hashlib
 import math
 import os
 import pickletools
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from torch.nn import functional
 from topofl._support.check import check_choice, check_int, check_path
 from topofl._support.files import read_file
 from topofl.data._labels import validation
-from topofl.data.dataset import Dataset, reader, with_notes
+from topofl.data.dataset import Dataset, first_complete, reader, with_notes
 
 __all__ = ["cifar10", "cifar100"]
 
@@ -205,7 +204,14 @@ def _dataset(
 ) -> Dataset:
     """Return a dataset with the labels `key`, read from the first layout found in `root`."""
     side = _side(downscale)
-    folder, md5 = _find_folder(check_path("root", root), kind)
+    root = check_path("root", root)
+    layouts = " or ".join(
+        f"{', '.join(files)} (as in {name})" for name, files in kind.folders.items()
+    )
+    folder, md5 = first_complete(
+        f"the files {layouts}",
+        [(root / inside, files) for name, files in kind.folders.items() for inside in (".", name)],
+    )
     batches = [_read(folder / name, kind, md5[name] if verify else None) for name in md5]
     labels = np.concatenate([classes[key] for _, classes in batches])
     train_size = len(labels) - len(batches[-1][0])
@@ -253,30 +259,6 @@ def _has_original_size(labels: np.ndarray, train_size: int, n_classes: int) -> b
         for part in (labels[:train_size], labels[train_size:])
     )
     return bool((train == 50_000 // n_classes).all() and (test == 10_000 // n_classes).all())
-
-
-def _find_folder(root: Path, kind: _Kind) -> tuple[Path, dict[str, str | None]]:
-    """Return the first folder with all files of a layout, and the checksums of these files."""
-    places = [
-        (root / inside, files) for name, files in kind.folders.items() for inside in (".", name)
-    ]
-    for folder, files in places:
-        if not _missing(folder, files):
-            return folder, files
-    best, files = min(places, key=lambda place: len(_missing(*place)) - len(place[1]))
-    layouts = " or ".join(
-        f"{', '.join(files)} (as in {name})" for name, files in kind.folders.items()
-    )
-    looked = ", ".join(dict.fromkeys(str(folder) for folder, _ in places))
-    raise FileNotFoundError(
-        f"`root` must hold the files {layouts}; looked in {looked}; missing in {best}: "
-        f"{', '.join(_missing(best, files))}"
-    )
-
-
-def _missing(folder: Path, files: Mapping[str, Any]) -> list[str]:
-    """Return the names of files that are not in a folder."""
-    return [name for name in files if not (folder / name).is_file()]
 
 
 def _read(path: Path, kind: _Kind, md5: str | None) -> tuple[np.ndarray, dict[str, np.ndarray]]:

@@ -17,7 +17,7 @@ from topofl._support.datasets import INSIDE
 from topofl._support.machine import total_memory
 from topofl._support.public import public
 from topofl.data._labels import validation
-from topofl.data.dataset import Dataset, reader, with_notes
+from topofl.data.dataset import Dataset, first_complete, reader, with_notes
 
 __all__ = ["emnist", "fashion_mnist", "mnist", "read_idx"]
 
@@ -309,7 +309,12 @@ def _read_files(
     md5: Mapping[str, str] | None = None,
 ) -> _Found:
     """Return the images and labels in four files: training images, their labels, and for test."""
-    folder = _find_folder(root, names, INSIDE[dataset])
+    place = check_path("root", root)
+    folder, _ = first_complete(
+        f"the four files {', '.join(names)} (each raw or with .gz)",
+        [(place / inside, names) for inside in ("", *INSIDE[dataset])],
+        lambda folder, name: _find_file(folder, name).is_file(),
+    )
     arrays = [read_idx(_find_file(folder, name), md5=(md5 or {}).get(name)) for name in names]
     for images, labels in (arrays[:2], arrays[2:]):
         if images.ndim != 3 or images.dtype != np.uint8 or labels.shape != images.shape[:1]:
@@ -377,21 +382,6 @@ def _dataset(
         *validation(found.labels, found.train_size, val, seed),
         mean=mean,
         std=std,
-    )
-
-
-def _find_folder(root: object, names: Sequence[str], inside: Sequence[str]) -> Path:
-    """Return the folder that holds all files: `root`, or one of the folders `inside` of it."""
-    folder = check_path("root", root)
-    folders = [folder, *(folder / place for place in inside)]
-    present = [sum(_find_file(folder, name).is_file() for name in names) for folder in folders]
-    best = folders[present.index(max(present))]
-    missing = [name for name in names if not _find_file(best, name).is_file()]
-    if not missing:
-        return best
-    raise FileNotFoundError(
-        f"`root` must hold the four files {', '.join(names)} (each raw or with .gz); looked "
-        f"in {', '.join(map(str, folders))}; missing in {best}: {', '.join(missing)}"
     )
 
 
