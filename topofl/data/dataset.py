@@ -510,7 +510,7 @@ def first_complete(
 ) -> tuple[Path, Files]:
     """Return the first folder that has all of its files, and these, or raise ``FileNotFoundError``.
 
-    The message says `what` must be there, and what is missing where the fewest files are.
+    The message says `what` must be there, and what is missing in the folder with the most files.
     """
     missing = [[name for name in files if not is_there(folder, name)] for folder, files in places]
     best = min(range(len(places)), key=lambda k: len(missing[k]))
@@ -552,16 +552,14 @@ def _finding(function: Callable[_Given, Dataset]) -> Callable[_Given, Dataset]:
     def call(*args: Any, **kwargs: Any) -> Dataset:
         takes.bind(*args, **kwargs)  # unknown arguments are refused before files are looked for
         given, *rest = args or [kwargs.pop("root", None)]
-        return function(_found(given, function.__name__), *rest, **kwargs)  # type: ignore[call-arg]
+        root = default_root() if given is None else check_path("root", given)
+        if root is None:
+            raise ValueError(
+                "`root` must be given unless the environment variable TOPOFL_DATA names a folder "
+                f"of datasets, got neither; write data.{function.__name__}(folder), or set "
+                "TOPOFL_DATA"
+            )
+        root = dataset_root(root, function.__name__)
+        return function(root, *rest, **kwargs)  # type: ignore[call-arg]
 
     return call
-
-
-def _found(root: Any, dataset: str) -> Any:
-    root = default_root() if root is None else check_path("root", root)
-    if root is None:
-        raise ValueError(
-            "`root` must be given unless the environment variable TOPOFL_DATA names a folder of "
-            f"datasets, got neither; write data.{dataset}(folder), or set TOPOFL_DATA"
-        )
-    return dataset_root(root, dataset)
