@@ -52,7 +52,7 @@ def split_indices(parts: Sequence[Classes], merge_val: bool) -> list[np.ndarray]
     )
 
 
-def height_and_width(size: int | Sequence[int] | None) -> tuple[int, int] | None:
+def _height_and_width(size: int | Sequence[int] | None) -> tuple[int, int] | None:
     """Return (height, width) from an integer or a pair, or None for None."""
     if size is None:
         return None
@@ -106,28 +106,6 @@ def images_by_class(split: Path, names: Sequence[str], inside: str = "") -> Clas
     return [images_in(split / name / inside) for name in names]
 
 
-def check_train(split: Path, names: Sequence[str], images: Classes) -> None:
-    """Raise ``ValueError`` unless every class has training images."""
-    empty = [name for name, own in zip(names, images, strict=True) if not own]
-    if empty:
-        raise ValueError(
-            f"`root` must hold images of every class, got none ({', '.join(sorted(SUFFIXES))}) of "
-            f"{empty[0]!r} in {split} ({len(empty)} such classes); remove its folder, or fill it"
-        )
-
-
-def load_parts(
-    folder: Path,
-    parts: Sequence[Classes],
-    sides: tuple[int, int] | None,
-    cache: str | os.PathLike[str] | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the pixels and labels of all parts in order, each sorted by class."""
-    paths = [path for part in parts for images in part for path in images]
-    labels = [label for part in parts for label, images in enumerate(part) for _ in images]
-    return load_pixels(folder, paths, sides, cache), torch.tensor(labels, device="cpu")
-
-
 SUFFIXES = {".png", ".jpg", ".jpeg"}
 
 _FORMATS = ("PNG", "JPEG")
@@ -140,45 +118,59 @@ _MAGIC = b"topofl pixels\n"
 _FORMAT = 1
 
 
-def load_pixels(
-    root: Path,
-    paths: Sequence[Path],
-    size: tuple[int, int] | None,
+def load_parts(
+    folder: Path,
+    names: Sequence[str],
+    parts: Sequence[Classes],
+    size: int | Sequence[int] | None,
     cache: str | os.PathLike[str] | None,
-) -> Tensor:
-    """Return the pixels of images, (N, 3, height, width) uint8, from a matching cache if any.
+) -> tuple[Tensor, Tensor]:
+    """Return the pixels of images, (N, 3, height, width) uint8, and their labels.
 
     Parameters
     ----------
-    root
+    folder
         Folder that contains all image files.
-    paths
-        Image files; at least one.
+    names
+        Folders of the classes in ``train``, of which each must have an image.
+    parts
+        Image files for training, then for other sets. They are returned in this order, each set
+        sorted by class.
     size
-        (height, width) to resize images to; None: all must have the same size.
+        Side, or height and width, to resize images to; None: all must have the same size.
     cache
-        Folder of the cache; None: `root`.
+        Folder of the cache, which is read if it matches the files; None: `folder`.
 
     Raises
     ------
     OSError
         If the cache cannot be written.
     ValueError
-        If an image cannot be read, is neither PNG nor JPEG, has more than 64 megapixels or another
-        size than the first; if all images together do not fit into memory; if the path of the cache
-        is taken by another file.
+        If a class has no training images; if an image cannot be read, is neither PNG nor JPEG, has
+        more than 64 megapixels or another size than the first; if all images together do not fit
+        into memory; if the path of the cache is taken by another file.
     """
-    listing = _listing_digest(root, paths, size)
-    place = _cache_path(root, size, cache)
+    sides = _height_and_width(size)
+    empty = [name for name, own in zip(names, parts[0], strict=True) if not own]
+    if empty:
+        raise ValueError(
+            f"`root` must hold images of every class, got none ({', '.join(sorted(SUFFIXES))}) of "
+            f"{empty[0]!r} in {folder / 'train'} ({len(empty)} such classes); remove its folder, "
+            "or fill it"
+        )
+    paths = [path for part in parts for images in part for path in images]
+    labels = [label for part in parts for label, images in enumerate(part) for _ in images]
+    listing = _listing_digest(folder, paths, sides)
+    place = _cache_path(folder, sides, cache)
     pixels = _read_cache(place, len(paths), listing)
     if pixels is None:
         with _replacing(place) as stream:  # fails before hours of decoding, not after
-            pixels = _decode(paths, size)
+            pixels = _decode(paths, sides)
             crc32 = _checksum(pixels, listing)
             header = {"listing": listing, "shape": list(pixels.shape), "crc32": crc32}
             stream.write(_MAGIC + json.dumps(header).encode() + b"\n")
             stream.write(pixels.data.cast("B"))
-    return torch.from_numpy(pixels)
+    return torch.from_numpy(pixels), torch.tensor(labels, device="cpu")
 
 
 def _listing_digest(root: Path, paths: Sequence[Path], size: tuple[int, int] | None) -> str:
@@ -263,12 +255,12 @@ def _decode(paths: Sequence[Path], size: tuple[int, int] | None) -> np.ndarray:
     """Return the decoded images, (N, 3, height, width)."""
     from PIL.Image import Resampling
 
-    height, width = size or _height_and_width(paths[0])
+    height, width = size or _sides_of(paths[0])
     pixels = _allocate(len(paths), height, width, "root" if size is None else "size")
     for place, path in zip(pixels, paths, strict=True):
         image = _rgb(path, None if size else (height, width))
         if image is None:
-            other = " x ".join(map(str, _height_and_width(path)))
+            other = " x ".join(map(str, _sides_of(path)))
             raise ValueError(
                 f"`root` must hold images of one size unless `size` is given, got {other} pixels "
                 f"in {path} and {height} x {width} in {paths[0]}; pass size=({height}, {width}), "
@@ -295,7 +287,7 @@ def _allocate(count: int, height: int, width: int, name: str) -> np.ndarray:
         ) from error
 
 
-def _height_and_width(path: Path) -> tuple[int, int]:
+def _sides_of(path: Path) -> tuple[int, int]:
     """Return the height and width of an image from its header."""
     with _opened(path) as image:
         return image.height, image.width

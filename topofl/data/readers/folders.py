@@ -14,10 +14,8 @@ from topofl.data._labels import validation
 from topofl.data.dataset import Dataset, reader, with_notes
 from topofl.data.readers._images import (
     Classes,
-    check_train,
     folder_with,
     folders_in,
-    height_and_width,
     images_by_class,
     images_in,
     load_parts,
@@ -120,7 +118,6 @@ def image_folder(
     Dataset('pets', inputs=(3, 3, 4, 6), n_classes=2, train=2, val=0, test=1)
     """
     folder = folder_with(root, "train/<class>/", "train")
-    sides = height_and_width(size)
     merge_val = bool(check_switch("merge_val", merge_val, auto=False))
     names = folders_in(folder / "train")
     if not names:
@@ -132,15 +129,13 @@ def image_folder(
         raise ValueError(f"`root` must hold one of val and valid, got both in {folder}; rename one")
     splits = "train", *(held or ["val"]), "test"
     parts = [images_by_class(folder / split, names) for split in splits]
-    check_train(folder / "train", names, parts[0])
-    inputs, labels = load_parts(folder, parts, sides, cache)
+    inputs, labels = load_parts(folder, names, parts, size, cache)
+    resized = "" if size is None else f"{inputs.shape[2]} x {inputs.shape[3]} pixels"
     return Dataset(
         inputs,
         labels,
         len(names),
-        with_notes(
-            folder.resolve().name or "images", f"{sides[0]} x {sides[1]} pixels" if sides else ""
-        ),
+        with_notes(folder.resolve().name or "images", resized),
         *split_indices(parts, merge_val),
         mean=mean,
         std=std,
@@ -213,13 +208,11 @@ def cinic10(
     """
     inside = *(f"train/{name}" for name in _CINIC10), "valid", "test"
     folder = folder_with(root, "the folders of CINIC-10", *inside, nested="CINIC-10")
-    sides = height_and_width(size)
     merge_val = bool(check_switch("merge_val", merge_val, auto=False))
     parts = [images_by_class(folder / split, _CINIC10) for split in ("train", "valid", "test")]
-    check_train(folder / "train", _CINIC10, parts[0])
     if not any(parts[2]):
         raise ValueError(f"`root` must hold test images, got none in {folder / 'test'}")
-    inputs, labels = load_parts(folder, parts, sides, cache)
+    inputs, labels = load_parts(folder, _CINIC10, parts, size, cache)
     name = name_with_differences(
         "cinic10", tuple(inputs.shape[2:]), (32, 32), parts, [[9000] * 10] * 3
     )
@@ -307,11 +300,9 @@ def tiny_imagenet(
     """
     inside = "wnids.txt", "train", "val/images", "val/val_annotations.txt"
     folder = folder_with(root, "the files of Tiny ImageNet", *inside, nested="tiny-imagenet-200")
-    sides = height_and_width(size)
     names = _wnids(folder)
     parts = [images_by_class(folder / "train", names, "images"), _annotated(folder / "val", names)]
-    check_train(folder / "train", names, parts[0])
-    inputs, labels = load_parts(folder, parts, sides, cache)
+    inputs, labels = load_parts(folder, names, parts, size, cache)
     splits = validation(labels.numpy(), sum(map(len, parts[0])), val, seed)
     name = name_with_differences(
         "tiny_imagenet", tuple(inputs.shape[2:]), (64, 64), parts, [[500] * 200, [50] * 200]
