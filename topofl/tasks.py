@@ -135,7 +135,16 @@ class Task:
                 f"`scores` of a Task must be a dict of functions by name, got {shown(self.scores)}"
             )
         for name, score in self.scores.items():
-            _check_name(name)
+            if not isinstance(name, str) or not name.isidentifier():
+                raise ValueError(
+                    "`scores` of a Task must have names that are identifiers, such as 'f1', got "
+                    f"{shown(name)}; rename it"
+                )
+            if name in OWN_COLUMNS:
+                raise ValueError(
+                    "names in `scores` must differ from all columns that histories have anyway, "
+                    f"got {name!r}; rename it"
+                )
             if not callable(score) and not isinstance(score, Score):
                 raise TypeError(
                     f"`scores` of a Task must be functions or Scores, got {shown(score)} for "
@@ -158,20 +167,6 @@ class Task:
         return {
             name: "low" if score.low_is_good else "high" for name, score in self.reported.items()
         }
-
-
-def _check_name(name: Any) -> None:
-    """Raise ``ValueError`` if a name cannot be a column of a history."""
-    if not isinstance(name, str) or not name.isidentifier():
-        raise ValueError(
-            "`scores` of a Task must have names that are identifiers, such as 'f1', got "
-            f"{shown(name)}; rename it"
-        )
-    if name in OWN_COLUMNS:
-        raise ValueError(
-            f"names in `scores` must differ from all columns that histories have anyway, got "
-            f"{name!r}; rename it"
-        )
 
 
 def _choose_scores(

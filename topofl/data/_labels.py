@@ -209,7 +209,10 @@ def _type_of(item: Any) -> type:
 
 def _numbered(name: str, items: list[Any]) -> Numbered:
     """Return the number of each item among the sorted distinct ones."""
-    distinct = _sorted(set(items))
+    try:
+        distinct = sorted(set(items))
+    except TypeError:  # such as members of an Enum
+        distinct = sorted(set(items), key=str)
     names = [str(item) for item in distinct]
     stripped: dict[str, str] = {}
     for text in names:
@@ -221,14 +224,6 @@ def _numbered(name: str, items: list[Any]) -> Numbered:
             )
     place = {item: number for number, item in enumerate(distinct)}
     return Numbered(np.array([place[item] for item in items], np.int64), tuple(names))
-
-
-def _sorted(items: Iterable[Any]) -> list[Any]:
-    items = list(items)
-    try:
-        return sorted(items)
-    except TypeError:  # such as members of an Enum
-        return sorted(items, key=str)
 
 
 def apportion(weights: np.ndarray, total: int) -> np.ndarray:

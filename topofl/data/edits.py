@@ -147,7 +147,10 @@ def flip_labels(
     relabeled = np.unique(
         np.concatenate([part[node] for part in (clients.train, clients.val) for node in chosen])
     )
-    shared = np.intersect1d(relabeled, _seen_by_others(clients, chosen))
+    others = np.setdiff1d(np.arange(clients.n), chosen)
+    kept = [part[node] for part in (clients.train, clients.val) for node in others]
+    kept += [*clients.test, clients.dataset.val, clients.dataset.test]  # these keep their labels
+    shared = np.intersect1d(relabeled, np.concatenate(kept))
     dataset = _relabeled(clients.dataset, np.setdiff1d(relabeled, shared), shared, classes)
     new_index = np.arange(len(clients.dataset.inputs))
     new_index[shared] = len(new_index) + np.arange(len(shared))
@@ -184,13 +187,6 @@ def _chosen(
             f"`nodes` must not be flipped already, node {again[0]} is; flip the original partition"
         )
     return chosen
-
-
-def _seen_by_others(clients: Partition, chosen: np.ndarray) -> np.ndarray:
-    """Return the examples that retain their labels: those of other nodes, and all test examples."""
-    others = np.setdiff1d(np.arange(clients.n), chosen)
-    seen = [part[node] for part in (clients.train, clients.val) for node in others]
-    return np.concatenate([*seen, *clients.test, clients.dataset.val, clients.dataset.test])
 
 
 def _relabeled(

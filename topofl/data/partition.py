@@ -99,8 +99,9 @@ class Partition:
             object.__setattr__(self, key, arrays)
         empty = [node for node, indices in enumerate(self.train) if len(indices) == 0]
         if empty or not self.train:
+            shown = f"[{', '.join(map(str, empty[:8]))}{', ...' if len(empty) > 8 else ''}]"
             raise ValueError(
-                f"`train` must hold at least one example for every node, {_as_text(empty)} of "
+                f"`train` must hold at least one example for every node, {shown} of "
                 f"{self.n} nodes have none; use fewer nodes, or a partitioner with a minimum "
                 "size, such as dirichlet_per_class(min_size=...)"
             )
@@ -237,12 +238,6 @@ def check_clients(clients: object) -> None:
 def labels_of(dataset: Dataset) -> np.ndarray:
     """Return the labels of all examples as a numpy array, (N,)."""
     return dataset.labels.cpu().numpy()
-
-
-def _as_text(nodes: Sequence[int]) -> str:
-    """Return at most eight nodes as text."""
-    shown = ", ".join(map(str, nodes[:8]))
-    return f"[{shown}{', ...' if len(nodes) > 8 else ''}]"
 
 
 def _span(numbers: Iterable[int]) -> str:
