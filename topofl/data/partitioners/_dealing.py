@@ -49,7 +49,11 @@ def partitioner(
 
         @functools.wraps(function)
         def make(*args: Any, **kwargs: Any) -> Partition:
-            call = takes.bind(*args, **kwargs)
+            try:
+                call = takes.bind(*args, **kwargs)
+            except TypeError:
+                function(*args, **kwargs)  # raises the error of Python
+                raise
             call.apply_defaults()
             given = call.arguments
             dataset, n, seed = (given[key] for key in ("dataset", "n", "seed"))
