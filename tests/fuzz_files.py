@@ -27,7 +27,7 @@ from PIL import Image
 
 from tests.test_fuzz_stored import idx, saved_history
 from topofl import History, config, data
-from topofl.data.readers._pickle import load_pickle
+from topofl.data.readers.cifar import load_pickle
 from topofl.topology.files import read_graph
 
 ROOM = 2**28

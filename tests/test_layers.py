@@ -198,16 +198,7 @@ ROOMS = {
         "arguments candidates",
         "predict recommend",
     ],
-    "data": [
-        *(
-            "_pixels _split _labels",
-            "dataset",
-            "arrays augment _assignment",
-            "torch_datasets",
-            "partition",
-        ),
-        *("partitioners edits clients", "readers"),
-    ],
+    "data": ["_labels", "dataset", "arrays partition", "clients edits partitioners", "readers"],
     "metrics": [
         "_columns _rounds hardware",
         "connectivity consensus perron shape waiting",

@@ -24,8 +24,7 @@ from tests.tasks.cases import (
     run,
 )
 from topofl import Task, algorithms, data
-from topofl.tasks import Score, classification, multi_label, next_token, regression
-from topofl.tasks.regression import squared_error
+from topofl.tasks import Score, classification, multi_label, next_token, regression, squared_error
 
 
 def per_batch(outputs, targets):

@@ -8,8 +8,7 @@ import pytest
 import topofl
 from tests.tasks.cases import CASES, clients_of, mlp, run
 from topofl import Task, algorithms, data, topologies
-from topofl.tasks import classification, regression
-from topofl.tasks.regression import absolute_error
+from topofl.tasks import absolute_error, classification, regression
 
 
 def test_estimates_know_the_task():

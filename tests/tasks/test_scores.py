@@ -12,9 +12,7 @@ from torch.nn import functional
 import topofl
 from tests import problems
 from tests.tasks.cases import CASES, by_hand, clients_of, label_losses, run
-from topofl.tasks import classification
-from topofl.tasks.classification import macro_auc
-from topofl.tasks.multi_label import f1_of_labels, hamming_loss, subset_accuracy
+from topofl.tasks import classification, f1_of_labels, hamming_loss, macro_auc, subset_accuracy
 
 
 def outputs_of(modules, case, indices):

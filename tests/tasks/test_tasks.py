@@ -26,9 +26,15 @@ from tests.tasks.cases import (
 from topofl import Task, algorithms, data, topologies
 from topofl._support.seeding import seeded_torch
 from topofl.engine.gradients import in_closed_form
-from topofl.tasks import classification, multi_label, next_token, regression
-from topofl.tasks.classification import accuracy, cross_entropy
-from topofl.tasks.regression import squared_error
+from topofl.tasks import (
+    accuracy,
+    classification,
+    cross_entropy,
+    multi_label,
+    next_token,
+    regression,
+    squared_error,
+)
 
 BIG = 2**24 + 1
 """The first whole number that float32 does not have."""

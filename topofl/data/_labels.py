@@ -1,4 +1,4 @@
-"""Class numbers and names from labels of any kind: text, dates, tuples, integers."""
+"""Labels of any kind as class numbers and names, and stratified choices of examples."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
@@ -8,9 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from topofl._support.check import as_array, check_labels, check_sequence, did_you_mean, shown
-
-__all__ = ["Numbered", "as_classes", "as_names", "as_owners", "is_missing", "repeated", "rows_of"]
+from topofl._support.check import (
+    as_array,
+    check_int,
+    check_labels,
+    check_sequence,
+    did_you_mean,
+    shown,
+)
+from topofl._support.seeding import stream
 
 
 class Numbered(NamedTuple):
@@ -203,7 +209,10 @@ def _type_of(item: Any) -> type:
 
 def _numbered(name: str, items: list[Any]) -> Numbered:
     """Return the number of each item among the sorted distinct ones."""
-    distinct = _sorted(set(items))
+    try:
+        distinct = sorted(set(items))
+    except TypeError:  # such as members of an Enum
+        distinct = sorted(set(items), key=str)
     names = [str(item) for item in distinct]
     stripped: dict[str, str] = {}
     for text in names:
@@ -217,9 +226,70 @@ def _numbered(name: str, items: list[Any]) -> Numbered:
     return Numbered(np.array([place[item] for item in items], np.int64), tuple(names))
 
 
-def _sorted(items: Iterable[Any]) -> list[Any]:
-    items = list(items)
-    try:
-        return sorted(items)
-    except TypeError:  # such as members of an Enum
-        return sorted(items, key=str)
+def apportion(weights: np.ndarray, total: int) -> np.ndarray:
+    """Return integers proportional to `weights` that sum to `total`, by largest remainders.
+
+    Ties go to the lower index. No entry exceeds its weight if `total` is at most the sum of the
+    weights.
+
+    Parameters
+    ----------
+    weights
+        (k,) non-negative integers, not all 0 unless `total` is.
+
+    Examples
+    --------
+    >>> apportion(np.array([5, 3, 2]), 4).tolist()
+    [2, 1, 1]
+    """
+    whole, remainder = np.divmod(weights.astype(np.int64) * total, max(int(weights.sum()), 1))
+    winners = np.argsort(-remainder, kind="stable")[: total - int(whole.sum())]
+    whole[winners] += 1
+    return whole
+
+
+def by_class(indices: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return `indices` sorted by class, in random order within a class."""
+    shuffled = rng.permutation(indices)
+    return shuffled[np.argsort(labels[shuffled], kind="stable")]
+
+
+def sample_split(
+    indices: np.ndarray, labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``counts[c]`` random `indices` of each class c, and the other ones; both ascending."""
+    order = by_class(indices, labels, rng)
+    classes = labels[order]
+    rank = np.arange(len(order)) - np.searchsorted(classes, classes)
+    chosen = rank < counts[classes]
+    return np.sort(order[chosen]), np.sort(order[~chosen])
+
+
+def stratified(
+    indices: np.ndarray, labels: np.ndarray, size: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return `size` of the `indices` in their class proportions, and the rest; both ascending."""
+    return sample_split(indices, labels, apportion(np.bincount(labels[indices]), size), rng)
+
+
+def validation(
+    labels: np.ndarray, train_size: int, val: int, seed: int | np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return indices for training, validation and test, the examples after `train_size`.
+
+    The validation examples are `val` training examples in the class proportions of the test set.
+    """
+    val = check_int(
+        "val", val, minimum=0, maximum=train_size - 1, remedy="one image must remain for training"
+    )
+    n_classes = int(labels.max()) + 1
+    stock = np.bincount(labels[:train_size], minlength=n_classes)
+    wanted = apportion(np.bincount(labels[train_size:], minlength=n_classes), val)
+    scarce = int((stock - wanted).argmin())
+    if wanted[scarce] > stock[scarce]:
+        raise ValueError(
+            f"`val` must be small enough for the class proportions of the test set, got {val}: it "
+            f"needs {wanted[scarce]} training images of class {scarce}, which has {stock[scarce]}"
+        )
+    held, rest = sample_split(np.arange(train_size), labels, wanted, stream(seed, "split"))
+    return rest, held, np.arange(train_size, len(labels))

@@ -1,6 +1,8 @@
-"""Datasets from numpy arrays and torch tensors."""
+"""Datasets from numpy arrays, torch tensors and map-style torch datasets."""
 
+import operator
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,15 +13,23 @@ from topofl._support.check import (
     as_array,
     check_fraction,
     check_int,
+    check_switch,
     shown,
 )
+from topofl._support.graphs import is_pyg
 from topofl._support.public import public
 from topofl._support.seeding import stream
-from topofl.data._labels import Numbered, as_classes, as_names, as_owners, rows_of
-from topofl.data._split import apportion, sample_split
+from topofl.data._labels import (
+    Numbered,
+    as_classes,
+    as_names,
+    as_owners,
+    rows_of,
+    stratified,
+)
 from topofl.data.dataset import Dataset
 
-__all__ = ["as_dataset", "as_inputs", "as_targets", "check_trained", "from_arrays"]
+__all__ = ["from_arrays", "from_torch"]
 
 
 @public
@@ -144,7 +154,8 @@ def as_dataset(
     parts = [_as_part(("x", "y", "targets"), x, y, targets, known)]
     held_out = {"test": test, "val": val}
     pairs = {key: value for key, value in held_out.items() if isinstance(value, tuple | list)}
-    whose = None if owners is None else _as_owners(owners, len(parts[0].labels), pairs)
+    if owners is not None:
+        owners = _as_owners(owners, len(parts[0].labels), pairs)
     places = {}
     for key, value in pairs.items():
         start = sum(len(part.labels) for part in parts)
@@ -164,8 +175,8 @@ def as_dataset(
         **places,
         targets=torch.cat(learned) if learned else None,
         class_names=names or (spare_names if len(spare_names or ()) == size else None),
-        owners=None if whose is None else whose.numbers,
-        owner_names=None if whose is None else whose.names,
+        owners=owners and owners.numbers,
+        owner_names=owners and owners.names,
         **settings,
     )
     if names or not (learned or dataset.class_names):
@@ -227,8 +238,7 @@ def _split(
     for key, value in wanted.items():
         if key not in masks:
             size = _held_size(key, value, total, len(train))
-            counts = apportion(np.bincount(labels[train]), size)
-            places[key], train = sample_split(train, labels, counts, rng)
+            places[key], train = stratified(train, labels, size, rng)
     return train, places
 
 
@@ -288,7 +298,7 @@ def _as_part(
             f"`{y_name}` must have one label for each of the {len(inputs)} inputs, got "
             f"{len(labels)}"
         )
-    learned = None if targets is None else as_targets(t_name, targets)
+    learned = None if targets is None else _as_targets(t_name, targets)
     if learned is not None and learned.shape[:1] != (len(inputs),):
         got = tuple(learned.shape)
         raise ValueError(
@@ -297,17 +307,12 @@ def _as_part(
     return _Part(inputs, labels, classes, learned)
 
 
-def as_targets(name: str, values: Any) -> Tensor:
+def _as_targets(name: str, values: Any) -> Tensor:
     """Return a copy of numeric targets as a C-contiguous tensor of the same dtype."""
-    values = values if isinstance(values, Tensor) else as_array(name, values)
+    values = _real(name, values)
     if isinstance(values, Tensor):
-        if values.is_complex() or values.layout != torch.strided or values.is_meta:
-            raise TypeError(
-                f"`{name}` must be real numbers in a dense tensor, got {values.dtype} in "
-                f"{values.layout}"
-            )
         return values.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-    if values.dtype.kind not in "buif" or values.dtype.itemsize > 8:
+    if values.dtype.itemsize > 8:
         raise TypeError(f"`{name}` must be real numbers, got dtype {values.dtype}")
     return torch.from_numpy(values.astype(_torch_dtype(name, values), order="C", copy=True))
 
@@ -323,8 +328,8 @@ def _torch_dtype(name: str, values: np.ndarray) -> Any:
 
 def as_inputs(name: str, x: Any) -> Tensor:
     """Return a contiguous copy: uint8 and int32 unchanged, other integers int64, else float32."""
-    x = x if isinstance(x, Tensor) else as_array(name, x)
-    inputs = _from_tensor(name, x) if isinstance(x, Tensor) else _from_numpy(name, x)
+    x = _real(name, x)
+    inputs = _from_tensor(x) if isinstance(x, Tensor) else _from_numpy(name, x)
     if inputs.ndim < 2 or inputs.numel() == 0:
         raise ValueError(
             f"`{name}` must have shape (N, features...) with N >= 1, got {tuple(inputs.shape)}"
@@ -332,10 +337,20 @@ def as_inputs(name: str, x: Any) -> Tensor:
     return inputs
 
 
-def _from_tensor(name: str, x: Tensor) -> Tensor:
-    if x.is_complex() or x.layout != torch.strided or x.is_meta:
-        got = "no values (device meta)" if x.is_meta else f"{x.dtype} in {x.layout}"
+def _real(name: str, values: Any) -> Tensor | np.ndarray:
+    """Return a dense tensor, or other values as an array, of real numbers, or raise."""
+    if not isinstance(values, Tensor):
+        array = as_array(name, values)
+        if array.dtype.kind not in "buif":
+            raise TypeError(f"`{name}` must be real numbers, got dtype {array.dtype}")
+        return array
+    if values.is_complex() or values.layout != torch.strided or values.is_meta:
+        got = "no values (device meta)" if values.is_meta else f"{values.dtype} in {values.layout}"
         raise TypeError(f"`{name}` must be real numbers in a dense tensor, got {got}")
+    return values
+
+
+def _from_tensor(x: Tensor) -> Tensor:
     is_integer = not x.is_floating_point() and x.dtype != torch.bool
     integer_dtype = x.dtype if x.dtype in (torch.uint8, torch.int32) else torch.int64
     dtype = integer_dtype if is_integer else torch.float32
@@ -343,8 +358,6 @@ def _from_tensor(name: str, x: Tensor) -> Tensor:
 
 
 def _from_numpy(name: str, array: np.ndarray) -> Tensor:
-    if array.dtype.kind not in "buif":
-        raise TypeError(f"`{name}` must be real numbers, got dtype {array.dtype}")
     if array.dtype.kind in "ui":
         dtype = _torch_dtype(name, array)
         return torch.from_numpy(
@@ -401,3 +414,180 @@ def _check_same_shape(what: str, given: Tensor, expected: Tensor, name: str) -> 
         raise ValueError(
             f"{what} of shape {tuple(expected.shape[1:])}, as {name}, got {tuple(given.shape[1:])}"
         )
+
+
+@public
+def from_torch(
+    dataset: torch.utils.data.Dataset,
+    *,
+    test: Any = None,
+    val: Any = None,
+    n_classes: int | None = None,
+    class_names: Sequence[str] | None = None,
+    owners: Any = None,
+    name: str | None = None,
+    seed: int | np.random.Generator = 0,
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    targets: bool = False,
+) -> Dataset:
+    """Return a dataset from a map-style torch dataset, whose items are read once, in order.
+
+    Parameters
+    ----------
+    dataset
+        Dataset with a length, whose items are pairs (tensor or array, class), all of one shape and
+        dtype. Classes are integers (of Python, numpy or torch) or texts, as in :func:`from_arrays`.
+        With `targets`, its items are pairs (input, target) or triples (input,
+        class, target), whose targets are numbers, tensors or arrays of one shape and dtype.
+        Random transforms are applied once, since each item is read once.
+    test, val
+        A fraction, an array of booleans or another such dataset, as in :func:`from_arrays`.
+    n_classes, owners, seed, mean, std
+        As in :func:`from_arrays`.
+    class_names
+        Name of each class; default: the texts, or ``dataset.classes`` if it names all classes, as
+        in many datasets of torchvision.
+    name
+        Label; default: the class name of `dataset`.
+    targets
+        Whether the last entry of each item is a target instead of a class; see :func:`from_arrays`.
+
+    Raises
+    ------
+    TypeError
+        If a dataset is not map-style, or an item has another form (the message names it), such as
+        a PyG graph, which is a topology: see :func:`topofl.as_topology`.
+    ValueError
+        If items differ in shape or dtype, and as :func:`from_arrays`.
+
+    Examples
+    --------
+    >>> pairs = torch.utils.data.TensorDataset(torch.eye(8), torch.arange(8) % 2)
+    >>> from_torch(pairs, test=0.25)
+    Dataset('TensorDataset', inputs=(8, 8), n_classes=2, train=6, val=0, test=2)
+    """
+    check_switch("targets", targets, auto=False)
+    x, y, learned = collected("dataset", dataset, targets)
+    held: dict[str, Any] = {
+        key: value
+        if value is None or isinstance(value, Real | np.ndarray)
+        else collected(key, value, targets)[: 2 + targets]
+        for key, value in (("test", test), ("val", val))
+    }
+    name = type(dataset).__name__ if name is None else name
+    known = {"n_classes": n_classes, "class_names": class_names, "owners": owners}
+    return as_dataset(
+        x,
+        y,
+        targets=learned,
+        spare_names=None if targets else _names(dataset),
+        name=name,
+        seed=seed,
+        mean=mean,
+        std=std,
+        **known,
+        **held,
+    )
+
+
+def _names(dataset: Any) -> tuple[str, ...] | None:
+    """Return the attribute ``classes`` of a torch dataset if it has different texts, or None."""
+    names = getattr(dataset, "classes", None)
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        return None
+    return tuple(names) if len(set(names)) == len(names) else None
+
+
+def collected(name: str, dataset: Any, targets: bool) -> tuple[Tensor, Any, Tensor | None]:
+    """Return the inputs, the labels if items have them, and the targets if `targets` is true."""
+    _check_no_graph(name, dataset, targets)
+    if isinstance(dataset, Mapping) or hasattr(dataset, "columns"):
+        raise TypeError(
+            f"`{name}` must be a map-style dataset with a length, got {type(dataset).__name__}; "
+            "use data.from_dataframe or data.from_huggingface for tables"
+        )
+    if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+        raise TypeError(
+            f"`{name}` must be a map-style dataset with a length, got {type(dataset).__name__}"
+        )
+    try:
+        size = len(dataset)
+    except TypeError as error:  # for example for a zero-dimensional array
+        raise TypeError(
+            f"`{name}` must be a map-style dataset with a length, got {shown(dataset)}"
+        ) from error
+    if size == 0:
+        raise ValueError(f"`{name}` must have at least one item, got none")
+    items = [_as_item(name, i, dataset[i], targets) for i in range(size)]
+    labels = [y for _, y, _ in items if y is not None]
+    if len(labels) not in (0, size):
+        raise TypeError(
+            f"`{name}` must have a class in all items or in none, got {len(labels)} of {size}"
+        )
+    inputs = _stacked(name, "inputs", [x for x, _, _ in items])
+    learned = (
+        _stacked(name, "targets", [target for *_, target in items if target is not None])
+        if targets
+        else None
+    )
+    if labels and all(isinstance(y, int) for y in labels):  # the types of others are checked
+        return inputs, np.array(labels), learned
+    return inputs, labels or None, learned
+
+
+def _check_no_graph(name: str, value: Any, targets: bool, where: str = "") -> None:
+    """Raise ``TypeError`` if a value is a PyG graph."""
+    if is_pyg(value):
+        raise TypeError(
+            f"`{name}` must give {_wanted(targets)}, got a PyG graph ({type(value).__name__})"
+            f"{where}; pass the examples of its nodes to data.from_arrays(graph.x, graph.y), and "
+            "the graph itself, as a topology, to topofl.as_topology(graph)"
+        )
+
+
+def _wanted(targets: bool) -> str:
+    """Return what the items of a dataset must be, for error messages."""
+    if targets:
+        return "pairs (input, target) or triples (input, label, target)"
+    return "pairs (input, label)"
+
+
+def _stacked(name: str, what: str, values: list[Tensor]) -> Tensor:
+    """Return tensors stacked along a new first axis, or raise if shapes or dtypes differ."""
+    for found in [tuple(x.shape) for x in values], [x.dtype for x in values]:
+        odd = next((i for i, value in enumerate(found) if value != found[0]), None)
+        if odd is not None:
+            raise ValueError(
+                f"`{name}` must have {what} of one shape and dtype, got {found[0]} in item 0 and "
+                f"{found[odd]} in item {odd}"
+            )
+    return torch.stack(values)
+
+
+def _as_item(
+    name: str, place: int, item: Any, targets: bool
+) -> tuple[Tensor, int | str | None, Tensor | None]:
+    """Return the input, the class if the item has one, and the target if `targets` is true."""
+    _check_no_graph(name, item, targets, f" in item {place}")
+    if not isinstance(item, tuple | list) or len(item) not in ((2, 3) if targets else (2,)):
+        got = type(item).__name__
+        raise TypeError(f"`{name}` must give {_wanted(targets)}, got {got} in item {place}")
+    x = item[0]
+    _check_no_graph(name, x, targets, f" as input of item {place}")
+    y = None if targets and len(item) == 2 else item[1]
+    if not isinstance(x, Tensor | np.ndarray):
+        raise TypeError(
+            f"`{name}` must give inputs that are tensors or arrays, got {type(x).__name__} in item "
+            f"{place}; add a transform such as torchvision's ToTensor"
+        )
+    try:
+        label = y if y is None or isinstance(y, str) else operator.index(y)
+    except TypeError as error:
+        remedy = "" if targets else "; pass targets=True if these are targets and not classes"
+        raise TypeError(
+            f"`{name}` must give integers or texts as labels, got {shown(y)} in item {place}"
+            f"{remedy}"
+        ) from error
+    target = _as_targets(f"{name}[{place}][{len(item) - 1}]", item[-1]) if targets else None
+    return x if isinstance(x, Tensor) else torch.as_tensor(x, device="cpu"), label, target

@@ -8,13 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._support.check import check_finite, check_int, check_sequence, shown
+from topofl._support.check import check_int, check_sequence, shown
 from topofl._support.public import public
 from topofl.data._labels import as_classes, as_names
-from topofl.data.arrays import as_inputs, check_trained
-from topofl.data.dataset import Dataset
+from topofl.data.arrays import as_inputs, check_trained, collected
+from topofl.data.dataset import Dataset, check_finite_tensor
 from topofl.data.partition import Partition
-from topofl.data.torch_datasets import collected
 
 __all__ = ["from_clients"]
 
@@ -143,8 +142,7 @@ def _as_part(argument: str, given: Any, known: tuple[str, ...] | None) -> _Part:
         remedy = "pass None" if argument.startswith("own_test") else "leave it out"
         raise ValueError(f"`{argument}` must have at least one example, got none; {remedy}")
     inputs = as_inputs(x_name, x)
-    if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
-        check_finite(x_name, inputs.numpy())
+    check_finite_tensor(x_name, inputs)
     labels, names = as_classes(y_name, y, known)
     if len(labels) != len(inputs):
         raise ValueError(

@@ -1,7 +1,11 @@
-"""Dataset: examples in memory with a training, validation and test split."""
+"""Dataset: examples in memory with a split, their normalization and augmentation; all readers."""
 
+import functools
+import inspect
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -9,16 +13,24 @@ from torch import Tensor
 
 from topofl._support.check import (
     CLASSES_LIMIT,
+    as_array,
     check_finite,
     check_indices,
     check_int,
+    check_number,
+    check_path,
+    check_positive,
+    check_switch,
     shown,
 )
+from topofl._support.datasets import dataset_root, default_root
 from topofl._support.public import public
 from topofl.data._labels import as_names
-from topofl.data._pixels import Channels, check_channels, check_range, scale_and_shift
 
-__all__ = ["Dataset"]
+__all__ = ["Augmentation", "Dataset", "crop_and_flip"]
+
+Channels = float | tuple[float, ...]
+"""One number for all channels, or one per channel."""
 
 
 @public
@@ -102,9 +114,9 @@ class Dataset:
         _check_examples(self.inputs, self.labels, n_classes)
         if self.targets is not None:
             _check_targets(self.targets, len(self.inputs))
-        object.__setattr__(self, "mean", check_channels("mean", self.mean, self.inputs.shape))
+        object.__setattr__(self, "mean", _check_channels("mean", self.mean, self.inputs.shape))
         object.__setattr__(
-            self, "std", check_channels("std", self.std, self.inputs.shape, positive=True)
+            self, "std", _check_channels("std", self.std, self.inputs.shape, positive=True)
         )
         _check_normalization(self.inputs, self.mean, self.std)
         splits = {
@@ -125,8 +137,15 @@ class Dataset:
                 f"{uses.max()} times ({(uses > 1).sum()} such examples)"
             )
         if self.owners is not None:
-            object.__setattr__(self, "owners", _check_owners(self.owners, len(self.inputs)))
-        sizes = {"class_names": n_classes, "owner_names": _n_owners(self.owners)}
+            owners = check_indices("owners", self.owners, len(self.inputs))
+            if len(owners) != len(self.inputs):
+                raise ValueError(
+                    f"`owners` must have shape ({len(self.inputs)},), one per label, got "
+                    f"{owners.shape}"
+                )
+            object.__setattr__(self, "owners", owners)
+        n_owners = None if self.owners is None else int(self.owners.max()) + 1
+        sizes = {"class_names": n_classes, "owner_names": n_owners}
         for key, size in sizes.items():
             if getattr(self, key) is not None:
                 object.__setattr__(self, key, as_names(key, getattr(self, key), size))
@@ -170,7 +189,7 @@ class Dataset:
             )
         if self.inputs.dtype != torch.uint8:
             return None
-        scale, shift = scale_and_shift(self.mean, self.std, self.inputs.ndim, dtype)
+        scale, shift = _scale_and_shift(self.mean, self.std, self.inputs.ndim, dtype)
         return scale.to(self.inputs.device), shift.to(self.inputs.device)
 
     def learned(self, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -262,14 +281,19 @@ def _check_examples(inputs: Tensor, labels: Tensor, n_classes: int) -> None:
         raise ValueError(
             f"`labels` must have shape ({len(inputs)},), one per input, got {tuple(labels.shape)}"
         )
-    if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
-        check_finite("inputs", inputs.detach().cpu().numpy())
+    check_finite_tensor("inputs", inputs)
     bad = torch.nonzero((labels < 0) | (labels >= n_classes)).flatten()
     if len(bad):
         raise ValueError(
             f"`labels` must be in 0..{n_classes - 1}, got {int(labels[bad[0]])} at index "
             f"{int(bad[0])} ({len(bad)} such labels); set `n_classes`, or relabel the examples"
         )
+
+
+def check_finite_tensor(name: str, values: Tensor) -> None:
+    """Raise ``ValueError`` if a number is NaN or infinite."""
+    if values.is_floating_point() and not bool(torch.isfinite(values).all()):
+        check_finite(name, values.detach().cpu().numpy())
 
 
 def _check_targets(targets: Any, size: int) -> None:
@@ -293,28 +317,249 @@ def _check_targets(targets: Any, size: int) -> None:
             f"`targets` must have shape (N, ...) with N={size}, one per input, got "
             f"{tuple(targets.shape)}; pass one target per example"
         )
-    if targets.is_floating_point() and not bool(torch.isfinite(targets).all()):
-        check_finite("targets", targets.detach().cpu().numpy())
-
-
-def _check_owners(owners: Any, size: int) -> np.ndarray:
-    owners = check_indices("owners", owners, size)
-    if len(owners) != size:
-        raise ValueError(f"`owners` must have shape ({size},), one per label, got {owners.shape}")
-    return owners
-
-
-def _n_owners(owners: np.ndarray | None) -> int | None:
-    """Return the number of owners, up to the largest, or None if there are none."""
-    return None if owners is None else int(owners.max()) + 1
+    check_finite_tensor("targets", targets)
 
 
 def _check_normalization(inputs: Tensor, mean: Channels, std: Channels) -> None:
     if inputs.dtype == torch.uint8:
-        check_range(mean, std)
+        scale, shift = _scale_and_shift(mean, std, 2, torch.float32)
+        if not bool(torch.isfinite(torch.cat([shift, 255 * scale + shift])).all()):
+            raise ValueError(  # for the darkest or the brightest pixel
+                f"`std` must keep (pixel / 255 - mean) / std finite in float32, got {std} with "
+                f"mean={mean}"
+            )
     elif (mean, std) != (0.0, 1.0):
         raise ValueError(
             f"`mean` and `std` must be 0 and 1 for {str(inputs.dtype).removeprefix('torch.')} "
             f"inputs, which are passed to models unchanged, got mean={mean} and std={std}; "
             "normalize them yourself, or pass pixels as uint8"
         )
+
+
+def _check_channels(
+    name: str, value: object, shape: Sequence[int], *, positive: bool = False
+) -> Channels:
+    """Return `value` as one finite number, or one per channel (``shape[1]`` of them), or raise."""
+    check = check_positive if positive else check_number
+    if not isinstance(value, Sequence) and hasattr(value, "tolist"):
+        value = as_array(name, value).tolist()
+    if not isinstance(value, list | tuple):
+        return check(name, value)
+    if len(value) != shape[1]:
+        raise ValueError(
+            f"`{name}` must be one number, or one for each of the {shape[1]} channels of `inputs` "
+            f"{tuple(shape)}, got {len(value)}; images are (N, channels, height, width)"
+        )
+    return tuple(check(f"{name}[{channel}]", number) for channel, number in enumerate(value))
+
+
+def _scale_and_shift(
+    mean: Channels, std: Channels, ndim: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Return the scale and shift that normalize pixels, (channels or 1, 1, ...) of `dtype`."""
+    center, spread = np.atleast_1d(mean), np.atleast_1d(std)
+    with np.errstate(over="ignore", under="ignore"):
+        both = 1 / (255 * spread), (0.0 - center) / spread
+    scale, shift = (
+        torch.from_numpy(values).to(dtype).reshape(-1, *[1] * (ndim - 2)) for values in both
+    )
+    return scale, shift
+
+
+_BITS = 32
+"""Number of random bits per choice."""
+
+_MAX_PADDING = 2**10
+"""Largest padding in pixels; it keeps the number of choices far below 2**_BITS."""
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random crops and flips of training images; see :func:`crop_and_flip`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`crop_and_flip`.
+
+    Examples
+    --------
+    >>> augment = crop_and_flip(padding=4)
+    >>> augment
+    Augmentation(padding=4, flip=True)
+    >>> augment.n_choices  # 9 x 9 crops, each with and without a flip
+    162
+    """
+
+    padding: int
+    flip: bool
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "padding", check_int("padding", self.padding, minimum=0, maximum=_MAX_PADDING)
+        )
+        check_switch("flip", self.flip, auto=False)
+        if self.n_choices == 1:
+            raise ValueError(
+                "`flip` must be True with padding=0, got False, which changes nothing; leave out "
+                "`augment`"
+            )
+
+    @property
+    def name(self) -> str:
+        """Call that makes this augmentation."""
+        return f"crop_and_flip(padding={self.padding}, flip={self.flip})"
+
+    @property
+    def n_choices(self) -> int:
+        """Number of different results for one image."""
+        return (2 * self.padding + 1) ** 2 * (1 + self.flip)
+
+    def check_on(self, inputs: Tensor) -> None:
+        """Raise ``ValueError`` if inputs are not images, (N, ...), or too small for the padding."""
+        if inputs.ndim != 4:
+            raise ValueError(
+                "`augment` must be None for data other than images, (N, channels, height, width), "
+                f"got inputs of {tuple(inputs.shape)}; leave it out, or reshape the inputs"
+            )
+        side = min(inputs.shape[2:])
+        if self.padding >= side:
+            raise ValueError(
+                f"`augment` must have a padding below the shorter side of the images, {side}, got "
+                f"{self.name}; lower the padding"
+            )
+
+    def choose(self, keys: np.ndarray) -> np.ndarray:
+        """Return uniform choices, int64 in 0..n_choices - 1, from 64 random bits each."""
+        return ((keys >> np.uint64(_BITS)) * np.uint64(self.n_choices) >> np.uint64(_BITS)).astype(
+            np.int64
+        )
+
+    def moves(self, choices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the crops and flips that (k,) choices stand for.
+
+        Returns
+        -------
+        tuple of torch.Tensor
+            (k,) int64 each: the top and the left of the crop in the padded image, both in
+            0..2 * padding, and whether it is then mirrored left to right (1) or not (0).
+        """
+        side = 2 * self.padding + 1
+        crops = choices // (1 + self.flip)
+        return crops // side, crops % side, choices % (1 + self.flip)
+
+
+def check_augmentation(augment: Any) -> Augmentation:
+    """Return `augment` unchanged, or raise ``TypeError`` if it is not an Augmentation."""
+    if not isinstance(augment, Augmentation):
+        raise TypeError(
+            "`augment` must be an Augmentation, for example data.crop_and_flip(padding=4), got "
+            f"{shown(augment)}"
+        )
+    return augment
+
+
+@public
+def crop_and_flip(padding: int = 4, flip: bool = True) -> Augmentation:
+    """Return random crops and horizontal flips, for :func:`topofl.data.augmented`.
+
+    Each time a node trains on an image, the image is padded on all four sides, cropped to its
+    original size at one of (2 * padding + 1)^2 equally likely positions, and then mirrored left to
+    right with probability 1/2. Uint8 images are padded with 0 before they are normalized, so the
+    padding is black; float32 images are padded with 0 as stored, which is black only if they were
+    not normalized before.
+
+    Parameters
+    ----------
+    padding
+        Pixels on each side, below the height and the width of the images; 0: no crops.
+    flip
+        Whether images are mirrored.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If `padding` is not a non-negative integer, `flip` is not True or False, or both together
+        change nothing.
+
+    References
+    ----------
+    He et al., *Deep residual learning for image recognition* (2016), section 4.2, with padding 4.
+
+    Examples
+    --------
+    >>> crop_and_flip(padding=4).n_choices  # 9 x 9 positions, mirrored or not
+    162
+    """
+    return Augmentation(padding, flip)
+
+
+_Given = ParamSpec("_Given")
+
+READERS: dict[str, Callable[..., Dataset]] = {}
+"""All readers by name, in the import order of :mod:`topofl.data`."""
+
+
+Files = TypeVar("Files", bound=Collection[str])
+
+
+def first_complete(
+    what: str,
+    places: Sequence[tuple[Path, Files]],
+    is_there: Callable[[Path, str], bool] = lambda folder, name: (folder / name).is_file(),
+) -> tuple[Path, Files]:
+    """Return the first folder that has all of its files, and these, or raise ``FileNotFoundError``.
+
+    The message says `what` must be there, and what is missing in the folder with the most files.
+    """
+    missing = [[name for name in files if not is_there(folder, name)] for folder, files in places]
+    best = min(range(len(places)), key=lambda k: len(missing[k]))
+    if not missing[best]:
+        return places[best]
+    looked = ", ".join(dict.fromkeys(str(folder) for folder, _ in places))
+    raise FileNotFoundError(
+        f"`root` must hold {what}; looked in {looked}; missing in {places[best][0]}: "
+        f"{', '.join(missing[best])}"
+    )
+
+
+def with_notes(name: str, *notes: str) -> str:
+    """Return a name with the notes that are not empty, as in ``"cifar10 (unverified)"``."""
+    note = ", ".join(filter(None, notes))
+    return f"{name} ({note})" if note else name
+
+
+def reader(function: Callable[_Given, Dataset]) -> Callable[_Given, Dataset]:
+    """Register a public function that returns a Dataset in ``READERS``, and return it.
+
+    Specs, TOML files, ``topofl list dataset`` and the tests of bad paths and random calls find
+    readers in this registry. A reader whose first parameter is `root` reads files in or below that
+    folder; it receives the folder that :func:`~topofl._support.datasets.dataset_root` finds for
+    `root`, which is $TOPOFL_DATA if it is None.
+    """
+    if next(iter(inspect.signature(function).parameters), "") == "root":
+        function = _finding(function)
+    function = public(function)
+    READERS[function.__name__] = function
+    return function
+
+
+def _finding(function: Callable[_Given, Dataset]) -> Callable[_Given, Dataset]:
+    """Return a reader that is called with the folder in or below `root` that has the files."""
+    takes = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Dataset:
+        takes.bind(*args, **kwargs)  # unknown arguments are refused before files are looked for
+        given, *rest = args or [kwargs.pop("root", None)]
+        root = default_root() if given is None else check_path("root", given)
+        if root is None:
+            raise ValueError(
+                "`root` must be given unless the environment variable TOPOFL_DATA names a folder "
+                f"of datasets, got neither; write data.{function.__name__}(folder), or set "
+                "TOPOFL_DATA"
+            )
+        root = dataset_root(root, function.__name__)
+        return function(root, *rest, **kwargs)  # type: ignore[call-arg]
+
+    return call

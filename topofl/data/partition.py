@@ -3,32 +3,25 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from topofl._drawing import figure_of, matrix_as_html, new_axes
 from topofl._drawing.charts.style import MEASURED
-from topofl._support.check import check_indices, check_int, check_switch
+from topofl._support.check import check_indices, check_int, check_sequence, check_switch
 from topofl._support.notebook import as_html
 from topofl._support.public import public
-from topofl.data._assignment import (
-    check_disjoint,
-    check_index_arrays,
-    check_unseen,
-    nodes_of_entries,
-)
-from topofl.data.augment import Augmentation, check_augmentation
-from topofl.data.dataset import Dataset
+from topofl.data.dataset import Augmentation, Dataset, check_augmentation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+__all__ = ["Partition"]
 
-__all__ = ["Partition", "check_dataset", "labels_of"]
 
-NAMES_LIMIT = 26
+_NAMES_LIMIT = 26
 """Most classes whose names are written in a plot."""
 
 
@@ -95,7 +88,7 @@ class Partition:
         check_dataset(self.dataset)
         size = len(self.dataset.inputs)
         for key in ("train", "val", "test"):
-            arrays = check_index_arrays(key, getattr(self, key), size)
+            arrays = _check_index_arrays(key, getattr(self, key), size)
             if key != "train" and not arrays:
                 arrays = tuple(check_indices(key, [], size) for _ in range(self.n))
             if key != "train" and len(arrays) != self.n:
@@ -106,8 +99,9 @@ class Partition:
             object.__setattr__(self, key, arrays)
         empty = [node for node, indices in enumerate(self.train) if len(indices) == 0]
         if empty or not self.train:
+            shown = f"[{', '.join(map(str, empty[:8]))}{', ...' if len(empty) > 8 else ''}]"
             raise ValueError(
-                f"`train` must hold at least one example for every node, {_as_text(empty)} of "
+                f"`train` must hold at least one example for every node, {shown} of "
                 f"{self.n} nodes have none; use fewer nodes, or a partitioner with a minimum "
                 "size, such as dirichlet_per_class(min_size=...)"
             )
@@ -117,10 +111,10 @@ class Partition:
             tuple(np.unique(check_indices("flipped", self.flipped, self.n)).tolist()),
         )
         check_switch("overlapping", self.overlapping, auto=False)
-        check_disjoint(self.dataset, (self.train, self.val, self.test), self.overlapping)
+        _check_disjoint(self.dataset, (self.train, self.val, self.test), self.overlapping)
         unseen = np.concatenate([self.dataset.test, *self.test])
-        check_unseen(self.dataset, "train", self.train, unseen)
-        check_unseen(self.dataset, "val", self.val, self.dataset.test)
+        _check_unseen(self.dataset, "train", self.train, unseen)
+        _check_unseen(self.dataset, "val", self.val, self.dataset.test)
         if self.augment is not None:
             check_augmentation(self.augment).check_on(self.dataset.inputs)
         if self.seed is not None:
@@ -169,7 +163,7 @@ class Partition:
     def label_counts(self) -> np.ndarray:
         """Number of training examples per node and class, (n, n_classes) int64."""
         labels = labels_of(self.dataset)[np.concatenate(self.train)]
-        cells = nodes_of_entries(self.train) * self.n_classes + labels
+        cells = _nodes_of_entries(self.train) * self.n_classes + labels
         counts = np.bincount(cells, minlength=self.n * self.n_classes)
         return _readonly(counts.reshape(self.n, self.n_classes).astype(np.int64))
 
@@ -218,7 +212,7 @@ class Partition:
         ax.set(xlim=(-1, self.n), ylim=(-1, self.n_classes))
         ax.locator_params(integer=True)
         names = self.class_names
-        if names is not None and len(names) <= NAMES_LIMIT:
+        if names is not None and len(names) <= _NAMES_LIMIT:
             ax.set_yticks(range(len(names)), names, fontsize=8, parse_math=False)
         return figure_of(ax)
 
@@ -246,12 +240,6 @@ def labels_of(dataset: Dataset) -> np.ndarray:
     return dataset.labels.cpu().numpy()
 
 
-def _as_text(nodes: Sequence[int]) -> str:
-    """Return at most eight nodes as text."""
-    shown = ", ".join(map(str, nodes[:8]))
-    return f"[{shown}{', ...' if len(nodes) > 8 else ''}]"
-
-
 def _span(numbers: Iterable[int]) -> str:
     """Return ``smallest..largest``."""
     values = [int(number) for number in numbers]
@@ -261,3 +249,72 @@ def _span(numbers: Iterable[int]) -> str:
 def _readonly(array: np.ndarray) -> np.ndarray:
     array.setflags(write=False)
     return array
+
+
+def _check_index_arrays(key: str, nodes: Any, size: int) -> tuple[np.ndarray, ...]:
+    """Return one read-only array of indices below `size` per node, or raise."""
+    if not isinstance(nodes, Iterable):
+        raise TypeError(
+            f"`{key}` must be a sequence of index arrays, one for each node, got "
+            f"{type(nodes).__name__}"
+        )
+    return tuple(
+        check_indices(f"{key}[{node}]", indices, size)
+        for node, indices in enumerate(check_sequence(key, nodes, "index arrays"))
+    )
+
+
+def _nodes_of_entries(nodes: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the node of each entry in the concatenation of the nodes' arrays."""
+    return np.repeat(np.arange(len(nodes)), [len(indices) for indices in nodes])
+
+
+def _check_disjoint(
+    dataset: Dataset, parts: Sequence[Sequence[np.ndarray]], overlapping: bool
+) -> None:
+    """Raise ValueError if an example is held twice, unless nodes may share it.
+
+    Parameters
+    ----------
+    parts
+        Index arrays per node of the training, validation and test examples.
+    """
+    held = [np.concatenate(own) for own in zip(*parts, strict=True)]
+    nodes = _nodes_of_entries(held)
+    indices = np.concatenate(held)
+    may_be_shared = overlapping | _is_in(dataset, dataset.test)[indices]
+    keys = np.where(may_be_shared, nodes * len(dataset.inputs) + indices, indices)
+    order = np.argsort(keys, kind="stable")
+    repeated = order[1:][keys[order[1:]] == keys[order[:-1]]]
+    if not len(repeated):
+        return
+    index = int(indices[repeated[0]])
+    first, second = nodes[order[np.searchsorted(keys[order], keys[repeated[0]]) :][:2]]
+    if first == second:
+        holders, remedy = f"twice by node {first}", "remove it"
+    else:
+        holders = f"by nodes {first} and {second}"
+        remedy = "pass overlapping=True if nodes may share examples"
+    raise ValueError(
+        f"`train`, `val` and `test` must be disjoint, example {index} is held {holders}; {remedy}"
+    )
+
+
+def _check_unseen(
+    dataset: Dataset, key: str, nodes: Sequence[np.ndarray], unseen: np.ndarray
+) -> None:
+    """Raise ValueError if nodes hold examples under `key` that are reserved for tests."""
+    indices = np.concatenate(nodes)
+    bad = np.flatnonzero(_is_in(dataset, unseen)[indices])
+    if len(bad):
+        raise ValueError(
+            f"`{key}` must not hold test examples, node {_nodes_of_entries(nodes)[bad[0]]} holds "
+            f"example {indices[bad[0]]} ({len(bad)} such examples); take them from dataset.train"
+        )
+
+
+def _is_in(dataset: Dataset, indices: np.ndarray) -> np.ndarray:
+    """Return a mask over all examples of the dataset that is True at `indices`."""
+    mask = np.zeros(len(dataset.inputs), bool)
+    mask[indices] = True
+    return mask

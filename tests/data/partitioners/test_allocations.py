@@ -5,7 +5,7 @@ import pytest
 
 from tests.data.partitioners.small import toy
 from topofl import data
-from topofl.data.partitioners import _allocation as allocation
+from topofl.data.partitioners import _dealing as allocation
 
 
 def test_fraction_that_cannot_be_held_out_names_the_node():

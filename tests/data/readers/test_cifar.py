@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.data.readers.cifar_files import CIFAR10, batches, images, save_binaries, save_pickles
 from topofl import config, data
 from topofl.data.readers import cifar
-from topofl.data.readers._pickle import load_pickle
+from topofl.data.readers.cifar import load_pickle
 
 CIFAR100 = {"train": (0, 99, 7, 7, 50, 31), "test": (99, 0, 7)}
 

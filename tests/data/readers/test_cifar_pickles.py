@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.data.readers.cifar_files import save_binaries, save_pickles
 from topofl import data
-from topofl.data.readers._pickle import load_pickle
+from topofl.data.readers.cifar import load_pickle
 
 
 class Evil:

@@ -8,7 +8,7 @@ import torch
 
 from tests.data.readers.image_files import half, in_order, pixels, save
 from topofl import data
-from topofl.data.readers import _class_folders
+from topofl.data.readers import _images
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
@@ -48,10 +48,7 @@ def test_cinic10_may_keep_validation_images_apart_and_stretch(cinic, tmp_path, d
 
 def test_cinic10_of_the_original_size_has_a_plain_name():
     parts, whole = [[[Path("x")] * 9000] * 10] * 3, [[9000] * 10] * 3
-    assert (
-        _class_folders.name_with_differences("cinic10", (32, 32), (32, 32), parts, whole)
-        == "cinic10"
-    )
+    assert _images.name_with_differences("cinic10", (32, 32), (32, 32), parts, whole) == "cinic10"
 
 
 @pytest.mark.parametrize(

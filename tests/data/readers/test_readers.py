@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topofl import data, models
-from topofl.data.readers import idx as readers
+from topofl.data.readers import mnist as readers
 
 FILES = (
     "train-images-idx3-ubyte",

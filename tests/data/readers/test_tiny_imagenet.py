@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.data.readers.image_files import save
 from topofl import data
-from topofl.data.readers import _class_folders
+from topofl.data.readers import _images
 
 ANNOTATIONS = (
     "v_0.JPEG\tn03\t0\t1\t2\t3\n"
@@ -69,7 +69,7 @@ def test_tiny_imagenet_of_the_original_size_has_a_plain_name():
         return [[[Path("x")] * size] * 200 for size in (train, test)]
 
     def name(sizes, sides):
-        return _class_folders.name_with_differences(
+        return _images.name_with_differences(
             "tiny_imagenet", sides, (64, 64), parts(*sizes), [[500] * 200, [50] * 200]
         )
 

@@ -5,23 +5,9 @@ Most label-skewed partitioners first choose *how many* examples of each class ev
 twice, except by :func:`~topofl.data.pathological_shared`, whose nodes may share examples.
 """
 
-from topofl.data.partitioners.dirichlet import dirichlet_per_class, dirichlet_per_client
-from topofl.data.partitioners.natural import natural
-from topofl.data.partitioners.pathological import (
-    pathological,
-    pathological_dirichlet,
-    pathological_shared,
-)
-from topofl.data.partitioners.simple import iid, one_class_per_node, shards
+from topofl.data.partitioners import by_label
+from topofl.data.partitioners.by_label import *
+from topofl.data.partitioners.natural import natural as natural
 
-__all__ = [
-    "dirichlet_per_class",
-    "dirichlet_per_client",
-    "iid",
-    "natural",
-    "one_class_per_node",
-    "pathological",
-    "pathological_dirichlet",
-    "pathological_shared",
-    "shards",
-]
+__all__ = ["natural"]
+__all__ += by_label.__all__

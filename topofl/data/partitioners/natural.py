@@ -10,7 +10,7 @@ from topofl._support.public import public
 from topofl._support.seeding import seed_of, stream
 from topofl.data._labels import repeated
 from topofl.data.dataset import Dataset
-from topofl.data.partition import Partition, check_dataset
+from topofl.data.partition import Partition, check_dataset, labels_of
 
 __all__ = ["natural"]
 
@@ -90,12 +90,16 @@ test=0..6 and classes=5..5 per node)
     >>> natural(shops, owners=["south", "north"], min_size=1, seed=0).train[0].tolist()
     [1, 4, 7, 10]
     """
-    owner_of = _owners(dataset)
-    labels = dataset.labels.cpu().numpy()
+    check_dataset(dataset)
+    if (owner_of := dataset.owners) is None:
+        raise ValueError(
+            f"`dataset` must have `owners`, got none in {dataset.name}; name their column, as in "
+            "data.from_csv(path, label=..., owner=...), or pass data.from_arrays(x, y, owners=ids)"
+        )
+    labels = labels_of(dataset)
     rng = stream(seed, "partition")
-    held = _counts(
-        owner_of[dataset.train], labels[dataset.train], (int(owner_of.max()) + 1, dataset.n_classes)
-    )
+    held = np.zeros((int(owner_of.max()) + 1, dataset.n_classes), np.int64)
+    np.add.at(held, (owner_of[dataset.train], labels[dataset.train]), 1)
     kept = held > 0 if classes_per_node is None else _drawn(held > 0, classes_per_node, rng)
     sizes = (held * kept).sum(axis=1)
     chosen = (
@@ -121,16 +125,6 @@ test=0..6 and classes=5..5 per node)
         name=f"natural({dataset.name}, n={len(chosen)}, {classes}min_size={min_size})",
         seed=seed_of(rng, "partition"),
     )
-
-
-def _owners(dataset: Dataset) -> np.ndarray:
-    check_dataset(dataset)
-    if dataset.owners is None:
-        raise ValueError(
-            f"`dataset` must have `owners`, got none in {dataset.name}; name their column, as in "
-            "data.from_csv(path, label=..., owner=...), or pass data.from_arrays(x, y, owners=ids)"
-        )
-    return dataset.owners
 
 
 def _given(
@@ -166,11 +160,6 @@ def _given(
                 f"{sizes[place[owner]]}; leave it out, or lower `min_size`"
             )
     return np.array([place[owner] for owner in given])
-
-
-def _counts(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Return how often each pair of a row and a column occurs, of the given shape."""
-    return np.bincount(rows * shape[1] + columns, minlength=shape[0] * shape[1]).reshape(shape)
 
 
 def _drawn(held: np.ndarray, classes_per_node: int, rng: np.random.Generator) -> np.ndarray:

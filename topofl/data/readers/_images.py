@@ -1,4 +1,4 @@
-"""Decoding of image files into one array of pixels, with a cache file."""
+"""Image files in folders: listing and checking them, and decoding them once into a cache file."""
 
 import hashlib
 import json
@@ -8,20 +8,103 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._support.check import check_path
+from topofl._support.check import check_int, check_path
 from topofl._support.files import check_regular
 from topofl._support.machine import total_memory
+from topofl.data.dataset import with_notes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["SUFFIXES", "load_pixels"]
+
+Classes = list[list[Path]]
+"""Paths of the images of each class, in the order of the classes."""
+
+
+def name_with_differences(
+    name: str,
+    sides: tuple[int, ...],
+    original_sides: tuple[int, int],
+    parts: Sequence[Classes],
+    original_sizes: list[list[int]],
+) -> str:
+    """Return a name that lists differences from the original sides and numbers of images."""
+    sizes = [[len(images) for images in part] for part in parts]
+    total = " + ".join(str(sum(own)) for own in sizes)
+    return with_notes(
+        name,
+        "" if sides == original_sides else f"{sides[0]} x {sides[1]} pixels",
+        "" if sizes == original_sizes else f"{len(sizes[0])} classes, {total} images",
+    )
+
+
+def split_indices(parts: Sequence[Classes], merge_val: bool) -> list[np.ndarray]:
+    """Return the indices of images for training, validation and test, loaded in this order."""
+    n_train, n_val, n_test = (sum(map(len, part)) for part in parts)
+    return np.split(
+        np.arange(n_train + n_val + n_test), [n_train + n_val * merge_val, n_train + n_val]
+    )
+
+
+def _height_and_width(size: int | Sequence[int] | None) -> tuple[int, int] | None:
+    """Return (height, width) from an integer or a pair, or None for None."""
+    if size is None:
+        return None
+    sides = list(size) if isinstance(size, list | tuple) else [size, size]
+    if len(sides) != 2:
+        raise ValueError(
+            f"`size` must be an integer, or height and width, got {len(sides)} numbers"
+        )
+    return check_int("size", sides[0], minimum=1), check_int("size", sides[1], minimum=1)
+
+
+def folder_with(root: object, what: str, *inside: str, nested: str = "") -> Path:
+    """Return `root`, or its folder `nested` if there is one, or raise if something is missing."""
+    folder = check_path("root", root)
+    if nested and (folder / nested).is_dir():
+        folder /= nested
+    missing = [name for name in inside if not (folder / name).exists()]
+    if missing:
+        raise FileNotFoundError(
+            f"`root` must hold {what}, missing in {folder}: {', '.join(missing)}"
+        )
+    return folder
+
+
+def folders_in(folder: Path) -> list[str]:
+    """Return the sorted names of the visible folders in a folder."""
+    return sorted(
+        path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
+    )
+
+
+def images_in(folder: Path) -> list[Path]:
+    """Return the sorted paths of the visible image files in a folder, if it exists."""
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if not entry.name.startswith(".")]
+    return [
+        folder / name for name in sorted(names) if os.path.splitext(name)[1].lower() in SUFFIXES
+    ]
+
+
+def images_by_class(split: Path, names: Sequence[str], inside: str = "") -> Classes:
+    """Return the images of each class in a split, or none if the split is missing."""
+    unknown = sorted(set(folders_in(split)) - set(names)) if split.is_dir() and not inside else []
+    if unknown:
+        raise ValueError(
+            f"`root` must hold the classes of train only, got {unknown[0]!r} in {split} "
+            f"({len(unknown)} such folders)"
+        )
+    return [images_in(split / name / inside) for name in names]
+
 
 SUFFIXES = {".png", ".jpg", ".jpeg"}
 
@@ -35,50 +118,59 @@ _MAGIC = b"topofl pixels\n"
 _FORMAT = 1
 
 
-class _Header(NamedTuple):
-    """The second line of a cache file, before the pixels."""
-
-    listing: str
-    shape: list[int]
-    crc32: int
-
-
-def load_pixels(
-    root: Path,
-    paths: Sequence[Path],
-    size: tuple[int, int] | None,
+def load_parts(
+    folder: Path,
+    names: Sequence[str],
+    parts: Sequence[Classes],
+    size: int | Sequence[int] | None,
     cache: str | os.PathLike[str] | None,
-) -> Tensor:
-    """Return the pixels of images, (N, 3, height, width) uint8, from a matching cache if any.
+) -> tuple[Tensor, Tensor]:
+    """Return the pixels of images, (N, 3, height, width) uint8, and their labels.
 
     Parameters
     ----------
-    root
+    folder
         Folder that contains all image files.
-    paths
-        Image files; at least one.
+    names
+        Folders of the classes in ``train``, of which each must have an image.
+    parts
+        Image files for training, then for other sets. They are returned in this order, each set
+        sorted by class.
     size
-        (height, width) to resize images to; None: all must have the same size.
+        Side, or height and width, to resize images to; None: all must have the same size.
     cache
-        Folder of the cache; None: `root`.
+        Folder of the cache, which is read if it matches the files; None: `folder`.
 
     Raises
     ------
     OSError
         If the cache cannot be written.
     ValueError
-        If an image cannot be read, is neither PNG nor JPEG, has more than 64 megapixels or another
-        size than the first; if all images together do not fit into memory; if the path of the cache
-        is taken by another file.
+        If a class has no training images; if an image cannot be read, is neither PNG nor JPEG, has
+        more than 64 megapixels or another size than the first; if all images together do not fit
+        into memory; if the path of the cache is taken by another file.
     """
-    listing = _listing_digest(root, paths, size)
-    place = _cache_path(root, size, cache)
+    sides = _height_and_width(size)
+    empty = [name for name, own in zip(names, parts[0], strict=True) if not own]
+    if empty:
+        raise ValueError(
+            f"`root` must hold images of every class, got none ({', '.join(sorted(SUFFIXES))}) of "
+            f"{empty[0]!r} in {folder / 'train'} ({len(empty)} such classes); remove its folder, "
+            "or fill it"
+        )
+    paths = [path for part in parts for images in part for path in images]
+    labels = [label for part in parts for label, images in enumerate(part) for _ in images]
+    listing = _listing_digest(folder, paths, sides)
+    place = _cache_path(folder, sides, cache)
     pixels = _read_cache(place, len(paths), listing)
     if pixels is None:
         with _replacing(place) as stream:  # fails before hours of decoding, not after
-            pixels = _decode(paths, size)
-            _write_cache(stream, pixels, listing)
-    return torch.from_numpy(pixels)
+            pixels = _decode(paths, sides)
+            crc32 = _checksum(pixels, listing)
+            header = {"listing": listing, "shape": list(pixels.shape), "crc32": crc32}
+            stream.write(_MAGIC + json.dumps(header).encode() + b"\n")
+            stream.write(pixels.data.cast("B"))
+    return torch.from_numpy(pixels), torch.tensor(labels, device="cpu")
 
 
 def _listing_digest(root: Path, paths: Sequence[Path], size: tuple[int, int] | None) -> str:
@@ -111,52 +203,33 @@ def _read_cache(place: Path, count: int, listing: str) -> np.ndarray | None:
     """Return the pixels in a cache, or None if it is missing, damaged or of other files."""
     if not place.exists():
         return None
-    if not place.is_file() or not _MAGIC.startswith(_first_bytes(place)):
+    is_cache = place.is_file()
+    if is_cache:
+        with place.open("rb") as stream:
+            is_cache = _MAGIC.startswith(stream.read(len(_MAGIC)))
+    if not is_cache:
         raise ValueError(
             f"`cache` must be a folder in which {place.name} is free or a cache, got another file "
             f"of that name, {place}; move it away, or choose another folder"
         )
     with place.open("rb") as stream:
         stream.seek(len(_MAGIC))
-        header = _parse_header(stream.readline(1000))
-        left = place.stat().st_size - stream.tell()
-        if header is None or header.listing != listing or header.shape[:2] != [count, 3]:
+        try:
+            header = json.loads(stream.readline(1000))
+            left = place.stat().st_size - stream.tell()
+            shape = header["shape"]
+            is_same = header["listing"] == listing and shape[:2] == [count, 3]
+            if not is_same or math.prod(shape) != left:
+                return None
+            pixels = np.empty(shape, np.uint8)
+            is_complete = stream.readinto(pixels.data.cast("B")) == left
+            return pixels if is_complete and _checksum(pixels, listing) == header["crc32"] else None
+        except (LookupError, RecursionError, TypeError, ValueError):  # the header is damaged
             return None
-        if math.prod(header.shape) != left:
-            return None
-        pixels = np.empty(header.shape, np.uint8)
-        is_complete = stream.readinto(pixels.data.cast("B")) == left
-    return pixels if is_complete and _checksum(pixels, listing) == header.crc32 else None
-
-
-def _first_bytes(place: Path) -> bytes:
-    with place.open("rb") as stream:
-        return stream.read(len(_MAGIC))
-
-
-def _parse_header(line: bytes) -> _Header | None:
-    """Return the header of a cache, or None if it is damaged."""
-    try:
-        header = _Header(**json.loads(line))
-    except (ValueError, TypeError, RecursionError):
-        return None
-    shape = header.shape
-    is_shape = (
-        isinstance(shape, list)
-        and len(shape) == 4
-        and all(type(side) is int and side > 0 for side in shape)
-    )
-    return header if is_shape else None
 
 
 def _checksum(pixels: np.ndarray, listing: str) -> int:
     return zlib.crc32(pixels.data, zlib.crc32(f"{listing} {pixels.shape}".encode()))
-
-
-def _write_cache(stream: IO[bytes], pixels: np.ndarray, listing: str) -> None:
-    header = _Header(listing, list(pixels.shape), _checksum(pixels, listing))
-    stream.write(_MAGIC + json.dumps(header._asdict()).encode() + b"\n")
-    stream.write(pixels.data.cast("B"))
 
 
 @contextmanager
@@ -182,12 +255,12 @@ def _decode(paths: Sequence[Path], size: tuple[int, int] | None) -> np.ndarray:
     """Return the decoded images, (N, 3, height, width)."""
     from PIL.Image import Resampling
 
-    height, width = size or _height_and_width(paths[0])
+    height, width = size or _sides_of(paths[0])
     pixels = _allocate(len(paths), height, width, "root" if size is None else "size")
     for place, path in zip(pixels, paths, strict=True):
         image = _rgb(path, None if size else (height, width))
         if image is None:
-            other = " x ".join(map(str, _height_and_width(path)))
+            other = " x ".join(map(str, _sides_of(path)))
             raise ValueError(
                 f"`root` must hold images of one size unless `size` is given, got {other} pixels "
                 f"in {path} and {height} x {width} in {paths[0]}; pass size=({height}, {width}), "
@@ -214,7 +287,7 @@ def _allocate(count: int, height: int, width: int, name: str) -> np.ndarray:
         ) from error
 
 
-def _height_and_width(path: Path) -> tuple[int, int]:
+def _sides_of(path: Path) -> tuple[int, int]:
     """Return the height and width of an image from its header."""
     with _opened(path) as image:
         return image.height, image.width

@@ -2,17 +2,16 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from topofl._support.check import check_sequence, did_you_mean, shown
 from topofl.data._labels import as_classes, as_names, is_missing, repeated, rows_of
 from topofl.data.arrays import as_dataset, check_trained
 from topofl.data.dataset import Dataset
-from topofl.data.readers._cells import as_examples, as_numbers, is_array, present
-
-__all__ = ["Roles", "Table", "check_columns", "dataset_of", "held_out"]
 
 _SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -133,23 +132,11 @@ def _listed(key: str, columns: Any) -> list[Any]:
     return found
 
 
-def held_out(
-    table: Table, values: Mapping[str, Any], as_table: Callable[[str, Any], Table]
-) -> tuple[dict[str, Table], dict[str, Any]]:
-    """Return held-out tables, and the fractions among the values of `test` and `val`."""
-    tables, fractions = {"train": table}, {}
-    for key, value in values.items():
-        if value is None or isinstance(value, int | float | np.number):
-            fractions[key] = value
-        else:
-            tables[key] = as_table(key, value)
-    return tables, fractions
-
-
 def dataset_of(
-    tables: Mapping[str, Table],
+    table: Table,
     roles: Roles,
-    fractions: Mapping[str, Any],
+    held_out: Mapping[str, Any],
+    as_table: Callable[[str, Any], Table],
     *,
     class_names: Any = None,
     **settings: Any,
@@ -158,18 +145,25 @@ def dataset_of(
 
     Parameters
     ----------
-    tables
-        Tables by set of examples: ``train``, and optionally ``val`` and ``test``.
+    table
+        The rows for training.
     roles
         What the columns are for.
-    fractions
-        Shares of the rows of ``train`` to hold out, for sets without a table.
+    held_out
+        For ``test`` and ``val``, None, the share of rows to hold out, or what `as_table` makes
+        another table of.
     class_names
         Names of the classes; None: the texts of the labels.
     settings
         Name, seed and normalization, as in :func:`from_arrays`.
     """
-    roles = roles.checked(tables["train"])
+    tables, fractions = {"train": table}, {}
+    for key, value in held_out.items():
+        if value is None or isinstance(value, int | float | np.number):
+            fractions[key] = value
+        else:
+            tables[key] = as_table(key, value)
+    roles = roles.checked(table)
     every = list(tables.values())
     for table in every[1:]:
         roles.checked(table)
@@ -188,7 +182,7 @@ def dataset_of(
         n_classes=None if names is None else len(names),
         spare_names=names,
         owners=None if roles.owner is None else _cells(every, roles.owner),
-        **(dict(fractions) | masks),
+        **(fractions | masks),
         **settings,
     )
     check_trained("label", found)
@@ -237,7 +231,11 @@ def _features(tables: Sequence[Table], columns: Sequence[Any]) -> np.ndarray:
 
 def _features_of(table: Table, columns: Sequence[Any]) -> np.ndarray:
     cells = {column: table.read(column) for column in columns}
-    arrays = [column for column in columns if _holds_arrays(cells[column])]
+    first = {
+        column: next((cell for cell in own if not is_missing(cell)), None)
+        for column, own in cells.items()
+    }
+    arrays = [column for column in columns if is_array(first[column])]
     if arrays and len(columns) > 1:
         raise ValueError(
             f"`features` must be a single column of images or arrays, or columns of numbers, got "
@@ -246,7 +244,7 @@ def _features_of(table: Table, columns: Sequence[Any]) -> np.ndarray:
         )
     if arrays:
         return as_examples(table.argument, columns[0], cells[columns[0]])
-    others = [column for column in columns if not isinstance(_first(cells[column]), str)]
+    others = [column for column in columns if not isinstance(first[column], str)]
     advice = f"name the columns to use, as in features={shown(others, 60)}, or " if others else ""
     return np.stack(
         [
@@ -255,15 +253,6 @@ def _features_of(table: Table, columns: Sequence[Any]) -> np.ndarray:
         ],
         axis=1,
     )
-
-
-def _first(cells: Sequence[Any] | np.ndarray) -> Any:
-    """Return the first cell that is not missing, or None."""
-    return next((cell for cell in cells if not is_missing(cell)), None)
-
-
-def _holds_arrays(cells: Sequence[Any] | np.ndarray) -> bool:
-    return is_array(_first(cells))
 
 
 def _targets(tables: Sequence[Table], columns: Sequence[Any]) -> np.ndarray:
@@ -309,3 +298,137 @@ def _parts_by_column(
             f"{did_you_mean(str(cell), _SPLITS) or '; rename these'}"
         )
     return np.array(words)
+
+
+_MODES = {"1", "L", "P", "RGB", "RGBA", "LA", "CMYK", "YCbCr"}
+"""Modes of images with 8 bits per channel or fewer."""
+
+
+def present(argument: str, column: str, cells: Sequence[Any] | np.ndarray) -> list[Any]:
+    """Return the cells of a column as a list, or raise ``ValueError`` if some are missing."""
+    if getattr(cells, "dtype", None) is not None and np.asarray(cells).dtype.kind in "biu":
+        return np.asarray(cells).tolist()
+    values = list(cells)
+    missing = [row for row, cell in enumerate(values) if is_missing(cell)]
+    if missing:
+        raise ValueError(
+            f"`{argument}` must have a value in every row (counted from 0), column {column!r} has "
+            f"none (empty or NaN) in {rows_of(missing)}; drop these rows, or fill them in"
+        )
+    return values
+
+
+def as_numbers(
+    argument: str, column: str, cells: Sequence[Any] | np.ndarray, remedy: str
+) -> np.ndarray:
+    """Return a column of finite numbers or booleans as (N,) float32, or raise.
+
+    Raises
+    ------
+    TypeError
+        If a cell is not a number; the message ends with the `remedy`.
+    ValueError
+        If a cell is missing or infinite, in float32 (the message names the rows).
+    """
+    array = np.asarray(cells)
+    if array.dtype.kind not in "biuf" or array.ndim != 1:
+        values = present(argument, column, cells)
+        others = [k for k, cell in enumerate(values) if not isinstance(cell, Real)]
+        if others:
+            odd = next((k for k in others if not _is_number(values[k])), others[0])
+            numeric = any(_is_number(cell) for cell in values)
+            remedy = "mend that cell" if numeric and not _is_number(values[odd]) else remedy
+            raise TypeError(
+                f"`{argument}` must have columns of numbers, got {type(values[odd]).__name__} in "
+                f"column {column!r} (such as {shown(values[odd], 40)} in row {odd}); {remedy}"
+            )
+        array = np.array(values, np.float64)
+    with np.errstate(over="ignore"):
+        numbers = array.astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(numbers))
+    if len(bad):
+        raise ValueError(
+            f"`{argument}` must have a finite number in every row (counted from 0), column "
+            f"{column!r} has {array[bad[0]]} in {rows_of(bad)}; drop these rows, or fill them in"
+        )
+    return numbers
+
+
+def _is_number(cell: Any) -> bool:
+    """Return whether a cell is a finite number, or the text of one."""
+    try:
+        return bool(np.isfinite(float(cell)))
+    except (TypeError, ValueError):
+        return False
+
+
+def as_examples(argument: str, column: str, cells: Sequence[Any] | np.ndarray) -> np.ndarray:
+    """Return a column of images or of arrays as (N, ...), or raise.
+
+    Gray images become (N, 1, height, width) and all others (N, 3, height, width), uint8. Arrays and
+    nested lists keep their shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        If cells are not images or arrays of numbers.
+    ValueError
+        If cells are missing or differ in shape (the message names a row).
+    """
+    values = present(argument, column, cells)
+    if is_image(values[0]):
+        modes = {image.mode for image in values if is_image(image)}
+        arrays = [_pixels(argument, column, row, cell, modes) for row, cell in enumerate(values)]
+    else:
+        arrays = [_array(argument, column, row, cell) for row, cell in enumerate(values)]
+    odd = next((k for k, array in enumerate(arrays) if array.shape != arrays[0].shape), None)
+    if odd is not None:
+        what = "resize the images" if is_image(values[0]) else "pad or cut them"
+        raise ValueError(
+            f"`{argument}` must have examples of one shape in column {column!r}, got "
+            f"{arrays[0].shape} in row 0 and {arrays[odd].shape} in row {odd}; {what} first"
+        )
+    return np.stack(arrays)
+
+
+def is_image(cell: Any) -> bool:
+    """Return whether a cell is an image of Pillow."""
+    return all(hasattr(cell, key) for key in ("mode", "size", "convert"))
+
+
+def is_array(cell: Any) -> bool:
+    """Return whether a cell holds an array instead of a single value."""
+    is_filled = isinstance(cell, np.ndarray | Tensor) and cell.ndim > 0
+    return is_image(cell) or is_filled or isinstance(cell, list | tuple)
+
+
+def _pixels(argument: str, column: str, row: int, image: Any, modes: set[str]) -> np.ndarray:
+    """Return the pixels of an image, (channels, height, width) uint8."""
+    if not is_image(image) or image.mode not in _MODES:
+        got = f"mode {image.mode}" if is_image(image) else type(image).__name__
+        raise TypeError(
+            f"`{argument}` must have images of 8 bits per channel in column {column!r}, got {got} "
+            f"in row {row}; convert them, as in image.convert('RGB')"
+        )
+    if modes <= {"1", "L"}:
+        return np.asarray(image.convert("L"), np.uint8)[None]
+    return np.asarray(image.convert("RGB"), np.uint8).transpose(2, 0, 1)
+
+
+def _array(argument: str, column: str, row: int, cell: Any) -> np.ndarray:
+    """Return a cell as an array of numbers."""
+    try:
+        array = np.asarray(cell.detach().cpu() if isinstance(cell, Tensor) else cell)
+    except ValueError:  # a ragged list
+        array = np.array(None)
+    if array.dtype.kind not in "biuf" or array.ndim == 0:
+        raise TypeError(
+            f"`{argument}` must have arrays of numbers in column {column!r}, got "
+            f"{shown(cell, 40)} ({type(cell).__name__}) in row {row}; convert it"
+        )
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError(
+            f"`{argument}` must have finite numbers in column {column!r}, row {row} has NaN or "
+            "infinity; drop this row, or replace them"
+        )
+    return array

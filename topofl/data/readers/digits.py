@@ -10,9 +10,8 @@ import torch
 from topofl._support.check import check_int
 from topofl._support.machine import total_memory
 from topofl._support.seeding import stream
-from topofl.data._split import apportion, sample_split
-from topofl.data.dataset import Dataset
-from topofl.data.readers._reader import reader
+from topofl.data._labels import stratified
+from topofl.data.dataset import Dataset, reader, with_notes
 
 __all__ = ["digits"]
 
@@ -74,13 +73,11 @@ val=0, test=300)
             f"{needed / 2**30:.3g} GiB"
         )
     rng = stream(seed, "split")
-    test_indices, rest = sample_split(
-        np.arange(len(labels)), labels, apportion(np.bincount(labels), test), rng
-    )
-    val_indices, train = sample_split(rest, labels, apportion(np.bincount(labels[rest]), val), rng)
+    test_indices, rest = stratified(np.arange(len(labels)), labels, test, rng)
+    val_indices, train = stratified(rest, labels, val, rng)
     inputs = torch.from_numpy((pixels / 16).astype(np.float32)).reshape(-1, 1, 8, 8)
     inputs = inputs.repeat_interleave(enlarge, 2).repeat_interleave(enlarge, 3)
-    name = "digits" if enlarge == 1 else f"digits ({8 * enlarge} x {8 * enlarge} pixels)"
+    name = with_notes("digits", f"{8 * enlarge} x {8 * enlarge} pixels" if enlarge > 1 else "")
     return Dataset(inputs, torch.from_numpy(labels), 10, name, train, val_indices, test_indices)
 
 

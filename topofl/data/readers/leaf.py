@@ -14,8 +14,7 @@ import torch
 from topofl._support.check import check_fraction, check_path, shown
 from topofl._support.files import read_file
 from topofl._support.seeding import stream
-from topofl.data.dataset import Dataset
-from topofl.data.readers._reader import reader
+from topofl.data.dataset import Dataset, reader
 
 __all__ = ["femnist"]
 
@@ -26,19 +25,12 @@ _CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _REMEDY = "make the file again with LEAF's preprocess.sh"
 
 
-class _Writer(NamedTuple):
-    """Examples of one writer: (k, 784) uint8 or float32 pixels, and (k,) labels."""
-
-    pixels: np.ndarray
-    labels: np.ndarray
-
-
 class _Part(NamedTuple):
-    """Examples of a writer in one of the two splits, and the index of the writer."""
+    """Examples of one writer, (k, 784) uint8 or float32 pixels, labels, and its number."""
 
-    number: int
     pixels: np.ndarray
     labels: np.ndarray
+    number: int = -1
 
 
 @reader
@@ -221,12 +213,11 @@ def _parts(
             labels = new_labels[writer.labels]
             is_used = labels >= 0
             if is_used.any():
-                yield _Part(
-                    numbers.setdefault(name, len(numbers)), writer.pixels[is_used], labels[is_used]
-                )
+                number = numbers.setdefault(name, len(numbers))
+                yield _Part(writer.pixels[is_used], labels[is_used], number)
 
 
-def _writers(path: Path) -> list[tuple[str, _Writer]]:
+def _writers(path: Path) -> list[tuple[str, _Part]]:
     """Return the names and examples of the writers in a file."""
     content = _content(path)
     users, counts, found = (content[key] for key in ("users", "num_samples", "user_data"))
@@ -272,7 +263,7 @@ def _packed(found: dict[str, Any]) -> Any:
     if not isinstance(found.get("x"), list) or not isinstance(found.get("y"), list):
         return found
     try:
-        return _Writer(_pixels(found["x"]), _labels(found["y"]))
+        return _Part(_pixels(found["x"]), _labels(found["y"]))
     except ValueError as error:
         return error
 
@@ -319,14 +310,14 @@ def _labels(classes: list[Any]) -> np.ndarray:
     return np.array(classes, np.int64)
 
 
-def _checked(path: Path, name: str, count: Any, writer: Any) -> _Writer:
+def _checked(path: Path, name: str, count: Any, writer: Any) -> _Part:
     """Return the examples of a writer, or raise unless there are `count` valid ones."""
     if isinstance(writer, ValueError):
         raise ValueError(
             f"`root` must hold images of {_SIDE**2} numbers in [0, 1] (divide pixels by 255) and "
             f"labels in 0..61, got {writer} for {name!r} in {path}; {_REMEDY}"
         ) from writer
-    if not isinstance(writer, _Writer):
+    if not isinstance(writer, _Part):
         raise ValueError(
             "`root` must hold examples of every user, as lists x and y in user_data, got none of "
             f"{name!r} in {path}; "

@@ -1,22 +1,25 @@
-"""Readers of MNIST, Fashion-MNIST and EMNIST from local IDX files."""
+"""Readers of IDX files, whose headers are not trusted: MNIST, Fashion-MNIST and EMNIST."""
 
+import gzip
+import hashlib
+import math
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 import numpy as np
 import torch
 
 from topofl._support.check import check_choice, check_path, check_switch
 from topofl._support.datasets import INSIDE
-from topofl._support.seeding import stream
-from topofl.data._split import validation
-from topofl.data.dataset import Dataset
-from topofl.data.readers._reader import reader
-from topofl.data.readers.idx import read_idx
+from topofl._support.machine import total_memory
+from topofl._support.public import public
+from topofl.data._labels import validation
+from topofl.data.dataset import Dataset, first_complete, reader, with_notes
 
-__all__ = ["emnist", "fashion_mnist", "mnist"]
+__all__ = ["emnist", "fashion_mnist", "mnist", "read_idx"]
 
 
 _MNIST_MD5 = {
@@ -112,9 +115,7 @@ def mnist(
     ...     mnist(folder, val=0, verify=False)
     Dataset('mnist (unverified)', inputs=(20, 1, 28, 28), n_classes=10, train=10, val=0, test=10)
     """
-    names = tuple(_MNIST_MD5)
-    folder = _find_folder(root, names, INSIDE["mnist"])
-    found = _read_files(folder, names, 10, md5=_MNIST_MD5 if verify else {})
+    found = _read_files(root, "mnist", tuple(_MNIST_MD5), 10, md5=_MNIST_MD5 if verify else {})
     return _dataset(found, 10, "mnist", verify, val, seed, mean=0.1307, std=0.3081)
 
 
@@ -181,19 +182,17 @@ def fashion_mnist(
     ('fashion_mnist (unverified)', 10, 10)
     """
     check_switch("verify", verify, auto=False)
-    names = tuple(_MNIST_MD5)
-    folder = _find_folder(root, names, INSIDE["fashion_mnist"])
-    found = _read_files(folder, names, 10)
+    found = _read_files(root, "fashion_mnist", tuple(_MNIST_MD5), 10)
     if verify:
-        _check_sizes(folder, found, ((60_000, 10_000),))
+        _check_sizes(found, ((60_000, 10_000),))
         train, test = np.split(found.labels, [found.train_size])
         for part, size in ((train, 6_000), (test, 1_000)):
             counts = np.bincount(part, minlength=10)
             if (counts != size).any():
                 raise ValueError(
                     f"`root` must hold {size} images of each class of Fashion-MNIST, got "
-                    f"{counts.tolist()} in {folder}; read the files of MNIST, which have the same "
-                    "names, with data.mnist, and others with verify=False"
+                    f"{counts.tolist()} in {found.folder}; read the files of MNIST, which have the "
+                    "same names, with data.mnist, and others with verify=False"
                 )
     return _dataset(found, 10, "fashion_mnist", verify, val, seed, mean=0.2860, std=0.3530)
 
@@ -273,15 +272,15 @@ def emnist(
         for part in ("train", "test")
         for what in ("images-idx3-ubyte", "labels-idx1-ubyte")
     )
-    folder = _find_folder(root, names, INSIDE["emnist"])
-    found = _read_files(folder, names, published.n_classes, first_label=published.first_label)
+    classes = published.n_classes
+    found = _read_files(root, "emnist", names, classes, first_label=published.first_label)
     if verify:
-        _check_sizes(folder, found, published.sizes)
+        _check_sizes(found, published.sizes)
     upright = np.ascontiguousarray(found.images.transpose(0, 2, 1))
     mean, std = _mean_and_std(upright[: found.train_size])
     return _dataset(
         found._replace(images=upright),
-        published.n_classes,
+        classes,
         f"emnist {split}",
         verify,
         val,
@@ -292,15 +291,17 @@ def emnist(
 
 
 class _Found(NamedTuple):
-    """Images and labels, training examples first."""
+    """Images and labels, training examples first, and the folder that they are from."""
 
+    folder: Path
     images: np.ndarray
     labels: np.ndarray
     train_size: int
 
 
 def _read_files(
-    folder: Path,
+    root: object,
+    dataset: str,
     names: Sequence[str],
     n_classes: int,
     *,
@@ -308,8 +309,13 @@ def _read_files(
     md5: Mapping[str, str] | None = None,
 ) -> _Found:
     """Return the images and labels in four files: training images, their labels, and for test."""
-    checksums = {} if md5 is None else md5
-    arrays = [read_idx(_find_file(folder, name), md5=checksums.get(name)) for name in names]
+    place = check_path("root", root)
+    folder, _ = first_complete(
+        f"the four files {', '.join(names)} (each raw or with .gz)",
+        [(place / inside, names) for inside in ("", *INSIDE[dataset])],
+        lambda folder, name: _find_file(folder, name).is_file(),
+    )
+    arrays = [read_idx(_find_file(folder, name), md5=(md5 or {}).get(name)) for name in names]
     for images, labels in (arrays[:2], arrays[2:]):
         if images.ndim != 3 or images.dtype != np.uint8 or labels.shape != images.shape[:1]:
             raise ValueError(
@@ -329,10 +335,10 @@ def _read_files(
             f"{arrays[2].shape[1:]} in {folder}"
         )
     labels = np.concatenate([arrays[1], arrays[3]]).astype(np.int64) - first_label
-    return _Found(np.concatenate([arrays[0], arrays[2]]), labels, len(arrays[0]))
+    return _Found(folder, np.concatenate([arrays[0], arrays[2]]), labels, len(arrays[0]))
 
 
-def _check_sizes(folder: Path, found: _Found, sizes: Sequence[tuple[int, int]]) -> None:
+def _check_sizes(found: _Found, sizes: Sequence[tuple[int, int]]) -> None:
     """Raise ``ValueError`` unless numbers of images match `sizes`, and images are 28 x 28."""
     got = (found.train_size, len(found.labels) - found.train_size)
     if got not in sizes or found.images.shape[1:] != (28, 28):
@@ -340,8 +346,8 @@ def _check_sizes(folder: Path, found: _Found, sizes: Sequence[tuple[int, int]]) 
         height, width = found.images.shape[1:]
         raise ValueError(
             f"`root` must hold {wanted} images of 28 x 28 pixels for training and test, got "
-            f"{got[0]:,} and {got[1]:,} of {height} x {width} in {folder}; read other files with "
-            "verify=False"
+            f"{got[0]:,} and {got[1]:,} of {height} x {width} in {found.folder}; read other files "
+            "with verify=False"
         )
 
 
@@ -368,32 +374,14 @@ def _dataset(
     std: float,
 ) -> Dataset:
     """Return a dataset with `val` training images held out for validation."""
-    val_indices, train = validation(found.labels, found.train_size, val, stream(seed, "split"))
     return Dataset(
         torch.from_numpy(found.images)[:, None],
         torch.from_numpy(found.labels),
         n_classes,
-        name if verified else f"{name} (unverified)",
-        train,
-        val_indices,
-        np.arange(found.train_size, len(found.labels)),
+        with_notes(name, "" if verified else "unverified"),
+        *validation(found.labels, found.train_size, val, seed),
         mean=mean,
         std=std,
-    )
-
-
-def _find_folder(root: object, names: Sequence[str], inside: Sequence[str]) -> Path:
-    """Return the folder that holds all files: `root`, or one of the folders `inside` of it."""
-    folder = check_path("root", root)
-    folders = [folder, *(folder / place for place in inside)]
-    present = [sum(_find_file(folder, name).is_file() for name in names) for folder in folders]
-    best = folders[present.index(max(present))]
-    missing = [name for name in names if not _find_file(best, name).is_file()]
-    if not missing:
-        return best
-    raise FileNotFoundError(
-        f"`root` must hold the four files {', '.join(names)} (each raw or with .gz); looked "
-        f"in {', '.join(map(str, folders))}; missing in {best}: {', '.join(missing)}"
     )
 
 
@@ -401,3 +389,139 @@ def _find_file(folder: Path, name: str) -> Path:
     """Return the path of a raw file if it exists, else that of its gzipped version."""
     raw = folder / name
     return raw if raw.is_file() else folder / f"{name}.gz"
+
+
+_IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+_CHUNK_SIZE = 2**20
+"""Bytes read at once, so that a header with a size that is too large costs no memory."""
+
+
+@public
+def read_idx(path: str | os.PathLike[str], *, md5: str | None = None) -> np.ndarray:
+    """Return the array in an IDX file, the format of MNIST.
+
+    Parameters
+    ----------
+    path
+        The file, raw or gzipped; detected from its contents, not its name.
+    md5
+        Expected MD5 checksum of the uncompressed contents, in hexadecimal digits.
+
+    Returns
+    -------
+    numpy.ndarray
+        Array with the shape and dtype (uint8, int8, int16, int32, float32 or float64) of the file,
+        in native byte order.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the file is damaged or incomplete, is not IDX, holds no numbers, has surplus bytes, does
+        not fit into memory, or has another checksum.
+
+    Notes
+    -----
+    An IDX file has two zero bytes, a byte for the type, a byte for the number of dimensions, the
+    dimensions as big-endian unsigned 32-bit integers, and the numbers in C order, big-endian
+    (LeCun, Cortes and Burges, The MNIST database). Decompression stops one byte after the size in
+    the header.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> header = bytes([0, 0, 0x08, 2, 0, 0, 0, 2, 0, 0, 0, 3])  # uint8, 2 axes: 2 x 3
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "numbers").write_bytes(header + bytes(range(6)))
+    ...     read_idx(Path(folder, "numbers"))
+    array([[0, 1, 2],
+           [3, 4, 5]], dtype=uint8)
+    """
+    path = check_path("path", path, "file")
+    if not path.is_file():
+        raise FileNotFoundError(f"`path` must be an IDX file, got {path}, which is not a file")
+    with path.open("rb") as file, _uncompressed(file) as content:
+        try:
+            return _read_array(path, content, md5)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(
+                f"`path` must be a whole gzip file, got {path}, which is damaged or incomplete "
+                f"({error}); copy it again"
+            ) from error
+        except MemoryError as error:
+            raise ValueError(f"`path` must fit into memory, got {path}, which does not") from error
+
+
+def _uncompressed(file: BinaryIO) -> BinaryIO:
+    """Return a stream of the uncompressed contents."""
+    is_packed = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    return cast(BinaryIO, gzip.GzipFile(fileobj=file)) if is_packed else file
+
+
+def _read_array(path: Path, content: BinaryIO, md5: str | None) -> np.ndarray:
+    """Return the array in an open file, reading at most one byte past the size in its header."""
+    start = content.read(4)
+    if (
+        len(start) < 4
+        or start[:2] != b"\0\0"
+        or start[2] not in _IDX_TYPES
+        or not 1 <= start[3] <= 32
+    ):
+        raise ValueError(
+            f"`path` must be an IDX file, got {path}, which starts with the bytes "
+            f"{start.hex(' ')!r}"
+        )
+    dtype = np.dtype(_IDX_TYPES[start[2]])
+    sizes = content.read(4 * start[3])
+    header = start + sizes
+    if len(sizes) < 4 * start[3]:
+        raise ValueError(
+            f"`path` must have a header of {4 + 4 * start[3]} bytes, got {len(header)} bytes in "
+            f"{path}; copy it again"
+        )
+    shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
+    if 0 in shape:
+        raise ValueError(f"`path` must hold at least one number, got shape {shape} in {path}")
+    if (n_bytes := dtype.itemsize * math.prod(shape)) > (total_memory() or math.inf):
+        raise ValueError(
+            f"`path` must fit into memory, got shape {shape} of {dtype}, {n_bytes / 2**30:.3g} "
+            f"GiB, in {path}"
+        )
+    numbers = _read_numbers(path, content, shape, n_bytes, len(header))
+    _check_md5(path, md5, header, numbers)
+    return np.frombuffer(numbers, dtype).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def _read_numbers(
+    path: Path, content: BinaryIO, shape: tuple[int, ...], n_bytes: int, header_size: int
+) -> bytes:
+    """Return the `n_bytes` after the header, or raise if there are fewer or more."""
+    chunks = []
+    left = n_bytes
+    while left and (chunk := content.read(min(left, _CHUNK_SIZE))):
+        chunks.append(chunk)
+        left -= len(chunk)
+    if not left and not content.read(1):
+        return b"".join(chunks)
+    got = f"{header_size + n_bytes - left} bytes" if left else "more"
+    raise ValueError(
+        f"`path` must have {header_size + n_bytes} bytes for shape {shape}, got {got}: {path} "
+        f"{'is incomplete' if left else 'has surplus bytes'}; copy it again"
+    )
+
+
+def _check_md5(path: Path, md5: str | None, *parts: bytes) -> None:
+    if md5 is None:
+        return
+    digest = hashlib.md5(usedforsecurity=False)
+    for part in parts:
+        digest.update(part)
+    if digest.hexdigest() != md5.lower():
+        raise ValueError(
+            f"`path` must have the checksum (`md5`) {md5}, got {digest.hexdigest()} for {path}; "
+            "this is another file"
+        )

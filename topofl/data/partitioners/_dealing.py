@@ -1,31 +1,186 @@
-"""Numbers of examples per node and class, (n, n_classes), that partitioners deal out.
+"""What partitioners share: numbers of examples per node and class, and dealing them out.
 
 In this module, `stock` is the number of examples of each class to deal out, (n_classes,).
 """
 
+import functools
 import heapq
+import inspect
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec
 
 import numpy as np
 
-from topofl.data._split import apportion
+from topofl._support.callers import warn_caller
+from topofl._support.check import check_fraction, check_int
+from topofl._support.public import public
+from topofl._support.seeding import seed_of, stream
+from topofl.data._labels import apportion, by_class, stratified
+from topofl.data.dataset import Dataset
+from topofl.data.partition import Partition, check_dataset, labels_of
 
-__all__ = [
-    "best_cut",
-    "best_division",
-    "dealt_again",
-    "drawn_classes",
-    "drawn_counts",
-    "even_counts",
-    "fill",
-    "holders",
-    "is_feasible",
-    "log_dirichlet",
-    "nearest_feasible",
-    "repaired",
-    "shared_out",
-]
+Given = ParamSpec("Given")
+
+Shares = Sequence[np.ndarray]
+"""Indices of the examples of each node."""
+
+
+def partitioner(
+    *, by_label: bool = True, overlapping: bool = False
+) -> Callable[[Callable[Given, Shares]], Callable[Given, Partition]]:
+    """Return a decorator that makes a public partitioner of a function that divides examples.
+
+    The function receives a checked `n` and, as `seed`, a generator, and returns the examples of
+    each node. Some are then held out for validation and test, and the name of the partition is the
+    call that makes it, with the numbers that the function took.
+
+    Parameters
+    ----------
+    by_label
+        Whether to warn if several nodes are to divide examples with targets that have one class.
+    overlapping
+        Whether nodes may share examples.
+    """
+
+    def declare(function: Callable[Given, Shares]) -> Callable[Given, Partition]:
+        takes = inspect.signature(function).replace(return_annotation=Partition)
+
+        @functools.wraps(function)
+        def make(*args: Any, **kwargs: Any) -> Partition:
+            try:
+                call = takes.bind(*args, **kwargs)
+            except TypeError:
+                function(*args, **kwargs)  # raises the error of Python
+                raise
+            call.apply_defaults()
+            given = call.arguments
+            dataset, n, seed = (given[key] for key in ("dataset", "n", "seed"))
+            given["n"] = _check_n(dataset, n, by_label)
+            given["seed"] = rng = stream(seed, "partition")
+            shares = [np.sort(share) for share in function(*call.args, **call.kwargs)]
+            fractions = {
+                key: check_fraction(key, given.get(key, 0.0))
+                for key in ("val_fraction", "test_fraction")
+            }
+            if sum(fractions.values()) >= 1:
+                raise ValueError(
+                    "`val_fraction` and `test_fraction` must sum to less than 1, got "
+                    f"{sum(fractions.values()):g}"
+                )
+            words = [
+                f"{key}={float(value):g}"
+                for key, value in given.items()
+                if key not in ("dataset", "n", "seed") and (value or key not in fractions)
+            ]
+            name = f"{function.__name__}({', '.join([dataset.name, f'n={len(shares)}', *words])})"
+            origin = seed_of(rng, "partition")
+            parts = _parts(shares, labels_of(dataset), *fractions.values(), rng)
+            return Partition(dataset, *parts, name=name, overlapping=overlapping, seed=origin)
+
+        make.__signature__ = takes  # pyright: ignore[reportAttributeAccessIssue]
+        return public(make)
+
+    return declare
+
+
+def _check_n(dataset: Dataset, n: int, by_label: bool) -> int:
+    """Return the number of nodes, or raise unless it is in 1..len(dataset.train)."""
+    check_dataset(dataset)
+    n = check_int(
+        "n",
+        n,
+        minimum=1,
+        maximum=len(dataset.train),
+        remedy="every node needs one of the training examples",
+    )
+    is_learned = by_label and n > 1 and dataset.targets is not None
+    if is_learned and np.count_nonzero(stock_of(dataset)) == 1:
+        warn_caller(
+            f"`dataset`: all training examples of {dataset.name} have the same class, so all nodes "
+            "have the same distribution; pass the classes to divide by as `y`, for numbers as in "
+            "data.from_arrays(x, data.binned(targets, 10), targets=targets)"
+        )
+    return n
+
+
+def _parts(
+    shares: Shares,
+    labels: np.ndarray,
+    val_fraction: float,
+    test_fraction: float,
+    rng: np.random.Generator,
+) -> tuple[Shares, Shares, Shares]:
+    """Return the examples of each node for training, validation and test."""
+    if not (val_fraction or test_fraction):
+        return shares, (), ()
+    sizes = [
+        _held_out_sizes(node, len(share), val_fraction, test_fraction)
+        for node, share in enumerate(shares)
+    ]
+    train, val, test = [], [], []
+    for share, (val_size, test_size) in zip(shares, sizes, strict=True):
+        for_test, rest = stratified(share, labels, test_size, rng)
+        for_val, rest = stratified(rest, labels, val_size, rng)
+        train.append(rest)
+        val.append(for_val)
+        test.append(for_test)
+    return train, val, test
+
+
+def check_classes_per_node(classes_per_node: int, stock: np.ndarray) -> int:
+    """Return the number of classes per node, or raise unless so many have examples."""
+    return check_int(
+        "classes_per_node", classes_per_node, minimum=1, maximum=int((stock > 0).sum())
+    )
+
+
+def stock_of(dataset: Dataset) -> np.ndarray:
+    """Return the number of training examples of each class, (n_classes,)."""
+    return np.bincount(labels_of(dataset)[dataset.train], minlength=dataset.n_classes)
+
+
+def deal(dataset: Dataset, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Return the examples of each node: ``counts[i, c]`` random ones of class c, all different."""
+    order = by_class(dataset.train, labels_of(dataset), rng)
+    owners = np.full(len(order), len(counts))  # len(counts) stands for no node
+    starts = np.concatenate([[0], np.cumsum(stock_of(dataset))])
+    for label, start in enumerate(starts[:-1]):
+        dealt = np.repeat(np.arange(len(counts)), counts[:, label])
+        owners[start : start + len(dealt)] = dealt
+    ends = np.cumsum(np.bincount(owners, minlength=len(counts))[: len(counts)])
+    return np.split(order[np.argsort(owners, kind="stable")], ends)[:-1]
+
+
+def deal_again(dataset: Dataset, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Return the examples of each node, ``counts[i, c]`` of class c; nodes may share examples."""
+    order = by_class(dataset.train, labels_of(dataset), rng)
+    stacks = np.split(order, np.cumsum(stock_of(dataset))[:-1])
+    takers = [rng.permutation(np.repeat(np.arange(len(counts)), wanted)) for wanted in counts.T]
+    dealt = np.concatenate([dealt_again(*pair, rng) for pair in zip(stacks, takers, strict=True)])
+    owners = np.concatenate(takers)
+    return np.split(dealt[np.argsort(owners, kind="stable")], np.cumsum(counts.sum(axis=1))[:-1])
+
+
+def _held_out_sizes(
+    node: int, size: int, val_fraction: float, test_fraction: float
+) -> tuple[int, int]:
+    """Return how many examples a node holds out for validation and test, not all of them."""
+    least_val, least_test = int(val_fraction > 0), int(test_fraction > 0)
+    if size < 1 + least_val + least_test:
+        key, fraction = (
+            ("val_fraction", val_fraction) if least_val else ("test_fraction", test_fraction)
+        )
+        raise ValueError(
+            f"`{key}` must leave every node an example for training, got {fraction:g} where node "
+            f"{node} has {size} examples and needs {1 + least_val + least_test}; use fewer nodes, "
+            "or hold nothing out"
+        )
+    test = min(max(least_test, round(test_fraction * size)), size - 1 - least_val)
+    val = min(max(least_val, round(val_fraction * size)), size - 1 - test)
+    return val, test
+
 
 REDRAWS = 100
 """Largest number of draws by :func:`best_division`."""

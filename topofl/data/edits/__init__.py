@@ -1,1 +1,0 @@
-"""Edits of a partition: augmentation, wrong labels, validation and test sets per node."""

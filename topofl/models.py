@@ -1,0 +1,494 @@
+"""The networks of the papers, as plain ``torch.nn`` modules.
+
+The last layer of each is called ``head``: personalized methods keep the parameters whose names
+start with ``head.``; all others are the body. Networks use GroupNorm, never BatchNorm, whose
+running statistics are neither averaged nor personal; :func:`with_group_norm` replaces it in other
+networks. Building a model neither reads nor changes torch's global generator, and its parameters
+are float32 on the CPU whatever torch's defaults are.
+"""
+
+import copy
+import math
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from topofl._support.ambient import plain_torch
+from topofl._support.check import check_int, check_sequence, shown
+from topofl._support.public import public
+from topofl._support.seeding import seeded_torch
+
+__all__ = [
+    "dpfl_cnn",
+    "dpfl_femnist_cnn",
+    "fedavg_cnn",
+    "gn_lenet",
+    "logistic_regression",
+    "resnet18_gn",
+    "with_group_norm",
+]
+
+
+# parameters are float32, whatever torch's default dtype is
+_Linear = partial(nn.Linear, dtype=torch.float32)
+_Conv2d = partial(nn.Conv2d, dtype=torch.float32)
+_GroupNorm = partial(nn.GroupNorm, dtype=torch.float32)
+
+
+@contextmanager
+def _built_from_seed_0() -> Iterator[None]:
+    """Build modules in this context from seed 0, in float32 on the CPU.
+
+    Runs initialize parameters again from their own seed.
+
+    Raises
+    ------
+    ValueError
+        If a module does not fit into memory.
+    """
+    try:
+        with plain_torch(), seeded_torch(0):
+            yield
+    except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
+        raise ValueError(
+            "`in_features`, `in_shape`, `n_classes` and other sizes must give a model that fits "
+            "into memory, but creating it failed: "
+            f"{str(error).partition(chr(10))[0][:200]}; lower them"
+        ) from error
+
+
+def _check_image_shape(in_shape: tuple[int, int, int], *, smallest: int) -> tuple[int, int, int]:
+    """Return channels, height and width, or raise if a side is below `smallest` pixels."""
+    sides = check_sequence("in_shape", in_shape, "integers")
+    if len(sides) != 3:
+        raise ValueError(f"`in_shape` must be (channels, height, width), got {shown(in_shape)}")
+    channels, height, width = sides
+    return (
+        check_int("in_shape[0]", channels, minimum=1),
+        check_int("in_shape[1]", height, minimum=smallest),
+        check_int("in_shape[2]", width, minimum=smallest),
+    )
+
+
+@public
+def logistic_regression(in_features: int = 784, n_classes: int = 10) -> nn.Sequential:
+    """Return multinomial logistic regression: one linear layer with bias on flattened inputs.
+
+    Parameters
+    ----------
+    in_features
+        Numbers per example: 784 for MNIST, 64 for the embedded digits.
+    n_classes
+        Number of classes.
+
+    References
+    ----------
+    Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), section IV-A: the MNIST model.
+
+    Examples
+    --------
+    >>> sum(p.numel() for p in logistic_regression().parameters())
+    7850
+    """
+    in_features = check_int("in_features", in_features, minimum=1)
+    n_classes = check_int("n_classes", n_classes, minimum=2)
+    with _built_from_seed_0():
+        return nn.Sequential(
+            OrderedDict(flatten=nn.Flatten(), head=_Linear(in_features, n_classes))
+        )
+
+
+@public
+def gn_lenet(in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10) -> nn.Sequential:
+    """Return the LeNet variant with GroupNorm that D-Cliques trains on CIFAR-10.
+
+    The first block pools before it normalizes, the other two normalize before they pool, as in the
+    authors' code.
+
+    Parameters
+    ----------
+    in_shape
+        Channels, height, width of an image; at least 15 x 15 pixels.
+    n_classes
+        Number of classes.
+
+    References
+    ----------
+    Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), section IV-A.
+
+    Examples
+    --------
+    >>> sum(p.numel() for p in gn_lenet().parameters())
+    85354
+    >>> sum(p.numel() for p in gn_lenet((1, 28, 28)).parameters())
+    80554
+    """
+    channels, height, width = _check_image_shape(in_shape, smallest=15)
+    n_classes = check_int("n_classes", n_classes, minimum=2)
+    features = 64 * math.prod(_pooled(_pooled(_pooled(side))) for side in (height, width))
+    with _built_from_seed_0():
+        return nn.Sequential(
+            OrderedDict(
+                conv1=_Conv2d(channels, 32, 5, padding=2),
+                pool1=nn.MaxPool2d(3, 2),
+                norm1=_GroupNorm(2, 32),
+                relu1=nn.ReLU(),
+                conv2=_Conv2d(32, 32, 5, padding=2),
+                norm2=_GroupNorm(2, 32),
+                pool2=nn.MaxPool2d(3, 2),
+                relu2=nn.ReLU(),
+                conv3=_Conv2d(32, 64, 5, padding=2),
+                norm3=_GroupNorm(2, 64),
+                pool3=nn.MaxPool2d(3, 2),
+                relu3=nn.ReLU(),
+                flatten=nn.Flatten(),
+                head=_Linear(features, n_classes),
+            )
+        )
+
+
+def _pooled(side: int) -> int:
+    """Return the side of an image after 3 x 3 max-pooling with stride 2."""
+    return (side - 3) // 2 + 1
+
+
+@public
+def dpfl_cnn(in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10) -> nn.Sequential:
+    """Return the small LeNet that DPFL trains on CIFAR-10 and CINIC-10.
+
+    It has two convolutions with 6 and 16 kernels of 5 x 5 without padding, each followed by ReLU
+    and 2 x 2 max-pooling, then three linear layers with 120, 84 and `n_classes` outputs, as in the
+    paper's list of layers and the authors' code; the paper's text mentions three convolutions and
+    two linear layers.
+
+    Parameters
+    ----------
+    in_shape
+        Channels, height, width of an image; at least 16 x 16 pixels.
+    n_classes
+        Number of classes.
+
+    References
+    ----------
+    Kharrat, Canini and Horvath, "Decentralized personalized federated learning" (2025), appendix;
+    the authors' code.
+
+    Examples
+    --------
+    >>> sum(p.numel() for p in dpfl_cnn().parameters())
+    62006
+    """
+    return _lenet(in_shape, n_classes, kernels=(6, 16), hidden=(120, 84))
+
+
+@public
+def dpfl_femnist_cnn(
+    in_shape: tuple[int, int, int] = (1, 28, 28), n_classes: int = 10
+) -> nn.Sequential:
+    """Return the network that DPFL trains on FEMNIST.
+
+    It is :func:`dpfl_cnn` with 4 and 12 kernels and 120 and 100 hidden units. The paper uses 10 of
+    the 62 classes of FEMNIST. The authors' code applies the cross-entropy to log-probabilities,
+    which is equivalent to the logits returned here.
+
+    Parameters
+    ----------
+    in_shape
+        Channels, height, width of an image; at least 16 x 16 pixels.
+    n_classes
+        Number of classes.
+
+    References
+    ----------
+    Kharrat, Canini and Horvath, "Decentralized personalized federated learning" (2025), appendix;
+    the authors' code.
+
+    Examples
+    --------
+    >>> sum(p.numel() for p in dpfl_femnist_cnn().parameters())
+    37586
+    >>> sum(p.numel() for p in dpfl_femnist_cnn(n_classes=62).parameters())
+    42838
+    """
+    return _lenet(in_shape, n_classes, kernels=(4, 12), hidden=(120, 100))
+
+
+@public
+def fedavg_cnn(
+    in_shape: tuple[int, int, int] = (3, 32, 32),
+    n_classes: int = 10,
+    *,
+    hidden: int = 512,
+    padding: int = 0,
+) -> nn.Sequential:
+    """Return the convolutional network of the FedAvg paper.
+
+    It has two convolutions with 32 and 64 kernels of 5 x 5, each followed by pooling, and one
+    hidden linear layer. The default is the variant without padding of personalized federated
+    learning benchmarks, a light substitute for :func:`topofl.models.resnet18_gn`; ``hidden=2048,
+    padding=2`` is LEAF's network for FEMNIST.
+
+    Parameters
+    ----------
+    in_shape
+        Channels, height, width of an image; at least 16 x 16 pixels, whatever the padding.
+    n_classes
+        Number of classes.
+    hidden
+        Number of units of the hidden layer.
+    padding
+        Padding of both convolutions; 2 keeps the size of the image.
+
+    References
+    ----------
+    McMahan et al., "Communication-efficient learning of deep networks from decentralized data"
+    (2017), section 3; Caldas et al., "LEAF" (2018), for FEMNIST.
+
+    Examples
+    --------
+    >>> sum(p.numel() for p in fedavg_cnn().parameters())
+    878538
+    >>> sum(p.numel() for p in fedavg_cnn((1, 28, 28)).parameters())
+    582026
+    >>> sum(p.numel() for p in fedavg_cnn((1, 28, 28), 62, hidden=2048, padding=2).parameters())
+    6603710
+    """
+    hidden = check_int("hidden", hidden, minimum=1)
+    padding = check_int("padding", padding, minimum=0)
+    return _lenet(in_shape, n_classes, kernels=(32, 64), hidden=(hidden,), padding=padding)
+
+
+def _lenet(
+    in_shape: tuple[int, int, int],
+    n_classes: int,
+    *,
+    kernels: Sequence[int],
+    hidden: Sequence[int],
+    padding: int = 0,
+) -> nn.Sequential:
+    """Return 5 x 5 convolutions, each with ReLU and 2 x 2 max-pooling, then linear layers."""
+    channels, *sides = _check_image_shape(in_shape, smallest=16)
+    n_classes = check_int("n_classes", n_classes, minimum=2)
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    with _built_from_seed_0():
+        for i, wide in enumerate(kernels, start=1):
+            layers[f"conv{i}"] = _Conv2d(channels, wide, 5, padding=padding)
+            layers[f"relu{i}"] = nn.ReLU()
+            layers[f"pool{i}"] = nn.MaxPool2d(2)
+            channels = wide
+            sides = [(side + 2 * padding - 4) // 2 for side in sides]
+        layers["flatten"] = nn.Flatten()
+        features = channels * math.prod(sides)
+        for i, units in enumerate(hidden, start=1):
+            layers[f"linear{i}"] = _Linear(features, units)
+            layers[f"relu{len(kernels) + i}"] = nn.ReLU()
+            features = units
+        layers["head"] = _Linear(features, n_classes)
+    return nn.Sequential(layers)
+
+
+@public
+def resnet18_gn(
+    in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10, *, groups: int = 32
+) -> nn.Sequential:
+    """Return ResNet-18 with GroupNorm for small images such as CIFAR-10 and CIFAR-100.
+
+    This is the network of the DFedPGP and PFedDST papers: a 3 x 3 convolution of stride 1 without
+    pooling, four stages of two residual blocks (64, 128, 256 and 512 channels; strides 1, 2, 2, 2),
+    1 x 1 convolutions where the shape changes, the mean over the image, and one linear layer.
+
+    Parameters
+    ----------
+    in_shape
+        Channels, height, width of an image; at least 8 x 8 pixels.
+    n_classes
+        Number of classes.
+    groups
+        Number of groups of every GroupNorm, a divisor of 64. The papers do not specify it; the
+        authors' code uses 32.
+
+    References
+    ----------
+    Liu et al., "DFedPGP" (2024), section 5.1; "PFedDST" (2025), section III-A; He et al., "Deep
+    residual learning for image recognition" (2016), for the network; Wu and He, "Group
+    normalization" (2018).
+
+    Examples
+    --------
+    >>> [sum(p.numel() for p in resnet18_gn(n_classes=c).parameters()) for c in (10, 100, 200)]
+    [11173962, 11220132, 11271432]
+    """
+    channels, _, _ = _check_image_shape(in_shape, smallest=8)
+    n_classes = check_int("n_classes", n_classes, minimum=2)
+    groups = check_int("groups", groups, minimum=1)
+    if 64 % groups:
+        raise ValueError(
+            f"`groups` must divide 64, the channels of the first stage, got {groups}; 32 is usual"
+        )
+    with _built_from_seed_0():
+        return nn.Sequential(
+            OrderedDict(
+                conv=_Conv2d(channels, 64, 3, padding=1, bias=False),
+                norm=_GroupNorm(groups, 64),
+                relu=nn.ReLU(),
+                stage1=_stage(64, 64, 1, groups),
+                stage2=_stage(64, 128, 2, groups),
+                stage3=_stage(128, 256, 2, groups),
+                stage4=_stage(256, 512, 2, groups),
+                pool=nn.AdaptiveAvgPool2d(1),
+                flatten=nn.Flatten(),
+                head=_Linear(512, n_classes),
+            )
+        )
+
+
+def _stage(channels: int, wide: int, stride: int, groups: int) -> nn.Sequential:
+    """Return two residual blocks; the first changes the shape."""
+    return nn.Sequential(
+        _Residual(channels, wide, stride, groups), _Residual(wide, wide, 1, groups)
+    )
+
+
+class _Residual(nn.Module):
+    """Residual block: two convolutions and a shortcut."""
+
+    def __init__(self, channels: int, wide: int, stride: int, groups: int) -> None:
+        super().__init__()
+        self.conv1 = _Conv2d(channels, wide, 3, stride, padding=1, bias=False)
+        self.norm1 = _GroupNorm(groups, wide)
+        self.conv2 = _Conv2d(wide, wide, 3, padding=1, bias=False)
+        self.norm2 = _GroupNorm(groups, wide)
+        self.relu = nn.ReLU()
+        self.shortcut = nn.Sequential()
+        if stride > 1 or channels != wide:
+            projection = _Conv2d(channels, wide, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(
+                OrderedDict(conv=projection, norm=_GroupNorm(groups, wide))
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        inside = self.relu(self.norm1(self.conv1(x)))
+        return self.relu(self.norm2(self.conv2(inside)) + self.shortcut(x))
+
+
+@public
+def with_group_norm(module: nn.Module, *, groups: int = 32) -> nn.Module:
+    """Return a copy of a network with GroupNorm in place of BatchNorm and similar layers.
+
+    The layers that are replaced are BatchNorm, SyncBatchNorm, and InstanceNorm with running
+    statistics. Every new layer has the same number of channels, ``eps``, weight and bias (or none),
+    dtype and device. Running statistics are dropped, which changes the outputs of a trained
+    network: train it again, at least for a few rounds. All other parameters and the names of layers
+    stay unchanged.
+
+    Parameters
+    ----------
+    module
+        The network, which is not modified; it may itself be a layer to replace.
+    groups
+        Number of groups in each layer. If it does not divide the number of channels C, the nearest
+        divisor of C is used, and the smaller one of a tie. A group has at least 2 channels (unless
+        C is 1), since a single value has no variance.
+
+    Returns
+    -------
+    torch.nn.Module
+        The copy; no random numbers are drawn.
+
+    Raises
+    ------
+    TypeError
+        If `module` is not an ``nn.Module``, is compiled by TorchScript, or cannot be copied.
+    ValueError
+        If `groups` is below 1; or if a layer has no channels yet because it is lazy, has one
+        channel and no other dimension to normalize over, or is of a subclass, which may compute
+        something else.
+
+    References
+    ----------
+    Wu and He, "Group normalization" (2018); Hsieh et al., "The non-IID data quagmire of
+    decentralized machine learning" (2020), on why BatchNorm fails where nodes hold different
+    classes.
+
+    Examples
+    --------
+    >>> net = nn.Sequential(nn.Conv2d(3, 48, 3), nn.BatchNorm2d(48), nn.ReLU())
+    >>> twin = with_group_norm(net)
+    >>> type(twin[1]).__name__, twin[1].num_groups, type(net[1]).__name__
+    ('GroupNorm', 24, 'BatchNorm2d')
+    """
+    groups = check_int("groups", groups, minimum=1)
+    if not isinstance(module, nn.Module) or isinstance(module, torch.jit.ScriptModule):
+        raise TypeError(
+            "`module` must be a torch.nn.Module that is not compiled by TorchScript, got "
+            f"{shown(module)}"
+        )
+    for name, layer in module.named_modules():
+        if _has_statistics(layer):
+            _check_replaceable(name, layer)
+    try:
+        twin = copy.deepcopy(module)
+    except Exception as error:  # modules may hold anything
+        raise TypeError(
+            f"`module` must be a module that can be copied, copy.deepcopy raised {shown(error)}"
+        ) from error
+    new = {
+        id(layer): _as_group_norm(layer, groups)
+        for layer in twin.modules()
+        if _has_statistics(layer)
+    }
+    for parent in list(twin.modules()):
+        for name, child in list(parent._modules.items()):
+            if id(child) in new:  # a layer that is used twice stays shared
+                parent.register_module(name, new[id(child)])
+    return new.get(id(twin), twin)
+
+
+_REPLACEABLE = (
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
+    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+)
+
+
+def _has_statistics(module: nn.Module) -> bool:
+    """Return whether a layer normalizes by batch or running statistics."""
+    return isinstance(module, _BatchNorm) or (
+        isinstance(module, _InstanceNorm) and module.track_running_stats
+    )
+
+
+def _check_replaceable(name: str, norm: Any) -> None:
+    """Raise ``ValueError`` if a layer cannot be replaced by GroupNorm."""
+    layer = f"layer {name!r} of `module`" if name else "`module`"
+    if norm.num_features == 0:
+        raise ValueError(
+            f"{layer} must have a known number of channels, got a {type(norm).__name__}; pass "
+            "a batch through it first"
+        )
+    if type(norm) not in _REPLACEABLE:
+        raise ValueError(
+            f"{layer} must be one of torch's own layers, got {type(norm).__name__}, which may "
+            "compute something else; replace it with a torch.nn.GroupNorm yourself"
+        )
+    if norm.num_features == 1 and isinstance(norm, nn.BatchNorm1d):
+        raise ValueError(
+            f"{layer} must have at least 2 channels to be normalized in groups, got 1; remove it"
+        )
+
+
+def _as_group_norm(norm: Any, groups: int) -> nn.GroupNorm:
+    """Return a GroupNorm with the channels and the affine parameters of another layer."""
+    channels = norm.num_features
+    fitting = [g for g in range(1, max(channels // 2, 1) + 1) if channels % g == 0]
+    near = min(fitting, key=lambda g: (abs(g - groups), g))
+    made = nn.GroupNorm(near, channels, eps=norm.eps, affine=norm.affine).train(norm.training)
+    if norm.affine:
+        made.weight, made.bias = norm.weight, norm.bias
+    return made
