@@ -6,7 +6,8 @@ import pytest
 
 import topofl
 from topofl import algorithms, metrics, mixing, topologies
-from topofl._support.words import check_path, did_you_mean, nearest
+from topofl._support.check import check_path
+from topofl._support.text import did_you_mean, nearest
 
 
 @pytest.mark.parametrize(

@@ -17,21 +17,6 @@ from typing import Any
 
 from topofl._support.processes import from_name, identity, is_dead, name_of
 
-__all__ = [
-    "FULL",
-    "backup_path",
-    "check_regular",
-    "holds_only",
-    "make_staging_folder",
-    "naming",
-    "read_file",
-    "remove_if_ours",
-    "remove_staging_folders",
-    "replace_folder",
-    "sync_file",
-    "sync_folder",
-]
-
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Numbers of errors of a full disk, or of one on which the user may not write more."""
 

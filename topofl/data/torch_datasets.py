@@ -13,10 +13,10 @@ from topofl._support.check import (
     check_switch,
     shown,
 )
-from topofl._support.graphs import is_pyg
 from topofl._support.public import public
 from topofl.data.arrays import as_dataset, as_targets
 from topofl.data.dataset import Dataset
+from topofl.topology.interchange import is_pyg
 
 __all__ = ["collected", "from_torch"]
 

@@ -7,9 +7,8 @@ from functools import partial
 import torch
 from torch import nn
 
-from topofl._support.ambient import plain_torch
 from topofl._support.check import check_int, check_sequence, shown
-from topofl._support.seeding import seeded_torch
+from topofl._support.seeding import plain_torch, seeded_torch
 
 __all__ = ["Conv2d", "GroupNorm", "Linear", "built_from_seed_0", "check_image_shape"]
 

@@ -38,7 +38,7 @@ def read_graph(
     Parameters
     ----------
     path
-        Path of the file, with one of the suffixes :data:`topofl._support.suffixes.KINDS`; text
+        Path of the file, with one of the suffixes :data:`topofl._support.calls.KINDS`; text
         files may have at most 128 MiB. A line of an ``.edgelist`` is "source target" or "source
         target weight", and one of a ``.csv`` "source,target" or "source,target,weight", where no
         weight means 1; an edge may be repeated with the same weight. The first line of a ``.csv``

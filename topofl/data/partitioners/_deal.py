@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from topofl._support.callers import warn_caller
 from topofl._support.check import check_fraction, check_int
+from topofl._support.public import warn_caller
 from topofl._support.seeding import seed_of
 from topofl.data._split import apportion, by_class, sample_split
 from topofl.data.dataset import Dataset

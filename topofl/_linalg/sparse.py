@@ -1,17 +1,11 @@
-"""Checks of sparse matrices: their format, entries and symmetry."""
+"""Sparse matrices: checks of their format and entries, symmetry, Laplacian; vectors over nodes."""
 
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._support.check.arrays import as_array
-from topofl._support.check.numbers import check_nodes
-
-__all__ = ["TOLERANCE", "as_csr", "check_entries", "check_format", "is_symmetric"]
-
-TOLERANCE = 1e-9
-"""Largest rounding error in sums of weights, and between the two directions of an edge."""
+from topofl._support.check import TOLERANCE, as_array, check_nodes
 
 
 def as_csr(name: str, matrix: Any) -> sparse.csr_array:
@@ -156,3 +150,18 @@ def is_symmetric(matrix: sparse.csr_array, *, edges: bool = False) -> bool:
     largest = matrix.data.max()
     scale = np.maximum(1.0 if largest >= 1e-3 else largest, np.maximum(matrix.data, other.data))
     return bool((np.abs(matrix.data - other.data) <= TOLERANCE * scale).all())
+
+
+def centered(values: np.ndarray) -> np.ndarray:
+    """Return the disagreement of (n,) or (n, k) values: their differences from the node mean."""
+    return values - values.mean(axis=0)
+
+
+def start_vector(n: int) -> np.ndarray:
+    """Return a fixed random (n,) start vector for iterative eigensolvers."""
+    return np.random.default_rng(0).standard_normal(n)
+
+
+def laplacian(adjacency: sparse.csr_array) -> sparse.csr_array:
+    """Return the combinatorial Laplacian ``D - A`` of a symmetric matrix of edge weights."""
+    return sparse.csr_array(sparse.diags_array(adjacency.sum(axis=1)) - adjacency)
