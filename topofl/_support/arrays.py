@@ -154,7 +154,7 @@ def _read_header(file: IO[bytes], kinds: str = "biuf") -> Header:
 
 def _check_size(path: Path, size: int) -> None:
     memory = total_memory()
-    if memory and size > memory / 2:
+    if size > memory / 2:
         raise ValueError(
             f"{path} claims to hold {size} bytes, more than half of the {memory} of this machine's "
             "memory"

@@ -291,10 +291,10 @@ def _prepare_call(node: ast.expr, functions: Mapping[str, Callable[..., Any]]) -
     return lambda: function(*(one() for one in args), **{key: one() for key, one in named.items()})
 
 
-KINDS = (".graphml", ".gml", ".edgelist", ".csv", ".npz", ".npy")
+GRAPH_SUFFIXES = (".graphml", ".gml", ".edgelist", ".csv", ".npz", ".npy")
 """Suffixes of graph files: networkx formats, edges as CSV, scipy sparse matrices, numpy arrays."""
 
 
 def is_graph_file(name: object) -> bool:
     """Return whether a file name has the suffix of a graph file."""
-    return isinstance(name, str) and Path(name).suffix.lower() in KINDS
+    return isinstance(name, str) and Path(name).suffix.lower() in GRAPH_SUFFIXES

@@ -1,8 +1,9 @@
 """Checks of arguments, with errors that state argument, requirement, value and remedy."""
 
 import inspect
+import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -106,56 +107,48 @@ def check_int_or_auto(name: str, value: object, *, minimum: int) -> int | str:
     return check_int(name, value, minimum=minimum, kind='an integer or "auto"')
 
 
-def _check_real(name: str, value: object) -> float:
+def _check_real(
+    name: str, value: object, fits: Callable[[float], bool], wanted: str, remedy: str = ""
+) -> float:
+    """Return `value` as a float that fits, or raise."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"`{name}` must be a number, got {shown(value)} ({type(value).__name__})")
     try:
-        return float(value)
+        number = float(value)
     except OverflowError:  # integers beyond 1e308
-        return float("inf") if value > 0 else float("-inf")  # pyright: ignore[reportOperatorIssue]
-
-
-def check_number(name: str, value: object) -> float:
-    """Return `value` as a finite float, or raise ``TypeError`` or ``ValueError``."""
-    number = _check_real(name, value)
-    if not np.isfinite(number):
-        raise ValueError(f"`{name}` must be finite, got {number:g}")
-    return number
-
-
-def check_positive(name: str, value: object, *, remedy: str = "") -> float:
-    """Return `value` as a finite float above 0, or raise ``TypeError`` or ``ValueError``."""
-    number = _check_real(name, value)
-    if not (np.isfinite(number) and number > 0):
+        number = math.inf if value > 0 else -math.inf  # pyright: ignore[reportOperatorIssue]
+    if not fits(number):
         raise ValueError(
-            f"`{name}` must be a finite number above 0, got {number:g}"
-            + (f"; {remedy}" if remedy else "")
+            f"`{name}` must be {wanted}, got {number:g}" + (f"; {remedy}" if remedy else "")
         )
     return number
 
 
+def check_number(name: str, value: object) -> float:
+    """Return `value` as a finite float, or raise ``TypeError`` or ``ValueError``."""
+    return _check_real(name, value, math.isfinite, "finite")
+
+
+def check_positive(name: str, value: object, *, remedy: str = "") -> float:
+    """Return `value` as a finite float above 0, or raise ``TypeError`` or ``ValueError``."""
+    wanted = "a finite number above 0"
+    return _check_real(name, value, lambda number: 0 < number < math.inf, wanted, remedy)
+
+
 def check_nonnegative(name: str, value: object) -> float:
     """Return `value` as a finite float of at least 0, or raise ``TypeError`` or ``ValueError``."""
-    number = _check_real(name, value)
-    if not (np.isfinite(number) and number >= 0):
-        raise ValueError(f"`{name}` must be a finite number of at least 0, got {number:g}")
-    return number
+    wanted = "a finite number of at least 0"
+    return _check_real(name, value, lambda number: 0 <= number < math.inf, wanted)
 
 
 def check_fraction(name: str, value: object) -> float:
     """Return `value` as a float in ``[0, 1)``, or raise ``TypeError`` or ``ValueError``."""
-    number = _check_real(name, value)
-    if not 0 <= number < 1:
-        raise ValueError(f"`{name}` must be in [0, 1), got {number:g}")
-    return number
+    return _check_real(name, value, lambda number: 0 <= number < 1, "in [0, 1)")
 
 
 def check_probability(name: str, value: object) -> float:
     """Return `value` as a float in ``[0, 1]``, or raise ``TypeError`` or ``ValueError``."""
-    number = _check_real(name, value)
-    if not 0 <= number <= 1:
-        raise ValueError(f"`{name}` must be between 0 and 1, got {number:g}")
-    return number
+    return _check_real(name, value, lambda number: 0 <= number <= 1, "between 0 and 1")
 
 
 def check_switch(name: str, value: object, *, auto: bool = True) -> bool | str:
@@ -205,31 +198,24 @@ def check_path(name: str, value: object, kind: str = "folder") -> Path:
         If it is empty, contains a null character or one that the file system cannot encode, or has
         a part of more than 255 bytes.
     """
+    wanted = f"`{name}` must be the path of a {kind}"
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str):
         got = f"{shown(value)} ({type(value).__name__})"
-        raise TypeError(
-            f"`{name}` must be the path of a {kind}, as text or a pathlib.Path, got {got}"
-        )
-    if not text or "\0" in text:
-        got = (
-            "an empty text; the current folder is '.'"
-            if not text
-            else f"{text!r:.80} with a null character"
-        )
-        raise ValueError(f"`{name}` must be the path of a {kind}, got {got}")
+        raise TypeError(f"{wanted}, as text or a pathlib.Path, got {got}")
+    if not text:
+        raise ValueError(f"{wanted}, got an empty text; the current folder is '.'")
+    if "\0" in text:
+        raise ValueError(f"{wanted}, got {text!r:.80} with a null character")
     try:
         os.fsencode(text)
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"`{name}` must be the path of a {kind}, got {shown(text)}, with a character that "
-            f"names of files cannot have here ({error.encoding}); leave it out"
+            f"{wanted}, got {shown(text)}, with a character that names of files cannot have here "
+            f"({error.encoding}); leave it out"
         ) from None
     if any(len(part.encode("utf-8", "replace")) > 255 for part in Path(text).parts):
-        raise ValueError(
-            f"`{name}` must be the path of a {kind}, got {shown(text)}, a name of more than 255 "
-            "bytes"
-        )
+        raise ValueError(f"{wanted}, got {shown(text)}, a name of more than 255 bytes")
     return Path(text)
 
 
@@ -358,9 +344,10 @@ def check_labels(name: str, labels: object) -> np.ndarray:
             f"`{name}` must be a non-empty vector of class labels, got shape {array.shape}"
         )
     if not np.issubdtype(array.dtype, np.integer):
-        raise TypeError(
-            f"`{name}` must be integers, got dtype {array.dtype}; {_to_classes(array.dtype)}"
-        )
+        remedy = "number the classes by np.unique(labels, return_inverse=True)[1]"
+        if array.dtype.kind in "bf":
+            remedy = "if they are whole, convert them with .astype(int)"
+        raise TypeError(f"`{name}` must be integers, got dtype {array.dtype}; {remedy}")
     if array.min() < 0:
         raise ValueError(
             f"`{name}` must be non-negative, got {array.min()} at index {int(array.argmin())}"
@@ -372,13 +359,6 @@ def check_labels(name: str, labels: object) -> np.ndarray:
             "np.unique(labels, return_inverse=True)[1]"
         )
     return array.astype(np.int64)
-
-
-def _to_classes(dtype: np.dtype) -> str:
-    """Return advice on how to convert labels of a dtype to class numbers."""
-    if dtype.kind in "bf":
-        return "if they are whole, convert them with .astype(int)"
-    return "number the classes by np.unique(labels, return_inverse=True)[1]"
 
 
 def check_indices(name: str, indices: object, size: int) -> np.ndarray:

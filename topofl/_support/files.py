@@ -173,21 +173,17 @@ def replace_folder(complete: Path, place: Path, ours: re.Pattern[str]) -> None:
                 f"`path` cannot be replaced: {older} is needed for a moment, and holds files that "
                 "topofl did not write; move it elsewhere"
             )
-        _replace_by_renaming(complete, place, older)
+        os.rename(place, older)
+        try:
+            os.rename(complete, place)
+        except OSError:
+            os.rename(older, place)
+            raise
         shutil.rmtree(older)
     else:
         os.rename(complete, place)
     sync_folder(place.parent)
     remove_if_ours(older, ours)
-
-
-def _replace_by_renaming(complete: Path, place: Path, older: Path) -> None:
-    os.rename(place, older)
-    try:
-        os.rename(complete, place)
-    except OSError:
-        os.rename(older, place)
-        raise
 
 
 def _exchange_names(one: Path, other: Path) -> bool:

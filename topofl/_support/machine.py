@@ -101,7 +101,7 @@ def emulates_bf16(device: torch.device | str = "cpu") -> bool:
 
 
 def total_memory(device: torch.device | str = "cpu") -> int:
-    """Return the total memory of a device in bytes, or 0 if the system does not report it.
+    """Return the total memory of a device in bytes.
 
     Examples
     --------
@@ -111,10 +111,7 @@ def total_memory(device: torch.device | str = "cpu") -> int:
     device = torch.device(device)
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # not on Windows
-        return 0
+    return psutil.virtual_memory().total
 
 
 def _flags() -> set[str]:
@@ -124,11 +121,7 @@ def _flags() -> set[str]:
 
 def _cpuinfo(name: str) -> Iterator[str]:
     """Return the values of the field `name` in :data:`CPUINFO`, one per processor."""
-    try:
-        lines = CPUINFO.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    parts = (line.partition(":") for line in lines)
+    parts = (line.partition(":") for line in _lines(CPUINFO))
     return (value.strip() for key, _, value in parts if key.strip() == name)
 
 
@@ -177,7 +170,7 @@ def _cgroup_room(root: Path) -> Iterator[int]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text().splitlines()
+        return path.read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
 

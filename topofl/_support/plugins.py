@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from importlib import import_module, metadata
+from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -172,7 +172,9 @@ def resolve_name(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Fun
             f"{' and '.join(map(str, found))}; name the function, as in {found[0].target}"
         )
     if found:
-        return _load_entry_point(kind, found[0])
+        what = f"the {kind} {name} cannot be loaded, {found[0]}:"
+        with error_context(what, f"; reinstall {found[0].package}"):
+            return _load(found[0].target)
     known = list(dict.fromkeys([*ours, *(offer.name for offer in offers)]))
     if ":" not in name:
         hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
@@ -186,13 +188,6 @@ def resolve_name(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Fun
     )
     with error_context(f"there is no {kind} {name!r}:", remedy):
         return load_function(name)
-
-
-def _load_entry_point(kind: str, offer: EntryPoint) -> Function:
-    with error_context(
-        f"the {kind} {offer.name} cannot be loaded, {offer}:", f"; reinstall {offer.package}"
-    ):
-        return _load(offer.target)
 
 
 @contextmanager
@@ -225,7 +220,11 @@ def load_function(target: str) -> Function:
     >>> load_function("math:hypot")(3, 4)
     5.0
     """
-    check_trusted(target)
+    if (remedy := _REMEDY.get()) is not None:
+        raise UntrustedError(
+            f"the run names the function {target}, and importing it would execute code that the "
+            f"author of the folder chose; {remedy}"
+        )
     return _load(target)
 
 
@@ -401,21 +400,6 @@ def installed_only(remedy: str) -> Iterator[None]:
         sys.path[:] = path
 
 
-def check_trusted(target: str) -> None:
-    """Raise ``UntrustedError`` in the context :func:`installed_only`.
-
-    Parameters
-    ----------
-    target
-        The function that would be imported, for the message.
-    """
-    if (remedy := _REMEDY.get()) is not None:
-        raise UntrustedError(
-            f"the run names the function {target}, and importing it would execute code that the "
-            f"author of the folder chose; {remedy}"
-        )
-
-
 @contextmanager
 def appended_folder(folder: str | None) -> Iterator[None]:
     """Append a folder to ``sys.path`` in this context, after all others; None: nothing is done.
@@ -536,7 +520,7 @@ def imported(module: str, extra: str, who: str, *, name: str = "", instead: str 
 install 'topofl[slurm]'
     """
     try:
-        return import_module(module)
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"{who} needs {name or module}, which is not installed; install it with pip install "

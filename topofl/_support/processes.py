@@ -68,7 +68,7 @@ def is_dead(holder: dict[str, Any]) -> bool:
     here = socket.gethostname(), pid_namespace()
     if not holder or here[1] is None or (holder["host"], holder["space"]) != here:
         return False
-    if not is_of_this_boot(holder):
+    if holder["started"] is not None and holder["started"].partition(" ")[0] != _boot():
         return False
     if holder["started"] is None or (fields := _fields(holder["pid"])) is None:
         return _is_gone(holder["pid"])
@@ -86,11 +86,6 @@ def _is_gone(pid: int) -> bool:
     except PermissionError:
         pass  # it runs as another user
     return False
-
-
-def is_of_this_boot(holder: dict[str, Any]) -> bool:
-    """Return whether a holder was started since this machine was; True if that is unknown."""
-    return holder["started"] is None or holder["started"].partition(" ")[0] == _boot()
 
 
 def start_time(pid: int) -> str | None:

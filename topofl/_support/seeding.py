@@ -254,7 +254,11 @@ def plain_torch(device: Any = None) -> ExitStack:
     for kind in ("cpu", "cuda"):
         if torch.is_autocast_enabled(kind):
             stack.enter_context(torch.autocast(kind, enabled=False))
-    if _default_device() != torch.device("cpu"):
+    try:
+        default = torch.get_default_device()
+    except (AssertionError, RuntimeError):  # it does not exist on this machine
+        default = None
+    if default != torch.device("cpu"):
         stack.enter_context(_device_or_cpu(device))
     return stack
 
@@ -269,14 +273,6 @@ def in_plain_torch(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
 
     return call
-
-
-def _default_device() -> torch.device | None:
-    """Return torch's default device, or None if it does not exist on this machine."""
-    try:
-        return torch.get_default_device()
-    except (AssertionError, RuntimeError):
-        return None
 
 
 def _device_or_cpu(device: Any) -> torch.device:

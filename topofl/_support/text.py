@@ -127,13 +127,7 @@ def plain_cell(text: str) -> str:
     ("'=HYPERLINK(A1)", '-0.5', 'ring(n=4)')
     """
     text = printable(text)
-    if not _FORMULA.match(text):
-        return text
-    try:
-        float(text)
-    except ValueError:
-        return f"'{text}"
-    return text
+    return f"'{text}" if _FORMULA.match(text) and not is_number(text) else text
 
 
 def split_at_commas(text: str, brackets: Mapping[str, str]) -> tuple[list[str], str]:
