@@ -81,7 +81,7 @@ def entry_points(kind: str) -> list[EntryPoint]:
 
 def has_entry_points() -> bool:
     """Return whether any installed package has entry points for topofl, of any kind."""
-    return any(True for _ in _packages_with_entry_points())
+    return bool(_packages_with_entry_points())
 
 
 def _packages_with_entry_points() -> tuple[metadata.Distribution, ...]:
@@ -99,17 +99,7 @@ def _packages_in(places: tuple[tuple[str, int], ...]) -> tuple[metadata.Distribu
         Folders of ``sys.path`` with the times of their last changes, such as an installation.
     """
     del places  # only tells whether something has changed
-    return tuple(_found_packages())
-
-
-def _last_change(folder: str) -> int:
-    try:
-        return os.stat(folder or ".").st_mtime_ns
-    except OSError:  # a folder that does not exist yet
-        return 0
-
-
-def _found_packages() -> Iterator[metadata.Distribution]:
+    found = []
     for package in metadata.distributions():
         text = _entry_points_text(package)
         if "[topofl." not in text:
@@ -119,7 +109,15 @@ def _found_packages() -> Iterator[metadata.Distribution]:
         except Exception:  # a package without metadata has no name, and cannot be shadowed
             is_first = True
         if is_first:
-            yield package
+            found.append(package)
+    return tuple(found)
+
+
+def _last_change(folder: str) -> int:
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:  # a folder that does not exist yet
+        return 0
 
 
 def _entry_points_text(package: metadata.Distribution) -> str:
