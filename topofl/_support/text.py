@@ -10,8 +10,6 @@ from numbers import Integral
 NAME_LIMIT = 32
 """Longest label of a node that is shown in full."""
 
-_SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
-
 _BIDI_CONTROLS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
@@ -95,13 +93,13 @@ def printable(text: str) -> str:
     if text.isprintable():  # the usual case
         return text
     text = _UNDECODED.sub(_as_utf8, text)
-    return "".join(_escaped(c) if _is_unsafe(c) else c for c in text)
+    return "".join(c.encode("unicode_escape").decode() if _is_unsafe(c) else c for c in text)
 
 
 def _as_utf8(undecoded: re.Match[str]) -> str:
     """Return bytes that Python stands for by surrogates as escaped characters of UTF-8."""
     found = undecoded[0].encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
-    return "".join(map(_escaped, found))
+    return found.encode("unicode_escape").decode()
 
 
 def _is_unsafe(character: str) -> bool:
@@ -109,10 +107,6 @@ def _is_unsafe(character: str) -> bool:
     return (
         kind in ("Cc", "Cs", "Zl", "Zp") or unicodedata.bidirectional(character) in _BIDI_CONTROLS
     )
-
-
-def _escaped(character: str) -> str:
-    return _SHORT_ESCAPES.get(character) or character.encode("unicode_escape").decode()
 
 
 def plain_cell(text: str) -> str:
