@@ -262,29 +262,26 @@ def check_regular(path: Path, name: str = "root") -> os.stat_result:
     return about
 
 
-def read_file(path: Path, name: str = "root", *, largest: int | None = None) -> bytes:
+def read_file(path: Path, *, largest: int | None = None) -> bytes:
     """Return the content of a regular file of at most `largest` bytes, or raise.
 
     Raises
     ------
     OSError
-        If it cannot be read; the message names `name` and the file.
+        If it cannot be read; the message names `root` and the file.
     ValueError
         If it is not a regular file or is larger, which is checked before it is opened.
     """
     try:
-        size = check_regular(path, name).st_size
+        size = check_regular(path).st_size
         if largest is not None and size > largest:
             raise ValueError(
-                f"`{name}` must hold files of at most {largest:,} bytes, got {size:,} bytes in "
-                f"{path}"
+                f"`root` must hold files of at most {largest:,} bytes, got {size:,} bytes in {path}"
             )
         return path.read_bytes()
     except MemoryError as error:
         raise ValueError(
-            f"`{name}` must hold files that fit into memory, got {path}, which does not"
+            f"`root` must hold files that fit into memory, got {path}, which does not"
         ) from error
     except OSError as error:
-        raise OSError(
-            f"`{name}` must hold files that can be read, {path} cannot: {error}"
-        ) from error
+        raise OSError(f"`root` must hold files that can be read, {path} cannot: {error}") from error
