@@ -366,4 +366,4 @@ def _drop_csr_warning() -> None:
         warnings.filterwarnings(
             "ignore", message="Sparse CSR tensor support is in beta", category=UserWarning
         )
-        torch.zeros(1, 1, device="cpu").to_sparse_csr()
+        torch.zeros(1, 1, dtype=torch.float32, device="cpu").to_sparse_csr()
