@@ -1,6 +1,7 @@
 """Processes: which have ended, what torchrun tells those it starts, how those of a sweep start.
 
-This module imports neither torch nor numpy, which processes of a sweep load meanwhile.
+It imports neither torch nor numpy, so that the process from which those of a sweep are forked can
+import them meanwhile.
 """
 
 import os
@@ -190,10 +191,7 @@ METHOD = "forkserver" if sys.platform.startswith("linux") else "spawn"
 
 
 def prepare_fork() -> None:
-    """Start to import the library in the process from which others are forked.
-
-    This module imports neither torch nor numpy, so that this process can import them meanwhile.
-    """
+    """Start to import the library in the process from which others are forked."""
     if METHOD == "forkserver":
         from multiprocessing import forkserver, resource_tracker
 
