@@ -177,6 +177,11 @@ def test_analysis_uses_public_names_of_topofl(path):
 
 
 ROOMS = {
+    "_support": [
+        *("text processes machine datasets", "check public notebook locks files arrays"),
+        *("plugins seeding table threads", "calls"),
+    ],
+    "_linalg": ["distributions sparse", "bisection nilpotent", "spectral", "second"],
     "engine": [
         "ranks",
         "population recorder options",

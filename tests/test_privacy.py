@@ -127,7 +127,8 @@ def test_log_lines_of_the_accountant_are_not_printed(caplog, capfd):
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(
-        ImportError, match=r"dp-accounting, which is missing .* pip install topofl\[privacy\]"
+        ImportError,
+        match=r"dp-accounting, which is not installed; .* pip install 'topofl\[privacy\]'",
     ):
         spent(1.0, steps=1, delta=DELTA)
 

@@ -16,7 +16,7 @@ import numpy as np
 from torch import nn
 
 from topofl import algorithms, attacks, clocks, data, mixing, models, tasks, topologies
-from topofl._support.calls import NONE, named, table_of
+from topofl._support.calls import GRAPH_SUFFIXES, NONE, is_graph_file, named, table_of
 from topofl._support.check import did_you_mean, shown
 from topofl._support.plugins import (
     GROUPS,
@@ -27,7 +27,6 @@ from topofl._support.plugins import (
     signature,
     with_checked_result,
 )
-from topofl._support.suffixes import KINDS, is_graph_file
 from topofl.algorithms import Algorithm, Compressor
 from topofl.algorithms.contract.schedules import Schedule
 from topofl.attacks import Attack
@@ -393,8 +392,8 @@ def _check_kind_of_file(name: object) -> None:
         return
     if name not in {*catalogue()["topology"], *(offer.name for offer in offers("topology"))}:
         raise ValueError(
-            f"a graph file must be of one of the kinds {', '.join(KINDS)}, got {name}; save the "
-            "graph as one of these, or name a topology of topofl list topology"
+            f"a graph file must be of one of the kinds {', '.join(GRAPH_SUFFIXES)}, got {name}; "
+            "save the graph as one of these, or name a topology of topofl list topology"
         )
 
 

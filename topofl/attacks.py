@@ -274,7 +274,7 @@ def alie(nodes: Sequence[int], z: float | None = None) -> Attack:
 
     def forge(sent: Tensor, bad: Tensor, weights: Tensor, rng: np.random.Generator) -> Tensor:
         del weights, rng
-        honest = sent[_honest_nodes(len(sent), attackers)]
+        honest = sent[[i for i in range(len(sent)) if i not in attackers]]
         deviations = _normal_quantile(len(sent), len(attackers)) if chosen is None else chosen
         shifted = honest.mean(0) - deviations * honest.std(0, correction=0)
         return torch.where(bad[:, None], shifted, sent)
@@ -355,8 +355,3 @@ def _check_attackers(nodes: Sequence[int]) -> tuple[int, ...]:
     if not attackers or len(set(attackers)) < len(attackers):
         raise ValueError(f"`nodes` must name at least one attacker, each once, got {shown(nodes)}")
     return tuple(attackers)
-
-
-def _honest_nodes(n: int, attackers: tuple[int, ...]) -> list[int]:
-    """Return the nodes that do not attack, in ascending order."""
-    return [i for i in range(n) if i not in set(attackers)]

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from topofl._support.ambient import in_plain_torch
 from topofl._support.check import check_switch
-from topofl._support.memory import free_memory, watched_growth
+from topofl._support.machine import free_memory, watched_growth
 from topofl._support.notebook import paragraph
 from topofl._support.public import public
+from topofl._support.seeding import in_plain_torch
 from topofl._support.table import Table
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule

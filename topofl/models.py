@@ -20,10 +20,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from topofl._support.ambient import plain_torch
 from topofl._support.check import check_int, check_sequence, shown
 from topofl._support.public import public
-from topofl._support.seeding import seeded_torch
+from topofl._support.seeding import plain_torch, seeded_torch
 
 __all__ = [
     "dpfl_cnn",

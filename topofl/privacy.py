@@ -4,9 +4,9 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
 
 from topofl._support.check import check_int, check_nonnegative, check_positive, check_probability
+from topofl._support.plugins import imported
 from topofl._support.public import public
 
 __all__ = ["spent"]
@@ -94,7 +94,7 @@ def spent(noise: float, *, steps: int, delta: float, sampling: float = 1.0) -> f
         )
     if noise == 0:
         return float("inf")
-    accounting = _accounting()
+    accounting = imported("dp_accounting", "privacy", "`spent`", name="the package dp-accounting")
     step = accounting.GaussianDpEvent(noise)
     step = step if sampling == 1 else accounting.PoissonSampledDpEvent(sampling, step)
     accountant = import_module("dp_accounting.rdp").RdpAccountant()
@@ -116,14 +116,3 @@ def _without_lines_about_orders() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(keep)
-
-
-def _accounting() -> Any:
-    """Return the package dp-accounting, or raise ``ImportError`` with its install command."""
-    try:
-        return import_module("dp_accounting")
-    except ImportError as error:
-        raise ImportError(
-            f"`spent` needs the package dp-accounting, which is missing ({error}); pip install "
-            "topofl[privacy]"
-        ) from error

@@ -8,8 +8,14 @@ from topofl._drawing.picture import first_rounds
 from topofl._spec import build_topology
 from topofl._support.calls import parse_spec
 from topofl._support.datasets import MARKERS, dataset_folder, dataset_folders, default_root
-from topofl._support.machine import describe_software, has_fast_bf16, machine, total_memory
-from topofl._support.memory import free_memory, return_freed_memory
+from topofl._support.machine import (
+    describe_software,
+    free_memory,
+    has_fast_bf16,
+    machine,
+    return_freed_memory,
+    total_memory,
+)
 from topofl._support.seeding import stream
 from topofl.metrics.labels import label_spread
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from topofl._support.arrays import mapped, read_tensors, write_tensors
 from topofl._support.check import as_array, check_int, shown
-from topofl._support.tensors import mapped, read_tensors, write_tensors
 
 __all__ = ["Normalization", "Trained"]
 

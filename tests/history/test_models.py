@@ -14,8 +14,8 @@ import topofl
 from tests import problems
 from tests.full_disk import full_at
 from topofl import algorithms, data, topologies
+from topofl._support.arrays import read_tensors, write_tensors
 from topofl._support.seeding import seeded_torch
-from topofl._support.tensors import read_tensors, write_tensors
 from topofl.trained import Trained
 
 

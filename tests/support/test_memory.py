@@ -11,8 +11,8 @@ import psutil
 import pytest
 import torch
 
-from topofl._support import memory as module
-from topofl._support.memory import (
+from topofl._support import machine as module
+from topofl._support.machine import (
     free_memory,
     return_freed_memory,
     returning_freed_memory,
@@ -90,7 +90,7 @@ def test_freed_memory_leaves_the_process():
     """In a process of its own: another's heap grows and shrinks with what ran before."""
     program = """
 import torch
-from topofl._support.memory import returning_freed_memory, resident
+from topofl._support.machine import returning_freed_memory, resident
 
 with returning_freed_memory(True):
     blocks = [torch.ones(25_000) for _ in range(400)]  # 100 kB each, which glibc keeps

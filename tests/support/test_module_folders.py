@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from topofl import config
-from topofl._support.module_folders import appended_folder, current_folder
-from topofl._support.plugins import load_function
+from topofl._support.plugins import appended_folder, current_folder, load_function
 from topofl.runs import RunStore, sweep
 
 MODULE = """

@@ -11,7 +11,7 @@ import topofl
 from tests.support.user_code import MINE, TABLES
 from topofl import _spec, config, data, mixing, models, topologies
 from topofl._spec import build_topology, find
-from topofl._support import module_folders, plugins
+from topofl._support import plugins
 from topofl._support.calls import Spec, parse_spec
 from topofl.cli import main
 
@@ -346,6 +346,6 @@ def test_sys_path_is_restored(tmp_path, monkeypatch, capsys):
     before = list(sys.path)
     assert main(["spectral", "ring:4", "--about", "structure"]) == 0
     assert sys.path == before
-    with module_folders.current_folder():
+    with plugins.current_folder():
         assert sys.path == [*before, str(tmp_path)]
     capsys.readouterr()

@@ -1,6 +1,6 @@
 """What torchrun tells the processes that it starts."""
 
-from topofl._support.torchrun import (
+from topofl._support.processes import (
     local_process_number,
     process_count,
     process_number,

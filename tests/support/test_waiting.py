@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from topofl import metrics, topologies
-from topofl._support import waiting
+from topofl._support import notebook
 
 
 class Terminal(io.StringIO):
@@ -19,14 +19,14 @@ class Terminal(io.StringIO):
 
 def written(file, patience, monkeypatch):
     monkeypatch.setattr(sys, "stderr", file)
-    monkeypatch.setattr(waiting, "PATIENCE", patience)
-    for _ in waiting.waited_for(range(3), "graphs", "graph"):
+    monkeypatch.setattr(notebook, "PATIENCE", patience)
+    for _ in notebook.waited_for(range(3), "graphs", "graph"):
         time.sleep(0.15)  # bars are drawn ten times a second
     return file.getvalue()
 
 
 def test_a_bar_is_shown_on_a_terminal_from_the_fifth_second_on(monkeypatch):
-    assert waiting.PATIENCE == 5
+    assert notebook.PATIENCE == 5
     text = written(Terminal(), 1e-9, monkeypatch)
     assert "graphs: " in text
     assert text.endswith("\r")  # nothing is left

@@ -7,7 +7,7 @@ import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import eigsh
 
-from topofl._support.vectors import laplacian, start_vector
+from topofl._linalg.sparse import laplacian, start_vector
 
 DENSE = 64
 """Number of nodes up to which all eigenvectors are computed."""

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sparse
 
-from topofl._support.vectors import centered, start_vector
+from topofl._linalg.sparse import centered, start_vector
 
 PRIMES = (1048573, 1048571)
 """Largest primes below 2^20: the sum of 2^23 products of two residues fits into 64 bits."""

@@ -18,6 +18,7 @@ from topofl._linalg.nilpotent import (
     merged,
     without_zeros,
 )
+from topofl._linalg.sparse import centered, is_symmetric, start_vector
 from topofl._linalg.spectral import (
     PROVABLE,
     STACKED,
@@ -38,8 +39,6 @@ from topofl._linalg.spectral import (
     solution_of,
     stacks,
 )
-from topofl._support.check import is_symmetric
-from topofl._support.vectors import centered, start_vector
 
 Blocks: TypeAlias = list[sparse.csr_array]
 """Blocks of one class over a period, as returned by :func:`topofl._linalg.spectral.blocks_of`."""

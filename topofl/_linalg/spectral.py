@@ -11,9 +11,8 @@ import scipy.sparse.linalg as sparse_linalg
 from scipy.sparse.csgraph import connected_components
 
 from topofl._linalg.nilpotent import DENOMINATOR, dense_spectrum
+from topofl._linalg.sparse import centered, is_symmetric, laplacian, start_vector
 from topofl._support.check import TOLERANCE as SYMMETRIC_WITHIN
-from topofl._support.check import is_symmetric
-from topofl._support.vectors import centered, laplacian, start_vector
 
 DENSE_LIMIT = 1500
 """Largest order of matrices that are decomposed densely (under a second).

@@ -4,11 +4,11 @@ import ast
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from topofl._support.check import did_you_mean, shown
 from topofl._support.plugins import error_context, load_function
-from topofl._support.suffixes import is_graph_file
 from topofl._support.text import split_at_commas
 
 T = TypeVar("T")
@@ -289,3 +289,12 @@ def _prepare_call(node: ast.expr, functions: Mapping[str, Callable[..., Any]]) -
     args = [_prepare_call(one, functions) for one in node.args]
     named = {str(one.arg): _prepare_call(one.value, functions) for one in node.keywords}
     return lambda: function(*(one() for one in args), **{key: one() for key, one in named.items()})
+
+
+GRAPH_SUFFIXES = (".graphml", ".gml", ".edgelist", ".csv", ".npz", ".npy")
+"""Suffixes of graph files: networkx formats, edges as CSV, scipy sparse matrices, numpy arrays."""
+
+
+def is_graph_file(name: object) -> bool:
+    """Return whether a file name has the suffix of a graph file."""
+    return isinstance(name, str) and Path(name).suffix.lower() in GRAPH_SUFFIXES

@@ -3,16 +3,6 @@
 import os
 from pathlib import Path
 
-__all__ = [
-    "INSIDE",
-    "MARKERS",
-    "dataset_folder",
-    "dataset_folders",
-    "dataset_places",
-    "dataset_root",
-    "default_root",
-]
-
 MARKERS = {
     "mnist": "train-images-idx3-ubyte",
     "fashion_mnist": "train-images-idx3-ubyte",

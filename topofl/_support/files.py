@@ -17,21 +17,6 @@ from typing import Any
 
 from topofl._support.processes import from_name, identity, is_dead, name_of
 
-__all__ = [
-    "FULL",
-    "backup_path",
-    "check_regular",
-    "holds_only",
-    "make_staging_folder",
-    "naming",
-    "read_file",
-    "remove_if_ours",
-    "remove_staging_folders",
-    "replace_folder",
-    "sync_file",
-    "sync_folder",
-]
-
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Numbers of errors of a full disk, or of one on which the user may not write more."""
 
@@ -188,21 +173,17 @@ def replace_folder(complete: Path, place: Path, ours: re.Pattern[str]) -> None:
                 f"`path` cannot be replaced: {older} is needed for a moment, and holds files that "
                 "topofl did not write; move it elsewhere"
             )
-        _replace_by_renaming(complete, place, older)
+        os.rename(place, older)
+        try:
+            os.rename(complete, place)
+        except OSError:
+            os.rename(older, place)
+            raise
         shutil.rmtree(older)
     else:
         os.rename(complete, place)
     sync_folder(place.parent)
     remove_if_ours(older, ours)
-
-
-def _replace_by_renaming(complete: Path, place: Path, older: Path) -> None:
-    os.rename(place, older)
-    try:
-        os.rename(complete, place)
-    except OSError:
-        os.rename(older, place)
-        raise
 
 
 def _exchange_names(one: Path, other: Path) -> bool:
@@ -281,29 +262,26 @@ def check_regular(path: Path, name: str = "root") -> os.stat_result:
     return about
 
 
-def read_file(path: Path, name: str = "root", *, largest: int | None = None) -> bytes:
+def read_file(path: Path, *, largest: int | None = None) -> bytes:
     """Return the content of a regular file of at most `largest` bytes, or raise.
 
     Raises
     ------
     OSError
-        If it cannot be read; the message names `name` and the file.
+        If it cannot be read; the message names `root` and the file.
     ValueError
         If it is not a regular file or is larger, which is checked before it is opened.
     """
     try:
-        size = check_regular(path, name).st_size
+        size = check_regular(path).st_size
         if largest is not None and size > largest:
             raise ValueError(
-                f"`{name}` must hold files of at most {largest:,} bytes, got {size:,} bytes in "
-                f"{path}"
+                f"`root` must hold files of at most {largest:,} bytes, got {size:,} bytes in {path}"
             )
         return path.read_bytes()
     except MemoryError as error:
         raise ValueError(
-            f"`{name}` must hold files that fit into memory, got {path}, which does not"
+            f"`root` must hold files that fit into memory, got {path}, which does not"
         ) from error
     except OSError as error:
-        raise OSError(
-            f"`{name}` must hold files that can be read, {path} cannot: {error}"
-        ) from error
+        raise OSError(f"`root` must hold files that can be read, {path} cannot: {error}") from error

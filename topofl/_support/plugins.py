@@ -3,6 +3,9 @@
 A name with a colon, ``module:function``, refers to a function of a module. A name without one may
 be an entry point of an installed package, in one of the groups :data:`GROUPS`. A module is imported
 only when its function is requested. Packages are searched again when something was installed.
+
+A stored run may have been written by somebody else, and names in it may refer to any function. In
+the context :func:`installed_only`, nothing is imported but topofl and installed packages.
 """
 
 import functools
@@ -10,29 +13,19 @@ import importlib
 import inspect
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from importlib import metadata
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
-from topofl._support.callers import warn_caller
-from topofl._support.module_folders import check_origin, check_trusted, searched
-from topofl._support.words import did_you_mean, shown
-
-__all__ = [
-    "GROUPS",
-    "EntryPoint",
-    "entry_points",
-    "error_context",
-    "has_entry_points",
-    "load_function",
-    "resolve_name",
-    "signature",
-    "with_checked_result",
-]
+from topofl._support.public import warn_caller
+from topofl._support.text import did_you_mean, shown
 
 Function = Callable[..., Any]
 Known = TypeVar("Known")
@@ -88,7 +81,7 @@ def entry_points(kind: str) -> list[EntryPoint]:
 
 def has_entry_points() -> bool:
     """Return whether any installed package has entry points for topofl, of any kind."""
-    return any(True for _ in _packages_with_entry_points())
+    return bool(_packages_with_entry_points())
 
 
 def _packages_with_entry_points() -> tuple[metadata.Distribution, ...]:
@@ -106,17 +99,7 @@ def _packages_in(places: tuple[tuple[str, int], ...]) -> tuple[metadata.Distribu
         Folders of ``sys.path`` with the times of their last changes, such as an installation.
     """
     del places  # only tells whether something has changed
-    return tuple(_found_packages())
-
-
-def _last_change(folder: str) -> int:
-    try:
-        return os.stat(folder or ".").st_mtime_ns
-    except OSError:  # a folder that does not exist yet
-        return 0
-
-
-def _found_packages() -> Iterator[metadata.Distribution]:
+    found = []
     for package in metadata.distributions():
         text = _entry_points_text(package)
         if "[topofl." not in text:
@@ -126,7 +109,15 @@ def _found_packages() -> Iterator[metadata.Distribution]:
         except Exception:  # a package without metadata has no name, and cannot be shadowed
             is_first = True
         if is_first:
-            yield package
+            found.append(package)
+    return tuple(found)
+
+
+def _last_change(folder: str) -> int:
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:  # a folder that does not exist yet
+        return 0
 
 
 def _entry_points_text(package: metadata.Distribution) -> str:
@@ -179,7 +170,9 @@ def resolve_name(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Fun
             f"{' and '.join(map(str, found))}; name the function, as in {found[0].target}"
         )
     if found:
-        return _load_entry_point(kind, found[0])
+        what = f"the {kind} {name} cannot be loaded, {found[0]}:"
+        with error_context(what, f"; reinstall {found[0].package}"):
+            return _load(found[0].target)
     known = list(dict.fromkeys([*ours, *(offer.name for offer in offers)]))
     if ":" not in name:
         hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
@@ -193,13 +186,6 @@ def resolve_name(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Fun
     )
     with error_context(f"there is no {kind} {name!r}:", remedy):
         return load_function(name)
-
-
-def _load_entry_point(kind: str, offer: EntryPoint) -> Function:
-    with error_context(
-        f"the {kind} {offer.name} cannot be loaded, {offer}:", f"; reinstall {offer.package}"
-    ):
-        return _load(offer.target)
 
 
 @contextmanager
@@ -232,7 +218,11 @@ def load_function(target: str) -> Function:
     >>> load_function("math:hypot")(3, 4)
     5.0
     """
-    check_trusted(target)
+    if (remedy := _REMEDY.get()) is not None:
+        raise UntrustedError(
+            f"the run names the function {target}, and importing it would execute code that the "
+            f"author of the folder chose; {remedy}"
+        )
     return _load(target)
 
 
@@ -372,4 +362,165 @@ def signature(name: str, function: Function) -> Mapping[str, inspect.Parameter]:
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"`{name}` must be a function whose parameters can be read, got {shown(function)}"
+        ) from error
+
+
+_REMEDY: ContextVar[str | None] = ContextVar("remedy", default=None)
+"""In the context :func:`installed_only`, how to allow other imports; None outside of it."""
+
+
+class UntrustedError(ValueError):
+    """A stored run names a function of a module, which only ``--trust`` imports."""
+
+
+@contextmanager
+def installed_only(remedy: str) -> Iterator[None]:
+    """Import only topofl and installed packages in this context, no modules named ``m:f``.
+
+    The current folder and those of experiments are not searched, since files in them that look
+    like an installed package could offer names, too.
+
+    Parameters
+    ----------
+    remedy
+        End of the error message: what to do to import others.
+    """
+    path, token = list(sys.path), _REMEDY.set(remedy)
+    here = os.path.realpath(os.curdir)
+    first, *others = sys.path
+    by_python = [] if first == "" or os.path.realpath(first) == here else [first]  # of python -m
+    is_appended = others[-1:] == [_current()]
+    sys.path[:] = [*by_python, *others[: len(others) - is_appended]]
+    try:
+        yield
+    finally:
+        _REMEDY.reset(token)
+        sys.path[:] = path
+
+
+@contextmanager
+def appended_folder(folder: str | None) -> Iterator[None]:
+    """Append a folder to ``sys.path`` in this context, after all others; None: nothing is done.
+
+    Neither is anything done in the context :func:`installed_only`.
+
+    A module in it hence never takes the place of an installed one. Only the folder that
+    :func:`current_folder` appended stays behind it, since a module next to the file of an
+    experiment takes precedence over one in the folder where a command happens to be started.
+    """
+    if folder is None or folder in sys.path or _REMEDY.get() is not None:
+        yield
+        return
+    is_current_last = sys.path[-1:] == [_current()]
+    sys.path.insert(len(sys.path) - is_current_last, folder)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):
+            sys.path.remove(folder)
+
+
+@contextmanager
+def current_folder() -> Iterator[None]:
+    """Append the current folder to ``sys.path`` in this context, to find the user's modules."""
+    with appended_folder(None if "" in sys.path else _current()):
+        yield
+
+
+def _current() -> str:
+    """Return the current folder, or an empty string if it was removed meanwhile."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
+
+
+def searched() -> str:
+    """Return the folders of ``sys.path`` as text, without those of Python and of packages."""
+    installed = {os.path.realpath(path) for path in sysconfig.get_paths().values()}
+    own = []
+    for folder in sys.path:
+        path = Path(folder or os.curdir).absolute()
+        real = Path(os.path.realpath(path))
+        is_library = {str(real), *map(str, real.parents)} & installed
+        if not (is_library or path.suffix == ".zip" or real.name == "site-packages"):
+            own.append(str(path) if path.is_dir() else f"{path} (which does not exist)")
+    return ", ".join([*dict.fromkeys(own), "installed packages"])
+
+
+def check_folder(folder: str) -> None:
+    """Raise ``ValueError`` if a module in a folder of ``sys.path`` is hidden by an imported one.
+
+    That happens if two experiments in one process have files of the same name in their folders,
+    even where only their modules import these.
+    """
+    place = Path(folder)
+    names = {path.stem for path in place.glob("*.py")}
+    names |= {path.parent.name for path in place.glob("*/__init__.py")}
+    for name in sorted(names & sys.modules.keys()):
+        check_origin(name)
+
+
+def check_origin(name: str) -> None:
+    """Raise ``ValueError`` if Python would now find an imported module in another file.
+
+    The packages that hold the module are checked in the same way.
+    """
+    path = None
+    words = name.split(".")
+    for full in (".".join(words[:length]) for length in range(1, len(words) + 1)):
+        module = sys.modules.get(full)
+        if module is None:
+            return
+        spec = PathFinder.find_spec(full, path)
+        _check_same_file(full, getattr(module, "__file__", None), spec and spec.origin)
+        path = getattr(module, "__path__", None)
+
+
+def _check_same_file(name: str, loaded: str | None, found: str | None) -> None:
+    """Raise ``ValueError`` if a module was imported from another file than is now found."""
+    if not (loaded and found) or os.path.realpath(loaded) == os.path.realpath(found):
+        return
+    if os.path.exists(loaded) and os.path.exists(found):
+        raise ValueError(
+            f"module {name} must be one file in a process, got {loaded}, which is imported, and "
+            f"{found}; rename one of them"
+        )
+
+
+def imported(module: str, extra: str, who: str, *, name: str = "", instead: str = "") -> Any:
+    """Return a module, or raise with the extra of topofl that installs it.
+
+    Parameters
+    ----------
+    module
+        Name of the module.
+    extra
+        The extra that installs its package.
+    who
+        What needs it, for the message.
+    name
+        What the message calls the package; empty: the name of the module.
+    instead
+        What else can be done, as the end of the message.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If it is not installed.
+
+    Examples
+    --------
+    >>> imported("nowhere", "slurm", "`executor`")
+    Traceback (most recent call last):
+        ...
+    ModuleNotFoundError: `executor` needs nowhere, which is not installed; install it with pip \
+install 'topofl[slurm]'
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{who} needs {name or module}, which is not installed; install it with pip install "
+            f"'topofl[{extra}]'{instead}"
         ) from error

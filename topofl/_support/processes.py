@@ -1,22 +1,20 @@
-"""Identities of processes, by which others find out whether they have ended."""
+"""Processes: which have ended, what torchrun tells those it starts, how those of a sweep start.
+
+It imports neither torch nor numpy, so that the process from which those of a sweep are forked can
+import them meanwhile.
+"""
 
 import os
+import signal
 import socket
+import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
-
-__all__ = [
-    "from_name",
-    "identity",
-    "is_dead",
-    "is_of_this_boot",
-    "name_of",
-    "pid_namespace",
-    "start_time",
-]
-
 
 _RANDOM = 1 << 40
 """Bit that ``uuid.getnode`` sets in a random number, which it returns where it finds no card."""
@@ -71,7 +69,7 @@ def is_dead(holder: dict[str, Any]) -> bool:
     here = socket.gethostname(), pid_namespace()
     if not holder or here[1] is None or (holder["host"], holder["space"]) != here:
         return False
-    if not is_of_this_boot(holder):
+    if holder["started"] is not None and holder["started"].partition(" ")[0] != _boot():
         return False
     if holder["started"] is None or (fields := _fields(holder["pid"])) is None:
         return _is_gone(holder["pid"])
@@ -89,11 +87,6 @@ def _is_gone(pid: int) -> bool:
     except PermissionError:
         pass  # it runs as another user
     return False
-
-
-def is_of_this_boot(holder: dict[str, Any]) -> bool:
-    """Return whether a holder was started since this machine was; True if that is unknown."""
-    return holder["started"] is None or holder["started"].partition(" ")[0] == _boot()
 
 
 def start_time(pid: int) -> str | None:
@@ -135,3 +128,84 @@ def pid_namespace() -> str | None:
     except OSError:
         address = uuid.getnode()
         return None if address & _RANDOM else f"machine:{address:012x}"
+
+
+def process_number() -> int | None:
+    """Return the number of this process if it was started by torchrun, and otherwise None.
+
+    Examples
+    --------
+    >>> process_number() is None
+    True
+    """
+    rank = os.environ.get("RANK")
+    return int(rank) if rank is not None and "WORLD_SIZE" in os.environ else None
+
+
+def process_count() -> int:
+    """Return the number of processes that were started together.
+
+    Examples
+    --------
+    >>> process_count()
+    1
+    """
+    return 1 if process_number() is None else int(os.environ["WORLD_SIZE"])
+
+
+def local_process_number() -> int:
+    """Return the number of this process among those of its machine.
+
+    Examples
+    --------
+    >>> local_process_number()
+    0
+    """
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def processes_on_machine() -> int:
+    """Return the number of processes on this machine that were started together.
+
+    Examples
+    --------
+    >>> processes_on_machine()
+    1
+    """
+    return 1 if process_number() is None else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def torchrun_holds_store() -> bool:
+    """Return whether torchrun holds the key-value store, and not the process of rank 0.
+
+    Examples
+    --------
+    >>> torchrun_holds_store()
+    False
+    """
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+METHOD = "forkserver" if sys.platform.startswith("linux") else "spawn"
+"""The start method of :mod:`multiprocessing`: the first one where the system has it."""
+
+
+def prepare_fork() -> None:
+    """Start to import the library in the process from which others are forked."""
+    if METHOD == "forkserver":
+        from multiprocessing import forkserver, resource_tracker
+
+        get_context(METHOD).set_forkserver_preload(["topofl.runs.execute"])
+        resource_tracker.ensure_running()  # otherwise the next line starts it, and lifts the block
+        with _interrupts_blocked():
+            forkserver.ensure_running()
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C, also in processes that are started, which would end with a traceback by it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

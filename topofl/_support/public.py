@@ -1,15 +1,14 @@
-"""Public functions, which answer a wrong call with the names that they take."""
+"""Calls by users: wrong ones are answered with names that exist; warnings point to their line."""
 
 import functools
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar, overload
 
-from topofl._support.words import nearest
-
-__all__ = ["ELSEWHERE", "public"]
+from topofl._support.text import nearest
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 
@@ -147,3 +146,16 @@ def _public_name(function: Any) -> str:
         if is_there or (place != package and hasattr(holder, function.__name__)):
             return f"{place}.{function.__name__}"
     return f"{function.__module__}.{function.__name__}"
+
+
+def warn_caller(message: str) -> None:
+    """Issue a ``UserWarning`` that points to the innermost line outside of this library."""
+    level = 1
+    frame = sys._getframe()
+    while (
+        frame.f_back is not None
+        and frame.f_globals.get("__name__", "").partition(".")[0] == "topofl"
+    ):
+        level += 1
+        frame = frame.f_back
+    warnings.warn(message, UserWarning, stacklevel=level)

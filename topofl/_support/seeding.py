@@ -1,17 +1,16 @@
-"""Random streams as pure functions of (seed, purpose, keys), without global generators."""
+"""Random streams as functions of seed, purpose and keys; contexts without torch's global state."""
 
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from topofl._support.check import check_int
-
-__all__ = ["NoGeneratorError", "random_keys", "seeded_torch", "stream", "torch_seed"]
 
 
 def stream(seed: int | np.random.Generator, purpose: str, *keys: int) -> np.random.Generator:
@@ -223,3 +222,61 @@ def _draw_from(generator: torch.Generator, func: Any, given: dict[str, Any]) -> 
     if overload in func.overloadpacket.overloads():
         return getattr(func.overloadpacket, overload)(**given, generator=generator)
     raise NoGeneratorError(f"{func} draws random numbers but takes no generator")
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def plain_torch(device: Any = None) -> ExitStack:
+    """Return a context with torch's default modes in the calling thread, and `device` as default.
+
+    Inference mode, ``torch.no_grad`` and autocast are off, and tensors created without a device are
+    created on `device`. Only modes that differ from their defaults are reset, so that the context
+    is free if none does. The default dtype is shared by all threads and is not changed.
+
+    Parameters
+    ----------
+    device
+        A device, such as ``"cuda:0"``; the CPU if it is None or not a valid device.
+
+    Examples
+    --------
+    >>> with torch.device("meta"), torch.inference_mode(), plain_torch():
+    ...     torch.zeros(2).device, torch.is_inference_mode_enabled()
+    (device(type='cpu'), False)
+    """
+    stack = ExitStack()
+    if torch.is_inference_mode_enabled():
+        stack.enter_context(torch.inference_mode(False))
+    if not torch.is_grad_enabled():
+        stack.enter_context(torch.enable_grad())
+    for kind in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(kind):
+            stack.enter_context(torch.autocast(kind, enabled=False))
+    try:
+        default = torch.get_default_device()
+    except (AssertionError, RuntimeError):  # it does not exist on this machine
+        default = None
+    if default != torch.device("cpu"):
+        stack.enter_context(_device_or_cpu(device))
+    return stack
+
+
+def in_plain_torch(function: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a function to run in :func:`plain_torch` on the device of its keyword `compute`."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        compute: Any = kwargs.get("compute")
+        with plain_torch(getattr(compute, "device", compute)):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _device_or_cpu(device: Any) -> torch.device:
+    try:
+        return torch.device("cpu" if device is None else device)
+    except (RuntimeError, TypeError):  # the wrapped function raises its own error
+        return torch.device("cpu")

@@ -16,7 +16,6 @@ from topofl._support.text import plain_cell, printable
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LINE_LIMIT", "NotApplicable", "Spread", "Table", "as_text"]
 
 LINE_LIMIT = 160
 """Tables with longer lines of text, in characters, are printed transposed."""

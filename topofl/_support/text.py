@@ -1,15 +1,14 @@
-"""Escaping of untrusted text for terminals, tables and spreadsheets; times and nodes in words."""
+"""Text: values and suggestions in messages, escaping for terminals and tables, times and nodes."""
 
+import difflib
+import math
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
-
-__all__ = ["approximate", "is_number", "node_name", "plain_cell", "printable", "split_at_commas"]
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 
 NAME_LIMIT = 32
 """Longest label of a node that is shown in full."""
-
-_SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 _BIDI_CONTROLS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
@@ -94,13 +93,13 @@ def printable(text: str) -> str:
     if text.isprintable():  # the usual case
         return text
     text = _UNDECODED.sub(_as_utf8, text)
-    return "".join(_escaped(c) if _is_unsafe(c) else c for c in text)
+    return "".join(c.encode("unicode_escape").decode() if _is_unsafe(c) else c for c in text)
 
 
 def _as_utf8(undecoded: re.Match[str]) -> str:
     """Return bytes that Python stands for by surrogates as escaped characters of UTF-8."""
     found = undecoded[0].encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
-    return "".join(map(_escaped, found))
+    return found.encode("unicode_escape").decode()
 
 
 def _is_unsafe(character: str) -> bool:
@@ -108,10 +107,6 @@ def _is_unsafe(character: str) -> bool:
     return (
         kind in ("Cc", "Cs", "Zl", "Zp") or unicodedata.bidirectional(character) in _BIDI_CONTROLS
     )
-
-
-def _escaped(character: str) -> str:
-    return _SHORT_ESCAPES.get(character) or character.encode("unicode_escape").decode()
 
 
 def plain_cell(text: str) -> str:
@@ -126,13 +121,7 @@ def plain_cell(text: str) -> str:
     ("'=HYPERLINK(A1)", '-0.5', 'ring(n=4)')
     """
     text = printable(text)
-    if not _FORMULA.match(text):
-        return text
-    try:
-        float(text)
-    except ValueError:
-        return f"'{text}"
-    return text
+    return f"'{text}" if _FORMULA.match(text) and not is_number(text) else text
 
 
 def split_at_commas(text: str, brackets: Mapping[str, str]) -> tuple[list[str], str]:
@@ -169,3 +158,66 @@ def split_at_commas(text: str, brackets: Mapping[str, str]) -> tuple[list[str], 
         elif closing and letter == closing[-1]:
             closing.pop()
     return parts, closing[-1] if closing else ""
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the known word nearest to `word`, or an empty string."""
+    if not isinstance(word, str):
+        return ""
+    near = nearest(word, known)
+    return f"; did you mean {near!r}?" if near is not None else ""
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that was most likely meant, or None if no one is similar.
+
+    A word with the same letters in another order comes first, then one that begins with the given
+    word, and then the most similar one. Upper and lower case are alike.
+
+    Examples
+    --------
+    >>> nearest("dsdg", ["dsgt", "dsgd"]), nearest("clique_sz", ["n", "clique_size"])
+    ('dsgd', 'clique_size')
+    >>> nearest("metropolis", ["weighted_metropolis", "metropolis_hastings"])
+    'metropolis_hastings'
+    """
+    low = word.lower()
+
+    def likeness(candidate: str) -> tuple[bool, bool, float]:
+        other = candidate.lower()
+        ratio = difflib.SequenceMatcher(None, other, low).ratio()
+        begins = len(low) >= 3 and other.startswith(low)
+        return sorted(low) == sorted(other), begins, ratio
+
+    found = [(likeness(one), one) for one in known if isinstance(one, str)]
+    found = [(like, one) for like, one in found if any(like[:2]) or like[2] >= 0.6]
+    return max(found)[1] if found else None
+
+
+def shown(value: object, length: int = 100) -> str:
+    """Return a value as one shortened line of text for an error message.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> shown(np.eye(2)), shown(10**50), shown("ring")
+    ('array([[1., 0.], [0., 1.]])', 'about 10^50', "'ring'")
+    """
+    if isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) >= 10**40:
+        return f"about {'-' if value < 0 else ''}10^{int(math.log10(abs(int(value))))}"
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # raised by foreign classes, or for huge integers inside a container
+        return f"something of type {type(value).__name__}"
+    return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def plain_text(value: object) -> str:
+    """Return text as it is, and any other value as :func:`shown`, for tables and labels.
+
+    Examples
+    --------
+    >>> plain_text("ring"), plain_text([1, 2])
+    ('ring', '[1, 2]')
+    """
+    return value if isinstance(value, str) else shown(value)

@@ -8,7 +8,7 @@ from torch import nn
 
 from topofl import topologies
 from topofl._support.check import check_int, check_switch
-from topofl._support.waiting import waited_for
+from topofl._support.notebook import waited_for
 from topofl.advice.arguments import check_clients, check_horizon
 from topofl.advice.budget import Budget, bytes_of_model, check_budget
 from topofl.advice.calibration import Curve, Setting, stored

@@ -9,9 +9,9 @@ from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
 
-from topofl._support.module_folders import current_folder, installed_only
+from topofl._support.plugins import current_folder, installed_only
+from topofl._support.processes import process_number
 from topofl._support.text import printable
-from topofl._support.torchrun import process_number
 from topofl.cli.commands import COMMANDS, make_parser
 from topofl.cli.output import CommandFailed, print_notes
 

@@ -11,10 +11,9 @@ import torch
 
 from topofl import config, metrics, models
 from topofl._spec import at, build_topology, find, parameters
-from topofl._support.calls import named, parse_spec, table_of
+from topofl._support.calls import is_graph_file, named, parse_spec, table_of
 from topofl._support.check import check_int, shown
 from topofl._support.datasets import MARKERS, dataset_folder
-from topofl._support.suffixes import is_graph_file
 from topofl._support.table import Table
 from topofl.advice import recommend as ranked
 from topofl.cli.commands import Graphs, Recommend, Spectral

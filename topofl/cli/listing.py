@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from topofl._support.optional import imported
-from topofl._support.plugins import EntryPoint, has_entry_points, resolve_name, signature
+from topofl._support.plugins import EntryPoint, has_entry_points, imported, resolve_name, signature
 from topofl._support.text import printable
 from topofl.cli.commands import KINDS_OF_NAMES, Completion, List, make_parser
 from topofl.cli.options import path_argument

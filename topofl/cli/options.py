@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 import topofl
-from topofl._support.words import did_you_mean
+from topofl._support.text import did_you_mean
 
 EXIT_CODES = "exit codes: 0 success; 1 the run failed; 2 wrong usage or configuration"
 """Last line of ``topofl --help``; ``docs/command-line.md`` has the details."""

@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
-from topofl._support.forking import prepare_fork
+from topofl._support.processes import prepare_fork
 from topofl._support.text import printable
 from topofl.cli.commands import Explore, New, Reproduce, Study, Sweep
 from topofl.cli.output import CommandFailed, json_rows, plain_cell, print_rows

@@ -14,8 +14,8 @@ from typing import Any
 
 from topofl import callbacks, config
 from topofl._support.locks import locked
+from topofl._support.processes import process_count, process_number
 from topofl._support.text import approximate, node_name
-from topofl._support.torchrun import process_count, process_number
 from topofl.callbacks import Event
 from topofl.cli.commands import Resume, Run
 from topofl.cli.compare import check_column, table_of_runs

@@ -14,11 +14,11 @@ from typing import Any
 
 from topofl import config
 from topofl._support.calls import parse_value, table_of
-from topofl._support.check import did_you_mean, plain_text, shown
+from topofl._support.check import did_you_mean, shown
 from topofl._support.locks import is_in_use
-from topofl._support.optional import imported
+from topofl._support.plugins import imported
 from topofl._support.table import NotApplicable, Table
-from topofl._support.text import printable
+from topofl._support.text import plain_text, printable
 from topofl.cli.commands import Runs, Sweep
 from topofl.cli.folders import NEXT, is_finished
 from topofl.cli.output import CommandFailed, print_notes, print_rows, print_table, runs_text

@@ -28,14 +28,12 @@ from topofl._spec import (
     recorded,
     with_seed,
 )
-from topofl._support.ambient import plain_torch
 from topofl._support.calls import named, table_of
 from topofl._support.check import check_choice, check_path, check_switch, shown
 from topofl._support.datasets import default_root
-from topofl._support.module_folders import appended_folder, check_folder
-from topofl._support.plugins import error_context, load_function
+from topofl._support.plugins import appended_folder, check_folder, error_context, load_function
 from topofl._support.public import ELSEWHERE
-from topofl._support.seeding import seeded_torch
+from topofl._support.seeding import plain_torch, seeded_torch
 from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule

@@ -16,7 +16,6 @@ from topofl._support.check import (
     check_switch,
     shown,
 )
-from topofl._support.graphs import is_pyg
 from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.data._labels import (
@@ -28,6 +27,7 @@ from topofl.data._labels import (
     stratified,
 )
 from topofl.data.dataset import Dataset
+from topofl.topology.interchange import is_pyg
 
 __all__ = ["from_arrays", "from_torch"]
 

@@ -29,9 +29,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from topofl._support.arrays import BLOCK, flattened, nested, read_tensors, write_tensors
 from topofl._support.files import sync_file, sync_folder
 from topofl._support.locks import LOCK
-from topofl._support.tensors import BLOCK, flattened, nested, read_tensors, write_tensors
 from topofl._support.text import printable
 from topofl.engine.ranks import Ranks
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from topofl._support.memory import is_in_memory
+from topofl._support.machine import is_in_memory
 from topofl._support.threads import Buffers
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.schedules import constant

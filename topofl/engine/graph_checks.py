@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._support.callers import warn_caller
 from topofl._support.check import shown
+from topofl._support.public import warn_caller
 from topofl._support.text import node_name
 from topofl.algorithms.contract.needs import (
     check_weights,

@@ -18,7 +18,7 @@ from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import PrefixStore
 
 from topofl._linalg.bisection import bisected, bisected_groups, cut_edges
-from topofl._support.torchrun import local_process_number, process_count
+from topofl._support.processes import local_process_number, process_count
 from topofl.engine.ranks import RankError, Ranks, answering
 from topofl.history import History
 from topofl.metrics._rounds import node_groups

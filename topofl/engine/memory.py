@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from topofl._support.memory import called_repeatedly, resident_of_files
+from topofl._support.machine import called_repeatedly, resident_of_files
 from topofl.engine.gradients import Order, stacked_forward
 from topofl.engine.population import trained_parameters
 from topofl.tasks import Function, cross_entropy

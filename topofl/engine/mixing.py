@@ -16,9 +16,9 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 from torch.nn import functional
 
+from topofl._support.arrays import sparse_tensor
 from topofl._support.check import TOLERANCE
 from topofl._support.seeding import stream
-from topofl._support.sparse_tensors import sparse_tensor
 from topofl.algorithms.contract.checked import check_same_shape
 from topofl.attacks import Attack
 from topofl.engine.executor import Executor

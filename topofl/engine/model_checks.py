@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from topofl._support.callers import warn_caller
+from topofl._support.public import warn_caller
 from topofl._support.seeding import NoGeneratorError, seeded_torch
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.data import Dataset, Partition

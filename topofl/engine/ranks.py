@@ -20,7 +20,7 @@ from torch import Tensor
 
 from topofl._columns import RANK_COLUMNS
 from topofl._linalg.bisection import cut_edges
-from topofl._support.torchrun import torchrun_holds_store
+from topofl._support.processes import torchrun_holds_store
 from topofl.metrics import consensus_distance
 from topofl.mixing import MixingMatrix
 

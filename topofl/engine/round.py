@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from topofl._support.check import check_choice, did_you_mean, shown
-from topofl._support.generators import answer_queries
 from topofl._support.seeding import stream
 from topofl.algorithms.contract.checked import NO_BRANCHES, WHY_PLAYED, explaining_meta_errors
 from topofl.algorithms.contract.local import Training
@@ -38,6 +37,7 @@ from topofl.engine.requests import (
 from topofl.engine.state import Run
 from topofl.engine.training import LocalSteps, all_gradients, has_rows, local_steps
 from topofl.mixing import MixingMatrix
+from topofl.topologies.collaboration import answer_queries
 from topofl.topology import Topology
 
 T = TypeVar("T")

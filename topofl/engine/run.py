@@ -12,12 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from topofl._support.ambient import in_plain_torch
-from topofl._support.callers import in_notebook
 from topofl._support.check import check_int, check_switch, shown
-from topofl._support.machine import emulates_bf16
-from topofl._support.memory import returning_freed_memory
+from topofl._support.machine import emulates_bf16, returning_freed_memory
+from topofl._support.notebook import in_notebook
 from topofl._support.public import public
+from topofl._support.seeding import in_plain_torch
 from topofl._support.text import printable
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule

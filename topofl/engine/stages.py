@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import shown
-from topofl._support.memory import returning_freed_memory
+from topofl._support.machine import returning_freed_memory
 from topofl.algorithms.contract.phase import Neighbors, Phase
 from topofl.algorithms.contract.round import Models
 from topofl.engine.divergence import DivergenceError

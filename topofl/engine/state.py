@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from topofl._columns import as_json
-from topofl._support.machine import versions
-from topofl._support.memory import free_memory
-from topofl._support.torchrun import processes_on_machine
+from topofl._support.machine import free_memory, versions
+from topofl._support.processes import processes_on_machine
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import State
 from topofl.callbacks import Callback, Event

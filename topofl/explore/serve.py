@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from topofl._support.datasets import dataset_places
-from topofl._support.optional import imported
+from topofl._support.plugins import imported
 
 __all__ = ["HOST", "serve"]
 

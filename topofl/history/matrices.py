@@ -9,7 +9,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._support.check import TOLERANCE, check_entries, check_format
+from topofl._linalg.sparse import check_entries, check_format
+from topofl._support.check import TOLERANCE
 from topofl.mixing import MixingMatrix
 
 PACKED_FROM = 2**13

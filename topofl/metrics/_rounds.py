@@ -9,10 +9,10 @@ import scipy.sparse as sparse
 import scipy.sparse.linalg as sparse_linalg
 
 from topofl._linalg import spectral
+from topofl._linalg.sparse import start_vector
 from topofl._linalg.spectral import classes_of
 from topofl._support.check import check_int, shown
 from topofl._support.text import node_name
-from topofl._support.vectors import start_vector
 from topofl.mixing import (
     MixingMatrix,
     MixingSequence,

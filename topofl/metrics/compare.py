@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from topofl._support.check import check_choice, check_int, check_label_counts, check_sequence, shown
+from topofl._support.notebook import waited_for
 from topofl._support.plugins import error_context, resolve_name, with_checked_result
 from topofl._support.public import public
 from topofl._support.table import NotApplicable, Table
-from topofl._support.waiting import waited_for
 from topofl.data.partition import Partition
 from topofl.metrics import (
     averaging,

@@ -8,11 +8,11 @@ import numpy as np
 
 from topofl._drawing.charts.style import WIDE, checked_axes, legend_above, own_axes, style
 from topofl._drawing.figures import figure_of
+from topofl._linalg.sparse import centered
 from topofl._support.check import check_int
 from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl._support.text import node_name
-from topofl._support.vectors import centered
 from topofl.metrics._columns import Entry, MetricColumn, Requirement
 from topofl.metrics._rounds import (
     Mixable,

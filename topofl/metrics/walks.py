@@ -6,9 +6,9 @@ import numpy as np
 import scipy.linalg
 from scipy.sparse.csgraph import connected_components
 
+from topofl._linalg.sparse import laplacian
 from topofl._support.check import check_int
 from topofl._support.public import public
-from topofl._support.vectors import laplacian
 from topofl.metrics._columns import ONE_MATRIX, UNDIRECTED, MetricColumn
 from topofl.metrics._rounds import WeightRule, as_mixing, check_averaging, check_size
 from topofl.metrics.perron import perron_vector

@@ -11,7 +11,8 @@ import torch
 
 from topofl import _drawing
 from topofl._linalg import second, spectral
-from topofl._support.check import TOLERANCE, as_csr, check_int, is_symmetric, shown
+from topofl._linalg.sparse import as_csr, is_symmetric
+from topofl._support.check import TOLERANCE, check_int, shown
 from topofl._support.notebook import as_html
 from topofl._support.text import node_name
 from topofl.topology import Missing, Topology, TopologyError, TopologySequence, as_labels, places_of

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._support.callers import warn_caller
 from topofl._support.check import TOLERANCE, check_choice, check_fraction
-from topofl._support.public import public
+from topofl._support.public import public, warn_caller
 from topofl._support.text import node_name
 from topofl.mixing.matrix import MixingMatrix, WeightRule
 from topofl.topology import Topology, TopologyError, unused_weights

@@ -7,12 +7,12 @@ import numpy as np
 import scipy.sparse as sparse
 import torch
 
-from topofl._support.callers import warn_caller
-from topofl._support.check import as_array, as_csr, check_choice, shown
-from topofl._support.graphs import is_networkx, is_pyg
-from topofl._support.public import public
+from topofl._linalg.sparse import as_csr
+from topofl._support.check import as_array, check_choice, shown
+from topofl._support.public import public, warn_caller
 from topofl.mixing.matrix import MixingMatrix
 from topofl.topology import Missing, Topology, places_of, read_networkx, read_pyg
+from topofl.topology.interchange import is_networkx, is_pyg
 
 
 @public

@@ -20,10 +20,9 @@ from typing import Any, TextIO
 import torch
 
 from topofl._support.check import shown
-from topofl._support.forking import METHOD, prepare_fork
 from topofl._support.machine import available_cores
-from topofl._support.optional import imported
-from topofl._support.processes import identity
+from topofl._support.plugins import imported
+from topofl._support.processes import METHOD, identity, prepare_fork
 from topofl._support.text import approximate, printable
 from topofl.runs.store import Failure, RunStore
 from topofl.runs.work import Job, Outcome, in_progress, perform, perform_elsewhere

@@ -21,11 +21,10 @@ import numpy as np
 import torch
 
 from topofl import config, data
+from topofl._support.calls import is_graph_file
 from topofl._support.check import shown
 from topofl._support.machine import machine
-from topofl._support.module_folders import appended_folder, current_folder
-from topofl._support.plugins import load_function
-from topofl._support.suffixes import is_graph_file
+from topofl._support.plugins import appended_folder, current_folder, load_function
 from topofl._version import __version__
 from topofl.data import Dataset
 from topofl.history import History

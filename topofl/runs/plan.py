@@ -14,18 +14,16 @@ import numpy as np
 
 from topofl import config
 from topofl._spec import check_keys, find, parameters
-from topofl._support.calls import parse_value, table_of
+from topofl._support.calls import is_graph_file, parse_value, table_of
 from topofl._support.check import (
     check_choice,
     check_int,
     check_number,
     check_path,
     check_sequence,
-    plain_text,
     shown,
 )
-from topofl._support.suffixes import is_graph_file
-from topofl._support.text import printable
+from topofl._support.text import plain_text, printable
 from topofl.config.toml import as_table, is_none, with_modules
 from topofl.engine import run
 from topofl.engine.model_checks import as_task

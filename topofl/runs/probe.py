@@ -10,10 +10,10 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from topofl import config
-from topofl._support.check import check_int, check_path, plain_text
-from topofl._support.memory import free_memory
+from topofl._support.check import check_int, check_path
+from topofl._support.machine import free_memory
 from topofl._support.table import NotApplicable, Table
-from topofl._support.text import approximate
+from topofl._support.text import approximate, plain_text
 from topofl.callbacks import Callback, Event
 from topofl.engine.options import Evaluation
 from topofl.runs.identity import Run, peak_memory_megabytes, reset_peak_memory

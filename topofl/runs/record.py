@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from topofl._support.callers import warn_caller
 from topofl._support.files import naming, sync_file
+from topofl._support.public import warn_caller
 from topofl._support.table import NotApplicable, Table
 from topofl.history import SECONDS, History
 from topofl.history.statistics import spread_over_nodes

@@ -9,20 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from topofl._support.callers import warn_caller
-from topofl._support.check import (
-    check_int,
-    check_path,
-    check_switch,
-    did_you_mean,
-    plain_text,
-    shown,
-)
-from topofl._support.memory import free_memory, resident
+from topofl._support.check import check_int, check_path, check_switch, did_you_mean, shown
+from topofl._support.machine import free_memory, resident
 from topofl._support.notebook import as_html, paragraph
-from topofl._support.optional import imported
-from topofl._support.public import public
+from topofl._support.plugins import imported
+from topofl._support.public import public, warn_caller
 from topofl._support.table import NotApplicable, Table
+from topofl._support.text import plain_text
 from topofl.runs.execute import Live, Processes, as_executor, execute
 from topofl.runs.identity import cache_of_process
 from topofl.runs.plan import (

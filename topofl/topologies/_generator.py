@@ -11,9 +11,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._support.callers import warn_caller
 from topofl._support.check import check_int, check_label_counts, check_nodes, shown
-from topofl._support.public import public
+from topofl._support.public import public, warn_caller
 from topofl._support.seeding import stream
 from topofl.topology import Topology, TopologySequence, graph_of, unused_weights
 

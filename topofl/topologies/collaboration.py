@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from topofl._support.check import as_array, check_finite, check_int, check_switch, shown
-from topofl._support.generators import answer_queries
 from topofl._support.public import public
 from topofl._support.seeding import stream
 from topofl.topologies._generator import generator
@@ -19,6 +18,11 @@ Reward = Callable[[int, tuple[int, ...]], float]
 Loss = Callable[[int, np.ndarray], float]
 Models = np.ndarray | Callable[[np.ndarray], np.ndarray]
 Group = TypeVar("Group")
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+OtherQuestion = TypeVar("OtherQuestion")
+OtherAnswer = TypeVar("OtherAnswer")
+T = TypeVar("T")
 
 WORST = -float(np.finfo(np.float32).max)
 """Reward of a group whose loss is not finite; candidates that lead to it are not added."""
@@ -473,3 +477,37 @@ def _pools(candidates: Topology | None, n: int) -> list[list[int]]:
         )
     senders = candidates.adjacency.tocsc()
     return [nodes.tolist() for nodes in np.split(senders.indices, senders.indptr[1:-1])]
+
+
+def answer_queries(
+    steps: Generator[Question, Answer, T], answer: Callable[[Question], Answer]
+) -> T:
+    """Run a generator, sending it the answer to each query that it yields; return its result.
+
+    Examples
+    --------
+    >>> def twice():
+    ...     return (yield 1), (yield 2)
+    >>> answer_queries(twice(), lambda question: 10 * question)
+    (10, 20)
+    """
+    try:
+        question = next(steps)
+        while True:
+            question = steps.send(answer(question))
+    except StopIteration as end:
+        return end.value
+
+
+def translate_queries(
+    steps: Generator[Question, Answer, T],
+    question: Callable[[Question], OtherQuestion],
+    answer: Callable[[OtherAnswer], Answer],
+) -> Generator[OtherQuestion, OtherAnswer, T]:
+    """Run a generator with its queries and their answers translated; return its result."""
+    try:
+        query = next(steps)
+        while True:
+            query = steps.send(answer((yield question(query))))
+    except StopIteration as end:
+        return end.value

@@ -7,9 +7,8 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 
-from topofl._support.callers import warn_caller
 from topofl._support.check import check_int, check_nonnegative
-from topofl._support.public import public
+from topofl._support.public import public, warn_caller
 from topofl.topologies._edge_swaps import HOPS, check_network, heterogeneity, slopes
 from topofl.topologies._generator import counts_of, generator, label_shares
 from topofl.topologies._generator import label_shares as shares_of

@@ -8,20 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sparse
 
+from topofl._linalg.sparse import as_csr
 from topofl._support.check import (
     NODES_LIMIT,
     TOLERANCE,
-    as_csr,
     check_nodes,
     check_switch,
     check_unmasked,
     shown,
 )
-from topofl._support.graphs import is_networkx, is_pyg
 from topofl._support.public import public
 from topofl._support.text import node_name
 from topofl.topology.graph import Topology, TopologyError, TopologySequence
-from topofl.topology.interchange import lacks_labels, read_networkx, read_pyg
+from topofl.topology.interchange import is_networkx, is_pyg, lacks_labels, read_networkx, read_pyg
 
 
 @public

@@ -38,15 +38,15 @@ def read_graph(
     Parameters
     ----------
     path
-        Path of the file, with one of the suffixes :data:`topofl._support.suffixes.KINDS`; text
-        files may have at most 128 MiB. A line of an ``.edgelist`` is "source target" or "source
-        target weight", and one of a ``.csv`` "source,target" or "source,target,weight", where no
-        weight means 1; an edge may be repeated with the same weight. The first line of a ``.csv``
-        is a header if its third field is not a number, if its names are no numbers and all others
-        are, or if it begins with "source,target", "from,to" or "src,dst". Entry
-        [u, v] of a matrix is the weight of the edge from u to v. If all labels are whole numbers,
-        they become integers and the nodes are sorted by them, whether they start at 0 or at 1.
-        Other labels keep the order of the file.
+        Path of the file: ``.graphml``, ``.gml``, ``.edgelist``, ``.csv``, ``.npz`` or ``.npy``;
+        text files may have at most 128 MiB. A line of an ``.edgelist`` is "source target" or
+        "source target weight", and one of a ``.csv`` "source,target" or "source,target,weight",
+        where no weight means 1; an edge may be repeated with the same weight. The first line of a
+        ``.csv`` is a header if its third field is not a number, if its names are no numbers and all
+        others are, or if it begins with "source,target", "from,to" or "src,dst". Entry [u, v] of a
+        matrix is the weight of the edge from u to v. If all labels are whole numbers, they become
+        integers and the nodes are sorted by them, whether they start at 0 or at 1. Other labels
+        keep the order of the file.
     directed
         Whether the lines of an edge list or a CSV file are directed edges; None means undirected.
         The other formats store the direction and accept only None.

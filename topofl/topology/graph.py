@@ -12,14 +12,13 @@ from scipy.sparse.csgraph import connected_components, shortest_path
 
 from topofl import _drawing
 from topofl._linalg import spectral
+from topofl._linalg.sparse import as_csr, is_symmetric
 from topofl._support.check import (
     TOLERANCE,
-    as_csr,
     check_int,
     check_nodes,
     check_sequence,
     check_switch,
-    is_symmetric,
     shown,
 )
 from topofl._support.text import node_name

@@ -1,5 +1,6 @@
 """Reading and writing networkx and PyG graphs."""
 
+import sys
 from collections.abc import Hashable
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -8,7 +9,6 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._support.check import check_nodes
-from topofl._support.graphs import is_pyg
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 
 NODE_ORDER = "node_order"
 """Attribute of exported networkx graphs with the order of integer labels that are not sorted."""
+
+
+def is_networkx(graph: Any) -> bool:
+    """Return whether `graph` is a networkx graph; only a program that loaded networkx has one."""
+    networkx = sys.modules.get("networkx")
+    return networkx is not None and isinstance(graph, networkx.Graph)
+
+
+def is_pyg(graph: Any) -> bool:
+    """Return whether `graph` is a PyG ``Data`` or has the same attributes."""
+    return hasattr(graph, "edge_index") and hasattr(graph, "num_nodes")
 
 
 def read_networkx(

@@ -20,9 +20,9 @@ from tests.algorithms.harness import (
     nodes_at_start,
 )
 from topofl import algorithms, mixing, topologies
-from topofl._support.generators import answer_queries
 from topofl._support.seeding import stream
 from topofl.algorithms import average_over_peers, refresh_losses, scored_peers
+from topofl.topologies.collaboration import answer_queries
 
 ROUNDS = 4
 

@@ -19,7 +19,7 @@ from tests.engine.distributed.cases import plain
 from tests.engine.distributed.same_results import differences
 from tests.engine.memory.test_footprint import FACTS, LOOPED
 from topofl import algorithms, attacks, data, models, topologies
-from topofl._support.memory import is_in_memory, resident_of_files
+from topofl._support.machine import is_in_memory, resident_of_files
 from topofl.engine import memory as mapped
 from topofl.engine.memory import MappedFiles, mapped_files
 

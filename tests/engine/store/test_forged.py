@@ -9,7 +9,7 @@ import torch
 
 from tests.engine import killed
 from tests.engine.store.helpers import train
-from topofl._support.tensors import read_tensors, write_tensors
+from topofl._support.arrays import read_tensors, write_tensors
 from topofl.engine import checkpoint
 from topofl.engine.checkpoint import SHARED
 

@@ -11,7 +11,7 @@ import topofl
 from tests import problems
 from tests.engine import killed
 from tests.engine.store.helpers import arguments, train
-from topofl._support import locks, tensors
+from topofl._support import arrays, locks
 from topofl.engine import saving
 from topofl.engine.checkpoint import rounds_in
 
@@ -20,9 +20,9 @@ def full(*args):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("broken", ["topofl._support.tensors._bytes_of", "os.fsync"])
+@pytest.mark.parametrize("broken", ["topofl._support.arrays._bytes_of", "os.fsync"])
 def test_training_continues_on_a_full_disk(whole, tmp_path, monkeypatch, broken):
-    good = {"os.fsync": os.fsync}.get(broken, tensors._bytes_of)
+    good = {"os.fsync": os.fsync}.get(broken, arrays._bytes_of)
 
     def disk(event):
         if event.kind == "round":
@@ -102,7 +102,7 @@ def test_a_folder_that_is_not_writable_is_an_error_before_training(tmp_path, mon
 def test_an_interrupt_that_cannot_be_saved_says_so(tmp_path, monkeypatch):
     def stop(event):
         if (event.kind, event.round) == ("round", 3):
-            monkeypatch.setattr(tensors, "_bytes_of", full)
+            monkeypatch.setattr(arrays, "_bytes_of", full)
             killed.signal.raise_signal(killed.signal.SIGINT)
 
     with (

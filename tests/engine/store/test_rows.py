@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from topofl._support import tensors
+from topofl._support import arrays
 from topofl.engine import checkpoint
 from topofl.engine.checkpoint import (
     move_all,
@@ -39,9 +39,9 @@ def saved_by_three(folder):
     place.mkdir(parents=True)
     for rank in range(3):
         own = {"models": models[rank == OWNER], "mass": torch.ones(int((rank == OWNER).sum()))}
-        tensors.write_tensors(place / f"rows-{rank}.safetensors", own, {})
+        arrays.write_tensors(place / f"rows-{rank}.safetensors", own, {})
     shared = {"owner": torch.from_numpy(OWNER)}
-    tensors.write_tensors(place / "shared.safetensors", shared, {"values": "{}"})
+    arrays.write_tensors(place / "shared.safetensors", shared, {"values": "{}"})
     files = {f"rows-{rank}.safetensors": "" for rank in range(3)}
     return models, checkpoint.Checkpoint(place, {"files": files})
 
@@ -68,7 +68,7 @@ def test_any_nodes_are_read_in_blocks(tmp_path, monkeypatch, block, nodes):
 
 def test_rows_that_a_rank_lacks_are_an_error(tmp_path):
     _, found = saved_by_three(tmp_path)
-    tensors.write_tensors(found.path / "rows-1.safetensors", {"models": torch.zeros(2, 5)}, {})
+    arrays.write_tensors(found.path / "rows-1.safetensors", {"models": torch.zeros(2, 5)}, {})
     with pytest.raises(ValueError, match="3 rows of rank 1 are needed, got 2"):
         found.state()["models"].of(np.arange(6))
 

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_int, check_sequence, check_switch
-from topofl._support.generators import translate_queries
 from topofl._support.public import public
 from topofl.algorithms.contract.round import Models, Round, State, Trial
 from topofl.algorithms.exchanges.peers import Choice, Policy, can_receive
 from topofl.mixing import average_of_chosen
-from topofl.topologies.collaboration import WORST, double_greedy, shuffled
+from topofl.topologies.collaboration import WORST, double_greedy, shuffled, translate_queries
 
 __all__ = ["greedy_peers", "random_peers"]
 

@@ -13,9 +13,8 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
-from topofl._support.callers import warn_caller
 from topofl._support.check import check_fraction, check_int
-from topofl._support.public import public
+from topofl._support.public import public, warn_caller
 from topofl._support.seeding import seed_of, stream
 from topofl.data._labels import apportion, by_class, stratified
 from topofl.data.dataset import Dataset

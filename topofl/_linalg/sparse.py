@@ -1,17 +1,12 @@
-"""Checks of sparse matrices: their format, entries and symmetry."""
+"""Sparse matrices: checks of their format and entries, symmetry, Laplacian; vectors over nodes."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._support.check.arrays import as_array
-from topofl._support.check.numbers import check_nodes
-
-__all__ = ["TOLERANCE", "as_csr", "check_entries", "check_format", "is_symmetric"]
-
-TOLERANCE = 1e-9
-"""Largest rounding error in sums of weights, and between the two directions of an edge."""
+from topofl._support.check import TOLERANCE, as_array, check_nodes
 
 
 def as_csr(name: str, matrix: Any) -> sparse.csr_array:
@@ -49,35 +44,24 @@ def check_format(name: str, matrix: Any) -> None:
     """Raise ``ValueError`` if the index arrays of a sparse matrix are inconsistent."""
     rows, columns = matrix.shape
     check_nodes(rows, name=f"{name}.shape[0]")
+    fault = ""
+    indices: Iterable[tuple[Any, int]] = ()  # those of dok and dia are checked by conversions
     if matrix.format in ("csr", "csc", "bsr"):
         height, width = matrix.blocksize if matrix.format == "bsr" else (1, 1)
         major, minor = (
             (columns, rows) if matrix.format == "csc" else (rows // height, columns // width)
         )
-        fault = _fault_of_pointers(matrix, major) or _fault_of_indices(matrix.indices, minor)
+        fault, indices = _fault_of_pointers(matrix, major), [(matrix.indices, minor)]
     elif matrix.format == "coo":
-        lengths = {len(matrix.data), *(len(places) for places in matrix.coords)}
-        fault = "`coords` and `data` of different lengths" if len(lengths) > 1 else ""
-        fault = (
-            fault
-            or _fault_of_indices(matrix.coords[0], rows)
-            or _fault_of_indices(matrix.coords[1], columns)
-        )
+        if len({len(matrix.data), *map(len, matrix.coords)}) > 1:
+            fault = "`coords` and `data` of different lengths"
+        indices = zip(matrix.coords, matrix.shape, strict=True)
     elif matrix.format == "lil":
-        same = all(
-            len(places) == len(values)
-            for places, values in zip(matrix.rows, matrix.data, strict=False)
-        )
-        fault = (
-            ""
-            if same and len(matrix.rows) == len(matrix.data) == rows
-            else "`rows` that do not fit its `data`"
-        )
-        fault = fault or next(
-            filter(None, (_fault_of_indices(np.asarray(r), columns) for r in matrix.rows)), ""
-        )
-    else:  # dok and dia, whose conversion by scipy checks indices
-        fault = ""
+        lengths = list(map(len, matrix.rows))
+        if len(lengths) != rows or lengths != list(map(len, matrix.data)):
+            fault = "`rows` that do not fit its `data`"
+        indices = ((np.asarray(row), columns) for row in matrix.rows)
+    fault = fault or next(filter(None, (_fault_of_indices(*one) for one in indices)), "")
     if fault:
         raise ValueError(
             f"`{name}` must be a well-formed sparse matrix, got {fault}; build it again from its "
@@ -112,12 +96,8 @@ def _fault_of_indices(indices: np.ndarray, size: int) -> str:
         return ""
     if indices.ndim != 1 or indices.dtype.kind not in "iu":
         return f"indices of shape {indices.shape} and dtype {indices.dtype}"
-    low, high = int(indices.min()), int(indices.max())
-    return (
-        ""
-        if low >= 0 and high < size
-        else f"index {low if low < 0 else high}, outside 0..{size - 1}"
-    )
+    outside = [one for one in (int(indices.min()), int(indices.max())) if not 0 <= one < size]
+    return f"index {outside[0]}, outside 0..{size - 1}" if outside else ""
 
 
 def check_entries(name: str, matrix: sparse.csr_array) -> None:
@@ -156,3 +136,18 @@ def is_symmetric(matrix: sparse.csr_array, *, edges: bool = False) -> bool:
     largest = matrix.data.max()
     scale = np.maximum(1.0 if largest >= 1e-3 else largest, np.maximum(matrix.data, other.data))
     return bool((np.abs(matrix.data - other.data) <= TOLERANCE * scale).all())
+
+
+def centered(values: np.ndarray) -> np.ndarray:
+    """Return the disagreement of (n,) or (n, k) values: their differences from the node mean."""
+    return values - values.mean(axis=0)
+
+
+def start_vector(n: int) -> np.ndarray:
+    """Return a fixed random (n,) start vector for iterative eigensolvers."""
+    return np.random.default_rng(0).standard_normal(n)
+
+
+def laplacian(adjacency: sparse.csr_array) -> sparse.csr_array:
+    """Return the combinatorial Laplacian ``D - A`` of a symmetric matrix of edge weights."""
+    return sparse.csr_array(sparse.diags_array(adjacency.sum(axis=1)) - adjacency)
