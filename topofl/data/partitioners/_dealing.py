@@ -75,7 +75,7 @@ def partitioner(
             ]
             name = f"{function.__name__}({', '.join([dataset.name, f'n={len(shares)}', *words])})"
             origin = seed_of(rng, "partition")
-            parts = _parts(shares, labels_of(dataset), *fractions.values(), rng)
+            parts = _parts(shares, labels_of(dataset), rng, *fractions.values())
             return Partition(dataset, *parts, name=name, overlapping=overlapping, seed=origin)
 
         make.__signature__ = takes  # pyright: ignore[reportAttributeAccessIssue]
@@ -107,9 +107,9 @@ def _check_n(dataset: Dataset, n: int, by_label: bool) -> int:
 def _parts(
     shares: Shares,
     labels: np.ndarray,
+    rng: np.random.Generator,
     val_fraction: float,
     test_fraction: float,
-    rng: np.random.Generator,
 ) -> tuple[Shares, Shares, Shares]:
     """Return the examples of each node for training, validation and test."""
     if not (val_fraction or test_fraction):
