@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from topofl._drawing import figure_of, new_axes
-from topofl._drawing.charts.style import MEASURED
+from topofl._drawing.figures import MEASURED
 from topofl._support.notebook import paragraph
 from topofl._support.table import NotApplicable, Spread, Table
 from topofl.topology import Topology, TopologySequence

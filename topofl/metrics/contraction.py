@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topofl._drawing.charts.style import WIDE, checked_axes, legend_above, own_axes, style
-from topofl._drawing.figures import figure_of
+from topofl._drawing.figures import WIDE, checked_axes, figure_of, legend_above, own_axes, style
 from topofl._support.check import check_int
 from topofl._support.public import public
 from topofl._support.seeding import stream

@@ -7,8 +7,7 @@ import numpy as np
 import scipy.linalg
 
 from topofl._drawing.axes import set_title
-from topofl._drawing.charts.style import MEASURED, WIDE, checked_axes, own_axes
-from topofl._drawing.figures import figure_of
+from topofl._drawing.figures import MEASURED, WIDE, checked_axes, figure_of, own_axes
 from topofl._linalg import spectral
 from topofl._support.public import public
 from topofl.metrics._rounds import WeightRule, as_mixing

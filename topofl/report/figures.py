@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from topofl._drawing.charts.style import INK, MEASURED, THEORY
+from topofl._drawing.figures import INK, MEASURED, THEORY
 from topofl.report.svg import styled
 
 __all__ = [

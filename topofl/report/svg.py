@@ -13,7 +13,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from PIL import Image
 
-from topofl._drawing.charts.style import INK, MEASURED, RULE, THEORY
+from topofl._drawing.figures import INK, MEASURED, RULE, THEORY
 
 __all__ = ["inline", "styled"]
 

@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing.charts.lines import Line
-from topofl._drawing.charts.panels import LINES_LIMIT, Panel, panels_of_names
-from topofl._drawing.charts.ranks import ranked_curves
-from topofl._drawing.charts.style import COLORS, FONT, checked_axes, luminance, wrapped
-from topofl._drawing.charts.violins import draw_violins
-from topofl._drawing.figures import empty_figure
+from topofl._drawing.charts import (
+    LINES_LIMIT,
+    Line,
+    Panel,
+    draw_violins,
+    panels_of_names,
+    ranked_curves,
+)
+from topofl._drawing.figures import COLORS, FONT, checked_axes, empty_figure, luminance, wrapped
 from topofl._support.check import check_choice, shown
 from topofl.history.plots import AXIS_LABELS, draw_costs, draw_lines, note_on
 from topofl.summary.groups import COSTS, Collected, collect, sort_key
