@@ -193,11 +193,7 @@ ROOMS = {
         "asynchronous bias_free byzantine_robust compressed decentralized learned_graphs "
         "references server",
     ],
-    "advice": [
-        "budget calls calibration prediction reasons result",
-        "arguments candidates",
-        "predict recommend",
-    ],
+    "advice": ["candidates predict", "recommend"],
     "data": [
         *(
             "_pixels _split _labels",

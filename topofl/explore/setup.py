@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from topofl import models
-from topofl.advice.calls import Call
+from topofl.advice.candidates import Call
 from topofl.data import Dataset, Partition
 from topofl.engine import run
 from topofl.explore.choices import PARTITIONS, Choice, Method
