@@ -211,7 +211,7 @@ ROOMS = {
         *("cost", "seconds", "compare", "over_rounds"),
     ],
     "summary": ["sources verdicts", "groups", "pairs figures", "table"],
-    "explore": ["choices datasets", "setup", "compared", "code pictures", "widgets", "app serve"],
+    "explore": ["model", "results", "widgets", "app serve"],
     "history": ["matrices statistics", "files plots", "history", "compare"],
     "runs": ["record", "identity store", "work", "execute plan", "sweep", "probe"],
     "topologies": [

@@ -421,7 +421,7 @@ def draw_spectrum(
     eigenvalues: np.ndarray, slem: float, name: str, ax: "Axes | None" = None
 ) -> "Axes":
     """Plot eigenvalues, as a histogram if real; see :meth:`topofl.MixingMatrix.plot_spectrum`."""
-    ax = own_axes(WIDE, 3.8) if ax is None else new_axes(ax)
+    ax = own_axes(ax, WIDE, 3.8)
     if np.isrealobj(eigenvalues):
         _draw_real(eigenvalues, slem, ax)
     else:

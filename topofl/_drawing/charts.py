@@ -12,9 +12,10 @@ from topofl._drawing.figures import (
     FONT,
     MUTED,
     WIDE,
-    checked_axes,
-    empty_figure,
+    figure_of,
+    new_axes,
     new_figure,
+    own_axes,
     set_font,
     style,
     wrapped,
@@ -149,17 +150,15 @@ def draw_panels(
     """
     if ax is None:
         axes = _axes_for(panels, names[0].count("\n"))
-        figure = axes[0].figure
     else:
-        ax, figure = checked_axes(ax)
-        set_font(ax)
-        axes = [ax]
+        axes = [new_axes(ax)]
         if len(panels) > 1:
             several = "several groups" if panels[0].context else f"more than {LINES_LIMIT} groups"
             raise ValueError(
                 f"`ax` must be None for {several}, which are drawn in panels, got Axes for "
                 f"{len(panels)} panels"
             )
+        set_font(axes[0])
     named = any(len(panel.labels) > 1 or len(panel.groups) > 1 for panel in panels)
     order = {name: k for k, name in enumerate(dict.fromkeys(n for p in panels for n in p.labels))}
     ends = [_draw_panel(a, p, lines, order) for a, p in zip(axes, panels, strict=False)]
@@ -171,7 +170,7 @@ def draw_panels(
     _set_axes(axes[: len(panels)], np.concatenate(curves), names, limits, alone=ax is not None)
     if named:
         label_lines(axes[: len(panels)], ends)
-    return figure  # pyright: ignore[reportReturnType]
+    return figure_of(axes[0])
 
 
 def _axes_for(panels: Sequence[Panel], notes: int) -> "Sequence[Axes]":
@@ -360,14 +359,10 @@ def draw_front(front: Front, ax: Any, labels: tuple[str, str]) -> "Figure":
     """
     count = sum(map(bool, front.names))
     for scale in (1.0,) if ax is not None else SCALES:
-        if ax is None:
-            own = new_figure(WIDE * scale, max(3.8, 0.13 * count + 1) * scale)[0]
-            figure = own.figure
-        else:
-            own, figure = checked_axes(ax)
-            set_font(own)
+        own = own_axes(ax, WIDE * scale, max(3.8, 0.13 * count + 1) * scale)
+        set_font(own)
         if _draw(own, front, labels):
-            return figure  # pyright: ignore[reportReturnType]
+            return figure_of(own)
     raise ValueError(
         f"`ax` must have room for {count} labels, got Axes that are too small; leave it out, or "
         "draw fewer points"
@@ -487,17 +482,16 @@ def draw_violins(
     columns = -(-len(scores) // ROWS_LIMIT)
     rows = -(-len(scores) // columns)
     if ax is None:
-        axes = _columns(columns, height_of(rows, xlabel))
-        figure = axes[0].figure
+        width = WIDE if columns == 1 else 4.6 * columns
+        axes = new_figure(width, height_of(rows, xlabel), 1, columns, sharey=False)
     else:
-        ax, figure = checked_axes(ax)
-        set_font(ax)
-        axes = [ax]
+        axes = [new_axes(ax)]
         if columns > 1:
             raise ValueError(
                 f"`ax` must be None for more than {ROWS_LIMIT} groups, which are drawn in columns, "
                 f"got Axes for {len(scores)} groups"
             )
+        set_font(axes[0])
     for column, own in enumerate(axes):
         part = range(column * rows, min(len(scores), (column + 1) * rows))
         for y, k in enumerate(part):
@@ -506,22 +500,12 @@ def draw_violins(
         own.set_ylim(rows - 0.5, -0.5)
     note = "(line: median; point: worst tenth)"
     axes[-1].set_xlabel(f"{xlabel}\n{note}", fontsize=FONT + 1, parse_math=False)
-    return figure  # pyright: ignore[reportReturnType]
+    return figure_of(axes[0])
 
 
 def height_of(rows: int, xlabel: str) -> float:
     """Return the height of a figure in inches with some violins in a column."""
     return 0.36 * rows + 1.0 + LINE * xlabel.count("\n")
-
-
-def _columns(columns: int, height: float) -> "list[Axes]":
-    """Return axes next to each other, each with labels of its own."""
-    width = WIDE if columns == 1 else 4.6 * columns
-    figure = empty_figure(width, height)
-    axes = list(figure.subplots(1, columns, sharex=True, squeeze=False)[0])
-    for ax in axes:
-        set_font(ax)
-    return axes
 
 
 def _draw_violin(ax: "Axes", values: np.ndarray, y: int, color: str, low_is_good: bool) -> None:

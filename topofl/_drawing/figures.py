@@ -4,7 +4,6 @@ import io
 import os
 import re
 import textwrap
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,10 +164,12 @@ def _parts_of(word: str, width: int) -> list[str]:
     return [*parts, word]
 
 
-def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> "Sequence[Axes]":
+def new_figure(
+    width: float, height: float, rows: int = 1, columns: int = 1, *, sharey: bool = True
+) -> "list[Axes]":
     """Return the axes of a new figure from :func:`empty_figure`, row by row."""
     figure = empty_figure(width, height)
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=sharey, squeeze=False)
     for ax in grid.flat:
         set_font(ax)
     return list(grid.flat)
@@ -180,23 +181,15 @@ def set_font(ax: "Axes") -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def own_axes(width: float, height: float) -> "Axes":
-    """Return the axes of a new figure."""
-    ax = new_axes(None, width, height)
-    set_font(ax)
-    return ax
+def own_axes(ax: Any, width: float, height: float) -> "Axes":
+    """Return `ax`, or the axes of a new figure of charts; raise ``TypeError`` for others."""
+    return new_figure(width, height)[0] if ax is None else new_axes(ax)
 
 
 def legend_above(ax: "Axes") -> None:
     """Add a legend above axes without a title, where it covers no data."""
     place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
     ax.legend(fontsize=FONT, frameon=False, **place)
-
-
-def checked_axes(ax: Any) -> "tuple[Axes, Figure]":
-    """Return the axes and its figure, or raise ``TypeError`` if it is no Axes."""
-    ax = new_axes(ax)
-    return ax, figure_of(ax)
 
 
 def save_picture(figure: "Figure", path: str | os.PathLike[str], *, dpi: float = 100) -> Path:

@@ -1,6 +1,7 @@
 """Node layouts that show the structure of a graph, which is recognized from its edges."""
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -163,14 +164,6 @@ def _center(tree: sparse.csr_array) -> int:
     return int(np.maximum(from_one, from_other).argmin())
 
 
-def _complete_bipartite(support: sparse.csr_array) -> np.ndarray | None:
-    return _two_columns(support, density=1.0)
-
-
-def _dense_bipartite(support: sparse.csr_array) -> np.ndarray | None:
-    return _two_columns(support, density=0.2)
-
-
 def _two_columns(support: sparse.csr_array, density: float) -> np.ndarray | None:
     """Return two columns if the graph is bipartite with at least this share of possible edges."""
     n = support.shape[0]
@@ -194,10 +187,10 @@ LAYOUTS_OF_CONNECTED = (
     _path_graph,
     _cycle,
     _lattice,
-    _complete_bipartite,
+    partial(_two_columns, density=1.0),
     _tree_layout,
     _hypercube,
-    _dense_bipartite,
+    partial(_two_columns, density=0.2),
 )
 """Layouts to try for a connected graph, simplest structure first."""
 
@@ -387,31 +380,26 @@ def layout(topology: "Topology") -> np.ndarray:
     and groups only, not on directions or weights.
     """
     support = _undirected_support(topology.adjacency)
-    if _has_cliques(support, topology.groups):
+    if _has_cliques(support, topology.group_of):
         return normalized(grouped_layout(support, topology.groups))
     return normalized(_layout_without_groups(support))
 
 
-def structured_layout(
-    adjacency: sparse.csr_array, groups: tuple[tuple[int, ...], ...]
-) -> np.ndarray:
-    """Return positions that show the groups or the known structure of a graph, else a circle.
+def structured_layout(adjacency: sparse.csr_array, first: "Topology") -> np.ndarray:
+    """Return positions that show the groups of a graph or a known structure, else a circle.
 
     This layout is for graphs that change over rounds, whose spring layouts would differ.
     """
     support = _undirected_support(adjacency)
-    if _has_cliques(support, groups):
-        return normalized(grouped_layout(support, groups))
+    if _has_cliques(support, first.group_of):
+        return normalized(grouped_layout(support, first.groups))
     return normalized(next(_structured_layouts(support), circle(support.shape[0])))
 
 
-def _has_cliques(support: sparse.csr_array, groups: tuple[tuple[int, ...], ...]) -> bool:
+def _has_cliques(support: sparse.csr_array, group_of: np.ndarray) -> bool:
     """Return whether any edge is inside a group; the parts of a bipartite graph have none."""
-    label = -np.ones(support.shape[0], dtype=np.int64)
-    for k, group in enumerate(groups):
-        label[list(group)] = k
-    sources, targets = support.nonzero()
-    return bool(((label[sources] == label[targets]) & (label[sources] >= 0)).any())
+    sources, targets = group_of[np.stack(support.nonzero())]
+    return bool(((sources == targets) & (sources >= 0)).any())
 
 
 def _undirected_support(adjacency: sparse.csr_array) -> sparse.csr_array:

@@ -105,7 +105,7 @@ def first_rounds(
     union = sparse.csr_array(
         sum((graph.adjacency for graph in (graphs + more)[1:]), start=graphs[0].adjacency)
     )
-    return graphs, structured_layout(union, graphs[0].groups)
+    return graphs, structured_layout(union, graphs[0])
 
 
 def group_fills(topology: "Topology") -> list[str]:

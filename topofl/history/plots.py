@@ -256,7 +256,7 @@ def plot(series: Series, options: Options, ax: "Axes | None") -> "Figure":
             raise ValueError(f"`at` must have at most {ROWS_LIMIT} rounds, got {count}")
         return _violins([series], options, ax, alone=True)
     if options.kind == "nodes":
-        return _nodes([series], options, own_axes(WIDE, 3.4) if ax is None else ax)
+        return _nodes([series], options, own_axes(ax, WIDE, 3.4))
     means = over_nodes(series.per_node)["mean"]
     members = front_of(series.x.astype(float), means, series.low_is_good)
     rounds = [f"round {t}" for t in series.rounds.tolist()]
@@ -359,7 +359,7 @@ def _band(series: Series, options: Options, ax: "Axes | None") -> "Figure":
     from matplotlib.ticker import MaxNLocator
 
     line = series.line(options.quantiles)
-    ax = own_axes(WIDE, 3.4) if ax is None else ax
+    ax = own_axes(ax, WIDE, 3.4)
     set_font(ax)
     draw_line(ax, line, len(ax.lines), series.name)
     if options.x == "rounds":
