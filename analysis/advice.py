@@ -35,8 +35,7 @@ import torch
 from scipy.stats import spearmanr
 
 from topofl import Compute, Table, algorithms, data, models, topologies
-from topofl.advice.calibration import stored
-from topofl.advice.prediction import horizon, noise_of
+from topofl.advice.predict import horizon, noise_of, stored
 from topofl.runs.identity import digest_of
 from topofl.toolkit import label_spread
 

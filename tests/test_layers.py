@@ -198,11 +198,7 @@ ROOMS = {
         "asynchronous bias_free byzantine_robust compressed decentralized learned_graphs "
         "references server",
     ],
-    "advice": [
-        "budget calls calibration prediction reasons result",
-        "arguments candidates",
-        "predict recommend",
-    ],
+    "advice": ["candidates predict", "recommend"],
     "data": ["_labels", "dataset", "arrays partition", "clients edits partitioners", "readers"],
     "metrics": [
         "_columns _rounds hardware",
@@ -211,7 +207,7 @@ ROOMS = {
         *("cost", "seconds", "compare", "over_rounds"),
     ],
     "summary": ["sources verdicts", "groups", "pairs figures", "table"],
-    "explore": ["choices datasets", "setup", "compared", "code pictures", "widgets", "app serve"],
+    "explore": ["model", "results", "widgets", "app serve"],
     "history": ["matrices statistics", "files plots", "history", "compare"],
     "runs": ["record", "identity store", "work", "execute plan", "sweep", "probe"],
     "topologies": [

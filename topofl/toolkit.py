@@ -3,7 +3,7 @@
 The studies and paper figures of this repository use them, and so can yours.
 """
 
-from topofl._drawing.files import save_picture
+from topofl._drawing.figures import save_picture
 from topofl._drawing.picture import first_rounds
 from topofl._spec import build_topology
 from topofl._support.calls import parse_spec

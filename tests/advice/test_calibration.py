@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from topofl import data, models, topologies
-from topofl.advice.calibration import Setting, stored
+from topofl.advice.predict import stored
 
 CLIENTS = data.shards(data.digits(), n=12, per_node=2, seed=0)
 MODEL = models.logistic_regression(64)
@@ -17,7 +17,7 @@ def inside(**changes):
     known = stored().fitted_to
     n, spread, lr, batch_size = (known[name][0] for name in ("n", "spread", "lr", "batch_size"))
     usual = {"n": n, "spread": spread, "lr": lr, "batch_size": batch_size, "dataset": "digits"}
-    return Setting(**usual | {"n_tensors": 2} | changes)
+    return usual | {"n_tensors": 2} | changes
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ def inside(**changes):
     ],
 )
 def test_warnings_are_given_outside_of_the_fit_only(changes, text):
-    assert stored().warnings(inside()) == []
-    (warning,) = stored().warnings(inside(**changes))
+    assert stored().warnings(**inside()) == []
+    (warning,) = stored().warnings(**inside(**changes))
     assert re.search(text, warning)
 
 

@@ -10,10 +10,8 @@ import torch
 
 import topofl
 from topofl import advice, data, metrics, mixing, models, topologies
-from topofl.advice.budget import Budget
-from topofl.advice.calibration import stored
-from topofl.advice.candidates import candidates
-from topofl.advice.prediction import accumulated, horizon, noise_of, traffic
+from topofl.advice.candidates import Budget, candidates
+from topofl.advice.predict import accumulated, horizon, noise_of, stored, traffic
 
 CLIENTS = data.shards(data.digits(), n=12, per_node=2, seed=0)
 MODEL = models.logistic_regression(64)

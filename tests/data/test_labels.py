@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 
 import topofl
 from topofl import algorithms, data, topologies
-from topofl.report.nodes import node_order
+from topofl.report.rounds import node_order
 
 X = np.arange(16.0).reshape(8, 2)
 
@@ -235,7 +235,7 @@ def test_plots_and_messages_name_the_classes():
     assert [text.get_text() for text in numbers.get_texts()] == ["0", "1", "2"]
     strips = node_order(4, (), clients, (), "ring").strips
     most = clients.label_counts.argmax(axis=1)
-    assert [name for _, name in strips[0].legend] == [
+    assert [name for _, name in strips[0]["legend"]] == [
         clients.class_names[k] for k in sorted({*most})
     ]
     rare = data.from_arrays(np.eye(9), ["a"] * 8 + ["b"])

@@ -19,7 +19,8 @@ import topofl
 from tests.drawing.graphs import GRAPHS, every_graph
 from topofl import mixing, topologies
 from topofl._drawing import layout
-from topofl._drawing.picture import PALETTE, compose
+from topofl._drawing.figures import PALETTE
+from topofl._drawing.picture import compose
 from topofl.topology import as_topology, from_edges
 
 

@@ -11,20 +11,20 @@ import topofl
 from topofl import algorithms, data, metrics, topologies
 from topofl._support.table import NotApplicable
 from topofl.advice import predict_rounds
-from topofl.explore import choices, code, compared, datasets, pictures, setup
+from topofl.explore import model, results
 
-NODES = setup.Nodes(n=20, seed=3)
-TRAINING = setup.Training(rounds=20, lr=0.1, batch_size=8, seed=3)
-D_CLIQUES = choices.titled(choices.TOPOLOGIES)["D-Cliques"]
-REGULAR = choices.titled(choices.TOPOLOGIES)["random regular"]
-CALLS = setup.candidates(
+NODES = model.Nodes(n=20, seed=3)
+TRAINING = model.Training(rounds=20, lr=0.1, batch_size=8, seed=3)
+D_CLIQUES = model.titled(model.TOPOLOGIES)["D-Cliques"]
+REGULAR = model.titled(model.TOPOLOGIES)["random regular"]
+CALLS = model.candidates(
     {"A": (REGULAR, {"k": 3}), "B": (D_CLIQUES, {"clique_size": 5, "inter": "fractal"})}, 20, 3
 )
 
-CHANGING = setup.candidates(
+CHANGING = model.candidates(
     {
-        "A": (choices.titled(choices.TOPOLOGIES)["random receivers, changing"], {}),
-        "B": (choices.titled(choices.TOPOLOGIES)["directed ring"], {}),
+        "A": (model.titled(model.TOPOLOGIES)["random receivers, changing"], {}),
+        "B": (model.titled(model.TOPOLOGIES)["directed ring"], {}),
     },
     20,
     3,
@@ -38,10 +38,10 @@ def clients():
 
 @pytest.fixture(scope="module")
 def graphs(clients):
-    return setup.graphs_of(CALLS, clients)[0]
+    return model.graphs_of(CALLS, clients)[0]
 
 
-@pytest.mark.parametrize("choice", choices.PARTITIONS + choices.TOPOLOGIES, ids=lambda c: c.title)
+@pytest.mark.parametrize("choice", model.PARTITIONS + model.TOPOLOGIES, ids=lambda c: c.title)
 def test_parameters_are_arguments_with_values_in_order(choice):
     known = inspect.signature(choice.function).parameters
     for parameter in choice.parameters:
@@ -53,38 +53,38 @@ def test_parameters_are_arguments_with_values_in_order(choice):
     assert choice.options({}, 7).get("seed", 7) == 7
 
 
-@pytest.mark.parametrize("choice", choices.PARTITIONS, ids=lambda c: c.title)
+@pytest.mark.parametrize("choice", model.PARTITIONS, ids=lambda c: c.title)
 @pytest.mark.parametrize("end", [0, -1])
 def test_all_settings_of_data_have_a_partition(choice, end):
-    n = choices.NODES[-1]
+    n = model.NODES[-1]
     values = {one.name: one.values[end] for one in choice.parameters}
-    assert setup.Nodes(n, choice, values).clients().label_counts.sum(axis=1).min() > 0
+    assert model.Nodes(n, choice, values).clients().label_counts.sum(axis=1).min() > 0
 
 
-@pytest.mark.parametrize("choice", choices.PARTITIONS, ids=lambda c: c.title)
+@pytest.mark.parametrize("choice", model.PARTITIONS, ids=lambda c: c.title)
 def test_code_of_data_makes_the_same_clients(choice):
-    nodes = setup.Nodes(20, choice, {}, 1)
+    nodes = model.Nodes(20, choice, {}, 1)
     again = {"data": data}
     exec(nodes.code, again)
     assert (again["clients"].label_counts == nodes.clients().label_counts).all()
 
 
-@pytest.mark.parametrize("choice", choices.TOPOLOGIES, ids=lambda c: c.title)
+@pytest.mark.parametrize("choice", model.TOPOLOGIES, ids=lambda c: c.title)
 def test_code_of_graphs_makes_the_same_graphs(choice, clients):
-    chosen = setup.candidates({"A": (choice, {})}, 20, 2)
-    graphs, reasons = setup.graphs_of(chosen, clients)
+    chosen = model.candidates({"A": (choice, {})}, 20, 2)
+    graphs, reasons = model.graphs_of(chosen, clients)
     assert reasons == {}
     ((name, graph),) = graphs.items()
     again = eval(chosen[name].call.code, {"topologies": topologies, "clients": clients})
     assert again.period == graph.period
     for t in range(3):
         assert (again.at(t).adjacency != graph.at(t).adjacency).nnz == 0
-    assert (choice.method is choices.SGP) == graph.at(0).is_directed
+    assert (choice.method is model.SGP) == graph.at(0).is_directed
 
 
 def test_a_graph_that_was_chosen_twice_is_built_once(clients):
     chosen = {"A": (REGULAR, {"k": 3}), "B": (REGULAR, {"k": 3}), "C": (REGULAR, {"k": 4})}
-    graphs, reasons = setup.graphs_of(setup.candidates(chosen, 20, 2), clients)
+    graphs, reasons = model.graphs_of(model.candidates(chosen, 20, 2), clients)
     assert list(graphs) == ["A: random regular", "C: random regular"]
     assert reasons == {
         "B: random regular": "this is the graph of A: random regular; choose another topology or "
@@ -92,12 +92,12 @@ def test_a_graph_that_was_chosen_twice_is_built_once(clients):
     }
 
 
-@pytest.mark.parametrize("choice", choices.TOPOLOGIES, ids=lambda c: c.title)
+@pytest.mark.parametrize("choice", model.TOPOLOGIES, ids=lambda c: c.title)
 def test_numbers_that_do_not_apply_have_a_reason(choice, clients):
-    graphs, _ = setup.graphs_of(setup.candidates({"A": (choice, {})}, 20, 2), clients)
+    graphs, _ = model.graphs_of(model.candidates({"A": (choice, {})}, 20, 2), clients)
     (predicted,) = predicted_of(graphs, clients).values()
     (graph,) = graphs.values()
-    spectrum = compared.spectrum_of(graph, clients)
+    spectrum = results.spectrum_of(graph, clients)
     matrices = [topofl.mixing.metropolis_or_uniform(graph.at(t)) for t in range(5)]
     if all(matrix.is_doubly_stochastic for matrix in matrices):
         rounds = None if graph.period else 60
@@ -114,7 +114,7 @@ def test_numbers_that_do_not_apply_have_a_reason(choice, clients):
         assert spectrum.is_exact
 
 
-@pytest.mark.parametrize("method", [choices.DSGD, choices.SGP], ids=lambda m: m.title)
+@pytest.mark.parametrize("method", [model.DSGD, model.SGP], ids=lambda m: m.title)
 def test_code_of_methods_makes_the_same_algorithm(method):
     made = eval(method.template.format(lr=0.2, batch_size=4), {"algorithms": algorithms})
     assert made.name == method.function(0.2, 4).name
@@ -123,15 +123,15 @@ def test_code_of_methods_makes_the_same_algorithm(method):
 
 def test_push_sum_is_d_sgd_where_weights_are_doubly_stochastic(clients):
     ring = topologies.circulant(20, (1,), directed=True)
-    one, other = (TRAINING.history(ring, m, clients) for m in (choices.DSGD, choices.SGP))
+    one, other = (TRAINING.history(ring, m, clients) for m in (model.DSGD, model.SGP))
     np.testing.assert_allclose(one["accuracy"], other["accuracy"], atol=0.01)
 
 
 @pytest.mark.parametrize("name", ["directed ring", "random receivers, changing", "ring"])
 def test_megabytes_are_those_of_a_run(name, clients):
-    chosen = setup.candidates({"A": (choices.titled(choices.TOPOLOGIES)[name], {})}, 20, 3)
-    graphs, _ = setup.graphs_of(chosen, clients)
-    table = compared.numbers(graphs, chosen, clients, predicted_of(graphs, clients))
+    chosen = model.candidates({"A": (model.titled(model.TOPOLOGIES)[name], {})}, 20, 3)
+    graphs, _ = model.graphs_of(chosen, clients)
+    table = results.numbers(graphs, chosen, clients, predicted_of(graphs, clients))
     (megabytes,) = (row[1] for row in table.rows if row[0].startswith("MB"))
     history = TRAINING.history(graphs[f"A: {name}"], chosen[f"A: {name}"].method, clients)
     assert len(history["bytes"]) == TRAINING.rounds
@@ -139,7 +139,7 @@ def test_megabytes_are_those_of_a_run(name, clients):
 
 
 def predicted_of(graphs, clients):
-    return compared.predictions(graphs, clients, TRAINING)
+    return results.predictions(graphs, clients, TRAINING)
 
 
 def executed(program, folder, monkeypatch):
@@ -152,17 +152,17 @@ def executed(program, folder, monkeypatch):
 
 
 def test_the_program_does_the_same(clients, graphs, tmp_path, monkeypatch, capsys):
-    made = executed(code.code_of(NODES, CALLS, TRAINING), tmp_path, monkeypatch)
+    made = executed(results.code_of(NODES, CALLS, TRAINING), tmp_path, monkeypatch)
     assert (made["clients"].label_counts == clients.label_counts).all()
     assert list(made["graphs"]) == list(graphs) == ["A: random regular", "B: D-Cliques"]
-    shown = compared.numbers(graphs, CALLS, clients, predicted_of(graphs, clients))
-    for column, title in compared.MEASURES.items():
+    shown = results.numbers(graphs, CALLS, clients, predicted_of(graphs, clients))
+    for column, title in results.MEASURES.items():
         (row,) = (row for row in shown.rows if row[0] == title)
         found = [table.column(column)[0] for table in made["tables"].values()]
         assert found == list(row[1:]), column
     out = capsys.readouterr().out
     for name, graph in graphs.items():
-        predicted = predict_rounds(graph, clients, lr=0.1, batch_size=8, hops=compared.HOPS)
+        predicted = predict_rounds(graph, clients, lr=0.1, batch_size=8, hops=results.HOPS)
         assert f"{name} {predicted.rounds} times the rounds" in out
         history = TRAINING.history(graph, CALLS[name].method, clients)
         assert (made["histories"][name]["accuracy"] == history["accuracy"]).all()
@@ -173,8 +173,8 @@ def test_the_program_does_the_same(clients, graphs, tmp_path, monkeypatch, capsy
 def test_the_program_of_directed_and_changing_graphs_does_the_same(
     clients, tmp_path, monkeypatch, capsys
 ):
-    found = setup.graphs_of(CHANGING, clients)[0]
-    made = executed(code.code_of(NODES, CHANGING, TRAINING), tmp_path, monkeypatch)
+    found = model.graphs_of(CHANGING, clients)[0]
+    made = executed(results.code_of(NODES, CHANGING, TRAINING), tmp_path, monkeypatch)
     out = capsys.readouterr().out
     predicted = predicted_of(found, clients)
     assert (
@@ -183,7 +183,7 @@ def test_the_program_of_directed_and_changing_graphs_does_the_same(
     )
     assert "B: directed ring 2" in out
     for name, graph in found.items():
-        history = TRAINING.history(graph, choices.SGP, clients)
+        history = TRAINING.history(graph, model.SGP, clients)
         (megabytes,) = made["tables"][name].column("MB per round")
         assert history["bytes"] / 1e6 == pytest.approx(megabytes)
         assert (made["histories"][name]["accuracy"] == history["accuracy"]).all()
@@ -191,9 +191,9 @@ def test_the_program_of_directed_and_changing_graphs_does_the_same(
 
 
 def test_numbers_of_directed_and_changing_graphs(clients):
-    found = setup.graphs_of(CHANGING, clients)[0]
+    found = model.graphs_of(CHANGING, clients)[0]
     predicted = predicted_of(found, clients)
-    table = compared.numbers(found, CHANGING, clients, predicted)
+    table = results.numbers(found, CHANGING, clients, predicted)
     rows = {row[0].split(",")[0]: row[1:] for row in table.rows}
     assert rows["method"] == ("SGP (push-sum)", "SGP (push-sum)")
     assert rows["messages of all nodes per round"] == (60, 20)
@@ -204,18 +204,18 @@ def test_numbers_of_directed_and_changing_graphs(clients):
     assert rows["H_10"][1] == metrics.neighborhood_heterogeneity(
         topologies.circulant(20, (1,), directed=True), clients, hops=10
     )
-    assert compared.warnings_of(predicted)
-    changing, ring = (one.text for one in pictures.spectra(found, clients))
+    assert results.warnings_of(predicted)
+    changing, ring = (one.text for one in results.spectra(found, clients))
     assert changing.startswith("A: random receivers, changing: energy")
     assert "weighted by energy: n/a (the mixing matrix changes" in changing
     assert "weighted by energy: 0." in ring
-    changing, ring = (one.text for one in pictures.drawings(found, clients))
+    changing, ring = (one.text for one in results.drawings(found, clients))
     assert changing.startswith("A: random receivers, changing, round 0 has 60 edges")
     assert ring.startswith("B: directed ring has 20 edges")
 
 
 def test_numbers_are_those_of_the_graphs(clients, graphs):
-    table = compared.numbers(graphs, CALLS, clients, predicted_of(graphs, clients))
+    table = results.numbers(graphs, CALLS, clients, predicted_of(graphs, clients))
     assert table.columns == ("", *graphs)
     rows = {row[0].split(",")[0]: row[1:] for row in table.rows}
     for k, graph in enumerate(graphs.values()):
@@ -228,23 +228,23 @@ def test_numbers_are_those_of_the_graphs(clients, graphs):
         assert rows["H_10"][k] == pytest.approx(spectrum.heterogeneity(10))
         assert rows["N_10"][k] == pytest.approx(metrics.accumulated_noise(graph, 10))
         assert rows["predicted rounds"][k].low <= rows["predicted rounds"][k].mean
-    assert setup.n_parameters(clients.dataset) == 650
+    assert model.n_parameters(clients.dataset) == 650
 
 
 def test_warnings_are_shown_once(clients, graphs):
-    found = compared.warnings_of(predicted_of(graphs, clients))
+    found = results.warnings_of(predicted_of(graphs, clients))
     assert sum("number of nodes" in text for text in found) == 1
     assert not any("learning rate" in text for text in found)
 
 
 def test_a_graph_that_there_is_not_leaves_the_other(clients):
-    calls = setup.candidates({"A": (REGULAR, {"k": 3}), "B": (D_CLIQUES, {})}, 15, 0)
-    few = setup.Nodes(15).clients()
-    graphs, reasons = setup.graphs_of(calls, few)
+    calls = model.candidates({"A": (REGULAR, {"k": 3}), "B": (D_CLIQUES, {})}, 15, 0)
+    few = model.Nodes(15).clients()
+    graphs, reasons = model.graphs_of(calls, few)
     assert list(graphs) == ["B: D-Cliques"]
     assert "odd" in reasons["A: random regular"] or "even" in reasons["A: random regular"]
-    assert len(compared.numbers(graphs, calls, few, predicted_of(graphs, few)).columns) == 2
-    assert len(pictures.spectra(graphs, few)) == 1
+    assert len(results.numbers(graphs, calls, few, predicted_of(graphs, few)).columns) == 2
+    assert len(results.spectra(graphs, few)) == 1
 
 
 def test_pictures_have_descriptions(clients, graphs):
@@ -253,9 +253,9 @@ def test_pictures_have_descriptions(clients, graphs):
     }
     mean = histories["A: random regular"].last("accuracy").mean()
     shown = {
-        "A: random regular has 30 edges": pictures.drawings(graphs, clients)[0],
-        "eigenvalues, weighted by energy: 0.": pictures.spectra(graphs, clients)[1],
-        f"after the last one: A: random regular {mean:.3f}": pictures.curves(histories),
+        "A: random regular has 30 edges": results.drawings(graphs, clients)[0],
+        "eigenvalues, weighted by energy: 0.": results.spectra(graphs, clients)[1],
+        f"after the last one: A: random regular {mean:.3f}": results.curves(histories),
     }
     for text, picture in shown.items():
         assert picture.png.startswith(b"\x89PNG")
@@ -266,7 +266,7 @@ def test_pictures_have_descriptions(clients, graphs):
 def test_equal_data_have_no_energy():
     nodes = data.from_arrays(np.zeros((40, 4)), np.tile([0, 1], 20))
     equal = data.iid(nodes, 4, seed=0)
-    (shown,) = pictures.spectra({"A": topologies.fully_connected(4)}, equal)
+    (shown,) = results.spectra({"A": topologies.fully_connected(4)}, equal)
     assert "weighted by energy: 0.00" in shown.text
 
 
@@ -276,8 +276,8 @@ def test_the_notebook_wires_them():
 
     _, found = app.run()
     assert list(found["graphs"]) == ["A: exponential", "B: D-Cliques"]
-    assert found["program"] == code.code_of(setup.Nodes(), found["chosen"], setup.Training())
-    assert (found["clients"].label_counts == setup.Nodes().clients().label_counts).all()
+    assert found["program"] == results.code_of(model.Nodes(), found["chosen"], model.Training())
+    assert (found["clients"].label_counts == model.Nodes().clients().label_counts).all()
 
 
 def test_the_notebook_says_why_there_is_no_graph():
@@ -285,8 +285,8 @@ def test_the_notebook_says_why_there_is_no_graph():
     from topofl.explore.app import app
 
     odd = {"n_of": SimpleNamespace(value=15), "seed_of": SimpleNamespace(value=0)}
-    odd |= {"known": {}, "source_of": SimpleNamespace(value=datasets.DIGITS)}
-    odd["partition_of"] = SimpleNamespace(value=choices.PARTITIONS[-1])
+    odd |= {"known": {}, "source_of": SimpleNamespace(value=model.DIGITS)}
+    odd["partition_of"] = SimpleNamespace(value=model.PARTITIONS[-1])
     odd["a_values"] = SimpleNamespace(value={"k": 5}, values=lambda: [])
     chosen = {"a_of": SimpleNamespace(value=REGULAR), "b_of": SimpleNamespace(value=D_CLIQUES)}
     shown, found = app.run(defs=odd | chosen | {"topologies": {}})

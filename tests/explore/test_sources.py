@@ -8,7 +8,7 @@ import pytest
 from tests.explore.images import FOLDER, write_images
 from topofl import data
 from topofl.data import READERS
-from topofl.explore import choices, code, datasets, setup
+from topofl.explore import model, results
 
 CIFAR = "CIFAR-10, 16 x 16 pixels"
 
@@ -24,14 +24,14 @@ def place(tmp_path, monkeypatch):
 
 @pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr(datasets, "TRAIN", 15)
-    monkeypatch.setattr(datasets, "TEST", 20)
+    monkeypatch.setattr(model, "TRAIN", 15)
+    monkeypatch.setattr(model, "TEST", 20)
 
 
 def test_digits_need_no_folder(tmp_path):
-    assert list(datasets.sources()) == ["handwritten digits"]
-    assert datasets.DIGITS.note == "1,497 training examples and 300 test examples."
-    assert list(datasets.sources(tmp_path / "own")) == ["handwritten digits", CIFAR]
+    assert list(model.sources()) == ["handwritten digits"]
+    assert model.DIGITS.note == "1,497 training examples and 300 test examples."
+    assert list(model.sources(tmp_path / "own")) == ["handwritten digits", CIFAR]
 
 
 @pytest.mark.parametrize("way", ["variable", "usual place"])
@@ -40,12 +40,12 @@ def test_datasets_are_found_where_doctor_finds_them(place, way, monkeypatch):
         monkeypatch.setenv("TOPOFL_DATA", str(place))
     else:
         place.rename("data")
-    assert list(datasets.sources()) == ["handwritten digits", CIFAR]
+    assert list(model.sources()) == ["handwritten digits", CIFAR]
 
 
-@pytest.mark.parametrize("name", datasets.READERS)
+@pytest.mark.parametrize("name", model.READERS)
 def test_readers_take_their_options(name, tmp_path):
-    _, reader, options = datasets.READERS[name]
+    _, reader, options = model.READERS[name]
     assert READERS[name] is reader
     with pytest.raises(FileNotFoundError, match=r"`root` must"):
         reader(tmp_path / "empty", **options)
@@ -55,22 +55,22 @@ def test_readers_take_their_options(name, tmp_path):
 def test_code_has_the_same_examples(place, large, request):
     if large:
         request.getfixturevalue("few")
-    source = datasets.sources(place)[CIFAR]
-    nodes = setup.Nodes(4, choices.titled(choices.PARTITIONS)["iid"], seed=1, source=source)
+    source = model.sources(place)[CIFAR]
+    nodes = model.Nodes(4, model.titled(model.PARTITIONS)["iid"], seed=1, source=source)
     made = {}
-    exec(code.THINNING + "from topofl import data\n" + nodes.code, made)
+    exec(results.THINNING + "from topofl import data\n" + nodes.code, made)
     dataset, clients = source.dataset, nodes.clients()
     assert dataset.inputs.shape[1:] == (3, 16, 16)
     assert len(dataset.train) == (14 if large else 40)
     assert (made["dataset"].train == dataset.train).all()
     assert (made["dataset"].test == dataset.test).all()
     assert (made["clients"].label_counts == clients.label_counts).all()
-    assert setup.n_parameters(dataset) == 10 * (3 * 16 * 16 + 1)
+    assert model.n_parameters(dataset) == 10 * (3 * 16 * 16 + 1)
     assert ("replace" in nodes.code) == large
 
 
 def test_examples_are_spread_over_sorted_classes(place, few):
-    source = datasets.sources(place)[CIFAR]
+    source = model.sources(place)[CIFAR]
     counts = np.bincount(source.dataset.labels[source.dataset.train.copy()], minlength=10)
     assert counts.min() >= 1
     assert counts.max() <= 2
@@ -88,11 +88,11 @@ def test_classes_and_owners_in_a_periodic_order_keep_their_shares(owned, monkeyp
     def periodic():
         return data.from_arrays(np.zeros((600, 2)), k % 10, owners=owners, test=k >= 400)
 
-    monkeypatch.setattr(datasets, "TRAIN", 40)  # every 10th example, of which the class is 0
-    monkeypatch.setattr(datasets, "TEST", 20)
-    source = datasets.Source("periodic", periodic)
+    monkeypatch.setattr(model, "TRAIN", 40)  # every 10th example, of which the class is 0
+    monkeypatch.setattr(model, "TEST", 20)
+    source = model.Source("periodic", periodic)
     made = {"data": SimpleNamespace(periodic=periodic)}
-    exec(code.THINNING + source.code, made)
+    exec(results.THINNING + source.code, made)
     for found in (source.dataset, made["dataset"]):
         for part, each in ((found.train, 4), (found.test, 2)):
             assert np.bincount(part % 10).tolist() == [each] * 10
@@ -102,15 +102,15 @@ def test_classes_and_owners_in_a_periodic_order_keep_their_shares(owned, monkeyp
 
 
 def test_what_cannot_be_read_or_divided_has_a_reason(place):
-    source = datasets.sources(place)[CIFAR]
-    assert "41" in setup.clients_of(setup.Nodes(41, choices.PARTITIONS[-1], source=source))[1]
+    source = model.sources(place)[CIFAR]
+    assert "41" in model.clients_of(model.Nodes(41, model.PARTITIONS[-1], source=source))[1]
     (place / FOLDER / "test_batch.bin").write_bytes(b"damaged")
-    damaged = datasets.sources(place)[CIFAR]
-    clients, reason = setup.clients_of(setup.Nodes(4, source=damaged))
+    damaged = model.sources(place)[CIFAR]
+    clients, reason = model.clients_of(model.Nodes(4, source=damaged))
     assert clients is None
     assert "test_batch.bin" in reason
 
 
 def test_mnist_is_thinned(mnist_root):
-    dataset = datasets.sources(mnist_root)["MNIST"].dataset
+    dataset = model.sources(mnist_root)["MNIST"].dataset
     assert (len(dataset.train), len(dataset.test)) == (6000, 2000)

@@ -11,7 +11,7 @@ import topofl
 from tests.history.helpers import run_of, scored
 from tests.summary.readable import assert_readable, crosses, shown_texts
 from topofl import algorithms, topologies
-from topofl._drawing.charts.fronts import LABELED
+from topofl._drawing.charts import LABELED
 
 KINDS = [
     ("band", {}),

@@ -8,9 +8,8 @@ import pytest
 from matplotlib.transforms import Bbox
 
 from tests import markup
-from topofl.report import svg
-from topofl.report.figures import decay, gap_figure, push_sum_figure, spectrum
-from topofl.report.svg import inline
+from topofl.report import figures
+from topofl.report.figures import decay, gap_figure, inline, push_sum_figure, spectrum
 
 
 def axes(drawn):
@@ -113,7 +112,7 @@ def test_markup_is_deterministic():
 
 
 def test_large_figures_are_images(monkeypatch):
-    monkeypatch.setattr(svg, "SVG_LIMIT", 1000)
+    monkeypatch.setattr(figures, "SVG_LIMIT", 1000)
     (element,) = markup.read(inline_figure(words='a "quoted" <word>')).all("img")
     assert element.get("src").startswith("data:image/png;base64,iVBOR")
     assert element.get("alt") == element.get("title") == 'a <title>. a "quoted" <word>'

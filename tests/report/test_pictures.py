@@ -5,7 +5,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from topofl import topologies
-from topofl.report.pictures import picture
+from topofl.report.figures import picture
 
 
 def test_picture_of_a_graph():

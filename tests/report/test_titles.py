@@ -3,7 +3,7 @@
 import pytest
 
 from topofl import topologies
-from topofl.report.titles import title_of
+from topofl.report.pages import title_of
 
 
 @pytest.mark.parametrize(

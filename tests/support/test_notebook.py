@@ -13,7 +13,7 @@ from PIL import Image
 
 import topofl
 from topofl import MixingMatrix, algorithms, data, mixing, models, topologies
-from topofl._drawing.cells import CELLS
+from topofl._drawing.axes import SMALL_CELLS
 from topofl._support.table import as_text
 from topofl.cli import main
 from topofl.runs.store import ROWS
@@ -60,7 +60,7 @@ def test_matrices_show_their_weights():
 
 def test_large_matrices_show_maxima_of_blocks():
     html = mixing.metropolis_hastings(topologies.ring(1_000))._repr_html_()
-    assert picture_of(html).shape[:2] == (CELLS, CELLS)
+    assert picture_of(html).shape[:2] == (SMALL_CELLS, SMALL_CELLS)
     assert len(html) < 10_000
 
 

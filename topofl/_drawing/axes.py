@@ -1,37 +1,91 @@
-"""Drawing of graphs and matrices on matplotlib Axes."""
+"""Drawing of graphs, matrices and spectra on matplotlib Axes, and of matrices as small images."""
 
+import io
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing.cells import block_maxima
-from topofl._drawing.figures import empty_figure, new_axes
-from topofl._drawing.graphs import Graph, GraphSequence
+from topofl._drawing.figures import (
+    INK,
+    MEASURED,
+    PALETTE,
+    PLAIN,
+    THEORY,
+    WIDE,
+    empty_figure,
+    new_axes,
+    own_axes,
+)
 from topofl._drawing.picture import (
     ARROWS_LIMIT,
-    PALETTE,
     Picture,
     compose,
     first_rounds,
     group_fills,
 )
 from topofl._support.check import check_finite, check_unmasked
+from topofl._support.notebook import png_as_html
 from topofl._support.text import node_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "class_colors",
-    "draw_adjacency",
-    "draw_graph",
-    "draw_matrix",
-    "draw_rounds",
-    "set_title",
-]
+    from topofl.topology import Topology, TopologySequence
+
+
+SMALL_CELLS = 128
+"""Most cells per side of the small picture of a matrix; a cell of a larger one is a maximum."""
+
+SIDE = 180
+"""Width or height of the small picture of a matrix in pixels, whichever is larger."""
+
+
+def block_maxima(
+    rows: np.ndarray, columns: np.ndarray, values: np.ndarray, shape: tuple[int, int], cells: int
+) -> np.ndarray:
+    """Return a matrix of non-negative entries; above `cells` per side, the maxima of blocks.
+
+    Examples
+    --------
+    >>> ones = np.ones(2)
+    >>> block_maxima(np.array([0, 3]), np.array([0, 1]), ones, (4, 2), cells=2).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    height, width = (min(size, cells) for size in shape)
+    image = np.zeros((height, width))
+    places = rows * height // shape[0], columns * width // shape[1]
+    np.maximum.at(image, places, values)
+    return image
+
+
+def matrix_as_html(
+    rows: np.ndarray, columns: np.ndarray, values: np.ndarray, shape: tuple[int, int], about: str
+) -> str:
+    """Return a small picture of a matrix, white at 0 and dark at its largest entry.
+
+    Parameters
+    ----------
+    rows, columns, values
+        The entries that are not 0; `values` are positive.
+    shape
+        Numbers of rows and columns.
+    about
+        What it shows.
+    """
+    from PIL import Image
+
+    image = block_maxima(rows, columns, values, shape, SMALL_CELLS)
+    shares = image / (image.max() or 1.0)
+    dark = np.array([int(PLAIN[k : k + 2], 16) for k in (1, 3, 5)])
+    pixels = 255 - shares[:, :, None] * (255 - dark)
+    stream = io.BytesIO()
+    Image.fromarray(pixels.round().astype(np.uint8)).save(stream, "PNG", optimize=True)
+    per_cell = max(1, SIDE // max(image.shape))
+    return png_as_html(stream.getvalue(), about, width=per_cell * image.shape[1])
+
 
 NODES_LIMIT = 2_000
 EDGES_LIMIT = 20_000
@@ -51,7 +105,7 @@ NAMED_CELLS = 30
 
 
 def draw_graph(
-    topology: Graph,
+    topology: "Topology",
     ax: "Axes | None" = None,
     *,
     label_counts: Any = None,
@@ -94,7 +148,7 @@ def set_title(ax: "Axes", name: str, remark: str = "") -> None:
     ax.set_title("\n".join(lines), fontsize=9)
 
 
-def _simplifications(topology: Graph, picture: Picture) -> str:
+def _simplifications(topology: "Topology", picture: Picture) -> str:
     remarks = []
     if len(picture.edges) > THIN_LIMIT:
         remarks.append(f"{len(picture.edges):,} edges, drawn thin")
@@ -242,7 +296,7 @@ def _checked_counts(label_counts: Any, n: int) -> np.ndarray | None:
     return counts
 
 
-def _checked_labels(labels: Any, topology: Graph) -> list[str]:
+def _checked_labels(labels: Any, topology: "Topology") -> list[str]:
     if labels is None or labels is False:
         return []
     names = list(topology.nodes or range(topology.n)) if labels is True else list(labels)
@@ -254,7 +308,7 @@ def _checked_labels(labels: Any, topology: Graph) -> list[str]:
     return [str(name) for name in names]
 
 
-def draw_adjacency(topology: Graph, ax: "Axes | None" = None) -> "Axes":
+def draw_adjacency(topology: "Topology", ax: "Axes | None" = None) -> "Axes":
     """Draw the adjacency matrix; see :meth:`topofl.Topology.plot_adjacency`."""
     inside = [i for group in topology.groups for i in group]
     order = np.concatenate(
@@ -276,7 +330,7 @@ def draw_adjacency(topology: Graph, ax: "Axes | None" = None) -> "Axes":
     return ax
 
 
-def _outline(topology: Graph, ax: "Axes") -> None:
+def _outline(topology: "Topology", ax: "Axes") -> None:
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
 
@@ -346,7 +400,7 @@ def _draw_cells(
 
 
 def draw_rounds(
-    sequence: GraphSequence,
+    sequence: "TopologySequence",
     rounds: int | None = None,
     *,
     label_counts: Any = None,
@@ -361,3 +415,43 @@ def draw_rounds(
         ax.set_title(f"round {t}", fontsize=9)
     figure.suptitle("\n".join(textwrap.wrap(sequence.name, 40 * len(graphs))), fontsize=10)
     return figure
+
+
+def draw_spectrum(
+    eigenvalues: np.ndarray, slem: float, name: str, ax: "Axes | None" = None
+) -> "Axes":
+    """Plot eigenvalues, as a histogram if real; see :meth:`topofl.MixingMatrix.plot_spectrum`."""
+    ax = own_axes(ax, WIDE, 3.8)
+    if np.isrealobj(eigenvalues):
+        _draw_real(eigenvalues, slem, ax)
+    else:
+        _draw_complex(eigenvalues, slem, ax)
+    set_title(ax, name, f"dashed: SLEM {slem:.4g}")  # a legend would cover the bars
+    return ax
+
+
+def _draw_real(eigenvalues: np.ndarray, slem: float, ax: "Axes") -> None:
+    ax.hist(np.clip(eigenvalues, -1.0, 1.0), bins=40, range=(-1.0, 1.0), color=MEASURED)
+    for place in (slem, -slem):
+        ax.axvline(place, color=THEORY, linestyle="--", linewidth=1.2)
+    ax.set(xlabel="eigenvalue", ylabel="count", xlim=(-1.05, 1.05))
+
+
+def _draw_complex(eigenvalues: np.ndarray, slem: float, ax: "Axes") -> None:
+    angles = np.linspace(0, 2 * np.pi, 200)
+    ax.plot(np.cos(angles), np.sin(angles), color=INK, linewidth=1.0)
+    ax.plot(
+        slem * np.cos(angles),
+        slem * np.sin(angles),
+        "--",
+        color=THEORY,
+        linewidth=1.2,
+    )
+    ax.scatter(np.real(eigenvalues), np.imag(eigenvalues), s=14, color=MEASURED, zorder=3)
+    ax.set(
+        xlabel="real part",
+        ylabel="imaginary part",
+        xlim=(-1.08, 1.08),
+        ylim=(-1.08, 1.08),
+        aspect="equal",
+    )

@@ -6,7 +6,6 @@ the nodes need to learn, and ranks them. At the shell it is ``topofl recommend``
 """
 
 from topofl.advice.predict import Prediction, predict_rounds
-from topofl.advice.recommend import recommend
-from topofl.advice.result import Candidate, Recommendation
+from topofl.advice.recommend import Candidate, Recommendation, recommend
 
 __all__ = ["Candidate", "Prediction", "Recommendation", "predict_rounds", "recommend"]

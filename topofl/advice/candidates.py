@@ -1,14 +1,199 @@
-"""Candidates: calls of the generators whose graphs may meet a budget, by family."""
+"""Candidates: calls of the generators whose graphs may meet a communication budget, by family."""
 
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from torch import nn
+
 from topofl import topologies
-from topofl.advice.budget import Budget
-from topofl.advice.calls import Call
+from topofl._support.check import check_int, shown
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["DESIGN_LIMIT", "candidates"]
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a generator of :mod:`topofl.topologies`.
+
+    Parameters
+    ----------
+    function
+        The generator.
+    arguments
+        Positional arguments: numbers, lists, or a Call that makes the base graph.
+    options
+        Keyword arguments.
+    of_clients
+        Whether the nodes' data are the first argument.
+    """
+
+    function: Callable[..., Topology | TopologySequence]
+    arguments: tuple[Any, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    of_clients: bool = False
+
+    @property
+    def code(self) -> str:
+        """The line of Python, in which ``clients`` stands for the nodes' data."""
+        words = ["clients"] if self.of_clients else []
+        words += [
+            value.code if isinstance(value, Call) else _argument(key, value)
+            for key, value in self._given().items()
+        ]
+        return f"topologies.{self.function.__name__}({', '.join(words)})"
+
+    @property
+    def spec(self) -> str:
+        """The text that stands for it in configuration files and on the command line."""
+        given = {key: value for key, value in self._given().items() if key != "n"}
+        words = [f"{key}={_word(value)}" for key, value in given.items()]
+        return ",".join([self.function.__name__, *words])
+
+    @property
+    def label(self) -> str:
+        """The line of Python without what all candidates share: the module, data and seed."""
+        words = [
+            value.label if isinstance(value, Call) else _argument(key, value)
+            for key, value in self._given().items()
+            if key != "seed"
+        ]
+        return f"{self.function.__name__}({', '.join(words)})"
+
+    def _given(self) -> dict[str, Any]:
+        """Return all arguments by name, without the nodes' data."""
+        names = list(inspect.signature(self.function).parameters)[int(self.of_clients) :]
+        return {**dict(zip(names, self.arguments, strict=False)), **self.options}
+
+    def build(self, clients: Any) -> Topology | TopologySequence:
+        """Return the graph for these clients; raise as the generator."""
+        given = [clients] if self.of_clients else []
+        given += [v.build(clients) if isinstance(v, Call) else v for v in self.arguments]
+        return self.function(*given, **self.options)
+
+
+def _argument(key: str, value: Any) -> str:
+    """Return an argument of a line of Python; only the number of nodes has no name."""
+    return repr(value) if key == "n" else f"{key}={value!r}"
+
+
+def _word(value: Any) -> str:
+    """Return a value in a spec; the base graph is in parentheses."""
+    return f"({value.spec})" if isinstance(value, Call) else str(value)
+
+
+BYTES_PER_NUMBER = 4
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A limit per round.
+
+    Parameters
+    ----------
+    degree
+        Most messages that a node may send, and most that it may receive.
+    messages
+        Most messages of all nodes together.
+    text
+        The limit as the user gave it.
+    """
+
+    degree: int
+    messages: int
+    text: str
+
+    def admits(self, degree: int, messages: int) -> bool:
+        """Return whether a graph is within the budget in its busiest round."""
+        return degree <= self.degree and messages <= self.messages
+
+    def usual_degree(self, n: int) -> int:
+        """Return the number of messages per node if all nodes send the same number."""
+        return min(self.degree, self.messages // n, n - 1)
+
+
+def check_budget(
+    n: int,
+    max_degree: Any,
+    max_messages: Any,
+    max_bytes: Any,
+    *,
+    model: nn.Module | None,
+    directed: bool,
+    static: bool,
+) -> Budget:
+    """Return the one budget that is given, or raise if it is out of range or none fits it."""
+    given = {"max_degree": max_degree, "max_messages": max_messages, "max_bytes": max_bytes}
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) != 1:
+        raise ValueError(
+            "exactly one of `max_degree`, `max_messages` and `max_bytes` must be given, got "
+            + (" and ".join(names) or "none; for example max_degree=6")
+        )
+    name = names[0]
+    limit = check_int(name, given[name], minimum=1)
+    per_message = bytes_of_model(model) if name == "max_bytes" else 1
+    _check_limit(name, limit, n, per_message, directed=directed, static=static)
+    text = f"{name}={limit}"
+    if name == "max_degree":
+        return Budget(min(limit, n - 1), n * (n - 1), text)
+    return Budget(n - 1, min(limit // per_message, n * (n - 1)), text)
+
+
+def bytes_of_model(model: nn.Module | None) -> int:
+    """Return the bytes of one message, the trainable parameters of a model in 4 bytes each."""
+    if model is None:
+        raise ValueError(
+            "`model` must be given for `max_bytes`, since its parameters are a message, got None; "
+            "or use max_messages"
+        )
+    return BYTES_PER_NUMBER * sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def _check_limit(name: str, limit: int, n: int, size: int, *, directed: bool, static: bool) -> None:
+    """Raise if no graph meets a limit; `size` is the bytes of a message, or 1."""
+    smallest = _smallest(name, n, size, directed=directed, static=static)
+    if limit >= smallest:
+        return
+    if not static:
+        count, kind = "2", "a time-varying graph"
+    elif directed:
+        count, kind = "n", "a strongly connected directed static graph"
+    else:
+        count, kind = "2(n-1)", "a connected undirected static graph"
+    least = str(smallest)
+    if name == "max_messages" and static:
+        least = f"{count}={smallest}"
+    elif name == "max_bytes":
+        least = f"{count} messages of {size:,} bytes = {smallest}"
+    others = {"directed=True": (True, True), "static=False": (directed, False)}
+    fewer = [
+        option
+        for option, (may_direct, stays) in others.items()
+        if _smallest(name, n, size, directed=may_direct, static=stays) < smallest
+    ]
+    remedy = f"; {' or '.join(fewer)} needs less" if fewer else ""
+    raise ValueError(
+        f"`{name}` must be at least {least} for {kind} of {n} nodes, got {shown(limit)}{remedy}"
+    )
+
+
+def _smallest(name: str, n: int, size: int, *, directed: bool, static: bool) -> int:
+    """Return the least limit that a graph meets which averages over all nodes.
+
+    A connected undirected graph has at least n - 1 edges, each with two messages, and if n > 2 some
+    node has two neighbors. A strongly connected directed graph has at least one edge into each
+    node; the directed ring has no more. A time-varying graph may have one link per round; with
+    doubly stochastic weights, a round in which a single message is sent does not exist.
+    """
+    if not static:
+        degree, messages = 1, 2
+    elif directed:
+        degree, messages = 1, n
+    else:
+        degree, messages = min(2, n - 1), 2 * (n - 1)
+    return degree if name == "max_degree" else messages * size
+
 
 DESIGN_LIMIT = 1_000
 """Most nodes for which an undirected graph is designed; the search takes minutes for more."""

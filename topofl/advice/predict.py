@@ -1,19 +1,307 @@
-"""Predicted rounds of one graph, without a budget and without other candidates."""
+"""Predicted rounds of a graph: H_K and N_K, and the calibration that turns them into rounds."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from typing import Any
 
-from topofl._support.check import check_int
-from topofl._support.table import Spread
-from topofl.advice.arguments import check_clients, check_horizon
-from topofl.advice.calibration import ROUNDING, Curve, Setting, stored
-from topofl.advice.prediction import accumulated, traffic
-from topofl.data import Partition
-from topofl.metrics.labels import check_row_per_node, label_spread
-from topofl.topology import TopologyError, graph_of
+import numpy as np
+import scipy.sparse as sparse
+from scipy.sparse.csgraph import connected_components
+from torch import nn
 
-__all__ = ["Prediction", "predict_rounds"]
+from topofl import metrics
+from topofl._support.check import check_int, check_positive, shown
+from topofl._support.table import Spread
+from topofl.data import Partition
+from topofl.metrics.hops import check_hops
+from topofl.metrics.labels import check_row_per_node, label_spread
+from topofl.mixing import MixingMatrix, metropolis_or_uniform
+from topofl.topologies._generator import check_nonempty_label_counts
+from topofl.topology import Topology, TopologyError, TopologySequence, graph_of
+
+ROUNDING = 1e-12
+"""Deviations up to this are rounding; they are in units of squared label shares, at most 2."""
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A monotone curve from predicted deviation to relative rounds, with an interval.
+
+    Parameters
+    ----------
+    noise
+        ``"default"`` if the deviation was computed with the default ratio of noise to
+        heterogeneity, ``"measured"`` if with that of gradients.
+    hops
+        Hops of the deviation.
+    deviation
+        (m,) increasing.
+    ratio, low, high
+        (m,) rounds over those of the complete graph, not decreasing.
+    """
+
+    noise: str
+    hops: int
+    deviation: np.ndarray
+    ratio: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def predict(self, deviation: float) -> tuple[float, float, float]:
+        """Return the relative rounds and the ends of their interval; flat beyond the curve.
+
+        Only the complete graph has a deviation of 0, up to rounding: its rounds are exactly 1.
+        """
+        if deviation <= ROUNDING:
+            return 1.0, 1.0, 1.0
+        at = np.log(max(deviation, self.deviation[0]))
+        x = np.log(self.deviation)
+        found = (np.interp(at, x, np.log(y)) for y in (self.ratio, self.low, self.high))
+        ratio, low, high = (float(np.exp(value)) for value in found)
+        return ratio, low, high
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Curves by kind of noise and hops, and the settings to which they are fitted.
+
+    Parameters
+    ----------
+    noise_ratio
+        Default ratio of minibatch variance to squared heterogeneity of gradients.
+    level
+        Share of held-out residuals within the intervals, whose ends are set so that it holds.
+    curves
+        One per kind of noise and number of hops.
+    fitted_to
+        Ranges of ``n``, ``spread`` (label heterogeneity without communication), ``lr`` and
+        ``batch_size``, and lists of ``data``, ``partitions``, ``methods`` and ``models``.
+    """
+
+    noise_ratio: float
+    level: float
+    curves: tuple[Curve, ...]
+    fitted_to: Mapping[str, Any]
+
+    @property
+    def hops(self) -> tuple[int, ...]:
+        """Numbers of hops with a curve."""
+        return tuple(sorted({curve.hops for curve in self.curves}))
+
+    def curve(self, noise: str, hops: int) -> Curve | None:
+        """Return the curve of a kind of noise and a number of hops; None if there is none."""
+        for curve in self.curves:
+            if (curve.noise, curve.hops) == (noise, hops):
+                return curve
+        return None
+
+    def warnings(
+        self,
+        *,
+        n: int,
+        spread: float,
+        lr: float | None,
+        batch_size: int | None,
+        dataset: str | None,
+        n_tensors: int | None = None,
+    ) -> list[str]:
+        """Return a sentence for everything in which a setting is outside of the fit.
+
+        Parameters
+        ----------
+        n, spread
+            Number of nodes, and their label heterogeneity without communication.
+        lr, batch_size
+            Learning rate and examples per minibatch; None if they are not given.
+        dataset
+            Name of the dataset; None for label counts.
+        n_tensors
+            Number of parameter tensors; None without a model.
+        """
+        known = self.fitted_to
+        numbers = {
+            "number of nodes": (n, known["n"]),
+            "label heterogeneity of the nodes": (spread, known["spread"]),
+            "learning rate": (lr, known["lr"]),
+            "batch size": (batch_size, known["batch_size"]),
+        }
+        found = [
+            f"{_FITTED} a {what} of {_range(limits)} only, "
+            + ("here it is not given" if value is None else f"here it is {value:g}")
+            for what, (value, limits) in numbers.items()
+            if value is None or not _is_within(value, *limits)
+        ]
+        if dataset is not None and dataset.lower() not in map(str.lower, known["data"]):
+            names = " and ".join(known["data"])
+            found.append(f"{_FITTED} {names} only, here the data are {dataset.lower()}")
+        if n_tensors is not None and n_tensors > 2:
+            found.append(
+                f"{_FITTED} {' and '.join(known['models'])} only, the model has {n_tensors} "
+                "parameter tensors"
+            )
+        return found
+
+    def describe(self) -> str:
+        """Return the settings to which the curves are fitted, as words without a verb."""
+        known = self.fitted_to
+        return (
+            f"{known['runs']:,} runs of {', '.join(known['methods'])} on "
+            f"{', '.join(known['data'])} ({', '.join(known['models'])}; "
+            f"{_range(known['n'])} nodes; learning rates {_range(known['lr'])}; "
+            f"minibatches of {_range(known['batch_size'])}; "
+            f"partitions {', '.join(known['partitions'])})"
+        )
+
+
+_FITTED = "the predicted rounds are fitted to"
+
+
+def _range(limits: list[float]) -> str:
+    low, high = limits
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def _is_within(value: float, low: float, high: float) -> bool:
+    """Return whether a number is within limits, which are rounded in the file."""
+    return low * (1 - 1e-6) <= value <= high * (1 + 1e-6)
+
+
+@cache
+def stored() -> Calibration:
+    """Return the calibration that is part of the package."""
+    file = resources.files("topofl.advice").joinpath("calibration.json")
+    found = json.loads(file.read_text(encoding="utf-8"))
+    curves = tuple(
+        Curve(
+            curve["noise"],
+            curve["hops"],
+            *(np.array(curve[key]) for key in ("deviation", "ratio", "low", "high")),
+        )
+        for curve in found["curves"]
+    )
+    return Calibration(found["noise_ratio"], found["level"], curves, found["fitted_to"])
+
+
+CURVATURE = 0.1
+"""Curvature of the loss that turns a learning rate into a horizon, 1 / (2 lr CURVATURE) hops;
+chosen so that a rate of 0.5 gives 10 hops."""
+
+EXAMINED = 60
+"""Rounds of sequences without a period that are examined, or twice the hops if those are more."""
+
+Graph = Topology | TopologySequence
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Messages of a graph: of the busiest rounds for limits, on average for tables.
+
+    Parameters
+    ----------
+    degree
+        Most messages that a node sends, or receives, in a round.
+    most
+        Messages of the round with the most.
+    messages, busiest
+        Messages per round, and those of the node that sends and receives the most in a round.
+    averages
+        Whether the weights of every round are doubly stochastic and the rounds connect all nodes.
+    """
+
+    degree: int
+    most: int
+    messages: float
+    busiest: int
+    averages: bool
+
+
+def horizon(lr: float | None, rounds: int | None, calibrated: tuple[int, ...]) -> int:
+    """Return the number of hops that count: that of the learning rate, but no more than rounds."""
+    if lr is None:
+        hops = min(calibrated)
+    else:
+        wanted = 1 / (2 * lr * CURVATURE)
+        hops = min(calibrated, key=lambda known: abs(np.log(known / wanted)))
+    return hops if rounds is None else min(hops, rounds)
+
+
+def noise_of(
+    clients: Any, spread: float, model: nn.Module | None, batch_size: int | None, seed: int
+) -> float | None:
+    """Return the ratio (sigma^2 / batch) / zeta^2 that is measured on minibatches.
+
+    None if there is nothing to measure it on: no model, batch size or examples, or equal label
+    shares. Infinite if the gradients of nodes differ no more than their noise lets expect.
+    """
+    if model is None or batch_size is None or not isinstance(clients, Partition) or spread == 0:
+        return None
+    found = metrics.gradient_statistics(clients, model=model, batch_size=batch_size, seed=seed)
+    if found.heterogeneity == 0:
+        return np.inf if found.noise > 0 else None
+    return found.noise * spread / found.heterogeneity
+
+
+def _examined(graph: Graph, hops: int) -> int:
+    """Return the rounds after which a graph repeats, or those that are examined."""
+    return graph.period or max(EXAMINED, 2 * hops)
+
+
+def accumulated(graph: Graph, counts: np.ndarray, hops: int) -> tuple[float, float]:
+    """Return H_K and N_K with the default weights of D-SGD."""
+    rounds = _examined(graph, hops) if graph.period is None else None
+    heterogeneity = metrics.neighborhood_heterogeneity(graph, counts, hops=hops, rounds=rounds)
+    return heterogeneity, metrics.accumulated_noise(graph, hops, rounds=rounds)
+
+
+def traffic(graph: Graph, hops: int) -> Traffic:
+    """Return the messages of a graph over one period, or over the rounds that are examined."""
+    rounds = range(_examined(graph, hops))
+    matrices = [metropolis_or_uniform(graph.at(t)) for t in rounds]
+    messages = [matrix.n_messages for matrix in matrices]
+    both = [np.maximum(m.in_messages, m.out_messages).max() for m in matrices]
+    busiest = [(m.in_messages + m.out_messages).max() for m in matrices]
+    averages = all(m.is_doubly_stochastic for m in matrices) and _connects(matrices)
+    return Traffic(
+        int(max(both)), max(messages), float(np.mean(messages)), int(max(busiest)), averages
+    )
+
+
+def _connects(matrices: list[MixingMatrix]) -> bool:
+    """Return whether the rounds together connect all nodes; for these weights, both ways."""
+    union = sum((sparse.csr_array(abs(m.weights)) for m in matrices[1:]), abs(matrices[0].weights))
+    return connected_components(sparse.csr_array(union), directed=False)[0] == 1
+
+
+def check_clients(clients: Any) -> np.ndarray:
+    """Return the label counts (n, classes) of at least two nodes, or raise."""
+    if isinstance(clients, Partition) and clients.dataset.targets is not None:
+        raise TypeError(
+            "`clients` must have class labels, got data with targets; compare graphs for them by "
+            'metrics.predicted_deviation(graph, clients, model=..., by="gradients")'
+        )
+    if not isinstance(clients, Partition) and not hasattr(clients, "__len__"):
+        raise TypeError(
+            f"`clients` must be a Partition or (n, classes) label counts, got {shown(clients)}"
+        )
+    counts = check_nonempty_label_counts(clients)
+    if len(counts) < 2:
+        raise ValueError("`clients` must have at least 2 nodes, got 1, which needs no graph")
+    return counts
+
+
+def check_horizon(hops: Any, lr: Any, rounds: Any) -> int:
+    """Return the hops that are given, or those of a learning rate and a number of rounds."""
+    rate = None if lr is None else check_positive("lr", lr)
+    last = None if rounds is None else check_int("rounds", rounds, minimum=1)
+    if hops is None:
+        return horizon(rate, last, stored().hops)
+    found = check_hops(hops)
+    if isinstance(found, str):
+        raise ValueError("`hops` must be a number, got 'inf'; the predictions are for 10 or 20")
+    return found
 
 
 @dataclass(frozen=True)
@@ -114,38 +402,34 @@ def predict_rounds(
     True
     """
     counts = check_clients(clients)
-    horizon = check_horizon(hops, lr, None)
+    k = check_horizon(hops, lr, None)
     batch = None if batch_size is None else check_int("batch_size", batch_size, minimum=1)
-    curve = stored().curve("default", horizon)
+    curve = stored().curve("default", k)
     if curve is None:
         known = " or ".join(map(str, stored().hops))
-        raise ValueError(f"`hops` must be {known}, for which rounds are predicted, got {horizon}")
+        raise ValueError(f"`hops` must be {known}, for which rounds are predicted, got {k}")
     graph = graph_of("graph", graph)
     check_row_per_node(counts, graph.n, graph.name)
-    if not traffic(graph, horizon).averages:
+    if not traffic(graph, k).averages:
         raise TopologyError(
             f"rounds are predicted for doubly stochastic weights that connect all nodes, which the "
             f"default weights of {graph.name} do not"
         )
-    heterogeneity, noise = accumulated(graph, counts, horizon)
+    heterogeneity, noise = accumulated(graph, counts, k)
     deviation = heterogeneity + stored().noise_ratio * noise
-    name = clients.dataset.name.lower() if isinstance(clients, Partition) else None
-    setting = Setting(len(counts), label_spread(counts), lr, batch, name)
-    warnings = tuple(_warnings(deviation, curve, setting))
+    warnings = []
+    if deviation > ROUNDING:
+        warnings = stored().warnings(
+            n=len(counts), spread=label_spread(counts), lr=lr, batch_size=batch,
+            dataset=clients.dataset.name if isinstance(clients, Partition) else None,
+        )  # fmt: skip
+        last = float(curve.deviation[-1])
+        if deviation > last:
+            warnings.append(
+                f"the deviation is {deviation:.3g}, above those of the fit, which end at {last:g}: "
+                "the predicted rounds are those of that end"
+            )
     rounds = Spread(*curve.predict(deviation))
     return Prediction(
-        rounds, horizon, heterogeneity, noise, deviation, warnings, stored().describe()
+        rounds, k, heterogeneity, noise, deviation, tuple(warnings), stored().describe()
     )
-
-
-def _warnings(deviation: float, curve: Curve, setting: Setting) -> Iterator[str]:
-    """Yield in what a setting and a deviation are outside of the fit; nothing if none is used."""
-    if deviation <= ROUNDING:
-        return
-    yield from stored().warnings(setting)
-    last = float(curve.deviation[-1])
-    if deviation > last:
-        yield (
-            f"the deviation is {deviation:.3g}, above those of the fit, which end at {last:g}: the "
-            "predicted rounds are those of that end"
-        )

@@ -1,34 +1,343 @@
 """Recommendation of topologies for given data and a communication budget."""
 
+import math
+import textwrap
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import nn
 
 from topofl import topologies
+from topofl._drawing import figure_of, new_axes
+from topofl._drawing.figures import MEASURED
 from topofl._support.check import check_int, check_switch
-from topofl._support.notebook import waited_for
-from topofl.advice.arguments import check_clients, check_horizon
-from topofl.advice.budget import Budget, bytes_of_model, check_budget
-from topofl.advice.calibration import Curve, Setting, stored
-from topofl.advice.calls import Call
-from topofl.advice.candidates import DESIGN_LIMIT, candidates
-from topofl.advice.prediction import (
+from topofl._support.notebook import paragraph, waited_for
+from topofl._support.table import NotApplicable, Spread, Table
+from topofl.advice.candidates import (
+    DESIGN_LIMIT,
+    Budget,
+    Call,
+    bytes_of_model,
+    candidates,
+    check_budget,
+)
+from topofl.advice.predict import (
+    Curve,
     Traffic,
     accumulated,
+    check_clients,
+    check_horizon,
     noise_of,
+    stored,
     traffic,
 )
-from topofl.advice.reasons import Yardstick, reason
-from topofl.advice.result import Candidate, Recommendation
 from topofl.data import Partition
 from topofl.metrics.gradients import check_model
 from topofl.metrics.labels import label_spread
 from topofl.mixing import metropolis_or_uniform
 from topofl.topology import Topology, TopologyError, TopologySequence
 
-__all__ = ["recommend"]
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+EXPLAINED = 3
+"""Candidates whose reason and code are printed below the table."""
+
+PAGE = 'page "What predicts convergence" of the documentation, docs/what-predicts-convergence.md'
+"""Where the columns are derived and tested."""
+
+BARS = 20
+"""Most candidates in a picture."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A topology within the budget, as :func:`topofl.topologies.recommend` returns it.
+
+    Parameters
+    ----------
+    name
+        The call of the generator, without the data and the seed, and with the names of its other
+        arguments.
+    topology
+        The graph, or the sequence of graphs.
+    rounds, low, high
+        Predicted rounds to a target, relative to the complete graph, and their interval; None if
+        no curve is fitted for this number of hops.
+    heterogeneity, noise
+        H_K and N_K, see :func:`topofl.metrics.neighborhood_heterogeneity` and
+        :func:`topofl.metrics.accumulated_noise`.
+    deviation
+        H_K plus the noise ratio times N_K, by which candidates are ranked: the predicted squared
+        deviation of nodes, in units of label shares; N_K if the noise ratio is infinite.
+    degree
+        Most messages that a node sends, or receives, in a round.
+    messages, busiest
+        Messages of all nodes per round, and sent and received by the node with the most.
+    bytes
+        Bytes of all messages per round; None without a model.
+    reason
+        What the deviation consists of, in a sentence.
+    code
+        The line of Python that builds the graph, where `clients` is what was given.
+    spec
+        The text that stands for the graph in a configuration file and on the command line.
+
+    Examples
+    --------
+    >>> from topofl import data, topologies
+    >>> clients = data.shards(data.digits(), n=12, per_node=2, seed=0)
+    >>> best = topologies.recommend(clients, max_degree=2, static=True).best
+    >>> rebuilt = eval(best.code)
+    >>> (rebuilt.adjacency != best.topology.adjacency).nnz
+    0
+    """
+
+    name: str
+    topology: Topology | TopologySequence
+    rounds: float | None
+    low: float | None
+    high: float | None
+    heterogeneity: float
+    noise: float
+    deviation: float
+    degree: int
+    messages: float
+    busiest: int
+    bytes: float | None
+    reason: str
+    code: str
+    spec: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Recommendation:
+    """Candidates by predicted deviation, printed as a table with reasons and code.
+
+    Parameters
+    ----------
+    candidates
+        From the lowest to the highest predicted deviation, and so by predicted rounds.
+    hops
+        K, the horizon of H_K and N_K.
+    noise_ratio
+        Weight of N_K against H_K; infinite if the gradients of nodes differ by noise only.
+    budget
+        The limit, as it was given.
+    warnings
+        In what the setting is outside of those to which predicted rounds are fitted, and what was
+        left out.
+    fitted_to
+        The settings to which they are fitted.
+
+    Examples
+    --------
+    >>> from topofl import data, topologies
+    >>> clients = data.shards(data.digits(), n=12, per_node=2, seed=0)
+    >>> found = topologies.recommend(clients, max_degree=2, static=True)
+    >>> found.budget, found.hops, found.best is found.candidates[0]
+    ('max_degree=2', 10, True)
+    """
+
+    candidates: tuple[Candidate, ...]
+    hops: int
+    noise_ratio: float
+    budget: str
+    warnings: tuple[str, ...]
+    fitted_to: str
+
+    @property
+    def best(self) -> Candidate:
+        """The candidate with the lowest predicted deviation."""
+        return self.candidates[0]
+
+    @property
+    def table(self) -> Table:
+        """All candidates with predictions, costs, reasons and code."""
+        return self._table(explained=True)
+
+    def to_markdown(self) -> str:
+        """Return the table in Markdown, followed by what its columns are, and warnings."""
+        legend = "\n".join(f"- {line}" for line in self._legend())
+        notes = (f"\n{note}" for note in self._notes())
+        return "\n".join([self.table.to_markdown(), "", legend, *notes])
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return a DataFrame with one row per candidate."""
+        return self.table.to_pandas()
+
+    def __str__(self) -> str:
+        """Return the table, reason and code of the first candidates, and warnings."""
+        lines = [str(self._table(explained=False)), ""]
+        for place, candidate in enumerate(self.candidates[:EXPLAINED], start=1):
+            lines.append(f"{place}. {candidate.code}")
+            lines.append(f'   In a configuration file: topology = "{candidate.spec}"')
+            lines.append(f"   {candidate.reason}")
+        notes = (textwrap.fill(note, 120) for note in self._notes())
+        return "\n".join([*lines, "", *self._legend(), "", *notes])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        items = "".join(
+            f"<li><code>{escape(candidate.code)}</code><br>In a configuration file: "
+            f"<code>topology = &quot;{escape(candidate.spec)}&quot;</code>"
+            f"<br>{escape(candidate.reason)}</li>"
+            for candidate in self.candidates[:EXPLAINED]
+        )
+        notes = (*self._legend(), *self._notes())
+        table = self._table(explained=False)._repr_html_()
+        return f"{table}<ol>{items}</ol>{''.join(map(paragraph, notes))}"
+
+    def plot(self, ax: "Axes | None" = None) -> "Figure":
+        """Draw the predicted rounds of the first candidates with intervals, and return the figure.
+
+        Without predicted rounds, their deviations are drawn.
+        """
+        shown = self.candidates[:BARS]
+        ax = new_axes(ax, 8, 1 + 0.28 * len(shown))
+        places = np.arange(len(shown))
+        spreads = [_spread(candidate) for candidate in shown]
+        known = [spread for spread in spreads if spread is not None]
+        centers = np.array([c.deviation for c in shown] if not known else [s.mean for s in known])
+        ends = np.array([[s.mean - s.low, s.high - s.mean] for s in known]).T if known else None
+        ends = None if ends is None else np.maximum(ends, 0)
+        ax.errorbar(centers, places, xerr=ends, fmt="o", color=MEASURED, capsize=3)
+        ax.set_yticks(places, [candidate.name for candidate in shown])
+        ax.invert_yaxis()
+        ax.set_xscale("log")
+        what = "rounds to target / complete graph" if known else "deviation"
+        ax.set(xlabel=f"predicted {what}", title=self.budget)
+        return figure_of(ax)
+
+    def _notes(self) -> list[str]:
+        fit = f"Predicted rounds are fitted to {self.fitted_to}."
+        return [
+            *(f"Warning: {text}." for text in self.warnings),
+            *([] if self.best.rounds is None else [fit]),
+        ]
+
+    def _legend(self) -> list[str]:
+        """Return one line per column: what it is, and whether small or large values are good."""
+        k = self.hops
+        terms = f"H_{k} + {self.noise_ratio:.3g} N_{k}"
+        if np.isinf(self.noise_ratio):
+            terms = f"N_{k}"
+        left = f"that is left after 1 to {k} exchanges, summed; lower is better"
+        return [
+            "graph: how to create it; `topofl list topology` describes generators",
+            "rounds / complete: predicted rounds to a target, relative to the complete graph, with "
+            "an interval; lower is better",
+            f"deviation: {terms}, predicts how far apart models are, and ranks graphs; lower is "
+            "better",
+            f"H_{k}: label heterogeneity of neighborhoods {left}",
+            f"N_{k}: gradient noise {left}",
+            "degree: most messages that a node sends, or receives, per round; lower is cheaper",
+            "messages, MB: of all nodes per round; lower is cheaper",
+            "busiest node: most messages that a node sends and receives together; lower is cheaper",
+            f"More: {PAGE}",
+        ]
+
+    def _table(self, *, explained: bool) -> Table:
+        columns = [
+            *("graph", "rounds / complete", "deviation", f"H_{self.hops}", f"N_{self.hops}"),
+            *("degree", "messages", "MB", "busiest node"),
+            *(("reason", "code", "spec") if explained else ()),
+        ]
+        rows = tuple(
+            (
+                candidate.name,
+                _spread(candidate) or NotApplicable("not predicted; see the warnings"),
+                candidate.deviation,
+                candidate.heterogeneity,
+                candidate.noise,
+                candidate.degree,
+                candidate.messages,
+                NotApplicable("no model given")
+                if candidate.bytes is None
+                else candidate.bytes / 1e6,
+                candidate.busiest,
+                *((candidate.reason, candidate.code, candidate.spec) if explained else ()),
+            )
+            for candidate in self.candidates
+        )
+        count = len(rows)
+        title = f"{count} candidate{'s' * (count != 1)} within {self.budget}; costs per round"
+        return Table(tuple(columns), rows, title=title)
+
+
+def _spread(candidate: Candidate) -> Spread | None:
+    """Return the predicted rounds with their interval, or None if there are none."""
+    if candidate.rounds is None or candidate.low is None or candidate.high is None:
+        return None
+    return Spread(candidate.rounds, candidate.low, candidate.high)
+
+
+@dataclass(frozen=True, eq=False)
+class _Yardstick:
+    """What candidates are measured by.
+
+    Parameters
+    ----------
+    counts, spread
+        (n, classes) label counts, and their heterogeneity without communication.
+    hops
+        K.
+    noise_ratio
+        Weight of N_K against H_K; infinite if nodes differ by noise only.
+    ring
+        H_K and N_K of the ring.
+    curve
+        From deviations to rounds; None if rounds are not predicted.
+    """
+
+    counts: np.ndarray
+    spread: float
+    hops: int
+    noise_ratio: float
+    ring: tuple[float, float]
+    curve: Curve | None
+
+    def terms(self, heterogeneity: float, noise: float) -> tuple[float, float]:
+        """Return both terms of the deviation: H_K and c N_K, or 0 and N_K if c is infinite."""
+        if math.isinf(self.noise_ratio):
+            return 0.0, noise
+        return heterogeneity, self.noise_ratio * noise
+
+
+def _reason(heterogeneity: float, noise: float, yardstick: _Yardstick) -> str:
+    """Return a sentence on the larger term: its mean per hop, relative to no communication.
+
+    H_K / K is the mean over hops of the squared distance of label shares from the global
+    ones, N_K / K that of the variance of averaged noise.
+    """
+    of_labels, of_noise = yardstick.terms(heterogeneity, noise)
+    if of_labels >= of_noise and yardstick.spread > 0:
+        what, whole = "label heterogeneity", yardstick.spread
+        larger, left, on_ring = of_labels, heterogeneity, yardstick.ring[0]
+    else:
+        what, whole = "gradient noise between nodes", 1 - 1 / len(yardstick.counts)
+        larger, left, on_ring = of_noise, noise, yardstick.ring[1]
+    share = larger / (of_labels + of_noise) if larger else 1.0
+    per_hop, ring_per_hop = (_percent(v / (yardstick.hops * whole)) for v in (left, on_ring))
+    same = abs(left - on_ring) <= 1e-9 * on_ring
+    against = "" if same else f", against {ring_per_hop} on the ring"
+    hops = f"{yardstick.hops} hop{'s' * (yardstick.hops != 1)}"
+    return (
+        f"Over {hops}, {per_hop} of the {what} is left on average{against}; it accounts for "
+        f"{_percent(share)} of the predicted deviation."
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
+
 
 Graph = Topology | TopologySequence
 
@@ -142,23 +451,26 @@ def recommend(
     }
     budget = check_budget(n, max_degree, max_messages, max_bytes, model=model, **options)
     horizon = check_horizon(hops, lr, rounds)
-    yardstick, curve = _measures(clients, counts, horizon, model, batch, seed)
+    yardstick = _yardstick(clients, counts, horizon, model, batch, seed)
     data = clients if isinstance(clients, Partition) else counts
     size = None if model is None else bytes_of_model(model)
     found = [
-        _candidate(call, graph, sent, counts, yardstick, curve, size)
-        for call, graph, sent in _admitted(data, n, budget, yardstick.hops, seed, options)
+        _candidate(call, graph, sent, yardstick, size)
+        for call, graph, sent in _admitted(data, n, budget, horizon, seed, options)
     ]
     found.sort(key=_place)
-    tensors = None if model is None else sum(p.requires_grad for p in model.parameters())
-    name = clients.dataset.name.lower() if isinstance(clients, Partition) else None
-    setting = Setting(n, yardstick.spread, lr, batch, name, tensors)
+    setting = {
+        "lr": lr,
+        "batch_size": batch,
+        "dataset": clients.dataset.name if isinstance(clients, Partition) else None,
+        "n_tensors": None if model is None else sum(p.requires_grad for p in model.parameters()),
+    }
     return Recommendation(
         candidates=tuple(found),
-        hops=yardstick.hops,
+        hops=horizon,
         noise_ratio=yardstick.noise_ratio,
         budget=budget.text,
-        warnings=tuple(_warnings(found, yardstick, curve, setting)),
+        warnings=tuple(_warnings(found, yardstick, setting)),
         fitted_to=stored().describe(),
     )
 
@@ -172,27 +484,27 @@ def _place(candidate: Candidate) -> tuple[float, float, bool, str]:
     return round(candidate.deviation, 12), candidate.messages, changes, candidate.name
 
 
-def _measures(
+def _yardstick(
     clients: Any,
     counts: np.ndarray,
     hops: int,
     model: nn.Module | None,
     batch_size: int | None,
     seed: int,
-) -> tuple[Yardstick, Curve | None]:
-    """Return what candidates are measured by, and the curve of predicted rounds if there is one."""
-    spread, n = label_spread(counts), len(counts)
+) -> _Yardstick:
+    spread = label_spread(counts)
     measured = noise_of(clients, spread, model, batch_size, seed)
     ratio = stored().noise_ratio if measured is None else measured
-    ring = accumulated(topologies.ring(n), counts, hops)
     curve = stored().curve("default" if measured is None else "measured", hops)
-    return Yardstick(hops, spread, n, ratio, ring), None if np.isinf(ratio) else curve
+    ring = accumulated(topologies.ring(len(counts)), counts, hops)
+    return _Yardstick(counts, spread, hops, ratio, ring, None if np.isinf(ratio) else curve)
 
 
 def _warnings(
-    found: list[Candidate], yardstick: Yardstick, curve: Curve | None, setting: Setting
+    found: list[Candidate], yardstick: _Yardstick, setting: dict[str, Any]
 ) -> Iterator[str]:
     """Yield why rounds are not predicted or may be wrong, and which graphs were left out."""
+    n, curve = len(yardstick.counts), yardstick.curve
     if np.isinf(yardstick.noise_ratio):
         yield (
             "the gradients of the nodes at `model` differ no more than their noise: candidates are "
@@ -202,7 +514,7 @@ def _warnings(
         known = " or ".join(map(str, stored().hops))
         yield f"rounds are predicted for {known} hops only, here they are {yardstick.hops}"
     else:
-        yield from stored().warnings(setting)
+        yield from stored().warnings(n=n, spread=yardstick.spread, **setting)
         last = float(curve.deviation[-1])
         beyond = sum(candidate.deviation > last for candidate in found)
         if beyond:
@@ -210,7 +522,7 @@ def _warnings(
                 f"the deviation of {beyond} of {len(found)} candidates is above those of the fit, "
                 f"which end at {last:g}: their predicted rounds are those of that end"
             )
-    if setting.n > DESIGN_LIMIT:
+    if n > DESIGN_LIMIT:
         yield f"designed graphs were left out above {DESIGN_LIMIT} nodes; see designed"
 
 
@@ -244,16 +556,11 @@ def _fingerprint(graph: Graph) -> Any:
 
 
 def _candidate(
-    call: Call,
-    graph: Graph,
-    sent: Traffic,
-    counts: np.ndarray,
-    yardstick: Yardstick,
-    curve: Curve | None,
-    message_size: int | None,
+    call: Call, graph: Graph, sent: Traffic, yardstick: _Yardstick, message_size: int | None
 ) -> Candidate:
-    heterogeneity, noise = accumulated(graph, counts, yardstick.hops)
+    heterogeneity, noise = accumulated(graph, yardstick.counts, yardstick.hops)
     deviation = sum(yardstick.terms(heterogeneity, noise))
+    curve = yardstick.curve
     rounds, low, high = (None, None, None) if curve is None else curve.predict(deviation)
     return Candidate(
         name=call.label,
@@ -268,7 +575,7 @@ def _candidate(
         messages=sent.messages,
         busiest=sent.busiest,
         bytes=None if message_size is None else sent.messages * message_size,
-        reason=reason(heterogeneity, noise, yardstick),
+        reason=_reason(heterogeneity, noise, yardstick),
         code=call.code,
         spec=call.spec,
     )

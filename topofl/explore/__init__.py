@@ -1,6 +1,6 @@
 """``topofl explore``: two topologies on the same data, side by side, in a browser.
 
-``datasets`` and ``choices`` list what can be chosen, ``setup`` builds it, ``compared`` computes
-what is shown, ``pictures`` draws it and ``code`` is the Python that does the same. None of them
-needs marimo: ``app`` is the notebook, ``widgets`` has its parts, and ``serve`` starts it.
+``model`` has what can be chosen and builds it; ``results`` has the numbers, pictures and code of
+what was chosen. Neither needs marimo: ``app`` is the notebook, ``widgets`` has its parts, and
+``serve`` starts it.
 """

@@ -9,22 +9,10 @@ app = marimo.App(width="medium", app_title="topofl explore")
 def _():
     import marimo as mo
 
-    from topofl.explore import choices, code, compared, datasets, pictures, setup
-    from topofl.explore.widgets import said, shown, widget, widgets
+    from topofl.explore import model, results
+    from topofl.explore.widgets import beside, said, widget, widgets
 
-    return (
-        choices,
-        code,
-        compared,
-        datasets,
-        mo,
-        pictures,
-        said,
-        setup,
-        shown,
-        widget,
-        widgets,
-    )
+    return beside, mo, model, results, said, widget, widgets
 
 
 @app.cell
@@ -39,14 +27,14 @@ def _(mo):
 
 
 @app.cell
-def _(choices, datasets, mo, widget):
-    known = datasets.sources()
+def _(mo, model, widget):
+    known = model.sources()
     source_of = mo.ui.dropdown(known, value=next(iter(known)), label="dataset")
-    n_of = widget(choices.Parameter("n", "nodes", choices.NODES, 30))
-    seed_of = widget(choices.Parameter("seed", "seed", choices.SEEDS, 0))
+    n_of = widget(model.Parameter("n", "nodes", model.NODES, 30))
+    seed_of = widget(model.Parameter("seed", "seed", model.SEEDS, 0))
     partition_of = mo.ui.dropdown(
-        choices.titled(choices.PARTITIONS),
-        value=choices.PARTITIONS[0].title,
+        model.titled(model.PARTITIONS),
+        value=model.PARTITIONS[0].title,
         label="divided by",
     )
     return known, n_of, partition_of, seed_of, source_of
@@ -73,20 +61,20 @@ def _(known, mo, n_of, partition_of, partition_values, seed_of, source_of):
 
 
 @app.cell
-def _(mo, n_of, partition_of, partition_values, said, seed_of, setup, source_of):
-    nodes = setup.Nodes(
+def _(mo, model, n_of, partition_of, partition_values, said, seed_of, source_of):
+    nodes = model.Nodes(
         n_of.value, partition_of.value, partition_values.value, seed_of.value, source_of.value
     )
     with mo.status.spinner("Reading the data"):
-        clients, _reason = setup.clients_of(nodes)
+        clients, _reason = model.clients_of(nodes)
     mo.stop(clients is None, said(_reason, "danger"))
     mo.md(nodes.source.note)
     return clients, nodes
 
 
 @app.cell
-def _(choices, mo):
-    topologies = choices.titled(choices.TOPOLOGIES)
+def _(mo, model):
+    topologies = model.titled(model.TOPOLOGIES)
     a_of = mo.ui.dropdown(topologies, value="exponential", label="A")
     b_of = mo.ui.dropdown(topologies, value="D-Cliques", label="B")
     return a_of, b_of
@@ -121,45 +109,45 @@ def _(a_of, a_values, b_of, b_values, mo):
 
 
 @app.cell
-def _(a_of, a_values, b_of, b_values, clients, mo, nodes, said, setup):
-    chosen = setup.candidates(
+def _(a_of, a_values, b_of, b_values, clients, mo, model, nodes, said):
+    chosen = model.candidates(
         {"A": (a_of.value, a_values.value), "B": (b_of.value, b_values.value)}, nodes.n, nodes.seed
     )
     with mo.status.spinner("Building the graphs"):
-        graphs, reasons = setup.graphs_of(chosen, clients)
+        graphs, reasons = model.graphs_of(chosen, clients)
     mo.vstack([said(f"{name}: {reason}", "danger") for name, reason in reasons.items()])
     return chosen, graphs
 
 
 @app.cell
-def _(clients, graphs, mo, pictures, shown):
+def _(beside, clients, graphs, mo, results):
     mo.stop(not graphs)
-    mo.vstack([mo.md("## The graphs"), shown(*pictures.drawings(graphs, clients))])
+    mo.vstack([mo.md("## The graphs"), beside(*results.drawings(graphs, clients))])
     return
 
 
 @app.cell
-def _(chosen, clients, compared, graphs, mo, said, training):
+def _(chosen, clients, graphs, mo, results, said, training):
     mo.stop(not graphs)
-    predicted = compared.predictions(graphs, clients, training)
+    predicted = results.predictions(graphs, clients, training)
     mo.vstack(
         [
             mo.md("## Before training"),
-            mo.Html(compared.numbers(graphs, chosen, clients, predicted)._repr_html_()),
+            mo.Html(results.numbers(graphs, chosen, clients, predicted)._repr_html_()),
             mo.md(
                 "For all numbers but the spectral gap, less is better. Predicted rounds have an "
                 "interval, and are fitted to D-SGD with logistic regression; SGP computes the same "
                 "models where weights are doubly stochastic. Numbers of graphs that change are "
                 "means over rounds."
             ),
-            *(said(text, "warn") for text in compared.warnings_of(predicted)),
+            *(said(text, "warn") for text in results.warnings_of(predicted)),
         ]
     )
     return
 
 
 @app.cell
-def _(clients, graphs, mo, pictures, shown):
+def _(beside, clients, graphs, mo, results):
     mo.stop(not graphs)
     mo.vstack(
         [
@@ -168,17 +156,17 @@ def _(clients, graphs, mo, pictures, shown):
 
     Energy near 0 is averaged away by one exchange; energy near 1 or -1 stays for many rounds.
     """),
-            shown(*pictures.spectra(graphs, clients)),
+            beside(*results.spectra(graphs, clients)),
         ]
     )
     return
 
 
 @app.cell
-def _(choices, mo, widget):
-    rounds_of = widget(choices.Parameter("rounds", "rounds", choices.ROUNDS, 60))
-    lr_of = widget(choices.Parameter("lr", "learning rate", choices.RATES, 0.5))
-    batch_of = widget(choices.Parameter("batch_size", "minibatch", choices.BATCHES, 8))
+def _(mo, model, widget):
+    rounds_of = widget(model.Parameter("rounds", "rounds", model.ROUNDS, 60))
+    lr_of = widget(model.Parameter("lr", "learning rate", model.RATES, 0.5))
+    batch_of = widget(model.Parameter("batch_size", "minibatch", model.BATCHES, 8))
     train = mo.ui.run_button(label="Train on both")
     mo.vstack(
         [
@@ -191,24 +179,24 @@ def _(choices, mo, widget):
 
 
 @app.cell
-def _(batch_of, lr_of, rounds_of, seed_of, setup):
-    training = setup.Training(rounds_of.value, lr_of.value, batch_of.value, seed_of.value)
+def _(batch_of, lr_of, model, rounds_of, seed_of):
+    training = model.Training(rounds_of.value, lr_of.value, batch_of.value, seed_of.value)
     return (training,)
 
 
 @app.cell
-def _(chosen, clients, graphs, mo, pictures, shown, train, training):
+def _(beside, chosen, clients, graphs, mo, results, train, training):
     mo.stop(not graphs or not train.value, mo.md("Not trained yet with these settings."))
     histories = {}
     for _name, _graph in mo.status.progress_bar(graphs.items(), title="Training"):
         histories[_name] = training.history(_graph, chosen[_name].method, clients)
-    shown(pictures.curves(histories))
+    beside(results.curves(histories))
     return
 
 
 @app.cell
-def _(chosen, code, mo, nodes, training):
-    program = code.code_of(nodes, chosen, training)
+def _(chosen, mo, nodes, results, training):
+    program = results.code_of(nodes, chosen, training)
     mo.vstack(
         [
             mo.md(f"## The same in Python\n\n```python\n{program}```"),

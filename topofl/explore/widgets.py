@@ -5,10 +5,8 @@ from typing import Any, Literal
 
 import marimo as mo
 
-from topofl.explore.choices import Choice, Parameter
-from topofl.explore.pictures import Picture
-
-__all__ = ["said", "shown", "widget", "widgets"]
+from topofl.explore.model import Choice, Parameter
+from topofl.explore.results import Picture
 
 
 def widget(parameter: Parameter) -> Any:
@@ -29,7 +27,7 @@ def widgets(choice: Choice) -> Any:
     return mo.ui.dictionary({one.name: widget(one) for one in choice.parameters})
 
 
-def shown(*pictures: Picture) -> mo.Html:
+def beside(*pictures: Picture) -> mo.Html:
     """Return pictures with their descriptions, side by side where there is room."""
     images = [
         mo.image(one.png, alt=one.text, width=one.width, style={"max-width": "100%"})

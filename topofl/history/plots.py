@@ -8,13 +8,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from topofl._drawing import empty_figure, figure_of, new_axes
-from topofl._drawing.charts.fronts import Front, draw_front, front_of, labels_of, note_on_labels
-from topofl._drawing.charts.labels import label_points
-from topofl._drawing.charts.lines import Line, draw_line, draw_panels
-from topofl._drawing.charts.panels import Panel, panels_of_names
-from topofl._drawing.charts.ranks import ranked_curves
-from topofl._drawing.charts.style import COLORS, COLUMN, FONT, WIDE, own_axes, set_font, wrapped
-from topofl._drawing.charts.violins import ROWS_LIMIT, draw_violins
+from topofl._drawing.charts import (
+    ROWS_LIMIT,
+    Front,
+    Line,
+    Panel,
+    draw_front,
+    draw_line,
+    draw_panels,
+    draw_violins,
+    front_of,
+    labels_of,
+    note_on_labels,
+    panels_of_names,
+    ranked_curves,
+)
+from topofl._drawing.figures import COLORS, COLUMN, FONT, WIDE, own_axes, set_font, wrapped
+from topofl._drawing.labels import label_points
 from topofl._support.check import check_choice, check_int, check_probability, shown
 from topofl._support.notebook import png_as_html
 from topofl._support.text import node_name
@@ -246,7 +256,7 @@ def plot(series: Series, options: Options, ax: "Axes | None") -> "Figure":
             raise ValueError(f"`at` must have at most {ROWS_LIMIT} rounds, got {count}")
         return _violins([series], options, ax, alone=True)
     if options.kind == "nodes":
-        return _nodes([series], options, own_axes(WIDE, 3.4) if ax is None else ax)
+        return _nodes([series], options, own_axes(ax, WIDE, 3.4))
     means = over_nodes(series.per_node)["mean"]
     members = front_of(series.x.astype(float), means, series.low_is_good)
     rounds = [f"round {t}" for t in series.rounds.tolist()]
@@ -349,7 +359,7 @@ def _band(series: Series, options: Options, ax: "Axes | None") -> "Figure":
     from matplotlib.ticker import MaxNLocator
 
     line = series.line(options.quantiles)
-    ax = own_axes(WIDE, 3.4) if ax is None else ax
+    ax = own_axes(ax, WIDE, 3.4)
     set_font(ax)
     draw_line(ax, line, len(ax.lines), series.name)
     if options.x == "rounds":

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topofl._drawing.charts.style import WIDE, checked_axes, legend_above, own_axes, style
-from topofl._drawing.figures import figure_of
+from topofl._drawing.figures import WIDE, figure_of, legend_above, own_axes, style
 from topofl._linalg.sparse import centered
 from topofl._support.check import check_int
 from topofl._support.public import public
@@ -199,7 +198,7 @@ def plot_contraction(
     rounds = check_int("rounds", rounds, minimum=1)
     distances = np.cumprod([1.0, *islice(contraction_factors(source, seed), rounds)])
     rate, label = _predicted(x, weights)
-    ax = own_axes(WIDE, 3.8) if ax is None else checked_axes(ax)[0]
+    ax = own_axes(ax, WIDE, 3.8)
     drawn = sum(str(line.get_label()).endswith(": measured") for line in ax.lines)
     color = style(drawn)["color"]  # another one for each graph
     ax.plot(np.arange(len(distances)), distances, label=f"{source.name}: measured", color=color)

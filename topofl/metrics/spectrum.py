@@ -7,8 +7,7 @@ import numpy as np
 import scipy.linalg
 
 from topofl._drawing.axes import set_title
-from topofl._drawing.charts.style import MEASURED, WIDE, checked_axes, own_axes
-from topofl._drawing.figures import figure_of
+from topofl._drawing.figures import MEASURED, WIDE, figure_of, own_axes
 from topofl._linalg import spectral
 from topofl._support.public import public
 from topofl.metrics._rounds import WeightRule, as_mixing
@@ -80,7 +79,7 @@ class HeterogeneitySpectrum:
 
         Energy near 0 is averaged away by one exchange; energy near 1 or -1 stays for many rounds.
         """
-        ax = own_axes(WIDE, 3.4) if ax is None else checked_axes(ax)[0]
+        ax = own_axes(ax, WIDE, 3.4)
         is_real = not np.iscomplexobj(self.eigenvalues)
         x = self.eigenvalues if is_real else np.abs(self.eigenvalues)
         edges = np.linspace(-1.0 if (x < -1e-9).any() else 0.0, 1.0, BARS + 1)

@@ -1,27 +1,157 @@
-"""Figures of a report, with descriptions for screen readers and captions."""
+"""Figures of a report as inline SVG, with descriptions for screen readers."""
 
-from collections.abc import Sequence
+import base64
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
+import matplotlib as mpl
 import numpy as np
+from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
+from PIL import Image
 
-from topofl._drawing.charts.style import INK, MEASURED, THEORY
-from topofl.report.svg import styled
+from topofl._drawing.figures import INK, MEASURED, RULE, THEORY
+from topofl.topology import Topology, TopologySequence, as_topology
 
-__all__ = [
-    "ROUNDING_FLOOR",
-    "DescribedFigure",
-    "Point",
-    "against_identity",
-    "decay",
-    "gap_figure",
-    "line",
-    "push_sum_figure",
-    "spectrum",
-]
+SVG_LIMIT = 350_000
+"""Largest SVG, in characters; larger figures are embedded as PNG images."""
+
+PIXELS = 1600
+"""Largest width of a PNG image, in pixels."""
+
+_VARIABLES = {
+    INK: "var(--ink)",
+    RULE: "var(--rule)",
+    MEASURED: "var(--measured)",
+    THEORY: "var(--theory)",
+}
+"""What the page replaces colors by, for its dark mode."""
+
+_REFERENCE = re.compile(r"(?:(?<=url\(#)|(?<=^#))[\w.-]+")
+_FONT_FAMILY = re.compile(r"font-family:[^;]*(;\s*|$)")
+_DIGITS = re.compile(r"(\.\d\d)\d+")
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "topofl",
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": RULE,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+}
+
+
+@contextmanager
+def styled(*, grid: bool = True) -> Iterator[None]:
+    """Set the colors and sizes of the page for figures drawn in this context."""
+    with mpl.rc_context({**_STYLE, "axes.grid": grid}):
+        yield
+
+
+def inline(figure: Figure, key: str, title: str, description: str) -> Markup:
+    """Return a figure as an ``svg`` element, or as an ``img`` with a PNG if it is too large.
+
+    Parameters
+    ----------
+    figure
+        Figure drawn inside :func:`styled`.
+    key
+        Prefix of all ids; unique among the figures of a page.
+    title, description
+        Short and full description for screen readers.
+    """
+    with styled():
+        text = _cleaned(ElementTree.fromstring(_svg_bytes(figure)), key, title, description)
+        return (
+            Markup(text) if len(text) <= SVG_LIMIT else _raster(figure, f"{title}. {description}")
+        )
+
+
+def _svg_bytes(figure: Figure) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(
+        stream, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    )
+    return stream.getvalue()
+
+
+def _raster(figure: Figure, text: str) -> Markup:
+    """Return an ``img`` element with a PNG of 128 colors, which are enough for lines and discs."""
+    stream = io.BytesIO()
+    small = io.BytesIO()
+    figure.savefig(
+        stream, format="png", dpi=min(200, PIXELS / figure.get_figwidth()), facecolor="white"
+    )
+    Image.open(stream).convert("RGB").quantize(128).save(small, format="png", optimize=True)
+    data = base64.b64encode(small.getvalue()).decode()
+    return Markup('<img class="pixels" alt="{}" title="{}" src="data:image/png;base64,{}">').format(
+        text, text, data
+    )
+
+
+def _cleaned(root: ElementTree.Element, key: str, title: str, description: str) -> str:
+    box = root.get("viewBox", "")
+    _drop(root, ("metadata", "style"))  # styles would apply to the whole page
+    used = {
+        name
+        for element in root.iter()
+        for text in element.attrib.values()
+        for name in _REFERENCE.findall(text)
+    }
+    for element in root.iter():
+        element.tag = _without_namespace(element.tag)
+        element.attrib = {
+            _without_namespace(name): _value(name, text, key)
+            for name, text in element.attrib.items()
+            if name != "id" or text in used
+        }
+        element.text = element.text if (element.text or "").strip() else None
+        element.tail = None
+    root.attrib = {"viewBox": box, "role": "img", "aria-labelledby": f"{key}-title {key}-desc"}
+    for position, (name, text) in enumerate((("title", title), ("desc", description))):
+        root.insert(position, ElementTree.Element(name, {"id": f"{key}-{name}"}))
+        root[position].text = text
+    return ElementTree.tostring(root, encoding="unicode", method="html")
+
+
+def _without_namespace(name: str) -> str:
+    """Return a name without its XML namespace."""
+    return name.rpartition("}")[2]
+
+
+def _drop(root: ElementTree.Element, names: tuple[str, ...]) -> None:
+    for element in list(root.iter()):
+        for child in [child for child in element if _without_namespace(child.tag) in names]:
+            element.remove(child)
+
+
+def _value(name: str, text: str, key: str) -> str:
+    """Return the value of an attribute with the figure's ids and the page's colors and font."""
+    if name == "id":
+        return f"{key}-{text}"
+    if name in ("d", "x", "y"):
+        return _DIGITS.sub(r"\1", text).replace(" \n", "")
+    for color, variable in _VARIABLES.items():
+        text = text.replace(color, variable)
+    return _REFERENCE.sub(rf"{key}-\g<0>", _FONT_FAMILY.sub("", text))
+
 
 BINS = 41
 """Bins of a histogram of eigenvalues in [-1, 1]; odd, so that 0 is in the middle of a bin."""
@@ -202,13 +332,13 @@ def _rounds(count: int) -> str:
 def _limit_decades(ax: Any, lowest: float) -> None:
     """Set the limits of a logarithmic axis to the measured values, at least one decade."""
     ax.set_ylim(min(lowest / 2, 0.09), 2)
-    ax.yaxis.set_major_formatter(_format_general)
-    ax.yaxis.set_minor_formatter(lambda value, place: "")
+    _write_plainly(ax.yaxis)
 
 
-def _format_general(value: float, place: int | None = None) -> str:
-    del place
-    return f"{value:g}"
+def _write_plainly(axis: Any) -> None:
+    """Write numbers, not powers, at the major ticks of a logarithmic axis, and none at others."""
+    axis.set_major_formatter(lambda value, place: f"{value:g}")
+    axis.set_minor_formatter(lambda value, place: "")
 
 
 def gap_figure(points: Sequence[Point]) -> DescribedFigure:
@@ -261,9 +391,8 @@ def against_identity(
         ax.plot(values[:, 0], values[:, 1], "o", color=MEASURED, markersize=6, markeredgewidth=0)
         if logarithmic:
             ax.set(xscale="log", yscale="log")
-            for axis in (ax.xaxis, ax.yaxis):
-                axis.set_major_formatter(_format_general)
-                axis.set_minor_formatter(lambda value, place: "")
+            _write_plainly(ax.xaxis)
+            _write_plainly(ax.yaxis)
         ax.set(xlabel=x, ylabel=y, xlim=(low, high), ylim=(low, high), aspect="equal")
         _legend(figure)
         _label_points(ax, points)
@@ -334,3 +463,41 @@ def _outside(box: Bbox, frame: Bbox) -> float:
     """Return the area of a box outside a frame."""
     inside = Bbox.intersection(box, frame)
     return box.width * box.height - (0 if inside is None else inside.width * inside.height)
+
+
+def picture(graph: Topology | TopologySequence, label_counts: Any = None) -> DescribedFigure:
+    """Return the picture of a graph, or of the first rounds of a sequence.
+
+    Its description mentions simplifications of the drawing.
+
+    Parameters
+    ----------
+    graph
+        Graph or sequence, which is drawn without its name.
+    label_counts
+        (n, classes) counts that determine the colors of the nodes.
+    """
+    nameless = as_topology(graph, name="")
+    with styled(grid=False):
+        if isinstance(nameless, Topology):
+            return _graph_picture(nameless, label_counts)
+        return _sequence_picture(nameless, label_counts)
+
+
+def _graph_picture(graph: Topology, label_counts: Any) -> DescribedFigure:
+    figure, ax = _axes(3.5 if label_counts is None else 4.2)
+    graph.plot(ax, label_counts=label_counts)
+    remark = ax.get_title().replace("\n", " ")
+    ax.set_title("")
+    kind = "directed" if graph.is_directed else "undirected"
+    groups = f", in {len(graph.groups):,} groups" if graph.groups else ""
+    words = f"{graph.n:,} nodes and {graph.n_edges:,} {kind} edges{groups}."
+    return DescribedFigure(figure, "Picture", words + (f" Drawn: {remark}." if remark else ""))
+
+
+def _sequence_picture(graphs: TopologySequence, label_counts: Any) -> DescribedFigure:
+    figure = graphs.plot(label_counts=label_counts)
+    repeats = "without a period" if graphs.period is None else f"of a period of {graphs.period:,}"
+    return DescribedFigure(
+        figure, "Picture", f"Rounds 0 to {len(figure.axes) - 1} {repeats}, {graphs.n:,} nodes."
+    )

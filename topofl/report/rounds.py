@@ -7,19 +7,100 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from topofl._drawing.axes import class_colors
 from topofl._support.check import check_int
 from topofl._support.table import NotApplicable, Table, as_text
 from topofl.history import History
+from topofl.metrics import label_distributions
 from topofl.metrics._rounds import WeightRule, as_rounds, node_groups
 from topofl.metrics.compare import headline
+from topofl.metrics.labels import check_row_per_node
 from topofl.report.figures import DescribedFigure, line
-from topofl.report.nodes import NodeOrder, node_order
-from topofl.report.page import inline_figure, weights_and_versions
-from topofl.report.pages import page_template
-from topofl.report.tables import view
-from topofl.report.titles import title_of
+from topofl.report.pages import page_template, title_of, view
+from topofl.report.spectral import inline_figure, weights_and_versions
 
-__all__ = ["rounds_report"]
+ENTRIES = 20
+"""Largest number of classes that are listed in a legend; of more, the first and the last are."""
+
+
+class NodeOrder(NamedTuple):
+    """Nodes from first to last, what they are ordered by, and colors that show it.
+
+    Each strip of colors along the axes has a title, the stops of a CSS gradient, and a legend of
+    colors and names.
+    """
+
+    order: np.ndarray
+    words: str
+    strips: list[dict[str, Any]]
+
+
+def node_order(
+    n: int,
+    groups: Sequence[Sequence[int]],
+    label_counts: Any,
+    last: Collection[int],
+    name: str,
+) -> NodeOrder:
+    """Return nodes by whether they are in `last`, by group, most frequent class and number.
+
+    Parameters
+    ----------
+    n, name
+        Number of nodes, and name of the graph for error messages.
+    groups
+        Groups of nodes, in their order; nodes outside follow.
+    label_counts
+        (n, classes) counts, a Partition, whose class names are in the legend, or None.
+    last
+        Nodes that follow all others.
+
+    Raises
+    ------
+    ValueError
+        If `label_counts` does not have one row per node.
+    """
+    most, classes = np.zeros(n, dtype=int), 0
+    if label_counts is not None:
+        shares = label_distributions(label_counts)
+        check_row_per_node(shares, n, name)
+        most, classes = shares.argmax(axis=1), shares.shape[1]
+    group = np.full(n, len(groups))
+    for k, members in enumerate(groups):
+        group[list(members)] = k
+    order = np.lexsort((np.arange(n), most, group, np.isin(np.arange(n), sorted(last))))
+    keys = [f"group ({len(groups)})"] * bool(groups) + ["most frequent class"] * bool(classes)
+    strips = [_group_strip(group[order], len(groups))] if groups else []
+    names = getattr(label_counts, "class_names", None) or [f"class {k}" for k in range(classes)]
+    strips += [_class_strip(most[order], names)] if classes else []
+    return NodeOrder(order, ", then by ".join(keys) or "number", strips)
+
+
+def _group_strip(group: np.ndarray, count: int) -> dict[str, Any]:
+    tones = ["var(--soft)", "var(--rule)"]
+    stops = _stops(["transparent" if k == count else tones[k % 2] for k in group.tolist()])
+    legend = list(zip(tones, ("one group", "the next"), strict=True))
+    return {"title": "Groups", "stops": stops, "legend": legend}
+
+
+def _class_strip(most: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
+    colors = class_colors(len(names))
+    found = sorted(set(most.tolist()))
+    listed = found if len(found) <= ENTRIES else [found[0], found[-1]]
+    legend = [(colors[k], str(names[k])) for k in listed]
+    stops = _stops([colors[k] for k in most.tolist()])
+    return {"title": "Most frequent class", "stops": stops, "legend": legend}
+
+
+def _stops(colors: Sequence[str]) -> str:
+    """Return stops of a gradient with one band per run of equal colors."""
+    stops, start = [], 0
+    for color, run in itertools.groupby(colors):
+        end = start + len(list(run))
+        stops.append(f"{color} {100 * start / len(colors):.4g}% {100 * end / len(colors):.4g}%")
+        start = end
+    return ", ".join(stops)
+
 
 NODE_LIMIT = 1000
 """Largest graph whose adjacency matrix is drawn, one pixel per pair of nodes."""

@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing.charts.lines import Line
-from topofl._drawing.charts.panels import LINES_LIMIT, Panel, panels_of_names
-from topofl._drawing.charts.ranks import ranked_curves
-from topofl._drawing.charts.style import COLORS, FONT, checked_axes, luminance, wrapped
-from topofl._drawing.charts.violins import draw_violins
-from topofl._drawing.figures import empty_figure
+from topofl._drawing.charts import (
+    LINES_LIMIT,
+    Line,
+    Panel,
+    draw_violins,
+    panels_of_names,
+    ranked_curves,
+)
+from topofl._drawing.figures import COLORS, FONT, figure_of, luminance, new_axes, wrapped
 from topofl._support.check import check_choice, shown
 from topofl.history.plots import AXIS_LABELS, draw_costs, draw_lines, note_on
 from topofl.summary.groups import COSTS, Collected, collect, sort_key
@@ -517,7 +520,7 @@ def plot_heat_map(
         values[place] = found.mean[k]
         texts[place] = rounded(float(found.mean[k]), error)
     names = [wrapped(str(row), 28, 2) for row in rows], [wrapped(str(one), 16) for one in columns]
-    ax, figure = _new_axes(texts, *names) if ax is None else checked_axes(ax)
+    ax = _axes_for(texts, *names) if ax is None else new_axes(ax)
     _draw(ax, values, texts)
     for axis, labels in ((ax.yaxis, names[0]), (ax.xaxis, names[1])):
         axis.set_ticks(range(len(labels)), labels, fontsize=FONT, parse_math=False)
@@ -525,20 +528,17 @@ def plot_heat_map(
     ax.set_ylabel(collected.labels[0], fontsize=FONT + 1, parse_math=False)
     title = f"{collected.column.replace('_', ' ')}, mean over runs"
     ax.set_title(title, fontsize=FONT + 1, parse_math=False)
-    return figure
+    return figure_of(ax)
 
 
-def _new_axes(
-    texts: Mapping[tuple[int, int], str], rows: list[str], columns: list[str]
-) -> "tuple[Axes, Figure]":
+def _axes_for(texts: Mapping[tuple[int, int], str], rows: list[str], columns: list[str]) -> "Axes":
     """Return axes in which no number and no label meets its neighbor."""
     lines = [line for name in columns for line in name.split("\n")]
     widest = max(map(len, [*lines, *texts.values()]))
     labels = max(len(line) for name in rows for line in name.split("\n"))
     width = max(0.55, _CHARACTER * widest + 0.12)
     size = (width * len(columns) + _CHARACTER * labels + 1.0, 0.34 * len(rows) + 1.5)
-    figure = empty_figure(max(3.2, size[0]), size[1])
-    return figure.subplots(), figure
+    return new_axes(None, max(3.2, size[0]), size[1])
 
 
 def _draw(ax: "Axes", values: np.ndarray, texts: Mapping[tuple[int, int], str]) -> None:
