@@ -29,7 +29,7 @@ from topofl._support.plugins import (
 )
 from topofl._support.suffixes import KINDS, is_graph_file
 from topofl.algorithms import Algorithm, Compressor
-from topofl.algorithms.contract.schedules import Schedule
+from topofl.algorithms.contract.descent import Schedule
 from topofl.attacks import Attack
 from topofl.clocks import Clock, Times
 from topofl.mixing import MixingMatrix

@@ -36,9 +36,8 @@ from topofl._support.module_folders import appended_folder, check_folder
 from topofl._support.plugins import error_context, load_function
 from topofl._support.public import ELSEWHERE
 from topofl._support.seeding import seeded_torch
-from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.phase import Algorithm
-from topofl.algorithms.contract.round import Rule
+from topofl.algorithms.contract.round import Part, Rule
 from topofl.attacks import Attack, drawn
 from topofl.callbacks import Callback
 from topofl.config.toml import (

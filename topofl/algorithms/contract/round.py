@@ -1,21 +1,146 @@
-"""Interfaces of the engine to phases: models and rounds. Long, since all methods are documented."""
+"""Interfaces of the engine to phases: parts of models, models, and rounds with their methods."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._support.check import shown
-from topofl.algorithms.contract.parts import Part
+from topofl._support.check import did_you_mean, shown
+from topofl._support.public import public
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
 
 if TYPE_CHECKING:
     from topofl.algorithms.contract.local import Training
 
-__all__ = ["Models", "Round", "Rows", "Rule", "State", "Trial", "check_key", "no_state"]
+
+@dataclass(frozen=True)
+class Part:
+    """A selection of a model's parameters by name; see :func:`part`.
+
+    Parameters
+    ----------
+    patterns
+        Names of parameters or of layers, with the wildcards ``*``, ``?`` and ``[...]`` of file
+        names.
+    complement
+        Whether the part consists of all other parameters instead.
+
+    Examples
+    --------
+    >>> bias = Part(("*.bias",))
+    >>> bias.places(["conv.weight", "conv.bias", "head.weight", "head.bias"])
+    [1, 3]
+    >>> bias.rest
+    part('*.bias').rest
+    """
+
+    patterns: tuple[str, ...] = ("*",)
+    complement: bool = False
+
+    @property
+    def rest(self) -> "Part":
+        """The complement: all parameters that do not belong to this part."""
+        return replace(self, complement=not self.complement)
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether the part contains every parameter, whatever the model."""
+        return self.patterns == ("*",) and not self.complement
+
+    def places(self, names: Sequence[str]) -> list[int]:
+        """Return the indices of the parameters that belong to the part.
+
+        Raises
+        ------
+        ValueError
+            If a pattern matches no name, or if the part is empty.
+        """
+        for pattern in self.patterns:
+            if not any(_matches(name, pattern) for name in names):
+                layers = [name.rpartition(".")[0] or name for name in names]
+                hint = did_you_mean(pattern, list(dict.fromkeys([*layers, *names])))
+                raise ValueError(
+                    f"`head`, or a part, must name parameters of the model, {pattern!r} matches "
+                    f"none{hint}; the model's layers are {', '.join(dict.fromkeys(layers))}"
+                )
+        chosen = [any(_matches(name, pattern) for pattern in self.patterns) for name in names]
+        found = [k for k, inside in enumerate(chosen) if inside != self.complement]
+        if not found:
+            raise ValueError(
+                "`head`, or a part, must leave some parameters, "
+                f"{', '.join(map(repr, self.patterns))} matches all {len(names)} of the model; "
+                "name only its last layer, or use a model with a body"
+            )
+        return found
+
+    def __repr__(self) -> str:
+        if self.is_everything:
+            return "everything"
+        return f"part({', '.join(map(repr, self.patterns))}){'.rest' * self.complement}"
+
+    def __str__(self) -> str:
+        if self.is_everything:
+            return "everything"
+        return (
+            f"all but {', '.join(self.patterns)}" if self.complement else ", ".join(self.patterns)
+        )
+
+
+everything = Part()
+"""All parameters."""
+
+head = Part(("head",))
+"""The last layer of the networks in :mod:`topofl.models`; personalized methods do not send it."""
+
+body = head.rest
+"""All parameters but the :data:`head`."""
+
+
+@public
+def part(*patterns: str) -> Part:
+    """Return the part of a model whose parameter or layer names match one of some patterns.
+
+    Patterns are matched when a run starts.
+
+    Raises
+    ------
+    TypeError
+        If there is no pattern, or one is not text.
+
+    Examples
+    --------
+    >>> part("classifier", "encoder.*.bias")
+    part('classifier', 'encoder.*.bias')
+    >>> head.places(["conv.weight", "conv.bias", "head.weight", "head.bias"])
+    [2, 3]
+    >>> head.rest == body
+    True
+    """
+    if not patterns or not all(isinstance(pattern, str) and pattern for pattern in patterns):
+        raise TypeError(f"`patterns` must be names such as 'head', got {shown(patterns)}")
+    return Part(tuple(patterns))
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
+
+
+def as_part(name: str, value: object) -> Part:
+    """Return a part of a model, given as a Part or as the name of a layer, or raise."""
+    if isinstance(value, str) and value:
+        return part(value)
+    if not isinstance(value, Part):
+        raise TypeError(
+            f"`{name}` must be a part of the model such as algorithms.head or a layer's name, got "
+            f"{shown(value)}"
+        )
+    return value
+
 
 State = dict[str, Tensor]
 """The state that a phase carries to the next round: tensors by name.
@@ -78,32 +203,26 @@ class Models(Protocol):
     @property
     def flat(self) -> Tensor:
         """(n, d): row i holds the parameters of node i's model (with push-sum, de-biased)."""
-        ...
 
     @property
     def n(self) -> int:
         """Number of nodes of the run."""
-        ...
 
     @property
     def d(self) -> int:
         """Number of parameters of one model, the columns of `flat`."""
-        ...
 
     @property
     def dtype(self) -> torch.dtype:
         """Dtype of the models."""
-        ...
 
     @property
     def nodes(self) -> np.ndarray:
         """(k,) nodes whose models are the rows of `flat`: all, unless the run is distributed."""
-        ...
 
     @property
     def push_sum_weights(self) -> Tensor:
         """(n,) float64: push-sum weights, 1 unless an exchange has changed them in place."""
-        ...
 
     @property
     def start(self) -> Tensor:
@@ -111,7 +230,6 @@ class Models(Protocol):
 
         A run whose nodes start from different models raises an error for a phase that reads it.
         """
-        ...
 
     @property
     def topology(self) -> Topology:
@@ -120,24 +238,19 @@ class Models(Protocol):
         A run without a graph, or with a time-varying one, raises an error for a phase that reads
         it.
         """
-        ...
 
     @property
     def shapes(self) -> Mapping[str, torch.Size]:
         """The shapes of a model's parameters by name, in the order of their columns."""
-        ...
 
     def columns(self, share: Part) -> list[slice]:
         """Return the columns of `flat` that hold a part of the models, in few slices."""
-        ...
 
     def like(self, flat: Tensor) -> "Models":
         """Return models that share memory with `flat`, (n, d), with push-sum weights 1."""
-        ...
 
     def of_all_nodes(self) -> "Models":
         """Return the models of all nodes: these, or in a distributed run a gathered copy."""
-        ...
 
 
 class Round(Protocol):
@@ -181,41 +294,33 @@ class Round(Protocol):
     @property
     def t(self) -> int:
         """Index of the round, from 0."""
-        ...
 
     @property
     def n(self) -> int:
         """Number of nodes."""
-        ...
 
     @property
     def topology(self) -> Topology:
         """The graph of the round; a run without one raises an error for a phase that reads it."""
-        ...
 
     @property
     def peers(self) -> Topology:
         """The graph of the peers that nodes may choose; complete if the run has no graph."""
-        ...
 
     @property
     def weights(self) -> MixingMatrix:
         """The mixing matrix of the round."""
-        ...
 
     @property
     def push_weights(self) -> MixingMatrix:
         """The column-stochastic matrix of the round, for push-sum."""
-        ...
 
     @property
     def sizes(self) -> np.ndarray:
         """(n,) numbers of training examples."""
-        ...
 
     def state(self, owner: str) -> State:
         """Return the state of an earlier phase of the chain; changes are made in place."""
-        ...
 
     def rng(self, purpose: str) -> np.random.Generator:
         """Return the numpy random generator of the round for a purpose, the same at every call.
@@ -227,7 +332,6 @@ class Round(Protocol):
             noise = round.rng("noise").standard_normal(models.flat.shape)
             models.flat.add_(torch.from_numpy(noise).to(models.flat), alpha=0.01)
         """
-        ...
 
     def train(
         self,
@@ -256,7 +360,6 @@ class Round(Protocol):
         Minibatches depend on the phase; a second call in the same phase and round draws different
         ones. Nodes that are frozen because they diverged take no steps.
         """
-        ...
 
     def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
         """Evaluate models on the examples of other nodes, and return each node's result.
@@ -280,7 +383,6 @@ class Round(Protocol):
 
             best = round.cross_evaluate({i: better(i) for i in range(n)}, "val")
         """
-        ...
 
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
         """Return the gradients of all nodes, (n, d), each on one minibatch.
@@ -314,7 +416,6 @@ class Round(Protocol):
             first, second = (round.gradients(models, 32, key) for key in ("first", "second"))
             models.flat.sub_(first + second, alpha=0.05)
         """
-        ...
 
     def mix(
         self,
@@ -344,7 +445,6 @@ class Round(Protocol):
         counted
             Whether messages are counted; False if :meth:`send` counts them.
         """
-        ...
 
     def aggregate(
         self,
@@ -379,7 +479,6 @@ class Round(Protocol):
 
             round.aggregate(round.weights, models.flat, median)
         """
-        ...
 
     def published(self, values: Tensor) -> Tensor:
         """Return (n, d) values as other nodes receive them: rows of attackers are forged.
@@ -387,7 +486,6 @@ class Round(Protocol):
         For phases in which nodes inspect the models of others before they choose their peers. The
         result has the rows of all nodes, also in a distributed run.
         """
-        ...
 
     def all_rows(self, values: Tensor) -> Tensor:
         """Return the rows of all nodes, (n, ...), of values that have a row per node.
@@ -395,14 +493,12 @@ class Round(Protocol):
         These are the values themselves, unless the run is distributed: then the rows are gathered
         from all processes.
         """
-        ...
 
     def own_rows(self, values: Rows) -> Rows:
         """Return the rows of ``models.nodes`` of a tensor or array (n, ...), as in :meth:`train`.
 
         These are the values themselves, unless the run is distributed.
         """
-        ...
 
     def on_all_models(
         self, function: Callable[[Models, State], State], models: Models, state: State
@@ -413,7 +509,6 @@ class Round(Protocol):
         same; then each process takes the rows of its nodes. See
         :func:`topofl.algorithms.on_all_models`.
         """
-        ...
 
     def send(
         self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False
@@ -432,7 +527,6 @@ class Round(Protocol):
             Whether messages pass through a server: each node with a non-zero column sends one
             message and receives one, of `nbytes` on average.
         """
-        ...
 
     def note(self, name: str, value: float | Tensor | np.ndarray) -> None:
         """Note a number of the round, or one per node, in the column ``history[name]``.
@@ -458,12 +552,10 @@ class Round(Protocol):
             round.note("moved", (models.flat - state["before"]).norm())
             round.note("moved_by", (models.flat - state["before"]).norm(dim=1))  # of each node
         """
-        ...
 
 
 def no_state(models: Models) -> State:
     """Return an empty state: the default `init` of phases, terms and policies."""
-    del models
     return {}
 
 
