@@ -203,26 +203,32 @@ class Models(Protocol):
     @property
     def flat(self) -> Tensor:
         """(n, d): row i holds the parameters of node i's model (with push-sum, de-biased)."""
+        ...
 
     @property
     def n(self) -> int:
         """Number of nodes of the run."""
+        ...
 
     @property
     def d(self) -> int:
         """Number of parameters of one model, the columns of `flat`."""
+        ...
 
     @property
     def dtype(self) -> torch.dtype:
         """Dtype of the models."""
+        ...
 
     @property
     def nodes(self) -> np.ndarray:
         """(k,) nodes whose models are the rows of `flat`: all, unless the run is distributed."""
+        ...
 
     @property
     def push_sum_weights(self) -> Tensor:
         """(n,) float64: push-sum weights, 1 unless an exchange has changed them in place."""
+        ...
 
     @property
     def start(self) -> Tensor:
@@ -230,6 +236,7 @@ class Models(Protocol):
 
         A run whose nodes start from different models raises an error for a phase that reads it.
         """
+        ...
 
     @property
     def topology(self) -> Topology:
@@ -238,19 +245,24 @@ class Models(Protocol):
         A run without a graph, or with a time-varying one, raises an error for a phase that reads
         it.
         """
+        ...
 
     @property
     def shapes(self) -> Mapping[str, torch.Size]:
         """The shapes of a model's parameters by name, in the order of their columns."""
+        ...
 
     def columns(self, share: Part) -> list[slice]:
         """Return the columns of `flat` that hold a part of the models, in few slices."""
+        ...
 
     def like(self, flat: Tensor) -> "Models":
         """Return models that share memory with `flat`, (n, d), with push-sum weights 1."""
+        ...
 
     def of_all_nodes(self) -> "Models":
         """Return the models of all nodes: these, or in a distributed run a gathered copy."""
+        ...
 
 
 class Round(Protocol):
@@ -294,33 +306,41 @@ class Round(Protocol):
     @property
     def t(self) -> int:
         """Index of the round, from 0."""
+        ...
 
     @property
     def n(self) -> int:
         """Number of nodes."""
+        ...
 
     @property
     def topology(self) -> Topology:
         """The graph of the round; a run without one raises an error for a phase that reads it."""
+        ...
 
     @property
     def peers(self) -> Topology:
         """The graph of the peers that nodes may choose; complete if the run has no graph."""
+        ...
 
     @property
     def weights(self) -> MixingMatrix:
         """The mixing matrix of the round."""
+        ...
 
     @property
     def push_weights(self) -> MixingMatrix:
         """The column-stochastic matrix of the round, for push-sum."""
+        ...
 
     @property
     def sizes(self) -> np.ndarray:
         """(n,) numbers of training examples."""
+        ...
 
     def state(self, owner: str) -> State:
         """Return the state of an earlier phase of the chain; changes are made in place."""
+        ...
 
     def rng(self, purpose: str) -> np.random.Generator:
         """Return the numpy random generator of the round for a purpose, the same at every call.
@@ -332,6 +352,7 @@ class Round(Protocol):
             noise = round.rng("noise").standard_normal(models.flat.shape)
             models.flat.add_(torch.from_numpy(noise).to(models.flat), alpha=0.01)
         """
+        ...
 
     def train(
         self,
@@ -360,6 +381,7 @@ class Round(Protocol):
         Minibatches depend on the phase; a second call in the same phase and round draws different
         ones. Nodes that are frozen because they diverged take no steps.
         """
+        ...
 
     def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
         """Evaluate models on the examples of other nodes, and return each node's result.
@@ -383,6 +405,7 @@ class Round(Protocol):
 
             best = round.cross_evaluate({i: better(i) for i in range(n)}, "val")
         """
+        ...
 
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
         """Return the gradients of all nodes, (n, d), each on one minibatch.
@@ -416,6 +439,7 @@ class Round(Protocol):
             first, second = (round.gradients(models, 32, key) for key in ("first", "second"))
             models.flat.sub_(first + second, alpha=0.05)
         """
+        ...
 
     def mix(
         self,
@@ -445,6 +469,7 @@ class Round(Protocol):
         counted
             Whether messages are counted; False if :meth:`send` counts them.
         """
+        ...
 
     def aggregate(
         self,
@@ -479,6 +504,7 @@ class Round(Protocol):
 
             round.aggregate(round.weights, models.flat, median)
         """
+        ...
 
     def published(self, values: Tensor) -> Tensor:
         """Return (n, d) values as other nodes receive them: rows of attackers are forged.
@@ -486,6 +512,7 @@ class Round(Protocol):
         For phases in which nodes inspect the models of others before they choose their peers. The
         result has the rows of all nodes, also in a distributed run.
         """
+        ...
 
     def all_rows(self, values: Tensor) -> Tensor:
         """Return the rows of all nodes, (n, ...), of values that have a row per node.
@@ -493,12 +520,14 @@ class Round(Protocol):
         These are the values themselves, unless the run is distributed: then the rows are gathered
         from all processes.
         """
+        ...
 
     def own_rows(self, values: Rows) -> Rows:
         """Return the rows of ``models.nodes`` of a tensor or array (n, ...), as in :meth:`train`.
 
         These are the values themselves, unless the run is distributed.
         """
+        ...
 
     def on_all_models(
         self, function: Callable[[Models, State], State], models: Models, state: State
@@ -509,6 +538,7 @@ class Round(Protocol):
         same; then each process takes the rows of its nodes. See
         :func:`topofl.algorithms.on_all_models`.
         """
+        ...
 
     def send(
         self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False
@@ -527,6 +557,7 @@ class Round(Protocol):
             Whether messages pass through a server: each node with a non-zero column sends one
             message and receives one, of `nbytes` on average.
         """
+        ...
 
     def note(self, name: str, value: float | Tensor | np.ndarray) -> None:
         """Note a number of the round, or one per node, in the column ``history[name]``.
@@ -552,6 +583,7 @@ class Round(Protocol):
             round.note("moved", (models.flat - state["before"]).norm())
             round.note("moved_by", (models.flat - state["before"]).norm(dim=1))  # of each node
         """
+        ...
 
 
 def no_state(models: Models) -> State:
