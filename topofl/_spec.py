@@ -28,7 +28,7 @@ from topofl._support.plugins import (
     with_checked_result,
 )
 from topofl.algorithms import Algorithm, Compressor
-from topofl.algorithms.contract.schedules import Schedule
+from topofl.algorithms.contract.descent import Schedule
 from topofl.attacks import Attack
 from topofl.clocks import Clock, Times
 from topofl.mixing import MixingMatrix

@@ -7,9 +7,7 @@ from torch import nn
 
 import topofl
 from tests import problems
-from tests.algorithms.harness import (
-    ROUNDS,
-)
+from tests.algorithms.harness import ROUNDS
 from topofl import algorithms, data, tasks
 
 WHOLE = 1000

@@ -24,15 +24,15 @@ from topofl.algorithms.byzantine_robust.trimmed_mean import trimmed_mean
 from topofl.algorithms.compressed.beer import beer
 from topofl.algorithms.compressed.choco_sgd import choco_sgd
 from topofl.algorithms.compressed.deepsqueeze import deepsqueeze
-from topofl.algorithms.contract.correction_terms import correction as correction
-from topofl.algorithms.contract.correction_terms import cosine_pull as cosine_pull
-from topofl.algorithms.contract.correction_terms import masked as masked
-from topofl.algorithms.contract.correction_terms import proximal as proximal
-from topofl.algorithms.contract.correction_terms import tracking as tracking
-from topofl.algorithms.contract.gradient_points import GradientPoint as GradientPoint
-from topofl.algorithms.contract.gradient_points import ascent as ascent
-from topofl.algorithms.contract.gradient_points import lookahead as lookahead
-from topofl.algorithms.contract.gradient_points import mixture as mixture
+from topofl.algorithms.contract.descent import Descend as Descend
+from topofl.algorithms.contract.descent import GradientPoint as GradientPoint
+from topofl.algorithms.contract.descent import ascent as ascent
+from topofl.algorithms.contract.descent import constant as constant
+from topofl.algorithms.contract.descent import cosine as cosine
+from topofl.algorithms.contract.descent import descend as descend
+from topofl.algorithms.contract.descent import exponential as exponential
+from topofl.algorithms.contract.descent import lookahead as lookahead
+from topofl.algorithms.contract.descent import mixture as mixture
 from topofl.algorithms.contract.local import Training as Training
 from topofl.algorithms.contract.local import sgd as sgd
 from topofl.algorithms.contract.local import train as train
@@ -44,32 +44,32 @@ from topofl.algorithms.contract.needs import static as static
 from topofl.algorithms.contract.needs import strongly_connected as strongly_connected
 from topofl.algorithms.contract.needs import symmetric as symmetric
 from topofl.algorithms.contract.needs import undirected as undirected
-from topofl.algorithms.contract.optimizer_terms import adam as adam
-from topofl.algorithms.contract.optimizer_terms import adamw as adamw
-from topofl.algorithms.contract.optimizer_terms import clip as clip
-from topofl.algorithms.contract.optimizer_terms import momentum as momentum
-from topofl.algorithms.contract.optimizer_terms import weight_decay as weight_decay
-from topofl.algorithms.contract.participation import sampled as sampled
-from topofl.algorithms.contract.parts import Part as Part
-from topofl.algorithms.contract.parts import body as body
-from topofl.algorithms.contract.parts import everything as everything
-from topofl.algorithms.contract.parts import head as head
-from topofl.algorithms.contract.parts import part as part
 from topofl.algorithms.contract.phase import Algorithm as Algorithm
 from topofl.algorithms.contract.phase import Phase as Phase
 from topofl.algorithms.contract.phase import chain as chain
 from topofl.algorithms.contract.phase import on_all_models as on_all_models
 from topofl.algorithms.contract.phase import on_kept_models as on_kept_models
+from topofl.algorithms.contract.phase import sampled as sampled
 from topofl.algorithms.contract.phase import sharing as sharing
 from topofl.algorithms.contract.round import Models as Models
+from topofl.algorithms.contract.round import Part as Part
 from topofl.algorithms.contract.round import Round as Round
-from topofl.algorithms.contract.schedules import constant as constant
-from topofl.algorithms.contract.schedules import cosine as cosine
-from topofl.algorithms.contract.schedules import exponential as exponential
-from topofl.algorithms.contract.terms import Descend as Descend
+from topofl.algorithms.contract.round import body as body
+from topofl.algorithms.contract.round import everything as everything
+from topofl.algorithms.contract.round import head as head
+from topofl.algorithms.contract.round import part as part
 from topofl.algorithms.contract.terms import Step as Step
 from topofl.algorithms.contract.terms import Term as Term
-from topofl.algorithms.contract.terms import descend as descend
+from topofl.algorithms.contract.terms import adam as adam
+from topofl.algorithms.contract.terms import adamw as adamw
+from topofl.algorithms.contract.terms import clip as clip
+from topofl.algorithms.contract.terms import correction as correction
+from topofl.algorithms.contract.terms import cosine_pull as cosine_pull
+from topofl.algorithms.contract.terms import masked as masked
+from topofl.algorithms.contract.terms import momentum as momentum
+from topofl.algorithms.contract.terms import proximal as proximal
+from topofl.algorithms.contract.terms import tracking as tracking
+from topofl.algorithms.contract.terms import weight_decay as weight_decay
 from topofl.algorithms.decentralized.clique_averaging import clique_averaging
 from topofl.algorithms.decentralized.dadam import dadam
 from topofl.algorithms.decentralized.dfedavgm import dfedavgm, dfedavgm_p

@@ -34,9 +34,8 @@ from topofl._support.datasets import default_root
 from topofl._support.plugins import appended_folder, check_folder, error_context, load_function
 from topofl._support.public import ELSEWHERE
 from topofl._support.seeding import plain_torch, seeded_torch
-from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.phase import Algorithm
-from topofl.algorithms.contract.round import Rule
+from topofl.algorithms.contract.round import Part, Rule
 from topofl.attacks import Attack, drawn
 from topofl.callbacks import Callback
 from topofl.config.toml import (

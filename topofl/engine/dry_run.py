@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from topofl.algorithms.contract.checked import WHY_PLAYED, explaining_meta_errors
 from topofl.algorithms.contract.needs import need_error, static
-from topofl.algorithms.contract.phase import Phase
+from topofl.algorithms.contract.phase import WHY_PLAYED, Phase, explaining_meta_errors
 from topofl.algorithms.contract.round import State
 from topofl.engine.memory import AllocationTrace
 from topofl.engine.population import Held, Population

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from topofl._support.machine import is_in_memory
 from topofl._support.threads import Buffers
+from topofl.algorithms.contract.descent import constant
 from topofl.algorithms.contract.local import Training
-from topofl.algorithms.contract.schedules import constant
 from topofl.engine.evaluation import NODES, ROWS, Evaluated, is_shared
 from topofl.engine.gradients import (
     Order,

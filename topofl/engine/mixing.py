@@ -19,7 +19,7 @@ from torch.nn import functional
 from topofl._support.arrays import sparse_tensor
 from topofl._support.check import TOLERANCE
 from topofl._support.seeding import stream
-from topofl.algorithms.contract.checked import check_same_shape
+from topofl.algorithms.contract.phase import check_same_shape
 from topofl.attacks import Attack
 from topofl.engine.executor import Executor
 from topofl.engine.memory import MappedFiles

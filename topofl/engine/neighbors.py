@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.phase import Neighbors
+from topofl.algorithms.contract.round import Part
 from topofl.engine.evaluation import (
     EXAMPLES,
     Apply,

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl._support.seeding import NoGeneratorError, seeded_torch, torch_seed
-from topofl.algorithms.contract.parts import Part
-from topofl.algorithms.contract.round import Models
+from topofl.algorithms.contract.round import Models, Part
 from topofl.engine.ranks import Ranks, one_process
 from topofl.topology import Topology
 

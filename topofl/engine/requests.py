@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from topofl._columns import OWN_COLUMNS, SECONDS, ScoreColumn, columns_of
 from topofl._support.check import check_takes, shown
-from topofl.algorithms.contract.checked import check_same_shape
 from topofl.algorithms.contract.local import Training
-from topofl.algorithms.contract.phase import Algorithm
+from topofl.algorithms.contract.phase import Algorithm, check_same_shape
 from topofl.algorithms.contract.round import Rule, State
 from topofl.attacks import Attack
 from topofl.data import Partition

@@ -15,10 +15,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from topofl._support.check import check_choice, did_you_mean, shown
 from topofl._support.seeding import stream
-from topofl.algorithms.contract.checked import NO_BRANCHES, WHY_PLAYED, explaining_meta_errors
+from topofl.algorithms.contract.descent import rate_at
 from topofl.algorithms.contract.local import Training
+from topofl.algorithms.contract.phase import NO_BRANCHES, WHY_PLAYED, explaining_meta_errors
 from topofl.algorithms.contract.round import Models, Rows, Rule, State, Trial, check_key
-from topofl.algorithms.contract.schedules import rate_at
 from topofl.engine.divergence import Diverged
 from topofl.engine.evaluation import check_trials, cross_evaluate
 from topofl.engine.minibatches import Minibatches

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from topofl._support.text import node_name
 from topofl._support.threads import Buffers
-from topofl.algorithms.contract.gradient_points import checked_point
+from topofl.algorithms.contract.descent import checked_point, merged_states, rate_at
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State
-from topofl.algorithms.contract.schedules import rate_at
-from topofl.algorithms.contract.terms import Step, merged_states, per_row, writable_result
+from topofl.algorithms.contract.terms import Step, per_row, writable_result
 from topofl.engine.executor import Executor
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Mixer

@@ -12,15 +12,7 @@ from tests import naive, problems
 from tests.engine.test_equivalence import modules_at_start
 from topofl import algorithms
 from topofl._support.seeding import seeded_torch
-from topofl.algorithms import (
-    Phase,
-    adam,
-    adamw,
-    chain,
-    clip,
-    momentum,
-    weight_decay,
-)
+from topofl.algorithms import Phase, adam, adamw, chain, clip, momentum, weight_decay
 from topofl.engine.population import Layout
 
 N, BATCH, SEED, ROUNDS, LR = 6, 4, 3, 3, 0.1

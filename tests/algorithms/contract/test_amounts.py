@@ -18,12 +18,7 @@ from tests.algorithms.contract.local_steps import (
     watched,
 )
 from topofl import algorithms
-from topofl.algorithms import (
-    Term,
-    adam,
-    descend,
-    train,
-)
+from topofl.algorithms import Term, adam, descend, train
 
 
 @EVERY_WAY

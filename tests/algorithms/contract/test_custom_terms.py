@@ -19,15 +19,7 @@ from tests.algorithms.contract.local_steps import (
     watched,
 )
 from topofl import algorithms
-from topofl.algorithms import (
-    Phase,
-    Term,
-    descend,
-    mixture,
-    momentum,
-    proximal,
-    train,
-)
+from topofl.algorithms import Phase, Term, descend, mixture, momentum, proximal, train
 from topofl.engine import plan
 
 

@@ -18,15 +18,7 @@ from tests.algorithms.contract.local_steps import (
     watched,
 )
 from topofl import algorithms
-from topofl.algorithms import (
-    adam,
-    ascent,
-    descend,
-    lookahead,
-    mixture,
-    momentum,
-    train,
-)
+from topofl.algorithms import adam, ascent, descend, lookahead, mixture, momentum, train
 
 
 @BOTH_WAYS

@@ -21,16 +21,8 @@ from tests.algorithms.contract.local_steps import (
     run,
 )
 from topofl import algorithms, topologies
-from topofl.algorithms import (
-    chain,
-    constant,
-    cosine,
-    descend,
-    exponential,
-    momentum,
-    train,
-)
-from topofl.algorithms.contract.schedules import as_schedule
+from topofl.algorithms import chain, constant, cosine, descend, exponential, momentum, train
+from topofl.algorithms.contract.descent import as_schedule
 
 
 def test_schedules_in_closed_form():

@@ -6,13 +6,7 @@ import torch
 
 import topofl
 from tests import problems
-from tests.algorithms.harness import (
-    BATCH,
-    HEAD,
-    SEED,
-    N,
-    engine,
-)
+from tests.algorithms.harness import BATCH, HEAD, SEED, N, engine
 from tests.engine.test_equivalence import modules_at_start
 from topofl import algorithms, metrics, topologies
 

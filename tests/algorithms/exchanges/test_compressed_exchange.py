@@ -11,13 +11,13 @@ import topofl
 from tests import problems
 from topofl import algorithms, config
 from topofl._support.seeding import random_keys, stream
-from topofl.algorithms.exchanges import compressed_exchange
-from topofl.algorithms.exchanges.compressed_exchange import (
+from topofl.algorithms.exchanges import compressors
+from topofl.algorithms.exchanges.compressors import (
+    Compressor,
     check_compressor,
     check_messages,
     message_bytes,
 )
-from topofl.algorithms.exchanges.compressors import Compressor
 
 
 def rng(key=0):
@@ -150,16 +150,16 @@ def test_message_sizes_on_small_examples(compressor, d, wanted):
         (lambda: algorithms.quantized(2**31), ValueError, "`levels` must be between 1"),
         (lambda: algorithms.quantized(1.5), TypeError, "`levels`"),
         (
-            lambda: compressed_exchange.check_compressor(algorithms.top_k),
+            lambda: compressors.check_compressor(algorithms.top_k),
             TypeError,
             "`compressor` must be a Compressor",
         ),
         (
-            lambda: compressed_exchange.check_consensus_step(1.1),
+            lambda: compressors.check_consensus_step(1.1),
             ValueError,
             "`gamma` must be above 0 and at most 1",
         ),
-        (lambda: compressed_exchange.check_consensus_step(0.0), ValueError, "`gamma`"),
+        (lambda: compressors.check_consensus_step(0.0), ValueError, "`gamma`"),
     ],
     ids=[
         "no share",
@@ -193,17 +193,15 @@ def test_messages_that_grow_raise(compressor, d):
     with pytest.raises(
         ValueError, match=r"`compressor` must make messages smaller, .* or no_compression\(\)"
     ):
-        compressed_exchange.message_bytes(compressor, torch.empty(3, d))
-    assert (
-        compressed_exchange.message_bytes(algorithms.no_compression(), torch.empty(3, d)) == 4 * d
-    )
+        compressors.message_bytes(compressor, torch.empty(3, d))
+    assert compressors.message_bytes(algorithms.no_compression(), torch.empty(3, d)) == 4 * d
 
 
 @pytest.mark.parametrize(
     "text", ["top_k(0.2)", "top_k(share=0.2)", "random_k(0.2)", "sign", "sign()", "quantized(7)"]
 )
 def test_text_stands_for_compressors(text):
-    made = compressed_exchange.check_compressor(text)
+    made = compressors.check_compressor(text)
     wanted = {
         "t": algorithms.top_k(0.2),
         "r": algorithms.random_k(0.2),
@@ -228,7 +226,7 @@ def test_text_stands_for_compressors(text):
 )
 def test_invalid_text_for_compressors_raises(text, match):
     with pytest.raises(ValueError, match=match):
-        compressed_exchange.check_compressor(text)
+        compressors.check_compressor(text)
 
 
 WRONG = {
@@ -300,7 +298,7 @@ def test_functions_of_compressors_take_their_arguments(part, function, takes):
     with pytest.raises(
         TypeError, match=f"`{part}` of the compressor 'mine' must be a function of {takes}"
     ):
-        compressed_exchange.check_compressor(compressor)
+        compressors.check_compressor(compressor)
 
 
 def test_a_configuration_names_compressors():

@@ -10,16 +10,7 @@ import torch
 import topofl
 from tests import naive, problems
 from tests.algorithms.exchanges.asynchronous_runs import run
-from tests.algorithms.harness import (
-    BATCH,
-    CLIENTS,
-    HOW,
-    ROUNDS,
-    N,
-    check,
-    engine,
-    nodes_at_start,
-)
+from tests.algorithms.harness import BATCH, CLIENTS, HOW, ROUNDS, N, check, engine, nodes_at_start
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
 from topofl import algorithms, attacks, clocks, data, mixing, topologies
 from topofl.algorithms.asynchronous.random_walks import _timeline

@@ -6,16 +6,7 @@ import torch
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.harness import (
-    BATCH,
-    HOW,
-    ROUNDS,
-    SEED,
-    N,
-    check,
-    engine,
-    nodes_at_start,
-)
+from tests.algorithms.harness import BATCH, HOW, ROUNDS, SEED, N, check, engine, nodes_at_start
 from topofl import algorithms, models, topologies
 from topofl._support.seeding import stream
 from topofl.topologies import averaged_reward, ggc

@@ -6,12 +6,7 @@ import torch
 
 import topofl
 from tests import problems
-from tests.algorithms.harness import (
-    HOW,
-    ROUNDS,
-    N,
-    engine,
-)
+from tests.algorithms.harness import HOW, ROUNDS, N, engine
 from topofl import algorithms, mixing, topologies
 
 RING = topologies.circulant(N, (1,), directed=True)

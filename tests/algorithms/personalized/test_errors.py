@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 
 from tests import problems
-from tests.algorithms.harness import (
-    HEAD,
-    N,
-    engine,
-)
+from tests.algorithms.harness import HEAD, N, engine
 from topofl import algorithms, mixing, topologies
 
 REFUSED = [

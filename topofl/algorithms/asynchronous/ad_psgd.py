@@ -4,12 +4,11 @@ import numpy as np
 
 from topofl._support.check import check_int
 from topofl._support.public import public
+from topofl.algorithms.contract.descent import Rate, descend, rate_at
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.needs import needing, undirected
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain, on_all_models
 from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate, rate_at
-from topofl.algorithms.contract.terms import descend
 from topofl.algorithms.exchanges.events import (
     groups_without_repeats,
     kept_gradient,

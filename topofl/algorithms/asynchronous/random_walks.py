@@ -5,12 +5,11 @@ import torch
 
 from topofl._support.check import check_int, check_switch
 from topofl._support.public import public
+from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.needs import needing, undirected
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain, on_all_models
 from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import descend
 from topofl.algorithms.exchanges.events import (
     groups_without_repeats,
     model_bytes,
@@ -27,12 +26,7 @@ __all__ = ["random_walks"]
 @public
 @needing(undirected)
 def random_walks(
-    lr: Rate,
-    *,
-    walks: int = 1,
-    merge: bool = False,
-    batch_size: int = 128,
-    clock: AnyClock = None,
+    lr: Rate, *, walks: int = 1, merge: bool = False, batch_size: int = 128, clock: AnyClock = None
 ) -> Algorithm:
     """Return random-walk SGD: models walk from node to node, on a simulated clock.
 

@@ -6,6 +6,7 @@ import torch
 
 from topofl._support.check import check_switch
 from topofl._support.public import public
+from topofl.algorithms.contract.descent import Rate, Schedule, descend
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import (
     doubly_stochastic,
@@ -16,10 +17,9 @@ from topofl.algorithms.contract.needs import (
 )
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate, Schedule
-from topofl.algorithms.contract.terms import descend
 
 __all__ = ["d2"]
+
 
 _LARGE = eigenvalues_above(
     -1 / 3,
@@ -94,9 +94,8 @@ def d2(lr: Rate, *, lazy: bool = True, batch_size: int = 128) -> Algorithm:
     """
     lazy = bool(check_switch("lazy", lazy, auto=False))
     steps = descend(lr=lr)
-    exchange = Phase(
-        _start, _exchange(steps.lr, lazy), {"weights": "round", "lazy": lazy}, rowwise=True
-    )
+    settings = {"weights": "round", "lazy": lazy}
+    exchange = Phase(_start, _exchange(steps.lr, lazy), settings, rowwise=True)
     return chain("d2", local=train(steps, batch_size=batch_size), exchange=exchange)
 
 

@@ -1,13 +1,12 @@
 """Decentralized gradient tracking (DSGT)."""
 
 from topofl._support.public import public
-from topofl.algorithms.contract.correction_terms import tracking
+from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import doubly_stochastic, needing
-from topofl.algorithms.contract.phase import Algorithm, Phase, chain
-from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import descend
+from topofl.algorithms.contract.phase import Algorithm, chain
+from topofl.algorithms.contract.terms import tracking
+from topofl.algorithms.exchanges.average import gossip_with
 
 __all__ = ["dsgt"]
 
@@ -61,16 +60,4 @@ def dsgt(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     2
     """
     local = train(descend(tracking(), lr=lr), batch_size=batch_size)
-    return chain(
-        "dsgt",
-        local=local,
-        exchange=Phase(lambda models: {}, _exchange, {"weights": "round"}, rowwise=True),
-    )
-
-
-def _exchange(models: Models, state: State, round: Round) -> State:
-    """Average models and tracked gradients, which are sent in one message."""
-    tracked = round.state("local")["tracked"]
-    round.mix(round.weights, models.flat, scalars=tracked.shape[1])
-    round.mix(round.weights, tracked, counted=False)
-    return state
+    return chain("dsgt", local=local, exchange=gossip_with("local", "tracked"))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 
 from topofl._support.public import public
+from topofl.algorithms.contract.descent import Rate, Schedule, descend
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import (
     doubly_stochastic,
@@ -15,10 +16,9 @@ from topofl.algorithms.contract.needs import (
 )
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate, Schedule
-from topofl.algorithms.contract.terms import descend
 
 __all__ = ["extra"]
+
 
 _LARGE = eigenvalues_above(
     -1, "use mixing weights with positive self-weights, such as mixing.lazy(...)"

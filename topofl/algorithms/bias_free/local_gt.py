@@ -5,13 +5,12 @@ import torch
 
 from topofl._support.check import check_int, check_positive
 from topofl._support.public import public
-from topofl.algorithms.contract.correction_terms import correction
+from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.needs import doubly_stochastic, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
-from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import descend
+from topofl.algorithms.contract.round import Models, Round, State, no_state
+from topofl.algorithms.contract.terms import correction
 
 __all__ = ["local_gt"]
 
@@ -123,6 +122,5 @@ def _exchange(global_lr: float) -> Phase:
         correct.add_(direction)
         return state
 
-    return Phase(
-        lambda models: {}, apply, {"weights": "round", "global_lr": global_lr}, rowwise=True
-    )
+    settings = {"weights": "round", "global_lr": global_lr}
+    return Phase(no_state, apply, settings, rowwise=True)

@@ -1,13 +1,12 @@
 """Push-DIGing: gradient tracking by push-sum over directed graphs, which may change."""
 
 from topofl._support.public import public
-from topofl.algorithms.contract.correction_terms import tracking
+from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import needing, strongly_connected
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
-from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import descend
+from topofl.algorithms.contract.round import Models, Round, State, no_state
+from topofl.algorithms.contract.terms import tracking
 from topofl.algorithms.exchanges.average import pushed_weights
 
 __all__ = ["push_diging"]
@@ -69,11 +68,8 @@ def push_diging(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     True
     """
     local = train(descend(tracking(), lr=lr), batch_size=batch_size)
-    return chain(
-        "push_diging",
-        local=local,
-        exchange=Phase(lambda models: {}, _exchange, {"weights": "push"}, rowwise=True),
-    )
+    exchange = Phase(no_state, _exchange, {"weights": "push"}, rowwise=True)
+    return chain("push_diging", local=local, exchange=exchange)
 
 
 def _exchange(models: Models, state: State, round: Round) -> State:

@@ -1,13 +1,12 @@
 """S-AB: gradient tracking over directed graphs with row- and column-stochastic weights."""
 
 from topofl._support.public import public
-from topofl.algorithms.contract.correction_terms import tracking
+from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import needing, strongly_connected
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import descend
+from topofl.algorithms.contract.terms import tracking
 
 __all__ = ["sab"]
 
@@ -72,11 +71,8 @@ def sab(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     True
     """
     local = train(descend(tracking(), lr=lr), batch_size=batch_size)
-    return chain(
-        "sab",
-        local=local,
-        exchange=Phase(_start, _exchange, {"weights": "round", "tracked": "push"}, rowwise=True),
-    )
+    settings = {"weights": "round", "tracked": "push"}
+    return chain("sab", local=local, exchange=Phase(_start, _exchange, settings, rowwise=True))
 
 
 def _start(models: Models) -> State:

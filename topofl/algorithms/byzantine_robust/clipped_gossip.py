@@ -10,14 +10,14 @@ from torch import Tensor
 from topofl._support.check import check_fraction, check_positive
 from topofl._support.public import public
 from topofl._support.text import node_name
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import dsgd_steps
 from topofl.algorithms.contract.needs import Need, equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
-from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.exchanges.robust import (
     Aggregation,
     aggregate,
     denser_graph_remedy,
-    dsgd_steps,
     exposure_to_attackers,
 )
 from topofl.mixing import MixingMatrix

@@ -6,15 +6,11 @@ from torch import Tensor
 
 from topofl._support.public import public
 from topofl._support.text import node_name
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import dsgd_steps
 from topofl.algorithms.contract.needs import Need, needing
 from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.exchanges.robust import (
-    aggregate,
-    denser_graph_remedy,
-    dsgd_steps,
-    exposure_to_attackers,
-)
+from topofl.algorithms.exchanges.robust import aggregate, denser_graph_remedy, exposure_to_attackers
 from topofl.mixing import MixingMatrix
 
 __all__ = ["coordinate_median"]
@@ -102,6 +98,5 @@ def coordinate_median(
 
 def _median(own: Tensor, received: Tensor, weights: Tensor) -> Tensor:
     """Return the median of each column of all rows."""
-    del weights
     ordered = torch.cat([own[None], received]).sort(dim=0).values
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

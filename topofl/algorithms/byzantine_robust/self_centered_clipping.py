@@ -6,12 +6,12 @@ from torch import Tensor
 from topofl._support.check import check_positive, check_probability
 from topofl._support.public import public
 from topofl.algorithms.byzantine_robust.clipped_gossip import clipping, outweighed
+from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.round import Models, State
-from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import Step, Term, descend
+from topofl.algorithms.contract.terms import Step, Term
 
 __all__ = ["self_centered_clipping"]
 
@@ -85,7 +85,6 @@ def _averaged(alpha: float) -> Term:
         return {"average": torch.zeros_like(models.flat)}
 
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-        del theta, step
         return own["average"].lerp_(g, alpha)
 
     return Term("averaged", update, init, elementwise=True, settings={"alpha": alpha})

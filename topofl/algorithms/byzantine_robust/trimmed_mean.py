@@ -7,14 +7,14 @@ from torch import Tensor
 from topofl._support.check import check_int
 from topofl._support.public import public
 from topofl._support.text import node_name
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import dsgd_steps
 from topofl.algorithms.contract.needs import Need, needing
 from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.exchanges.robust import (
     Aggregation,
     aggregate,
     denser_graph_remedy,
-    dsgd_steps,
     exposure_to_attackers,
 )
 from topofl.mixing import MixingMatrix
@@ -65,12 +65,7 @@ _ENOUGH = Need(
 @public
 @needing(_ENOUGH)
 def trimmed_mean(
-    lr: Rate,
-    trim: int,
-    *,
-    batch_size: int = 128,
-    momentum: float = 0.0,
-    local_steps: int = 1,
+    lr: Rate, trim: int, *, batch_size: int = 128, momentum: float = 0.0, local_steps: int = 1
 ) -> Algorithm:
     """Return D-SGD with coordinate-wise trimmed means instead of averages (BRIDGE-T).
 
@@ -140,7 +135,6 @@ def _trimmed(trim: int) -> Aggregation:
     """Return the rule of coordinate-wise trimmed means, which always counts the own value."""
 
     def rule(own: Tensor, received: Tensor, weights: Tensor) -> Tensor:
-        del weights
         left = received.sort(dim=0).values[trim : max(trim, len(received) - trim)]
         return torch.cat([own[None], left]).mean(0)
 

@@ -1,25 +1,22 @@
 """BEER: gradient tracking with compressed messages."""
 
-import torch
-
 from topofl._support.public import public
-from topofl.algorithms.contract.correction_terms import tracking
+from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import doubly_stochastic, needing, static
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import descend
-from topofl.algorithms.exchanges.compressed_exchange import (
+from topofl.algorithms.contract.terms import tracking
+from topofl.algorithms.exchanges.compressors import (
     TOP_TENTH,
+    Compressor,
     check_compressor,
     check_consensus_step,
-    check_messages,
     compressed,
+    compressed_exchange,
     disagreement,
     message_bytes,
 )
-from topofl.algorithms.exchanges.compressors import Compressor
 
 __all__ = ["beer"]
 
@@ -27,11 +24,7 @@ __all__ = ["beer"]
 @public
 @needing(static, doubly_stochastic)
 def beer(
-    lr: Rate,
-    *,
-    gamma: float,
-    compressor: Compressor | str = TOP_TENTH,
-    batch_size: int = 128,
+    lr: Rate, *, gamma: float, compressor: Compressor | str = TOP_TENTH, batch_size: int = 128
 ) -> Algorithm:
     """Return BEER: gradient tracking with compressed messages.
 
@@ -104,21 +97,14 @@ def beer(
 def _exchange(compressor: Compressor, gamma: float) -> Phase:
     """Return the phase that averages models and tracked gradients by compressed messages."""
 
-    def init(models: Models) -> State:
-        check_messages(compressor, models.flat)
-        return {"models": torch.zeros_like(models.flat), "tracked": torch.zeros_like(models.flat)}
-
     def apply(models: Models, state: State, round: Round) -> State:
         tracked = round.state("local")["tracked"]
         models.flat.add_(disagreement(round, state["models"]), alpha=gamma)
         for name, values in (("models", models.flat), ("tracked", tracked)):
-            state[name].add_(
-                compressed(
-                    compressor, models, values - state[name], round.rng(f"compression/{name}")
-                )
-            )
+            rng = round.rng(f"compression/{name}")
+            state[name].add_(compressed(compressor, models, values - state[name], rng))
         tracked.add_(disagreement(round, state["tracked"]), alpha=gamma)
         round.send(round.weights, 2 * message_bytes(compressor, models.flat))
         return state
 
-    return Phase(init, apply, {"compressor": str(compressor), "gamma": gamma}, rowwise=True)
+    return compressed_exchange(compressor, gamma, ("models", "tracked"), apply)

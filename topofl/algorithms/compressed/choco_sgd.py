@@ -2,29 +2,26 @@
 
 from functools import lru_cache
 
-import torch
 from scipy.sparse.csgraph import connected_components
 
 from topofl._linalg import spectral
-from topofl._support.check import TOLERANCE, check_fraction, check_int
+from topofl._support.check import TOLERANCE
 from topofl._support.public import public
-from topofl.algorithms.contract.local import train
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import dsgd_steps
 from topofl.algorithms.contract.needs import Need, needing, static, symmetric
-from topofl.algorithms.contract.optimizer_terms import momentum as heavy_ball
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import descend
-from topofl.algorithms.exchanges.compressed_exchange import (
+from topofl.algorithms.exchanges.compressors import (
     TOP_TENTH,
+    Compressor,
     check_compressor,
     check_consensus_step,
-    check_messages,
     compressed,
+    compressed_exchange,
     disagreement,
     message_bytes,
 )
-from topofl.algorithms.exchanges.compressors import Compressor
 from topofl.mixing import MixingMatrix
 
 __all__ = ["choco_sgd"]
@@ -129,19 +126,13 @@ def choco_sgd(
     """
     compressor = check_compressor(compressor)
     gamma = None if gamma is None else check_consensus_step(gamma)
-    terms = [heavy_ball(momentum)] if check_fraction("momentum", momentum) else []
-    steps = check_int("local_steps", local_steps, minimum=1)
-    local = train(descend(*terms, lr=lr), batch_size=batch_size, steps=steps)
+    local = dsgd_steps(lr, batch_size, momentum, local_steps)
     return chain("choco_sgd", local=local, exchange=_exchange(compressor, gamma))
 
 
 def _exchange(compressor: Compressor, gamma: float | None) -> Phase:
     """Return the phase that sends compressed differences and averages estimates."""
     proven = lru_cache(maxsize=1)(_proven_gamma)
-
-    def init(models: Models) -> State:
-        check_messages(compressor, models.flat)
-        return {"estimate": torch.zeros_like(models.flat)}
 
     def apply(models: Models, state: State, round: Round) -> State:
         estimate = state["estimate"]
@@ -153,11 +144,8 @@ def _exchange(compressor: Compressor, gamma: float | None) -> Phase:
         models.flat.add_(disagreement(round, estimate), alpha=step)
         return state
 
-    return Phase(
-        init,
-        apply,
-        {"compressor": str(compressor), "gamma": "proven" if gamma is None else gamma},
-        rowwise=True,
+    return compressed_exchange(
+        compressor, "proven" if gamma is None else gamma, ("estimate",), apply
     )
 
 

@@ -1,26 +1,21 @@
 """DeepSqueeze: D-SGD with compressed models and error feedback."""
 
-import torch
-
-from topofl._support.check import check_fraction, check_int
 from topofl._support.public import public
-from topofl.algorithms.contract.local import train
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import dsgd_steps
 from topofl.algorithms.contract.needs import doubly_stochastic, needing
-from topofl.algorithms.contract.optimizer_terms import momentum as heavy_ball
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import descend
-from topofl.algorithms.exchanges.compressed_exchange import (
+from topofl.algorithms.exchanges.compressors import (
     TOP_TENTH,
+    Compressor,
     check_compressor,
     check_consensus_step,
-    check_messages,
     compressed,
+    compressed_exchange,
     disagreement,
     message_bytes,
 )
-from topofl.algorithms.exchanges.compressors import Compressor
 
 __all__ = ["deepsqueeze"]
 
@@ -94,18 +89,12 @@ def deepsqueeze(
     """
     compressor = check_compressor(compressor)
     gamma = check_consensus_step(gamma)
-    terms = [heavy_ball(momentum)] if check_fraction("momentum", momentum) else []
-    steps = check_int("local_steps", local_steps, minimum=1)
-    local = train(descend(*terms, lr=lr), batch_size=batch_size, steps=steps)
+    local = dsgd_steps(lr, batch_size, momentum, local_steps)
     return chain("deepsqueeze", local=local, exchange=_exchange(compressor, gamma))
 
 
 def _exchange(compressor: Compressor, gamma: float) -> Phase:
     """Return the phase that sends compressed models with error feedback and averages them."""
-
-    def init(models: Models) -> State:
-        check_messages(compressor, models.flat)
-        return {"error": torch.zeros_like(models.flat)}
 
     def apply(models: Models, state: State, round: Round) -> State:
         error = state["error"].add_(models.flat)
@@ -115,4 +104,4 @@ def _exchange(compressor: Compressor, gamma: float) -> Phase:
         round.send(round.weights, message_bytes(compressor, models.flat))
         return state
 
-    return Phase(init, apply, {"compressor": str(compressor), "gamma": gamma}, rowwise=True)
+    return compressed_exchange(compressor, gamma, ("error",), apply)

@@ -2,29 +2,74 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from topofl._support.check import (
-    check_fraction,
-    check_int,
-    check_nonnegative,
-    check_takes,
-    shown,
-)
+from topofl._support.check import check_fraction, check_int, check_nonnegative, check_takes, shown
 from topofl._support.public import public
-from topofl.algorithms.contract import optimizer_terms
-from topofl.algorithms.contract.amounts import Amount, check_amount, check_work
-from topofl.algorithms.contract.gradient_points import GradientPoint
-from topofl.algorithms.contract.participation import Participation, participation_name
-from topofl.algorithms.contract.parts import Part, as_part, everything
-from topofl.algorithms.contract.phase import Phase
-from topofl.algorithms.contract.round import Models, Round, Rule, State, no_state
-from topofl.algorithms.contract.schedules import Rate, decayed
-from topofl.algorithms.contract.terms import Descend, Term, descend, merged_states
+from topofl.algorithms.contract import terms as ready
+from topofl.algorithms.contract.descent import (
+    Descend,
+    GradientPoint,
+    Rate,
+    decayed,
+    descend,
+    merged_states,
+)
+from topofl.algorithms.contract.phase import Participation, Phase, participation_setting
+from topofl.algorithms.contract.round import (
+    Models,
+    Part,
+    Round,
+    Rule,
+    State,
+    as_part,
+    everything,
+    no_state,
+)
+from topofl.algorithms.contract.terms import Term, check_per_node, one_or_per_node
 
-__all__ = ["Training", "fine_tuning", "sgd", "sgd_arguments", "sgd_descent", "train"]
+Amount = int | tuple[int, ...]
+"""One number for all nodes, or one per node."""
+
+
+def check_amount(name: str, value: Any, *, least: int = 0) -> Amount:
+    """Return one number, at least 1, or one per node, each at least `least`, or raise.
+
+    Examples
+    --------
+    >>> check_amount("steps", 3), check_amount("steps", [3, 0])
+    (3, (3, 0))
+    """
+    at_least = partial(check_int, minimum=least)
+    return one_or_per_node(name, value, partial(check_int, minimum=1), at_least)
+
+
+def check_epochs(name: str, epochs: int | Sequence[int] | None) -> Amount | None:
+    """Return passes over the local data, one number or one per node, or raise."""
+    return None if epochs is None else check_amount(name, epochs)
+
+
+def check_work(
+    steps: Any, epochs: Any, *, least: int = 0, name: str = "steps"
+) -> tuple[Amount, Amount | None]:
+    """Return steps (1 by default) and epochs, or raise if both are given.
+
+    Examples
+    --------
+    >>> check_work(None, 5)
+    (1, 5)
+    """
+    if steps is not None and epochs is not None:
+        raise ValueError(
+            f"one of `{name}` and `epochs` must be None, as each sets how long nodes train, got "
+            f"{name}={shown(steps)} and epochs={shown(epochs)}; give {name}=None for passes over "
+            "the data, or epochs=None for steps"
+        )
+    passes = None if epochs is None else check_amount("epochs", epochs, least=least)
+    return check_amount(name, 1 if steps is None else steps, least=least), passes
 
 
 @dataclass(frozen=True)
@@ -92,12 +137,9 @@ class Training:
         }
         settings |= {} if self.part.is_everything else {"part": str(self.part)}
         settings |= {} if self.at is None else dict(self.at.settings)
-        rule = self.gradient
-        return (
-            settings
-            if rule is None
-            else settings | {"gradient": getattr(rule, "__name__", repr(rule))}
-        )
+        if self.gradient is not None:
+            settings["gradient"] = getattr(self.gradient, "__name__", repr(self.gradient))
+        return settings
 
     def counts(self, sizes: np.ndarray) -> np.ndarray:
         """Return each node's steps per round, (n,), from its number of examples.
@@ -108,12 +150,7 @@ class Training:
             If `batch_size`, `steps` or `epochs` do not have one number per node.
         """
         for name in ("batch_size", "steps", "epochs"):
-            amount = getattr(self, name)
-            if isinstance(amount, tuple) and len(amount) != len(sizes):
-                raise ValueError(
-                    f"`{name}` must be one number or one per node, n={len(sizes)}, got "
-                    f"{len(amount)} numbers"
-                )
+            check_per_node(name, getattr(self, name), len(sizes))
         if self.epochs is None:
             return np.full(len(sizes), self.steps)
         return -(-np.asarray(self.epochs) * -(-sizes // self.sizes) // self.minibatches)
@@ -121,23 +158,20 @@ class Training:
     def init(self, models: Models) -> State:
         """Return the state of the terms, and of the point, that lasts from round to round."""
         models.columns(self.part)  # raises before any work
-        return merged_states(
-            [self.descend.init(models), {} if self.at is None else self.at.init(models)]
-        )
+        return merged_states(one.init(models) for one in self._stateful)
 
     @property
     def begins(self) -> bool:
         """Whether the terms or the point have state that starts anew in every round."""
-        return any(
-            one.begin is not no_state
-            for one in (*self.descend.terms, *([self.at] if self.at else []))
-        )
+        return any(one.begin is not no_state for one in (*self.descend.terms, *self._stateful[1:]))
 
     def begin(self, models: Models) -> State:
         """Return the state of the terms, and of the point, that starts anew in every round."""
-        return merged_states(
-            [self.descend.begin(models), {} if self.at is None else self.at.begin(models)]
-        )
+        return merged_states(one.begin(models) for one in self._stateful)
+
+    @property
+    def _stateful(self) -> tuple[Descend | GradientPoint, ...]:
+        return (self.descend,) if self.at is None else (self.descend, self.at)
 
 
 @public
@@ -222,29 +256,30 @@ def train(
         round.train(models, training, state, participants=chosen)
         return state
 
-    settings = training.settings
-    if participants is not None:
-        settings |= {"participation": participation_name(participants)}
+    settings = training.settings | participation_setting(participants)
     return Phase(training.init, apply, settings, rowwise=True)
 
 
 def _check_point(at: Any) -> GradientPoint | None:
     """Return the point at which gradients are taken, or raise ``TypeError``."""
-    if at is not None and (not isinstance(at, GradientPoint) or at.minibatches not in (1, 2)):
+    if at is None:
+        return None
+    if not isinstance(at, GradientPoint) or at.minibatches not in (1, 2):
         raise TypeError(
             f"`at` must be a GradientPoint of 1 or 2 minibatches, such as lookahead(0.01), got "
             f"{shown(at)}"
         )
-    if at is not None:
-        check_takes(
-            f"`where` of the point {at.name!r}", at.where, "theta", "own", "step", "gradient"
-        )
-        check_takes(
-            f"`back` of the point {at.name!r}", at.back, "g", "theta", "own", "step", "gradient"
-        )
-        for name in ("init", "begin"):
-            check_takes(f"`{name}` of the point {at.name!r}", getattr(at, name), "models")
+    for name, arguments in _POINT_ARGUMENTS.items():
+        check_takes(f"`{name}` of the point {at.name!r}", getattr(at, name), *arguments)
     return at
+
+
+_POINT_ARGUMENTS = {
+    "where": ("theta", "own", "step", "gradient"),
+    "back": ("g", "theta", "own", "step", "gradient"),
+    "init": ("models",),
+    "begin": ("models",),
+}
 
 
 _SAME_STEPS = (
@@ -278,27 +313,21 @@ def _check_averaged_gradients(training: Training) -> None:
 
 def sgd_descent(
     lr: Rate,
-    *,
     momentum: float = 0.0,
-    reset_momentum: bool = False,
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
     clip: float | None = None,
+    *,
+    reset_momentum: bool = False,
     terms: Sequence[Term] = (),
 ) -> Descend:
-    """Return the step of :func:`sgd`: clipping, weight decay, additional terms and momentum.
-
-    Parameters
-    ----------
-    lr, momentum, reset_momentum, lr_decay, weight_decay, clip, terms
-        As in :func:`sgd`.
-    """
-    chosen = [] if clip is None else [optimizer_terms.clip(clip)]
+    """Return the step of :func:`sgd`: clipping, weight decay, additional terms and momentum."""
+    chosen = [] if clip is None else [ready.clip(clip)]
     if check_nonnegative("weight_decay", weight_decay):
-        chosen.append(optimizer_terms.weight_decay(weight_decay))
+        chosen.append(ready.weight_decay(weight_decay))
     chosen += terms
     if check_fraction("momentum", momentum):
-        chosen.append(optimizer_terms.momentum(momentum, reset=reset_momentum))
+        chosen.append(ready.momentum(momentum, reset=reset_momentum))
     return descend(*chosen, lr=decayed(lr, lr_decay))
 
 
@@ -359,13 +388,7 @@ def sgd(
     {'lr': 0.1, 'momentum': 0.9, 'batch_size': 32, 'steps': 1}
     """
     descent = sgd_descent(
-        lr,
-        momentum=momentum,
-        reset_momentum=reset_momentum,
-        lr_decay=lr_decay,
-        weight_decay=weight_decay,
-        clip=clip,
-        terms=terms,
+        lr, momentum, lr_decay, weight_decay, clip, reset_momentum=reset_momentum, terms=terms
     )
     return train(
         descent,
@@ -377,21 +400,46 @@ def sgd(
     )
 
 
-def sgd_arguments(
-    batch_size: int, momentum: float, weight_decay: float, clip: float | None
-) -> dict[str, Any]:
-    """Return keyword arguments of :func:`sgd` with a momentum that is reset in every round."""
-    return {
-        "batch_size": batch_size,
-        "momentum": momentum,
-        "reset_momentum": True,
-        "weight_decay": weight_decay,
-        "clip": clip,
-    }
+def dsgd_steps(lr: Rate, batch_size: int, momentum: float, local_steps: int) -> Phase:
+    """Return the local steps of D-SGD with momentum, as a phase."""
+    steps = check_int("local_steps", local_steps, minimum=1)
+    return sgd(lr, batch_size=batch_size, steps=steps, momentum=momentum)
 
 
-def fine_tuning(lr: Rate, epochs: int | None, **arguments: Any) -> Phase | None:
+def sgd_of_rounds(
+    lr: Rate,
+    batch_size: int,
+    epochs: Any,
+    momentum: float,
+    lr_decay: float,
+    weight_decay: float,
+    clip: float | None,
+    **options: Any,
+) -> Phase:
+    """Return the phase of :func:`sgd`, with `options`, whose momentum every round starts anew."""
+    return sgd(
+        lr,
+        batch_size=batch_size,
+        epochs=epochs,
+        momentum=momentum,
+        reset_momentum=True,
+        lr_decay=lr_decay,
+        weight_decay=weight_decay,
+        clip=clip,
+        **options,
+    )
+
+
+def fine_tuning(
+    lr: Rate,
+    epochs: int | None,
+    batch_size: int,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+) -> Phase | None:
     """Return the phase of local SGD that fine-tunes copies of the models; None without epochs."""
     if epochs is None:
         return None
-    return sgd(lr, epochs=check_int("fine_tune_epochs", epochs, minimum=1), **arguments)
+    passes = check_int("fine_tune_epochs", epochs, minimum=1)
+    return sgd_of_rounds(lr, batch_size, passes, momentum, 1.0, weight_decay, clip)

@@ -21,23 +21,6 @@ from topofl.topology import Topology, TopologyError, TopologySequence
 if TYPE_CHECKING:
     from topofl.algorithms.contract.phase import Algorithm
 
-__all__ = [
-    "Need",
-    "check_needs",
-    "check_weights",
-    "doubly_stochastic",
-    "eigenvalues_above",
-    "equal_shares",
-    "exceeded_bound",
-    "need_error",
-    "needing",
-    "needs_of",
-    "static",
-    "strongly_connected",
-    "symmetric",
-    "undirected",
-]
-
 P = ParamSpec("P")
 
 Graphs = Topology | TopologySequence

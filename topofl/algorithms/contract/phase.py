@@ -1,28 +1,190 @@
-"""Algorithms as chains of phases: the contract between methods and the engine."""
+"""Algorithms as chains of phases, participation, and checks of user-defined functions."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from topofl._support.check import check_switch, shown
+import numpy as np
+import torch
+from torch import Tensor
+
+from topofl._support.check import check_int, check_positive, check_probability, check_switch, shown
 from topofl._support.public import public
 from topofl._support.table import Table
 from topofl._support.text import printable
 from topofl.algorithms.contract.needs import Need
-from topofl.algorithms.contract.parts import Part
-from topofl.algorithms.contract.round import Models, Round, State
+from topofl.algorithms.contract.round import Models, Part, Round, State
 
-__all__ = [
-    "Algorithm",
-    "Neighbors",
-    "Phase",
-    "chain",
-    "check_fine_tune",
-    "on_all_models",
-    "on_kept_models",
-    "sharing",
-]
+
+def check_same_shape(what: str, noun: str, made: object, like: Tensor, remedy: str = "") -> Tensor:
+    """Return the result of a user-defined function, or raise ``ValueError`` for a wrong shape.
+
+    Parameters
+    ----------
+    what
+        The function, as in "`forge` of the attack 'mine'".
+    noun
+        What it returns, as in "a row".
+    made, like
+        The result, and a tensor of the required shape.
+    remedy
+        How to fix it.
+
+    Examples
+    --------
+    >>> check_same_shape("`rule`", "a row", torch.ones(2), torch.zeros(3))
+    Traceback (most recent call last):
+    ValueError: `rule` must return a row of shape (3,), got shape (2,)
+    """
+    if isinstance(made, Tensor) and made.shape == like.shape:
+        return made
+    got = f"shape {tuple(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
+    raise ValueError(
+        f"{what} must return {noun} of shape {tuple(like.shape)}, got "
+        f"{got}{f'; {remedy}' * bool(remedy)}"
+    )
+
+
+@contextmanager
+def explaining_meta_errors(what: str, remedy: str) -> Iterator[None]:
+    """Replace torch's errors for meta tensors, which have no values, by a readable ``ValueError``.
+
+    Parameters
+    ----------
+    what
+        The requirement, as in "the term 'mine' must work on tensors without values, on which ...".
+    remedy
+        How to fix it.
+    """
+    try:
+        yield
+    except (RuntimeError, TypeError) as error:  # NotImplementedError is a RuntimeError
+        if "meta" not in str(error).lower():
+            raise
+        raise ValueError(f"{what}: {_first_line(error)}; {remedy}") from error
+
+
+@contextmanager
+def named_errors(what: str, given: Tensor) -> Iterator[None]:
+    """Raise the errors of a user-defined function as a ``ValueError`` that names the function.
+
+    Out-of-memory errors, and errors for meta tensors, pass unchanged.
+
+    Parameters
+    ----------
+    what
+        The function, as in "`apply` of the compressor 'mine'".
+    given
+        The tensor that it was called with.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if "meta" in str(error).lower():
+            raise
+        shape = tuple(given.shape)
+        raise ValueError(
+            f"{what} must work on a tensor of shape {shape}, but it raised "
+            f"{type(error).__name__}: {_first_line(error)}"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error message, at most 120 characters."""
+    return str(error).strip().partition(chr(10))[0][:120].rstrip(".")
+
+
+WHY_PLAYED = "on which a run plays its first rounds to see what it needs"
+"""The reason in error messages why a function is called with tensors without values."""
+
+NO_BRANCHES = (
+    "use torch's functions on the device of the arguments, and torch.where in place of branches"
+)
+"""The remedy in error messages if a computation depends on values of a tensor."""
+
+
+Participation = Callable[[Round], np.ndarray]
+"""(round) -> (n,) booleans: the nodes that train and send. A pure function of the round.
+
+It may use ``round.t``, ``round.sizes`` (numbers of training examples) and ``round.rng(purpose)``.
+"""
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    amount: float | int
+
+    def __call__(self, round: Round) -> np.ndarray:
+        n = len(round.sizes)
+        size = (
+            self.amount
+            if isinstance(self.amount, int)
+            else max(1, int(np.floor(self.amount * n + 0.5)))
+        )
+        if size > n:
+            raise ValueError(
+                f"`participation` must be at most n={n} nodes, got {size}; 1.0 takes all"
+            )
+        chosen = np.zeros(n, dtype=bool)
+        chosen[round.rng("participation").permutation(n)[:size]] = True
+        return chosen
+
+    def __str__(self) -> str:
+        return (
+            f"{self.amount:g} of all" if isinstance(self.amount, float) else f"{self.amount} nodes"
+        )
+
+
+@public
+def sampled(amount: float | int) -> Participation:
+    """Return the rule by which a random sample of nodes participates, redrawn in every round.
+
+    Parameters
+    ----------
+    amount
+        A number of nodes (integer), or a share of them (float, 0 to 1), rounded half up and at
+        least one node.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is neither. A number above n raises in the first round.
+
+    Examples
+    --------
+    >>> str(sampled(0.1)), str(sampled(8))
+    ('0.1 of all', '8 nodes')
+    """
+    if isinstance(amount, float | np.floating):
+        share = check_positive("participation", check_probability("participation", amount))
+        return _Sampled(share)
+    if isinstance(amount, str) or amount is None:
+        raise TypeError(
+            "`participation` must be a number of nodes or a share such as 0.1, got "
+            f"{shown(amount)}; 1.0 takes all"
+        )
+    return _Sampled(check_int("participation", amount, minimum=1))
+
+
+def first_round(round: Round) -> np.ndarray:
+    """Return the participants, (n,): all nodes in round 0, and none later."""
+    return np.full(len(round.sizes), round.t == 0)
+
+
+def later_rounds(round: Round) -> np.ndarray:
+    """Return the participants, (n,): no node in round 0, and all nodes later."""
+    return np.full(len(round.sizes), round.t > 0)
+
+
+def participation_setting(participants: Participation | None) -> dict[str, str]:
+    """Return the setting that names a participation rule; none without one."""
+    if participants is None:
+        return {}
+    return {"participation": getattr(participants, "__name__", str(participants))}
 
 
 class Phase(NamedTuple):

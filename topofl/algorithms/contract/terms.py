@@ -1,4 +1,4 @@
-"""Local steps as chains of terms, which turn gradients into directions.
+"""Terms of local steps, which turn gradients into directions.
 
 A step of node i on its minibatch ``S_i`` passes the gradient through the terms in order::
 
@@ -7,23 +7,24 @@ A step of node i on its minibatch ``S_i`` passes the gradient through the terms 
     theta_i = theta_i - lr(round, step) * g_i
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from topofl._support.check import (
-    check_takes,
-    shown,
+    check_fraction,
+    check_nonnegative,
+    check_positive,
+    check_sequence,
+    check_switch,
 )
 from topofl._support.public import public
-from topofl.algorithms.contract.checked import NO_BRANCHES, check_same_shape, explaining_meta_errors
+from topofl.algorithms.contract.phase import NO_BRANCHES, check_same_shape, explaining_meta_errors
 from topofl.algorithms.contract.round import Models, State, no_state
-from topofl.algorithms.contract.schedules import Rate, Schedule, as_schedule, described
-
-__all__ = ["Descend", "Step", "Term", "descend", "per_row"]
 
 
 class Step(NamedTuple):
@@ -52,6 +53,8 @@ class Step(NamedTuple):
     k: int
     lr: float
 
+
+Number = TypeVar("Number", int, float)
 
 Update = Callable[[Tensor, Tensor, State, Step], Tensor]
 """``update(g, theta, own, step) -> g``: from gradients of some nodes to directions."""
@@ -87,6 +90,7 @@ class Term(NamedTuple):
     --------
     A custom term that replaces gradients by their signs:
 
+    >>> from topofl.algorithms import descend
     >>> sign = Term("sign", lambda g, theta, own, step: g.sign_(), elementwise=True)
     >>> descend(sign, lr=0.01).settings
     {'lr': 0.01, 'sign': True}
@@ -98,126 +102,6 @@ class Term(NamedTuple):
     begin: Callable[[Models], State] = no_state
     elementwise: bool = False
     settings: Mapping[str, Any] = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class Descend:
-    """A local step: terms and a learning rate; see :func:`descend`.
-
-    Parameters
-    ----------
-    terms
-        The terms in the order in which they are applied.
-    lr
-        ``lr(round, step)`` -> learning rate.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from topofl.algorithms import clip
-    >>> local = descend(clip(1.0), lr=0.1)
-    >>> local.settings
-    {'lr': 0.1, 'clip': 1.0}
-    >>> local.direction(torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2), {}, Step(0, 0, 0.1))
-    tensor([[0.6000, 0.8000]])
-    """
-
-    terms: tuple[Term, ...]
-    lr: Schedule
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The learning rate and the settings of all terms."""
-        settings: dict[str, Any] = {"lr": described(self.lr)}
-        for term in self.terms:
-            for name, value in (dict(term.settings) or {term.name: True}).items():
-                settings[
-                    name if name not in settings else f"{name} of {term.name} {len(settings)}"
-                ] = value
-        return settings
-
-    @property
-    def elementwise(self) -> bool:
-        """Whether all terms are elementwise."""
-        return all(term.elementwise for term in self.terms)
-
-    def init(self, models: Models) -> State:
-        """Return the state of all terms that lasts from round to round."""
-        return merged_states(term.init(models) for term in self.terms)
-
-    def begin(self, models: Models) -> State:
-        """Return the state of all terms that starts anew in every round."""
-        return merged_states(term.begin(models) for term in self.terms)
-
-    def direction(
-        self, g: Tensor, theta: Tensor, own: State, step: Step, *, checked: bool = False
-    ) -> Tensor:
-        """Return the direction of a step; with `checked`, raise if a term violates its contract."""
-        for place, term in enumerate(self.terms):
-            made = (
-                checked_update(term, g, theta, own, step)
-                if checked
-                else term.update(g, theta, own, step)
-            )
-            g = writable_result(made, g, own) if place < len(self.terms) - 1 else made
-        return g
-
-
-def merged_states(states: Any) -> State:
-    """Return the union of several states, or raise ``ValueError`` if two share a name."""
-    found: State = {}
-    for state in states:
-        for name, tensor in state.items():
-            if name in found:
-                raise ValueError(
-                    f"`terms` must keep tensors of different names, two of them keep {name!r}; "
-                    "rename one"
-                )
-            found[name] = tensor
-    return found
-
-
-@public
-def descend(*terms: Term, lr: Rate) -> Descend:
-    """Return the local step that passes gradients through terms and descends along the result.
-
-    Parameters
-    ----------
-    terms
-        The terms in order, such as :func:`topofl.algorithms.clip`,
-        :func:`topofl.algorithms.weight_decay`, :func:`topofl.algorithms.momentum`,
-        :func:`topofl.algorithms.adam`, or a custom :class:`Term`; without any, plain SGD. The order
-        matters: a clip before a weight decay does not clip the decay.
-    lr
-        Learning rate: a number above 0, or a function ``lr(round, step)`` such as
-        :func:`topofl.algorithms.cosine`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a term is not a :class:`Term` or takes other arguments, or if `lr` is neither a positive
-        number nor a function of round and step.
-
-    Examples
-    --------
-    >>> from topofl.algorithms import clip, momentum, weight_decay
-    >>> descend(clip(10.0), weight_decay(1e-3), momentum(0.9), lr=0.1).settings
-    {'lr': 0.1, 'clip': 10.0, 'weight_decay': 0.001, 'momentum': 0.9}
-    """
-    for term in terms:
-        if not isinstance(term, Term):
-            raise TypeError(
-                "`terms` must be terms such as momentum(0.9) or Term('mine', update), got "
-                f"{shown(term)}"
-            )
-        if not callable(term.update) or not callable(term.init) or not callable(term.begin):
-            raise TypeError(
-                f"`update`, `init` and `begin` of the term {term.name!r} must be functions"
-            )
-        check_takes(f"`update` of the term {term.name!r}", term.update, "g", "theta", "own", "step")
-        for name in ("init", "begin"):
-            check_takes(f"`{name}` of the term {term.name!r}", getattr(term, name), "models")
-    return Descend(tuple(terms), as_schedule("lr", lr))
 
 
 def per_row(values: Tensor, like: Tensor) -> Tensor:
@@ -258,3 +142,399 @@ def checked_update(term: Term, g: Tensor, theta: Tensor, own: State, step: Step)
             "new tensors"
         )
     return check_same_shape(f"the term {term.name!r}", "directions", made, g)
+
+
+@public
+def clip(norm: float) -> Term:
+    """Return the term that clips gradients to a largest norm, over all trained parameters.
+
+    ``g * min(1, norm / (||g|| + 1e-6))``, as in ``torch.nn.utils.clip_grad_norm_``.
+
+    Parameters
+    ----------
+    norm
+        The largest norm, above 0.
+
+    Examples
+    --------
+    >>> from topofl.algorithms import descend
+    >>> descend(clip(10.0), lr=0.1).settings
+    {'lr': 0.1, 'clip': 10.0}
+    """
+    norm = check_positive("clip", norm)
+
+    def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+        norms = torch.linalg.vector_norm(g, dim=1)
+        return g.mul_(per_row((norm / (norms + 1e-6)).clamp(max=1), g))
+
+    return Term("clip", update, settings={"clip": norm})
+
+
+@public
+def weight_decay(rate: float) -> Term:
+    """Return the weight decay of ``torch.optim.SGD``, which adds ``rate * theta`` to gradients.
+
+    Parameters
+    ----------
+    rate
+        At least 0.
+
+    Examples
+    --------
+    >>> from topofl.algorithms import descend
+    >>> descend(weight_decay(0.001), lr=0.1).settings
+    {'lr': 0.1, 'weight_decay': 0.001}
+    """
+    rate = check_nonnegative("weight_decay", rate)
+
+    def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+        return g.add_(theta, alpha=rate)
+
+    return Term("weight_decay", update, elementwise=True, settings={"weight_decay": rate})
+
+
+@public
+def momentum(
+    rate: float, *, nesterov: bool = False, reset: bool = False, name: str = "velocity"
+) -> Term:
+    """Return the term of heavy-ball momentum, ``v = rate * v + g``, or of Nesterov momentum.
+
+    Parameters
+    ----------
+    rate
+        In [0, 1).
+    nesterov
+        Whether the direction is ``g + rate * v``, as in ``torch.optim.SGD(nesterov=True)``.
+    reset
+        Whether ``v`` starts from zero in every round; otherwise it lasts. In both cases it stays at
+        its node.
+    name
+        Name of ``v``, (n, d), in the state of the phase.
+
+    References
+    ----------
+    Polyak, "Some methods of speeding up the convergence of iteration methods" (1964); Sutskever et
+    al., "On the importance of initialization and momentum in deep learning" (2013).
+
+    Examples
+    --------
+    >>> from topofl.algorithms import descend
+    >>> descend(momentum(0.9, nesterov=True), lr=0.1).settings
+    {'lr': 0.1, 'momentum': 0.9, 'nesterov': True}
+    """
+    rate = check_fraction("momentum", rate)
+    check_switch("nesterov", nesterov, auto=False)
+    check_switch("reset", reset, auto=False)
+
+    def zeros(models: Models) -> State:
+        return {name: torch.zeros_like(models.flat)}
+
+    def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+        velocity = own[name].mul_(rate).add_(g)
+        return g.add_(velocity, alpha=rate) if nesterov else velocity
+
+    settings = {"momentum": rate} | ({"nesterov": True} if nesterov else {})
+    settings |= {"reset_momentum": True} if reset else {}
+    init, begin = (no_state, zeros) if reset else (zeros, no_state)
+    return Term("momentum", update, init, begin, True, settings)
+
+
+@public
+def adam(
+    beta1: float = 0.9, beta2: float = 0.999, *, eps: float = 1e-8, reset: bool = False
+) -> Term:
+    """Return the term of Adam: mean gradients over the root of mean squared gradients.
+
+    ::
+
+        m = beta1 * m + (1 - beta1) * g,   v = beta2 * v + (1 - beta2) * g^2
+        direction = (m / (1 - beta1^s)) / (sqrt(v / (1 - beta2^s)) + eps)
+            (s: steps that the node has taken)
+
+    Parameters
+    ----------
+    beta1, beta2
+        In [0, 1).
+    eps
+        Above 0.
+    reset
+        Whether m, v and s start from zero in every round; otherwise they last, which takes the
+        memory of two additional models per node.
+
+    References
+    ----------
+    Kingma and Ba, "Adam: a method for stochastic optimization" (2015), Algorithm 1.
+
+    Examples
+    --------
+    >>> from topofl.algorithms import descend
+    >>> descend(adam(), lr=0.001).settings
+    {'lr': 0.001, 'adam': [0.9, 0.999, 1e-08]}
+    """
+    beta1 = check_fraction("beta1", beta1)
+    beta2 = check_fraction("beta2", beta2)
+    eps = check_positive("eps", eps)
+    check_switch("reset", reset, auto=False)
+
+    def zeros(models: Models) -> State:
+        flat = models.flat
+        taken = torch.zeros(len(flat), dtype=torch.float64, device=flat.device)
+        return {"mean": torch.zeros_like(flat), "square": torch.zeros_like(flat), "taken": taken}
+
+    def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+        taken = own["taken"].add_(1)
+        own["mean"].lerp_(g, 1 - beta1)
+        square = own["square"].mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        first, second = ((1 - beta**taken).to(g.dtype)[:, None] for beta in (beta1, beta2))
+        torch.div(square, second, out=g)
+        return g.sqrt_().add_(eps).reciprocal_().mul_(own["mean"]).div_(first)
+
+    settings = {"adam": [beta1, beta2, eps]} | ({"reset_adam": True} if reset else {})
+    init, begin = (no_state, zeros) if reset else (zeros, no_state)
+    return Term("adam", update, init, begin, settings=settings)
+
+
+@public
+def adamw(
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    *,
+    decay: float = 0.01,
+    eps: float = 1e-8,
+    reset: bool = False,
+) -> Term:
+    """Return the term of AdamW: Adam's direction plus the decoupled weight decay.
+
+    Parameters
+    ----------
+    beta1, beta2, eps, reset
+        As in :func:`adam`.
+    decay
+        At least 0; the direction includes ``decay * theta``, so that a step subtracts ``lr *
+        decay`` of each parameter.
+
+    References
+    ----------
+    Loshchilov and Hutter, "Decoupled weight decay regularization" (2019), Algorithm 2.
+
+    Examples
+    --------
+    >>> from topofl.algorithms import descend
+    >>> descend(adamw(decay=0.1), lr=0.001).settings
+    {'lr': 0.001, 'adamw': [0.9, 0.999, 1e-08], 'decay': 0.1}
+    """
+    plain = adam(beta1, beta2, eps=eps, reset=reset)
+    decay = check_nonnegative("decay", decay)
+
+    def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+        return plain.update(g, theta, own, step).add_(theta, alpha=decay)
+
+    settings = {"adamw": [beta1, beta2, eps], "decay": decay}
+    settings |= {"reset_adam": True} if reset else {}
+    return Term("adamw", update, plain.init, plain.begin, settings=settings)
+
+
+@public
+def proximal(strength: float | Sequence[float], *, kept: str | None = None) -> Term:
+    """Return the proximal term, which adds ``strength * (theta - anchor)`` to gradients.
+
+    Parameters
+    ----------
+    strength
+        At least 0: one number, or one per node.
+    kept
+        None: the anchor is each model before the first step of the round. A name: the anchors are
+        models (n, d) in the phase's state under that name, initially equal to the models, which
+        only other phases change.
+
+    References
+    ----------
+    Li et al., "Federated optimization in heterogeneous networks" (2020), equation 2.
+
+    Examples
+    --------
+    >>> from topofl.algorithms import descend
+    >>> descend(proximal(0.1), lr=0.1).settings
+    {'lr': 0.1, 'strength': 0.1, 'anchor': 'start of the round'}
+    """
+    strengths = one_or_per_node("strength", strength, check_nonnegative)
+    name = kept or "start_of_round"
+    of_nodes = f"strength of {name}"
+
+    def anchors(models: Models) -> State:
+        return {name: models.flat.clone()}
+
+    def init(models: Models) -> State:
+        held = anchors(models) if kept else {}
+        if not isinstance(strengths, tuple):
+            return held
+        check_per_node("strength", strengths, models.n)
+        own = [strengths[node] for node in models.nodes]
+        return held | {of_nodes: models.flat.new_tensor(own)}
+
+    def begin(models: Models) -> State:
+        # one buffer for all steps, since allocating large ones takes time
+        scratch = {f"from {name}": torch.empty_like(models.flat)}
+        return scratch if kept else anchors(models) | scratch
+
+    def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+        apart = torch.sub(theta, own[name], out=own[f"from {name}"])
+        if isinstance(strengths, tuple):
+            return g.addcmul_(apart, per_row(own[of_nodes], g))
+        return g.add_(apart, alpha=strengths)
+
+    own = list(strengths) if isinstance(strengths, tuple) else strengths
+    settings: dict[str, Any] = {"strength": own}
+    settings |= {} if kept else {"anchor": "start of the round"}
+    has_state = bool(kept) or isinstance(strengths, tuple)
+    return Term("proximal", update, init if has_state else no_state, begin, True, settings)
+
+
+def one_or_per_node(
+    name: str,
+    value: Any,
+    check: Callable[[str, Any], Number],
+    check_each: Callable[[str, Any], Number] | None = None,
+) -> Number | tuple[Number, ...]:
+    """Return one number for all nodes that passes `check`, or a tuple of one per node, or raise."""
+    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str):
+        return check(name, value)
+    numbers = check_sequence(name, value, "one number per node")
+    if not len(numbers):
+        raise ValueError(f"`{name}` must be one number or one per node, got none")
+    each = check_each or check
+    return tuple(each(f"{name}[{i}]", number) for i, number in enumerate(numbers))
+
+
+def check_per_node(name: str, numbers: object, n: int) -> None:
+    """Raise ``ValueError`` if there are several numbers, but not one per node."""
+    if isinstance(numbers, tuple) and len(numbers) != n:
+        raise ValueError(
+            f"`{name}` must be one number or one per node, n={n}, got {len(numbers)} numbers"
+        )
+
+
+@public
+def masked(name: str = "mask") -> Term:
+    """Return the term that multiplies gradients by a mask, which freezes masked parameters.
+
+    Parameters
+    ----------
+    name
+        Name of the masks in the state of the phase: (n, d) booleans, initially all True, which
+        another phase may change.
+
+    Examples
+    --------
+    >>> from topofl.algorithms import descend
+    >>> descend(masked(), lr=0.1).settings
+    {'lr': 0.1, 'masked': 'mask'}
+    """
+
+    def init(models: Models) -> State:
+        return {name: torch.ones_like(models.flat, dtype=torch.bool)}
+
+    def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+        return g.mul_(own[name])
+
+    return Term("masked", update, init, elementwise=True, settings={"masked": name})
+
+
+@public
+def correction(name: str = "correction") -> Term:
+    """Return the term that adds a correction from the phase's state, initially 0, to gradients.
+
+    Other phases of the chain, or the phase itself after training, set the correction: SCAFFOLD's
+    ``c - c_i``, the difference of a tracked gradient from the node's own, or noise.
+
+    Parameters
+    ----------
+    name
+        Name of the correction, (n, d), in the state of the phase.
+
+    Examples
+    --------
+    >>> from topofl.algorithms import descend
+    >>> descend(correction(), lr=0.1).settings
+    {'lr': 0.1, 'correction': 'correction'}
+    """
+
+    def init(models: Models) -> State:
+        return {name: torch.zeros_like(models.flat)}
+
+    def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+        return g.add_(own[name])
+
+    return Term("correction", update, init, elementwise=True, settings={"correction": name})
+
+
+@public
+def tracking() -> Term:
+    """Return the term of gradient tracking: an estimate of the mean gradient of all nodes.
+
+    Its state holds the estimates ``tracked``, (n, d), and each node's last ``gradient``, (n, d),
+    both initially 0::
+
+        tracked = tracked + g - gradient,   gradient = g
+
+    Another phase of the chain mixes the estimates by weights whose columns sum to 1. Their sum over
+    nodes is then the sum of the last gradients.
+
+    References
+    ----------
+    Nedic, Olshevsky and Shi, "Achieving geometric convergence for distributed optimization over
+    time-varying graphs" (2017).
+
+    Examples
+    --------
+    >>> from topofl.algorithms import descend
+    >>> descend(tracking(), lr=0.1).settings
+    {'lr': 0.1, 'tracking': True}
+    """
+
+    def init(models: Models) -> State:
+        return {"tracked": torch.zeros_like(models.flat), "gradient": torch.zeros_like(models.flat)}
+
+    def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+        tracked = own["tracked"].add_(g).sub_(own["gradient"])
+        own["gradient"].copy_(g)
+        return tracked
+
+    return Term("tracking", update, init, elementwise=True)
+
+
+@public
+def cosine_pull(name: str = "toward") -> Term:
+    """Return the term that pulls models toward directions ``a`` by cosine similarity.
+
+    It adds the gradient of ``-<a, theta> / ||theta||``, or 0 where theta is 0. Norms and products
+    are over all trained parameters.
+
+    Parameters
+    ----------
+    name
+        Name of the directions, (n, d), in the state of the phase; initially 0.
+
+    Examples
+    --------
+    >>> from topofl.algorithms import descend
+    >>> descend(cosine_pull(), lr=0.1).settings
+    {'lr': 0.1, 'toward': 'toward'}
+    """
+
+    def init(models: Models) -> State:
+        return {name: torch.zeros_like(models.flat)}
+
+    def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+        squares = _inner_products(theta, theta)
+        products = _inner_products(own[name], theta)
+        inverse = torch.where(squares > 0, squares.rsqrt(), 0)
+        g.addcmul_(own[name], per_row(inverse, g), value=-1)
+        return g.addcmul_(theta, per_row(products * inverse**3, g))
+
+    return Term("cosine_pull", update, init, settings={"toward": name})
+
+
+def _inner_products(a: Tensor, b: Tensor) -> Tensor:
+    """Return (k,) inner products of rows (k, m), without a temporary (k, m) tensor."""
+    return torch.bmm(a.unsqueeze(1), b.unsqueeze(2)).view(-1)

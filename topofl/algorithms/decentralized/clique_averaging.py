@@ -2,14 +2,15 @@
 
 from topofl._support.check import check_int
 from topofl._support.public import public
+from topofl.algorithms.contract.descent import Rate
 from topofl.algorithms.contract.local import sgd_descent, train
 from topofl.algorithms.contract.needs import Need, needing, undirected
 from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.exchanges.average import gossip
 from topofl.mixing import within_groups
 
 __all__ = ["clique_averaging"]
+
 
 _GROUPS = Need(
     "groups",

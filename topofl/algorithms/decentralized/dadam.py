@@ -11,14 +11,13 @@ from topofl._support.check import (
     check_switch,
 )
 from topofl._support.public import public
+from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import doubly_stochastic, equal_shares, needing
-from topofl.algorithms.contract.optimizer_terms import adam, adamw
-from topofl.algorithms.contract.phase import Algorithm, Phase, chain
-from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import Step, Term, descend
-from topofl.algorithms.exchanges.average import gossip
+from topofl.algorithms.contract.phase import Algorithm, chain
+from topofl.algorithms.contract.round import Models, State
+from topofl.algorithms.contract.terms import Step, Term, adam, adamw
+from topofl.algorithms.exchanges.average import gossip, gossip_with
 
 __all__ = ["dadam"]
 
@@ -127,8 +126,8 @@ def dadam(
         term = adamw(beta1, beta2, decay=decay, eps=eps) if decay else adam(beta1, beta2, eps=eps)
     steps = check_int("local_steps", local_steps, minimum=1)
     local = train(descend(term, lr=lr), batch_size=batch_size, steps=steps)
-    both = Phase(lambda models: {}, _exchange, {"weights": "round"}, rowwise=True)
-    return chain("dadam", local=local, exchange=both if track else gossip())
+    exchange = gossip_with("local", "scale") if track else gossip()
+    return chain("dadam", local=local, exchange=exchange)
 
 
 def _amsgrad(beta1: float, beta2: float, eps: float, decay: float) -> Term:
@@ -142,7 +141,6 @@ def _amsgrad(beta1: float, beta2: float, eps: float, decay: float) -> Term:
         return {"mean": zeros, "square": zeros.clone(), "largest": least, "scale": least.clone()}
 
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-        del step
         own["mean"].lerp_(g, 1 - beta1)
         own["square"].mul_(beta2).addcmul_(g, g, value=1 - beta2)
         torch.clamp(own["scale"], min=eps, out=g)
@@ -152,11 +150,3 @@ def _amsgrad(beta1: float, beta2: float, eps: float, decay: float) -> Term:
 
     settings = {"amsgrad": [beta1, beta2, eps]} | ({"decay": decay} if decay else {})
     return Term("amsgrad", update, init, elementwise=True, settings=settings)
-
-
-def _exchange(models: Models, state: State, round: Round) -> State:
-    """Average models and scales, which are sent in one message."""
-    scale = round.state("local")["scale"]
-    round.mix(round.weights, models.flat, scalars=scale.shape[1])
-    round.mix(round.weights, scale, counted=False)
-    return state

@@ -1,11 +1,11 @@
 """DFedAvgM, and its variant with personal heads."""
 
 from topofl._support.public import public
-from topofl.algorithms.contract.local import sgd
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import sgd_of_rounds
 from topofl.algorithms.contract.needs import equal_shares, needing
-from topofl.algorithms.contract.parts import Part, head
 from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.schedules import Rate
+from topofl.algorithms.contract.round import Part, head
 from topofl.algorithms.exchanges.average import gossip
 from topofl.algorithms.personalized.dfedpgp import dfedpgp
 
@@ -58,16 +58,7 @@ def dfedavgm(
     >>> bool(history["train_loss"][-1] < history["train_loss"][0])
     True
     """
-    local = sgd(
-        lr,
-        batch_size=batch_size,
-        epochs=epochs,
-        momentum=momentum,
-        reset_momentum=True,
-        lr_decay=lr_decay,
-        weight_decay=weight_decay,
-        clip=clip,
-    )
+    local = sgd_of_rounds(lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip)
     return chain("dfedavgm", local=local, exchange=gossip())
 
 

@@ -2,12 +2,11 @@
 
 from topofl._support.check import check_int
 from topofl._support.public import public
-from topofl.algorithms.contract.gradient_points import ascent
+from topofl.algorithms.contract.descent import Rate, ascent
 from topofl.algorithms.contract.local import sgd_descent, train
 from topofl.algorithms.contract.needs import equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
-from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate
+from topofl.algorithms.contract.round import Models, Round, State, no_state
 
 __all__ = ["dfedsam"]
 
@@ -87,20 +86,10 @@ def dfedsam(
     >>> int(often["bytes"][-1] // once["bytes"][-1])
     4
     """
-    descent = sgd_descent(
-        lr,
-        momentum=momentum,
-        reset_momentum=True,
-        lr_decay=lr_decay,
-        weight_decay=weight_decay,
-        clip=clip,
-    )
+    descent = sgd_descent(lr, momentum, lr_decay, weight_decay, clip, reset_momentum=True)
     local = train(descent, batch_size=batch_size, epochs=epochs, at=ascent(radius))
-    return chain(
-        "dfedsam",
-        local=local,
-        exchange=_gossips(check_int("gossip_steps", gossip_steps, minimum=1)),
-    )
+    exchange = _gossips(check_int("gossip_steps", gossip_steps, minimum=1))
+    return chain("dfedsam", local=local, exchange=exchange)
 
 
 def _gossips(times: int) -> Phase:
@@ -111,6 +100,5 @@ def _gossips(times: int) -> Phase:
             round.mix(round.weights, models.flat)
         return state
 
-    return Phase(
-        lambda models: {}, apply, {"weights": "round", "gossip_steps": times}, rowwise=True
-    )
+    settings = {"weights": "round", "gossip_steps": times}
+    return Phase(no_state, apply, settings, rowwise=True)

@@ -6,13 +6,12 @@ from torch import Tensor
 
 from topofl._support.check import check_choice, check_int, check_nonnegative, check_positive
 from topofl._support.public import public
+from topofl.algorithms.contract.descent import Rate, as_schedule, decayed, descend, described
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.needs import equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
-from topofl.algorithms.contract.random_rows import normal_rows
 from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate, as_schedule, decayed, described
-from topofl.algorithms.contract.terms import Step, Term, descend
+from topofl.algorithms.contract.terms import Step, Term
 from topofl.algorithms.exchanges.average import gossip
 
 __all__ = ["dp_dsgd"]
@@ -138,7 +137,6 @@ def _clipped(values: Tensor, limit: float) -> Tensor:
 
 def _stays_finite(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
     """Return gradients, or 0 at nodes where a step would make the model infinite or NaN."""
-    del own
     there = torch.linalg.vector_norm(
         torch.sub(theta, g, alpha=step.lr), float("inf"), dim=1, keepdim=True
     )
@@ -158,7 +156,6 @@ def _mean(size: int, limit: float) -> Term:
         return {"sum": torch.zeros_like(models.flat)}
 
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-        del theta
         own["sum"].addcmul_(_clipped(g, limit), (step.k < own["records"]).to(g.dtype))
         return (
             g.zero_()
@@ -198,5 +195,11 @@ def _private_update(training: Training, limit: float, scale: float) -> Phase:
 
 
 def _add_noise(values: Tensor, models: Models, rng: np.random.Generator, scale: float) -> None:
-    """Add Gaussian noise, drawn on the CPU node by node and copied to the device at once."""
-    values.add_(normal_rows(values, models, rng), alpha=scale)
+    """Add Gaussian noise to (k, m) values, drawn on the CPU for all nodes of the run in order."""
+    drawn = torch.empty_like(values, device="meta" if values.is_meta else "cpu")
+    row_of = {node: row for row, node in enumerate(models.nodes.tolist())}
+    for node in range(0 if values.is_meta else models.n):
+        numbers = torch.from_numpy(rng.standard_normal(values.shape[1]))
+        if node in row_of:
+            drawn[row_of[node]] = numbers
+    values.add_(drawn.to(values.device), alpha=scale)

@@ -1,11 +1,10 @@
 """Decentralized SGD (D-SGD, D-PSGD)."""
 
-from topofl._support.check import check_int
 from topofl._support.public import public
-from topofl.algorithms.contract.local import sgd
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import dsgd_steps
 from topofl.algorithms.contract.needs import equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.exchanges.average import gossip
 
 __all__ = ["dsgd"]
@@ -63,9 +62,5 @@ def dsgd(
     >>> int(history["messages"][-1])  # per round: one each way along 4 edges
     8
     """
-    local_steps = check_int("local_steps", local_steps, minimum=1)
-    return chain(
-        "dsgd",
-        local=sgd(lr, batch_size=batch_size, steps=local_steps, momentum=momentum),
-        exchange=gossip(),
-    )
+    local = dsgd_steps(lr, batch_size, momentum, local_steps)
+    return chain("dsgd", local=local, exchange=gossip())

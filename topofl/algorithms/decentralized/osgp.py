@@ -1,9 +1,9 @@
 """Stochastic gradient push (SGP), and its overlapping variant (OSGP)."""
 
 from topofl._support.public import public
-from topofl.algorithms.contract.local import sgd
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import sgd_of_rounds
 from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.exchanges.average import push_sum
 
 __all__ = ["osgp"]
@@ -57,14 +57,5 @@ def osgp(
     >>> bool(history["train_loss"][-1] < history["train_loss"][0])
     True
     """
-    local = sgd(
-        lr,
-        batch_size=batch_size,
-        epochs=epochs,
-        momentum=momentum,
-        reset_momentum=True,
-        lr_decay=lr_decay,
-        weight_decay=weight_decay,
-        clip=clip,
-    )
+    local = sgd_of_rounds(lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip)
     return chain("osgp", local=local, exchange=push_sum(delay=delay))

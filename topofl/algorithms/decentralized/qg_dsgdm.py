@@ -3,15 +3,14 @@
 import torch
 from torch import Tensor
 
-from topofl._support.check import check_fraction, check_int, check_nonnegative, check_switch
+from topofl._support.check import check_fraction, check_int, check_switch
 from topofl._support.public import public
-from topofl.algorithms.contract import optimizer_terms
-from topofl.algorithms.contract.local import Training
+from topofl.algorithms.contract.descent import Descend, Rate
+from topofl.algorithms.contract.local import Training, sgd_descent
 from topofl.algorithms.contract.needs import equal_shares, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import Descend, Step, Term, descend
+from topofl.algorithms.contract.terms import Step, Term
 from topofl.algorithms.exchanges.average import gossip
 
 __all__ = ["qg_dsgdm"]
@@ -95,12 +94,7 @@ def qg_dsgdm(
         momentum if global_momentum is None else check_fraction("global_momentum", global_momentum)
     )
     check_switch("nesterov", nesterov, auto=False)
-    decay = (
-        [optimizer_terms.weight_decay(weight_decay)]
-        if check_nonnegative("weight_decay", weight_decay)
-        else []
-    )
-    descent = descend(*decay, _quasi(momentum, nesterov), lr=lr)
+    descent = sgd_descent(lr, weight_decay=weight_decay, terms=[_quasi(momentum, nesterov)])
     local = _remembering(Training(descent, check_int("batch_size", batch_size, minimum=1)))
     return chain("qg_dsgdm", local=local, exchange=gossip(), follow=_following(descent, kept))
 
@@ -112,7 +106,6 @@ def _quasi(rate: float, nesterov: bool) -> Term:
         return {"momentum": torch.zeros_like(models.flat)}
 
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-        del theta, step
         if nesterov:
             return g.mul_(1 + rate).add_(own["momentum"], alpha=rate**2)
         return g.add_(own["momentum"], alpha=rate)

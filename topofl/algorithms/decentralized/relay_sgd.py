@@ -10,11 +10,11 @@ from scipy.sparse.csgraph import breadth_first_order, shortest_path
 from torch import Tensor
 
 from topofl._support.public import public
+from topofl.algorithms.contract.descent import Rate
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.needs import needing, static, strongly_connected, undirected
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain, on_all_models
 from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
 

@@ -1,5 +1,6 @@
 """Phases in which nodes exchange models."""
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -8,20 +9,17 @@ from torch import Tensor
 
 from topofl._support.check import check_int
 from topofl._support.public import public
-from topofl.algorithms.contract.participation import Participation, participation_name
-from topofl.algorithms.contract.parts import Part, as_part, everything
-from topofl.algorithms.contract.phase import Phase
-from topofl.algorithms.contract.round import Models, Round, State
+from topofl.algorithms.contract.phase import Participation, Phase, participation_setting
+from topofl.algorithms.contract.round import (
+    Models,
+    Part,
+    Round,
+    State,
+    as_part,
+    everything,
+    no_state,
+)
 from topofl.mixing import MixingMatrix, average_of
-
-__all__ = [
-    "gossip",
-    "push_sum",
-    "pushed_weights",
-    "server_average",
-    "server_weights",
-    "share_setting",
-]
 
 
 @public
@@ -45,15 +43,34 @@ def gossip(share: Part = everything) -> Phase:
     """
     share = as_part("share", share)
 
-    def init(models: Models) -> State:
-        models.columns(share)  # raises before any work
-        return {}
-
     def apply(models: Models, state: State, round: Round) -> State:
         round.mix(round.weights, models.flat, models.columns(share))
         return state
 
-    return Phase(init, apply, {"weights": "round"} | share_setting(share), rowwise=True)
+    settings = {"weights": "round"} | share_setting(share)
+    return Phase(_checked(share), apply, settings, rowwise=True)
+
+
+def _checked(share: Part) -> Callable[[Models], State]:
+    """Return the `init` of a phase without state, which raises if models lack the shared part."""
+
+    def init(models: Models) -> State:
+        models.columns(share)
+        return {}
+
+    return init
+
+
+def gossip_with(owner: str, name: str) -> Phase:
+    """Return the gossip phase that also mixes the tensor `name`, (n, d), in a phase's state."""
+
+    def apply(models: Models, state: State, round: Round) -> State:
+        other = round.state(owner)[name]
+        round.mix(round.weights, models.flat, scalars=other.shape[1])
+        round.mix(round.weights, other, counted=False)
+        return state
+
+    return Phase(no_state, apply, {"weights": "round"}, rowwise=True)
 
 
 @public
@@ -196,10 +213,6 @@ def server_average(
     # cached, so that a history stores one matrix for all rounds with the same participants
     matrix = lru_cache(maxsize=1)(server_weights)
 
-    def init(models: Models) -> State:
-        models.columns(share)  # raises before any work
-        return {}
-
     def apply(models: Models, state: State, round: Round) -> State:
         chosen = None if participants is None else participants(round)
         sizes = round.sizes.astype(float) if weighted else np.ones(len(round.sizes))
@@ -208,9 +221,8 @@ def server_average(
         return state
 
     settings = {"weights": "data" if weighted else "equal"} | share_setting(share)
-    if participants is not None:
-        settings |= {"participation": participation_name(participants)}
-    return Phase(init, apply, settings, rowwise=True)
+    settings |= participation_setting(participants)
+    return Phase(_checked(share), apply, settings, rowwise=True)
 
 
 def server_weights(sizes: bytes, chosen: bytes | None) -> MixingMatrix:

@@ -1,19 +1,28 @@
-"""Compressors of messages: sparsification, signs and quantization."""
+"""Compressors of messages, their checks, sizes of messages, and the consensus step."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._support.check import check_int, check_positive
+from topofl._support.calls import evaluate_call
+from topofl._support.check import check_int, check_positive, check_takes, shown
 from topofl._support.public import public
 from topofl._support.seeding import random_keys
-
-__all__ = ["BLOCK", "Compressor", "no_compression", "quantized", "random_k", "sign", "top_k"]
+from topofl.algorithms.contract.phase import (
+    NO_BRANCHES,
+    WHY_PLAYED,
+    Phase,
+    check_same_shape,
+    explaining_meta_errors,
+    named_errors,
+)
+from topofl.algorithms.contract.round import Models, Round, State
 
 BLOCK = 2**20
 """Numbers compressed at a time, 4 MB in float32, but at least one row."""
@@ -103,20 +112,14 @@ def top_k(share: float) -> Compressor:
     >>> top_k(0.5).apply(torch.tensor([[1.0, -3.0, 2.0, 0.0]]), np.random.default_rng(0))
     tensor([[ 0., -3.,  2.,  0.]])
     """
-    share = _check_share(share)
 
-    def some(x: Tensor, rng: np.random.Generator) -> Tensor:
-        del rng
-        places = x.abs().topk(_n_kept(share, x.shape[1]), dim=1, sorted=False).indices
-        return torch.zeros_like(x).scatter_(1, places, x.gather(1, places))
+    def places(x: Tensor, k: int, rng: np.random.Generator) -> Tensor:
+        return x.abs().topk(k, dim=1, sorted=False).indices
 
-    def nbytes(d: int, itemsize: int) -> int:
-        k = _n_kept(share, d)
-        return k * itemsize + _whole_bytes(min(k * (d - 1).bit_length(), d))
+    def nbytes(k: int, d: int) -> int:
+        return _whole_bytes(min(k * (d - 1).bit_length(), d))
 
-    return Compressor(
-        "top_k", _by_rows(some), nbytes, lambda d: _n_kept(share, d) / d, False, {"share": share}
-    )
+    return _sparse("top_k", share, places, nbytes, unbiased=False)
 
 
 @public
@@ -147,29 +150,43 @@ def random_k(share: float) -> Compressor:
     >>> kept.sum(1)
     tensor([2., 2., 2.])
     """
-    share = _check_share(share)
+
+    def places(x: Tensor, k: int, rng: np.random.Generator) -> Tensor:
+        if x.is_meta:
+            return torch.empty(len(x), k, dtype=torch.int64, device=x.device)
+        keys = random_keys(0, rng.integers(2**63, size=len(x)), np.arange(x.shape[1]))
+        return torch.from_numpy(np.argpartition(keys, k - 1, axis=1)[:, :k]).to(x.device)
+
+    return _sparse("random_k", share, places, lambda k, d: 8, unbiased=True)
+
+
+def _sparse(
+    name: str,
+    share: float,
+    places: Callable[[Tensor, int, np.random.Generator], Tensor],
+    nbytes_of_places: Callable[[int, int], int],
+    unbiased: bool,
+) -> Compressor:
+    """Return the compressor that keeps the numbers at ``places(x, k, rng)``, (n, k)."""
+    share = check_positive("share", share)
+    if share >= 1:
+        raise ValueError(
+            f"`share` must be above 0 and below 1, got {share:g}; to send everything use "
+            "no_compression()"
+        )
+
+    def kept(d: int) -> int:
+        return max(1, math.ceil(round(share * d, 9)))  # a tenth of 30 is 3
 
     def some(x: Tensor, rng: np.random.Generator) -> Tensor:
-        k = _n_kept(share, x.shape[1])
-        if x.is_meta:
-            places = torch.empty(len(x), k, dtype=torch.int64, device=x.device)
-        else:
-            places = torch.from_numpy(
-                _random_indices(rng.integers(2**63, size=len(x)), x.shape[1], k)
-            ).to(x.device)
-        return torch.zeros_like(x).scatter_(1, places, x.gather(1, places))
+        found = places(x, kept(x.shape[1]), rng)
+        return torch.zeros_like(x).scatter_(1, found, x.gather(1, found))
 
     def nbytes(d: int, itemsize: int) -> int:
-        return _n_kept(share, d) * itemsize + 8
+        return kept(d) * itemsize + nbytes_of_places(kept(d), d)
 
-    return Compressor(
-        "random_k", _by_rows(some), nbytes, lambda d: _n_kept(share, d) / d, True, {"share": share}
-    )
-
-
-def _random_indices(seeds: np.ndarray, d: int, k: int) -> np.ndarray:
-    """Return k random indices below d for each seed, (n, k)."""
-    return np.argpartition(random_keys(0, seeds, np.arange(d)), k - 1, axis=1)[:, :k]
+    settings = {"share": share}
+    return Compressor(name, _by_rows(some), nbytes, lambda d: kept(d) / d, unbiased, settings)
 
 
 @public
@@ -192,7 +209,6 @@ def sign() -> Compressor:
     """
 
     def some(x: Tensor, rng: np.random.Generator) -> Tensor:
-        del rng
         scale = x.abs().mean(1, keepdim=True)
         return torch.where(x >= 0, scale, -scale)
 
@@ -275,21 +291,6 @@ def no_compression() -> Compressor:
     )
 
 
-def _check_share(share: object) -> float:
-    share = check_positive("share", share)
-    if share >= 1:
-        raise ValueError(
-            f"`share` must be above 0 and below 1, got {share:g}; to send everything use "
-            "no_compression()"
-        )
-    return share
-
-
-def _n_kept(share: float, d: int) -> int:
-    """Return how many of d numbers are sent."""
-    return max(1, math.ceil(round(share * d, 9)))  # a tenth of 30 is 3
-
-
 def _whole_bytes(bits: int) -> int:
     """Return the number of bytes that hold some bits."""
     return -(-bits // 8)
@@ -318,3 +319,178 @@ def _by_rows(
         return made
 
     return apply
+
+
+TOP_TENTH = "top_k(share=0.1)"
+"""The default compressor of the methods with compressed messages."""
+
+
+_ARGUMENTS = {"apply": ("values", "rng"), "nbytes": ("d", "itemsize"), "contraction": ("d",)}
+"""The functions of a compressor, and their arguments."""
+
+
+def check_compressor(compressor: object) -> Compressor:
+    """Return a compressor, given as a Compressor or text like ``"top_k(share=0.1)"``, or raise.
+
+    Raises
+    ------
+    TypeError
+        If it is neither a Compressor nor text.
+    ValueError
+        If the text does not name a compressor of the library, or an argument is wrong.
+
+    Examples
+    --------
+    >>> print(check_compressor("top_k(share=0.1)"))
+    top_k(share=0.1)
+    """
+    made = compressor
+    if isinstance(compressor, str):
+        functions = (top_k, random_k, sign, quantized, no_compression)
+        by_name = {function.__name__: function for function in functions}
+        made = evaluate_call("compressor", compressor, by_name, "top_k(0.1)")
+    if not isinstance(made, Compressor):
+        raise TypeError(
+            '`compressor` must be a Compressor such as top_k(0.1), or "top_k(0.1)", got '
+            f"{shown(compressor)}"
+        )
+    for part, names in _ARGUMENTS.items():
+        check_takes(f"`{part}` of the compressor {made.name!r}", getattr(made, part), *names)
+
+    def apply(values: Tensor, rng: np.random.Generator) -> Tensor:
+        return _applied(made, values, rng)
+
+    return replace(made, apply=apply)
+
+
+def _applied(compressor: Compressor, values: Tensor, rng: np.random.Generator) -> Tensor:
+    """Return compressed values, or raise ``ValueError`` if the compressor violates its contract."""
+    version = values._version
+    name = f"the compressor {compressor.name!r}"
+    must = f"{name} must work on tensors without values (device 'meta'), {WHY_PLAYED}"
+    with explaining_meta_errors(must, NO_BRANCHES), named_errors(f"`apply` of {name}", values):
+        made: Any = compressor.apply(values, rng)
+    check_same_shape(f"`apply` of {name}", "values", made, values)
+    if values._version != version:
+        raise ValueError(
+            f"`apply` of the compressor {compressor.name!r} must not change its values; work on a "
+            "copy"
+        )
+    return made
+
+
+def check_consensus_step(gamma: object) -> float:
+    """Return the consensus step size, in (0, 1], or raise."""
+    gamma = check_positive("gamma", gamma)
+    if gamma > 1:
+        raise ValueError(f"`gamma` must be above 0 and at most 1 (full averaging), got {gamma:g}")
+    return gamma
+
+
+def message_bytes(compressor: Compressor, values: Tensor) -> int:
+    """Return the size of a compressed row of (n, d) values, in bytes.
+
+    Raises
+    ------
+    ValueError
+        If a compressed row would be larger than the row itself, or if the compressor returns a
+        size or a contraction that is not a number in its range.
+
+    Examples
+    --------
+    >>> message_bytes(check_compressor("top_k(share=0.1)"), torch.zeros(1, 100))
+    49
+    """
+    d = values.shape[1]
+    itemsize = values.element_size()
+    nbytes = compressor.nbytes(d, itemsize)
+    delta = compressor.contraction(d)
+    if not isinstance(nbytes, Integral) or nbytes < 0:
+        raise ValueError(
+            f"`nbytes` of {compressor} must return a whole number of bytes, got {shown(nbytes)}"
+        )
+    if not isinstance(delta, Real) or not 0 < float(delta) <= 1:
+        raise ValueError(
+            f"`contraction` of {compressor} must return a number above 0 and at most 1, got "
+            f"{shown(delta)}"
+        )
+    if nbytes > d * itemsize:
+        raise ValueError(
+            f"`compressor` must make messages smaller, got {compressor}, which compresses {d} "
+            f"numbers of {d * itemsize} bytes to {nbytes} bytes; use a smaller share, fewer "
+            "levels, or no_compression()"
+        )
+    return int(nbytes)
+
+
+def check_messages(compressor: Compressor, values: Tensor) -> None:
+    """Raise ``ValueError`` unless messages get smaller and the declared contraction holds.
+
+    The contraction is measured on rows of random numbers; a row of zeros must give finite numbers.
+    """
+    message_bytes(compressor, values)
+    if values.is_meta:
+        return
+    d = values.shape[1]
+    rng = np.random.default_rng(0)
+    rows = min(64, max(2, BLOCK // d))
+    tried = torch.from_numpy(rng.standard_normal((rows, d))).to(values.device, values.dtype)
+    tried[-1] = 0
+    made = compressor.apply(tried, rng)
+    if not bool(made.isfinite().all()):
+        which = "zeros" if bool(made[:-1].isfinite().all()) else "finite numbers"
+        raise ValueError(
+            f"`apply` of {compressor} must return finite numbers for finite ones, but it returns "
+            f"NaN or infinity for a row of {which}"
+        )
+    errors = (made - tried)[:-1].double().square().sum(1) / tried[:-1].double().square().sum(1)
+    slack = 0.01 + 4 * float(errors.std(correction=0)) / math.sqrt(rows - 1)
+    delta = float(compressor.contraction(d))
+    if float(errors.mean()) > 1 - delta + slack:
+        raise ValueError(
+            f"`contraction` of {compressor} must be a delta with E ||Q(x) - x||^2 <= (1 - delta) "
+            f"||x||^2, got {delta:.6g}, but for random x the mean of ||Q(x) - x||^2 / ||x||^2 is "
+            f"{float(errors.mean()):.3g}; declare a smaller delta, or scale Q(x) down"
+        )
+
+
+def compressed(
+    compressor: Compressor, models: Models, values: Tensor, rng: np.random.Generator
+) -> Tensor:
+    """Return compressed values (k, d) of ``models.nodes``, with the draws of a run of all nodes.
+
+    A compressor draws for all rows at once. Where a process holds some of them, it draws for the
+    others too, whose rows are 0 here; compressors that draw nothing get the own rows only.
+    """
+    if len(values) == models.n:
+        return compressor.apply(values, rng)
+    before = rng.bit_generator.state
+    made = compressor.apply(values, rng)
+    if repr(rng.bit_generator.state) == repr(before):
+        return made
+    rng.bit_generator.state = before
+    rows = torch.from_numpy(models.nodes).to(values.device)
+    everyone = values.new_zeros(models.n, values.shape[1]).index_copy_(0, rows, values)
+    return compressor.apply(everyone, rng)[rows]
+
+
+def compressed_exchange(
+    compressor: Compressor,
+    gamma: float | str,
+    names: Sequence[str],
+    apply: Callable[[Models, State, Round], State],
+) -> Phase:
+    """Return the exchange of compressed messages, with tensors `names`, (n, d), initially 0."""
+
+    def init(models: Models) -> State:
+        check_messages(compressor, models.flat)
+        return {name: torch.zeros_like(models.flat) for name in names}
+
+    return Phase(init, apply, {"compressor": str(compressor), "gamma": gamma}, rowwise=True)
+
+
+def disagreement(round: Round, values: Tensor) -> Tensor:
+    """Return ``sum_j W[i, j] (values_j - values_i)``, (n, d), without counting messages."""
+    mixed = values.clone()
+    round.mix(round.weights, mixed, counted=False)
+    return mixed.sub_(values)

@@ -12,16 +12,6 @@ from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.terms import Step, Term
 from topofl.mixing import MixingMatrix
 
-__all__ = [
-    "groups_without_repeats",
-    "kept_gradient",
-    "model_bytes",
-    "next_node",
-    "node_mask",
-    "send_along",
-    "zero_times",
-]
-
 T = TypeVar("T")
 
 
@@ -66,7 +56,6 @@ def kept_gradient() -> Term:
         return {"gradient": torch.zeros_like(models.flat)}
 
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-        del theta, step
         own["gradient"].copy_(g)
         return g
 

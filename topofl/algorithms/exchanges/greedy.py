@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,8 +14,6 @@ from topofl.algorithms.contract.round import Models, Round, State, Trial
 from topofl.algorithms.exchanges.peers import Choice, Policy, can_receive
 from topofl.mixing import average_of_chosen
 from topofl.topologies.collaboration import WORST, double_greedy, shuffled, translate_queries
-
-__all__ = ["greedy_peers", "random_peers"]
 
 
 @public
@@ -81,7 +79,8 @@ def greedy_peers(
         else check_int("budget", budget, minimum=int(count_self)) - int(count_self)
     )
     every = check_int("every", every, minimum=1)
-    idle = _check_nodes("passive", passive)
+    nodes = check_sequence("passive", passive, "nodes, such as [0, 3]")
+    idle = sorted({check_int("passive", node, minimum=0) for node in nodes})
     for name, value in {"keep": keep, "streamed": streamed, "count_self": count_self}.items():
         check_switch(name, value, auto=False)
 
@@ -112,16 +111,6 @@ def greedy_peers(
     settings |= {"streamed": streamed, "count_self": count_self}
     settings |= {"passive": idle} if idle else {}
     return Policy(choose, init, settings, rowwise=True)
-
-
-def _check_nodes(name: str, nodes: Any) -> list[int]:
-    """Return distinct nodes in ascending order, or raise."""
-    return sorted(
-        {
-            check_int(name, i, minimum=0)
-            for i in check_sequence(name, nodes, "nodes, such as [0, 3]")
-        }
-    )
 
 
 @public

@@ -13,9 +13,6 @@ from topofl.algorithms.contract.phase import Phase, sharing
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.mixing import MixingMatrix, uniform
 
-__all__ = ["MASK", "erk_densities", "prune_and_average", "under_masks"]
-
-
 BLOCK = 2**20
 """Numbers averaged or ranked at a time, 4 MB in float32."""
 

@@ -12,13 +12,18 @@ from torch import Tensor
 from topofl._support.check import check_int, shown
 from topofl._support.public import public
 from topofl._support.text import node_name
-from topofl.algorithms.contract.parts import Part, as_part, everything
 from topofl.algorithms.contract.phase import Phase
-from topofl.algorithms.contract.round import Models, Round, State, no_state
+from topofl.algorithms.contract.round import (
+    Models,
+    Part,
+    Round,
+    State,
+    as_part,
+    everything,
+    no_state,
+)
 from topofl.mixing import MixingMatrix, average_of_chosen, check_pulls, from_weights
 from topofl.topology import Topology, TopologyError
-
-__all__ = ["Choice", "Policy", "average_over_peers", "can_receive"]
 
 
 class Choice(NamedTuple):
@@ -131,15 +136,20 @@ def average_over_peers(policy: Policy, share: Part = everything) -> Phase:
     {'weights': 'nearest'}
     """
     share = as_part("share", share)
-    policy = _check_policy(policy)
+    if not isinstance(policy, Policy) or not callable(policy.choose) or not callable(policy.init):
+        raise TypeError(
+            f"`policy` must be a Policy of functions, such as Policy(choose), got {shown(policy)}"
+        )
 
     def init(models: Models) -> State:
         models.columns(share)  # raises before any work
-        return (
-            _init_on_meta(policy.init, models.of_all_nodes())
-            if models.flat.is_meta
-            else _check_state(policy.init(models.of_all_nodes()))
-        )
+        everyone = models.of_all_nodes()
+        try:
+            return _check_state(policy.init(everyone))
+        except (RuntimeError, TypeError):
+            if not everyone.flat.is_meta:
+                raise
+            return {}  # since `init` needs values
 
     def apply(models: Models, state: State, round: Round) -> State:
         with _naming_round(round.t):
@@ -153,7 +163,8 @@ def average_over_peers(policy: Policy, share: Part = everything) -> Phase:
         )
         size = sum(models.flat[:, part].shape[1] for part in columns) * models.flat.element_size()
         if choice.server:
-            round.send(_server_columns(weights.n), size * (1 + choice.server) // 2, server=True)
+            everybody = from_weights(sparse.eye_array(weights.n, format="csr"), name="everybody")
+            round.send(everybody, size * (1 + choice.server) // 2, server=True)
         downloads = [(matrix, size) for matrix in choice.downloads or ()]
         for matrix, nbytes in [*downloads, *choice.extra_messages]:
             round.send(matrix.check_on(round.peers), nbytes)
@@ -161,15 +172,6 @@ def average_over_peers(policy: Policy, share: Part = everything) -> Phase:
 
     settings = dict(policy.settings) | ({} if share.is_everything else {"share": str(share)})
     return Phase(init, apply, settings, rowwise=policy.rowwise)
-
-
-def _check_policy(policy: Any) -> Policy:
-    """Return the policy, or raise ``TypeError``."""
-    if not isinstance(policy, Policy) or not callable(policy.choose) or not callable(policy.init):
-        raise TypeError(
-            f"`policy` must be a Policy of functions, such as Policy(choose), got {shown(policy)}"
-        )
-    return policy
 
 
 @contextmanager
@@ -182,14 +184,6 @@ def _naming_round(t: int) -> Iterator[None]:
             kind for kind in (TopologyError, TypeError, ValueError) if isinstance(error, kind)
         )
         raise kind(f"round {t + 1}, where nodes choose their peers: {error}") from error
-
-
-def _init_on_meta(init: Callable[[Models], State], models: Models) -> State:
-    """Return a policy's state on meta tensors; an empty one if `init` needs values."""
-    try:
-        return _check_state(init(models))
-    except (RuntimeError, TypeError):
-        return {}
 
 
 def _needs_numbers(error: BaseException | None) -> bool:
@@ -279,11 +273,6 @@ def _check_covered(choice: Choice) -> None:
             "`downloads` of a Choice must hold all edges along which models are averaged, but "
             f"node {i} averages with node {j} without a download; None means those of `weights`"
         )
-
-
-def _server_columns(n: int) -> MixingMatrix:
-    """Return a matrix in which every node has a non-zero column, to count messages of a server."""
-    return from_weights(sparse.eye_array(n, format="csr"), name="everybody")
 
 
 def can_receive(topology: Topology) -> Tensor:

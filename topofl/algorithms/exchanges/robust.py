@@ -5,18 +5,11 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor
 
-from topofl._support.check import check_fraction, check_int, check_takes
+from topofl._support.check import check_takes
 from topofl._support.public import public
-from topofl.algorithms.contract.checked import named_errors
-from topofl.algorithms.contract.local import train
-from topofl.algorithms.contract.optimizer_terms import momentum as heavy_ball
-from topofl.algorithms.contract.phase import Phase
-from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import descend
+from topofl.algorithms.contract.phase import Phase, named_errors
+from topofl.algorithms.contract.round import Models, Round, State, no_state
 from topofl.mixing import MixingMatrix
-
-__all__ = ["Aggregation", "aggregate", "denser_graph_remedy", "dsgd_steps", "exposure_to_attackers"]
 
 Aggregation = Callable[[Tensor, Tensor, Tensor], Tensor]
 """``rule(own, received, weights) -> model``: from a node's model (d,), received ones (k, d), and
@@ -67,14 +60,7 @@ def aggregate(rule: Aggregation, /, **settings: object) -> Phase:
         round.aggregate(round.weights, models.flat, named)
         return state
 
-    return Phase(lambda models: {}, apply, {"weights": "round"} | settings, rowwise=True)
-
-
-def dsgd_steps(lr: Rate, batch_size: int, momentum: float, local_steps: int) -> Phase:
-    """Return the local steps of D-SGD with momentum, as a phase."""
-    terms = [heavy_ball(momentum)] if check_fraction("momentum", momentum) else []
-    steps = check_int("local_steps", local_steps, minimum=1)
-    return train(descend(*terms, lr=lr), batch_size=batch_size, steps=steps)
+    return Phase(no_state, apply, {"weights": "round"} | settings, rowwise=True)
 
 
 def denser_graph_remedy(n: int, attackers: int, most: int, arguments: str = "") -> str:

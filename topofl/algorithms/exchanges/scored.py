@@ -17,14 +17,20 @@ from topofl._support.check import (
     check_switch,
 )
 from topofl._support.public import public
-from topofl.algorithms.contract.parts import Part, as_part, head
 from topofl.algorithms.contract.phase import Phase, sharing
-from topofl.algorithms.contract.round import Models, Round, State, Trial
+from topofl.algorithms.contract.round import (
+    Models,
+    Part,
+    Round,
+    State,
+    Trial,
+    as_part,
+    head,
+    no_state,
+)
 from topofl.algorithms.exchanges.peers import Choice, Policy, can_receive
 from topofl.mixing import MixingMatrix, average_of_chosen
 from topofl.topology import Topology
-
-__all__ = ["refresh_losses", "scored_peers", "scores"]
 
 LOSSES = "losses"
 """State (n, n) float64: the loss of i's model on j's examples, inf if never evaluated."""
@@ -125,7 +131,11 @@ def scored_peers(
         peers = candidates(round.peers)
         last = state[LAST]
         losses = state.get(LOSSES, torch.zeros((), dtype=last.dtype, device=last.device))
-        _check_refreshed(losses, last)
+        if bool((losses.isposinf() & last.isfinite()).any()):
+            raise ValueError(
+                "`loss_refresh` must be 'none' where no later phase refreshes losses; add one to "
+                "the chain, such as losses=refresh_losses('exchange')"
+            )
         if models.flat.is_meta:  # the largest choice
             found = torch.full_like(last, torch.inf)
         else:
@@ -292,9 +302,8 @@ def refresh_losses(owner: str, loss_refresh: str = "selected") -> Phase:
         round.send(peers.from_candidates, itemsize)
         return state
 
-    return sharing(
-        owner, Phase(lambda models: {}, apply, {"loss_refresh": loss_refresh}, rowwise=True)
-    )
+    settings = {"loss_refresh": loss_refresh}
+    return sharing(owner, Phase(no_state, apply, settings, rowwise=True))
 
 
 class _Candidates(NamedTuple):
@@ -317,15 +326,6 @@ def _cached_candidates() -> Callable[[Topology], _Candidates]:
         return _Candidates.of(can_receive(topology).fill_diagonal_(False))
 
     return candidates
-
-
-def _check_refreshed(losses: Tensor, last: Tensor) -> None:
-    """Raise ``ValueError`` if a node received from a peer whose loss was never computed."""
-    if bool((losses.isposinf() & last.isfinite()).any()):
-        raise ValueError(
-            "`loss_refresh` must be 'none' where no later phase refreshes losses; add one to the "
-            "chain, such as losses=refresh_losses('exchange')"
-        )
 
 
 def _cosines(models: Models, part: Part) -> Tensor:

@@ -9,13 +9,9 @@ from torch import Tensor
 from topofl._linalg.distributions import simplex_projection
 from topofl._support.check import check_positive, check_probability
 from topofl._support.public import public
-from topofl.algorithms.contract.parts import Part, as_part, everything
-from topofl.algorithms.contract.round import Models, Round, State
+from topofl.algorithms.contract.round import Models, Part, Round, State, as_part, everything
 from topofl.algorithms.exchanges.peers import Choice, Policy, can_receive
 from topofl.mixing import from_weights
-
-__all__ = ["PULL_DIRECTIONS", "similar_peers", "similar_peers_with_pull"]
-
 
 BLOCK = 2**20
 """Differences from the initial model that are in memory at a time, 4 MB in float32."""

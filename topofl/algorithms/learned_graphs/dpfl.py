@@ -5,10 +5,9 @@ from typing import Any
 
 from topofl._support.check import check_int
 from topofl._support.public import public
-from topofl.algorithms.contract.local import sgd
-from topofl.algorithms.contract.participation import first_round, later_rounds
-from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.schedules import Rate
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import sgd_of_rounds
+from topofl.algorithms.contract.phase import Algorithm, chain, first_round, later_rounds
 from topofl.algorithms.exchanges.greedy import greedy_peers, random_peers
 from topofl.algorithms.exchanges.peers import Policy, average_over_peers
 
@@ -83,18 +82,8 @@ def dpfl(
     policy = greedy_peers(
         budget, every=every, keep=keep, streamed=streamed, count_self=count_self, passive=passive
     )  # fmt: skip
-    return _collaborating(
-        "dpfl",
-        policy,
-        lr,
-        epochs,
-        first_epochs,
-        batch_size=batch_size,
-        momentum=momentum,
-        lr_decay=lr_decay,
-        weight_decay=weight_decay,
-        clip=clip,
-    )
+    rest = (momentum, lr_decay, weight_decay, clip)
+    return _collaborating("dpfl", policy, lr, epochs, first_epochs, batch_size, *rest)
 
 
 @public
@@ -137,17 +126,10 @@ def random_collaboration(
     >>> bool(history["train_loss"][-1] < history["train_loss"][0])
     True
     """
+    rest = (momentum, lr_decay, weight_decay, clip)
+    policy = random_peers(budget)
     return _collaborating(
-        "random_collaboration",
-        random_peers(budget),
-        lr,
-        epochs,
-        first_epochs,
-        batch_size=batch_size,
-        momentum=momentum,
-        lr_decay=lr_decay,
-        weight_decay=weight_decay,
-        clip=clip,
+        "random_collaboration", policy, lr, epochs, first_epochs, batch_size, *rest
     )
 
 
@@ -157,7 +139,8 @@ def _collaborating(
     lr: Rate,
     epochs: int,
     first_epochs: int | None,
-    **rest: Any,
+    batch_size: int,
+    *rest: Any,
 ) -> Algorithm:
     """Return the chain of local training and averaging with the peers that `policy` chooses."""
     epochs = check_int("epochs", epochs, minimum=1)
@@ -166,7 +149,7 @@ def _collaborating(
     )
     return chain(
         name,
-        first=sgd(lr, epochs=first, reset_momentum=True, participants=first_round, **rest),
-        local=sgd(lr, epochs=epochs, reset_momentum=True, participants=later_rounds, **rest),
+        first=sgd_of_rounds(lr, batch_size, first, *rest, participants=first_round),
+        local=sgd_of_rounds(lr, batch_size, epochs, *rest, participants=later_rounds),
         exchange=average_over_peers(policy),
     )

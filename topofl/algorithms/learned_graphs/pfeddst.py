@@ -4,11 +4,10 @@ from typing import Any
 
 from topofl._support.check import check_positive
 from topofl._support.public import public
-from topofl.algorithms.contract.amounts import check_epochs
-from topofl.algorithms.contract.local import sgd, sgd_arguments
-from topofl.algorithms.contract.parts import Part, as_part, head
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import check_epochs, sgd_of_rounds
 from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.schedules import Rate
+from topofl.algorithms.contract.round import Part, as_part, head
 from topofl.algorithms.exchanges.peers import average_over_peers
 from topofl.algorithms.exchanges.scored import refresh_losses, scored_peers
 
@@ -106,10 +105,8 @@ def pfeddst(
         k, threshold, standardize=standardize, alpha=alpha, recency_rate=recency_rate, cost=cost,
         header_sign=header_sign, loss_refresh=loss_refresh, head=personal,
     )  # fmt: skip
-    rest: dict[str, Any] = {
-        **sgd_arguments(batch_size, momentum, weight_decay, clip),
-        "lr_decay": lr_decay,
-    }
+    passes = check_epochs("head_epochs", head_epochs)
+    rest = (momentum, lr_decay, weight_decay, clip)
     losses: dict[str, Any] = (
         {} if loss_refresh == "none" else {"losses": refresh_losses("exchange", loss_refresh)}
     )
@@ -117,6 +114,6 @@ def pfeddst(
         "pfeddst",
         exchange=average_over_peers(policy, personal.rest),
         **losses,
-        body=sgd(lr, epochs=epochs, part=personal.rest, **rest),
-        head=sgd(head_lr, epochs=check_epochs("head_epochs", head_epochs), part=personal, **rest),
+        body=sgd_of_rounds(lr, batch_size, epochs, *rest, part=personal.rest),
+        head=sgd_of_rounds(head_lr, batch_size, passes, *rest, part=personal),
     )

@@ -2,11 +2,11 @@
 
 from topofl._support.check import check_nonnegative, check_switch
 from topofl._support.public import public
-from topofl.algorithms.contract.correction_terms import cosine_pull
-from topofl.algorithms.contract.local import sgd
-from topofl.algorithms.contract.parts import everything
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import sgd_of_rounds
 from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.schedules import Rate
+from topofl.algorithms.contract.round import everything
+from topofl.algorithms.contract.terms import cosine_pull
 from topofl.algorithms.exchanges.peers import average_over_peers
 from topofl.algorithms.exchanges.similar import PULL_DIRECTIONS, similar_peers_with_pull
 
@@ -79,16 +79,9 @@ def pfedgraph(
     """
     regulariser = check_nonnegative("regulariser", regulariser)
     check_switch("code_sign", code_sign, auto=False)
-    local = sgd(
-        lr,
-        batch_size=batch_size,
-        epochs=epochs,
-        momentum=momentum,
-        reset_momentum=True,
-        lr_decay=lr_decay,
-        weight_decay=weight_decay,
-        clip=clip,
-        terms=[cosine_pull(PULL_DIRECTIONS)] if regulariser else [],
+    terms = [cosine_pull(PULL_DIRECTIONS)] if regulariser else []
+    local = sgd_of_rounds(
+        lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip, terms=terms
     )
     exchange = average_over_peers(
         similar_peers_with_pull(

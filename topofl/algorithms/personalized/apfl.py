@@ -2,14 +2,18 @@
 
 import torch
 
-from topofl._support.check import check_probability, check_switch
 from topofl._support.public import public
-from topofl.algorithms.contract.gradient_points import mixture
+from topofl.algorithms.contract.descent import Rate, mixture
 from topofl.algorithms.contract.local import sgd_descent, train
-from topofl.algorithms.contract.participation import sampled
-from topofl.algorithms.contract.phase import Algorithm, Phase, chain, on_kept_models, sharing
-from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate
+from topofl.algorithms.contract.phase import (
+    Algorithm,
+    Phase,
+    chain,
+    on_kept_models,
+    sampled,
+    sharing,
+)
+from topofl.algorithms.contract.round import Models, Round, State, no_state
 from topofl.algorithms.exchanges.average import server_average
 
 __all__ = ["apfl"]
@@ -71,17 +75,8 @@ def apfl(
     >>> bool(history["train_loss"][-1] < history["train_loss"][0])
     True
     """
-    alpha = check_probability("alpha", alpha)
     participants = sampled(participation)
-    check_switch("adaptive", adaptive, auto=False)
-    steps_of_both = sgd_descent(
-        lr,
-        momentum=momentum,
-        reset_momentum=True,
-        lr_decay=lr_decay,
-        weight_decay=weight_decay,
-        clip=clip,
-    )
+    steps_of_both = sgd_descent(lr, momentum, lr_decay, weight_decay, clip, reset_momentum=True)
     at = mixture(steps_of_both, share=alpha, adaptive=adaptive)
     local = train(
         steps_of_both, batch_size=batch_size, epochs=epochs, participants=participants, at=at
@@ -90,12 +85,7 @@ def apfl(
         "apfl",
         local=_of_personal(local),
         server=on_kept_models("local", server_average(participants=participants), "common"),
-        mixture=sharing(
-            "local",
-            Phase(
-                lambda models: {}, lambda models, state, round: _mix(models, state), rowwise=True
-            ),
-        ),
+        mixture=sharing("local", Phase(no_state, _mix, rowwise=True)),
     )
 
 
@@ -107,12 +97,12 @@ def _of_personal(phase: Phase) -> Phase:
 
     def apply(models: Models, state: State, round: Round) -> State:
         phase.apply(models.like(state["personal"]), state, round)
-        return _mix(models, state)
+        return _mix(models, state, round)
 
     return phase._replace(init=init, apply=apply)
 
 
-def _mix(models: Models, state: State) -> State:
+def _mix(models: Models, state: State, round: Round) -> State:
     """Set the models of the run to mixtures of shared and personal models."""
     torch.lerp(state["common"], state["personal"], state["share"][:, None], out=models.flat)
     return state

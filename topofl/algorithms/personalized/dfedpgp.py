@@ -2,12 +2,11 @@
 
 from topofl._support.check import check_choice, check_positive
 from topofl._support.public import public
-from topofl.algorithms.contract.amounts import check_epochs
-from topofl.algorithms.contract.local import sgd
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import check_epochs, sgd_of_rounds
 from topofl.algorithms.contract.needs import equal_shares, needing
-from topofl.algorithms.contract.parts import Part, as_part, head
 from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.schedules import Rate
+from topofl.algorithms.contract.round import Part, as_part, head
 from topofl.algorithms.exchanges.average import gossip, push_sum
 
 __all__ = ["dfedpgp"]
@@ -83,17 +82,12 @@ def dfedpgp(
     check_choice("mode", mode, ["push", "pull"])
     head_lr = check_positive("head_lr", head_lr)
     personal = as_part("head", head)
-    rest = {
-        "batch_size": batch_size,
-        "momentum": momentum,
-        "reset_momentum": True,
-        "lr_decay": lr_decay,
-    }
-    rest |= {"weight_decay": weight_decay, "clip": clip}
+    passes = check_epochs("head_epochs", head_epochs)
+    rest = (momentum, lr_decay, weight_decay, clip)
     exchange = push_sum if mode == "push" else gossip
     return chain(
         "dfedpgp",
-        head=sgd(head_lr, epochs=check_epochs("head_epochs", head_epochs), part=personal, **rest),
-        body=sgd(lr, epochs=epochs, part=personal.rest, **rest),
+        head=sgd_of_rounds(head_lr, batch_size, passes, *rest, part=personal),
+        body=sgd_of_rounds(lr, batch_size, epochs, *rest, part=personal.rest),
         exchange=exchange(personal.rest),
     )

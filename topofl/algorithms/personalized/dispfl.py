@@ -2,10 +2,10 @@
 
 from topofl._support.check import check_choice, check_int, check_positive, check_probability
 from topofl._support.public import public
-from topofl.algorithms.contract.correction_terms import masked
-from topofl.algorithms.contract.local import sgd
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import sgd_of_rounds
 from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.schedules import Rate
+from topofl.algorithms.contract.terms import masked
 from topofl.algorithms.exchanges.masks import MASK, prune_and_average, under_masks
 
 __all__ = ["dispfl"]
@@ -96,16 +96,8 @@ def dispfl(
     0.53
     """
     dense_ratio = check_positive("dense_ratio", check_probability("dense_ratio", dense_ratio))
-    local = sgd(
-        lr,
-        batch_size=batch_size,
-        epochs=epochs,
-        momentum=momentum,
-        reset_momentum=True,
-        lr_decay=lr_decay,
-        weight_decay=weight_decay,
-        clip=clip,
-        terms=[masked(MASK)],
+    local = sgd_of_rounds(
+        lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip, terms=[masked(MASK)]
     )
     exchange = prune_and_average(
         dense_ratio,

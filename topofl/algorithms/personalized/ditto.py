@@ -2,12 +2,10 @@
 
 from topofl._support.check import check_nonnegative, check_positive
 from topofl._support.public import public
-from topofl.algorithms.contract.amounts import check_epochs
-from topofl.algorithms.contract.correction_terms import proximal
-from topofl.algorithms.contract.local import sgd, sgd_arguments
-from topofl.algorithms.contract.participation import sampled
-from topofl.algorithms.contract.phase import Algorithm, chain, on_kept_models
-from topofl.algorithms.contract.schedules import Rate
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import check_epochs, sgd_of_rounds
+from topofl.algorithms.contract.phase import Algorithm, chain, on_kept_models, sampled
+from topofl.algorithms.contract.terms import proximal
 from topofl.algorithms.exchanges.average import server_average
 
 __all__ = ["ditto"]
@@ -70,18 +68,13 @@ def ditto(
     strength = check_nonnegative("strength", strength)
     participants = sampled(participation)
     own_lr = lr if personal_lr is None else check_positive("personal_lr", personal_lr)
-    rest = sgd_arguments(batch_size, momentum, weight_decay, clip) | {
-        "lr_decay": lr_decay,
-        "participants": participants,
-    }
+    passes = check_epochs("personal_epochs", personal_epochs)
+    rest = (momentum, lr_decay, weight_decay, clip)
+    options = {"participants": participants, "terms": [proximal(strength, kept="anchor")]}
+    common = sgd_of_rounds(lr, batch_size, epochs, *rest, participants=participants)
     return chain(
         "ditto",
-        personal=sgd(
-            own_lr,
-            epochs=check_epochs("personal_epochs", personal_epochs),
-            terms=[proximal(strength, kept="anchor")],
-            **rest,
-        ),
-        common=on_kept_models("personal", sgd(lr, epochs=epochs, **rest)),
+        personal=sgd_of_rounds(own_lr, batch_size, passes, *rest, **options),
+        common=on_kept_models("personal", common),
         server=on_kept_models("personal", server_average(participants=participants)),
     )

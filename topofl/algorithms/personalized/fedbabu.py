@@ -1,11 +1,10 @@
 """FedBABU: federated training of bodies with fixed heads."""
 
 from topofl._support.public import public
-from topofl.algorithms.contract.local import fine_tuning, sgd, sgd_arguments
-from topofl.algorithms.contract.participation import sampled
-from topofl.algorithms.contract.parts import Part, as_part, head
-from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.schedules import Rate
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import fine_tuning, sgd_of_rounds
+from topofl.algorithms.contract.phase import Algorithm, chain, sampled
+from topofl.algorithms.contract.round import Part, as_part, head
 from topofl.algorithms.exchanges.average import server_average
 
 __all__ = ["fedbabu"]
@@ -64,11 +63,10 @@ def fedbabu(
     """
     participants = sampled(participation)
     personal = as_part("head", head)
-    rest = sgd_arguments(batch_size, momentum, weight_decay, clip)
-    local = sgd(
-        lr, epochs=epochs, lr_decay=lr_decay, participants=participants, part=personal.rest, **rest
-    )
-    fine_tune = fine_tuning(lr if fine_tune_lr is None else fine_tune_lr, fine_tune_epochs, **rest)
+    options = {"participants": participants, "part": personal.rest}
+    local = sgd_of_rounds(lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip, **options)
+    tuned_lr = lr if fine_tune_lr is None else fine_tune_lr
+    fine_tune = fine_tuning(tuned_lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
     return chain(
         "fedbabu",
         body=local,

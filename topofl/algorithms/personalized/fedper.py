@@ -1,11 +1,10 @@
 """FedPer: averaged bodies and personal heads."""
 
 from topofl._support.public import public
-from topofl.algorithms.contract.local import fine_tuning, sgd, sgd_arguments
-from topofl.algorithms.contract.participation import sampled
-from topofl.algorithms.contract.parts import Part, as_part, head
-from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.schedules import Rate
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import fine_tuning, sgd_of_rounds
+from topofl.algorithms.contract.phase import Algorithm, chain, sampled
+from topofl.algorithms.contract.round import Part, as_part, head
 from topofl.algorithms.exchanges.average import server_average
 
 __all__ = ["fedper"]
@@ -61,9 +60,10 @@ def fedper(
     """
     participants = sampled(participation)
     personal = as_part("head", head)
-    rest = sgd_arguments(batch_size, momentum, weight_decay, clip)
-    local = sgd(lr, epochs=epochs, lr_decay=lr_decay, participants=participants, **rest)
-    fine_tune = fine_tuning(lr, fine_tune_epochs, **rest)
+    local = sgd_of_rounds(
+        lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip, participants=participants
+    )
+    fine_tune = fine_tuning(lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
     return chain(
         "fedper",
         local=local,

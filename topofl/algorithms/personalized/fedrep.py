@@ -2,12 +2,10 @@
 
 from topofl._support.check import check_positive
 from topofl._support.public import public
-from topofl.algorithms.contract.amounts import check_epochs
-from topofl.algorithms.contract.local import fine_tuning, sgd, sgd_arguments
-from topofl.algorithms.contract.participation import sampled
-from topofl.algorithms.contract.parts import Part, as_part, head
-from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.schedules import Rate
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import check_epochs, fine_tuning, sgd_of_rounds
+from topofl.algorithms.contract.phase import Algorithm, chain, sampled
+from topofl.algorithms.contract.round import Part, as_part, head
 from topofl.algorithms.exchanges.average import server_average
 
 __all__ = ["fedrep"]
@@ -67,14 +65,14 @@ def fedrep(
     participants = sampled(participation)
     personal = as_part("head", head)
     head_lr = lr if head_lr is None else check_positive("head_lr", head_lr)
-    rest = sgd_arguments(batch_size, momentum, weight_decay, clip)
-    of_round = rest | {"lr_decay": lr_decay, "participants": participants}
+    passes = check_epochs("head_epochs", head_epochs)
+    rest = (momentum, lr_decay, weight_decay, clip)
+    on_head = {"participants": participants, "part": personal}
+    on_body = {"participants": participants, "part": personal.rest}
     return chain(
         "fedrep",
-        head=sgd(
-            head_lr, epochs=check_epochs("head_epochs", head_epochs), part=personal, **of_round
-        ),
-        body=sgd(lr, epochs=epochs, part=personal.rest, **of_round),
+        head=sgd_of_rounds(head_lr, batch_size, passes, *rest, **on_head),
+        body=sgd_of_rounds(lr, batch_size, epochs, *rest, **on_body),
         server=server_average(personal.rest, participants=participants),
-        fine_tune=fine_tuning(lr, fine_tune_epochs, **rest),
+        fine_tune=fine_tuning(lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip),
     )

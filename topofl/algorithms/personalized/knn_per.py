@@ -2,11 +2,10 @@
 
 from topofl._support.check import check_int, check_positive, check_probability
 from topofl._support.public import public
-from topofl.algorithms.contract.local import sgd, sgd_arguments
-from topofl.algorithms.contract.participation import sampled
-from topofl.algorithms.contract.parts import Part, as_part, head
-from topofl.algorithms.contract.phase import Algorithm, Neighbors, chain
-from topofl.algorithms.contract.schedules import Rate
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import sgd_of_rounds
+from topofl.algorithms.contract.phase import Algorithm, Neighbors, chain, sampled
+from topofl.algorithms.contract.round import Part, as_part, head
 from topofl.algorithms.exchanges.average import server_average
 
 __all__ = ["knn_per"]
@@ -76,12 +75,8 @@ def knn_per(
         as_part("head", head),
     )
     participants = sampled(participation)
-    local = sgd(
-        lr,
-        epochs=epochs,
-        lr_decay=lr_decay,
-        participants=participants,
-        **sgd_arguments(batch_size, momentum, weight_decay, clip),
+    local = sgd_of_rounds(
+        lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip, participants=participants
     )
     return chain(
         "knn_per",

@@ -1,12 +1,9 @@
 """Per-FedAvg: meta-learning of a model that nodes adapt in a few steps."""
 
-from topofl._support.check import check_positive
 from topofl._support.public import public
-from topofl.algorithms.contract.gradient_points import lookahead
+from topofl.algorithms.contract.descent import Rate, lookahead
 from topofl.algorithms.contract.local import fine_tuning, sgd_descent, train
-from topofl.algorithms.contract.participation import sampled
-from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.schedules import Rate
+from topofl.algorithms.contract.phase import Algorithm, chain, sampled
 from topofl.algorithms.exchanges.average import server_average
 
 __all__ = ["per_fedavg"]
@@ -69,15 +66,7 @@ def per_fedavg(
     True
     """
     participants = sampled(participation)
-    inner_lr = check_positive("inner_lr", inner_lr)
-    descent = sgd_descent(
-        lr,
-        momentum=momentum,
-        reset_momentum=True,
-        lr_decay=lr_decay,
-        weight_decay=weight_decay,
-        clip=clip,
-    )
+    descent = sgd_descent(lr, momentum, lr_decay, weight_decay, clip, reset_momentum=True)
     local = train(
         descent,
         batch_size=batch_size,
@@ -85,7 +74,7 @@ def per_fedavg(
         participants=participants,
         at=lookahead(inner_lr),
     )
-    fine_tune = fine_tuning(inner_lr, fine_tune_epochs, batch_size=batch_size)
+    fine_tune = fine_tuning(inner_lr, fine_tune_epochs, batch_size)
     return chain(
         "per_fedavg",
         local=local,

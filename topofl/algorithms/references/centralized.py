@@ -1,9 +1,9 @@
 """Centralized SGD on the pooled data, the upper reference."""
 
 from topofl._support.public import public
+from topofl.algorithms.contract.descent import Rate
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.schedules import Rate
 
 __all__ = ["centralized"]
 

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from topofl._support.check import check_int, check_switch
 from topofl._support.public import public
-from topofl.algorithms.contract.amounts import check_work
-from topofl.algorithms.contract.local import sgd
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import check_work, sgd
 from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.schedules import Rate
 
 __all__ = ["local_only"]
 

@@ -2,13 +2,11 @@
 
 from topofl._support.check import check_positive
 from topofl._support.public import public
-from topofl.algorithms.contract.correction_terms import correction, proximal
+from topofl.algorithms.contract.descent import Rate, descend
 from topofl.algorithms.contract.local import train
-from topofl.algorithms.contract.participation import Participation, sampled
-from topofl.algorithms.contract.phase import Algorithm, Phase, chain
+from topofl.algorithms.contract.phase import Algorithm, Participation, Phase, chain, sampled
 from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import descend
+from topofl.algorithms.contract.terms import correction, proximal
 from topofl.algorithms.exchanges.average import server_average
 
 __all__ = ["feddyn"]

@@ -6,12 +6,17 @@ from functools import lru_cache
 import torch
 
 from topofl._support.public import public
-from topofl.algorithms.contract.amounts import check_amount, check_work
-from topofl.algorithms.contract.local import Training, sgd_descent
-from topofl.algorithms.contract.participation import Participation, participation_name, sampled
-from topofl.algorithms.contract.phase import Algorithm, Phase, chain
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import Training, check_amount, check_work, sgd_descent
+from topofl.algorithms.contract.phase import (
+    Algorithm,
+    Participation,
+    Phase,
+    chain,
+    participation_setting,
+    sampled,
+)
 from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.exchanges.average import server_weights
 
 __all__ = ["fednova"]
@@ -85,12 +90,9 @@ def fednova(
     participants = sampled(participation)
     if steps is None and epochs is None:
         epochs = 5
-    descent = sgd_descent(lr, momentum=momentum, reset_momentum=True, lr_decay=lr_decay)
-    training = Training(
-        descent,
-        check_amount("batch_size", batch_size, least=1),
-        *check_work(steps, epochs, least=1),
-    )
+    descent = sgd_descent(lr, momentum, lr_decay, reset_momentum=True)
+    size = check_amount("batch_size", batch_size, least=1)
+    training = Training(descent, size, *check_work(steps, epochs, least=1))
     return chain(
         "fednova", local=_counting(training, momentum, participants), server=_server(participants)
     )
@@ -108,12 +110,7 @@ def _counting(training: Training, momentum: float, participants: Participation) 
         state["moved"].copy_(torch.from_numpy(round.own_rows(moved))[:, None])
         return state
 
-    return Phase(
-        init,
-        apply,
-        training.settings | {"participation": participation_name(participants)},
-        rowwise=True,
-    )
+    return Phase(init, apply, training.settings | participation_setting(participants), rowwise=True)
 
 
 def _server(participants: Participation) -> Phase:
@@ -138,9 +135,5 @@ def _server(participants: Participation) -> Phase:
         flat.copy_(x.addcmul_(flat[:1], far).expand_as(flat))
         return state
 
-    return Phase(
-        lambda models: {"server": models.start},
-        apply,
-        {"weights": "data", "participation": participation_name(participants)},
-        rowwise=True,
-    )
+    settings = {"weights": "data"} | participation_setting(participants)
+    return Phase(lambda models: {"server": models.start}, apply, settings, rowwise=True)

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 from topofl._support.public import public
-from topofl.algorithms.contract.correction_terms import proximal
-from topofl.algorithms.contract.local import fine_tuning, sgd, sgd_arguments
-from topofl.algorithms.contract.participation import sampled
-from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.schedules import Rate
+from topofl.algorithms.contract.descent import Rate
+from topofl.algorithms.contract.local import fine_tuning, sgd_of_rounds
+from topofl.algorithms.contract.phase import Algorithm, chain, sampled
+from topofl.algorithms.contract.terms import proximal
 from topofl.algorithms.exchanges.average import server_average
 
 __all__ = ["fedprox"]
@@ -71,16 +70,9 @@ def fedprox(
     True
     """
     participants = sampled(participation)
-    rest = sgd_arguments(batch_size, momentum, weight_decay, clip)
-    local = sgd(
-        lr,
-        epochs=epochs,
-        lr_decay=lr_decay,
-        participants=participants,
-        terms=[proximal(strength)],
-        **rest,
-    )
-    fine_tune = fine_tuning(lr, fine_tune_epochs, **rest)
+    options = {"participants": participants, "terms": [proximal(strength)]}
+    local = sgd_of_rounds(lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip, **options)
+    fine_tune = fine_tuning(lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
     return chain(
         "fedprox",
         local=local,

@@ -7,14 +7,18 @@ import torch
 
 from topofl._support.check import check_int
 from topofl._support.public import public
-from topofl.algorithms.contract.amounts import check_epochs
-from topofl.algorithms.contract.correction_terms import correction
-from topofl.algorithms.contract.local import Training
-from topofl.algorithms.contract.participation import Participation, participation_name, sampled
-from topofl.algorithms.contract.phase import Algorithm, Phase, chain
-from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import descend
+from topofl.algorithms.contract.descent import Rate, descend
+from topofl.algorithms.contract.local import Training, check_epochs
+from topofl.algorithms.contract.phase import (
+    Algorithm,
+    Participation,
+    Phase,
+    chain,
+    participation_setting,
+    sampled,
+)
+from topofl.algorithms.contract.round import Models, Round, State, no_state
+from topofl.algorithms.contract.terms import correction
 from topofl.algorithms.exchanges.average import server_weights
 from topofl.mixing import average_of
 
@@ -23,11 +27,7 @@ __all__ = ["scaffold"]
 
 @public
 def scaffold(
-    lr: Rate,
-    *,
-    participation: float | int = 1.0,
-    batch_size: int = 128,
-    epochs: int = 5,
+    lr: Rate, *, participation: float | int = 1.0, batch_size: int = 128, epochs: int = 5
 ) -> Algorithm:
     """Return SCAFFOLD: FedAvg with control variates that correct the local steps.
 
@@ -100,12 +100,7 @@ def _corrected(training: Training, participants: Participation) -> Phase:
         state["control"].copy_(torch.where(total > 0, controls, state["control"]))
         return state
 
-    return Phase(
-        init,
-        apply,
-        training.settings | {"participation": participation_name(participants)},
-        rowwise=True,
-    )
+    return Phase(init, apply, training.settings | participation_setting(participants), rowwise=True)
 
 
 def _server(participants: Participation) -> Phase:
@@ -122,9 +117,5 @@ def _server(participants: Participation) -> Phase:
         local["correction"].sub_(local["control"])
         return state
 
-    return Phase(
-        lambda models: {},
-        apply,
-        {"weights": "equal", "participation": participation_name(participants)},
-        rowwise=True,
-    )
+    settings = {"weights": "equal"} | participation_setting(participants)
+    return Phase(no_state, apply, settings, rowwise=True)
