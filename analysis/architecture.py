@@ -73,8 +73,13 @@ def rooms() -> nx.DiGraph:
 
 
 def _imported(text: str) -> set[str]:
-    names: list[str] = []
-    for node in ast.walk(ast.parse(text)):
+    """Return the rooms that a file imports, but not for type checkers alone."""
+    tree, names = ast.parse(text), list[str]()
+    checked = [
+        x for x in tree.body if isinstance(x, ast.If) and "TYPE_CHECKING" in ast.dump(x.test)
+    ]
+    unused = {id(node) for block in checked for node in ast.walk(block)}
+    for node in (node for node in ast.walk(tree) if id(node) not in unused):
         if isinstance(node, ast.ImportFrom):
             names += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):

@@ -27,6 +27,7 @@ from torch.nn import functional
 
 import topofl
 from topofl import NotApplicable, Topology, data, mixing, toolkit
+from topofl.toolkit import has_fast_bf16
 
 from ..program import in_turns, process_bytes, seconds_of, stamps_of_rounds
 from .cases import Case, clients_of, on_few_nodes, setting
@@ -206,7 +207,7 @@ def _methods(plan: Plan) -> list[str]:
 
 def refusal(case: Case, plan: Plan) -> str:
     """Return the reason why a case cannot be timed on this machine, or an empty string."""
-    if case.precision == "bf16" and not plan.force_bf16 and not toolkit.has_fast_bf16(plan.device):
+    if case.precision == "bf16" and not plan.force_bf16 and not has_fast_bf16(plan.device):
         return (
             "bf16 on a processor without AMX or AVX-512 BF16 is emulated; --force-bf16 times it "
             "all the same"

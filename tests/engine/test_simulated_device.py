@@ -165,9 +165,9 @@ def test_asynchronous_operations_do_not_wait():
 def test_events_name_lines_of_the_package(simulated):
     topofl.metrics.consensus_distance(numbers(4, 3, device="cuda"))
     assert [event[1::2] for event in simulated.waits] == [
-        ("metrics/averaging/consensus.py", "consensus_distance")
+        ("metrics/consensus.py", "consensus_distance")
     ]
-    assert "metrics/averaging/consensus.py:" in summary(simulated.waits)
+    assert "metrics/consensus.py:" in summary(simulated.waits)
 
 
 def test_leaving_the_simulated_device_restores_torch():

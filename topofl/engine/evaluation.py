@@ -317,7 +317,7 @@ def evaluate(
 
     sums = torch.stack(executor.parallel_map(work, range(workers))).sum(0)
     if equal:
-        sums[:, list(evaluated)] = sums[:, first : first + 1]
+        sums[:, list(evaluated)] = sums[:, first : first + 1].clone()
     return finished(plan.task.reported, sums, evaluated)
 
 

@@ -101,7 +101,7 @@ def compare_histories(
         except (KeyError, ValueError) as error:
             raise type(error)(f"{name}: {error.args[0]}") from error
     _check_distinct(named, series)
-    return plots.plot_together(series, options, ax)
+    return plots.draw_together(series, options, ax)
 
 
 def _named(histories: Any) -> dict[str, History]:

@@ -270,7 +270,7 @@ def plot(series: Series, options: Options, ax: "Axes | None") -> "Figure":
     return draw_front(Front(series.x.astype(float), means, names, members), ax, labels)
 
 
-def plot_together(series: Sequence[Series], options: Options, ax: "Axes | None") -> "Figure":
+def draw_together(series: Sequence[Series], options: Options, ax: "Axes | None") -> "Figure":
     """Draw several histories; see :func:`topofl.compare_histories`."""
     names = [one.name for one in series]
     if options.kind == "violin":

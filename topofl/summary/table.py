@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+class Quantiles(NamedTuple):
+    """Median, lowest and highest cost over all runs of each group, (G,) each.
+
+    Runs that never reach the target cost infinity. So the median is infinite if half of the runs
+    or more do not reach it, and is not biased toward runs that do, as a mean over those would be.
+    """
+
+    median: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
 class Target:
     """What it took to reach a score.
@@ -35,16 +47,13 @@ class Target:
     n
         (G,) number of runs.
     costs
-        By name, ``"rounds"``, ``"MB"`` and, if all runs recorded them, simulated ``"seconds"``:
-        median, lowest and highest cost over all runs of each group, (G,) each. Runs that never
-        reach the target cost infinity. So the median is infinite if half of the runs or more do not
-        reach it, and is not biased toward runs that do, as a mean over those would be.
+        By name, ``"rounds"``, ``"MB"`` and, if all runs recorded them, simulated ``"seconds"``.
     """
 
     value: float
     reached: np.ndarray
     n: np.ndarray
-    costs: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
+    costs: dict[str, Quantiles]
 
 
 def target_of(collected: Collected, value: float) -> Target:
@@ -74,17 +83,15 @@ def target_of(collected: Collected, value: float) -> Target:
     )
 
 
-def _quantiles(
-    values: np.ndarray, g: np.ndarray, groups: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return median, minimum and maximum of values (R,), which may be infinite, in groups."""
+def _quantiles(values: np.ndarray, g: np.ndarray, groups: int) -> Quantiles:
+    """Return the quantiles of values (R,), which may be infinite, in groups."""
     order = np.lexsort((values, g))
     ranked, n = values[order], np.bincount(g, minlength=groups)
     start = np.cumsum(n) - n
     low, high = ranked[start + (n - 1) // 2], ranked[start + n // 2]
     with np.errstate(invalid="ignore"):
         median = np.where(np.isinf(high), high, (low + high) / 2)
-    return median, ranked[start], ranked[start + n - 1]
+    return Quantiles(median, ranked[start], ranked[start + n - 1])
 
 
 HEADINGS = {"mean": "{}", "worst": "worst node", "worst_tenth": "worst tenth"}
