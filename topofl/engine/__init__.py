@@ -6,12 +6,4 @@ from topofl.engine.ranks import RankError
 from topofl.engine.run import run
 from topofl.engine.saving import Interrupted
 
-__all__ = [
-    "Compute",
-    "DivergenceError",
-    "Evaluation",
-    "Interrupted",
-    "RankError",
-    "Saving",
-    "run",
-]
+__all__ = ["Compute", "DivergenceError", "Evaluation", "Interrupted", "RankError", "Saving", "run"]

@@ -517,14 +517,9 @@ def _sums_in_turn(
 
     def sums(models_of: Mapping[int, Tensor]) -> Iterator[Tensor]:
         for i, models in models_of.items():
-            if plan.linear:
-                apply = forward(layout.views(models), True)
+            applied = [forward(layout.views(models), True)] if plan.linear else map(one, models)
+            for apply in applied:
                 yield sums_on(loss, apply, examples_of(i))[0]
-                continue
-            for apply in map(one, models):
-                yield sums_on(
-                    loss, lambda inputs, alone=apply: alone(inputs)[None], examples_of(i)
-                )[0]
 
     return sums
 

@@ -105,7 +105,7 @@ def applied(
 
 
 def one_forward(model: nn.Module, order: Order) -> Callable[[Tensor], Callable[[Tensor], Tensor]]:
-    """Return a function from models (d,) of this structure to (inputs -> outputs).
+    """Return a function from models (d,) of this structure to (inputs -> outputs (1, b, ...)).
 
     It computes the same as :func:`stacked_forward` for a single model, but faster for many small
     models in succession: each is copied into the parameters of a copy of `model`, of
@@ -126,7 +126,7 @@ def one_forward(model: nn.Module, order: Order) -> Callable[[Tensor], Callable[[
         flat.copy_(values)
         for parameter, view in converted:
             parameter.copy_(view)
-        return lambda inputs: own(order(inputs))
+        return lambda inputs: own(order(inputs))[None]
 
     return applied_to
 

@@ -315,8 +315,7 @@ def _round(
     diversity = statistics.diversity
     statistics = current.statistics = None  # frees its memory before the evaluation
     run.lr = current.lr
-    noted = current.noted_values(per_node=True)
-    scores = _evaluate(run, before_exchange, diversity, noted)
+    scores = _evaluate(run, before_exchange, diversity, current.noted_values(per_node=True))
     return current.diverged, columns, scores
 
 
