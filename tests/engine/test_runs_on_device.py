@@ -110,7 +110,7 @@ def counted(events):
 
     Copies of dense and sparse matrices are counted together.
     """
-    same = {"sparse_on_device": "as_tensor"}
+    same = {"sparse_tensor": "as_tensor"}
     return Counter((event.kind, same.get(event.function, event.function)) for event in events)
 
 

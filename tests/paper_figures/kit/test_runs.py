@@ -17,8 +17,7 @@ import topofl
 from paper_figures.kit.store import Failed, Store, compute_missing, job_of
 from topofl import config, metrics
 from topofl.runs import execute as execution
-from topofl.runs import run as run_module
-from topofl.runs import work
+from topofl.runs import identity, work
 from topofl.runs.identity import Run
 from topofl.runs.work import Outcome
 
@@ -66,10 +65,10 @@ def test_the_order_of_tables_is_not_in_the_key():
     assert Run(turned).key == Run(tables()).key
 
 
-@pytest.mark.parametrize("library", ["topofl", "torch", "np"])
-def test_versions_are_in_the_key(library, monkeypatch):
+@pytest.mark.parametrize("module", ["topofl.runs.identity", "torch", "numpy"])
+def test_versions_are_in_the_key(module, monkeypatch):
     before = Run(tables()).key
-    monkeypatch.setattr(getattr(run_module, library), "__version__", "0.0.0")
+    monkeypatch.setattr(f"{module}.__version__", "0.0.0")
     assert Run(tables()).key != before
 
 
@@ -173,7 +172,7 @@ def test_another_process_need_not_read_the_data_for_the_key(monkeypatch):
     run = Run(tables())
     key = run.key
     monkeypatch.setattr(
-        run_module, "content", lambda *source: pytest.fail("the data were read again")
+        identity, "content", lambda *source: pytest.fail("the data were read again")
     )
     assert pickle.loads(pickle.dumps(run)).key == key
 
