@@ -56,11 +56,13 @@ def write_files(page, folder):
 
 
 @pytest.mark.parametrize("page", WITH_CODE)
+@pytest.mark.slow
 def test_python_runs(page, elsewhere):
     exec(compile(code(page), page, "exec"), {"__name__": "page"})
 
 
 @pytest.mark.parametrize("page", WITH_COMMANDS)
+@pytest.mark.slow
 def test_shell_commands_run(page, elsewhere, capsys):
     write_files(page, elsewhere)
     for line in "".join(blocks(page, "sh")).splitlines():

@@ -170,6 +170,7 @@ def toml(value):
 
 @settings(max_examples=80)
 @given(configurations().filter(quick), st.booleans())
+@pytest.mark.slow
 def test_configurations_run_or_say_what_is_wrong(tmp_path_factory, edited, dry):
     folder = tmp_path_factory.mktemp("config")
     lines = [f"{name} = {toml(table)}" for name, table in edited.items() if table is not None]

@@ -16,6 +16,7 @@ COUNT = int(os.environ.get("TOPOFL_FUZZ_FILES", "420"))
 @pytest.mark.skipif(
     not Path("/proc/self/statm").exists(), reason="the memory of a process is not limited here"
 )
+@pytest.mark.slow
 def test_damaged_files_are_read_or_refused_by_name_within_little_memory(tmp_path):
     command = [sys.executable, "-m", "tests.fuzz_files", str(tmp_path), str(COUNT), "0"]
     done = subprocess.run(

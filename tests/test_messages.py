@@ -98,6 +98,7 @@ WITHOUT_AXES = {"TopologySequence.plot"}
 
 @pytest.mark.parametrize("plot", PLOTS)
 @pytest.mark.parametrize("ax", [3, "ax", np.zeros(1), plt], ids=["3", "text", "array", "pyplot"])
+@pytest.mark.slow
 def test_ax_must_be_axes(history, plot, ax):
     with pytest.raises(
         TypeError, match=r"^`ax` must be the Axes to draw on, such as .* or None, got"
@@ -106,6 +107,7 @@ def test_ax_must_be_axes(history, plot, ax):
 
 
 @pytest.mark.parametrize("plot", PLOTS)
+@pytest.mark.slow
 def test_a_plot_returns_the_figure_of_its_axes_or_a_new_one(history, plot):
     before = plt.get_fignums()
     ax = Figure(figsize=(8, 6)).subplots()

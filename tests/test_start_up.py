@@ -99,6 +99,7 @@ MODULES = [
 ]
 
 
+@pytest.mark.slow
 def test_every_module_can_be_imported_first(loaded_with_torch):
     """Lazy names do not fix an order of imports, so a cycle would show in some order only."""
     alone = "\n".join(
@@ -141,6 +142,7 @@ def test_unknown_names_are_attribute_errors():
     "first",
     ["", "import topofl.estimate", "from topofl.estimate import Estimate", "import topofl.config"],
 )
+@pytest.mark.slow
 def test_estimate_is_the_function_in_any_order(loaded_with_torch, first):
     """The package ``topofl.estimate`` has the name of its function."""
     check = """

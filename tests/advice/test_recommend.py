@@ -37,6 +37,7 @@ def case(request):
     return request.param, topologies.recommend(CLIENTS, **request.param)
 
 
+@pytest.mark.slow
 def test_the_code_builds_the_same_graph(case):
     _, found = case
     for candidate in found.candidates:
@@ -173,6 +174,7 @@ LEAST = [
 
 
 @pytest.mark.parametrize(("options", "name", "least", "text"), LEAST)
+@pytest.mark.slow
 def test_the_least_budget_has_a_graph_and_less_is_refused(options, name, least, text):
     assert topologies.recommend(CLIENTS, **options, **{name: least}).candidates
     with pytest.raises(ValueError, match=f"`{name}` must be at least.*{least}"):
@@ -203,6 +205,7 @@ def test_more_links_per_round_are_used_if_allowed():
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 9])
+@pytest.mark.slow
 def test_generators_refuse_impossible_graphs_by_topology_errors_only(n):
     counts = np.random.default_rng(n).integers(1, 9, (n, 4))
     budgets = [Budget(n - 1, 2, "")]

@@ -83,6 +83,7 @@ def mean_model(name, graph):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.slow
 def test_methods_that_average_by_rows_of_weights_warn_of_unequal_shares_and_declare_it(name):
     """If only rows of W sum to 1, averaging moves the mean of the models; with columns it is kept.
 

@@ -146,6 +146,7 @@ def test_tracking_reaches_the_optimum_of_the_mean_loss_and_dsgd_does_not():
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
+@pytest.mark.slow
 def test_scaffold_reaches_the_optimum_of_the_mean_loss_and_fedavg_does_not(participation):
     whole = {"batch_size": WHOLE, "epochs": 5, "participation": participation}
     assert distances(algorithms.scaffold(0.05, **whole), 150).max() < 1e-9

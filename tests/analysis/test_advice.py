@@ -166,6 +166,7 @@ def test_cases_are_held_out_of_the_study():
         assert (case.dataset, case.n, case.partition) not in spelled
 
 
+@pytest.mark.slow
 def test_outcome_of_a_small_case(tmp_path, monkeypatch):
     case = advice.Case("digits", 8, "shards 2", {"max_degree": 2, "static": True})
     digits = data.digits()

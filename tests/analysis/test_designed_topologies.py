@@ -46,6 +46,7 @@ def test_messages_count_directed_edges_on_average_over_a_period():
     assert designed.messages_of(turns) == 3
 
 
+@pytest.mark.slow
 def test_finished_runs_are_kept_and_both_runs_of_a_pair_have_equal_messages(
     tiny, tmp_path, monkeypatch
 ):

@@ -41,6 +41,7 @@ def test_every_example_is_small_and_can_be_drawn(spec):
     assert isinstance(graph, Topology) or graph.n <= 16, "four small panels"
 
 
+@pytest.mark.slow
 def test_command_line_writes_page_strip_and_index(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(gallery, "MORE", ())
     assert gallery.main(["--out", str(tmp_path / "gallery")]) == 0

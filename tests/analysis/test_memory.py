@@ -11,6 +11,7 @@ from analysis.peak_memory import SETTINGS, MemoryCase, estimate_of, peak_of
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 
 
+@pytest.mark.slow
 def test_a_peak_is_predicted_within_20_percent():
     sizes = {"shape": (1, 28, 28), "examples": 14_000}
     setting = MemoryCase("logistic_regression", 100, 128, "auto", clique_averaging=True, **sizes)
@@ -43,6 +44,7 @@ def test_tables_of_models_in_a_file_have_medians_and_slowdowns():
     )
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table(capsys, tmp_path):
     larger_than_memory.main(["--preset", "smoke", "--scratch", str(tmp_path)])
     assert capsys.readouterr().out.count("gn_lenet x 20, batch 2") == 2
@@ -66,6 +68,7 @@ def test_tables_of_checkpoints_have_medians_by_process():
     )
 
 
+@pytest.mark.slow
 def test_the_command_measures_each_process(capsys):
     rank_checkpoints.main(["--preset", "smoke", "--turns", "1"])
     rows = [line.split("|") for line in capsys.readouterr().out.splitlines()[2:]]

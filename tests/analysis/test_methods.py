@@ -78,6 +78,7 @@ def test_a_method_without_bias_reaches_the_optimum_and_dsgd_does_not():
     assert found["dsgd"]["mean"] < found["dsgd"]["worst"]
 
 
+@pytest.mark.slow
 def test_rates_are_chosen_on_validation_data_of_another_seed(small, monkeypatch):
     cells, _ = small
     assert TINY.tuning not in TINY.seeds
@@ -188,6 +189,7 @@ def test_methods_without_any_cell_are_shown_as_not_run(tmp_path, small):
     )
 
 
+@pytest.mark.slow
 def test_results_and_their_order_do_not_depend_on_the_number_of_jobs(tmp_path):
     setting = dataclasses.replace(TINY, steps=5, rates=(0.3,), seeds=(0,))
     threads = torch.get_num_threads()
@@ -243,6 +245,7 @@ def test_the_page_quotes_accuracies_of_the_committed_tables():
     assert quoted <= set(re.findall(r"\| (\d\d\.\d) \(", tables))
 
 
+@pytest.mark.slow
 def test_command_line_writes_tables_numbers_and_pictures(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(methods, "QUICK", TINY)
     assert (

@@ -60,6 +60,7 @@ def test_each_place_is_changed_once_and_texts_are_left(tree: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_survivors_are_listed_with_their_share(
     tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

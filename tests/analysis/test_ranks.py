@@ -58,6 +58,7 @@ def test_a_run_gives_the_seconds_of_rounds_without_evaluation():
     assert (found["bytes"], found["nodes"]) == (0.0, [6])
 
 
+@pytest.mark.slow
 def test_messages_between_two_processes_are_timed():
     short, long = of_first_rank(Way(2, 1), link)
     assert 0 < short < long

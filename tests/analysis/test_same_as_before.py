@@ -16,6 +16,7 @@ from topofl import algorithms
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_this_version_equals_itself(capsys):
     words = ["--before", str(ROOT), "--ranks", "1"]
     assert main(["histories", *words, "--only", "dsgd, *"]) == 0
@@ -24,6 +25,7 @@ def test_this_version_equals_itself(capsys):
     assert "refused" not in said
 
 
+@pytest.mark.slow
 def test_methods_on_two_ranks(capsys):
     words = ["--before", str(ROOT), "--ranks", "2", "--only", "push*, batched"]
     assert main(["methods", *words]) == 0
@@ -36,6 +38,7 @@ def test_every_algorithm_is_a_case():
     assert {*algorithms.__all__} <= {*cases.cases("histories")}
 
 
+@pytest.mark.slow
 def test_a_changed_step_is_noticed(monkeypatch, capsys):
     monkeypatch.setattr(
         command, "START", command.START + "from same_as_before import cases as changed; "
@@ -79,6 +82,7 @@ def test_a_case_of_one_version_is_listed(tmp_path):
     assert [found.size for found in differences(one, none, ["dsgd*"])] == [0.0]
 
 
+@pytest.mark.slow
 def test_names_that_are_gone(tmp_path, capsys):
     (tmp_path / "names.txt").write_text("topofl.run(algorithm, gone)\ntopofl.Gone(a)\n")
     assert main(["names", "--file", str(tmp_path / "names.txt")]) == 1
@@ -115,6 +119,7 @@ def test_versions_take_turns_at_being_first():
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+@pytest.mark.slow
 def test_versions_are_timed_in_turns(capsys):
     words = ["--before", str(ROOT), "--only", "logistic, exponential, 10 x 128", "--turns", "1"]
     main(["speed", *words])

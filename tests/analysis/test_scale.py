@@ -8,6 +8,7 @@ import pytest
 from analysis import cost_in_seconds, scale
 
 
+@pytest.mark.slow
 def test_scale_measures_training_and_graphs(tmp_path):
     assert scale.main(["--preset", "small", "--threads", "1", "--out", str(tmp_path)]) == 0
     records = json.loads((tmp_path / "records.json").read_text())
@@ -33,6 +34,7 @@ def test_slopes():
     assert scale.fitted_slope([1, 10], [7, 7]) == pytest.approx(0)
 
 
+@pytest.mark.slow
 def test_costs_in_seconds(tmp_path):
     out = tmp_path / "cost"
     assert cost_in_seconds.main(["--nodes", "30", "--simulated", "30", "--out", str(out)]) == 0

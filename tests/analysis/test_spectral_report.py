@@ -8,6 +8,7 @@ from topofl import metrics
 from topofl.cli import main
 
 
+@pytest.mark.slow
 def test_script_and_command_write_the_same_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert script.main(["ring:8", "random_regular:8,k=3", "--rounds", "20", "--seed", "3"]) == 0

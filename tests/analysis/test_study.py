@@ -223,6 +223,7 @@ def every_run(config, records):
     return [*runs.tuning_runs(scenario), *runs.runs(scenario, records)]
 
 
+@pytest.mark.slow
 def test_a_configured_study_gives_the_same_results_in_one_and_two_processes(small, tmp_path):
     config, out = small
     words = ["study", str(config), "--out", str(tmp_path), "--processes", "2"]

@@ -92,6 +92,7 @@ def test_a_study_of_ones_own_has_neither_our_spectra_nor_empty_sections(tmp_path
     assert 'id="plot"' in text
 
 
+@pytest.mark.slow
 def test_the_page_is_small_and_has_no_addresses_of_files(text):
     assert len(text.encode()) < LIMIT
     own = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)

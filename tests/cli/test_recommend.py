@@ -38,6 +38,7 @@ def test_it_prints_reasons_and_warnings(capsys):
     assert "Warning: the predicted rounds are fitted to a number of nodes" in printed
 
 
+@pytest.mark.slow
 def test_specs_build_the_same_graphs():
     clients = data.shards(data.digits(), n=12, per_node=2, seed=0)
     found = topologies.recommend(clients, max_degree=4, directed=True)

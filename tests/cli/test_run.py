@@ -224,6 +224,7 @@ def test_a_run_is_logged_where_asked(toml, tmp_path, capsys):
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_output_off_a_terminal_has_neither_bars_nor_colors(toml, tmp_path):
     sweep = ["sweep", toml, "--grid", "topology=ring,star", "--store", "store"]
     for words in (["run", toml], sweep, ["resume", "runs/small", "--set", "run.rounds=6"]):

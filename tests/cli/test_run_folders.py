@@ -142,6 +142,7 @@ def assert_same_run(folder, seed):
     assert record["tables"]["run"]["seed"] == seed
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_a_run_that_replaces_another_is_one_of_both(toml, tmp_path, capsys):
     Path(toml).write_text(
         TEXT.replace("rounds = 4", "rounds = 1") + '[compute]\nexecutor = "batched"\n'
@@ -337,6 +338,7 @@ def test_a_folder_that_cannot_be_created_names_the_option(capsys, toml, monkeypa
 
 
 @pytest.mark.parametrize("way", [[], ["--json"]])
+@pytest.mark.slow
 def test_the_place_of_a_run_can_be_read_in_any_locale(toml, tmp_path, way):
     environment = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
     command = [sys.executable, "-m", "topofl", "run", toml, "--out", "caf\xe9", *way]

@@ -329,6 +329,7 @@ def test_options_for_folders_are_refused_with_a_store(toml, capsys, more):
     assert f"`--store` must be given without `{more[0]}`; leave one out" in line
 
 
+@pytest.mark.slow
 def test_two_commands_train_one_run_into_a_store(toml, tmp_path):
     command = [sys.executable, "-m", "topofl", "run", toml, "--store", "store"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]

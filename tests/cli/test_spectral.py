@@ -316,6 +316,7 @@ def test_spectral_mistakes(capsys, argv, message, tmp_path, monkeypatch):
         "link_failures,base=(neighborhood_swap:20,base=4,seed=0),fail=.1,recover=.5,seed=0",
     ],
 )
+@pytest.mark.slow
 def test_a_base_may_be_a_degree_or_have_the_nodes_of_its_graph(capsys, spec):
     assert main(["spectral", spec, "--data", "digits", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["nodes"] == 20

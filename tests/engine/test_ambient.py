@@ -105,6 +105,7 @@ def plain(name):
 
 
 @pytest.mark.parametrize(("name", "way"), each_meets(killed.PROBLEMS, alone=("dsgd", "dpfl")))
+@pytest.mark.slow
 def test_algorithms_ignore_ambient_torch_settings(name, way):
     arguments, wanted = settings(name), plain(name)
     with WAYS[way]():

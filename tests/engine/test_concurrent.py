@@ -136,6 +136,7 @@ def three_threads(monkeypatch):
 
 
 @pytest.mark.usefixtures("three_threads")
+@pytest.mark.slow
 def test_concurrent_runs_plan_and_restore_torch_threads():
     def settings():
         with ThreadPoolExecutor(1) as pool:  # a new thread starts with what the process has

@@ -81,6 +81,7 @@ def test_algorithms_without_messages():
 
 @pytest.mark.parametrize("walks", [1, 6])
 @pytest.mark.parametrize("graph", [topologies.star(12), topologies.ring(12)], ids=["star", "ring"])
+@pytest.mark.slow
 def test_messages_of_random_walks_are_means_over_many_rounds(graph, walks):
     """A walk stays at its first leaf of a star for some rounds: round 0 differs from others."""
     clients = data.iid(problems.dataset(n_examples=120), 12, seed=0)
@@ -138,6 +139,7 @@ def test_messages_of_some_rounds_are_averaged_and_not_called_random():
     assert (two.drawn, two.messages) == (None, (12 + 10) / 10)
 
 
+@pytest.mark.slow
 def test_large_random_estimates_stop_when_their_mean_is_precise(monkeypatch):
     rounds, play = [], ESTIMATE.play_rounds
 

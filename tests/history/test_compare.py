@@ -36,6 +36,7 @@ def runs_of(count, nodes=9):
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)
 @pytest.mark.parametrize("count", [2, 24])
+@pytest.mark.slow
 def test_labels_are_readable(kind, options, count):
     runs = runs_of(count)
     if kind == "nodes" and not options:

@@ -210,6 +210,7 @@ def verdicts():
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow
 def test_one_of_both_histories_survives_a_kill_at_any_moment(verdicts, way):
     assert verdicts[way]["wrong"] == {}
     assert verdicts[way]["killed"] >= 15, "or nothing was looked at"
@@ -224,6 +225,7 @@ history("new").save(sys.argv[1])
 """
 
 
+@pytest.mark.slow
 def test_the_next_save_or_load_removes_what_a_killed_save_left(history, tmp_path):
     def leave(path):
         command = [sys.executable, "-c", KILLED, str(path)]

@@ -144,6 +144,7 @@ def test_negative_end_of_the_spectrum_is_found() -> None:
 
 
 @pytest.mark.parametrize("n", [1600, 1601])
+@pytest.mark.slow
 def test_lanczos_stops_where_the_krylov_space_ends(n: int) -> None:
     """A star has three distinct eigenvalues, a complete bipartite graph four."""
     star = mixing.metropolis_hastings(topologies.star(n)).slem_solution

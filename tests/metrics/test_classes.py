@@ -136,6 +136,7 @@ def test_a_large_class_that_is_not_closed() -> None:
 @pytest.mark.parametrize(
     ("n", "solver"), [(1200, "dense"), (2000, "arnoldi"), (20_000, "shift-invert")]
 )
+@pytest.mark.slow
 def test_a_path_below_a_source_mixes_slowly(n: int, solver: str) -> None:
     """With weights of 1/3 and a reflecting end, the SLEM is ``(1 + 2 cos(pi / (2 n + 1))) / 3``."""
     diagonal, on_kept_models = np.full(n + 1, 1 / 3), np.full(n, 1 / 3)
@@ -223,6 +224,7 @@ def test_directed_expanders_are_not_taken_for_exact_averaging(is_found, monkeypa
     assert W.slem == pytest.approx(expected, abs=1e-10)
 
 
+@pytest.mark.slow
 def test_a_directed_expander_above_the_limit_of_dense_spectra() -> None:
     """Six eigenvalues of the transpose are too close to converge, and n is too large for all."""
     W = expander(8000, 30, seed=1)

@@ -394,6 +394,7 @@ def test_nodes_with_equal_rows_are_merged_and_the_rest_is_solved() -> None:
 
 @pytest.mark.parametrize(("n", "rounds"), [(200, 1), (200, 9), (1000, 1), (2000, 1)])
 @pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.slow
 def test_one_weighted_average_makes_a_period_exact(n: int, rounds: int, is_whole: bool) -> None:
     """A matrix whose rows are equal has rank one for any weights."""
     sizes = np.random.default_rng(0).integers(5000, 10_000, n) if is_whole else real_weights(n)

@@ -41,6 +41,7 @@ def test_all_figures_of_the_paper_are_there():
     assert len(set(IDS)) == len(IDS)
 
 
+@pytest.mark.slow
 def test_every_figure_is_computed_drawn_and_judged(whole):
     out, results, _ = whole
     assert [result.figure.id for result in results] == IDS

@@ -48,6 +48,7 @@ def test_one_exchange_shrinks_at_most_by_the_declared_sigma(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RANDOM)
+@pytest.mark.slow
 def test_the_expected_gap_bounds_what_random_graphs_do(name: str) -> None:
     graph = GRAPHS[name]
     drawn_once = cache(

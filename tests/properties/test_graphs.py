@@ -80,6 +80,7 @@ def test_graphs_are_simple_read_only_and_as_declared(name: str, data: st.DataObj
 
 @every_generator
 @given(data=st.data())
+@pytest.mark.slow
 def test_same_arguments_same_graph_and_no_global_generator(name: str, data: st.DataObject) -> None:
     arguments = data.draw(row_of(name).arguments)
     before = np.random.get_state(), torch.get_rng_state()  # noqa: NPY002

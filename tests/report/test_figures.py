@@ -119,6 +119,7 @@ def test_large_figures_are_images(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.slow
 def test_labels_cover_no_points_and_no_labels(seed):
     rng = np.random.default_rng(seed)
     values = np.exp(rng.normal(-2, 0.3, 12))

@@ -70,6 +70,7 @@ def test_nothing_changes_if_the_disk_is_full(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_interrupted_command_leaves_no_partial_file(tmp_path):
     (tmp_path / "report.html").write_text("old")
     path = {

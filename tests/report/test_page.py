@@ -17,6 +17,7 @@ def cells(page):
     return [[child.text.strip() for child in row.children] for row in body.all("tr")]
 
 
+@pytest.mark.slow
 def test_ids_are_distinct_and_every_link_has_a_target(page):
     ids = [element.get("id") for element in page.all() if element.get("id")]
     assert len(ids) == len(set(ids))
@@ -127,6 +128,7 @@ def test_missing_figures_have_a_reason(page):
     assert "theory predicts 1 per round" in cards["apart"].text
 
 
+@pytest.mark.slow
 def test_the_same_arguments_give_the_same_bytes(text, table):
     again = report.spectral_report(
         GRAPHS, table, seed=0, rounds=30, command="topofl 'a < b'", notes=["a <note>"]
@@ -134,6 +136,7 @@ def test_the_same_arguments_give_the_same_bytes(text, table):
     assert again == text
 
 
+@pytest.mark.slow
 def test_the_seed_decides_what_is_measured():
     graphs = [topologies.ring(6)]
     table = metrics.compare(graphs, about="all")
@@ -207,6 +210,7 @@ def test_ten_graphs_of_a_hundred_nodes_fit_into_five_megabytes():
     assert len(text.encode()) < 5e6
 
 
+@pytest.mark.slow
 def test_push_sum_bounds_are_drawn_against_measurements():
     graphs = [
         topologies.exponential(8, directed=True),

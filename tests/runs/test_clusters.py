@@ -75,6 +75,7 @@ def check(store: Path, executor: Any, alone: Sweep, *, retried: bool) -> None:
     assert again.failures == ()
 
 
+@pytest.mark.slow
 def test_dask(tmp_path, alone):
     distributed = pytest.importorskip("distributed")
     with (
@@ -93,6 +94,7 @@ def test_dask(tmp_path, alone):
         assert len(found.runs) == 1
 
 
+@pytest.mark.slow
 def test_ray(tmp_path, alone):
     ray = pytest.importorskip("ray")
     ray.init(
@@ -108,6 +110,7 @@ def test_ray(tmp_path, alone):
         ray.shutdown()
 
 
+@pytest.mark.slow
 def test_submitit(tmp_path, alone):
     pytest.importorskip("submitit")
     executor = slurm_executor(str(tmp_path / "logs"), cluster="local", timeout_min=5)

@@ -71,6 +71,7 @@ def test_folders_of_processes_that_may_be_alive_are_left_alone(tmp_path, monkeyp
     assert (old / "file").exists()
 
 
+@pytest.mark.slow
 def test_only_one_of_several_processes_adopts_a_folder(tmp_path, monkeypatch, ended):
     left_by(monkeypatch, tmp_path, pid=ended)
     script = (

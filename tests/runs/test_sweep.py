@@ -42,6 +42,7 @@ def test_runs_are_what_run_returns_and_are_not_repeated(stored, monkeypatch):
     assert found.table.columns[:3] == ("topology", "algorithm.lr", "seed")
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_table_and_read_data_once(stored, tmp_path):
     alone = sweep(BASE, GRID, seeds=2, store=stored, progress=False)
     both = sweep(BASE, GRID, seeds=2, store=tmp_path, jobs=2, progress=False)
@@ -416,6 +417,7 @@ topofl.sweep({BASE!r}, {{"algorithm.lr": [0.1, 0.2]}}, store="store", jobs=2, pr
 """
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_is_told_so_and_stores_no_failures(tmp_path):
     (tmp_path / "script.py").write_text(UNGUARDED)
     done = subprocess.run(

@@ -92,6 +92,7 @@ def test_two_modules_of_one_name_are_not_mistaken_for_each_other(folder, tmp_pat
         config.load(tmp_path / "copy" / "run.toml")
 
 
+@pytest.mark.slow
 def test_runs_are_resumed_from_another_folder(folder, tmp_path):
     done = topofl_elsewhere("run", folder / "run.toml", "--out", "a")
     assert done.returncode == 0, done.stderr
@@ -106,6 +107,7 @@ def test_runs_are_resumed_from_another_folder(folder, tmp_path):
     assert "put that folder on PYTHONPATH" in done.stderr
 
 
+@pytest.mark.slow
 def test_processes_of_a_sweep_find_it(folder, tmp_path):
     module = next(folder.glob("*.py"))
     names = [f"{module.stem}:{name},lr=0.1" for name in ("twice", "thrice")]
@@ -227,6 +229,7 @@ def test_modules_that_functions_import_are_found_by_an_estimate(tmp_path):
 
 
 @pytest.mark.usefixtures("forgotten")
+@pytest.mark.slow
 def test_modules_next_to_the_file_precede_those_of_the_current_folder(tmp_path, monkeypatch):
     path = write(tmp_path / "a", {"methods_.py": NAMED.format("next to it")}, "methods_:twice")
     (tmp_path / "methods_.py").write_text(NAMED.format("current"))
@@ -243,6 +246,7 @@ def test_modules_next_to_the_file_precede_those_of_the_current_folder(tmp_path, 
 
 
 @pytest.mark.usefixtures("forgotten")
+@pytest.mark.slow
 def test_a_folder_given_at_the_shell_is_relative_to_the_file(tmp_path, monkeypatch):
     path = write(tmp_path / "a", {"lib/methods_.py": NAMED.format("in lib")}, "methods_:twice")
     monkeypatch.chdir(tmp_path)

@@ -317,6 +317,7 @@ def topofl_in(folder, *words):
     )
 
 
+@pytest.mark.slow
 def test_the_command_finds_modules_of_the_current_folder(tmp_path):
     (tmp_path / "mine_.py").write_text(MINE)
     (tmp_path / "json.py").write_text("1 / 0\n")  # which must not take the library's place

@@ -111,6 +111,7 @@ def test_edges_stay_on_a_physical_network():
     assert left(graph) < left(start)
 
 
+@pytest.mark.slow
 def test_large_sparse_networks_are_possible():
     network = topologies.circulant(1500, range(1, 9))
     counts = np.eye(10, dtype=int)[np.random.default_rng(0).integers(10, size=1500)]
@@ -132,6 +133,7 @@ def test_the_diameter_is_kept():
         topologies.designed(CLIENTS, degree=3, max_diameter=2, seed=0)
 
 
+@pytest.mark.slow
 def test_private_histograms_take_the_place_of_counts():
     shares = data.private_label_histograms(CLIENTS, epsilon=5.0, seed=0)
     graph = topologies.designed(label_shares=shares, degree=4, seed=0)

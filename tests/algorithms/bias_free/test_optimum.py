@@ -33,6 +33,7 @@ EXACT = {
 
 
 @pytest.mark.parametrize("name", EXACT)
+@pytest.mark.slow
 def test_all_nodes_reach_the_optimum_of_the_mean_loss(name):
     algorithm, graph = EXACT[name]
     assert distances(algorithm, 200, topology=graph).max() < 1e-9
@@ -40,6 +41,7 @@ def test_all_nodes_reach_the_optimum_of_the_mean_loss(name):
 
 @pytest.mark.parametrize("name", ["extra", "d2", "dsgt"])
 @pytest.mark.parametrize("later", [0.01, 0.0])
+@pytest.mark.slow
 def test_at_the_optimum_models_stay_where_the_rate_changes(later, name):
     rate = lambda t, k: LR if t < 150 else later  # noqa: E731
     algorithm = getattr(algorithms, name)(rate, batch_size=WHOLE)

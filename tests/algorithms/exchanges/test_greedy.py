@@ -43,6 +43,7 @@ def received(history, t):
 
 @HOW
 @pytest.mark.parametrize("choice", CHOICES, ids=str)
+@pytest.mark.slow
 def test_dpfl_equals_its_listing(choice, settings):
     clients, model = problems.validated_clients(), problems.convolutional()
     nodes = nodes_at_start(model, clients)

@@ -101,6 +101,7 @@ def test_dsgd_does_not_learn_under_attack(name):
     ],
     ids=["dpfl", "pfeddst"],
 )
+@pytest.mark.slow
 def test_methods_that_choose_their_peers_do_better_than_chance_under_attack(
     algorithm, model, attack
 ):

@@ -58,6 +58,7 @@ def test_dfedpgp(mode, local, make, settings):
 @HOW
 @CLIENTS
 @pytest.mark.parametrize("local", LOCAL)
+@pytest.mark.slow
 def test_dfedavgm_and_dfedavgm_p(local, make, settings):
     clients = make()
     model = problems.convolutional()

@@ -70,6 +70,7 @@ def test_fednova_approaches_the_optimum_with_small_steps_and_fedavg_does_not(
 @pytest.mark.parametrize(
     ("epochs", "participation", "rounds"), [(1, 1.0, 300), (1, 0.5, 500), (5, 0.5, 200)]
 )
+@pytest.mark.slow
 def test_feddyn_reaches_the_optimum_of_the_mean_loss(epochs, participation, rounds):
     """With a constant step, however few they are; FedAvg stays beside it, see test_corrected.py."""
     algorithm = algorithms.feddyn(

@@ -56,6 +56,7 @@ def ways(case):
 
 
 @pytest.mark.parametrize("case", STEPS.values(), ids=STEPS.keys())
+@pytest.mark.slow
 def test_floors_do_the_work_of_the_engine(case):
     clients = clients_of(case)
     graph, algorithm = setting(case, clients)
@@ -269,6 +270,7 @@ def test_bytes_kept_for_the_backward_pass():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports peak memory")
+@pytest.mark.slow
 def test_peak_memory_holds_the_data():
     case = replace(TINY, network=replace(LOGISTIC, examples=20_000))
     assert timing.peak_bytes(case, "auto", CPU) > 20_000 * 784

@@ -153,6 +153,7 @@ def test_every_level_of_grey_is_recognized_in_both_precisions(tmp_path, kind):
     assert first_pixels(dataset) == list(range(256))
 
 
+@pytest.mark.slow
 def test_memory_holds_the_lists_of_one_writer_at_a_time(tmp_path):
     for part in range(3):
         save(

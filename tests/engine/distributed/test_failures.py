@@ -32,6 +32,7 @@ def found():
         ("SIGSTOP", 0, f"rank 0 of 3 did not respond within {TIMEOUT} seconds in round 4"),
     ],
 )
+@pytest.mark.slow
 def test_a_failed_rank_ends_the_run_which_can_be_continued(found, name, rank, how):
     failure = found[f"{name} of rank {rank}"]
     assert failure["codes"] == [3, 3]
@@ -135,6 +136,7 @@ def test_without_torchrun_a_run_is_refused(monkeypatch):
         )
 
 
+@pytest.mark.slow
 def test_torchrun_starts_the_ranks(tmp_path):
     (tmp_path / "ring.toml").write_text(CONFIG)
     command = ["-m", "torch.distributed.run", "--nproc-per-node", 2, "--master-addr", "127.0.0.1"]

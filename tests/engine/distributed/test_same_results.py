@@ -24,6 +24,7 @@ def test_all_algorithms_are_cases():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.parametrize("case", cases.CASES)
+@pytest.mark.slow
 def test_results_do_not_depend_on_ranks(verdicts, case):
     assert verdicts[case] == {"2 ranks": [], "3 ranks": [], "alone after 3 ranks": []}
 

@@ -42,6 +42,7 @@ def continued(folder):
     return history(topofl.Saving(folder, resume=True), rounds=ROUNDS + 1)
 
 
+@pytest.mark.slow
 def test_each_rank_writes_its_rows_and_gathers_none(found, folder, whole):
     assert found["write"] == [0, 0, 0]
     names = sorted(path.name for path in (folder / WANTED).iterdir())

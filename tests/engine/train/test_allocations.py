@@ -86,6 +86,7 @@ def test_nothing_is_drawn_or_changed():
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.slow
 def test_torch_does_not_load_its_compiler():
     code = (
         "import sys, torch; from torch import nn; from topofl.engine.footprint import "

@@ -236,6 +236,7 @@ def members(t):
     "clients", [in_pixels(problems.ragged_clients()), problems.equal_clients()], ids=str
 )
 @pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.slow
 def test_training_equals_the_naive_loop(name, clients, settings):
     how = {
         "model": problems.convolutional(),

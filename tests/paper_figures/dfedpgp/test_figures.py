@@ -90,6 +90,7 @@ def test_every_table_and_figure_is_there():
     assert [paper.id for paper in ALL][:2] == ["dcliques", "dfedpgp"]
 
 
+@pytest.mark.slow
 def test_every_figure_is_computed_drawn_and_judged(whole):
     out, results = whole
     assert list(results) == IDS

@@ -59,6 +59,7 @@ def figure(id):
     return figures_named(id)[1][0]
 
 
+@pytest.mark.slow
 def test_every_figure_is_computed_drawn_and_judged(whole):
     _, results = whole
     lacking = {"dpfl-fig05", "dpfl-fig06"}  # whose data are not at hand

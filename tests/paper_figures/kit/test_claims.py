@@ -180,6 +180,7 @@ def test_any_is_every_of_the_negation():
 
 
 @pytest.mark.parametrize("m", [2, 9])
+@pytest.mark.slow
 def test_joint_verdicts_are_wrong_in_at_most_one_case_of_forty(m):
     """HOLDS is wrong with one comparison on the threshold, FAILS with all on it."""
     rng, trials, seeds = np.random.default_rng(m), 3000, 3

@@ -41,6 +41,7 @@ def performed(monkeypatch):
 
 
 @pytest.mark.parametrize("name", [FIGURE, FOREIGN])
+@pytest.mark.slow
 def test_what_has_not_changed_is_not_run_again(earlier, performed, tmp_path, name):
     folder, before = earlier
     (again,) = reproduce(

@@ -41,6 +41,7 @@ def verdicts(claims):
     return [claim.verdict for claim in claims]
 
 
+@pytest.mark.slow
 def test_every_figure_is_computed_drawn_and_judged(whole):
     judged = {
         "pfeddst-fig02a",
