@@ -4,8 +4,9 @@
 arithmetic or logical operator, a whole number, a truth value or a call whose result is not used.
 Each is changed in a copy of the source tree, in which the tests then run: first those of the
 package, then all others, until one fails. A mutant that no test fails has survived. The output
-states each survivor with its line, before and after; `--only` runs a survivor again. The exit code
-is 1 if fewer than 90 % were killed. All of 60 mutants take hours on two cores, since each survivor
+states each survivor with its line, before and after; `--only` runs a survivor again. `--package`
+draws from one package, and `--own` leaves out the tests of others. The exit code is 1 if fewer than
+90 % were killed. All of 60 mutants take hours on two cores, since each survivor
 takes as long as the suite. Run it in a source checkout, whose tests pass.
 """
 
@@ -141,19 +142,23 @@ def _code(tree: ast.AST) -> Iterator[ast.expr | ast.stmt]:
                     yield from _code(child)
 
 
-def drawn(root: Path, count: int, seed: int) -> list[Mutant]:
+def drawn(root: Path, count: int, seed: int, packages: Sequence[str] = PACKAGES) -> list[Mutant]:
     """Return `count` mutants, as many of each package as of the others, drawn by a seed."""
     rng, every = np.random.default_rng(seed), list[list[Mutant]]()
-    for package in PACKAGES:
+    for package in packages:
         place = Path("topofl", package)
         files = sorted(root.glob(f"{place}/**/*.py")) or [root / f"{place}.py"]
         own = [mutant for path in files for mutant in mutants_of(path)]
         every.append([own[k] for k in rng.permutation(len(own))])
-    return [every[k % len(PACKAGES)][k // len(PACKAGES)] for k in range(count)]
+    return [every[k % len(packages)][k // len(packages)] for k in range(count)]
 
 
-def killed_by(mutant: Mutant, root: Path, seconds: float, jobs: int = 0) -> str:
+def killed_by(
+    mutant: Mutant, root: Path, seconds: float, jobs: int = 0, *, own: bool = False
+) -> str:
     """Return the first test that fails with a mutant; empty if it survived.
+
+    The tests of its package come first, then what holds of every row, then all others.
 
     Parameters
     ----------
@@ -165,6 +170,8 @@ def killed_by(mutant: Mutant, root: Path, seconds: float, jobs: int = 0) -> str:
         Time after which tests that still run count as failed.
     jobs
         Processes that run tests (pytest-xdist); 0: this one's child alone.
+    own
+        Whether to leave out all others.
     """
     with tempfile.TemporaryDirectory(prefix="mutant-") as place:
         copy = Path(place)
@@ -178,11 +185,15 @@ def killed_by(mutant: Mutant, root: Path, seconds: float, jobs: int = 0) -> str:
                 shutil.copy(path, copy)
         where = mutant.path.relative_to(root)
         (copy / where).write_bytes(mutant.applied())
-        own = Path("tests", where.with_suffix("").parts[1])
-        groups = (
-            [[str(own)], ["tests", f"--ignore={own}"]] if (copy / own).is_dir() else [["tests"]]
-        )
-        for group in groups:
+        package = where.with_suffix("").parts[1]
+        first = [f"tests/{package}", f"tests/refusals/test_{package}.py"]
+        groups = [
+            [name for name in names if (copy / name).exists()]
+            for names in (first, ["tests/contracts"])
+        ]
+        if not own:
+            groups.append(["tests", *(f"--ignore={name}" for names in groups for name in names)])
+        for group in filter(None, groups):
             if failed := _first_failure(copy, group, seconds, jobs):
                 return failed
     return ""
@@ -195,6 +206,7 @@ def _first_failure(root: Path, tests: Sequence[str], seconds: float, jobs: int) 
         done = subprocess.run(
             [*command, *(["-n", str(jobs)] if jobs else [])],
             cwd=root,
+            env={**os.environ, "PYTHONPATH": str(root)},
             capture_output=True,
             text=True,
             timeout=seconds,
@@ -219,14 +231,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         jobs=(os.cpu_count() or 1, "processes that run tests"),
     )
     parser.add_argument("--only", type=int, nargs="*", help="numbers of the mutants to run")
+    parser.add_argument("--package", help="draw from this one only, such as data")
+    parser.add_argument("--own", action="store_true", help="leave out the tests of other packages")
     options = parser.parse_args(argv)
     root = Path(__file__).parents[1]
-    chosen = list(enumerate(drawn(root, options.count, options.seed)))
+    packages = [options.package] if options.package else PACKAGES
+    chosen = list(enumerate(drawn(root, options.count, options.seed, packages)))
     if options.only is not None:
         chosen = [chosen[k] for k in options.only]
     survivors = 0
     for k, mutant in chosen:
-        failed = killed_by(mutant, root, options.seconds, options.jobs)
+        failed = killed_by(mutant, root, options.seconds, options.jobs, own=options.own)
         survivors += not failed
         print(f"{k}: {f'killed by {failed}' if failed else 'SURVIVED'}: {mutant}", flush=True)
     share = 1 - survivors / max(1, len(chosen))
