@@ -445,8 +445,8 @@ def test_hardware_refuses(given, message):
 @pytest.mark.parametrize(
     ("limit", "value", "message", "call", "graphs"),
     [
-        ("perron.PRODUCT_LIMIT", 7, PRODUCTS, perron_vector, [ONE_PEER(8), ONE_PEER(7)]),
-        ("perron.PRODUCT_LIMIT", 5, PRODUCTS, squared, [RING, topologies.ring(5)]),
+        ("_rounds.PRODUCT_LIMIT", 7, PRODUCTS, perron_vector, [ONE_PEER(8), ONE_PEER(7)]),
+        ("_rounds.PRODUCT_LIMIT", 5, PRODUCTS, squared, [RING, topologies.ring(5)]),
         ("DENSE_LIMIT", 5, "the mixing time is computed up to n=5", mixing_time, SIX_AND_FIVE),
         ("DENSE_LIMIT", 5, "n=6; metrics.b_connectivity and", push_sum_constants, SIX_AND_FIVE),
         ("DENSE_LIMIT", 10, "exact up to n=10", perron_vector, [pull(halving(60)), RING]),

@@ -356,9 +356,8 @@ def _modulus_of_circulants(factors: Sequence[sparse.csr_array]) -> float | None:
         if values is None:
             return None
         moduli = np.abs(values[1:])
-        rounding = (
-            factor.shape[0] * np.finfo(float).eps
-        )  # a valid bound, since circulants are normal
+        # a valid bound, since circulants are normal
+        rounding = factor.shape[0] * np.finfo(float).eps
         with np.errstate(divide="ignore"):
             logs += np.log(np.where(moduli < rounding, 0.0, moduli))
     return float(min(1.0, np.exp(logs.max(initial=-np.inf) / len(factors))))
@@ -367,7 +366,7 @@ def _modulus_of_circulants(factors: Sequence[sparse.csr_array]) -> float | None:
 def _largest(blocks: Blocks) -> Solution:
     """Return the largest modulus per round of a class that is not closed."""
     n = blocks[0].shape[1]
-    cycle, log, _ = _scaled(blocks, np.ones(n), _unchanged)
+    cycle, log, _ = _scaled(blocks, np.ones(n), lambda values: values)
     return _rooted(_largest_modulus(cycle, n, "LR"), log, blocks)
 
 
@@ -501,8 +500,3 @@ def _largest_root(factors: list[np.ndarray]) -> float:
     for t, factor in enumerate(factors):
         embedding[(t + 1) % p, :, t] = factor
     return float(min(1.0, np.abs(np.linalg.eigvals(embedding.reshape(p * n, p * n))).max()))
-
-
-def _unchanged(values: np.ndarray) -> np.ndarray:
-    """Return the values: the projection for classes that are not closed."""
-    return values

@@ -113,6 +113,21 @@ def check_size(
         )
 
 
+PRODUCT_LIMIT = 5000
+"""Largest number of nodes for which products of rounds, which become dense, are computed."""
+
+
+def product_of_rounds(source: MixingSequence, rounds: int, start: int = 0) -> sparse.csr_array:
+    """Return ``W_{start+rounds-1} ... W_start``; raise ``TopologyError`` if n is too large."""
+    if rounds > 1:
+        remedy = "use metrics.measured_contraction"
+        check_size("products of several rounds are", source, PRODUCT_LIMIT, remedy)
+    product = source.at(start).weights
+    for t in range(start + 1, start + rounds):
+        product = sparse.csr_array(source.at(t).weights @ product)
+    return product
+
+
 @contextmanager
 def converging(what: str) -> Iterator[None]:
     """Raise ``TopologyError`` in place of errors of ARPACK and of sparse factorizations."""
