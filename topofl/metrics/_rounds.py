@@ -251,19 +251,15 @@ def as_mixing(x: MixingMatrix | Topology, weights: WeightRule | None = None) -> 
 
 def _apply_rule(topology: Topology, weights: WeightRule | None) -> MixingMatrix:
     rule = metropolis_or_uniform if weights is None else weights
+    wanted = "`weights` must be a rule from Topology to MixingMatrix, such as "
+    wanted += "mixing.metropolis_hastings,"
     try:
         matrix = rule(topology) if callable(rule) else None
     except (TypeError, AttributeError) as error:  # the function takes another argument
-        raise TypeError(
-            "`weights` must be a rule from Topology to MixingMatrix, such as "
-            f"mixing.metropolis_hastings, {shown(rule)} raised {shown(error, 200)}"
-        ) from error
+        raise TypeError(f"{wanted} {shown(rule)} raised {shown(error, 200)}") from error
     if not isinstance(matrix, MixingMatrix):
-        raise TypeError(
-            "`weights` must be a rule from Topology to MixingMatrix, such as "
-            "mixing.metropolis_hastings, got "
-            + (f"one that returns {type(matrix).__name__}" if callable(rule) else shown(weights))
-        )
+        got = f"one that returns {type(matrix).__name__}" if callable(rule) else shown(weights)
+        raise TypeError(f"{wanted} got {got}")
     return matrix
 
 

@@ -104,8 +104,13 @@ def accumulated(
     """
     if hops == INFINITE:
         return _without_end(source, values, discount, rounds, around)
-    hops = int(hops)
-    starts = _starts(source, hops, rounds)
+    hops, examined = int(hops), n_rounds(source, rounds)
+    if source.period is None and hops > examined:
+        raise ValueError(
+            f"`hops` must be at most the {examined} rounds examined of {source.name}, got {hops}; "
+            "examine more rounds, or sum over fewer hops"
+        )
+    starts = range(examined - hops + 1 if source.period is None else examined)
     last = starts[-1] + hops
     matrices = [source.at(t) for t in range(min(last, source.period or last))]
     source = replace(source, generate=matrices.__getitem__)  # every start needs most of them again
@@ -128,18 +133,6 @@ def _mean_square(deviations: np.ndarray, rounding: float) -> float:
     """Return ``(1/n) ||D||_F^2``, in which entries within rounding count as 0."""
     kept = np.where(np.abs(deviations) <= rounding, 0.0, deviations)
     return float(np.square(kept).sum() / len(kept))
-
-
-def _starts(source: MixingSequence, hops: int, rounds: int | None) -> range:
-    examined = n_rounds(source, rounds)
-    if source.period is not None:
-        return range(examined)
-    if hops > examined:
-        raise ValueError(
-            f"`hops` must be at most the {examined} rounds examined of {source.name}, got {hops}; "
-            "examine more rounds, or sum over fewer hops"
-        )
-    return range(examined - hops + 1)
 
 
 def _is_pushed(matrices: Sequence[MixingMatrix], source: MixingSequence) -> bool:

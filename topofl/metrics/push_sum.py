@@ -1,7 +1,6 @@
 """Constants of push-sum over directed, changing graphs: theoretical bounds and measured values."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -66,19 +65,16 @@ class GeometricBound:
         return 1.0 - 10.0**self.log10_gap
 
 
+NEVER_STRONG = "no window of these rounds is strongly connected for every start"
+"""Reason why bounds over strongly connected windows do not apply."""
+
+
 def sgp_bound(
-    n: int,
-    b: int | float,
-    diameter: int | float,
-    degree: float,
-    reach: int | float,
-    dimension: int,
-    horizon: int | float = math.inf,
+    n: int, m: int | float, degree: float, dimension: int, note: str = ""
 ) -> GeometricBound | NotApplicable:
-    """Return the bound of stochastic gradient push (SGP); see :func:`push_sum_constants`."""
-    if b == math.inf:
-        return NotApplicable("no window of these rounds is strongly connected for every start")
-    m = (diameter + 1) * b
+    """Return the bound of stochastic gradient push (SGP), with ``m = (Delta + 1) B``."""
+    if m == math.inf:
+        return NotApplicable(NEVER_STRONG)
     log_e = math.log(n) - m * math.log(degree)
     if log_e > 1e-9:
         return NotApplicable(
@@ -89,33 +85,19 @@ def sgp_bound(
         + m * math.log10(degree)
         - (m + 2) / (m + 1) * _log10_complement(log_e)
     )
-    return GeometricBound(
-        log10_gap_of_root(log_e, m + 1),
-        log10_c,
-        _violated_premise(m, "(Delta+1) B", reach, horizon),
-    )
+    return GeometricBound(log10_gap_of_root(log_e, m + 1), log10_c, note)
 
 
 def dfedpgp_bound(
-    n: int,
-    b: int | float,
-    diameter: int | float,
-    degree: float,
-    reach: int | float,
-    horizon: int | float = math.inf,
+    n: int, m: int | float, degree: float, note: str = ""
 ) -> GeometricBound | NotApplicable:
-    """Return the bound of DFedPGP; see :func:`push_sum_constants`."""
-    if b == math.inf:
-        return NotApplicable("no window of these rounds is strongly connected for every start")
+    """Return the bound of DFedPGP, with ``m = Delta B``."""
+    if m == math.inf:
+        return NotApplicable(NEVER_STRONG)
     if degree <= 1 and n > 1:
         return NotApplicable("a = 1 / D_max must be below 1, and the smallest weight is 1")
-    m = diameter * b
-    note = _violated_premise(m, "Delta B", reach, horizon)
-    return GeometricBound(
-        log10_gap_of_root(-m * math.log(degree), m + 1),
-        NotApplicable("the paper does not specify C"),
-        note,
-    )
+    log10_gap = log10_gap_of_root(-m * math.log(degree), m + 1)
+    return GeometricBound(log10_gap, NotApplicable("the paper does not specify C"), note)
 
 
 def proven_bound(
@@ -257,27 +239,17 @@ def structure_constants(
 ) -> tuple[int | float, int | float, float, int | float]:
     """Return B, Delta, D_max and reach; see :class:`PushSumConstants`."""
     b = b_connectivity(source, rounds=None if source.period else rounds)
-    smallest = min(float(source.at(t).weights.data.min()) for t in range(source.period or rounds))
+    weights = [source.at(t).weights for t in range(source.period or rounds)]
     # Patterns include the diagonal, which is zero for a node that keeps no share of its own value.
-    patterns = [
-        sparse.csr_array(source.at(t).weights != 0, dtype=np.float32)
-        for t in range(source.period or rounds)
-    ]
-    diameter = (
-        math.inf
-        if b == math.inf
-        else max(_diameter(union) for union in _unions(patterns, int(b), source.period))
-    )
+    patterns = [sparse.csr_array(one != 0, dtype=np.float32) for one in weights]
+    diameter = math.inf
+    if b != math.inf:
+        length, twice = int(b), patterns * 2
+        starts = range(len(patterns) if source.period else len(patterns) - length + 1)
+        windows = (twice[start : start + length] for start in starts)
+        diameter = max(_diameter(sum(rest, start=first)) for first, *rest in windows)
+    smallest = min(float(one.data.min()) for one in weights)
     return b, diameter, 1 / smallest, _reach(patterns, source.period)
-
-
-def _unions(
-    patterns: list[sparse.csr_array], b: int, period: int | None
-) -> Iterator[sparse.csr_array]:
-    starts = len(patterns) if period else len(patterns) - b + 1
-    for start in range(starts):
-        window = [patterns[(start + s) % len(patterns)] for s in range(b)]
-        yield sparse.csr_array(sum(window[1:], start=window[0]))
 
 
 def _diameter(pattern: sparse.csr_array) -> int:
@@ -517,6 +489,9 @@ def push_sum_constants(
     lost = _reason_for_lost_weight(source, matrices)
     q_hat, c_hat = measured_rate(source, rounds, by_rows) if lost is None else (lost, lost)
     horizon = math.inf if source.period else rounds
+    strong, twice = diameter * b, (diameter + 1) * b
+    of_strong = _violated_premise(strong, "Delta B", reach, horizon)
+    of_twice = _violated_premise(twice, "(Delta+1) B", reach, horizon)
     return PushSumConstants(
         name=source.name,
         n=source.n,
@@ -525,8 +500,8 @@ def push_sum_constants(
         diameter=diameter,
         max_degree=max_degree,
         reach=reach,
-        sgp=sgp_bound(source.n, b, diameter, max_degree, reach, dimension, horizon),
-        dfedpgp=dfedpgp_bound(source.n, b, diameter, max_degree, reach, horizon),
+        sgp=sgp_bound(source.n, twice, max_degree, dimension, of_twice),
+        dfedpgp=dfedpgp_bound(source.n, strong, max_degree, of_strong),
         proven=proven_bound(source.n, max_degree, reach, horizon),
         q_hat=q_hat,
         c_hat=c_hat,

@@ -337,7 +337,14 @@ def _stationary(rows: sparse.csr_array, name: str, uneven: bool = False) -> np.n
 
     If `uneven`, the smallest entries of all but small matrices may be inaccurate.
     """
-    members = _closed_class(rows, name)
+    classes = classes_of([rows])
+    closed = np.flatnonzero(classes.is_closed)  # which receive from no other node
+    if len(closed) > 1:
+        raise TopologyError(
+            f"the Perron vector of {name} is not unique: {len(closed)} groups of nodes never "
+            "receive from each other; connect them"
+        )
+    members = np.flatnonzero(classes.labels[0] == closed[0])
     inner = sparse.csr_array(rows[members][:, members])
     pi = np.zeros(rows.shape[0])
     rounding = (4 + inner.count_nonzero(axis=0).max()) * np.finfo(float).eps
@@ -353,18 +360,6 @@ def _stationary(rows: sparse.csr_array, name: str, uneven: bool = False) -> np.n
                 f"n={len(members):,}: it is exact up to n={spectral.DENSE_LIMIT:,}"
             )
     return pi
-
-
-def _closed_class(rows: sparse.csr_array, name: str) -> np.ndarray:
-    """Return the nodes of the closed class, which receives from no other node, or raise."""
-    classes = classes_of([rows])
-    closed = np.flatnonzero(classes.is_closed)
-    if len(closed) > 1:
-        raise TopologyError(
-            f"the Perron vector of {name} is not unique: {len(closed)} groups of nodes never "
-            "receive from each other; connect them"
-        )
-    return np.flatnonzero(classes.labels[0] == closed[0])
 
 
 def _perron_by_elimination(rows: np.ndarray) -> np.ndarray:
