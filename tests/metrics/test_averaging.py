@@ -446,6 +446,7 @@ def test_symmetric_weights_stay_below_the_prediction_and_end_parallel(ax):
     assert measured[0] == 1
     assert (measured <= predicted * (1 + 1e-9)).all()
     assert measured[-1] / measured[-2] == pytest.approx(slem(graph), abs=1e-3)
+    assert ax.lines[1].get_label() == f"predicted, {slem(graph):.4g} per round"
 
 
 def test_measured_line_agrees_with_exchanges(ax):

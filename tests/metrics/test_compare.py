@@ -436,6 +436,8 @@ def test_all_columns_are_shown_and_listed_in_their_order():
     assert rows["diameter"] == ("paths", meaning, "(strongly) connected graphs", 2000)
     assert rows["mean clique skew"][2:] == ("label counts, graphs with groups of nodes", "any")
     assert rows["nodes"][2:] == ("", "any")
+    limits = [rows[name][-1] for name in ("Delta", "communities", "diameter", "slem", "N_10")]
+    assert limits == [300, 300, 2000, 5000, 200_000]
     assert [repr(mean(values)) for values in ([1, 2, 3], [1, 2])] == ["2", "1.5"]
 
 

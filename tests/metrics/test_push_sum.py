@@ -56,19 +56,19 @@ def pushes_of(x, rounds=40):
     [(8, 2, 3, 0.8706), (100, 11, 2, 0.9807)],  # B = 1; lambda is 0.5 and 0.9249
 )
 def test_sgp_form_by_hand(n, degree, diameter, q):
-    bound = push_sum.sgp_bound(n, 1, diameter, degree, diameter + 1, 1)
-    assert bound.q == pytest.approx(q, abs=5e-5)
     m = diameter + 1
+    bound = push_sum.sgp_bound(n, m, degree, 1)
+    assert bound.q == pytest.approx(q, abs=5e-5)
     rest = 1 - n * degree**-m
     assert bound.q == pytest.approx(rest ** (1 / (m + 1)), rel=1e-12)
     expected = math.log10(2 * degree**m / rest ** ((m + 2) / (m + 1)))
     assert bound.log10_c == pytest.approx(expected, rel=1e-12)
-    more = push_sum.sgp_bound(n, 1, diameter, degree, diameter + 1, 10_000)
+    more = push_sum.sgp_bound(n, m, degree, 10_000)
     assert more.log10_c == pytest.approx(expected + 2)
 
 
 def test_dfedpgp_form_by_hand():
-    bound = push_sum.dfedpgp_bound(9, 2, 3, 4, 6)  # (1 - 4^-6)^(1/7)
+    bound = push_sum.dfedpgp_bound(9, 2 * 3, 4)  # (1 - 4^-6)^(1/7)
     assert bound.q == pytest.approx((1 - 4.0**-6) ** (1 / 7), rel=1e-12)
     assert "does not specify C" in bound.log10_c.reason
 

@@ -12,7 +12,7 @@ import torch
 from tests.mixing.samples import RULES, TAKEN, directed_path, shares
 from tests.refusals import named, refused
 from topofl import mixing, topologies
-from topofl.mixing import average_of_chosen, from_weights
+from topofl.mixing import average_of, average_of_chosen, from_weights
 from topofl.topology import Topology, TopologyError, as_topology, from_edges
 
 RING, LINE = topologies.ring(3), directed_path()
@@ -61,6 +61,7 @@ ROWS = [
         lambda: from_weights([[0.5, 0.5 + 1e-10], [0.5, 0.5]]),
     ),
     (ValueError, OFF, lambda: W.check_on(BACK), lambda: W.check_on(LINE)),
+    (ValueError, "(1 such", lambda: from_weights([[1, 0], [0.5, 0.5]]).check_on(from_edges([], 2))),
     (ValueError, "got n=3, ring(n=4) has n=4", lambda: W.check_on(topologies.ring(4))),
     (ValueError, "'u->v', 'u<-v', got 'v->u'", lambda: from_weights(TAKEN, edges="v->u")),
     (ValueError, "own_weights=True", lambda: from_weights(without_loops())),
@@ -125,6 +126,16 @@ ROWS = [
         ValueError,
         "all weights are 1, as of edges without weights: networkx",
         lambda: as_topology(nx.Graph([("a", "b"), ("b", "c")], w=0.3), own_weights=True),
+    ),
+    (ValueError, "one number per node, got shape (1, 2)", lambda: average_of([[1, 2]])),
+    (ValueError, "shape (2,), got (1,)", lambda: average_of([1, 2], [True])),
+    (ValueError, "finite and at least 0, got -1", lambda: average_of([1, -1])),
+    (ValueError, "finite and at least 0, got inf", lambda: average_of([1, np.inf])),
+    (
+        ValueError,
+        "`members` must include a node with examples",
+        lambda: average_of([1, 0], [False, True]),
+        lambda: average_of([1, 0], [True, False]),
     ),
     (ValueError, "`chosen`", lambda: average_of_chosen(np.ones((2, 3)), None)),
     (ValueError, "`chosen`", lambda: average_of_chosen(np.full((2, 2), np.nan), None)),
