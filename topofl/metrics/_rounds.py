@@ -68,11 +68,9 @@ def as_rounds(x: Mixable, weights: WeightRule | None = None) -> MixingSequence:
 
 def is_list_of_matrices(x: Any) -> bool:
     """Return whether `x` is a non-empty list of mixing matrices, which is one period."""
-    return (
-        isinstance(x, list | tuple)
-        and bool(x)
-        and all(isinstance(item, MixingMatrix) for item in x)
-    )
+    if not isinstance(x, list | tuple) or not x:
+        return False
+    return all(isinstance(item, MixingMatrix) for item in x)
 
 
 def averages(matrices: Sequence[MixingMatrix], name: str) -> bool:

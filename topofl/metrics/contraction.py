@@ -80,9 +80,8 @@ def window_product(
     rounds = check_int("rounds", rounds, minimum=1)
     start = check_int("start", start, minimum=0)
     product = product_of_rounds(source, rounds, start)
-    return MixingMatrix(
-        product, name=f"window_product({source.name}, rounds={rounds}, start={start})"
-    )
+    name = f"window_product({source.name}, rounds={rounds}, start={start})"
+    return MixingMatrix(product, name=name)
 
 
 @public
@@ -184,9 +183,8 @@ def expected_gap(
         check_averaging("the expected gap needs", matrix, use=remedy)
         total = total + matrix.weights.T @ matrix.weights
         sums.append(np.asarray(matrix.weights.sum(axis=0)))
-    worst = _largest_on_disagreement(
-        sparse.csr_array(total / len(times)), np.stack(sums) / math.sqrt(n)
-    )
+    mean = sparse.csr_array(total / len(times))
+    worst = _largest_on_disagreement(mean, np.stack(sums) / math.sqrt(n))
     return 1.0 - without_rounding(worst, n)
 
 
@@ -395,12 +393,9 @@ def _predicted(x: Mixable, weights: WeightRule | None) -> tuple[float, str]:
         rate = slem(x, weights=weights)
     except TopologyError:
         return 0.0, "no rate predicted: no period, or no second eigenvalue found"
-    return (
-        rate,
-        f"predicted, {rate:.4g} per round"
-        if rate > 0
-        else "predicted: exact averaging within a period",
-    )
+    if rate > 0:
+        return rate, f"predicted, {rate:.4g} per round"
+    return rate, "predicted: exact averaging within a period"
 
 
 COLUMNS = (

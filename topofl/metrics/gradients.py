@@ -313,9 +313,8 @@ def gradient_statistics(
     stacked, noise = np.stack(means), float(np.mean(variances))
     apart = float(np.square(stacked - stacked.mean(axis=0)).sum() / clients.n)
     part_of_noise = noise / minibatches * (1 - 1 / clients.n)
-    return GradientStatistics(
-        stacked, max(apart - part_of_noise, 0.0), noise, batch_size, minibatches
-    )
+    heterogeneity = max(apart - part_of_noise, 0.0)
+    return GradientStatistics(stacked, heterogeneity, noise, batch_size, minibatches)
 
 
 def _check_clients(clients: Any) -> None:

@@ -90,10 +90,8 @@ def azure_latency(
     >>> latency.tolist()
     [[0.0, 0.113, 0.113], [0.113, 0.0, 0.0005], [0.113, 0.0005, 0.0]]
     """
-    names = [
-        check_choice("regions", name, AZURE_REGIONS)
-        for name in check_sequence("regions", regions, "names of regions")
-    ]
+    listed = check_sequence("regions", regions, "names of regions")
+    names = [check_choice("regions", name, AZURE_REGIONS) for name in listed]
     places = np.array([AZURE_REGIONS.index(name) for name in names], dtype=np.int64)
     same = places[:, None] == places
     if within is None and len(set(names)) < len(names):
@@ -226,9 +224,7 @@ class Hardware:
             if isinstance(value, np.ndarray) and value.ndim:
                 found[one.name] = f"table{value.shape}".replace(",)", ")")
             elif value is not None and value != one.default:
-                found[one.name] = f"{value:.12g}" if np.ndim(value) == 0 and not isinstance(
-                    value, str
-                ) else repr(value)  # fmt: skip
+                found[one.name] = repr(value) if isinstance(value, str) else f"{value:.12g}"
         return found
 
     @property

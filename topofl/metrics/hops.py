@@ -278,12 +278,8 @@ def _summed(source: MixingSequence, values: np.ndarray, discount: float, around:
     factor = 1.0
     recent = math.inf
     for hop in range(1, MOST_HOPS + 1):
-        left = factor * np.mean(
-            [
-                _mean_square(next(walk) - limit, hop * rounding)
-                for walk, limit in zip(walks, limits, strict=True)
-            ]
-        )
+        apart = [next(walk) - limit for walk, limit in zip(walks, limits, strict=True)]
+        left = factor * np.mean([_mean_square(one, hop * rounding) for one in apart])
         total, factor = total + left, factor * discount
         if hop % 20:
             continue

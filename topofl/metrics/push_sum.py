@@ -105,17 +105,12 @@ def proven_bound(
 ) -> GeometricBound | NotApplicable:
     """Return the bound proven for the given rounds; see :func:`push_sum_constants`."""
     if reach == math.inf:
-        how_long = (
-            "after any number of rounds"
-            if horizon == math.inf
-            else f"within the {horizon} rounds examined"
-        )
-        return NotApplicable(f"some nodes hold no share of some others {how_long}")
+        ever = horizon == math.inf
+        within = "after any number of rounds" if ever else f"within the {horizon} rounds examined"
+        return NotApplicable(f"some nodes hold no share of some others {within}")
     log_e = math.log(n) - reach * math.log(degree)
-    return GeometricBound(
-        log10_gap_of_root(log_e, reach),
-        -(reach - 1) / reach * _log10_complement(log_e) if reach > 1 else 0.0,
-    )
+    log10_c = -(reach - 1) / reach * _log10_complement(log_e) if reach > 1 else 0.0
+    return GeometricBound(log10_gap_of_root(log_e, reach), log10_c)
 
 
 def log10_delta_bound(
@@ -181,12 +176,9 @@ def _ergodicity_coefficients(source: MixingSequence, rounds: int, by_rows: bool)
     largest = [1.0 if source.n > 1 else 0.0]
     length = rounds if source.period else rounds - max(starts)
     for t in range(length):
-        products = [
-            source.at(s + t).weights @ product for s, product in zip(starts, products, strict=True)
-        ]
-        largest.append(
-            max(ergodicity_coefficient(product if by_rows else product.T) for product in products)
-        )
+        products = [source.at(s + t).weights @ one for s, one in zip(starts, products, strict=True)]
+        rows = products if by_rows else [one.T for one in products]
+        largest.append(max(map(ergodicity_coefficient, rows)))
         if largest[-1] < FLOOR:
             largest[-1] = 0.0
             break
@@ -195,12 +187,10 @@ def _ergodicity_coefficients(source: MixingSequence, rounds: int, by_rows: bool)
 
 def _window_starts(source: MixingSequence, rounds: int) -> list[int]:
     if source.period:
-        return sorted(
-            {round(s) for s in np.linspace(0, source.period - 1, min(STARTS, source.period))}
-        )
-    return sorted(
-        {int(s) for s in np.linspace(0, rounds / 2, STARTS)} if rounds >= 2 * STARTS else {0}
-    )
+        spaced = np.linspace(0, source.period - 1, min(STARTS, source.period))
+        return sorted({round(s) for s in spaced})
+    spaced = np.linspace(0, rounds / 2, STARTS) if rounds >= 2 * STARTS else [0]
+    return sorted({int(s) for s in spaced})
 
 
 def _slope(coefficients: np.ndarray, period: int) -> float:
@@ -471,12 +461,9 @@ def push_sum_constants(
     if weights is None and isinstance(x, Topology | TopologySequence):
         weights = _push_weights
     source = as_rounds(x, weights)
-    rounds = check_int(
-        "rounds",
-        (source.length or ROUNDS) if rounds is None else rounds,
-        minimum=1,
-        maximum=source.length,
-    )
+    if rounds is None:
+        rounds = source.length or ROUNDS
+    rounds = check_int("rounds", rounds, minimum=1, maximum=source.length)
     dimension = check_int("dimension", dimension, minimum=1)
     remedy = "metrics.b_connectivity and metrics.measured_contraction take more"
     check_size("push-sum constants are", source, spectral.DENSE_LIMIT, remedy)
@@ -519,11 +506,8 @@ def _reason_for_lost_weight(
 ) -> NotApplicable | None:
     """Return the reason why push-sum does not converge if a weight tends to 0, else None."""
     if source.period is None:  # weight may return in any of the rounds
-        matrices = [
-            MixingMatrix(
-                sparse.csr_array(sum(matrix.weights for matrix in matrices) / len(matrices))
-            )
-        ]
+        mean = sum(matrix.weights for matrix in matrices) / len(matrices)
+        matrices = [MixingMatrix(sparse.csr_array(mean))]
     node = losing_node(matrices)
     if node is None:
         return None

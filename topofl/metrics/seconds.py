@@ -80,9 +80,8 @@ class Rounds:
             if server:
                 return server_stages(graph.n, np.arange(graph.n), hardware, nbytes, exchanges)
             one = graph if is_matrix else graph.at(t)
-            receivers = (
-                one.weights if isinstance(one, MixingMatrix) else sparse.csr_array(one.adjacency.T)
-            )
+            is_weighted = isinstance(one, MixingMatrix)
+            receivers = one.weights if is_weighted else sparse.csr_array(one.adjacency.T)
             return stages_of(receivers, hardware, nbytes, exchanges)
 
         one_period = cache(stages)
@@ -106,11 +105,11 @@ class Rounds:
             if key not in known:
                 known.clear()  # graphs that change are not all kept
                 receivers, server, exchanges, nbytes = _recorded_messages(history, t)
-                known[key] = (
-                    server_stages(n, np.unique(receivers.indices), hardware, nbytes, exchanges)
-                    if server
-                    else stages_of(receivers, hardware, nbytes, exchanges)
-                )
+                if server:
+                    nodes = np.unique(receivers.indices)
+                    known[key] = server_stages(n, nodes, hardware, nbytes, exchanges)
+                else:
+                    known[key] = stages_of(receivers, hardware, nbytes, exchanges)
             return known[key]
 
         return cls(stages, lambda t: _recorded_steps(history, t), n, None, history.n_rounds)
@@ -387,15 +386,12 @@ class RoundTime:
 
     @property
     def _table(self) -> Table:
-        return Table(("part", "seconds"), tuple(self._parts.items()), self._title)
+        title = f"{self.name}: a round takes {self.seconds:.4g} s, most of it {self.bound}"
+        return Table(("part", "seconds"), tuple(self._parts.items()), title)
 
     @property
     def _parts(self) -> dict[str, float]:
         return {"compute": self.compute, "latency": self.latency, "transfer": self.transfer}
-
-    @property
-    def _title(self) -> str:
-        return f"{self.name}: a round takes {self.seconds:.4g} s, most of it {self.bound}"
 
 
 @public

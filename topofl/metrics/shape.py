@@ -321,11 +321,8 @@ def _closed_walks(both: sparse.csr_array) -> np.ndarray:
 
 def _least_degree(topology: Topology) -> int:
     """Return the smallest in- or out-degree; 0 if the graph is not connected."""
-    return (
-        int(min(topology.in_degrees.min(), topology.out_degrees.min()))
-        if topology.is_connected
-        else 0
-    )
+    least = min(topology.in_degrees.min(), topology.out_degrees.min())
+    return int(least) if topology.is_connected else 0
 
 
 def _dominating_set(topology: Topology) -> list[int]:
@@ -429,19 +426,16 @@ def b_connectivity(
     3
     """
     graphs = recorded_matrices(graphs)
-    sequence = graph_of(
-        "graphs", graphs.support() if isinstance(graphs, MixingMatrix | MixingSequence) else graphs
-    )
+    is_weighted = isinstance(graphs, MixingMatrix | MixingSequence)
+    sequence = graph_of("graphs", graphs.support() if is_weighted else graphs)
     kind = check_choice("windows", windows, ["sliding", "block"])
     looked_at = n_rounds(graphs if isinstance(graphs, MixingSequence) else sequence, rounds)
     horizon = looked_at if sequence.period is None else None
     period = sequence.period or 0
     lengths = _shortest_windows(sequence, starts=horizon or period, end=horizon or 2 * period)
-    return (
-        _smallest_block(lengths, horizon)
-        if kind == "block"
-        else longest_window(lengths, periodic=horizon is None)
-    )
+    if kind == "block":
+        return _smallest_block(lengths, horizon)
+    return longest_window(lengths, periodic=horizon is None)
 
 
 def rounds_until_strong(source: MixingSequence, rounds: int) -> np.ndarray:
@@ -473,10 +467,8 @@ def _smallest_block(lengths: np.ndarray, horizon: int | None) -> int | float:
     With a period p, blocks of B start at multiples of gcd(B, p), and B <= p suffices.
     """
     for b in range(1, len(lengths) + 1):
-        starts = (
-            lengths[: horizon - b + 1 : b] if horizon else lengths[:: math.gcd(b, len(lengths))]
-        )
-        if starts.max() <= b:
+        stop, step = (horizon - b + 1, b) if horizon else (None, math.gcd(b, len(lengths)))
+        if lengths[:stop:step].max() <= b:
             return b
     return math.inf
 

@@ -114,10 +114,9 @@ class MixingMatrix:
     @property
     def stochasticity(self) -> str:
         """``"doubly stochastic"``, ``"row stochastic"`` or ``"column stochastic"``."""
-        kind = (
-            "doubly" if self.is_doubly_stochastic else "row" if self.is_row_stochastic else "column"
-        )
-        return f"{kind} stochastic"
+        if self.is_doubly_stochastic:
+            return "doubly stochastic"
+        return "row stochastic" if self.is_row_stochastic else "column stochastic"
 
     @cached_property
     def is_symmetric(self) -> bool:
@@ -388,9 +387,8 @@ class MixingSequence:
             return as_html(repr(self))
         rounds = min(ROUNDS, self.period or ROUNDS, self.length or ROUNDS)
         text = f"{self!r}\nrounds 0 to {rounds - 1}:" if rounds > 1 else f"{self!r}\nround 0:"
-        return as_html(
-            text, "\n".join(matrix_picture(self.at(t), f"round {t}, ") for t in range(rounds))
-        )
+        pictures = (matrix_picture(self.at(t), f"round {t}, ") for t in range(rounds))
+        return as_html(text, "\n".join(pictures))
 
     def at(self, t: int) -> MixingMatrix:
         """Return the matrix of round `t`.
@@ -402,9 +400,8 @@ class MixingSequence:
             the sequence.
         """
         last = None if self.length is None else self.length - 1
-        t = check_int(
-            "t", t, minimum=0, maximum=last, remedy=f"{self.name} has {self.length} rounds"
-        )
+        remedy = f"{self.name} has {self.length} rounds"
+        t = check_int("t", t, minimum=0, maximum=last, remedy=remedy)
         matrix = self.generate(t % self.period if self.period else t)
         if not isinstance(matrix, MixingMatrix):
             raise TypeError(

@@ -196,11 +196,9 @@ def metropolis_or_uniform(topology: Topology) -> MixingMatrix:
     need_topology(topology)
     if topology.own_weights:
         return own_weights(topology)
-    return (
-        uniform(topology, direction="pull")
-        if topology.is_directed
-        else metropolis_hastings(topology)
-    )
+    if topology.is_directed:
+        return uniform(topology, direction="pull")
+    return metropolis_hastings(topology)
 
 
 @public
