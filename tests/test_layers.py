@@ -202,9 +202,9 @@ ROOMS = {
     "data": ["_labels", "dataset", "arrays partition", "clients edits partitioners", "readers"],
     "metrics": [
         "_columns _rounds hardware",
-        "connectivity consensus perron shape waiting",
-        *("averaging labels spectral walks", "contraction hops push_sum", "gradients spectrum"),
-        *("cost", "seconds", "compare", "over_rounds"),
+        "consensus shape spectral waiting",
+        *("averaging contraction labels walks", "hops push_sum", "gradients spectrum"),
+        *("cost", "seconds", "compare"),
     ],
     "summary": ["sources verdicts", "groups", "pairs figures", "table"],
     "explore": ["model", "results", "widgets", "app serve"],

@@ -15,8 +15,8 @@ from tests import problems
 from tests.engine import runs
 from tests.engine.runs import run, weighted_ring
 from topofl import algorithms, data, mixing, topologies
-from topofl.metrics import perron
-from topofl.metrics.perron import largest_share
+from topofl.metrics import spectral
+from topofl.metrics.spectral import largest_share
 
 
 def test_a_sequence_is_connected_if_its_union_is():
@@ -253,8 +253,8 @@ def test_shares_that_cannot_be_computed_are_named_without_a_number(monkeypatch):
     def fails(*given, **options):
         raise sparse_linalg.ArpackNoConvergence("no convergence", np.zeros(0), np.zeros((0, 0)))
 
-    monkeypatch.setattr(perron, "QUICK_LIMIT", 5)
-    monkeypatch.setattr(perron.sparse_linalg, "eigs", fails)
+    monkeypatch.setattr(spectral, "QUICK_LIMIT", 5)
+    monkeypatch.setattr(spectral.sparse_linalg, "eigs", fails)
     with pytest.warns(UserWarning, match="unequal shares, which could not be computed, in the"):
         history = run(topology=cycle_with_hub(6))
     assert "largest_share" not in history.meta

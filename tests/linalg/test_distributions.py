@@ -75,13 +75,3 @@ def test_large_numbers_keep_their_digits():
         simplex_projection(np.array([[1e17, 0.0], [2.0**52, 2.0**52 - 0.5]])),
         [[1, 0], [0.75, 0.25]],
     )
-
-
-def test_bad_values_are_named():
-    with pytest.raises(ValueError, match=r"`values` must be finite, got nan at \(0, 1\)"):
-        simplex_projection(np.array([[0.0, np.nan]]))
-    with pytest.raises(
-        ValueError,
-        match="`where` must be true for at least one entry of every row, but is for none of row 1",
-    ):
-        simplex_projection(np.zeros((2, 2)), np.array([[True, False], [False, False]]))

@@ -1,267 +1,108 @@
-"""Averaging over rounds: ergodicity coefficients and effective neighbors."""
+"""Averaging over rounds: windows, limits, times and contraction, against theorems."""
 
-import sys
-from functools import partial
-from itertools import pairwise
+import math
+from fractions import Fraction
 
+import networkx as nx
 import numpy as np
 import pytest
-import scipy.linalg
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
+from matplotlib.figure import Figure
 
-from topofl import mixing, topologies
-from topofl.metrics import averaging, dobrushin, effective_neighbors, slem
-from topofl.mixing import MixingMatrix
-from topofl.topology import Topology, TopologyError, TopologySequence, as_topology, from_edges
+from tests.rows.metrics import (
+    EVERY,
+    ONE_PEER,
+    PULLED,
+    SWAP,
+    dcliques,
+    graphs,
+    halving,
+    irregular_digraph,
+    product,
+    pull,
+    push,
+    relabelled,
+    rounds,
+    strongly_connected,
+    undirected,
+)
+from topofl import metrics, mixing, topologies
+from topofl.metrics import (
+    dobrushin,
+    effective_neighbors,
+    expected_gap,
+    measured_contraction,
+    mixing_time,
+    perron_skewness,
+    perron_vector,
+    pi_weighted_gap,
+    product_contraction,
+    sigma,
+    slem,
+    smallest_eigenvalue,
+    window_product,
+)
+from topofl.mixing import MixingSequence
+from topofl.topology import TopologySequence, as_topology, from_edges
 
-push = partial(mixing.uniform, direction="push")
-
-
-def stochastic(n: int) -> st.SearchStrategy[MixingMatrix]:
-    """Draw row-stochastic matrices with many zeros."""
-    entries = arrays.arrays(np.float64, (n, n), elements=st.sampled_from([0.0, 0.0, 1.0, 2.0, 5.0]))
-    return entries.map(
-        lambda a: mixing.from_weights((a + np.eye(n)) / (a + np.eye(n)).sum(axis=1, keepdims=True))
-    )
-
-
-@st.composite
-def matrices(draw: st.DrawFn, count: int = 1) -> list[MixingMatrix]:
-    n = draw(st.integers(1, 6))
-    return [draw(stochastic(n)) for _ in range(count)]
-
-
-def brute(matrix: np.ndarray) -> float:
-    """Return one minus the smallest overlap of two rows, an equivalent formula."""
-    return 1 - min(np.minimum(a, b).sum() for a in matrix for b in matrix)
-
-
-def product(members: list[MixingMatrix]) -> np.ndarray:
-    """Return the product of the matrices in chronological order."""
-    result = np.eye(members[0].n)
-    for member in members:
-        result = member.weights.toarray() @ result
-    return result
-
-
-# Definition
-
-
-@given(matrices(3))
-def test_agrees_with_brute_force_over_pairs_and_windows(members):
-    for member in members:
-        assert dobrushin(member) == pytest.approx(brute(member.weights.toarray()), abs=1e-12)
-    assert dobrushin(members) == pytest.approx(brute(product(members)), abs=1e-12)
-    later = [members[1], members[2], members[0], members[1]]  # the period begins again
-    assert dobrushin(members, start=1, rounds=4) == pytest.approx(brute(product(later)), abs=1e-12)
+# Ergodicity
 
 
-@given(matrices(2))
-def test_columns_are_compared_where_columns_sum_to_one(members):
-    transposed = [mixing.from_weights(member.weights.T, edges="u<-v") for member in members]
-    for member, other in zip(members, transposed, strict=True):
-        assert dobrushin(other) == pytest.approx(dobrushin(member), abs=1e-12)
-    if not any(other.is_row_stochastic for other in transposed):
-        reverse = product(transposed)
-        assert dobrushin(transposed) == pytest.approx(brute(reverse.T), abs=1e-12)
-
-
-def test_rows_are_compared_where_both_sum_to_one():
-    # Rows (1, 0, 0), (0, 1/2, 1/2) twice: 1 by rows as by columns; a permutation of it differs from
-    # its transpose.
-    doubly = mixing.from_weights([[0, 0.5, 0.5], [0.5, 0.5, 0], [0.5, 0, 0.5]])
-    circulant = mixing.from_weights([[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.3, 0.2, 0.5]])
-    assert dobrushin(doubly) == pytest.approx(0.5)
-    assert dobrushin(circulant) == pytest.approx(brute(circulant.weights.toarray()), abs=1e-15)
-
-
-# Theorems
-
-
-@given(matrices(2))
-def test_is_submultiplicative_and_bounds_the_second_eigenvalue(members):
-    first, second = members
-    assert 0 <= dobrushin(members) <= dobrushin(first) * dobrushin(second) + 1e-12
+@given(PULLED, st.integers(0, 100))
+def test_dobrushin_bounds_ranges_and_second_eigenvalues(members, seed):
+    first, tau = members[0], dobrushin(members)
+    values = np.random.default_rng(seed).standard_normal((first.n, 5))
+    ranges = np.ptp(values, axis=0)
+    assert (np.ptp(product(members) @ values, axis=0) <= tau * ranges + 1e-12).all()
+    assert 0 <= tau <= math.prod(map(dobrushin, members)) + 1e-12
     # Rounding moves an eigenvalue of multiplicity m, here 5 at most, by the m-th root of 2e-16.
     assert slem(first) <= dobrushin(first) + 1e-3
+    rank = np.linalg.matrix_rank(first.weights.toarray())
+    assert (dobrushin(first) < 1e-12) == (rank == 1)
+    equal = np.tile(first.weights.toarray()[:1], (first.n, 1))
+    assert dobrushin(mixing.from_weights(equal)) == 0.0
 
 
-@pytest.mark.parametrize(
-    "graph",
-    [
-        topologies.ring(5),
-        topologies.star(6),
-        topologies.grid(9),
-        topologies.exponential(12, directed=True),
-    ],
-    ids=lambda graph: graph.name,
-)
-@pytest.mark.parametrize("rounds", [1, 2, 5])
-def test_bounds_the_second_eigenvalue_of_powers(graph, rounds):
-    assert slem(graph) ** rounds <= dobrushin(graph, rounds=rounds) + 1e-12
+@pytest.mark.parametrize("window", [1, 2, 5])
+def test_dobrushin_bounds_the_second_eigenvalue_of_powers(window):
+    directed = topologies.exponential(12, directed=True)
+    for graph in (topologies.ring(5), topologies.star(6), topologies.grid(9), directed):
+        assert slem(graph) ** window <= dobrushin(graph, rounds=window) + 1e-12
+    ring = topologies.ring(7)  # and is it in the long run, of symmetric weights
+    ratio = dobrushin(ring, rounds=39 + window) / dobrushin(ring, rounds=39)
+    assert ratio == pytest.approx(slem(ring) ** window, rel=1e-9)
 
 
-@given(matrices(), st.integers(0, 100))
-def test_bounds_how_the_range_of_values_shrinks(members, seed):
-    values = np.random.default_rng(seed).standard_normal((members[0].n, 5))
-    mixed = members[0] @ values
-    assert (np.ptp(mixed, axis=0) <= dobrushin(members) * np.ptp(values, axis=0) + 1e-12).all()
-
-
-@given(matrices())
-def test_is_zero_exactly_for_rank_one(members):
-    rank = np.linalg.matrix_rank(members[0].weights.toarray())
-    assert (dobrushin(members) < 1e-12) == (rank == 1)
-    equal = mixing.from_weights(np.tile(members[0].weights.toarray()[:1], (members[0].n, 1)))
-    assert dobrushin(equal) == 0.0
-
-
-def test_never_grows_with_the_window():
-    values = [
-        dobrushin(topologies.random_out(30, 2, seed=3), rounds=k, weights=push)
-        for k in range(1, 12)
-    ]
-    assert all(later <= earlier + 1e-12 for earlier, later in pairwise(values))
-    assert values[0] == 1.0
-    assert values[-1] < 0.2
-
-
-def test_symmetric_weights_shrink_by_the_second_eigenvalue_in_the_long_run():
-    graph = topologies.ring(7)
-    ratio = dobrushin(graph, rounds=40) / dobrushin(graph, rounds=39)
-    assert ratio == pytest.approx(slem(graph), rel=1e-9)
-
-
-# Known values
-
-
-def test_one_peer_exponential():
-    assert dobrushin(topologies.one_peer_exponential(100)) == pytest.approx(0.219, abs=5e-4)
-    # Rows of the product of 7 rounds are uniform on 128 offsets, 28 of 100 of them twice: shifts by
-    # 28..72 share least.
-    assert dobrushin(topologies.one_peer_exponential(100)) == pytest.approx(28 / 128, abs=1e-12)
-    for n in (2, 8, 64):
-        assert dobrushin(topologies.one_peer_exponential(n)) == 0.0
-
-
-def test_closed_forms():
-    assert dobrushin(topologies.fully_connected(9)) == pytest.approx(0, abs=1e-15)
-    assert dobrushin(topologies.star(10)) == pytest.approx(
-        1 - 1 / 10
-    )  # two leaves share the center's 1/n
-    assert dobrushin(topologies.ring(6)) == 1.0
-    assert dobrushin(topologies.ring(5)) == pytest.approx(
-        2 / 3
-    )  # neighbors of opposite nodes: one of three in common
-    assert dobrushin(from_edges([], 1)) == 0.0
-    assert dobrushin(from_edges([], 2)) == 1.0
-    assert dobrushin(from_edges([(0, 1)], 2)) == 0.0
-    assert dobrushin(from_edges([(0, 1), (2, 3)], 4), rounds=50) == 1.0
-
-
-# Large graphs
+@given(rounds(*EVERY))
+def test_a_window_of_a_period_may_start_in_any_round(members):
+    later = (members * 3)[1 : len(members) + 2]
+    window = dobrushin(members, start=1, rounds=len(members) + 1)
+    assert window == pytest.approx(dobrushin(later), abs=1e-12)
 
 
 def test_large_graphs_with_nodes_without_common_sources_have_coefficient_one():
-    for graph in (
-        topologies.ring(100_000),
-        topologies.one_peer_exponential(100_000),
-        topologies.grid(10_000),
-    ):
-        assert dobrushin(graph, rounds=2) == 1.0
+    large = [topologies.ring(100_000), ONE_PEER(100_000), topologies.grid(10_000)]
+    assert [dobrushin(graph, rounds=2) for graph in large] == [1.0] * 3
     # In 11 rounds, each of 4,096 nodes receives from 2^11 nodes: opposite nodes have no sources in
     # common, all other pairs do.
-    assert dobrushin(topologies.one_peer_exponential(4096), rounds=11) == 1.0
+    assert dobrushin(ONE_PEER(4096), rounds=11) == 1.0
     # A star whose leaf 1 has a leaf of its own: the center shares with all, but the latter and leaf
     # 2 nothing.
-    star = from_edges([(0, i) for i in range(1, 2500)] + [(1, 2500)], 2501)
-    assert dobrushin(star) == 1.0
-    directed = topologies.random_out(5000, 3, seed=0)
-    assert dobrushin(directed, rounds=2, weights=push) == 1.0
-
-
-def test_other_large_graphs_are_refused(monkeypatch):
-    with pytest.raises(TopologyError, match=r"up to n=2,000, star.* has n=2,001; use metrics.slem"):
-        dobrushin(topologies.star(2001))
-    with pytest.raises(TopologyError, match="up to n=2,000"):
-        dobrushin(topologies.one_peer_exponential(2048), rounds=11)  # exact averaging
-    monkeypatch.setattr(sys.modules["topofl.metrics.averaging"], "ENTRY_LIMIT", 20_000)
-    with pytest.raises(TopologyError, match=r"too large from round 3 on .* use fewer rounds"):
-        dobrushin(topologies.one_peer_exponential(2048))
-
-
-# Bad input
-
-
-def test_needs_a_window_and_matrices_of_one_kind():
-    endless = topologies.random_out(6, 2, seed=0)
-    assert endless.period is None
-    with pytest.raises(
-        TopologyError, match=r"has no period, so `rounds` is needed: dobrushin\(sequence, rounds"
-    ):
-        dobrushin(endless)
-    line = from_edges([(0, 1), (1, 2)], 3, directed=True)
-    with pytest.raises(
-        TopologyError,
-        match="of matrices must be row-stochastic in all rounds, or column",
-    ):
-        dobrushin([mixing.uniform(line), push(line)])
-    with pytest.raises(ValueError, match="`rounds` must be at least 1, got 0"):
-        dobrushin(line, rounds=0)
-    with pytest.raises(ValueError, match="`start` must be at least 0, got -1"):
-        dobrushin(line, start=-1)
-    with pytest.raises(TypeError, match="`x`"):
-        dobrushin(np.eye(2))
+    assert dobrushin(from_edges([(0, i) for i in range(1, 2500)] + [(1, 2500)], 2501)) == 1.0
+    assert dobrushin(topologies.random_out(5000, 3, seed=0), rounds=2, weights=push) == 1.0
 
 
 def test_every_round_is_computed_once():
     asked = []
-
-    def graph(t):
-        asked.append(t)
-        return topologies.ring(4)
-
-    sequence = TopologySequence(4, graph)
+    sequence = TopologySequence(4, lambda t: asked.append(t) or topologies.ring(4))
     assert sequence.nodes == ()  # the labels that all rounds must have, of round 0
     asked.clear()
     dobrushin(sequence, start=3, rounds=4)
     assert asked == [3, 4, 5, 6]
 
 
-GAMMAS = (0.5, 0.9, 0.99)
-# Strongly connected, with degrees that differ: pull weights are row- but not column-stochastic.
-DIGRAPH = from_edges(
-    [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0), (0, 3), (0, 2), (4, 1)],
-    6,
-    directed=True,
-    name="digraph",
-)
-
-
-@st.composite
-def graphs(draw: st.DrawFn, directed: bool | None = None) -> Topology:
-    n = draw(st.integers(1, 8))
-    directed = draw(st.booleans()) if directed is None else directed
-    nodes = st.integers(0, n - 1)
-    pairs = draw(st.lists(st.tuples(nodes, nodes), max_size=2 * n))
-    return from_edges([pair for pair in pairs if pair[0] != pair[1]], n, directed=directed)
-
-
-def simulated(
-    matrices: list[MixingMatrix], gamma: float, walks: int, periods: int, seed: int
-) -> np.ndarray:
-    """Return n_W of each node by simulated walks, with variances averaged over the last period."""
-    rng = np.random.default_rng(seed)
-    x, variances = np.zeros((matrices[0].n, walks)), []
-    for t in range(periods * len(matrices)):
-        x = matrices[t % len(matrices)] @ (np.sqrt(gamma) * x + rng.standard_normal(x.shape))
-        variances.append((x**2).mean(axis=1))
-    return 1 / (1 - gamma) / np.mean(variances[-len(matrices) :], axis=0)
-
-
-# Known values
+# Effective neighbors
 
 
 @pytest.mark.parametrize(
@@ -277,199 +118,356 @@ def simulated(
     ],
     ids=["ring", "grid", "exponential", "star", "complete", "dcliques", "dcliques-ring"],
 )
-def test_known_values(graph, expected):
-    assert [effective_neighbors(graph, gamma) for gamma in GAMMAS] == pytest.approx(
-        expected, abs=0.005
-    )
+def test_effective_neighbors_of_the_paper(graph, expected):
+    found = [effective_neighbors(graph, gamma) for gamma in (0.5, 0.9, 0.99)]
+    assert found == pytest.approx(expected, abs=0.005)
 
 
 @pytest.mark.parametrize("n", [1, 2, 7])
 @pytest.mark.parametrize("which", ["mean", "worst"])
 @pytest.mark.parametrize("gamma", [0, 0.3, 0.999999])
 def test_one_without_communication_and_n_for_exact_averaging(n, which, gamma):
-    assert effective_neighbors(mixing.from_weights(np.eye(n)), gamma, which=which) == pytest.approx(
-        1, rel=1e-9
-    )
-    assert effective_neighbors(
-        mixing.from_weights(np.full((n, n), 1 / n)), gamma, which=which
-    ) == pytest.approx(n)
     pieces = from_edges([(0, 1)], n + 2)  # two nodes share, the others are alone
     variance = {"mean": (1 + n) / (2 + n), "worst": 1}[which]
-    assert effective_neighbors(pieces, gamma, which=which) == pytest.approx(1 / variance, rel=1e-9)
-
-
-def test_permutations_have_one_effective_neighbor():
-    cycle = mixing.from_weights(np.roll(np.eye(5), 1, axis=0))
-    assert effective_neighbors(cycle, 0.9) == pytest.approx(1)
-
-
-def test_one_peer_exponential_has_its_closed_form():
-    # The last j rounds average 2^j nodes, the last log2(n) all: whichever round it is.
-    n, gamma = 32, 0.9
-    variance = sum(gamma ** (j - 1) / min(2**j, n) for j in range(1, 2000))
-    expected = 1 / (1 - gamma) / variance
-    for which in ("mean", "worst"):
-        assert effective_neighbors(
-            topologies.one_peer_exponential(n), gamma, which=which
-        ) == pytest.approx(expected)
-
-
-# Limits
+    exact = mixing.from_weights(np.full((n, n), 1 / n))
+    for x, value in ((mixing.from_weights(np.eye(n)), 1), (exact, n), (pieces, 1 / variance)):
+        assert effective_neighbors(x, gamma, which=which) == pytest.approx(value, rel=1e-9)
 
 
 @given(graphs())
-def test_at_zero_it_counts_the_weights(graph):
-    weights = mixing.metropolis_or_uniform(graph).weights.toarray()
-    squares = np.square(weights).sum(axis=1)
-    assert effective_neighbors(graph, 0) == pytest.approx(graph.n / squares.sum(), rel=1e-12)
-    assert effective_neighbors(graph, 0, which="worst") == pytest.approx(
-        1 / squares.max(), rel=1e-12
-    )
+def test_at_zero_effective_neighbors_count_the_weights(graph):
+    squares = np.square(mixing.metropolis_or_uniform(graph).weights.toarray()).sum(axis=1)
+    for which, variance in (("mean", squares.mean()), ("worst", squares.max())):
+        found = effective_neighbors(graph, 0, which=which)
+        assert found == pytest.approx(1 / variance, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    "graph",
-    [
-        topologies.ring(9),
-        topologies.grid(9),
-        topologies.star(9),
-        topologies.exponential(9, directed=True),
-        topologies.one_peer_exponential(9),
-    ],
-)
-def test_near_one_it_counts_all_nodes_of_doubly_stochastic_weights(graph):
+@pytest.mark.parametrize("which", ["mean", "worst"])
+def test_near_one_effective_neighbors_count_all_nodes_or_the_influential_ones(which):
+    directed = topologies.exponential(9, directed=True)
+    doubly = [topologies.ring(9), topologies.grid(9), topologies.star(9), directed, ONE_PEER(9)]
     for gamma, error in ((1 - 1e-6, 1e-3), (1 - 1e-12, 1e-9)):
-        for which in ("mean", "worst"):
+        for graph in doubly:
             assert effective_neighbors(graph, gamma, which=which) == pytest.approx(9, rel=error)
+    pi = perron_vector(irregular_digraph())
+    influential = effective_neighbors(irregular_digraph(), 1 - 1e-9, which=which)
+    assert influential == pytest.approx(1 / (pi @ pi), rel=1e-6)
+    assert influential < 5.9
 
 
-def test_near_one_it_counts_influential_nodes_of_row_stochastic_weights():
-    values, vectors = np.linalg.eig(mixing.uniform(DIGRAPH).weights.toarray().T)
-    stationary = np.real(vectors[:, np.argmax(values.real)])
-    stationary /= stationary.sum()
-    assert effective_neighbors(DIGRAPH, 1 - 1e-9) == pytest.approx(
-        1 / np.square(stationary).sum(), rel=1e-6
-    )
-    assert 1 / np.square(stationary).sum() < 5.9
+@given(undirected, st.floats(0, 0.999), st.floats(0, 0.999), st.sampled_from(["mean", "worst"]))
+def test_effective_neighbors_do_not_decrease_with_gamma(graph, gamma, other, which):
+    less, more = (effective_neighbors(graph, g, which=which) for g in sorted([gamma, other]))
+    assert 1 <= less <= more + 1e-9
+    assert more <= graph.n + 1e-9
 
 
-# Against scipy, the series, and simulation
+# Windows
 
 
-@pytest.mark.parametrize("gamma", GAMMAS)
-def test_solves_the_lyapunov_equation(gamma):
-    weights = mixing.uniform(DIGRAPH).weights.toarray()
-    covariance = scipy.linalg.solve_discrete_lyapunov(np.sqrt(gamma) * weights, weights @ weights.T)
-    assert effective_neighbors(DIGRAPH, gamma) == pytest.approx(
-        1 / (1 - gamma) / np.diag(covariance).mean(), rel=1e-9
-    )
-    worst = 1 / (1 - gamma) / np.diag(covariance).max()
-    assert effective_neighbors(DIGRAPH, gamma, which="worst") == pytest.approx(worst, rel=1e-9)
+def test_window_product_multiplies_in_chronological_order():
+    sequence = topologies.random_in(7, 2, seed=3)
+    members = [pull(sequence.at(t)) for t in range(6)]
+    found = window_product(sequence, start=2, rounds=3).weights.toarray()
+    assert np.allclose(found, product(members[2:5]), rtol=0, atol=1e-15)
+    assert abs(window_product(sequence, start=5, rounds=1).weights - members[5].weights).max() == 0
+    for start in range(4):  # from any start
+        assert window_product(ONE_PEER(16), start=start, rounds=4).is_uniform_mean
+    assert not window_product(ONE_PEER(16), rounds=3).is_uniform_mean
+    assert product_contraction(ONE_PEER(16), rounds=4) == 0
+    assert product_contraction(ONE_PEER(16), rounds=3, start=1) == pytest.approx(1)
 
 
-@given(graphs(), st.sampled_from([0.0, 0.3, 0.8]))
-def test_agrees_with_the_series(graph, gamma):
-    weights = mixing.metropolis_or_uniform(graph).weights.toarray()
-    power, variances = np.eye(graph.n), np.zeros(graph.n)
-    for k in range(200):
-        power = weights @ power
-        variances += gamma**k * np.square(power).sum(axis=1)
-    assert effective_neighbors(graph, gamma) == pytest.approx(
-        1 / (1 - gamma) / variances.mean(), rel=1e-9
-    )
-    assert effective_neighbors(graph, gamma, which="worst") == pytest.approx(
-        1 / (1 - gamma) / variances.max(), rel=1e-9
-    )
+def test_product_of_partial_contractions_bounds_that_of_the_window():
+    regular = [topologies.random_regular(12, 3, seed=seed) for seed in range(5)]
+    members = [mixing.metropolis_hastings(graph) for graph in regular]
+    whole = product_contraction(members, rounds=5)
+    first = product_contraction(members, rounds=2)
+    last = product_contraction(members, start=2, rounds=3)
+    assert slem(members) ** 5 - 1e-12 <= whole <= first * last + 1e-12
+
+
+def test_values_of_minus_one_zero_and_one_are_exact():
+    for k, n in ((2, 5), (3, 7), (2, 9)):  # bipartite, regular, no self-weights
+        half = sum(np.roll(np.eye(n), s, axis=0) for s in range(k)) / k
+        W = mixing.from_weights(np.block([[np.zeros((n, n)), half], [half.T, np.zeros((n, n))]]))
+        assert smallest_eigenvalue(W) == -1
+        assert sigma(W) <= 1
+    for n in range(5, 40):
+        order = np.random.default_rng(n).permutation(n)
+        turn = mixing.from_weights(np.roll(np.eye(n), 1, axis=0)[:, order])
+        assert sigma(turn) <= 1
+        assert product_contraction(turn, rounds=3) == 1
+    assert expected_gap(from_edges([(0, 1), (2, 3), (3, 4)], 6)) == 0
+    assert expected_gap(topologies.fully_connected(3)) == 1
+
+
+def test_smallest_eigenvalue_of_large_graphs_takes_no_longer_than_the_second():
+    cliques = topologies.dcliques(n=4000, clique_size=10, inter="ring", seed=0)
+    W = mixing.metropolis_hastings(cliques)
+    shuffled = smallest_eigenvalue(relabelled(W))
+    assert shuffled == pytest.approx(smallest_eigenvalue(W), abs=1e-8)
+
+
+@pytest.mark.parametrize("k", [2, 5, 10])
+def test_expected_gap_of_random_pulls_is_the_exact_expectation(k):
+    # By symmetry E[W^T (I - J) W] = c (I - J), c = E||(I - J) W||_F^2 / (n - 1); rows have k + 1
+    # equal entries, and two rows agree in column j with a probability that is counted here.
+    n, count = 12, 600
+    both = (2 * k * (n - 1) + (n - 2) * k**2) / (n - 1) ** 2  # expected common entries of two rows
+    c = (n / (k + 1) - (n / (k + 1) + n * (n - 1) * both / (k + 1) ** 2) / n) / (n - 1)
+    matrices = [pull(topologies.random_in(n, k, seed=0).at(t)) for t in range(count)]
+    gap = expected_gap(MixingSequence(n, matrices.__getitem__), rounds=count)
+    dense = [W.weights.toarray() for W in matrices]
+    traces = np.array([((W - W.mean(axis=0)) ** 2).sum() for W in dense]) / (n - 1)
+    # The trace of the sample mean is unbiased; its largest eigenvalue is above the mean of its
+    # eigenvalues.
+    assert traces.mean() == pytest.approx(c, abs=5 * traces.std() / math.sqrt(count))
+    assert 1 - traces.mean() - 0.15 * c < gap <= 1 - traces.mean()
+
+
+def test_recorded_sequences_are_used_to_their_end():
+    matrices = [pull(topologies.random_in(8, 3, seed=1).at(t)) for t in range(12)]
+    recorded = MixingSequence(8, matrices.__getitem__, "a run", length=12)
+    assert expected_gap(recorded) == expected_gap(matrices)
+    b = metrics.b_connectivity(recorded, rounds=12)
+    assert b == metrics.b_connectivity(recorded)
+    assert b == metrics.b_connectivity(recorded.support(), rounds=12)
+    assert dobrushin(recorded, start=2) == dobrushin(matrices, start=2, rounds=10)
+
+
+# Mixing time
+
+
+def exact_distances(weights, count):
+    """Return the exact largest total variation of a row from uniform after 0, 1, ... rounds."""
+    n = len(weights)
+    entries = [Fraction(w).limit_denominator(10**4) for w in weights.ravel().tolist()]
+    rows = np.array(entries, dtype=object).reshape(n, n)
+    assert all(sum(row) == 1 for row in rows)
+    power, distances = np.eye(n, dtype=int) * Fraction(1), []
+    for _ in range(count):
+        distances.append(np.abs(power - Fraction(1, n)).sum(axis=1).max() / 2)
+        power = rows @ power
+    return distances
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 0.1])
+@pytest.mark.parametrize(
+    "name", ["ring", "star", "path", "hypercube", "exponential", "fully_connected"]
+)
+def test_mixing_time_counts_a_distance_that_is_epsilon_exactly(name, share):
+    W = mixing.lazy(mixing.metropolis_hastings(getattr(topologies, name)(8)), share=share)
+    distances = exact_distances(W.weights.toarray(), 20)
+    for distance in distances:
+        if Fraction(1, 10**5) < distance < 1:
+            expected = next(t for t, other in enumerate(distances) if other <= distance)
+            assert mixing_time(W, epsilon=float(distance)) == expected
+            later = expected + 1 + distances[expected + 1 :].count(distance)
+            assert mixing_time(W, epsilon=float(distance) * (1 - 1e-9)) == later
+
+
+def test_mixing_time_and_gap_bound_each_other():
+    # Reversible and lazy: Levin, Peres, Wilmer, 12.4 and 12.5
+    regular = topologies.random_regular(20, 3, seed=0)
+    for graph in (topologies.ring(20), regular, topologies.tree(20)):
+        W = mixing.lazy(mixing.metropolis_hastings(graph))
+        relaxation = 1 / W.spectral_gap
+        most = math.ceil(relaxation * math.log(4 * 20))
+        assert (relaxation - 1) * math.log(2) <= mixing_time(W) <= most
+
+
+@pytest.mark.parametrize(("d", "epsilon"), [(1e-6, 1e-9), (1e-8, 1e-9), (1e-10, 1e-6)])
+def test_mixing_time_of_very_slow_chains(d, epsilon):
+    W = mixing.from_weights([[1 - d, d], [2 * d, 1 - 2 * d]])  # TV of t rounds: 2/3 (1 - 3 d)^t
+    exact = math.ceil(math.log(epsilon * 3 / 2) / math.log1p(-3 * d))
+    assert mixing_time(W, epsilon=epsilon) == pytest.approx(exact, rel=1e-5)
+
+
+def test_mixing_time_of_exact_averaging():
+    assert mixing_time(ONE_PEER(16), epsilon=1e-12) == 4
+    assert mixing_time(SWAP) == math.inf
+
+
+# Perron vectors
+
+
+@given(rounds(pull, push, connected=True), st.integers(0, 99))
+def test_averaging_and_push_sum_converge_to_the_perron_vector(members, seed):
+    pi, power = perron_vector(members), np.linalg.matrix_power(product(members), 3000)
+    assert pi.sum() == pytest.approx(1)
+    limit = power[0] if all(W.is_row_stochastic for W in members) else power.sum(axis=1) / len(pi)
+    np.testing.assert_allclose(pi, limit, rtol=0, atol=1e-12)
+
+
+def test_perron_vectors_by_hand():
+    star = topologies.star(5)  # reversible: pi is proportional to degree + 1
+    for rule in (pull, push):
+        assert perron_vector(rule(star)) == pytest.approx(np.array([5, 2, 2, 2, 2]) / 13)
+    assert perron_vector(topologies.ring(7)).tolist() == [1 / 7] * 7
+    outside = from_edges([(0, 1), (1, 0), (1, 2)], 3, directed=True)  # node 2 only receives
+    assert perron_vector(pull(outside)).tolist() == [0.5, 0.5, 0.0]
+    assert perron_vector(push(outside)).tolist() == [0.0, 0.0, 1.0]  # it keeps all weight
+    W = mixing.from_weights([[1 - 1e-13, 1e-13], [3e-13, 1 - 3e-13]])
+    # 1 - 1e-13 is a float only roughly
+    assert perron_vector(W) == pytest.approx([0.75, 0.25], rel=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_weighted_norm_never_expands_and_bounds_the_gap(seed):
+    graph = strongly_connected(10, seed)
+    for W in (pull(graph), push(graph)):
+        gap, pi = pi_weighted_gap(W), perron_vector(W)
+        assert 0 <= gap <= W.spectral_gap + 1e-12  # a norm is at least the spectral radius
+        dense = W.weights.toarray() if W.is_row_stochastic else W.weights.toarray().T
+        x = np.random.default_rng(seed).standard_normal((10, 200))
+        x -= pi @ x  # what is left to forget
+        before, after = (pi @ x**2) ** 0.5, (pi @ (dense @ x) ** 2) ** 0.5
+        assert (after <= (1 - gap) * before + 1e-12).all()
+        assert (after / before).max() > 0.5 * (1 - gap)  # and the bound is not idle
+
+
+def test_the_weighted_gap_of_doubly_stochastic_weights_is_one_minus_sigma():
+    undirected = [topologies.star(6), topologies.path(5), topologies.tree(10)]
+    for graph in (*undirected, topologies.exponential(11, directed=True)):
+        W = mixing.metropolis_or_uniform(graph)
+        assert pi_weighted_gap(W) == pytest.approx(1 - sigma(W), abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [50, 60, 80])
+def test_entries_far_below_machine_precision_are_accurate(n):
+    W = pull(halving(n))  # whose elimination in fractions is exact
+    rows = [[Fraction(w).limit_denominator(1000) for w in row] for row in W.weights.toarray()]
+    for k in range(n - 1, 0, -1):
+        left = sum(rows[k][:k])
+        for i in range(k):
+            rows[i][k] /= left
+            rows[i][:k] = [w + rows[i][k] * v for w, v in zip(rows[i], rows[k][:k], strict=False)]
+    pi = [Fraction(1)]
+    for k in range(1, n):
+        pi.append(sum(pi[i] * rows[i][k] for i in range(k)))
+    assert perron_skewness(W) == pytest.approx(float(max(pi) / min(pi)), rel=1e-9)
+    np.testing.assert_allclose(perron_vector(W), [float(p / sum(pi)) for p in pi], rtol=1e-9)
+
+
+@pytest.mark.parametrize("n", [20, 40, 60])
+def test_the_gap_of_reversible_chains_that_are_very_uneven(n):
+    """Birth and death: similar to a symmetric matrix, whose eigenvalues are exact."""
+    up, down = 0.2, 0.6
+    dense = np.diag(np.full(n - 1, up), 1) + np.diag(np.full(n - 1, down), -1)
+    dense += np.diag(1 - dense.sum(axis=1))
+    symmetric = np.diag(np.diag(dense)) + np.sqrt(up * down) * (np.eye(n, k=1) + np.eye(n, k=-1))
+    expected = 1 - np.sort(np.abs(np.linalg.eigvalsh(symmetric)))[-2]
+    assert pi_weighted_gap(mixing.from_weights(dense)) == pytest.approx(expected, rel=1e-9)
+
+
+# Measured contraction
+
+PULLS = as_topology([irregular_digraph(), irregular_digraph().to_scipy().T])
 
 
 @pytest.mark.parametrize(
-    "matrices",
+    ("x", "rule"),
     [
-        [mixing.metropolis_hastings(topologies.star(6))],
-        [mixing.uniform(DIGRAPH)],
-        [
-            mixing.uniform(DIGRAPH),
-            mixing.metropolis_hastings(topologies.ring(6)),
-            mixing.from_weights(np.eye(6)),
-        ],
+        (topologies.ring(16), None),
+        (topologies.grid(20), None),
+        (topologies.star(8), None),
+        (topologies.exponential(20), None),
+        (dcliques(30), None),
+        (irregular_digraph(), None),
+        (irregular_digraph(), push),
+        (ONE_PEER(12), None),
+        (as_topology([nx.path_graph(6), nx.star_graph(5), nx.cycle_graph(6)]), None),
+        (PULLS, None),
+        (PULLS, push),
     ],
-    ids=["symmetric", "pull", "period"],
 )
-def test_agrees_with_simulated_walks(matrices):
-    gamma, walks = 0.8, 40_000
-    measured = simulated(matrices, gamma, walks, periods=40, seed=0)
-    error = 4 * np.sqrt(
-        2 / walks
-    )  # of a variance, relative: four standard errors, nodes and rounds taken as one
-    assert effective_neighbors(matrices, gamma) == pytest.approx(
-        1 / np.mean(1 / measured), rel=error
-    )
-    assert effective_neighbors(matrices, gamma, which="worst") == pytest.approx(
-        measured.min(), rel=error
-    )
+def test_measured_contraction_is_the_declared_slem(x, rule):
+    # Complex pairs of eigenvalues make single rounds oscillate: over 2400 rounds that leaves below
+    # 1e-3.
+    measured = measured_contraction(x, rounds=2400, seed=0, weights=rule)
+    assert measured == pytest.approx(slem(x, weights=rule), rel=1e-3)
 
 
-# Properties
+def test_measured_contractions_that_are_known():
+    measured = measured_contraction(topologies.ring(16), rounds=500, seed=1)
+    assert 1 - measured == pytest.approx(0.05075, abs=5e-6)  # 0.05075 to the digits given
+    for exact in (topologies.fully_connected(6), ONE_PEER(16), from_edges([], 1)):
+        assert measured_contraction(exact, rounds=8, seed=0) == 0.0
+    apart = from_edges([(0, 1), (2, 3)], 4)
+    assert measured_contraction(apart, rounds=50, seed=0) == pytest.approx(1.0, abs=1e-12)
+    endless = TopologySequence(5, lambda t: topologies.ring(5))
+    measured = measured_contraction(endless, rounds=400, seed=0)
+    assert measured == pytest.approx(slem(topologies.ring(5)), rel=1e-9)
 
 
-@given(graphs(), st.floats(0, 0.999))
-def test_is_between_one_and_n_and_the_worst_is_the_least(graph, gamma):
-    mean, worst = (effective_neighbors(graph, gamma, which=which) for which in ("mean", "worst"))
-    assert 1 <= worst <= mean + 1e-9
-    assert mean <= graph.n
+def test_random_graphs_without_a_period_are_measured():
+    measured = measured_contraction(topologies.random_in(40, 5, seed=7), rounds=200, seed=0)
+    # Mean square contraction of k-in pulls is (1/(k+1))(1 - k/(n-1)); the geometric mean lies a
+    # little below its root.
+    assert measured == pytest.approx(np.sqrt(1 / 6 * (1 - 5 / 39)), rel=0.06)
 
 
-@given(graphs(directed=False), st.floats(0, 0.999), st.floats(0, 0.999))
-def test_does_not_decrease_with_gamma_for_doubly_stochastic_weights(graph, gamma, other):
-    low, high = sorted([gamma, other])
-    for which in ("mean", "worst"):
-        assert (
-            effective_neighbors(graph, low, which=which)
-            <= effective_neighbors(graph, high, which=which) + 1e-9
-        )
+@pytest.mark.parametrize("rule", [pull, push])
+def test_contraction_without_burn_in_is_the_ratio_of_consensus_distances(rule):
+    """Of debiased models, if weights push."""
+    matrix, start = rule(irregular_digraph()), np.random.default_rng(5).standard_normal(6)
+    power = np.linalg.matrix_power(matrix.weights.toarray(), 4)
+    again = np.random.default_rng(5)
+    measured = measured_contraction(matrix, rounds=4, seed=again, burn_in=0)
+    end = power @ start / power.sum(axis=1)
+    assert measured**4 == pytest.approx(np.std(end) / np.std(start), rel=1e-12)
 
 
-@given(graphs(directed=False), st.floats(0, 0.999))
-def test_a_period_of_equal_matrices_is_one_of_them(graph, gamma):
-    for which in ("mean", "worst"):
-        once = effective_neighbors(graph, gamma, which=which)
-        assert effective_neighbors(as_topology([graph] * 3), gamma, which=which) == pytest.approx(
-            once, rel=1e-9
-        )
+def test_same_seed_same_contraction():
+    values = [measured_contraction(dcliques(20), rounds=3, seed=s, burn_in=0) for s in (3, 3, 4)]
+    assert values[0] == values[1] != values[2]
 
 
-def test_a_period_can_start_anywhere():
-    period = [
-        mixing.uniform(DIGRAPH),
-        mixing.metropolis_hastings(topologies.star(6)),
-        mixing.from_weights(np.eye(6)),
-    ]
-    for which in ("mean", "worst"):
-        value = effective_neighbors(period, 0.9, which=which)
-        assert effective_neighbors(period[1:] + period[:1], 0.9, which=which) == pytest.approx(
-            value, rel=1e-10
-        )
+@given(undirected, st.integers(0, 100))
+def test_consensus_never_grows_by_more_than_sigma_in_a_round(graph, seed):
+    measured = measured_contraction(graph, rounds=3, seed=seed, burn_in=0)
+    assert measured <= sigma(graph) + 1e-9
 
 
-# Bad input
+# Its picture
 
 
-def test_undefined_values_are_refused():
-    with pytest.raises(
-        TopologyError,
-        match=r"rows that sum to 1, .*digraph.* column stochastic; use mixing\.uniform",
-    ):
-        effective_neighbors(DIGRAPH, 0.5, weights=partial(mixing.uniform, direction="push"))
-    with pytest.raises(TopologyError, match="has no period"):
-        effective_neighbors(topologies.random_out(6, 2, seed=0), 0.5)
-    with pytest.raises(TopologyError, match=f"up to n={averaging.COVARIANCE_LIMIT:,}, .*n=2,001"):
-        effective_neighbors(topologies.ring(2001), 0.5)
-    for gamma in (1, -0.1, np.nan):
-        with pytest.raises(ValueError, match=r"`gamma` must be in \[0, 1\)"):
-            effective_neighbors(DIGRAPH, gamma)
-    with pytest.raises(TypeError, match="`gamma` must be a number"):
-        effective_neighbors(DIGRAPH, "0.5")
-    with pytest.raises(ValueError, match="`which` must be one of 'mean', 'worst', got 'all'"):
-        effective_neighbors(DIGRAPH, 0.5, which="all")
-    with pytest.raises(TypeError, match="`x`"):
-        effective_neighbors(np.eye(3), 0.5)
+@pytest.fixture
+def ax():
+    return Figure().subplots()
+
+
+def test_symmetric_weights_stay_below_the_prediction_and_end_parallel(ax):
+    graph = topologies.torus(25)
+    assert metrics.plot_contraction(graph, rounds=80, seed=0, ax=ax) is ax.figure
+    measured, predicted = (line.get_ydata() for line in ax.lines)
+    np.testing.assert_allclose(predicted, slem(graph) ** np.arange(81))
+    assert measured[0] == 1
+    assert (measured <= predicted * (1 + 1e-9)).all()
+    assert measured[-1] / measured[-2] == pytest.approx(slem(graph), abs=1e-3)
+    assert ax.lines[1].get_label() == f"predicted, {slem(graph):.4g} per round"
+
+
+def test_measured_line_agrees_with_exchanges(ax):
+    graph = topologies.random_regular(12, 3, seed=0)
+    metrics.plot_contraction(graph, rounds=10, seed=np.random.default_rng(3), ax=ax)
+    models = np.random.default_rng(3).standard_normal((12, 1))
+    distances = [metrics.consensus_distance(models)]
+    for _ in range(10):
+        models = mixing.metropolis_hastings(graph) @ models
+        distances.append(metrics.consensus_distance(models))
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), np.array(distances) / distances[0])
+
+
+def test_what_is_not_drawn_is_said(ax):
+    metrics.plot_contraction(ONE_PEER(8), rounds=10, seed=0, ax=ax)
+    measured, cross, predicted = ax.lines
+    assert len(measured.get_ydata()) == 3
+    assert cross.get_label() == "then exact averaging"
+    assert predicted.get_label() == "predicted: exact averaging within a period"
+    endless = topologies.random_out(10, 2, seed=0)
+    (axes,) = metrics.plot_contraction(endless, rounds=5, seed=0, weights=mixing.uniform).axes
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels[1].startswith("no rate predicted")
+    assert len(axes.lines[0].get_ydata()) == 6

@@ -1,6 +1,5 @@
-"""Label distributions of nodes, cliques, neighbors and communities."""
+"""Label distributions of nodes, cliques and neighbors; communities; distances of models."""
 
-from functools import partial
 from itertools import permutations
 from types import SimpleNamespace
 
@@ -10,24 +9,32 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 from scipy.spatial import distance
 from scipy.stats import entropy
 
+from tests.rows.metrics import counts_of, graphs, pull, undirected
 from topofl import mixing, topologies
 from topofl._linalg.distributions import distance as between
 from topofl.metrics import (
     clique_skew,
     clustering,
     communities,
+    consensus,
+    consensus_distance,
+    gradient_mixing_error,
     label_distributions,
     label_separation,
+    mean_model,
     modularity,
     neighbor_label_distance,
     neighborhood_heterogeneity,
+    sigma,
 )
-from topofl.topology import TopologyError, as_topology, from_edges
+from topofl.topology import as_topology, from_edges
 
 PATH = from_edges([(0, 1), (1, 2)], 3, name="path")
+LINE = from_edges([(0, 1), (1, 2)], 3, name="line", directed=True)
 COUNTS = [[6, 0], [0, 3], [2, 2]]
 
 
@@ -38,140 +45,80 @@ def two_shards(n: int, seed: int, per_class: int = 5000, classes: int = 10) -> n
     return np.stack([np.bincount(shards[pair].ravel(), minlength=classes) for pair in order])
 
 
-# label_distributions
+# Neighborhoods
 
 
 def test_label_distributions_by_hand():
-    expected = [[1, 0], [0, 1], [0.5, 0.5]]
-    for counts in (
-        COUNTS,
-        np.array(COUNTS, np.uint8),
-        torch.tensor(COUNTS),
-        SimpleNamespace(label_counts=COUNTS),
-    ):
-        shares = label_distributions(counts)
-        assert shares.dtype == np.float64
-        np.testing.assert_array_equal(shares, expected)
-
-
-def test_label_distributions_names_nodes_without_data():
-    with pytest.raises(ValueError, match=r"`label_counts`.* nodes 1, 3 have none"):
-        label_distributions([[1, 0], [0, 0], [0, 2], [0, 0]])
-    with pytest.raises(ValueError, match="nodes 0, 1, 2, 3, 4 and 3 more have none"):
-        label_distributions(np.zeros((8, 2), int))
-
-
-@pytest.mark.parametrize(
-    ("counts", "error"),
-    [
-        ([1, 2], ValueError),
-        (np.zeros((0, 3), int), ValueError),
-        (np.zeros((3, 0), int), ValueError),
-        ([[1, -1]], ValueError),
-        ([[0.5, 0.5]], TypeError),
-        ([["a"]], TypeError),
-    ],
-)
-@pytest.mark.parametrize(
-    "metric",
-    [
-        label_distributions,
-        partial(neighborhood_heterogeneity, PATH),
-        partial(clique_skew, [[0]]),
-        partial(clique_skew, [[0]], weighting="pooled"),
-    ],
-)
-def test_bad_label_counts_are_refused(metric, counts, error):
-    with pytest.raises(error, match="`label_counts`"):
-        metric(counts)
-
-
-# neighborhood_heterogeneity
+    for counts in (COUNTS, np.array(COUNTS, np.uint8), torch.tensor(COUNTS)):
+        for given_as in (counts, SimpleNamespace(label_counts=counts)):
+            shares = label_distributions(given_as)
+            assert shares.dtype == np.float64
+            np.testing.assert_array_equal(shares, [[1, 0], [0, 1], [0.5, 0.5]])
+    np.testing.assert_allclose(label_distributions(3 * counts_of(9)).sum(axis=1), 1)
 
 
 def test_neighborhood_heterogeneity_by_hand():
     # Metropolis-Hastings on the path: 1/3 on edges, 2/3, 1/3 and 2/3 on the diagonal; mean shares
     # are 1/2 and 1/2. Class 0 in the rows of W Pi: 2/3, (1 + 0 + 1/2)/3 = 1/2, (0 + 1)/3 = 1/3. So
-    # 2 ((1/6)^2 + 0 + (1/6)^2) / 3.
-    assert neighborhood_heterogeneity(PATH, COUNTS) == pytest.approx(1 / 27, abs=1e-15)
-
-
-def test_the_mean_over_nodes_is_not_weighted_by_the_amount_of_data():
-    scaled = np.array(COUNTS) * np.array([[1], [50], [3]])
-    assert neighborhood_heterogeneity(PATH, scaled) == pytest.approx(1 / 27, abs=1e-15)
-
-
-def test_without_communication_it_is_the_variance_of_the_shares():
-    identity = mixing.from_weights(np.eye(4))
-    one_class_each = np.eye(4, dtype=int)
-    assert neighborhood_heterogeneity(identity, one_class_each) == pytest.approx(1 - 1 / 4)
-
-
-def test_pull_on_a_digraph():
+    # 2 ((1/6)^2 + 0 + (1/6)^2) / 3. The mean is not weighted by the amount of data.
+    for weights in ([1, 1, 1], [1, 50, 3]):
+        counts = np.array(COUNTS) * np.array(weights)[:, None]
+        assert neighborhood_heterogeneity(PATH, counts) == pytest.approx(1 / 27, abs=1e-15)
     # 0 -> 1 -> 2: rows of W are (1, 0, 0), (1/2, 1/2, 0), (0, 1/2, 1/2); class 0 in W Pi: 1, 1/2,
     # 1/4.
-    line = from_edges([(0, 1), (1, 2)], 3, directed=True)
-    assert neighborhood_heterogeneity(line, COUNTS) == pytest.approx(2 * (1 / 4 + 0 + 1 / 16) / 3)
+    assert neighborhood_heterogeneity(LINE, COUNTS) == pytest.approx(2 * (1 / 4 + 0 + 1 / 16) / 3)
 
 
 @pytest.mark.parametrize(
     ("graph", "expected"),
     [
-        (lambda seed: nx.cycle_graph(100), 0.150),
-        (lambda seed: nx.grid_2d_graph(10, 10), 0.100),
-        (lambda seed: nx.random_regular_graph(10, 100, seed=seed), 0.0366),
-        (lambda seed: nx.circulant_graph(100, [2**e for e in range(7)]), 0.0255),
+        (lambda seed: topologies.ring(100), 0.150),
+        (lambda seed: topologies.grid(100), 0.100),
+        (lambda seed: topologies.random_regular(100, 10, seed=seed), 0.0366),
+        (lambda seed: topologies.exponential(100), 0.0255),
     ],
     ids=["ring", "grid", "random_regular", "exponential"],
 )
 def test_known_values_of_two_shards_per_node(graph, expected):
-    values = [
-        neighborhood_heterogeneity(as_topology(graph(s)), two_shards(100, s)) for s in range(20)
-    ]
+    values = [neighborhood_heterogeneity(graph(s), two_shards(100, s)) for s in range(20)]
     # The known values are means of 5 seeds: allow 4 standard errors of such a mean, and the last
     # digit given.
     assert np.mean(values) == pytest.approx(expected, abs=4 * np.std(values) / np.sqrt(5) + 5e-4)
 
 
-def test_heterogeneity_refuses_weights_that_do_not_average():
-    line = from_edges([(0, 1), (1, 2)], 3, directed=True)
-    with pytest.raises(TopologyError, match="the weight of node 0 tends to 0"):
-        neighborhood_heterogeneity(line, COUNTS, weights=partial(mixing.uniform, direction="push"))
+@given(graphs(), undirected, st.integers(0, 99))
+def test_heterogeneity_is_bounded_by_that_without_communication(graph, doubly, seed):
+    alone = mixing.from_weights(np.eye(doubly.n))
+    counts = counts_of(doubly.n, seed=seed)
+    variance = neighborhood_heterogeneity(alone, counts)
+    assert neighborhood_heterogeneity(doubly, counts) <= variance + 1e-12
+    assert variance <= 1 - 1 / counts.shape[1] + 1e-12
+    one_class_each = neighborhood_heterogeneity(alone, np.eye(doubly.n, dtype=int))
+    assert one_class_each == pytest.approx(1 - 1 / doubly.n)
+    equal = np.repeat(counts[:1], graph.n, axis=0)
+    assert neighborhood_heterogeneity(graph, equal) == pytest.approx(0, abs=1e-15)
 
 
-def test_heterogeneity_refuses_other_sizes():
-    with pytest.raises(
-        ValueError, match=r"`label_counts`.* 2 rows, metropolis_hastings\(path\) has n=3"
-    ):
-        neighborhood_heterogeneity(PATH, COUNTS[:2])
-    with pytest.raises(TypeError, match="`x`"):
-        neighborhood_heterogeneity("path", COUNTS)
-    with pytest.raises(ValueError, match="nodes 0 have none"):
-        neighborhood_heterogeneity(PATH, [[0, 0], [1, 0], [1, 0]])
-
-
-# clique_skew
+# Cliques
 
 
 def test_clique_skew_by_hand():
     # Mean shares of class 0: all 1/2; of nodes 0 and 2, 3/4; of node 1, 0. Both classes differ by
     # as much.
-    np.testing.assert_allclose(clique_skew([(0, 2), (1,)], COUNTS), [0.5, 1.0])
+    groups = [(0, 2), (1,)]
+    for cliques in (groups, from_edges([(0, 2)], 3, groups=groups)):
+        np.testing.assert_allclose(clique_skew(cliques, COUNTS), [0.5, 1.0])
     # Pooled: all 8/13; nodes 0 and 2 together 8/10, node 1 0/3.
-    pooled = clique_skew([(0, 2), (1,)], COUNTS, weighting="pooled")
+    pooled = clique_skew(groups, COUNTS, weighting="pooled")
     np.testing.assert_allclose(pooled, [2 * (8 / 10 - 8 / 13), 2 * 8 / 13])
-
-
-def test_clique_skew_of_a_topology_uses_its_groups():
-    grouped = from_edges([(0, 2)], 3, groups=[(0, 2), (1,)])
-    np.testing.assert_array_equal(clique_skew(grouped, COUNTS), clique_skew([(0, 2), (1,)], COUNTS))
+    empty = [[4, 0], [0, 0], [0, 4]]  # nodes without data, but no such group
+    np.testing.assert_allclose(clique_skew([(0, 1, 2)], empty, weighting="pooled"), [0.0])
 
 
 def test_weightings_agree_for_equal_amounts_of_data():
     counts, groups = two_shards(100, seed=0), np.arange(100).reshape(10, 10)
-    np.testing.assert_allclose(
-        clique_skew(groups, counts), clique_skew(groups, counts, weighting="pooled")
-    )
+    pooled = clique_skew(groups, counts, weighting="pooled")
+    np.testing.assert_allclose(clique_skew(groups, counts), pooled)
 
 
 def test_random_cliques_of_two_shards_have_the_known_skew():
@@ -181,58 +128,20 @@ def test_random_cliques_of_two_shards_have_the_known_skew():
         values.append(clique_skew(groups, two_shards(100, seed)).mean())
     # Known value: 0.46, a mean of 10 seeds; allow 3 standard errors of the difference, and the last
     # digit given.
-    assert np.mean(values) == pytest.approx(
-        0.46, abs=3 * np.std(values) * np.sqrt(1 / 10 + 1 / 20) + 5e-3
-    )
+    error = 3 * np.std(values) * np.sqrt(1 / 10 + 1 / 20) + 5e-3
+    assert np.mean(values) == pytest.approx(0.46, abs=error)
 
 
-def test_pooled_weighting_allows_nodes_without_data_but_no_such_group():
-    counts = [[4, 0], [0, 0], [0, 4]]
-    np.testing.assert_allclose(clique_skew([(0, 1, 2)], counts, weighting="pooled"), [0.0])
-    with pytest.raises(ValueError, match="groups 1 have none"):
-        clique_skew([(0, 2), (1,)], counts, weighting="pooled")
-    with pytest.raises(ValueError, match="nodes 1 have none"):
-        clique_skew([(0, 1, 2)], counts)
-
-
-def test_clique_skew_refuses_bad_groups():
-    with pytest.raises(TopologyError, match="path has none"):
-        clique_skew(PATH, COUNTS)
-    for groups in ([], [()], [(0, 3)], [(-1,)], [(0.5,)], [0, 1]):
-        with pytest.raises(ValueError, match="`topology_or_groups`"):
-            clique_skew(groups, COUNTS)
-    with pytest.raises(ValueError, match="`label_counts`"):
-        clique_skew(from_edges([], 4, groups=[(0,)]), COUNTS)
-    with pytest.raises(ValueError, match="`weighting` must be one of 'uniform', 'pooled'"):
-        clique_skew([(0,)], COUNTS, weighting="pool")
-
-
-# distances of clique_skew
-
-DISTANCES = [
-    "l1",
-    "total_variation",
-    "kl",
-    "symmetric_kl",
-    "hellinger",
-    "euclidean",
-    "chebyshev",
-    "jensen_shannon",
-]
-
-
-def reference_distance(name: str, p: np.ndarray, q: np.ndarray) -> float:
-    """Return a distance computed by scipy."""
-    return {
-        "l1": lambda: distance.cityblock(p, q),
-        "total_variation": lambda: distance.cityblock(p, q) / 2,
-        "kl": lambda: entropy(p, q),
-        "symmetric_kl": lambda: entropy(p, q) + entropy(q, p),
-        "hellinger": lambda: distance.euclidean(np.sqrt(p), np.sqrt(q)) / np.sqrt(2),
-        "euclidean": lambda: distance.euclidean(p, q),
-        "chebyshev": lambda: distance.chebyshev(p, q),
-        "jensen_shannon": lambda: distance.jensenshannon(p, q),
-    }[name]()
+DISTANCES = {
+    "l1": distance.cityblock,
+    "total_variation": lambda p, q: distance.cityblock(p, q) / 2,
+    "kl": entropy,
+    "symmetric_kl": lambda p, q: entropy(p, q) + entropy(q, p),
+    "hellinger": lambda p, q: distance.euclidean(np.sqrt(p), np.sqrt(q)) / np.sqrt(2),
+    "euclidean": distance.euclidean,
+    "chebyshev": distance.chebyshev,
+    "jensen_shannon": distance.jensenshannon,
+}
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "pooled"])
@@ -244,38 +153,12 @@ def test_skews_are_the_distances_of_scipy(name, weighting):
     groups = np.arange(30).reshape(6, 5)
     rows = counts / counts.sum(axis=1, keepdims=True) if weighting == "uniform" else counts
     q = rows.sum(axis=0) / rows.sum()
-    expected = [reference_distance(name, rows[g].sum(axis=0) / rows[g].sum(), q) for g in groups]
+    expected = [DISTANCES[name](rows[g].sum(axis=0) / rows[g].sum(), q) for g in groups]
     measured = clique_skew(groups, counts, weighting=weighting, distance=name)
     np.testing.assert_allclose(measured, expected, rtol=1e-12)
     assert (np.isinf(measured) == (name == "symmetric_kl") * (np.arange(6) < 2)).all()
-
-
-def test_distances_by_hand():
-    # Cliques {0} and {1} of one class each; the global distribution is 1/2 and 1/2.
-    counts = [[4, 0], [0, 4]]
-    half = np.sqrt(0.5)
-    js = np.sqrt((np.log(4 / 3) + 0.5 * np.log(2 / 3) + 0.5 * np.log(2)) / 2)
-    expected = {
-        "l1": 1,
-        "total_variation": 0.5,
-        "kl": np.log(2),
-        "symmetric_kl": np.inf,
-        "hellinger": np.sqrt(((1 - half) ** 2 + half**2) / 2),
-        "euclidean": half,
-        "chebyshev": 0.5,
-        "jensen_shannon": js,
-    }
-    assert list(expected) == DISTANCES
-    for name, value in expected.items():
-        np.testing.assert_allclose(
-            clique_skew([(0,), (1,)], counts, distance=name), [value] * 2, rtol=1e-14
-        )
-
-
-@pytest.mark.parametrize("name", DISTANCES)
-def test_the_skew_of_the_global_distribution_is_zero_for_all_distances(name):
-    counts = np.random.default_rng(1).integers(0, 9, (7, 5)) + np.eye(5, dtype=int)[0]
-    assert 0 <= clique_skew([range(7)], counts, distance=name)[0] < 1e-15
+    whole = clique_skew([range(30)], counts, weighting=weighting, distance=name)
+    assert 0 <= whole[0] < 1e-15
 
 
 def test_distances_of_near_distributions_agree_to_second_order():
@@ -284,51 +167,26 @@ def test_distances_of_near_distributions_agree_to_second_order():
     q, v = np.array([0.2, 0.3, 0.5])[:, None], np.array([1.0, -2.0, 1.0])[:, None]
     chi = float((v**2 / q).sum())
     for e in (1e-3, 1e-6, 1e-9):
-        close = 2 * e  # relative error of the second order
-        root = between("jensen_shannon", q + e * v, q)[0]
-        assert root == pytest.approx(e * np.sqrt(chi / 8), rel=close + 1e-6)
-        assert between("hellinger", q + e * v, q)[0] == pytest.approx(
-            e * np.sqrt(chi / 8), rel=close + 1e-6
-        )
-        assert between("symmetric_kl", q + e * v, q)[0] == pytest.approx(
-            e**2 * chi, rel=2 * close + 1e-6, abs=1e-16
-        )
+        close = 2 * e + 1e-6  # relative error of the second order
+        root = pytest.approx(e * np.sqrt(chi / 8), rel=close)
+        assert between("jensen_shannon", q + e * v, q)[0] == root
+        assert between("hellinger", q + e * v, q)[0] == root
+        both = between("symmetric_kl", q + e * v, q)[0]
+        assert both == pytest.approx(e**2 * chi, rel=4 * e + 1e-6, abs=1e-16)
 
 
-def test_clique_skew_refuses_unknown_distances():
-    with pytest.raises(
-        ValueError,
-        match=r"`distance` must be one of 'l1', .*got 'hellingr'; did you mean 'hellinger'",
-    ):
-        clique_skew([(0,)], COUNTS, distance="hellingr")
-
+# Communities
 
 CAVEMEN = as_topology(nx.connected_caveman_graph(4, 6))
-CAVES = [list(range(k, k + 6)) for k in range(0, 24, 6)]
-
-
-@st.composite
-def labelled(draw):
-    """Return a random directed graph with edges, and label counts without empty nodes."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    n, classes = draw(st.integers(3, 12)), draw(st.integers(1, 5))
-    mask = (rng.random((n, n)) < draw(st.sampled_from([0.1, 0.4, 0.9]))) & ~np.eye(n, dtype=bool)
-    mask[0, 1] = True
-    counts = rng.integers(0, 4, (n, classes))
-    counts[:, 0] += counts.sum(axis=1) == 0
-    return from_edges(np.argwhere(mask), n, directed=True), counts
-
-
-def test_communities_of_a_matrix_are_those_of_its_graph():
-    weights = mixing.uniform(topologies.random_in(8, 2, seed=0).at(0), direction="pull")
-    for function in (communities, clustering, lambda graph: modularity(graph, [range(8)])):
-        assert function(weights) == function(weights.support())
 
 
 def test_communities_of_connected_cliques_are_the_cliques():
-    assert communities(CAVEMEN) == CAVES
+    assert communities(CAVEMEN) == [list(range(k, k + 6)) for k in range(0, 24, 6)]
     assert communities(from_edges([(0, 1)], 4)) == [[0, 1], [2], [3]]
     assert communities(topologies.fully_connected(5)) == [[0, 1, 2, 3, 4]]
+    weights = pull(topologies.random_in(8, 2, seed=0).at(0))
+    for function in (communities, clustering, lambda graph: modularity(graph, [range(8)])):
+        assert function(weights) == function(weights.support())
 
 
 def test_modularity_of_disjoint_cliques_has_its_closed_form():
@@ -339,53 +197,19 @@ def test_modularity_of_disjoint_cliques_has_its_closed_form():
     assert modularity(from_edges([], 3), [[0, 1], [2]]) == 0
 
 
-@given(labelled())
-def test_modularity_is_newmans_sum_over_pairs(case):
-    graph, _ = case
-    weights = (graph.adjacency + graph.adjacency.T).toarray()
-    degrees, total = weights.sum(axis=1), weights.sum()
-    found = communities(graph)
-    group = {node: k for k, nodes in enumerate(found) for node in nodes}
-    same = [[group[i] == group[j] for j in range(graph.n)] for i in range(graph.n)]
-    expected = ((weights - np.outer(degrees, degrees) / total) * same).sum() / total
-    assert modularity(graph, found) == pytest.approx(expected)
-    assert (
-        expected >= -1e-12
-    )  # Louvain starts from single nodes and never gets worse; one group of all has 0
-
-
-@given(labelled())
-def test_neighbor_label_distance_agrees_with_brute_force(case):
-    graph, counts = case
-    shares = label_distributions(counts)
-
-    def distance(i, j):
-        return np.abs(shares[i] - shares[j]).sum() / 2
-
-    edges = np.mean([distance(i, j) for i, j in graph.edge_index.T])
-    pairs = np.mean([distance(i, j) for i, j in permutations(range(graph.n), 2)])
-    expected = 1.0 if pairs == 0 else edges / pairs
-    assert neighbor_label_distance(graph, counts) == pytest.approx(expected)
-
-
 def test_neighbor_label_distance_is_one_by_chance_and_less_for_similar_neighbors():
     counts = np.eye(4, dtype=int).repeat(3, axis=0)  # nodes 0, 1, 2 have class 0, and so on
     alike = [range(k, k + 3) for k in range(0, 12, 3)]
     mixed = [range(k, 12, 3) for k in range(3)]
+    unlike = from_edges([(0, 3), (4, 7)], 12)
     assert neighbor_label_distance(topologies.fully_connected(12), counts) == pytest.approx(1)
     assert neighbor_label_distance(from_edges([(0, 1), (4, 5)], 12), counts) == 0
-    assert neighbor_label_distance(from_edges([(0, 3), (4, 7)], 12), counts) == pytest.approx(
-        1 / (9 / 11)
-    )
+    assert neighbor_label_distance(unlike, counts) == pytest.approx(1 / (9 / 11))
     assert label_separation(alike, counts) == pytest.approx(1)
     assert label_separation(mixed, counts) == pytest.approx(1 - (9 / 9) / (9 / 11))
     assert label_separation([range(12)], counts) == 0
-    assert label_separation(alike, np.ones((12, 3), dtype=int)) == 0
-    for row in (
-        [1, 1, 1],
-        [7, 7, 4, 3, 2, 3, 4],
-        [1, 0, 6, 3, 3, 0],
-    ):  # shares whose sum is not 1 after rounding
+    # shares whose sum is not 1 after rounding
+    for row in ([1, 1, 1], [7, 7, 4, 3, 2, 3, 4], [1, 0, 6, 3, 3, 0]):
         equal = np.tile(row, (12, 1))
         assert neighbor_label_distance(topologies.ring(12), equal) == 1
         assert label_separation(alike, equal) == 0
@@ -393,33 +217,128 @@ def test_neighbor_label_distance_is_one_by_chance_and_less_for_similar_neighbors
 
 def test_label_separation_of_random_groups_is_zero_on_average():
     counts = np.array([[5, 0, 0], [4, 1, 0], [0, 3, 0], [1, 1, 2], [0, 0, 7]])
-    over_all = [
-        label_separation([order[:2], order[2:]], counts)
-        for order in map(list, permutations(range(len(counts))))
-    ]
+    orders = map(list, permutations(range(len(counts))))
+    over_all = [label_separation([order[:2], order[2:]], counts) for order in orders]
     assert np.mean(over_all) == pytest.approx(0, abs=1e-12)
     assert max(over_all) > 0.3
 
 
-def test_invalid_groups_and_graphs_are_refused():
-    counts = np.eye(3, dtype=int)
-    with pytest.raises(TopologyError, match="needs edges"):
-        neighbor_label_distance(from_edges([], 3), counts)
-    with pytest.raises(ValueError, match="one row per node: got 3 rows"):
-        neighbor_label_distance(topologies.ring(4), counts)
-    with pytest.raises(ValueError, match="fewer than the 3 nodes"):
-        label_separation([[0], [1], [2]], counts)
-    with pytest.raises(ValueError, match=r"`groups` must hold nodes 0\.\.2, group 1 has others"):
-        label_separation([[0, 1], [2, 3]], counts)
-    for groups in ([[0, 1]], [[0, 1], [1, 2]]):
-        with pytest.raises(ValueError, match=r"every node 0\.\.2 exactly once"):
-            label_separation(groups, counts)
-        with pytest.raises(ValueError, match=r"every node 0\.\.2 exactly once"):
-            modularity(topologies.ring(3), groups)
-    for groups in ([[0.9, 1.2], [2.7]], ["012"], [0, 1, 2], [[0, 1, 2], []]):
-        with pytest.raises(ValueError, match="`groups` must hold non-empty sequences of nodes"):
-            modularity(topologies.ring(3), groups)
-    with pytest.raises(ValueError, match="`seed`"):
-        communities(CAVEMEN, seed=-1)
-    with pytest.raises(TypeError):
-        communities(topologies.one_peer_exponential(8))
+# Consensus distance
+
+# Mean (1, 2); squared distances 1 + 4, 1 + 1 and 0 + 1 sum to 8.
+MODELS = np.array([[0.0, 0.0], [2.0, 3.0], [1.0, 3.0]])
+KINDS = [
+    np.asarray,
+    lambda a: a.astype(np.float16),
+    lambda a: a.astype(int),
+    torch.from_numpy,
+    lambda a: torch.from_numpy(a).to(torch.bfloat16),
+    lambda a: torch.from_numpy(a).requires_grad_(),
+]
+every_kind = pytest.mark.parametrize(
+    "convert", KINDS, ids=["float64", "float16", "int", "torch", "bfloat16", "requires_grad"]
+)
+vectors = arrays.arrays(np.float64, (4, 3), elements=st.integers(-1000, 1000).map(float))
+
+
+@every_kind
+def test_consensus_distance_by_hand(convert):
+    models, expected = convert(MODELS.copy()), np.sqrt((5 + 2 + 1) / 3)
+    found = [consensus_distance(models, relative=relative) for relative in (False, True)]
+    assert found == pytest.approx([expected, expected / np.sqrt(5)], rel=1e-15)
+    assert type(found[0]) is float
+    mean = mean_model(models)
+    assert type(mean) is type(models)
+    np.testing.assert_array_equal(np.asarray(mean), [1.0, 2.0])
+    np.testing.assert_array_equal(np.asarray(models.tolist()), MODELS)
+    assert np.isnan(consensus_distance(np.array([[0.0], [np.nan]])))
+
+
+def test_consensus_distance_accumulates_in_float64():
+    # In float32 the squares of differences around 10^4 would lose the small one, and the mean would
+    # be rounded.
+    models = torch.tensor([[1e4, 1.0], [1e4 + 0.0009765625, 1.0]], dtype=torch.float32)
+    assert consensus_distance(models) == pytest.approx(0.0009765625 / 2, rel=1e-12)
+    assert mean_model(models).dtype == torch.float64
+    equal = np.full((3, 4), 0.1)
+    assert equal.mean(axis=0)[0] != 0.1  # the sum of three is rounded
+    assert consensus_distance(equal) == consensus_distance(MODELS[:1]) == 0.0
+
+
+@given(vectors, vectors, st.floats(-100, 100))
+def test_consensus_distance_ignores_translation_and_is_homogeneous(stack, other, factor):
+    value = consensus_distance(stack)
+    assert (value == 0) == bool((stack == stack[0]).all())
+    assert consensus_distance(stack + other[0]) == pytest.approx(value, abs=1e-9)
+    scaled = consensus_distance(factor * stack)
+    assert scaled == pytest.approx(abs(factor) * value, abs=1e-9)
+
+
+@given(vectors, undirected)
+def test_one_exchange_shrinks_distances_by_sigma_at_least(stack, graph):
+    stack, matrix = np.resize(stack, (graph.n, 3)), mixing.metropolis_hastings(graph)
+    bound = sigma(matrix) * consensus_distance(stack)
+    assert consensus_distance(matrix @ stack) <= bound + 1e-9
+    assert gradient_mixing_error(matrix, stack / 1000) <= (bound / 1000) ** 2 + 1e-12
+
+
+# Gradient mixing error
+
+# Metropolis-Hastings on the path: rows (2, 1, 0)/3, (1, 1, 1)/3, (0, 1, 2)/3. The columns become 4,
+# 3, 2 and 1, 1, 1. Their means are 3 and 1.
+GRADIENTS = np.array([[6.0, 0.0], [0.0, 3.0], [3.0, 0.0]])
+
+
+def weights(n, seed):
+    """Return row-stochastic weights with no other structure."""
+    matrix = np.random.default_rng(seed).random((n, n)) ** 3
+    return mixing.from_weights(matrix / matrix.sum(axis=1, keepdims=True))
+
+
+@every_kind
+def test_gradient_mixing_error_by_hand(convert):
+    gradients = convert(GRADIENTS.copy())
+    found = gradient_mixing_error(PATH, gradients)
+    assert found == pytest.approx((1 + 0 + 1) / 3, rel=1e-14)
+    assert type(found) is float
+    # Rows (1, 0, 0), (1, 1, 0)/2, (0, 1, 1)/2: 6, 3, 3/2 and 0, 3/2, 3/2.
+    expected = (9 + 0 + 9 / 4 + 1 + 1 / 4 + 1 / 4) / 3
+    assert gradient_mixing_error(LINE, gradients) == pytest.approx(expected, rel=1e-14)
+    np.testing.assert_array_equal(np.asarray(gradients.tolist()), GRADIENTS)
+
+
+@pytest.mark.parametrize("chunk", [1, 12, 10**6])
+def test_it_agrees_with_the_formula_for_any_chunk_size(monkeypatch, chunk):
+    monkeypatch.setattr(consensus, "CHUNK", chunk)
+    matrix, gradients = weights(5, seed=0), np.random.default_rng(1).standard_normal((5, 11))
+    expected = np.linalg.norm((matrix.weights.toarray() - 1 / 5) @ gradients) ** 2 / 5
+    for values in (gradients, torch.from_numpy(gradients)):
+        assert gradient_mixing_error(matrix, values) == pytest.approx(expected, rel=1e-12)
+
+
+def test_with_label_shares_it_is_neighborhood_heterogeneity():
+    counts = counts_of(16, 10)
+    directed = topologies.exponential(16, directed=True)
+    for graph in (topologies.ring(16), topologies.grid(16), directed):
+        expected = neighborhood_heterogeneity(graph, counts)
+        found = gradient_mixing_error(graph, label_distributions(counts))
+        assert found == pytest.approx(expected, rel=1e-12)
+
+
+@given(st.integers(2, 8), st.integers(0, 1000), st.floats(-1e6, 1e6))
+def test_a_common_gradient_does_not_count(n, seed, shift):
+    gradients, matrix = np.random.default_rng(seed).standard_normal((n, 3)), weights(n, seed)
+    expected = gradient_mixing_error(matrix, gradients)
+    assert gradient_mixing_error(matrix, gradients + shift) == pytest.approx(expected, rel=1e-6)
+    assert gradient_mixing_error(matrix, 3 * gradients) == pytest.approx(9 * expected, rel=1e-12)
+    common = gradient_mixing_error(matrix, np.full((n, 2), shift))
+    assert common == pytest.approx(0, abs=1e-15 * (1 + shift**2))
+    alone = gradient_mixing_error(mixing.from_weights(np.eye(n)), gradients)
+    assert alone == pytest.approx(consensus_distance(gradients) ** 2, rel=1e-12, abs=1e-30)
+
+
+def test_the_bound_is_reached_by_the_slowest_direction():
+    matrix = mixing.metropolis_hastings(topologies.grid(12))
+    slowest = np.linalg.svd(matrix.weights.toarray() - 1 / 12)[2][:1].T
+    found = gradient_mixing_error(matrix, slowest)
+    assert found == pytest.approx(sigma(matrix) ** 2 / 12, rel=1e-10)

@@ -2,17 +2,8 @@
 
 import networkx as nx
 
-from topofl import mixing, topologies
+from topofl import mixing
 from topofl.topology import Topology, from_edges
-
-
-def path(n: int) -> Topology:
-    return topologies.grid(n, rows=1)
-
-
-def directed_path() -> Topology:
-    return from_edges([(0, 1), (1, 2)], 3, directed=True, name="path")
-
 
 RULES = [
     mixing.metropolis_hastings,
@@ -23,6 +14,11 @@ RULES = [
     mixing.own_weights,
     mixing.weighted_metropolis,
 ]
+TAKEN = [[0.7, 0.1, 0.2], [0.5, 0.5, 0], [0, 0.6, 0.4]]
+
+
+def directed_path() -> Topology:
+    return from_edges([(0, 1), (1, 2)], 3, directed=True, name="path")
 
 
 def shares() -> nx.DiGraph:

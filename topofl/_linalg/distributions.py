@@ -51,9 +51,8 @@ def infinite_terms(name: str, p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray,
         infinite |= (p > 0) & (q == 0)
     if name == "symmetric_kl":
         infinite |= (p == 0) & (q > 0)
-    return infinite.sum(axis=0), DISTANCES[name](
-        np.where(infinite, 0.0, p), np.where(infinite, 0.0, q)
-    )
+    p, q = np.where(infinite, 0.0, p), np.where(infinite, 0.0, q)
+    return infinite.sum(axis=0), DISTANCES[name](p, q)
 
 
 def _l1(p: np.ndarray, q: np.ndarray) -> np.ndarray:

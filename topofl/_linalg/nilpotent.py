@@ -61,11 +61,9 @@ def dense_spectrum(matrix: np.ndarray, noise: float = 0.0) -> np.ndarray:
 def _nullity(matrix: np.ndarray, shift: float, tolerance: float) -> int:
     """Return the dimension of the null space of ``matrix - shift I``, up to the tolerance."""
     shifted = matrix - shift * np.eye(len(matrix))
-    return (
-        0
-        if _is_regular(shifted, tolerance)
-        else int((scipy.linalg.svdvals(shifted) <= tolerance).sum())
-    )
+    if _is_regular(shifted, tolerance):
+        return 0
+    return int((scipy.linalg.svdvals(shifted) <= tolerance).sum())
 
 
 def _common_diagonal(matrix: np.ndarray) -> float:
@@ -117,9 +115,8 @@ def _is_regular(matrix: np.ndarray, tolerance: float) -> bool:
     if failed:
         return False
     reciprocal, _ = scipy.linalg.lapack.dgecon(factors, norm)
-    return bool(
-        reciprocal * norm > 100 * len(matrix) * tolerance
-    )  # the 1-norm is within sqrt(m) of the 2-norm
+    # the 1-norm is within sqrt(m) of the 2-norm
+    return bool(reciprocal * norm > 100 * len(matrix) * tolerance)
 
 
 def averages_exactly(factors: Sequence[sparse.csr_array]) -> bool:
@@ -246,9 +243,8 @@ def without_zeros(factors: Sequence[np.ndarray]) -> list[np.ndarray]:
     factors = list(factors)
     p = len(factors)
     unchanged = 0
-    tolerances = [
-        max(f.shape) * float(np.finfo(float).eps) * float(np.linalg.norm(f)) for f in factors
-    ]
+    eps = float(np.finfo(float).eps)
+    tolerances = [max(f.shape) * eps * float(np.linalg.norm(f)) for f in factors]
     t = 0
     while unchanged < p and min(map(len, factors)):
         now = t % p

@@ -79,11 +79,9 @@ def second_modulus(matrix: sparse.csr_array) -> Solution:
 
 def _as_rows(matrix: sparse.csr_array) -> sparse.csr_array:
     """Return the stochastic matrix or its transpose, whichever has rows that sum to 1."""
-    return (
-        matrix
-        if np.allclose(matrix.sum(axis=1), 1, rtol=0, atol=1e-9)
-        else sparse.csr_array(matrix.T)
-    )
+    if np.allclose(matrix.sum(axis=1), 1, rtol=0, atol=1e-9):
+        return matrix
+    return sparse.csr_array(matrix.T)
 
 
 def over_classes(
@@ -114,9 +112,8 @@ def over_classes(
     if len(closed) > 1:
         return Solution(1.0, "components", 0.0)
     is_open = classes.is_cyclic & ~classes.is_closed
-    found = list(
-        _largest_of_small(factors, classes, np.flatnonzero(is_open & (classes.orders <= STACKED)))
-    )
+    small = np.flatnonzero(is_open & (classes.orders <= STACKED))
+    found = list(_largest_of_small(factors, classes, small))
     for label in np.flatnonzero(is_open & (classes.orders > STACKED)):
         found.append(largest(blocks_of(factors, classes, int(label))))
     is_whole = len(classes.sizes) == 1
@@ -129,10 +126,9 @@ def _largest_of_small(
 ) -> Iterator[Solution]:
     """Yield the largest modulus per round among the classes of each stack."""
     for _, products, logs in stacks(factors, classes, chosen):
+        moduli = np.abs(np.linalg.eigvals(products)).max(axis=1)
         with np.errstate(divide="ignore"):
-            values = np.exp(
-                (np.log(np.abs(np.linalg.eigvals(products)).max(axis=1)) + logs) / len(factors)
-            )
+            values = np.exp((np.log(moduli) + logs) / len(factors))
         k = int(values.argmax())
         residual = rounding_of(products[k]) * math.exp(logs[k]) if len(factors) == 1 else math.nan
         yield Solution(min(1.0, float(values[k])), "dense", residual)
@@ -142,9 +138,8 @@ def _largest_of_class(blocks: Blocks) -> Solution:
     """Return the largest modulus of an irreducible block, its Perron eigenvalue."""
     (block,) = blocks
     if block.shape[0] <= spectral.DENSE_LIMIT:
-        return Solution(
-            min(1.0, float(np.abs(dense_eigenvalues(block)).max())), "dense", rounding_of(block)
-        )
+        largest = float(np.abs(dense_eigenvalues(block)).max())
+        return Solution(min(1.0, largest), "dense", rounding_of(block))
     start = np.ones(block.shape[0])
     packed = compact(block)
     try:
@@ -356,9 +351,8 @@ def _modulus_of_circulants(factors: Sequence[sparse.csr_array]) -> float | None:
         if values is None:
             return None
         moduli = np.abs(values[1:])
-        rounding = (
-            factor.shape[0] * np.finfo(float).eps
-        )  # a valid bound, since circulants are normal
+        # a valid bound, since circulants are normal
+        rounding = factor.shape[0] * np.finfo(float).eps
         with np.errstate(divide="ignore"):
             logs += np.log(np.where(moduli < rounding, 0.0, moduli))
     return float(min(1.0, np.exp(logs.max(initial=-np.inf) / len(factors))))
@@ -367,7 +361,7 @@ def _modulus_of_circulants(factors: Sequence[sparse.csr_array]) -> float | None:
 def _largest(blocks: Blocks) -> Solution:
     """Return the largest modulus per round of a class that is not closed."""
     n = blocks[0].shape[1]
-    cycle, log, _ = _scaled(blocks, np.ones(n), _unchanged)
+    cycle, log, _ = _scaled(blocks, np.ones(n), lambda values: values)
     return _rooted(_largest_modulus(cycle, n, "LR"), log, blocks)
 
 
@@ -385,11 +379,9 @@ def _second(blocks: Blocks) -> Solution:
         return Solution(0.0, "equal rows", 0.0)
     start = start_vector(n)
     cycle, log, smallest = _scaled(blocks, start, centered)
-    modulus = (
-        0.0
-        if smallest < LOST
-        else _largest_modulus(cycle, n, "LM", float(np.finfo(float).eps) / smallest)
-    )
+    modulus = 0.0
+    if smallest >= LOST:
+        modulus = _largest_modulus(cycle, n, "LM", float(np.finfo(float).eps) / smallest)
     found = _rooted(modulus, log, blocks)
     # Iterations return nonzero numbers where rounding has moved zeros of a defective product;
     # dense_spectrum deflates these zeros.
@@ -425,16 +417,10 @@ def _largest_modulus(cycle: Operator, n: int, which: str, noise: float = 0.0) ->
     if n <= spectral.DENSE_LIMIT:
         return float(np.abs(dense_spectrum(cycle(np.eye(n)), noise)).max())
     operator = sparse_linalg.LinearOperator((n, n), matvec=cycle, dtype=np.float64)  # pyright: ignore[reportCallIssue]
-    start = start_vector(n)
+    options = {"v0": start_vector(n), "ncv": 40, "maxiter": RESTARTS}
     try:
         values = sparse_linalg.eigs(
-            operator,
-            k=1,
-            which=which,
-            return_eigenvectors=False,
-            v0=start,
-            ncv=40,
-            maxiter=RESTARTS,
+            operator, k=1, which=which, return_eigenvectors=False, **options
         )
     except sparse_linalg.ArpackError as error:
         raise NoConvergence(
@@ -447,9 +433,8 @@ def _rooted(modulus: float, log: float, blocks: Blocks) -> Solution:
     """Return the p-th root of a modulus times ``exp(log)``, for a period of p blocks."""
     with np.errstate(divide="ignore"):
         value = float(min(1.0, np.exp((np.log(modulus) + log) / len(blocks))))
-    return Solution(
-        value, "dense" if blocks[0].shape[1] <= spectral.DENSE_LIMIT else "arnoldi", math.nan
-    )
+    solver = "dense" if blocks[0].shape[1] <= spectral.DENSE_LIMIT else "arnoldi"
+    return Solution(value, solver, math.nan)
 
 
 def _below_rounding(blocks: Blocks, nodes: int) -> Solution:
@@ -501,8 +486,3 @@ def _largest_root(factors: list[np.ndarray]) -> float:
     for t, factor in enumerate(factors):
         embedding[(t + 1) % p, :, t] = factor
     return float(min(1.0, np.abs(np.linalg.eigvals(embedding.reshape(p * n, p * n))).max()))
-
-
-def _unchanged(values: np.ndarray) -> np.ndarray:
-    """Return the values: the projection for classes that are not closed."""
-    return values

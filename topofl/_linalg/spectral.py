@@ -290,9 +290,8 @@ def _spectrum_of_classes(matrix: sparse.csr_array) -> np.ndarray:
             "the second largest modulus"
         )
     found = [np.zeros(int((~classes.is_cyclic).sum()))]
-    for _, blocks, logs in stacks(
-        [matrix], classes, np.flatnonzero(classes.is_cyclic & (orders <= STACKED))
-    ):
+    small = np.flatnonzero(classes.is_cyclic & (orders <= STACKED))
+    for _, blocks, logs in stacks([matrix], classes, small):
         found.append(_spectra(blocks * np.exp(logs)[:, None, None]).reshape(-1))
     for label in np.flatnonzero(orders > STACKED):
         found.append(dense_eigenvalues(blocks_of([matrix], classes, int(label))[0]))
@@ -372,9 +371,8 @@ def shifted_inverse(columns: sparse.csc_array, shift: float) -> sparse_linalg.Li
     """Return the inverse of ``W - shift I`` from a sparse factorization, or None if that fails."""
     n = columns.shape[0]
     try:
-        factors = sparse_linalg.splu(
-            sparse.csc_array(columns - shift * sparse.eye_array(n, format="csc"))
-        )
+        shifted = columns - shift * sparse.eye_array(n, format="csc")
+        factors = sparse_linalg.splu(sparse.csc_array(shifted))
     except (RuntimeError, MemoryError):
         return None
     return sparse_linalg.LinearOperator((n, n), matvec=factors.solve, dtype=float)
@@ -538,7 +536,5 @@ def algebraic_connectivity(adjacency: sparse.csr_array) -> float:
 
 def without_rounding(value: float, n: int) -> float:
     """Return an eigenvalue of a stochastic matrix, rounded to -1, 0 or 1 if it is close."""
-    near = next(
-        (whole for whole in (-1.0, 0.0, 1.0) if abs(value - whole) < n * np.finfo(float).eps), value
-    )
-    return float(near)
+    near = (whole for whole in (-1.0, 0.0, 1.0) if abs(value - whole) < n * np.finfo(float).eps)
+    return float(next(near, value))

@@ -22,7 +22,7 @@ from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
 from topofl.data import Partition
 from topofl.engine.requests import Setup, Trace, complete_graph
-from topofl.metrics.perron import largest_share, share_in_words
+from topofl.metrics.spectral import largest_share, share_in_words
 from topofl.mixing import (
     MixingMatrix,
     metropolis_or_uniform,

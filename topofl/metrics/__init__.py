@@ -6,7 +6,6 @@ import types
 # `__all__` of each module.
 from topofl.metrics.averaging import *
 from topofl.metrics.compare import *
-from topofl.metrics.connectivity import *
 from topofl.metrics.consensus import *
 from topofl.metrics.contraction import *
 from topofl.metrics.cost import *
@@ -14,8 +13,6 @@ from topofl.metrics.gradients import *
 from topofl.metrics.hardware import *
 from topofl.metrics.hops import *
 from topofl.metrics.labels import *
-from topofl.metrics.over_rounds import *
-from topofl.metrics.perron import *
 from topofl.metrics.push_sum import *
 from topofl.metrics.seconds import *
 from topofl.metrics.shape import *

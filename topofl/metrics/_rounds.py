@@ -68,11 +68,9 @@ def as_rounds(x: Mixable, weights: WeightRule | None = None) -> MixingSequence:
 
 def is_list_of_matrices(x: Any) -> bool:
     """Return whether `x` is a non-empty list of mixing matrices, which is one period."""
-    return (
-        isinstance(x, list | tuple)
-        and bool(x)
-        and all(isinstance(item, MixingMatrix) for item in x)
-    )
+    if not isinstance(x, list | tuple) or not x:
+        return False
+    return all(isinstance(item, MixingMatrix) for item in x)
 
 
 def averages(matrices: Sequence[MixingMatrix], name: str) -> bool:
@@ -111,6 +109,21 @@ def check_size(
         raise TopologyError(
             f"{what} computed up to n={limit:,}, {graph.name} has n={graph.n:,}; {remedy}"
         )
+
+
+PRODUCT_LIMIT = 5000
+"""Largest number of nodes for which products of rounds, which become dense, are computed."""
+
+
+def product_of_rounds(source: MixingSequence, rounds: int, start: int = 0) -> sparse.csr_array:
+    """Return ``W_{start+rounds-1} ... W_start``; raise ``TopologyError`` if n is too large."""
+    if rounds > 1:
+        remedy = "use metrics.measured_contraction"
+        check_size("products of several rounds are", source, PRODUCT_LIMIT, remedy)
+    product = source.at(start).weights
+    for t in range(start + 1, start + rounds):
+        product = sparse.csr_array(source.at(t).weights @ product)
+    return product
 
 
 @contextmanager
@@ -236,19 +249,15 @@ def as_mixing(x: MixingMatrix | Topology, weights: WeightRule | None = None) -> 
 
 def _apply_rule(topology: Topology, weights: WeightRule | None) -> MixingMatrix:
     rule = metropolis_or_uniform if weights is None else weights
+    wanted = "`weights` must be a rule from Topology to MixingMatrix, such as "
+    wanted += "mixing.metropolis_hastings,"
     try:
         matrix = rule(topology) if callable(rule) else None
     except (TypeError, AttributeError) as error:  # the function takes another argument
-        raise TypeError(
-            "`weights` must be a rule from Topology to MixingMatrix, such as "
-            f"mixing.metropolis_hastings, {shown(rule)} raised {shown(error, 200)}"
-        ) from error
+        raise TypeError(f"{wanted} {shown(rule)} raised {shown(error, 200)}") from error
     if not isinstance(matrix, MixingMatrix):
-        raise TypeError(
-            "`weights` must be a rule from Topology to MixingMatrix, such as "
-            "mixing.metropolis_hastings, got "
-            + (f"one that returns {type(matrix).__name__}" if callable(rule) else shown(weights))
-        )
+        got = f"one that returns {type(matrix).__name__}" if callable(rule) else shown(weights)
+        raise TypeError(f"{wanted} got {got}")
     return matrix
 
 

@@ -21,7 +21,7 @@ from topofl.metrics._rounds import (
     check_size,
     mixed_kinds,
 )
-from topofl.metrics.perron import perron_vector
+from topofl.metrics.spectral import perron_vector
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import TopologyError
 

@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from numbers import Real
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -17,12 +19,10 @@ from topofl._support.table import NotApplicable, Table
 from topofl.data.partition import Partition
 from topofl.metrics import (
     averaging,
-    connectivity,
     contraction,
     cost,
     hops,
     labels,
-    perron,
     push_sum,
     seconds,
     shape,
@@ -42,18 +42,19 @@ from topofl.metrics._rounds import (
     WeightRule,
     as_rounds,
     is_list_of_matrices,
+    n_rounds,
     node_groups,
     recorded_costs,
     recorded_matrices,
 )
-from topofl.metrics.cost import message_size
+from topofl.metrics.cost import COSTS, message_size
 from topofl.metrics.hardware import AnyHardware, as_hardware
 from topofl.metrics.labels import check_row_per_node
-from topofl.metrics.perron import largest_share, share_in_words
+from topofl.metrics.spectral import largest_share, share_in_words
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import TopologyError, graph_of
 
-__all__ = ["columns", "compare"]
+__all__ = ["columns", "compare", "over_rounds"]
 
 
 SAMPLED_ROUNDS = 10
@@ -71,9 +72,7 @@ HINT = 'These numbers decide which graph to take; about="all" shows all columns.
 
 MODULES = (
     shape,
-    connectivity,
     spectral,
-    perron,
     contraction,
     averaging,
     hops,
@@ -325,23 +324,17 @@ def compare(
     items, called = _listed(graphs, names)
     horizon = check_int("rounds", rounds, minimum=1)
     seed = check_int("seed", seed, minimum=0)
-    entries = [
-        _entry(graph, name, weights, horizon, seed)
-        for graph, name in zip(items, called, strict=True)
-    ]
+    entries = [_entry(*one, weights, horizon, seed) for one in zip(items, called, strict=True)]
     counts = None if label_counts is None else check_label_counts(label_counts)
-    if counts is not None:
-        for entry in entries:
-            check_row_per_node(counts, entry.n, entry.name)
     size, assumed = _message(model, n_parameters, label_counts)
     machines = None if hardware is None else as_hardware(hardware)
-    if machines is not None:
-        for entry in entries:
+    for entry in entries:
+        if counts is not None:
+            check_row_per_node(counts, entry.n, entry.name)
+        if machines is not None:
             machines.check(entry.n)
-    entries = [
-        replace(entry, n_parameters=size, label_counts=counts, hardware=machines)
-        for entry in entries
-    ]
+    more = {"n_parameters": size, "label_counts": counts, "hardware": machines}
+    entries = [replace(entry, **more) for entry in entries]
     absent = {LABELS: counts is None, HARDWARE: machines is None}
     ours = {
         column.name: column
@@ -465,27 +458,123 @@ def _title(entries: Sequence[Entry], assumed: str) -> str:
 def _entry(
     graph: Any, name: str | None, weights: WeightRule | None, horizon: int, seed: int
 ) -> Entry:
-    given, graph = graph, recorded_matrices(graph)
-    if isinstance(graph, MixingMatrix | MixingSequence) or is_list_of_matrices(graph):
-        rounds = as_rounds(graph)
+    matrices_of = recorded_matrices(graph)
+    if isinstance(matrices_of, MixingMatrix | MixingSequence) or is_list_of_matrices(matrices_of):
+        source = rounds = as_rounds(matrices_of)
         times = range(rounds.period or min(SAMPLED_ROUNDS, rounds.length or SAMPLED_ROUNDS))
         matrices = [rounds.at(t) for t in times]
-        groups = node_groups(given)
-        supports = [replace(matrix.support(), groups=groups) for matrix in matrices]
+        groups = node_groups(graph)
+        graphs = [replace(matrix.support(), groups=groups) for matrix in matrices]
         horizon = min(horizon, rounds.length or horizon)
-        return Entry(
-            name or rounds.name,
-            supports,
-            matrices,
-            rounds,
-            rounds,
-            horizon,
-            seed,
-            history=None if recorded_costs(given) is None else given,
-        )
-    source = graph_of("graphs", graph)
-    rounds = as_rounds(source, weights)
-    times = range(source.period or SAMPLED_ROUNDS)
-    graphs = [source.at(t) for t in times]
-    matrices = [rounds.at(t) for t in times]
-    return Entry(name or source.name, graphs, matrices, rounds, source, horizon, seed)
+    else:
+        source = graph_of("graphs", graph)
+        rounds = as_rounds(source, weights)
+        times = range(source.period or SAMPLED_ROUNDS)
+        graphs = [source.at(t) for t in times]
+        matrices = [rounds.at(t) for t in times]
+    history = None if recorded_costs(graph) is None else graph
+    name = name or source.name
+    return Entry(name, graphs, matrices, rounds, source, horizon, seed, history=history)
+
+
+ABOUT = ("structure", "averaging", "data")
+JOINT = "rounds until strong"
+APART = "the rounds from this one to the last do not connect all nodes"
+
+
+@public
+def over_rounds(
+    x: Any,
+    *,
+    rounds: int | Sequence[int] | None = None,
+    label_counts: Any = None,
+    weights: WeightRule | None = None,
+    about: str | Sequence[str] = ABOUT,
+    model: nn.Module | None = None,
+    n_parameters: int | None = None,
+) -> Table:
+    """Return a table with one row per round and the columns of :func:`compare`.
+
+    Parameters
+    ----------
+    x
+        A History, whose recorded matrices are used, or any other argument of
+        :func:`measured_contraction`.
+    rounds
+        Number of rounds, starting at 0, or a list of rounds; default: all recorded rounds, or one
+        period.
+    label_counts, weights, about, model, n_parameters
+        As in :func:`compare`. Costs of a History are those of the messages sent in all phases,
+        including those that choose peers; costs of graphs are one message per edge.
+
+    Returns
+    -------
+    Table
+        ``round``, from 0, as for ``history.mixing(t)`` (evaluations and ``history.to_pandas()``
+        count completed rounds, from 1); ``rounds until strong``, the number of rounds, including
+        this one, until the rounds are jointly strongly connected (n/a if the rounds up to the last
+        of `rounds` are not); then the columns of :func:`compare`. If a graph is directed, edges of
+        all rounds are counted per direction. Rounds with the same matrix are computed once.
+
+    Raises
+    ------
+    TopologyError
+        If `rounds` is missing for a sequence without a period or an end.
+    TypeError, ValueError
+        If `x` is of another kind, or `rounds` are negative, beyond the end, or empty; as
+        :func:`compare`.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> table = over_rounds(topologies.one_peer_exponential(8), about=["structure"])
+    >>> table.column("round"), table.column("edges"), table.column("rounds until strong")
+    ((0, 1, 2), (8, 8, 8), (1, 3, 2))
+    """
+    source = as_rounds(x, weights)
+    wanted = _selected_rounds(
+        source.length or n_rounds(source, None) if rounds is None else rounds, source.length
+    )
+    matrices = {t: source.at(t) for t in wanted}
+    distinct = {id(matrix): matrix for matrix in matrices.values()}
+    meta = {"groups": node_groups(x)}
+    # as a History has them
+    recorded = [SimpleNamespace(mixings=as_rounds(one), meta=meta) for one in distinct.values()]
+    numbers = compare(
+        recorded, label_counts=label_counts, about=about, model=model, n_parameters=n_parameters
+    )
+    names = numbers.columns[1:]
+    values = dict(zip(distinct, numbers.rows, strict=True))
+    supports = {key: one.support() for key, one in distinct.items()} if "edges" in names else {}
+    is_directed = any(graph.is_directed for graph in supports.values())
+    of_run = recorded_costs(x)
+    costs = {} if of_run is None else {name: cost.cost_of_rounds(of_run, name) for name in COSTS}
+    lengths = shape.rounds_until_strong(source, max(wanted) + 1)
+    rows = []
+    for t in wanted:
+        row = dict(zip(names, values[id(matrices[t])][1:], strict=True))
+        if is_directed:
+            row["edges"] = supports[id(matrices[t])].adjacency.nnz
+        for name in row.keys() & costs.keys():
+            column = costs[name]
+            row[name] = column if isinstance(column, NotApplicable) else column[t].item()
+        length = int(lengths[t]) if np.isfinite(lengths[t]) else NotApplicable(APART)
+        rows.append((t, length, *row.values()))
+    title = f"{source.name}, {len(wanted)} round{'s' * (len(wanted) != 1)}"
+    return Table(("round", JOINT, *names), tuple(rows), title, numbers.meanings)
+
+
+def _selected_rounds(rounds: int | Sequence[int], length: int | None) -> list[int]:
+    """Return the requested rounds, or raise."""
+    if isinstance(rounds, Sequence | np.ndarray) and not isinstance(rounds, str):
+        last = None if length is None else length - 1
+        wanted = [
+            check_int("rounds", t, minimum=0, maximum=last, maximum_name="the last recorded")
+            for t in rounds
+        ]
+        if not wanted or len(set(wanted)) < len(wanted):
+            raise ValueError(f"`rounds` must be one or more different rounds, got {list(rounds)}")
+        return wanted
+    return list(
+        range(check_int("rounds", rounds, minimum=1, maximum=length, maximum_name="the recorded"))
+    )

@@ -233,11 +233,8 @@ def gradient_mixing_error(
     check_averaging("the gradient mixing error needs", matrix)
     _check_vectors("gradients", gradients, matrix.n, matrix.name)
     width = max(1, CHUNK // matrix.n)
-    chunks = (
-        _as_float64(gradients[:, start : start + width])
-        for start in range(0, gradients.shape[1], width)
-    )
-    return (
-        sum(float(np.square(matrix @ (chunk - chunk.mean(axis=0))).sum()) for chunk in chunks)
-        / matrix.n
-    )
+    total = 0.0
+    for start in range(0, gradients.shape[1], width):
+        chunk = _as_float64(gradients[:, start : start + width])
+        total += float(np.square(matrix @ (chunk - chunk.mean(axis=0))).sum())
+    return total / matrix.n

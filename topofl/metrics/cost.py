@@ -1,11 +1,10 @@
-"""Communication cost per round, computed or as a run has recorded it: messages, bytes, steps."""
+"""Communication cost per round, computed or as a run has recorded it: messages and bytes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sparse
 from torch import nn
 
 from topofl._support.check import check_choice, check_int
@@ -14,7 +13,6 @@ from topofl._support.table import NotApplicable
 from topofl.metrics._columns import Entry, MetricColumn, mean
 from topofl.metrics.gradients import check_model
 from topofl.mixing import MixingMatrix
-from topofl.topology import TopologyError
 
 __all__ = ["Cost", "round_cost"]
 
@@ -162,78 +160,6 @@ def message_size(model: nn.Module | None, n_parameters: int | None) -> int | Non
         )
     check_model(model)
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
-
-
-def is_history(x: Any) -> bool:
-    """Return whether `x` is the record of a run, with or without mixing matrices."""
-    return isinstance(getattr(x, "node_loss", None), np.ndarray)
-
-
-def run_label(history: Any) -> str:
-    """Return algorithm and graph of a History."""
-    return f"{history.meta.get('algorithm', 'run')} over {history.meta.get('topology', 'graphs')}"
-
-
-def recorded_messages(history: Any, t: int) -> tuple[sparse.csr_array, bool, int, float]:
-    """Return the messages of round t of a History.
-
-    Returns
-    -------
-    receivers
-        (n, n) whose nonzero entries (i, j) are messages from node j to node i, in each exchange.
-    server
-        Whether the nodes that send do so to a server, which sends to all of these.
-    exchanges
-        Number of exchanges.
-    nbytes
-        Mean size of a message.
-
-    Raises
-    ------
-    TopologyError
-        If messages went along other links than those of the round's mixing matrix, which a History
-        does not record.
-    """
-    n = history.node_loss.shape[1]
-    messages, nbytes = int(history.rounds["messages"][t]), float(history.rounds["bytes"][t])
-    if messages == 0:
-        return sparse.csr_array((n, n)), False, 1, 0.0
-    matrix: MixingMatrix = history.mixing(t)
-    # Older runs have recorded a server in the name of the graph.
-    server = bool(history.meta.get("server", history.meta.get("topology") == "a server"))
-    if server:  # it sends and receives every message
-        per_exchange = busiest = 2 * len(np.unique(matrix.weights.indices))
-    else:
-        per_exchange = matrix.n_messages
-        busiest = int((matrix.in_messages + matrix.out_messages).max())
-    exchanges = messages // max(per_exchange, 1)
-    expected = (exchanges * per_exchange, exchanges * busiest)
-    if expected != (messages, int(history.rounds["busiest_messages"][t])):
-        raise TopologyError(
-            f"`x` must have recorded the links of its messages, got {messages} messages in round "
-            f"{t} over {per_exchange} links of its {'server' if server else 'mixing matrix'}, so "
-            "some went along other links; run algorithms.timed(algorithm, clock) for its seconds"
-        )
-    return matrix.weights, server, exchanges, nbytes / messages
-
-
-def check_synchronous(history: Any) -> None:
-    """Raise ``TopologyError`` if a run has a clock of its own."""
-    of_this_function = "hardware" in history.meta
-    of_timed = "clock" in history.meta.get("settings", {})
-    if "simulated_seconds" in history.rounds and not (of_this_function or of_timed):
-        raise TopologyError(
-            f"`x` must be a synchronous run, got one of {history.meta.get('algorithm')}, which has "
-            "simulated seconds of its own; set its `clock` instead"
-        )
-
-
-def recorded_steps(history: Any, t: int) -> np.ndarray:
-    """Return the steps (n,) of each node in round t, equal for all nodes that trained."""
-    trained = ~np.isnan(history.node_loss[t])
-    if not trained.any():
-        trained[:] = True
-    return trained * (float(history.rounds["steps"][t]) / trained.sum())
 
 
 COLUMNS = (

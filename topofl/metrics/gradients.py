@@ -313,9 +313,8 @@ def gradient_statistics(
     stacked, noise = np.stack(means), float(np.mean(variances))
     apart = float(np.square(stacked - stacked.mean(axis=0)).sum() / clients.n)
     part_of_noise = noise / minibatches * (1 - 1 / clients.n)
-    return GradientStatistics(
-        stacked, max(apart - part_of_noise, 0.0), noise, batch_size, minibatches
-    )
+    heterogeneity = max(apart - part_of_noise, 0.0)
+    return GradientStatistics(stacked, heterogeneity, noise, batch_size, minibatches)
 
 
 def _check_clients(clients: Any) -> None:
@@ -419,7 +418,10 @@ def step_seconds(
         indices = rng.permutation(clients.train[0])[:batch_size]
         began = time.perf_counter()
         try:
-            _step(module, parameters, loss, clients, indices)
+            gradients = _gradients(module, parameters, loss, clients, indices)
+            with torch.no_grad():
+                for parameter, gradient in zip(parameters, gradients, strict=True):
+                    parameter.sub_(gradient, alpha=1e-6)  # its length does not matter
         except RuntimeError as error:
             raise ValueError(
                 "`model` must take the inputs of `clients` and give what the task compares, it "
@@ -429,17 +431,3 @@ def step_seconds(
             torch.cuda.synchronize(device)
         taken.append(time.perf_counter() - began)
     return median(taken[FIRST_STEPS:])
-
-
-def _step(
-    module: nn.Module,
-    parameters: list[nn.Parameter],
-    loss: Callable[..., Tensor],
-    clients: Partition,
-    indices: np.ndarray,
-) -> None:
-    """Take one step of SGD; its length does not matter for its duration."""
-    gradients = _gradients(module, parameters, loss, clients, indices)
-    with torch.no_grad():
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.sub_(gradient, alpha=1e-6)

@@ -90,10 +90,8 @@ def azure_latency(
     >>> latency.tolist()
     [[0.0, 0.113, 0.113], [0.113, 0.0, 0.0005], [0.113, 0.0005, 0.0]]
     """
-    names = [
-        check_choice("regions", name, AZURE_REGIONS)
-        for name in check_sequence("regions", regions, "names of regions")
-    ]
+    listed = check_sequence("regions", regions, "names of regions")
+    names = [check_choice("regions", name, AZURE_REGIONS) for name in listed]
     places = np.array([AZURE_REGIONS.index(name) for name in names], dtype=np.int64)
     same = places[:, None] == places
     if within is None and len(set(names)) < len(names):
@@ -206,7 +204,13 @@ class Hardware:
             found["server_bandwidth"] = _check_bandwidth("server_bandwidth", self.server_bandwidth)
         for name, value in found.items():
             object.__setattr__(self, name, value)
-        _check_machines(self)
+        for name in ("latency", "bandwidth", "path_bandwidth"):
+            table = getattr(self, name)
+            if isinstance(table, np.ndarray) and len(table) != self.machines:
+                raise ValueError(
+                    f"`{name}` must be one number or a table for all {self.machines} machines, got "
+                    f"shape {table.shape}"
+                )
 
     def __repr__(self) -> str:
         return f"Hardware({', '.join(f'{name}={value}' for name, value in self.settings.items())})"
@@ -220,9 +224,7 @@ class Hardware:
             if isinstance(value, np.ndarray) and value.ndim:
                 found[one.name] = f"table{value.shape}".replace(",)", ")")
             elif value is not None and value != one.default:
-                found[one.name] = f"{value:.12g}" if np.ndim(value) == 0 and not isinstance(
-                    value, str
-                ) else repr(value)  # fmt: skip
+                found[one.name] = repr(value) if isinstance(value, str) else f"{value:.12g}"
         return found
 
     @property
@@ -242,10 +244,10 @@ class Hardware:
     def check(self, n: int) -> None:
         """Raise ``ValueError`` if a table or the placement does not have n nodes."""
         mean = np.zeros(()) if self.compute is None else np.asarray(self.compute.mean)  # pyright: ignore[reportAttributeAccessIssue]
-        sizes = {"compute": mean.shape, "placement": np.shape(_or_number(self.placement))}
+        sizes = {"compute": mean.shape, "placement": np.shape(self.placement)}
         if self.placement is None and self.machines is not None:
             for name in ("latency", "bandwidth", "path_bandwidth"):
-                sizes[name] = np.shape(_or_number(getattr(self, name)))
+                sizes[name] = np.shape(getattr(self, name))
         for name, shape in sizes.items():
             if shape and shape[0] != n:
                 raise ValueError(
@@ -274,10 +276,6 @@ def as_hardware(hardware: AnyHardware) -> Hardware:
     functions = DISTRIBUTIONS | {"Hardware": Hardware, "azure_latency": azure_latency}
     example = "Hardware(compute=0.1, latency=0.01, bandwidth=1e6)"
     return as_instance("hardware", hardware, Hardware, functions, example)
-
-
-def _or_number(value: Any) -> Any:
-    return 0.0 if value is None else value
 
 
 def _table(name: str, value: Any, *, ndim: int, positive: bool) -> Any:
@@ -326,14 +324,3 @@ def _placement(value: Any) -> np.ndarray:
             f"`placement` must have one machine per node, shape (n,), got shape {array.shape}"
         )
     return check_indices("placement", array, NODES_LIMIT)
-
-
-def _check_machines(hardware: Hardware) -> None:
-    """Raise ``ValueError`` if tables of machines have different sizes."""
-    for name in ("latency", "bandwidth", "path_bandwidth"):
-        table = getattr(hardware, name)
-        if isinstance(table, np.ndarray) and len(table) != hardware.machines:
-            raise ValueError(
-                f"`{name}` must be one number or a table for all {hardware.machines} machines, got "
-                f"shape {table.shape}"
-            )

@@ -28,7 +28,7 @@ from topofl.metrics._rounds import (
 )
 from topofl.metrics.consensus import check_gradients
 from topofl.metrics.labels import check_row_per_node, label_distributions
-from topofl.metrics.perron import perron_vector
+from topofl.metrics.spectral import perron_vector
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import TopologyError
 
@@ -96,30 +96,21 @@ def accumulated(
 ) -> float:
     """Return ``sum_k discount^(k-1) (1/n) ||A_k V - limit||_F^2`` over hops k, from 1.
 
-    ``A_k`` is the product of k rounds (see :func:`left_by_hop`), `values` are V, (n, c).
+    `values` are V, (n, c). ``A_k = W_{s+k-1} ... W_s``, averaged over the start s: each round of a
+    period, or every start whose k rounds are among those examined. Rows of the limit are equal:
+    ``pi^T V`` with the Perron vector for row-stochastic W. For column-stochastic W, ``A_k`` is the
+    product divided by its row sums, which are push-sum weights, and the limit is the mean of V.
+    With ``around="mean"`` the limit is the mean of V for row-stochastic W, too.
     """
     if hops == INFINITE:
         return _without_end(source, values, discount, rounds, around)
-    left = left_by_hop(source, values, int(hops), rounds, around)
-    return float(left @ discount ** np.arange(len(left)))
-
-
-def left_by_hop(
-    source: MixingSequence,
-    values: np.ndarray,
-    hops: int,
-    rounds: int | None = None,
-    around: str = CONSENSUS,
-) -> np.ndarray:
-    """Return (hops,) the mean squared distances ``(1/n) ||A_k V - limit||_F^2`` by hop k.
-
-    ``A_k = W_{s+k-1} ... W_s``, averaged over the start s: each round of a period, or every start
-    whose k rounds are among those examined. Rows of the limit are equal: ``pi^T V`` with the
-    Perron vector for row-stochastic W. For column-stochastic W, ``A_k`` is the product divided by
-    its row sums, which are push-sum weights, and the limit is the mean of V. With
-    ``around="mean"`` the limit is the mean of V for row-stochastic W, too.
-    """
-    starts = _starts(source, hops, rounds)
+    hops, examined = int(hops), n_rounds(source, rounds)
+    if source.period is None and hops > examined:
+        raise ValueError(
+            f"`hops` must be at most the {examined} rounds examined of {source.name}, got {hops}; "
+            "examine more rounds, or sum over fewer hops"
+        )
+    starts = range(examined - hops + 1 if source.period is None else examined)
     last = starts[-1] + hops
     matrices = [source.at(t) for t in range(min(last, source.period or last))]
     source = replace(source, generate=matrices.__getitem__)  # every start needs most of them again
@@ -130,7 +121,7 @@ def left_by_hop(
     for start, limit in zip(starts, _limits(source, values, starts, last, means), strict=True):
         states = _states(source, values, start, pushed)
         total += [_mean_square(next(states) - limit, k * rounding) for k in range(1, hops + 1)]
-    return total / len(starts)
+    return float(total / len(starts) @ discount ** np.arange(hops))
 
 
 def _rounding(values: np.ndarray) -> float:
@@ -142,18 +133,6 @@ def _mean_square(deviations: np.ndarray, rounding: float) -> float:
     """Return ``(1/n) ||D||_F^2``, in which entries within rounding count as 0."""
     kept = np.where(np.abs(deviations) <= rounding, 0.0, deviations)
     return float(np.square(kept).sum() / len(kept))
-
-
-def _starts(source: MixingSequence, hops: int, rounds: int | None) -> range:
-    examined = n_rounds(source, rounds)
-    if source.period is not None:
-        return range(examined)
-    if hops > examined:
-        raise ValueError(
-            f"`hops` must be at most the {examined} rounds examined of {source.name}, got {hops}; "
-            "examine more rounds, or sum over fewer hops"
-        )
-    return range(examined - hops + 1)
 
 
 def _is_pushed(matrices: Sequence[MixingMatrix], source: MixingSequence) -> bool:
@@ -299,12 +278,8 @@ def _summed(source: MixingSequence, values: np.ndarray, discount: float, around:
     factor = 1.0
     recent = math.inf
     for hop in range(1, MOST_HOPS + 1):
-        left = factor * np.mean(
-            [
-                _mean_square(next(walk) - limit, hop * rounding)
-                for walk, limit in zip(walks, limits, strict=True)
-            ]
-        )
+        apart = [next(walk) - limit for walk, limit in zip(walks, limits, strict=True)]
+        left = factor * np.mean([_mean_square(one, hop * rounding) for one in apart])
         total, factor = total + left, factor * discount
         if hop % 20:
             continue

@@ -157,14 +157,10 @@ def clique_skew(
     """
     check_choice("weighting", weighting, ["uniform", "pooled"])
     check_choice("distance", distance, DISTANCES)
-    rows = (
-        label_distributions(label_counts)
-        if weighting == "uniform"
-        else check_label_counts(label_counts)
-    )
-    sums = np.stack(
-        [rows[group].sum(axis=0) for group in _checked_groups_of(topology_or_groups, rows)]
-    )
+    weighted = label_distributions if weighting == "uniform" else check_label_counts
+    rows = weighted(label_counts)
+    groups = _checked_groups_of(topology_or_groups, rows)
+    sums = np.stack([rows[group].sum(axis=0) for group in groups])
     totals = sums.sum(axis=1, keepdims=True)
     empty = np.flatnonzero(totals == 0)
     if len(empty):
@@ -192,10 +188,8 @@ def _checked_groups_of(
 
 def as_group_lists(argument: str, groups: Sequence[Sequence[int]], n: int) -> list[list[int]]:
     """Return groups as lists of nodes 0..n - 1, or raise ``ValueError``."""
-    arrays = [
-        as_array(argument, group)
-        for group in check_sequence(argument, groups, "sequences of nodes")
-    ]
+    listed = check_sequence(argument, groups, "sequences of nodes")
+    arrays = [as_array(argument, group) for group in listed]
     for k, group in enumerate(arrays):
         if group.ndim != 1 or group.size == 0 or not np.issubdtype(group.dtype, np.integer):
             raise ValueError(
@@ -263,9 +257,8 @@ def communities(graph: Any, *, seed: int = 0) -> list[list[int]]:
     import networkx as nx
 
     seed = check_int("seed", seed, minimum=0)
-    found = nx.community.louvain_communities(
-        _weighted_undirected(graph), weight="weight", seed=seed
-    )
+    joined = _weighted_undirected(graph)
+    found = nx.community.louvain_communities(joined, weight="weight", seed=seed)
     return sorted(sorted(int(node) for node in group) for group in found)
 
 
@@ -306,11 +299,9 @@ def modularity(graph: Any, groups: Sequence[Sequence[int]]) -> float:
 
     joined = _weighted_undirected(graph)
     parted = _partition(groups, joined.number_of_nodes())
-    return (
-        float(nx.community.modularity(joined, parted, weight="weight"))
-        if joined.number_of_edges()
-        else 0.0
-    )
+    if joined.number_of_edges() == 0:
+        return 0.0
+    return float(nx.community.modularity(joined, parted, weight="weight"))
 
 
 @public

@@ -2,10 +2,12 @@
 
 import math
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
+from scipy.sparse.csgraph import shortest_path
 
 from topofl._linalg import spectral
 from topofl._support.check import check_int
@@ -24,7 +26,7 @@ from topofl.metrics._rounds import (
     lost_weight_message,
 )
 from topofl.metrics.averaging import ergodicity_coefficient
-from topofl.metrics.connectivity import structure_constants
+from topofl.metrics.shape import b_connectivity, is_strong, longest_window
 from topofl.mixing import MixingMatrix, MixingSequence, own_weights, uniform
 from topofl.topology import Topology, TopologySequence
 
@@ -63,19 +65,16 @@ class GeometricBound:
         return 1.0 - 10.0**self.log10_gap
 
 
+NEVER_STRONG = "no window of these rounds is strongly connected for every start"
+"""Reason why bounds over strongly connected windows do not apply."""
+
+
 def sgp_bound(
-    n: int,
-    b: int | float,
-    diameter: int | float,
-    degree: float,
-    reach: int | float,
-    dimension: int,
-    horizon: int | float = math.inf,
+    n: int, m: int | float, degree: float, dimension: int, note: str = ""
 ) -> GeometricBound | NotApplicable:
-    """Return the bound of stochastic gradient push (SGP); see :func:`push_sum_constants`."""
-    if b == math.inf:
-        return NotApplicable("no window of these rounds is strongly connected for every start")
-    m = (diameter + 1) * b
+    """Return the bound of stochastic gradient push (SGP), with ``m = (Delta + 1) B``."""
+    if m == math.inf:
+        return NotApplicable(NEVER_STRONG)
     log_e = math.log(n) - m * math.log(degree)
     if log_e > 1e-9:
         return NotApplicable(
@@ -86,33 +85,19 @@ def sgp_bound(
         + m * math.log10(degree)
         - (m + 2) / (m + 1) * _log10_complement(log_e)
     )
-    return GeometricBound(
-        log10_gap_of_root(log_e, m + 1),
-        log10_c,
-        _violated_premise(m, "(Delta+1) B", reach, horizon),
-    )
+    return GeometricBound(log10_gap_of_root(log_e, m + 1), log10_c, note)
 
 
 def dfedpgp_bound(
-    n: int,
-    b: int | float,
-    diameter: int | float,
-    degree: float,
-    reach: int | float,
-    horizon: int | float = math.inf,
+    n: int, m: int | float, degree: float, note: str = ""
 ) -> GeometricBound | NotApplicable:
-    """Return the bound of DFedPGP; see :func:`push_sum_constants`."""
-    if b == math.inf:
-        return NotApplicable("no window of these rounds is strongly connected for every start")
+    """Return the bound of DFedPGP, with ``m = Delta B``."""
+    if m == math.inf:
+        return NotApplicable(NEVER_STRONG)
     if degree <= 1 and n > 1:
         return NotApplicable("a = 1 / D_max must be below 1, and the smallest weight is 1")
-    m = diameter * b
-    note = _violated_premise(m, "Delta B", reach, horizon)
-    return GeometricBound(
-        log10_gap_of_root(-m * math.log(degree), m + 1),
-        NotApplicable("the paper does not specify C"),
-        note,
-    )
+    log10_gap = log10_gap_of_root(-m * math.log(degree), m + 1)
+    return GeometricBound(log10_gap, NotApplicable("the paper does not specify C"), note)
 
 
 def proven_bound(
@@ -120,17 +105,12 @@ def proven_bound(
 ) -> GeometricBound | NotApplicable:
     """Return the bound proven for the given rounds; see :func:`push_sum_constants`."""
     if reach == math.inf:
-        how_long = (
-            "after any number of rounds"
-            if horizon == math.inf
-            else f"within the {horizon} rounds examined"
-        )
-        return NotApplicable(f"some nodes hold no share of some others {how_long}")
+        ever = horizon == math.inf
+        within = "after any number of rounds" if ever else f"within the {horizon} rounds examined"
+        return NotApplicable(f"some nodes hold no share of some others {within}")
     log_e = math.log(n) - reach * math.log(degree)
-    return GeometricBound(
-        log10_gap_of_root(log_e, reach),
-        -(reach - 1) / reach * _log10_complement(log_e) if reach > 1 else 0.0,
-    )
+    log10_c = -(reach - 1) / reach * _log10_complement(log_e) if reach > 1 else 0.0
+    return GeometricBound(log10_gap_of_root(log_e, reach), log10_c)
 
 
 def log10_delta_bound(
@@ -196,12 +176,9 @@ def _ergodicity_coefficients(source: MixingSequence, rounds: int, by_rows: bool)
     largest = [1.0 if source.n > 1 else 0.0]
     length = rounds if source.period else rounds - max(starts)
     for t in range(length):
-        products = [
-            source.at(s + t).weights @ product for s, product in zip(starts, products, strict=True)
-        ]
-        largest.append(
-            max(ergodicity_coefficient(product if by_rows else product.T) for product in products)
-        )
+        products = [source.at(s + t).weights @ one for s, one in zip(starts, products, strict=True)]
+        rows = products if by_rows else [one.T for one in products]
+        largest.append(max(map(ergodicity_coefficient, rows)))
         if largest[-1] < FLOOR:
             largest[-1] = 0.0
             break
@@ -210,12 +187,10 @@ def _ergodicity_coefficients(source: MixingSequence, rounds: int, by_rows: bool)
 
 def _window_starts(source: MixingSequence, rounds: int) -> list[int]:
     if source.period:
-        return sorted(
-            {round(s) for s in np.linspace(0, source.period - 1, min(STARTS, source.period))}
-        )
-    return sorted(
-        {int(s) for s in np.linspace(0, rounds / 2, STARTS)} if rounds >= 2 * STARTS else {0}
-    )
+        spaced = np.linspace(0, source.period - 1, min(STARTS, source.period))
+        return sorted({round(s) for s in spaced})
+    spaced = np.linspace(0, rounds / 2, STARTS) if rounds >= 2 * STARTS else [0]
+    return sorted({int(s) for s in spaced})
 
 
 def _slope(coefficients: np.ndarray, period: int) -> float:
@@ -247,6 +222,79 @@ def smallest_push_weight(source: MixingSequence, rounds: int) -> float:
         weights = matrix @ weights
         smallest = min(smallest, float(weights.min()))
     return smallest
+
+
+def structure_constants(
+    source: MixingSequence, rounds: int
+) -> tuple[int | float, int | float, float, int | float]:
+    """Return B, Delta, D_max and reach; see :class:`PushSumConstants`."""
+    b = b_connectivity(source, rounds=None if source.period else rounds)
+    weights = [source.at(t).weights for t in range(source.period or rounds)]
+    # Patterns include the diagonal, which is zero for a node that keeps no share of its own value.
+    patterns = [sparse.csr_array(one != 0, dtype=np.float32) for one in weights]
+    diameter = math.inf
+    if b != math.inf:
+        length, twice = int(b), patterns * 2
+        starts = range(len(patterns) if source.period else len(patterns) - length + 1)
+        windows = (twice[start : start + length] for start in starts)
+        diameter = max(_diameter(sum(rest, start=first)) for first, *rest in windows)
+    smallest = min(float(one.data.min()) for one in weights)
+    return b, diameter, 1 / smallest, _reach(patterns, source.period)
+
+
+def _diameter(pattern: sparse.csr_array) -> int:
+    """Return the diameter of a strongly connected graph, whose rows are receivers."""
+    n = pattern.shape[0]
+    step = sparse.csr_array(pattern + sparse.eye_array(n, dtype=np.float32))
+    reached = np.eye(n, dtype=np.float32)
+    hops = 0
+    while not reached.all():
+        reached = (step @ reached > 0).astype(np.float32)
+        hops += 1
+    return hops
+
+
+def _reach(patterns: list[sparse.csr_array], period: int | None) -> int | float:
+    """Return the smallest T for which no product of T consecutive patterns has a zero."""
+    for pattern in patterns:
+        # A zero row or column, of a node that receives or sends nothing, remains in some product.
+        if min(pattern.count_nonzero(axis=0).min(), pattern.count_nonzero(axis=1).min()) == 0:
+            return math.inf
+    if period and not _becomes_full(patterns):
+        return math.inf
+    lengths = [_rounds_until_full(patterns, start, period) for start in range(len(patterns))]
+    return longest_window(np.array(lengths, dtype=float), periodic=period is not None)
+
+
+def _rounds_until_full(
+    patterns: list[sparse.csr_array], start: int, period: int | None
+) -> int | float:
+    """Return the number of rounds from `start` until no entry is 0; infinite if there is none."""
+    reached = np.eye(patterns[0].shape[0], dtype=np.float32)
+    for t in count(1) if period else range(1, len(patterns) - start + 1):
+        reached = (patterns[(start + t - 1) % len(patterns)] @ reached > 0).astype(np.float32)
+        if reached.all():
+            return t
+    return math.inf
+
+
+def _becomes_full(patterns: list[sparse.csr_array]) -> bool:
+    """Return whether the product over a period is primitive, so that some power is positive.
+
+    (Then the products that start at other rounds are primitive too, since no pattern has an empty
+    row or column.) A matrix is primitive if its graph is strongly connected and the greatest common
+    divisor of its cycle lengths is 1, which is that of ``distance(u) + 1 - distance(v)`` over all
+    edges u -> v.
+    """
+    product = patterns[0].toarray()
+    for pattern in patterns[1:]:
+        product = (pattern @ product > 0).astype(np.float32)
+    edges = sparse.csr_array(product)
+    if not is_strong(edges):
+        return False
+    distance = shortest_path(edges, unweighted=True, indices=0).astype(np.int64)
+    i, j = edges.nonzero()
+    return int(np.gcd.reduce(np.abs(distance[i] + 1 - distance[j]))) == 1
 
 
 @dataclass(frozen=True)
@@ -413,12 +461,9 @@ def push_sum_constants(
     if weights is None and isinstance(x, Topology | TopologySequence):
         weights = _push_weights
     source = as_rounds(x, weights)
-    rounds = check_int(
-        "rounds",
-        (source.length or ROUNDS) if rounds is None else rounds,
-        minimum=1,
-        maximum=source.length,
-    )
+    if rounds is None:
+        rounds = source.length or ROUNDS
+    rounds = check_int("rounds", rounds, minimum=1, maximum=source.length)
     dimension = check_int("dimension", dimension, minimum=1)
     remedy = "metrics.b_connectivity and metrics.measured_contraction take more"
     check_size("push-sum constants are", source, spectral.DENSE_LIMIT, remedy)
@@ -431,6 +476,9 @@ def push_sum_constants(
     lost = _reason_for_lost_weight(source, matrices)
     q_hat, c_hat = measured_rate(source, rounds, by_rows) if lost is None else (lost, lost)
     horizon = math.inf if source.period else rounds
+    strong, twice = diameter * b, (diameter + 1) * b
+    of_strong = _violated_premise(strong, "Delta B", reach, horizon)
+    of_twice = _violated_premise(twice, "(Delta+1) B", reach, horizon)
     return PushSumConstants(
         name=source.name,
         n=source.n,
@@ -439,8 +487,8 @@ def push_sum_constants(
         diameter=diameter,
         max_degree=max_degree,
         reach=reach,
-        sgp=sgp_bound(source.n, b, diameter, max_degree, reach, dimension, horizon),
-        dfedpgp=dfedpgp_bound(source.n, b, diameter, max_degree, reach, horizon),
+        sgp=sgp_bound(source.n, twice, max_degree, dimension, of_twice),
+        dfedpgp=dfedpgp_bound(source.n, strong, max_degree, of_strong),
         proven=proven_bound(source.n, max_degree, reach, horizon),
         q_hat=q_hat,
         c_hat=c_hat,
@@ -458,11 +506,8 @@ def _reason_for_lost_weight(
 ) -> NotApplicable | None:
     """Return the reason why push-sum does not converge if a weight tends to 0, else None."""
     if source.period is None:  # weight may return in any of the rounds
-        matrices = [
-            MixingMatrix(
-                sparse.csr_array(sum(matrix.weights for matrix in matrices) / len(matrices))
-            )
-        ]
+        mean = sum(matrix.weights for matrix in matrices) / len(matrices)
+        matrices = [MixingMatrix(sparse.csr_array(mean))]
     node = losing_node(matrices)
     if node is None:
         return None

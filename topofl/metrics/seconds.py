@@ -15,26 +15,18 @@ from topofl._support.table import Table
 from topofl.clocks import Times, drawn_factors
 from topofl.metrics._columns import HARDWARE, Entry, MetricColumn
 from topofl.metrics._rounds import ROUNDS, as_rounds, is_list_of_matrices
-from topofl.metrics.cost import (
-    check_synchronous,
-    is_history,
-    message_size,
-    recorded_messages,
-    recorded_steps,
-    run_label,
-)
+from topofl.metrics.cost import message_size
 from topofl.metrics.hardware import AnyHardware, Hardware, as_hardware
 from topofl.metrics.waiting import (
-    Parts,
     Stage,
     advance,
     cycle_time,
     expected_slowest,
     has_closed_form,
     machine_seconds,
+    parts_of,
     server_stages,
     stages_of,
-    start,
 )
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import TopologyError, graph_of
@@ -88,9 +80,8 @@ class Rounds:
             if server:
                 return server_stages(graph.n, np.arange(graph.n), hardware, nbytes, exchanges)
             one = graph if is_matrix else graph.at(t)
-            receivers = (
-                one.weights if isinstance(one, MixingMatrix) else sparse.csr_array(one.adjacency.T)
-            )
+            is_weighted = isinstance(one, MixingMatrix)
+            receivers = one.weights if is_weighted else sparse.csr_array(one.adjacency.T)
             return stages_of(receivers, hardware, nbytes, exchanges)
 
         one_period = cache(stages)
@@ -102,7 +93,7 @@ class Rounds:
     @classmethod
     def of_history(cls, history: Any, hardware: Hardware) -> "Rounds":
         """Return the rounds that a History has recorded."""
-        check_synchronous(history)
+        _check_synchronous(history)
         n = history.node_loss.shape[1]
         hardware.check(n)
         counted = ("messages", "bytes", "busiest_messages")
@@ -113,15 +104,77 @@ class Rounds:
             key = (index, *(history.rounds[name][t] for name in counted))
             if key not in known:
                 known.clear()  # graphs that change are not all kept
-                receivers, server, exchanges, nbytes = recorded_messages(history, t)
-                known[key] = (
-                    server_stages(n, np.unique(receivers.indices), hardware, nbytes, exchanges)
-                    if server
-                    else stages_of(receivers, hardware, nbytes, exchanges)
-                )
+                receivers, server, exchanges, nbytes = _recorded_messages(history, t)
+                if server:
+                    nodes = np.unique(receivers.indices)
+                    known[key] = server_stages(n, nodes, hardware, nbytes, exchanges)
+                else:
+                    known[key] = stages_of(receivers, hardware, nbytes, exchanges)
             return known[key]
 
-        return cls(stages, lambda t: recorded_steps(history, t), n, None, history.n_rounds)
+        return cls(stages, lambda t: _recorded_steps(history, t), n, None, history.n_rounds)
+
+
+def _recorded_messages(history: Any, t: int) -> tuple[sparse.csr_array, bool, int, float]:
+    """Return the messages of round t of a History.
+
+    Returns
+    -------
+    receivers
+        (n, n) whose nonzero entries (i, j) are messages from node j to node i, in each exchange.
+    server
+        Whether the nodes that send do so to a server, which sends to all of these.
+    exchanges
+        Number of exchanges.
+    nbytes
+        Mean size of a message.
+
+    Raises
+    ------
+    TopologyError
+        If messages went along other links than those of the round's mixing matrix, which a History
+        does not record.
+    """
+    n = history.node_loss.shape[1]
+    messages, nbytes = int(history.rounds["messages"][t]), float(history.rounds["bytes"][t])
+    if messages == 0:
+        return sparse.csr_array((n, n)), False, 1, 0.0
+    matrix: MixingMatrix = history.mixing(t)
+    # Older runs have recorded a server in the name of the graph.
+    server = bool(history.meta.get("server", history.meta.get("topology") == "a server"))
+    if server:  # it sends and receives every message
+        per_exchange = busiest = 2 * len(np.unique(matrix.weights.indices))
+    else:
+        per_exchange = matrix.n_messages
+        busiest = int((matrix.in_messages + matrix.out_messages).max())
+    exchanges = messages // max(per_exchange, 1)
+    expected = (exchanges * per_exchange, exchanges * busiest)
+    if expected != (messages, int(history.rounds["busiest_messages"][t])):
+        raise TopologyError(
+            f"`x` must have recorded the links of its messages, got {messages} messages in round "
+            f"{t} over {per_exchange} links of its {'server' if server else 'mixing matrix'}, so "
+            "some went along other links; run algorithms.timed(algorithm, clock) for its seconds"
+        )
+    return matrix.weights, server, exchanges, nbytes / messages
+
+
+def _check_synchronous(history: Any) -> None:
+    """Raise ``TopologyError`` if a run has a clock of its own."""
+    of_this_function = "hardware" in history.meta
+    of_timed = "clock" in history.meta.get("settings", {})
+    if "simulated_seconds" in history.rounds and not (of_this_function or of_timed):
+        raise TopologyError(
+            f"`x` must be a synchronous run, got one of {history.meta.get('algorithm')}, which has "
+            "simulated seconds of its own; set its `clock` instead"
+        )
+
+
+def _recorded_steps(history: Any, t: int) -> np.ndarray:
+    """Return the steps (n,) of each node in round t, equal for all nodes that trained."""
+    trained = ~np.isnan(history.node_loss[t])
+    if not trained.any():
+        trained[:] = True
+    return trained * (float(history.rounds["steps"][t]) / trained.sum())
 
 
 def timing_of(
@@ -191,10 +244,10 @@ def _periodic(source: Rounds, hardware: Hardware, barrier: bool) -> Timing:
 
 def _alone(stages: list[Stage], compute: np.ndarray) -> tuple[float, float, float]:
     """Return the parts of a round that all machines begin together."""
-    clocks = start(len(compute))
+    clocks = np.zeros((3, len(compute)))
     for stage in stages:
         clocks = advance(clocks, stage, compute, barrier=True)
-    return clocks.last
+    return parts_of(clocks)
 
 
 def _expected(source: Rounds, hardware: Hardware) -> Timing:
@@ -207,10 +260,10 @@ def _expected(source: Rounds, hardware: Hardware) -> Timing:
     for first, *later in rounds:
         by_sender = _slowest_messages(first)
         delay = by_sender.sum(axis=0)
-        slowest = expected_slowest(hardware.compute, compute, delay)
-        latency, transfer = by_sender @ slowest.probabilities
+        total, shares = expected_slowest(hardware.compute, compute, delay)
+        latency, transfer = by_sender @ shares
         rest = _alone(later, compute) if later else (0.0, 0.0, 0.0)
-        parts.append((slowest.seconds - latency - transfer, latency + rest[1], transfer + rest[2]))
+        parts.append((total - latency - transfer, latency + rest[1], transfer + rest[2]))
     found = np.array(parts)
     return found.sum(axis=1), found.mean(axis=0), _sent(rounds)
 
@@ -228,20 +281,18 @@ def _simulated(
     source: Rounds, hardware: Hardware, barrier: bool, count: int, rng: np.random.Generator | None
 ) -> Timing:
     """Return the times of `count` simulated rounds."""
-    clocks: Parts | None = None
-    ends, sent = [0.0], np.zeros(3)
+    clocks, ends, sent = np.zeros((3, 1)), [0.0], np.zeros(3)
     for t in range(count):
         stages = source.stages(t)
         compute = _compute(hardware, stages, source.steps(t), rng)
-        if clocks is None:
-            clocks = start(len(compute))
+        if t == 0:
+            clocks = np.zeros((3, len(compute)))
         for stage in stages:
             clocks = advance(clocks, stage, compute, barrier=barrier)
-        ends.append(float(clocks.seconds.max()))
+        ends.append(float(clocks[0].max()))
         sent += _sent([stages])
-    if clocks is None:
-        return np.zeros(0), np.zeros(3), np.zeros(3)
-    return np.diff(ends), np.array(clocks.last) / count, sent / count
+    each = max(1, count)
+    return np.diff(ends), np.array(parts_of(clocks)) / each, sent / each
 
 
 def _of_entry(entry: Entry) -> "RoundTime":
@@ -335,15 +386,12 @@ class RoundTime:
 
     @property
     def _table(self) -> Table:
-        return Table(("part", "seconds"), tuple(self._parts.items()), self._title)
+        title = f"{self.name}: a round takes {self.seconds:.4g} s, most of it {self.bound}"
+        return Table(("part", "seconds"), tuple(self._parts.items()), title)
 
     @property
     def _parts(self) -> dict[str, float]:
         return {"compute": self.compute, "latency": self.latency, "transfer": self.transfer}
-
-    @property
-    def _title(self) -> str:
-        return f"{self.name}: a round takes {self.seconds:.4g} s, most of it {self.bound}"
 
 
 @public
@@ -441,9 +489,10 @@ def round_time(
     check_switch("server", server, auto=False)
     machines = as_hardware(hardware)
     options = {"model": model, "n_parameters": n_parameters, "steps": steps, "exchanges": exchanges}
-    if is_history(x):
+    if isinstance(getattr(x, "node_loss", None), np.ndarray):  # a History
         _refuse_recorded(options | {"rounds": rounds, "server": server or None})
-        source, name = Rounds.of_history(x, machines), run_label(x)
+        source, about = Rounds.of_history(x, machines), x.meta
+        name = f"{about.get('algorithm', 'run')} over {about.get('topology', 'graphs')}"
     else:
         is_mixing = isinstance(x, MixingMatrix | MixingSequence)
         graph = x if is_mixing else as_rounds(x) if is_list_of_matrices(x) else graph_of("x", x)

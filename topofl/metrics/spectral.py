@@ -1,11 +1,15 @@
-"""Averaging speed of mixing matrices by their spectrum: gaps, SLEM, sigma."""
+"""Averaging speed of mixing matrices by their spectrum: gaps, SLEM, sigma; the Perron vector."""
+
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sparse
+import scipy.sparse.linalg as sparse_linalg
 
 from topofl._linalg import second, spectral
-from topofl._linalg.spectral import without_rounding
+from topofl._linalg.spectral import classes_of, without_rounding
+from topofl._support.check import TOLERANCE
 from topofl._support.public import public
 from topofl._support.text import node_name
 from topofl.metrics._columns import ONE_MATRIX, MetricColumn, iterated
@@ -18,12 +22,24 @@ from topofl.metrics._rounds import (
     check_push_weights,
     converging,
     largest_eigenvalue,
+    product_of_rounds,
 )
-from topofl.metrics.perron import perron_vector
-from topofl.mixing import MixingMatrix
+from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import Topology, TopologyError
 
-__all__ = ["pi_weighted_gap", "sigma", "slem", "smallest_eigenvalue", "spectral_gap"]
+__all__ = [
+    "perron_skewness",
+    "perron_vector",
+    "pi_weighted_gap",
+    "sigma",
+    "slem",
+    "smallest_eigenvalue",
+    "spectral_gap",
+]
+
+
+QUICK_LIMIT = 500
+"""Largest number of nodes for which elimination takes less than about 0.2 seconds."""
 
 
 @public
@@ -74,7 +90,16 @@ def slem(x: Mixable, *, weights: WeightRule | None = None) -> float:
     """
     rounds = as_rounds(x, weights)
     matrices = rounds.one_period()
-    rate = matrices[0].slem if len(matrices) == 1 else _slem_of_period(matrices, rounds.name)
+    if len(matrices) == 1:
+        rate = matrices[0].slem
+    else:
+        factors = [matrix.weights for matrix in matrices]
+        if not averages(matrices, rounds.name):  # the reversed transposes have the same spectrum
+            factors = [sparse.csr_array(factor.T) for factor in reversed(factors)]
+        try:
+            rate = second.second_modulus_per_round(factors) if rounds.n > 1 else 0.0
+        except spectral.NoConvergence as error:
+            raise TopologyError(f"{error}; use metrics.measured_contraction") from error
     check_push_weights(matrices, rounds.name)
     return rate
 
@@ -189,16 +214,180 @@ def smallest_eigenvalue(x: MixingMatrix | Topology, *, weights: WeightRule | Non
         return without_rounding(spectral.smallest(matrix.weights), matrix.n)
 
 
-def _slem_of_period(matrices: list[MixingMatrix], name: str) -> float:
-    if matrices[0].n == 1:
-        return 0.0
-    factors = [matrix.weights for matrix in matrices]
-    if not averages(matrices, name):  # the reversed transposes have a product of the same spectrum
-        factors = [sparse.csr_array(factor.T) for factor in reversed(factors)]
-    try:
-        return second.second_modulus_per_round(factors)
-    except spectral.NoConvergence as error:
-        raise TopologyError(f"{error}; use metrics.measured_contraction") from error
+@public
+def perron_vector(x: Mixable, *, weights: WeightRule | None = None) -> np.ndarray:
+    """Return the Perron vector pi: each node's share in the consensus, or in the push-sum weights.
+
+    For row-stochastic W (pull), ``pi^T W = pi^T``, and models tend to ``pi^T X``, which is the mean
+    only if pi is uniform. For column-stochastic W (push), ``W pi = pi``, and push-sum weights tend
+    to ``n pi``. (Both limits exist if ``spectral_gap`` is above 0.) For a periodic sequence, W is
+    the product of one period, from round 0 on.
+
+    Parameters
+    ----------
+    x
+        A MixingMatrix, a Topology, a periodic TopologySequence, or a list of MixingMatrix, which is
+        one period.
+    weights
+        Rule from Topology to MixingMatrix for graphs; default: Metropolis-Hastings if undirected,
+        else uniform pull.
+
+    Returns
+    -------
+    numpy.ndarray
+        (n,) float64, non-negative, sum 1; uniform for connected doubly stochastic weights. 0 for
+        nodes whose own models are forgotten (pull: they receive from others but do not send to
+        them) or that lose all push-sum weight (push).
+
+    Raises
+    ------
+    TopologyError
+        If pi is not unique, since several groups of nodes never receive from others; if the
+        sequence has no period or mixes row- with column-stochastic matrices; or if the product of a
+        period is too large.
+    TypeError, ValueError
+        If `x` or `weights` is of another kind, or both give weights.
+
+    References
+    ----------
+    Horn and Johnson, "Matrix analysis" (2013), section 8.4.
+
+    Examples
+    --------
+    >>> from topofl import mixing, topologies
+    >>> pulled = mixing.uniform(topologies.star(4))
+    >>> perron_vector(pulled).round(3).tolist()  # degrees plus one, normalized
+    [0.4, 0.2, 0.2, 0.2]
+    """
+    rounds = as_rounds(x, weights)
+    matrices = rounds.one_period()
+    is_pulled = averages(matrices, rounds.name)
+    product = product_of_rounds(rounds, len(matrices))
+    return _stationary(product if is_pulled else sparse.csr_array(product.T), rounds.name)
+
+
+@public
+def perron_skewness(x: Mixable, *, weights: WeightRule | None = None) -> float:
+    """Return the skewness of the Perron vector pi, ``max(pi) / min(pi)``.
+
+    It is 1 if all nodes have the same influence, and infinite if a node has none. Parameters and
+    errors are those of :func:`perron_vector`.
+
+    References
+    ----------
+    kappa_pi in work on decentralized learning over row-stochastic networks (arXiv 2506.04600).
+
+    Examples
+    --------
+    >>> from topofl import mixing, topologies
+    >>> print(f"{perron_skewness(mixing.uniform(topologies.star(10))):.1f}")
+    5.0
+    """
+    pi = perron_vector(x, weights=weights)
+    return float(pi.max() / pi.min()) if pi.min() > 0 else float("inf")
+
+
+def largest_share(matrices: Sequence[MixingMatrix]) -> tuple[int, float] | None:
+    """Return the node with the largest share in the average on which models agree, and the share.
+
+    Shares are the Perron vector of the product of a period of row-stochastic matrices. If graphs
+    change, they depend on the round in which the period starts: of a gradient of round t, the share
+    is that of periods from t on, so that methods which take gradients in all rounds weight the
+    nodes by the mean over these starts, which is returned.
+
+    The share is also found for large matrices whose smallest entries are too small to be computed.
+    None if all shares are equal; if the vector is not unique, since several groups of nodes never
+    receive from others.
+
+    Raises
+    ------
+    TopologyError
+        If its computation does not converge, or the product of several rounds is too large.
+
+    Examples
+    --------
+    >>> from topofl import mixing, topologies
+    >>> largest_share([mixing.uniform(topologies.star(4))])
+    (0, 0.4)
+    """
+    rounds = MixingSequence(
+        matrices[0].n, matrices.__getitem__, matrices[0].name, period=len(matrices)
+    )
+    product = product_of_rounds(rounds, len(matrices))
+    if classes_of([product]).is_closed.sum() > 1:
+        return None
+    shares = [_stationary(product, rounds.name, uneven=True)]
+    for matrix in reversed(matrices[1:]):  # pi_t^T = pi_{t+1}^T W_t
+        shares.append(matrix.weights.T @ shares[-1])
+    pi = np.mean(shares, axis=0)
+    if pi.max() * len(pi) <= 1 + TOLERANCE:
+        return None
+    return int(pi.argmax()), float(pi.max())
+
+
+def share_in_words(found: tuple[int, float], n: int, labels: Sequence[Hashable]) -> str:
+    """Return words on the node with the largest share of n nodes with `labels`, and the share."""
+    node, share = found
+    name = node_name(labels, node)
+    return f"node {name} a share of {share:.3f} ({share * n:.3g} times 1/n)"
+
+
+def _stationary(rows: sparse.csr_array, name: str, uneven: bool = False) -> np.ndarray:
+    """Return the unique pi with ``pi^T W = pi^T`` of row-stochastic W, or raise.
+
+    If `uneven`, the smallest entries of all but small matrices may be inaccurate.
+    """
+    classes = classes_of([rows])
+    closed = np.flatnonzero(classes.is_closed)  # which receive from no other node
+    if len(closed) > 1:
+        raise TopologyError(
+            f"the Perron vector of {name} is not unique: {len(closed)} groups of nodes never "
+            "receive from each other; connect them"
+        )
+    members = np.flatnonzero(classes.labels[0] == closed[0])
+    inner = sparse.csr_array(rows[members][:, members])
+    pi = np.zeros(rows.shape[0])
+    rounding = (4 + inner.count_nonzero(axis=0).max()) * np.finfo(float).eps
+    if np.abs(inner.sum(axis=0) - 1).max() <= rounding:  # doubly stochastic there
+        pi[members] = 1 / len(members)
+    elif len(members) <= (QUICK_LIMIT if uneven else spectral.DENSE_LIMIT):
+        pi[members] = _perron_by_elimination(inner.toarray())
+    else:
+        pi[members] = _perron_by_iteration(inner, name)
+        if not uneven and pi[members].min() < 1e-10 * pi.max():
+            raise TopologyError(
+                f"the Perron vector of {name} is too uneven to be computed for "
+                f"n={len(members):,}: it is exact up to n={spectral.DENSE_LIMIT:,}"
+            )
+    return pi
+
+
+def _perron_by_elimination(rows: np.ndarray) -> np.ndarray:
+    """Return pi of an irreducible matrix, each entry to full relative precision.
+
+    The elimination of Grassmann, Taksar and Heyman removes the nodes from the chain one by one
+    without subtractions, so that even entries far below the rounding error of the largest are
+    accurate (Heyman 1987). The matrix is overwritten.
+    """
+    for k in range(len(rows) - 1, 0, -1):
+        rows[:k, k] /= rows[k, :k].sum()
+        rows[:k, :k] += np.outer(rows[:k, k], rows[k, :k])
+    pi = np.ones(len(rows))
+    for k in range(1, len(rows)):
+        pi[k] = pi[:k] @ rows[:k, k]
+        if pi[k] > 1e100:  # rescaled to avoid overflow; only ratios matter
+            pi[: k + 1] /= pi[k]
+    return pi / pi.sum()
+
+
+def _perron_by_iteration(rows: sparse.csr_array, name: str) -> np.ndarray:
+    """Return pi of a large irreducible matrix by Arnoldi's method on ``(I + W^T) / 2``."""
+    n = rows.shape[0]
+    transposed = sparse.csr_array(0.5 * (sparse.eye_array(n) + rows.T))
+    with converging(f"the Perron vector of {name}"):
+        _, vectors = sparse_linalg.eigs(transposed, k=1, which="LM", v0=np.full(n, 1 / n), ncv=40)
+    pi = np.abs(vectors[:, 0].real)
+    return pi / pi.sum()
 
 
 @public
@@ -315,5 +504,11 @@ COLUMNS = (
         lambda entry: pi_weighted_gap(entry.matrices[0]),
         limit=iterated("metrics.pi_weighted_gap"),
         needs=(ONE_MATRIX,),
+    ),
+    MetricColumn(
+        "Perron skewness",
+        "averaging",
+        "largest over smallest long-run influence of a node: 1 if all nodes count equally",
+        lambda entry: perron_skewness(entry.rounds),
     ),
 )

@@ -37,13 +37,6 @@ class Arcs(NamedTuple):
         return np.repeat(np.arange(len(self.starts)), counts)
 
 
-class CycleMean(NamedTuple):
-    """The maximum mean weight over all cycles, and the positions of the arcs of such a cycle."""
-
-    value: float
-    arcs: np.ndarray
-
-
 def heaviest(arcs: Arcs, heads: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return the position of the heaviest arc into each node, the first one of equals."""
     best = np.maximum.reduceat(weights, arcs.starts)
@@ -52,7 +45,7 @@ def heaviest(arcs: Arcs, heads: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return hits[np.concatenate([[True], into[1:] != into[:-1]])]
 
 
-def maximum_cycle_mean(arcs: Arcs, weights: np.ndarray) -> CycleMean:
+def maximum_cycle_mean(arcs: Arcs, weights: np.ndarray) -> tuple[float, np.ndarray]:
     """Return the maximum mean weight over the cycles of a graph, by Howard's policy iteration.
 
     Parameters
@@ -61,6 +54,11 @@ def maximum_cycle_mean(arcs: Arcs, weights: np.ndarray) -> CycleMean:
         The arcs; there need not be a path between any two nodes.
     weights
         (E,) weights.
+
+    Returns
+    -------
+    tuple
+        The maximum mean weight, and the positions of the arcs of such a cycle.
 
     Raises
     ------
@@ -76,7 +74,7 @@ def maximum_cycle_mean(arcs: Arcs, weights: np.ndarray) -> CycleMean:
     --------
     >>> two = Arcs(tails=np.array([0, 1, 0]), starts=np.array([0, 2]))  # 0 -> 0, 1 -> 0, 0 -> 1
     >>> maximum_cycle_mean(two, np.array([1.0, 3.0, 2.0]))
-    CycleMean(value=2.5, arcs=array([1, 2]))
+    (2.5, array([1, 2]))
     """
     inside, arcs, component = _within_components(arcs)
     heads, weights = arcs.heads, weights[inside]
@@ -97,7 +95,7 @@ def maximum_cycle_mean(arcs: Arcs, weights: np.ndarray) -> CycleMean:
         if not better.any():
             top = int(np.argmax(np.where(cycle >= 0, rate, -np.inf)))
             critical = cycle == cycle[top]
-            return CycleMean(float(rate[top]), inside[policy[critical]])
+            return float(rate[top]), inside[policy[critical]]
         policy = np.where(better, improved, policy)
     raise NoConvergence(f"the policy still changes after {MOST_ITERATIONS:,} iterations")
 
@@ -342,35 +340,7 @@ def _stage(
     )
 
 
-class Parts(NamedTuple):
-    """Seconds of U machines since the start, and what they consist of along the critical path.
-
-    Attributes
-    ----------
-    seconds
-        (U,) time of each machine.
-    latency, transfer
-        (U,) its parts; the rest is computation.
-    """
-
-    seconds: np.ndarray
-    latency: np.ndarray
-    transfer: np.ndarray
-
-    @property
-    def last(self) -> tuple[float, float, float]:
-        """Seconds of the slowest machine: computation, latency and transfer."""
-        slowest = int(np.argmax(self.seconds))
-        latency, transfer = float(self.latency[slowest]), float(self.transfer[slowest])
-        return float(self.seconds[slowest]) - latency - transfer, latency, transfer
-
-
-def start(machines: int) -> Parts:
-    """Return clocks that are all at 0."""
-    return Parts(np.zeros(machines), np.zeros(machines), np.zeros(machines))
-
-
-def advance(clocks: Parts, stage: Stage, compute: np.ndarray, *, barrier: bool) -> Parts:
+def advance(clocks: np.ndarray, stage: Stage, compute: np.ndarray, *, barrier: bool) -> np.ndarray:
     """Return the clocks after a stage, the max-plus product with the matrix of the stage.
 
     ``t[v] = max over u (t[u] + compute[u] + latency[u, v] + transfer[u, v])``, with the machines u
@@ -379,7 +349,8 @@ def advance(clocks: Parts, stage: Stage, compute: np.ndarray, *, barrier: bool) 
     Parameters
     ----------
     clocks
-        The clocks before.
+        (3, U) seconds of each machine since the start, and latency and transfer in them, along the
+        critical path; the rest is computation.
     stage
         The stage.
     compute
@@ -388,19 +359,19 @@ def advance(clocks: Parts, stage: Stage, compute: np.ndarray, *, barrier: bool) 
         Whether all machines then wait for the slowest.
     """
     arcs = stage.arcs
-    ready = clocks.seconds + compute if stage.trains else clocks.seconds
+    ready = clocks[0] + compute if stage.trains else clocks[0]
     arrivals = ready[arcs.tails] + (stage.latency + stage.transfer)
     chosen = heaviest(arcs, arcs.heads, arrivals)
-    sender = arcs.tails[chosen]
-    done = Parts(
-        arrivals[chosen],
-        clocks.latency[sender] + stage.latency[chosen],
-        clocks.transfer[sender] + stage.transfer[chosen],
-    )
-    if not barrier:
-        return done
-    slowest = int(np.argmax(done.seconds))
-    return Parts(*(np.full_like(part, part[slowest]) for part in done))
+    done = clocks[:, arcs.tails[chosen]]
+    done[0] = arrivals[chosen]
+    done[1:] += stage.latency[chosen], stage.transfer[chosen]
+    return np.repeat(done[:, [done[0].argmax()]], len(compute), axis=1) if barrier else done
+
+
+def parts_of(clocks: np.ndarray) -> tuple[float, float, float]:
+    """Return the seconds of the slowest machine: computation, latency and transfer."""
+    seconds, latency, transfer = clocks[:, clocks[0].argmax()].tolist()
+    return seconds - latency - transfer, latency, transfer
 
 
 def cycle_time(stages: Sequence[Stage], compute: np.ndarray) -> tuple[float, float, float]:
@@ -410,7 +381,7 @@ def cycle_time(stages: Sequence[Stage], compute: np.ndarray) -> tuple[float, flo
     the graph whose nodes are the machines in each stage.
     """
     arcs, weights, latency, transfer = _unrolled(stages, compute)
-    critical = maximum_cycle_mean(arcs, weights).arcs
+    _, critical = maximum_cycle_mean(arcs, weights)
     n = len(stages)
     total, waited, moved = (float(x[critical].mean()) * n for x in (weights, latency, transfer))
     return total - waited - moved, waited, moved
@@ -443,23 +414,19 @@ GROUPS = 100
 """Most groups of equal machines whose quantiles are points of evaluation."""
 
 
-class Slowest(NamedTuple):
-    """Expected maximum, and the probability of each machine to be the slowest, (U,)."""
-
-    seconds: float
-    probabilities: np.ndarray
-
-
 def has_closed_form(times: Times) -> bool:
     """Return whether the distribution function of these times is known."""
     return times.name in ("exponential", "lognormal")
 
 
-def expected_slowest(times: Times, means: np.ndarray, delays: np.ndarray) -> Slowest:
+def expected_slowest(
+    times: Times, means: np.ndarray, delays: np.ndarray
+) -> tuple[float, np.ndarray]:
     """Return the expected maximum of ``means * factor + delays`` with independent factors.
 
-    The integral of ``1 - prod_u P(means[u] factor + delays[u] <= x)`` over x, by the trapezoidal
-    rule on quantiles of the terms.
+    The second result is the probability of each machine to be the slowest, (U,). The maximum is the
+    integral of ``1 - prod_u P(means[u] factor + delays[u] <= x)`` over x, by the trapezoidal rule
+    on quantiles of the terms.
 
     Parameters
     ----------
@@ -473,8 +440,8 @@ def expected_slowest(times: Times, means: np.ndarray, delays: np.ndarray) -> Slo
     The expected maximum of two exponential times of mean 1 is 1 + 1/2:
 
     >>> from topofl.clocks import exponential
-    >>> found = expected_slowest(exponential(1.0), np.ones(2), np.full(2, 10.0))
-    >>> round(found.seconds, 6), found.probabilities.tolist()
+    >>> seconds, shares = expected_slowest(exponential(1.0), np.ones(2), np.full(2, 10.0))
+    >>> round(seconds, 6), shares.tolist()
     (11.5, [0.5, 0.5])
     """
     pairs, group, counts = np.unique(
@@ -490,7 +457,7 @@ def expected_slowest(times: Times, means: np.ndarray, delays: np.ndarray) -> Slo
     shares = np.where(fixed, g[0] / max(1, counts[fixed].sum()), 0.0)
     for one in range(len(mean)):
         shares[one] += _share(_log_cdf(times, x, mean[one], delay[one]), log_g)
-    return Slowest(float(x[0] + np.trapezoid(1 - g, x)), shares[group.reshape(-1)])
+    return float(x[0] + np.trapezoid(1 - g, x)), shares[group.reshape(-1)]
 
 
 def _share(log_f: np.ndarray, log_g: np.ndarray) -> float:

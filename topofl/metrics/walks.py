@@ -11,8 +11,8 @@ from topofl._support.check import check_int
 from topofl._support.public import public
 from topofl.metrics._columns import ONE_MATRIX, UNDIRECTED, MetricColumn
 from topofl.metrics._rounds import WeightRule, as_mixing, check_averaging, check_size
-from topofl.metrics.perron import perron_vector
 from topofl.metrics.shape import as_static
+from topofl.metrics.spectral import perron_vector
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologyError
 

@@ -69,7 +69,13 @@ class MixingMatrix:
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "nodes", as_labels(self.nodes, self.n))
         if not (self.is_row_stochastic or self.is_column_stochastic):
-            raise ValueError(explain_sums(weights))
+            rows, columns = weights.sum(axis=1), weights.sum(axis=0)
+            row, column = int(np.abs(rows - 1).argmax()), int(np.abs(columns - 1).argmax())
+            raise ValueError(
+                "`weights` must have rows or columns that sum to 1; row "
+                f"{row} sums to {rows[row]:.6g} and column {column} to {columns[column]:.6g}; "
+                "divide each row by its sum, or use a rule such as metropolis_hastings(topology)"
+            )
 
     def __repr__(self) -> str:
         kind, messages = self.stochasticity, self.n_messages
@@ -108,10 +114,9 @@ class MixingMatrix:
     @property
     def stochasticity(self) -> str:
         """``"doubly stochastic"``, ``"row stochastic"`` or ``"column stochastic"``."""
-        kind = (
-            "doubly" if self.is_doubly_stochastic else "row" if self.is_row_stochastic else "column"
-        )
-        return f"{kind} stochastic"
+        if self.is_doubly_stochastic:
+            return "doubly stochastic"
+        return "row stochastic" if self.is_row_stochastic else "column stochastic"
 
     @cached_property
     def is_symmetric(self) -> bool:
@@ -262,7 +267,14 @@ class MixingMatrix:
         ``edge_index`` holds sources over targets, with a self-loop for each nonzero self-weight,
         ``edge_weight`` (float64) the weights, and ``num_nodes`` is n.
         """
-        return as_pyg(self.weights)
+        from torch_geometric.data import Data
+
+        targets, sources = self.weights.nonzero()
+        return Data(
+            edge_index=torch.from_numpy(np.stack([sources, targets]).astype(np.int64)),
+            edge_weight=torch.from_numpy(self.weights.data.copy()),
+            num_nodes=self.n,
+        )
 
     def check_on(self, topology: Topology) -> "MixingMatrix":
         """Return the matrix itself if all its weights are on edges of `topology` or the diagonal.
@@ -273,7 +285,32 @@ class MixingMatrix:
             If a weight is off the edges (the message names the first one); if the numbers of nodes
             differ; if the matrix has labels other than those of `topology` in the same order.
         """
-        check_on_edges(self.weights, self.nodes, self.name, topology)
+        if self.n != topology.n:
+            raise ValueError(
+                f"`weights` must have one row per node: got n={self.n}, {topology.name} has "
+                f"n={topology.n}"
+            )
+        if self.nodes and self.nodes != topology.nodes:
+            _check_labels(self, topology)
+        receivers, senders = self.weights.nonzero()
+        off_diagonal = receivers != senders
+        receivers, senders = receivers[off_diagonal], senders[off_diagonal]
+        off_edges = np.flatnonzero(~_are_edges(topology, senders, receivers))
+        if len(off_edges):
+            first = off_edges[np.lexsort((receivers[off_edges], senders[off_edges]))[0]]
+            i, j = int(receivers[first]), int(senders[first])
+            to, of = (node_name(topology.nodes, node) for node in (i, j))
+            remedy = ""
+            if _are_edges(topology, receivers, senders).all():
+                remedy = (
+                    "; those of its transpose are on edges: "
+                    "from_weights(weights, topology, edges='u->v')"
+                )
+            raise ValueError(
+                f"`weights` must be 0 off the edges of {topology.name}: node {to} gives "
+                f"{self.weights[i, j]:g} to node {of}, but there is no edge {of} -> {to} "
+                f"({len(off_edges)} such weights){remedy}"
+            )
         return self
 
 
@@ -350,9 +387,8 @@ class MixingSequence:
             return as_html(repr(self))
         rounds = min(ROUNDS, self.period or ROUNDS, self.length or ROUNDS)
         text = f"{self!r}\nrounds 0 to {rounds - 1}:" if rounds > 1 else f"{self!r}\nround 0:"
-        return as_html(
-            text, "\n".join(matrix_picture(self.at(t), f"round {t}, ") for t in range(rounds))
-        )
+        pictures = (matrix_picture(self.at(t), f"round {t}, ") for t in range(rounds))
+        return as_html(text, "\n".join(pictures))
 
     def at(self, t: int) -> MixingMatrix:
         """Return the matrix of round `t`.
@@ -364,9 +400,8 @@ class MixingSequence:
             the sequence.
         """
         last = None if self.length is None else self.length - 1
-        t = check_int(
-            "t", t, minimum=0, maximum=last, remedy=f"{self.name} has {self.length} rounds"
-        )
+        remedy = f"{self.name} has {self.length} rounds"
+        t = check_int("t", t, minimum=0, maximum=last, remedy=remedy)
         matrix = self.generate(t % self.period if self.period else t)
         if not isinstance(matrix, MixingMatrix):
             raise TypeError(
@@ -395,51 +430,6 @@ class MixingSequence:
         )
 
 
-def explain_sums(weights: sparse.csr_array) -> str:
-    """Return the message for weights of which neither all rows nor all columns sum to 1."""
-    rows = weights.sum(axis=1)
-    columns = weights.sum(axis=0)
-    row = int(np.abs(rows - 1).argmax())
-    column = int(np.abs(columns - 1).argmax())
-    return (
-        f"`weights` must have rows or columns that sum to 1; row {row} sums to {rows[row]:.6g} "
-        f"and column {column} to {columns[column]:.6g}; divide each row by its sum, or use a "
-        "rule such as metropolis_hastings(topology)"
-    )
-
-
-def check_on_edges(
-    weights: sparse.csr_array, nodes: tuple[Hashable, ...], name: str, topology: Topology
-) -> None:
-    """Raise ``ValueError`` unless the weights are on edges of `topology` or the diagonal."""
-    n = weights.shape[0]
-    if n != topology.n:
-        raise ValueError(
-            f"`weights` must have one row per node: got n={n}, {topology.name} has n={topology.n}"
-        )
-    if nodes and nodes != topology.nodes:
-        _check_labels(nodes, name, topology)
-    receivers, senders = weights.nonzero()
-    off_diagonal = receivers != senders
-    receivers, senders = receivers[off_diagonal], senders[off_diagonal]
-    off_edges = np.flatnonzero(~_are_edges(topology, senders, receivers))
-    if len(off_edges):
-        first = off_edges[np.lexsort((receivers[off_edges], senders[off_edges]))[0]]
-        i, j = int(receivers[first]), int(senders[first])
-        to, of = (node_name(topology.nodes, node) for node in (i, j))
-        remedy = ""
-        if _are_edges(topology, receivers, senders).all():
-            remedy = (
-                "; those of its transpose are on edges: "
-                "from_weights(weights, topology, edges='u->v')"
-            )
-        raise ValueError(
-            f"`weights` must be 0 off the edges of {topology.name}: node {to} gives "
-            f"{weights[i, j]:g} to node {of}, but there is no edge {of} -> {to} ({len(off_edges)} "
-            f"such weights){remedy}"
-        )
-
-
 def _are_edges(topology: Topology, senders: np.ndarray, receivers: np.ndarray) -> np.ndarray:
     """Return for each pair whether the graph has an edge from the sender to the receiver."""
     if len(senders) == 0:
@@ -447,9 +437,9 @@ def _are_edges(topology: Topology, senders: np.ndarray, receivers: np.ndarray) -
     return np.asarray(topology.adjacency[senders, receivers]).reshape(-1) != 0
 
 
-def _check_labels(nodes: tuple[Hashable, ...], name: str, topology: Topology) -> None:
+def _check_labels(matrix: MixingMatrix, topology: Topology) -> None:
     """Raise ``ValueError`` unless rows have the labels of the graph; no labels mean 0..n-1."""
-    rows = places_of(topology.nodes, nodes, topology.n)
+    rows = places_of(topology.nodes, matrix.nodes, topology.n)
     if isinstance(rows, Missing):
         raise ValueError(
             f"`weights` must have the nodes of {topology.name}, node {rows.label!r} is missing; "
@@ -462,7 +452,7 @@ def _check_labels(nodes: tuple[Hashable, ...], name: str, topology: Topology) ->
         label = (topology.nodes or range(topology.n))[i]
         raise ValueError(
             f"`weights` must have the nodes of {topology.name} in the same order: node {label!r} "
-            f"is row {rows[i]} of {name} and node {i} of the graph; create them with "
+            f"is row {rows[i]} of {matrix.name} and node {i} of the graph; create them with "
             "from_weights(graph, topology)"
         )
 
@@ -482,15 +472,3 @@ def as_tensor(
             f"`device` must be a torch device, got {shown(device)}; e.g. 'cpu' or 'cuda:0'"
         ) from error
     return torch.from_numpy(weights.toarray()).to(device=device, dtype=dtype)
-
-
-def as_pyg(weights: sparse.csr_array) -> "Data":
-    """Return PyG ``Data`` with an edge from sender to receiver for each nonzero weight."""
-    from torch_geometric.data import Data
-
-    targets, sources = weights.nonzero()
-    return Data(
-        edge_index=torch.from_numpy(np.stack([sources, targets]).astype(np.int64)),
-        edge_weight=torch.from_numpy(weights.data.copy()),
-        num_nodes=weights.shape[0],
-    )

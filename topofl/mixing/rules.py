@@ -38,9 +38,7 @@ def metropolis_hastings(topology: Topology) -> MixingMatrix:
     need_undirected(topology, "metropolis_hastings")
     degrees = topology.out_degrees
     larger = np.maximum(np.repeat(degrees, degrees), degrees[topology.adjacency.indices])
-    return _with_rest_on_diagonal(
-        topology, 1.0 / (larger + 1), f"metropolis_hastings({topology.name})"
-    )
+    return _with_rest_on_diagonal(topology, 1.0 / (larger + 1), "metropolis_hastings")
 
 
 @public
@@ -80,9 +78,7 @@ def weighted_metropolis(topology: Topology) -> MixingMatrix:
     largest = edges.max(axis=1).toarray().reshape(-1) if edges.nnz else np.zeros(topology.n)
     strengths = np.asarray(edges.sum(axis=1)).reshape(-1) + largest
     larger = np.maximum(np.repeat(strengths, topology.out_degrees), strengths[edges.indices])
-    return _with_rest_on_diagonal(
-        topology, edges.data / larger, f"weighted_metropolis({topology.name})"
-    )
+    return _with_rest_on_diagonal(topology, edges.data / larger, "weighted_metropolis")
 
 
 @public
@@ -108,7 +104,7 @@ def max_degree(topology: Topology) -> MixingMatrix:
     """
     need_undirected(topology, "max_degree")
     weights = np.full(topology.adjacency.nnz, 1.0 / (topology.out_degrees.max() + 1))
-    return _with_rest_on_diagonal(topology, weights, f"max_degree({topology.name})")
+    return _with_rest_on_diagonal(topology, weights, "max_degree")
 
 
 @public
@@ -200,11 +196,9 @@ def metropolis_or_uniform(topology: Topology) -> MixingMatrix:
     need_topology(topology)
     if topology.own_weights:
         return own_weights(topology)
-    return (
-        uniform(topology, direction="pull")
-        if topology.is_directed
-        else metropolis_hastings(topology)
-    )
+    if topology.is_directed:
+        return uniform(topology, direction="pull")
+    return metropolis_hastings(topology)
 
 
 @public
@@ -275,11 +269,11 @@ def within_groups(topology: Topology) -> MixingMatrix:
     return _matrix(topology, (i, j), shares[i], shares, f"within_groups({topology.name})")
 
 
-def _with_rest_on_diagonal(topology: Topology, weights: np.ndarray, name: str) -> MixingMatrix:
+def _with_rest_on_diagonal(topology: Topology, weights: np.ndarray, rule: str) -> MixingMatrix:
     """Return the matrix with these weights on undirected edges, and rows that sum to 1."""
     i, j = topology.edge_index
     rest = 1.0 - np.bincount(i, weights=weights, minlength=topology.n)
-    return _matrix(topology, (i, j), weights, rest, name)
+    return _matrix(topology, (i, j), weights, rest, f"{rule}({topology.name})")
 
 
 def _matrix(

@@ -116,10 +116,8 @@ def _matrix_of_graph(
 def _warn_of_direction(direction: str, is_graph: bool) -> None:
     """Warn that weights push in this direction but would average in the other one."""
     entry = "the edge" if is_graph else "entry"
-    opposite = "u<-v" if direction == "u->v" else "u->v"
-    meaning = {"u->v": "the weight that v gives to u", "u<-v": "the weight that u gives to v"}[
-        opposite
-    ]
+    opposite, giver, taker = ("u<-v", "u", "v") if direction == "u->v" else ("u->v", "v", "u")
+    meaning = f"the weight that {giver} gives to {taker}"
     warn_caller(
         f"`weights`: only columns sum to 1, so these weights push. If {entry} (u, v) is {meaning}, "
         f"pass edges={opposite!r} and they average; to push, pass edges={direction!r}"
@@ -132,9 +130,8 @@ def _without_rounding(weights: sparse.csr_array, eps: float) -> sparse.csr_array
     for axis in (1, 0) if eps > np.finfo(np.float64).eps else ():
         sums = weights.sum(axis=axis)
         if (np.abs(sums - 1) <= tolerance).all():
-            return sparse.csr_array(
-                weights.multiply(1 / sums[:, None] if axis else 1 / sums[None, :])
-            )
+            factors = 1 / sums[:, None] if axis else 1 / sums[None, :]
+            return sparse.csr_array(weights.multiply(factors))
     return weights
 
 
@@ -192,10 +189,8 @@ def average_of(sizes: Any, members: Any = None) -> MixingMatrix:
     columns = np.tile(nodes, n)
     row_starts = len(nodes) * np.arange(n + 1)
     label = "all" if len(nodes) == n else f"{len(nodes)} of {n}"
-    return MixingMatrix(
-        sparse.csr_array((np.tile(shares, n), columns, row_starts), shape=(n, n)),
-        name=f"server({label})",
-    )
+    weights = sparse.csr_array((np.tile(shares, n), columns, row_starts), shape=(n, n))
+    return MixingMatrix(weights, name=f"server({label})")
 
 
 @public
@@ -244,6 +239,5 @@ def average_of_chosen(chosen: Any, sizes: Any = None, *, name: str = "chosen") -
         raise ValueError(f"`sizes` must be one positive number per node, n={n}, got {shown(sizes)}")
     shares = sparse.csr_array(is_member * sizes)
     totals = np.repeat(shares.sum(axis=1), np.diff(shares.indptr))
-    return MixingMatrix(
-        sparse.csr_array((shares.data / totals, shares.indices, shares.indptr), (n, n)), name=name
-    )
+    weights = sparse.csr_array((shares.data / totals, shares.indices, shares.indptr), (n, n))
+    return MixingMatrix(weights, name=name)
