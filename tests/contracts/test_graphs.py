@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.properties.generators import (
+from tests.rows.topologies import (
     ROWS,
     called,
     clique_arguments,
