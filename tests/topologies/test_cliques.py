@@ -10,7 +10,7 @@ from topofl import topologies
 from topofl._support.seeding import stream
 from topofl.metrics import clique_skew
 from topofl.topologies import decentralized_greedy_swap_trace, greedy_swap_trace
-from topofl.topologies.decentralized import gossip_estimates
+from topofl.topologies.dcliques import gossip_estimates
 from topofl.topology import from_edges
 
 MNIST = [4943, 5607, 4926, 5121, 4860, 4529, 4960, 5237, 4877, 4940]  # 50,000 training examples

@@ -3,18 +3,18 @@
 import networkx as nx
 import numpy as np
 import pytest
+import scipy.sparse as sparse
 
 from topofl import as_topology, data, metrics, mixing, topologies
 from topofl.topologies._edge_swaps import (
     Design,
-    Limits,
     _ranked,
     _with_swaps,
     heterogeneity,
     metropolis,
     slopes,
 )
-from topofl.topologies.frank_wolfe import _joined, _minimized
+from topofl.topologies.frank_wolfe import _joined, _Objective
 
 CLIENTS = data.shards(data.digits(), n=30, per_node=2, seed=0)
 RNG = np.random.default_rng(0)
@@ -79,8 +79,7 @@ def test_for_one_hop_every_swap_that_is_proposed_lowers_the_objective(edges):
     graph = topologies.designed(CLIENTS, edges=edges, hops=1, steps=3, seed=0)
     ends = graph.edge_index.T[graph.edge_index[0] < graph.edge_index[1]]
     degrees = graph.out_degrees
-    limits = Limits(None, np.empty(0, int))
-    swaps = _ranked(ends, Design(degrees, deviations_of(), 1, limits), RNG)
+    swaps = _ranked(ends, Design(degrees, deviations_of(), 1), RNG)
 
     def value(chosen):
         changed = _with_swaps(ends, chosen)
@@ -153,7 +152,8 @@ def test_matchings_of_a_designed_graph_send_one_message_per_node_and_round():
 def test_the_numerical_line_search_finds_the_closed_form_of_one_hop():
     counts = np.random.default_rng(0).integers(1, 50, (30, 10))
     shares = metrics.label_distributions(counts)
-    weights = _minimized(shares - shares.mean(axis=0), 1, 1, 0.1, None)
+    objective = _Objective(shares - shares.mean(axis=0), 1, 0.1, None)
+    weights = objective.minimized(sparse.csr_array(np.eye(30)), 1)
     wanted = mixing.own_weights(topologies.stl_fw(counts, degree=1)).weights.toarray()
     np.testing.assert_allclose(weights.toarray(), wanted, atol=1e-6)
 
