@@ -67,11 +67,7 @@ def crowded():
 
 ROWS = [
     # Topology
-    (
-        ValueError,
-        "`adjacency` must be a square matrix with at least one node, got shape (2, 3)",
-        lambda: Topology(np.zeros((2, 3))),
-    ),
+    (ValueError, "at least one node, got shape (2, 3)", lambda: Topology(np.zeros((2, 3)))),
     (ValueError, "with at least one node", lambda: Topology(np.zeros((0, 0)))),
     (ValueError, "finite, got nan at (0, 1)", lambda: Topology(with_entry(math.nan))),
     (ValueError, "finite, got inf at (1, 0)", lambda: Topology(with_entry(math.inf, (1, 0)))),
@@ -96,26 +92,14 @@ ROWS = [
     (ValueError, "`node` must be between 0 and 2, got 3", lambda: RING.in_neighbors(3)),
     (ValueError, "`node` must be between 0 and 2, got 3", lambda: RING.out_neighbors(3)),
     (TypeError, "`node` must be an integer", lambda: RING.out_neighbors(1.0)),
-    (
-        TopologyError,
-        "needs an undirected graph, directed is directed",
-        lambda: directed().algebraic_connectivity,
-    ),
-    (
-        TopologyError,
-        ("would take 80,000,000,000 bytes", "use diameter or mean_distance", "indices="),
-        lambda: LONG.distances,
-    ),
+    (TopologyError, "graph, directed is directed", lambda: directed().algebraic_connectivity),
+    (TopologyError, "of 4,294,967,296; use diameter or mean_distance", lambda: LONG.distances),
     # from_edges
     (ValueError, "`edges` must join nodes 0..2, got node 3", lambda: from_edges([(0, 3)], 3)),
     (ValueError, "`edges` must join nodes 0..2, got node -1", lambda: from_edges([(-1, 1)], 3)),
     (ValueError, "self-loops, got one at node 1", lambda: from_edges([(1, 1)], 3)),
     (TypeError, "integers, got dtype float64", lambda: from_edges([(0.0, 1.0)], 3)),
-    (
-        ValueError,
-        "`edges` must be pairs (source, target), got shape (2, 3)",
-        lambda: from_edges([(0, 1, 2), (1, 2, 0)], 3),
-    ),
+    (ValueError, "got shape (2, 3)", lambda: from_edges([(0, 1, 2), (1, 2, 0)], 3)),
     (ValueError, "(source, target), got shape (2,)", lambda: from_edges([0, 1], 3)),
     (ValueError, "must be pairs (source, target)", lambda: from_edges([(0, 1), (2,)], 3)),
     (ValueError, "`n` must be at least 1, got 0", lambda: from_edges([], 0)),
@@ -125,11 +109,7 @@ ROWS = [
     (ValueError, "graph of both must have n=3 nodes, round 1", lambda: rounds(RING, LONG)),
     (ValueError, "`t` must be at least 0, got -1", lambda: as_topology([RING, RING]).at(-1)),
     (TypeError, "`t` must be an integer", lambda: as_topology([RING, RING]).at(0.5)),
-    (
-        ValueError,
-        "`n` must be at most 10,000,000",
-        lambda: TopologySequence(10**7 + 1, lambda t: RING),
-    ),
+    (ValueError, "must be at most 10,000,000", lambda: TopologySequence(10**7 + 1, lambda t: RING)),
     (
         ValueError,
         "same labels in the same order, those of round 1 differ from those of",
@@ -142,15 +122,11 @@ ROWS = [
     ),
     (
         ValueError,
-        "same labels in the same order",
+        "labels in the same order",
         lambda: rounds(topologies.ring(4), as_topology(NAMED)),
     ),
     (ValueError, "n=3 nodes, round 1 has 4", lambda: as_topology(growing).at(1)),
-    (
-        ValueError,
-        "same nodes, graph 1 has no node 'f', which the first one has",
-        lambda: as_topology([NAMED, OTHERS]),
-    ),
+    (ValueError, "graph 1 has no node 'f', which the first", lambda: as_topology([NAMED, OTHERS])),
     (
         ValueError,
         "same nodes, round 1 has no node 'f', which the first one has",
@@ -160,14 +136,10 @@ ROWS = [
     (ValueError, "graphs of the same nodes", lambda: as_topology([topologies.ring(4), NAMED])),
     (
         ValueError,
-        "got [3, 4]; give each graph all nodes, including those without",
+        "[3, 4]; give each graph all nodes",
         lambda: as_topology([PATH, nx.path_graph(4)]),
     ),
-    (
-        TypeError,
-        "one round of a sequence must be a single graph",
-        lambda: as_topology([PATH, [PATH]]),
-    ),
+    (TypeError, "of a sequence must be a single graph", lambda: as_topology([PATH, [PATH]])),
     (TypeError, "must be a single graph", lambda: as_topology(lambda t: [PATH])),
     (TypeError, "`graph` must be", lambda: as_topology(lambda t: "ring")),
     (
@@ -188,11 +160,7 @@ ROWS = [
     (TypeError, "got dtype float64", lambda: as_topology([(0, 1.5), (1, 2.5)])),
     (ValueError, "`edges` must join nodes 0..0, got node -1", lambda: as_topology([(0, -1)])),
     (ValueError, "`edges` must join nodes 0..2, got node 5", lambda: as_topology([(0, 5)], n=3)),
-    (
-        TypeError,
-        "`graph` must be a graph, a matrix or a list of pairs",
-        lambda: as_topology([(0, 1), (1, 2, 3)]),
-    ),
+    (TypeError, "graph, a matrix or a list of pairs", lambda: as_topology([(0, 1), (1, 2, 3)])),
     (TypeError, "Sparse", lambda: as_topology(torch.eye(2).to_sparse())),
     (TypeError, "detach", lambda: as_topology(torch.eye(2, requires_grad=True))),
     (TypeError, "a networkx or PyG graph", lambda: as_topology(np.eye(2) * 1j)),
@@ -208,11 +176,7 @@ ROWS = [
     (ValueError, "self-loops", lambda: as_topology([LOOP, LOOP])),
     (ValueError, "self-loops", lambda: as_topology(lambda t: LOOP)),
     (ValueError, "self-loop", lambda: as_topology([("a", "a"), ("a", "b")])),
-    (
-        ValueError,
-        "`n` must be left out or be 3, the number of nodes of `graph`, got 5",
-        lambda: as_topology(PATH, n=5),
-    ),
+    (ValueError, "be 3, the number of nodes of `graph`, got 5", lambda: as_topology(PATH, n=5)),
     (ValueError, "`n` must be left out or be 3", lambda: as_topology(RING, n=5)),
     (ValueError, "`n` must be left out or be 3", lambda: as_topology(SQUARE, n=5)),
     (ValueError, "`n` must be left out or be 3", lambda: as_topology([PATH], n=5)),
@@ -221,13 +185,13 @@ ROWS = [
     (TypeError, "pairs of texts or of integers, got", lambda: as_topology([("a", None)])),
     (
         ValueError,
-        ("each node from 0 to 3 in a pair, got none with 0; ", "pass n="),
+        "0; if nodes have no edges, pass n=4",
         lambda: as_topology([(1, 2), (2, 3), (3, 1)]),
     ),
     (
         ValueError,
         "got none with 2, 3, 4 and 4 more; ",
-        lambda: as_topology(np.array([(0, 1), (1, 9), (9, 0)])),
+        lambda: as_topology([(0, 1), (1, 9), (9, 0)]),
     ),
     (
         ValueError,
@@ -243,11 +207,7 @@ ROWS = [
     ),
     (ValueError, "True or False, got 'yes'", lambda: as_topology(SHARES, own_weights="yes")),
     # Sizes
-    (
-        ValueError,
-        ("`graph` must have nodes below 10,000,000", "number them 0..n-1"),
-        lambda: as_topology([(0, 10**7)]),
-    ),
+    (ValueError, "got 10000000; number them 0..n-1", lambda: as_topology([(0, 10**7)])),
     (ValueError, "`graph` must have nodes below", lambda: as_topology([(0, 2**63)])),
     (ValueError, "`graph` must have nodes below", lambda: as_topology([(0, 10**5000)])),
     (ValueError, "must be at most 10,000,000", lambda: Topology(FAR)),
@@ -268,11 +228,7 @@ ROWS = [
     (ValueError, "shape (n, 2) with n=6, got (5, 2)", lambda: plot(positions=np.zeros((5, 2)))),
     (ValueError, "finite", lambda: plot(positions=np.full((6, 2), np.nan))),
     (TypeError, "`positions` must be an", lambda: plot(positions="circle")),
-    (
-        ValueError,
-        "`label_counts` must have shape (n, classes) with n=6, got (5, 3)",
-        lambda: plot(label_counts=np.ones((5, 3))),
-    ),
+    (ValueError, "with n=6, got (5, 3)", lambda: plot(label_counts=np.ones((5, 3)))),
     (ValueError, "must have shape (n, classes)", lambda: plot(label_counts=np.ones(6))),
     (ValueError, "got -1 for node 0, class 0", lambda: plot(label_counts=-np.ones((6, 2)))),
     (TypeError, "`label_counts` must be an", lambda: plot(label_counts="digits")),
@@ -312,10 +268,8 @@ ROWS = [
     ),
     (
         ValueError,
-        (
-            "`edge_attr` must have one number per edge to be mixing weights, got features of shape "
-            "(2, 3); choose a column: graph.edge_weight = graph.edge_attr[:, 0]"
-        ),
+        "`edge_attr` must have one number per edge to be mixing weights, got features of shape "
+        "(2, 3); choose a column: graph.edge_weight = graph.edge_attr[:, 0]",
         lambda: sampled(own_weights=True, edge_attr=-torch.ones(2, 3)),
     ),
     (ValueError, "graph 0 has one, graph 1 has none", lambda: as_topology([LABELED, BARE])),
@@ -324,7 +278,7 @@ ROWS = [
     (
         ValueError,
         "round 0 has one, round 1 has none",
-        lambda: as_topology([LABELED, BARE].__getitem__, name="two").at(1),
+        lambda: as_topology(lambda t: LABELED if t == 0 else BARE).at(1),
     ),
 ]
 
