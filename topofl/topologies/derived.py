@@ -89,7 +89,12 @@ def matchings(base: Any) -> TopologySequence:
     >>> [pairs[:, pairs[0] % 2 == 0].T.tolist() for pairs in edges]
     [[[0, 1], [2, 3], [4, 5]], [[0, 5], [2, 1], [4, 3]]]
     """
-    graph = _undirected(base)
+    graph = static_graph("base", base)
+    if graph.is_directed:
+        raise TopologyError(
+            f"`base` must be undirected, {graph.name} is directed; add the reverse edges"
+        )
+    check_weights_unused("base", graph)
     edges = graph.edge_index.T[graph.edge_index[0] < graph.edge_index[1]]
     colors = np.unique(_edge_colors(graph, edges), return_inverse=True)[1]
     rounds = periodic(
@@ -99,17 +104,6 @@ def matchings(base: Any) -> TopologySequence:
         ]
     )
     return replace(rounds, name=graph.name)
-
-
-def _undirected(base: Any) -> Topology:
-    """Return the undirected graph, or raise."""
-    graph = static_graph("base", base)
-    if graph.is_directed:
-        raise TopologyError(
-            f"`base` must be undirected, {graph.name} is directed; add the reverse edges"
-        )
-    check_weights_unused("base", graph)
-    return graph
 
 
 def _edge_colors(graph: Topology, edges: np.ndarray) -> np.ndarray:
