@@ -368,7 +368,7 @@ def _draw_cells(
     """Draw an n x n matrix as an image, in blocks if n is large; return a remark on the blocks."""
     image = block_maxima(rows, columns, values, (n, n), CELLS)
     corners = (-0.5, n - 0.5, n - 0.5, -0.5)
-    how = {"interpolation": "nearest", "origin": "upper"}
+    how: dict[str, Any] = {"interpolation": "nearest", "origin": "upper"}
     ax.imshow(image, cmap=colors, vmin=0, vmax=top, extent=corners, **how)
     side = -(-n // CELLS)
     return "" if side == 1 else f"; each cell is the largest of {side} x {side} entries"

@@ -91,13 +91,12 @@ def first_rounds(
     >>> len(graphs), positions.shape  # one period of 3 rounds
     (3, (8, 2))
     """
-    rounds = (
-        min(sequence.period or 6, 6) if rounds is None else check_int("rounds", rounds, minimum=1)
-    )
-    graphs = [sequence.at(t) for t in range(rounds)]
+    usual = int(min(sequence.period or 6, 6))
+    count = usual if rounds is None else check_int("rounds", rounds, minimum=1)
+    graphs = [sequence.at(t) for t in range(count)]
     if positions is not None:
         return graphs, _checked_positions(positions, sequence.n)
-    more = [sequence.at(t) for t in range(rounds, min(sequence.period or 16, 16))]
+    more = [sequence.at(t) for t in range(count, min(sequence.period or 16, 16))]
     union = sparse.csr_array(
         sum((graph.adjacency for graph in (graphs + more)[1:]), start=graphs[0].adjacency)
     )
