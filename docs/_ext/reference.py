@@ -71,7 +71,7 @@ TITLES = {
     "readers": "Readers",
     "partitioners": "Partitions",
     "edits": "Edits of partitions",
-    "operations": "Operations on graphs",
+    "derived": "Operations on graphs",
 }
 """Titles of groups by the folder or file that names come from."""
 

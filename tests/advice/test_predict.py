@@ -1,11 +1,14 @@
-"""Predicted rounds of one graph: those of recommend, with what they need and do not know."""
+"""Predicted rounds of one graph, and the settings and curves to which they are fitted."""
 
+import re
+
+import numpy as np
 import pytest
 
-from topofl import TopologyError, advice, data, from_edges, topologies
+from topofl import advice, data, topologies
+from topofl.advice.predict import stored
 
-LEAVING = from_edges([(i, (i + 1) % 30) for i in range(30)] + [(0, 2)], n=30, directed=True)
-"""A directed ring with a shortcut: node 2 averages over more nodes than it sends to."""
+CLIENTS = data.shards(data.digits(), n=12, per_node=2, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -53,26 +56,89 @@ def test_what_is_outside_of_the_fit_is_said(clients):
     assert any("number of nodes" in text for text in apart.warnings)
 
 
+def inside(**changes):
+    """Return a setting of the fit, with changes."""
+    known = stored().fitted_to
+    n, spread, lr, batch_size = (known[name][0] for name in ("n", "spread", "lr", "batch_size"))
+    usual = {"n": n, "spread": spread, "lr": lr, "batch_size": batch_size, "dataset": "digits"}
+    return usual | {"n_tensors": 2} | changes
+
+
 @pytest.mark.parametrize(
-    ("graph", "options", "message"),
+    ("changes", "text"),
     [
-        (topologies.ring(20), {}, "one row per node: got 30 rows, .* has n=20"),
-        (topologies.ring(30), {"hops": 7}, "`hops` must be 10 or 20, .* got 7"),
-        (topologies.ring(30), {"hops": "inf"}, "`hops` must be a number"),
-        (topologies.ring(30), {"lr": -1}, "`lr` must be"),
-        (topologies.ring(30), {"batch_size": 0}, "`batch_size` must be at least 1, got 0"),
-        (LEAVING, {}, "doubly stochastic weights that connect all nodes"),
-        (topologies.random_cliques(30, clique_size=10, seed=0), {}, "connect all nodes"),
+        ({"n": 7}, "number of nodes of .* only, here it is 7"),
+        ({"spread": 2.0}, "label heterogeneity of the nodes of .* only, here it is 2"),
+        ({"lr": 9.0}, "learning rate of .* only, here it is 9"),
+        ({"lr": None}, "learning rate of .* only, here it is not given"),
+        ({"batch_size": 1000}, "batch size of .* only, here it is 1000"),
+        ({"batch_size": None}, "batch size of .* only, here it is not given"),
+        ({"dataset": "cifar10"}, "fitted to digits.* only, here the data are cifar10"),
+        ({"n_tensors": 8}, "logistic regression only, the model has 8 parameter tensors"),
     ],
 )
-def test_mistakes(clients, graph, options, message):
-    kind = TopologyError if "connect" in message else ValueError
-    with pytest.raises(kind, match=message):
-        advice.predict_rounds(graph, clients, **options)
+def test_warnings_are_given_outside_of_the_fit_only(changes, text):
+    assert stored().warnings(**inside()) == []
+    (warning,) = stored().warnings(**inside(**changes))
+    assert re.search(text, warning)
 
 
-def test_no_graph_and_no_labels(clients):
-    with pytest.raises(TypeError, match="`graph` must be"):
-        advice.predict_rounds("ring", clients)
-    with pytest.raises(TypeError, match="`clients` must be a Partition"):
-        advice.predict_rounds(topologies.ring(30), 30)
+def test_warnings_of_a_recommendation_are_printed():
+    found = topologies.recommend(CLIENTS, max_degree=2, static=True, lr=9.0, batch_size=8)
+    assert any("learning rate" in text and "here it is 9" in text for text in found.warnings)
+    assert not any("not given" in text for text in found.warnings)
+    assert f"Warning: {found.warnings[0]}." in str(found).replace("\n", " ")
+    unknown = topologies.recommend(CLIENTS, max_degree=2, static=True)
+    assert sum("not given" in text for text in unknown.warnings) == 2
+
+
+def test_rounds_are_predicted_for_the_hops_of_the_fit_only():
+    plain, ranked = (
+        topologies.recommend(CLIENTS, max_degree=2, static=True, hops=k) for k in (20, 15)
+    )
+    assert plain.best.rounds == stored().curve("default", 20).predict(plain.best.deviation)[0]
+    assert (ranked.best.rounds, ranked.best.low, ranked.best.high) == (None, None, None)
+    assert [*ranked.warnings] == ["rounds are predicted for 10 or 20 hops only, here they are 15"]
+    assert "Predicted rounds are fitted" not in str(ranked)
+    assert "n/a" in ranked.to_markdown() or "not predicted" in ranked.to_markdown()
+    (ax,) = ranked.plot().axes
+    assert ax.get_xlabel() == "predicted deviation"
+    drawn = ax.lines[0].get_xdata()
+    np.testing.assert_allclose(drawn, [candidate.deviation for candidate in ranked.candidates])
+
+
+def test_deviations_above_those_of_the_fit_are_told():
+    counts = np.diag([9] * 12)  # one class per node
+    found = topologies.recommend(counts, max_messages=2)
+    last = stored().curve("default", 10).deviation[-1]
+    beyond = sum(candidate.deviation > last for candidate in found.candidates)
+    assert beyond > 0
+    assert f"the deviation of {beyond} of {len(found.candidates)} candidates" in found.warnings[-1]
+
+
+def test_calibration_is_well_formed_and_monotone():
+    found = stored()
+    assert {curve.noise for curve in found.curves} == {"default", "measured"}
+    assert found.hops == (10, 20)
+    assert 0 < found.noise_ratio < 1
+    assert {"n", "spread", "lr", "batch_size", "methods", "models"} <= set(found.fitted_to)
+    for curve in found.curves:
+        assert (np.diff(curve.deviation) > 0).all()
+        for values in (curve.ratio, curve.low, curve.high):
+            assert values.shape == curve.deviation.shape
+            assert (np.diff(values) >= 0).all()
+            assert np.isfinite(values).all()
+        assert (curve.low <= curve.ratio).all()
+        assert (curve.ratio <= curve.high).all()
+        assert (curve.ratio >= 1).all()
+
+
+def test_curves_pass_through_their_knots_and_are_flat_beyond():
+    curve = stored().curve("default", 10)
+    for k in (0, 5, len(curve.deviation) - 1):
+        expected = (curve.ratio[k], curve.low[k], curve.high[k])
+        assert curve.predict(float(curve.deviation[k])) == pytest.approx(expected)
+    assert curve.predict(1e-6) == curve.predict(float(curve.deviation[0]))
+    assert curve.predict(0.0) == (1, 1, 1)  # of the complete graph only
+    assert curve.predict(1e6) == curve.predict(float(curve.deviation[-1]))
+    assert stored().curve("default", 9) is None

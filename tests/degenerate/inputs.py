@@ -76,3 +76,56 @@ class Applied(nn.Module):
 
     def forward(self, x):
         return self.after(self.layer(self.before(x.flatten(1))))
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind=nn.LSTM, dropout=0.0):
+        super().__init__()
+        self.recurrent, self.head = (
+            kind(6, 5, num_layers=2, dropout=dropout, batch_first=True),
+            nn.Linear(5, 3),
+        )
+
+    def forward(self, x):
+        return self.head(self.recurrent(x.flatten(1, 2))[0][:, -1])
+
+
+class Attentive(nn.Module):
+    def __init__(self, dropout=0.0):
+        super().__init__()
+        self.attention, self.head = (
+            nn.MultiheadAttention(6, 2, dropout=dropout, batch_first=True),
+            nn.Linear(36, 3),
+        )
+
+    def forward(self, x):
+        x = x.flatten(1, 2)
+        return self.head(self.attention(x, x, x, need_weights=False)[0].flatten(1))
+
+
+class Buffered(nn.Module):
+    """A linear layer after the subtraction of a buffer, which may change."""
+
+    def __init__(self, share):
+        super().__init__()
+        self.layer, self.share = nn.Linear(36, 3), share
+        self.register_buffer("mean", torch.full((36,), 0.5))
+
+    def forward(self, x):
+        x = x.flatten(1)
+        if self.share:
+            self.mean.mul_(1 - self.share).add_(x.detach().mean(0), alpha=self.share)
+        return self.layer(x - self.mean)
+
+
+def dense(*layers):
+    return nn.Sequential(nn.Flatten(), *layers, nn.Linear(36, 3))
+
+
+class Computed(nn.Module):
+    """Keeps a tensor that was computed from its parameter, as torch.nn.utils.weight_norm does."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.twice = 2 * self.weight

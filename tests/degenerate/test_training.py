@@ -1,4 +1,4 @@
-"""Degenerate clients, graphs and data that are valid give correct results."""
+"""Degenerate clients, graphs, data and models that are valid give correct results."""
 
 import networkx as nx
 import numpy as np
@@ -9,9 +9,21 @@ from torch.nn import functional
 
 import topofl
 from tests import naive, problems
-from tests.degenerate.inputs import DISCONNECTED, clients_of, models_of, naive_nodes, run
+from tests.degenerate.inputs import (
+    DISCONNECTED,
+    Applied,
+    Attentive,
+    Buffered,
+    Recurrent,
+    clients_of,
+    dense,
+    models_of,
+    naive_nodes,
+    run,
+)
 from topofl import algorithms, data, metrics, mixing, topologies
 from topofl.engine.minibatches import Batches
+from topofl.engine.model_checks import check_output
 
 SMALL = ([0], [1, 2, 3, 4, 5], range(6, 14))
 
@@ -156,3 +168,90 @@ def test_spectra_of_disconnected_graphs():
     )
     assert row["diameter"].reason == "some nodes cannot reach each other"
     assert "n/a" in str(table)
+
+
+class Tied(nn.Module):
+    """Two layers that share a weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(36, 36), nn.Linear(36, 36), nn.Linear(36, 3)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.head(self.second(self.first(x.flatten(1)).tanh()))
+
+
+class WithEmptyParameter(Applied):
+    """A linear layer and a parameter without elements."""
+
+    def __init__(self):
+        super().__init__(own=nn.Parameter(torch.zeros(0)))
+
+    def forward(self, x):
+        return super().forward(x) + self.own.sum()
+
+
+def test_advice_for_outputs_without_classes_is_no_classifier():
+    with pytest.raises(
+        ValueError, match=r"e\.g\. nn\.Sequential\(nn\.Flatten\(\), nn\.Linear\(36, 1"
+    ):
+        check_output(nn.Linear(10, 1), torch.ones(3, 1, 6, 6), None)
+
+
+def test_checks_of_random_models_do_not_change_the_global_generator():
+    model, before = Applied(before=functional.dropout), torch.get_rng_state()
+    with pytest.raises(ValueError, match="random numbers"):
+        check_output(model, torch.ones(3, 36), 3)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def reproducible(build):
+    """Return a model with the same values in every call."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return build()
+
+
+ACCEPTED = {
+    "no dropout": (lambda: dense(nn.Dropout(0.0)), "batched"),
+    "instance norm": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 1, 3, padding=1), nn.InstanceNorm2d(1, affine=True), *dense()
+        ),
+        "batched",
+    ),
+    "layers without dropout": (Recurrent, "looped"),
+    "attention without dropout": (Attentive, "looped"),
+    "tied weights": (Tied, "batched"),
+    "a constant buffer": (lambda: Buffered(0), "batched"),
+    "evaluation mode": (lambda: problems.convolutional().eval(), "batched"),
+    "an empty parameter": (lambda: WithEmptyParameter(), "batched"),
+    "half precision": (lambda: problems.linear().half(), "batched"),
+    "a lazy layer that was applied": (
+        lambda: applied(nn.Sequential(nn.Flatten(), nn.LazyLinear(3))),
+        "batched",
+    ),
+}
+
+
+def applied(model):
+    model(problems.dataset().inputs[:1])
+    return model
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_unusual_models_train_as_the_naive_loop(case):
+    build, executor = ACCEPTED[case]
+    model, clients = reproducible(build), problems.equal_clients()
+    nodes = naive_nodes(clients, model)
+    naive.dsgd(nodes, mixing.metropolis_hastings(topologies.ring(6)).weights.toarray(), 3, lr=0.1)
+    for one in {executor, "looped"}:
+        torch.testing.assert_close(
+            models_of(model=model, executor=one), nodes.flat(), rtol=0, atol=1e-10
+        )
+
+
+def test_models_may_have_more_outputs_than_classes():
+    history = run(model=nn.Sequential(nn.Flatten(), nn.Linear(36, 7)), rounds=30, every=30)
+    assert history["accuracy"][-1].min() > 0.9

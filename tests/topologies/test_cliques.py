@@ -1,4 +1,4 @@
-"""Greedy-Swap: skews, distances and arguments."""
+"""Greedy-Swap, central and by leaders who gossip: skews, distances, draws, messages."""
 
 from collections import Counter
 from itertools import combinations, pairwise, product
@@ -6,35 +6,64 @@ from itertools import combinations, pairwise, product
 import numpy as np
 import pytest
 
-from tests.topologies.cliques import (
-    CIFAR10,
-    MNIST,
-    as_sets,
-    naive_improvements,
-    naive_skew,
-    paths,
-    two_shards,
-    unequal_counts,
-)
 from topofl import topologies
+from topofl._support.seeding import stream
 from topofl.metrics import clique_skew
-from topofl.topologies import greedy_swap_trace
-from topofl.topologies.cliques import cliques_of, histograms, improving_swaps, swap_steps
+from topofl.topologies import decentralized_greedy_swap_trace, greedy_swap_trace
+from topofl.topologies.dcliques import gossip_estimates
+from topofl.topology import from_edges
+
+MNIST = [4943, 5607, 4926, 5121, 4860, 4529, 4960, 5237, 4877, 4940]  # 50,000 training examples
+CIFAR10 = [5000] * 10
+DISTANCES = [
+    *("l1", "total_variation", "kl", "symmetric_kl", "hellinger", "euclidean", "chebyshev"),
+    "jensen_shannon",
+]
 
 
-@pytest.mark.parametrize(
-    ("n", "size", "sizes"), [(20, 10, [10, 10]), (21, 10, [10, 10, 1]), (7, 7, [7]), (5, 3, [3, 2])]
-)
-def test_random_cliques_cover_the_nodes_with_complete_cliques(
-    n: int, size: int, sizes: list[int]
-) -> None:
-    graph = topologies.random_cliques(n, size, seed=0)
-    assert [len(group) for group in graph.groups] == sizes
-    assert sorted(node for group in graph.groups for node in group) == list(range(n))
-    pairs = {pair for group in graph.groups for pair in combinations(sorted(group), 2)}
-    assert {(u, v) for u, v in graph.edge_index.T.tolist() if u < v} == pairs
-    assert graph.n_edges == sum(size * (size - 1) // 2 for size in sizes)
-    assert graph.is_connected == (len(sizes) == 1)
+def two_shards(class_sizes: list[int], n: int, seed: int) -> np.ndarray:
+    """Return label counts of nodes with two random shards each of the examples sorted by label."""
+    labels = np.repeat(np.arange(len(class_sizes)), class_sizes)
+    shards = labels.reshape(2 * n, -1)[np.random.default_rng(seed).permutation(2 * n)]
+    return np.array(
+        [np.bincount(mine, minlength=len(class_sizes)) for mine in shards.reshape(n, -1)]
+    )
+
+
+def unequal_counts(n: int, classes: int, seed: int) -> np.ndarray:
+    """Return random label counts, with nodes of very different sizes."""
+    rng = np.random.default_rng(seed)
+    return (
+        rng.integers(0, 40, (n, classes)) * rng.integers(1, 30, (n, 1))
+        + np.eye(classes, dtype=int)[0]
+    )
+
+
+def naive_skew(group, counts: np.ndarray, weighting: str) -> float:
+    """Return the skew of one clique straight from its definition."""
+    if weighting == "pooled":
+        mine, everyone = counts[list(group)].sum(axis=0), counts.sum(axis=0)
+        return float(np.abs(mine / mine.sum() - everyone / everyone.sum()).sum())
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    return float(np.abs(shares[list(group)].mean(axis=0) - shares.mean(axis=0)).sum())
+
+
+def naive_improvements(
+    first, second, counts: np.ndarray, weighting: str
+) -> dict[tuple[int, int], float]:
+    """Return the swaps of `first` with `second` that lower the sum of skews, and the new sums."""
+    before = naive_skew(first, counts, weighting) + naive_skew(second, counts, weighting)
+    after = {}
+    for i in first:
+        for j in second:
+            a = [j if node == i else node for node in first]
+            b = [i if node == j else node for node in second]
+            after[i, j] = naive_skew(a, counts, weighting) + naive_skew(b, counts, weighting)
+    return {swap: value for swap, value in after.items() if value < before - 1e-9}
+
+
+def as_sets(groups) -> list[frozenset[int]]:
+    return [frozenset(group) for group in groups]
 
 
 def test_random_cliques_are_drawn_uniformly() -> None:
@@ -45,25 +74,6 @@ def test_random_cliques_are_drawn_uniformly() -> None:
     assert all(
         abs(partners[j] - 200) < 4 * np.sqrt(600 * 2 / 9) for j in (1, 2, 3)
     )  # 4 standard deviations
-
-
-@pytest.mark.parametrize("weighting", ["uniform", "pooled"])
-def test_no_steps_are_random_cliques(weighting: str) -> None:
-    counts = unequal_counts(23, 4, seed=0)
-    swapped = topologies.greedy_swap(counts, 5, steps=0, weighting=weighting, seed=7)
-    assert swapped.groups == topologies.random_cliques(23, 5, seed=7).groups
-
-
-@pytest.mark.parametrize("weighting", ["uniform", "pooled"])
-@pytest.mark.parametrize("n", [12, 14])
-def test_trace_is_the_skew_of_the_definition_after_every_step(weighting: str, n: int) -> None:
-    counts = unequal_counts(n, 5, seed=n)
-    final, skews = greedy_swap_trace(counts, 4, steps=40, weighting=weighting, seed=1)
-    for steps in range(41):
-        groups = topologies.greedy_swap(counts, 4, steps=steps, weighting=weighting, seed=1).groups
-        naive = [naive_skew(group, counts, weighting) for group in groups]
-        assert np.allclose(skews[steps], naive, rtol=0, atol=1e-12)
-    assert groups == final
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "pooled"])
@@ -90,38 +100,6 @@ def test_every_step_makes_one_improving_swap_or_none(weighting: str) -> None:
             assert (i, j) in naive_improvements(before[first], before[second], counts, weighting)
             n_swaps += 1
     assert n_swaps > 3
-
-
-def test_steps_in_which_no_swap_is_looked_for_have_none() -> None:
-    counts = two_shards(CIFAR10, 100, seed=0)
-    rng = np.random.default_rng(0)
-    cliques = cliques_of(
-        np.split(rng.permutation(100), 10),
-        histograms(counts, None, None, 10, "uniform", "l1"),
-        "l1",
-    )
-    fruitless = []
-
-    def improving(a, b):
-        found = improving_swaps(a, b)
-        if not len(found):
-            fruitless.append((a.nodes.tobytes(), b.nodes.tobytes()))
-        return found
-
-    idle = 0
-    for a, b, swapped in swap_steps(cliques, rng.random((1000, 3)), improving):
-        assert swapped or not len(improving_swaps(cliques[a], cliques[b]))
-        idle += not swapped
-    assert (
-        len(set(fruitless)) == len(fruitless) < 0.5 * idle
-    )  # no pair is looked at twice unless one has changed
-
-
-@pytest.mark.parametrize("weighting", ["uniform", "pooled"])
-def test_it_stops_only_where_no_swap_improves(weighting: str) -> None:
-    counts = unequal_counts(14, 4, seed=5)
-    groups = topologies.greedy_swap(counts, 4, steps=600, weighting=weighting, seed=0).groups
-    assert not any(naive_improvements(a, b, counts, weighting) for a, b in combinations(groups, 2))
 
 
 def test_the_swap_is_uniform_among_the_improving_ones_not_the_best() -> None:
@@ -225,70 +203,6 @@ def test_a_single_clique_has_nothing_to_swap() -> None:
     assert np.abs(skews).max() < 1e-12
 
 
-def test_inputs_are_arrays_lists_or_partitions() -> None:
-    counts = unequal_counts(12, 3, seed=0)
-
-    class Clients:
-        label_counts = counts
-
-    graphs = [
-        topologies.greedy_swap(given, 4, seed=0) for given in (counts, counts.tolist(), Clients())
-    ]
-    assert len({graph.groups for graph in graphs}) == 1
-    assert graphs[0].name == "greedy_swap(label_counts[12x3], clique_size=4, seed=0)"
-    pooled = topologies.greedy_swap(counts, 4, steps=5, weighting="pooled", seed=0)
-    assert (
-        pooled.name
-        == "greedy_swap(label_counts[12x3], clique_size=4, steps=5, weighting='pooled', seed=0)"
-    )
-    assert (
-        topologies.greedy_swap(n=12, clique_size=4, seed=0).name
-        == "greedy_swap(n=12, clique_size=4, seed=0)"
-    )
-    assert (
-        counts.tolist() == unequal_counts(12, 3, seed=0).tolist()
-    )  # the caller's array is left alone
-
-
-DISTANCES = [
-    "total_variation",
-    "kl",
-    "symmetric_kl",
-    "hellinger",
-    "euclidean",
-    "chebyshev",
-    "jensen_shannon",
-]
-
-
-@pytest.mark.parametrize("weighting", ["uniform", "pooled"])
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_trace_is_the_skew_by_the_distance_and_its_sum_never_grows(
-    distance: str, weighting: str
-) -> None:
-    counts = unequal_counts(26, 5, seed=4)
-    how = {"weighting": weighting, "distance": distance}
-    final, skews = greedy_swap_trace(counts, 4, steps=80, seed=1, **how)
-    for steps in (0, 7, 40, 80):
-        groups = topologies.greedy_swap(counts, 4, steps=steps, seed=1, **how).groups
-        assert np.allclose(skews[steps], clique_skew(groups, counts, **how), rtol=0, atol=1e-12)
-    assert groups == final
-    total = skews.sum(axis=1)
-    assert (total[1:] <= total[:-1] + 1e-12).all()
-    assert (np.diff(total) < -1e-12).sum() > 5
-
-
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_by_any_distance_it_stops_only_where_no_swap_improves(distance: str) -> None:
-    counts = unequal_counts(14, 4, seed=5)
-    groups = topologies.greedy_swap(counts, 4, steps=600, distance=distance, seed=0).groups
-    for first, second in combinations(groups, 2):
-        before = clique_skew([first, second], counts, distance=distance).sum()
-        for i, j in product(first, second):
-            swapped = [[j if k == i else k for k in first], [i if k == j else k for k in second]]
-            assert clique_skew(swapped, counts, distance=distance).sum() >= before - 1e-9
-
-
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_classes_that_a_clique_lacks_stay_at_zero_share(distance: str) -> None:
     """Thirds and sevenths are not exact: rounding must not pass for a class, nor be negative."""
@@ -298,30 +212,6 @@ def test_classes_that_a_clique_lacks_stay_at_zero_share(distance: str) -> None:
         skews[-1], clique_skew(groups, counts, distance=distance), rtol=0, atol=1e-12
     )
     assert np.isinf(skews).all() == (distance == "symmetric_kl")  # 7 nodes cannot have 21 classes
-
-
-def test_half_the_distance_makes_the_same_swaps() -> None:
-    counts = two_shards(MNIST, 100, seed=0)
-    l1, half = (
-        greedy_swap_trace(counts, steps=300, distance=d, seed=0) for d in ("l1", "total_variation")
-    )
-    assert l1[0] == half[0]
-    assert np.allclose(l1[1], 2 * half[1], rtol=0, atol=1e-12)
-
-
-def test_where_the_distance_is_infinite_swaps_first_complete_the_classes() -> None:
-    """One class a node and one-class cliques: skews are infinite, yet swaps lead to no skew."""
-    counts = np.eye(4, dtype=int)[np.arange(40) % 4]
-    groups, skews = greedy_swap_trace(counts, 4, distance="symmetric_kl", seed=0)
-    assert np.isinf(skews[0]).sum() > 5
-    missing = [
-        4 * len(groups) - sum(len({k % 4 for k in group}) for group in path)
-        for path in paths(counts, 4, 60)
-    ]
-    assert np.diff(missing).max() <= 0
-    assert missing[0] > missing[-1]
-    assert skews[-1].max() < 1e-12
-    assert greedy_swap_trace(counts, 4, distance="kl", seed=0)[1][-1].max() < 1e-12
 
 
 def test_shares_that_nodes_tell_replace_their_counts() -> None:
@@ -342,109 +232,212 @@ def test_shares_that_nodes_tell_replace_their_counts() -> None:
     assert topologies.dcliques(label_shares=wrong, clique_size=5, steps=50, seed=0).groups == groups
 
 
-def test_shares_are_checked() -> None:
-    shares = np.full((4, 2), 0.5)
-    for make in (topologies.greedy_swap, topologies.dcliques):
-        for given in ({"label_counts": np.ones((4, 2), int)}, {"n": 4}):
-            with pytest.raises(ValueError, match="`label_shares` must be given alone"):
-                make(label_shares=shares, clique_size=2, seed=0, **given)
-        with pytest.raises(ValueError, match=r"`label_shares` must be finite, got nan at \(0, 1\)"):
-            make(label_shares=[[0.5, np.nan]] * 4, clique_size=2, seed=0)
-        with pytest.raises(
-            ValueError, match=r"`label_shares` must have shape \(n, classes\), got \(2,\)"
-        ):
-            make(label_shares=[0.5, 0.5], clique_size=2, seed=0)
-        with pytest.raises(TypeError, match="`label_shares` must be real numbers, got dtype <U1"):
-            make(label_shares=[["a"]], clique_size=2, seed=0)
-        with pytest.raises(ValueError, match="`weighting` must be 'uniform' with `label_shares`"):
-            make(label_shares=shares, weighting="pooled", clique_size=2, seed=0)
-        for bad in ([[1.5, -0.5]] * 4, [[0.5, 0.4]] * 4):
-            make(label_shares=bad, distance="euclidean", clique_size=2, seed=0)
-            with pytest.raises(ValueError, match=r"sum to 1 for distance='kl'.*clip=True"):
-                make(label_shares=bad, distance="kl", clique_size=2, seed=0)
-        with pytest.raises(ValueError, match=r"`distance` must be one of .*got 'l2'"):
-            make(label_shares=shares, distance="l2", clique_size=2, seed=0)
-        with pytest.raises(ValueError, match="`clique_size` must be between 2 and n=4, got 5"):
-            make(label_shares=shares, clique_size=5, seed=0)
+@pytest.mark.parametrize("weighting", ["uniform", "pooled"])
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_trace_is_the_skew_by_the_distance_and_its_sum_never_grows(
+    distance: str, weighting: str
+) -> None:
+    counts = unequal_counts(26, 5, seed=4)
+    how = {"weighting": weighting, "distance": distance}
+    final, skews = greedy_swap_trace(counts, 4, steps=80, seed=1, **how)
+    for steps in (0, 7, 40, 80):
+        groups = topologies.greedy_swap(counts, 4, steps=steps, seed=1, **how).groups
+        assert np.allclose(skews[steps], clique_skew(groups, counts, **how), rtol=0, atol=1e-12)
+        if distance == "l1":
+            naive = [naive_skew(group, counts, weighting) for group in groups]
+            assert np.allclose(skews[steps], naive, rtol=0, atol=1e-12)
+    assert groups == final
+    total = skews.sum(axis=1)
+    assert (total[1:] <= total[:-1] + 1e-12).all()
+    assert (np.diff(total) < -1e-12).sum() > 5
 
 
-BAD_COUNTS = [
-    ([1, 2, 3], ValueError, r"`label_counts` must have shape \(n, classes\), got \(3,\)"),
-    (np.zeros((0, 3), int), ValueError, r"`label_counts` must have shape"),
-    (5, ValueError, "`label_counts` must have shape"),
-    ([[1, 2], [3]], ValueError, "`label_counts` must be an"),
-    ([[1.0, 2.0], [0.5, 1.0]], TypeError, "`label_counts` must be integers, got dtype float64"),
-    (
-        [[1.0, np.nan], [0.5, 1.0]],
-        ValueError,
-        r"`label_counts` must be finite, got nan at \(0, 1\)",
-    ),
-    ([["a", "b"], ["c", "d"]], TypeError, "`label_counts` must be integers"),
-    (
-        [[1, 2], [3, -4]],
-        ValueError,
-        "`label_counts` must be non-negative, got -4 for node 1, class 1",
-    ),
-    (
-        [[1, 2], [0, 0], [1, 1]],
-        ValueError,
-        "`label_counts` must give every node at least one example, but node 1 has none",
-    ),
-]
+@pytest.mark.parametrize("weighting", ["uniform", "pooled"])
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_it_stops_only_where_no_swap_improves(distance: str, weighting: str) -> None:
+    counts, how = unequal_counts(14, 4, seed=5), {"distance": distance, "weighting": weighting}
+    groups = topologies.greedy_swap(counts, 4, steps=600, seed=0, **how).groups
+    for first, second in combinations(groups, 2):
+        before = clique_skew([first, second], counts, **how).sum()
+        for i, j in product(first, second):
+            swapped = [[j if k == i else k for k in first], [i if k == j else k for k in second]]
+            assert clique_skew(swapped, counts, **how).sum() >= before - 1e-9
 
 
-@pytest.mark.parametrize(("counts", "error", "match"), BAD_COUNTS)
+def test_where_the_distance_is_infinite_swaps_first_complete_the_classes() -> None:
+    """One class a node and one-class cliques: skews are infinite, yet swaps lead to no skew."""
+    counts, how = np.eye(4, dtype=int)[np.arange(40) % 4], {"distance": "symmetric_kl", "seed": 0}
+    groups, skews = greedy_swap_trace(counts, 4, **how)
+    assert np.isinf(skews[0]).sum() > 5
+    paths = [topologies.greedy_swap(counts, 4, steps=k, **how).groups for k in range(60)]
+    held = [sum(len({k % 4 for k in group}) for group in path) for path in paths]
+    assert np.diff(held).min() >= 0
+    assert held[0] < held[-1] <= 4 * len(groups)
+    assert skews[-1].max() < 1e-12
+    assert greedy_swap_trace(counts, 4, distance="kl", seed=0)[1][-1].max() < 1e-12
+
+
+def test_inputs_are_arrays_lists_or_partitions() -> None:
+    counts = unequal_counts(12, 3, seed=0)
+
+    class Clients:
+        label_counts = counts
+
+    given = counts, counts.tolist(), Clients()
+    assert len({topologies.greedy_swap(data, 4, seed=0).groups for data in given}) == 1
+    assert (counts == unequal_counts(12, 3, seed=0)).all()  # the caller's array is left alone
+
+
+# Leaders
+
+
+def shares_of(counts: np.ndarray) -> np.ndarray:
+    return counts / counts.sum(axis=1, keepdims=True)
+
+
+def simulate(counts: np.ndarray, size: int, steps: int, estimates: np.ndarray, seed: int):
+    """Return cliques, messages and numbers of leaders who meet, straight from the description."""
+    shares, (n, classes) = shares_of(counts), counts.shape
+    rng = stream(seed, "graph")
+    order = rng.permutation(n).tolist()
+    cliques = [order[k : k + size] for k in range(0, n, size)]
+    leaders = [clique[0] for clique in cliques]
+    messages, numbers = (
+        [sum(len(c) - 1 for c in cliques)],
+        [sum(len(c) - 1 for c in cliques) * classes],
+    )
+
+    def skew(clique: list[int], p: np.ndarray) -> float:
+        return float(np.abs(shares[clique].mean(axis=0) - p).sum())
+
+    for draw in rng.random((steps, 3)):
+        a = int(draw[0] * len(cliques))
+        b = [k for k in range(len(cliques)) if k != a][int(draw[1] * (len(cliques) - 1))]
+        first, second, p = cliques[a], cliques[b], estimates[leaders[b]]
+        options = []
+        for i in range(len(first)):
+            for j in range(len(second)):
+                one, two = first.copy(), second.copy()
+                one[i], two[j] = second[j], first[i]
+                if skew(one, p) + skew(two, p) < skew(first, p) + skew(second, p) - 1e-12:
+                    options.append((one, two))
+        messages.append(2)
+        numbers.append(len(first) * (classes + 1))
+        if options:
+            cliques[a], cliques[b] = options[int(draw[2] * len(options))]
+            numbers[-1] += 2 + classes
+            for k in (a, b):
+                chosen = min(cliques[k], key=order.index)
+                if chosen != leaders[k]:
+                    messages[-1] += 1
+                    numbers[-1] += len(cliques[k]) * (classes + 1)
+                leaders[k] = chosen
+                messages[-1] += len(cliques[k]) - 1
+                numbers[-1] += (len(cliques[k]) - 1) * len(cliques[k])
+    return tuple(map(tuple, cliques)), messages, numbers
+
+
+@pytest.mark.parametrize("distance", ["l1", "jensen_shannon"])
+@pytest.mark.parametrize(("n", "size"), [(60, 10), (47, 6), (6, 6)])
+def test_leaders_who_know_everybodys_distribution_make_the_swaps_of_the_central_algorithm(
+    n, size, distance
+) -> None:
+    counts = unequal_counts(n, 5, seed=n)
+    how = {"clique_size": size, "steps": 200, "distance": distance, "seed": 4}
+    groups, skews = greedy_swap_trace(counts, **how)
+    trace = decentralized_greedy_swap_trace(counts, **how)
+    assert trace.groups == groups == topologies.decentralized_greedy_swap(counts, **how).groups
+    np.testing.assert_array_equal(trace.skews, skews)
+    np.testing.assert_allclose(trace.estimates, np.tile(shares_of(counts).mean(axis=0), (n, 1)))
+
+
+@pytest.mark.parametrize("rounds", [None, 0, 3])
+@pytest.mark.parametrize(("n", "size"), [(20, 5), (23, 4)])
+def test_swaps_and_messages_are_those_of_a_plain_simulation(
+    n: int, size: int, rounds: int | None
+) -> None:
+    counts = unequal_counts(n, 4, seed=1)
+    trace = decentralized_greedy_swap_trace(counts, size, steps=60, gossip_rounds=rounds, seed=2)
+    groups, messages, numbers = simulate(counts, size, 60, trace.estimates, seed=2)
+    messages[0] += n * (rounds or 0)
+    numbers[0] += n * (rounds or 0) * 5
+    assert trace.groups == groups
+    assert trace.messages.tolist() == messages
+    assert trace.numbers.tolist() == numbers
+    np.testing.assert_allclose(trace.skews[-1], clique_skew(groups, counts), atol=1e-12)
+    assert len(set(messages[1:])) > 2  # passes, swaps, and swaps after which another node leads
+
+
+def test_without_gossip_leaders_take_their_own_data_for_everybodys_and_may_do_harm() -> None:
+    counts = unequal_counts(40, 5, seed=0)
+    trace = decentralized_greedy_swap_trace(counts, 8, steps=300, gossip_rounds=0, seed=0)
+    np.testing.assert_array_equal(trace.estimates, shares_of(counts))
+    assert (np.diff(trace.skews.sum(axis=1)) > 1e-6).any()
+    exact = decentralized_greedy_swap_trace(counts, 8, steps=300, seed=0)
+    assert trace.skews[-1].sum() > exact.skews[-1].sum()
+
+
+def test_long_gossip_is_as_good_as_knowing() -> None:
+    counts = unequal_counts(50, 5, seed=3)
+    exact, long = (
+        decentralized_greedy_swap_trace(counts, 5, gossip_rounds=r, seed=1) for r in (None, 100)
+    )
+    assert np.abs(long.estimates - exact.estimates).max() < 1e-12
+    assert long.groups == exact.groups
+    assert long.messages[0] == 100 * 50 + 40
+    assert long.messages[1:].tolist() == exact.messages[1:].tolist()
+
+
+def test_push_sum_is_that_of_a_loop_over_nodes() -> None:
+    values = np.random.default_rng(0).random((7, 3))
+    estimates, messages = gossip_estimates(values, 4, np.random.default_rng(1))
+    rng, sums, weights = np.random.default_rng(1), values.copy(), np.ones(7)
+    for _ in range(4):
+        targets = (np.arange(7) + rng.integers(1, 7, size=7)) % 7
+        new_sums, new_weights = sums / 2, weights / 2
+        for node, target in enumerate(targets):
+            assert node != target
+            new_sums[target] += sums[node] / 2
+            new_weights[target] += weights[node] / 2
+        sums, weights = new_sums, new_weights
+    np.testing.assert_allclose(estimates, sums / weights[:, None], rtol=1e-14)
+    assert messages == 28
+
+
 @pytest.mark.parametrize(
-    "generator",
-    [topologies.greedy_swap, topologies.dcliques, topologies.dissimilar_ring, greedy_swap_trace],
+    "graph",
+    [
+        topologies.ring(12),
+        topologies.exponential(12, directed=True),
+        from_edges([(i, (i + 1) % 12) for i in range(12)], 12, directed=True),
+    ],
+    ids=lambda graph: graph.name,
 )
-def test_bad_label_counts(generator, counts, error: type[Exception], match: str) -> None:
-    with pytest.raises(error, match=match):
-        generator(counts, seed=0)
+def test_push_sum_over_a_graph_finds_the_mean(graph) -> None:
+    values = np.random.default_rng(0).random((12, 2))
+    estimates, messages = gossip_estimates(values, 1500, np.random.default_rng(0), graph)
+    np.testing.assert_allclose(estimates, np.tile(values.mean(axis=0), (12, 1)), rtol=1e-9)
+    assert messages == 12 * 1500
 
 
-@pytest.mark.parametrize("size", [1, 0, -3, 101])
-def test_clique_size_is_checked(size: int) -> None:
-    match = f"`clique_size` must be between 2 and n=100, got {size}"
-    counts = np.ones((100, 2), dtype=int)
-    for make in (
-        lambda: topologies.random_cliques(100, size, seed=0),
-        lambda: topologies.greedy_swap(counts, size, seed=0),
-        lambda: topologies.greedy_swap(n=100, clique_size=size, seed=0),
-        lambda: greedy_swap_trace(counts, size, seed=0),
-        lambda: topologies.dcliques(counts, clique_size=size, seed=0),
-        lambda: topologies.dcliques(n=100, clique_size=size, seed=0),
-    ):
-        with pytest.raises(ValueError, match=match):
-            make()
-    with pytest.raises(TypeError, match="`clique_size` must be an integer"):
-        topologies.random_cliques(100, 10.0, seed=0)
+def test_push_sum_stays_within_components_and_has_no_zero_weights() -> None:
+    values = np.array([[1.0], [3.0], [5.0], [8.0]])
+    pairs = from_edges([(0, 1)], 4)
+    estimates, messages = gossip_estimates(values, 60, np.random.default_rng(0), pairs)
+    np.testing.assert_allclose(estimates[:, 0], [2, 2, 5, 8])
+    assert messages == 120
+    source = from_edges(
+        [(0, 1), (1, 2), (2, 1), (2, 3), (3, 2)], 4, directed=True
+    )  # 0 only gives: halves for ever
+    estimates, _ = gossip_estimates(values, 4000, np.random.default_rng(0), source)
+    np.testing.assert_allclose(estimates[:, 0], [1, 4.25, 4.25, 4.25])
 
 
-def test_other_arguments_are_checked() -> None:
-    counts = np.ones((4, 2), dtype=int)
-    with pytest.raises(ValueError, match="`n` must be at least 2, got 1"):
-        topologies.random_cliques(1, 2, seed=0)
-    with pytest.raises(ValueError, match="`n` must be at least 2, got 1"):
-        topologies.greedy_swap(n=1, seed=0)
-    with pytest.raises(ValueError, match="`label_counts` and `n`"):
-        topologies.greedy_swap(seed=0)
-    with pytest.raises(ValueError, match="`label_counts` and `n`"):
-        topologies.greedy_swap(counts, 2, n=4, seed=0)
-    for make in (topologies.greedy_swap, greedy_swap_trace):
-        with pytest.raises(ValueError, match="`steps` must be at least 0, got -1"):
-            make(counts, 2, steps=-1, seed=0)
-        with pytest.raises(TypeError, match="`steps` must be an integer"):
-            make(counts, 2, steps=1.5, seed=0)
-        with pytest.raises(
-            ValueError,
-            match=r"`weighting` must be one of 'uniform', 'pooled', got 'pool'.*'pooled'",
-        ):
-            make(counts, 2, weighting="pool", seed=0)
-        with pytest.raises(TypeError, match="`seed`"):
-            make(counts, 2, seed=None)
-
-
-def test_a_number_of_nodes_is_given_by_name():
-    with pytest.raises(ValueError, match="for one class per node pass n=50"):
-        topologies.dcliques(50, seed=0)
+def test_told_shares_are_what_leaders_send() -> None:
+    shares = shares_of(unequal_counts(20, 4, seed=0)) + np.random.default_rng(0).normal(
+        0, 0.2, (20, 4)
+    )
+    how = {"label_shares": shares, "clique_size": 5, "seed": 0}
+    assert (
+        topologies.decentralized_greedy_swap(**how).groups == topologies.greedy_swap(**how).groups
+    )

@@ -1,7 +1,5 @@
-"""Matchings, failing links, participation and thinned cliques."""
+"""Graphs made of others: matchings, failing links, participation, thinned cliques, operations."""
 
-import dataclasses
-import pickle
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations
@@ -16,8 +14,8 @@ from scipy import stats
 
 from topofl import mixing, topologies
 from topofl._support.seeding import torch_seed
-from topofl.topologies import derived
-from topofl.topology import Topology, TopologyError, as_topology, from_edges
+from topofl.topologies import derived, induced_subgraph, relabel, remove_edges, union, with_groups
+from topofl.topology import Topology, as_topology, from_edges
 
 
 def period_after_checks(graph):
@@ -55,103 +53,48 @@ def test_random_bipartite_graphs_need_their_largest_degree():
         assert period_after_checks(graph) == max(dict(graph.degree).values())
 
 
-@pytest.mark.parametrize("n", range(2, 12))
-def test_complete_graphs(n):
-    assert period_after_checks(topologies.fully_connected(n)) == n - 1 + n % 2
-
-
-@pytest.mark.parametrize("n", [4, 7, 12, 31])
-def test_rings(n):
-    assert period_after_checks(topologies.ring(n)) == 2 + n % 2
-
-
-@pytest.mark.parametrize("n", [2, 4, 8, 16, 64])
-def test_exponential_graphs_of_powers_of_two_need_their_degree(n):
-    graph = topologies.exponential(n)
-    assert period_after_checks(graph) == graph.out_degrees[0]
-
-
 @pytest.mark.parametrize(
-    ("n", "offsets"), [(8, [1, 2]), (8, [3, 4]), (12, [1, 3, 6]), (20, [5, 10, 6]), (6, [3])]
+    ("graph", "period"),
+    [
+        *((topologies.fully_connected(n), n - 1 + n % 2) for n in range(2, 12)),
+        *((topologies.ring(n), 2 + n % 2) for n in (4, 7, 12, 31)),
+        *((topologies.exponential(2**e), 2 * e - 1) for e in (1, 2, 3, 4, 6)),  # the degree
+        (topologies.circulant(8, [1, 2]), 4),  # even cycles: the degree
+        (topologies.circulant(8, [3, 4]), 3),
+        (topologies.circulant(12, [1, 3, 6]), 5),
+        (topologies.circulant(20, [5, 10, 6]), 5),
+        (topologies.circulant(6, [3]), 1),
+        (topologies.circulant(9, [3]), 3),  # three triangles
+        (topologies.random_cliques(9, 3, seed=0), 3),
+        (nx.petersen_graph(), 4),  # class two, as are rings and complete graphs of odd order
+        (nx.heawood_graph(), 3),
+        (topologies.star(9), 8),
+        (topologies.hypercube(16), 4),
+        (topologies.grid(12), 4),
+        (topologies.ring(1), 1),
+        (np.zeros((4, 4)), 1),
+        ([(0, 1), (1, 2), (2, 0)], 3),
+    ],
+    ids=str,
 )
-def test_circulants_of_even_cycles_need_their_degree(n, offsets):
-    graph = topologies.circulant(n, offsets)
-    assert period_after_checks(graph) == graph.out_degrees[0]
+def test_known_chromatic_indices(graph, period):
+    assert period_after_checks(graph) == period
 
 
-def test_known_chromatic_indices():
-    assert (
-        period_after_checks(nx.petersen_graph()) == 4
-    )  # class two, as are rings and complete graphs of odd order
-    assert period_after_checks(nx.heawood_graph()) == 3
-    assert period_after_checks(topologies.star(9)) == 8
-    assert period_after_checks(topologies.hypercube(16)) == 4
-    assert period_after_checks(topologies.grid(12)) == 4
-    assert period_after_checks(topologies.circulant(9, [3])) == 3  # three triangles
-    assert period_after_checks(topologies.random_cliques(9, 3, seed=0)) == 3
-
-
-def test_graphs_without_edges_have_one_round():
-    assert period_after_checks(topologies.ring(1)) == 1
-    assert period_after_checks(np.zeros((4, 4))) == 1
-
-
-def test_matched_nodes_average():
-    turns = topologies.matchings(topologies.ring(4))
-    values = np.array([0.0, 1.0, 2.0, 5.0])
-    for t in range(2):
-        values = mixing.metropolis_or_uniform(turns.at(t)) @ values
-    assert values.tolist() == [2.0] * 4  # two pairs, twice: the one-peer hypercube
-
-
-def test_labels_are_kept_and_weights_are_not():
+def test_labels_and_groups_are_kept_and_weights_are_not():
     graph = nx.Graph([("a", "b", {"weight": 0.25}), ("b", "c", {"weight": 0.5})], name="abc")
-    with pytest.warns(
-        UserWarning, match=r"abc carry weights from 0.25 to 0.5, .*: .* the edges of `base`"
-    ) as told:
+    message = r"abc carry weights from 0.25 to 0.5, .*: .* the edges of `base`"
+    with pytest.warns(UserWarning, match=message) as told:
         turns = topologies.matchings(graph)
     assert [str(warning.filename) for warning in told] == [__file__]
-    assert turns.name == "matchings(abc)"
     assert turns.at(1).name == "matchings(abc).at(1)"
     assert [turns.at(t).nodes for t in range(2)] == [("a", "b", "c")] * 2
     assert set(turns.at(0).adjacency.data) == {1.0}
     own = topologies.u_equistatic(7, 2, seed=0)
-    with pytest.raises(
-        ValueError,
-        match=r"`base` must not have its own mixing weights, .* dataclasses.replace\(graph, adj",
-    ):
-        topologies.matchings(own)
-    plain = topologies.matchings(
-        dataclasses.replace(own, adjacency=own.adjacency != 0, own_weights=False)
-    )
-    assert not plain.at(0).own_weights
-
-
-def test_groups_are_kept():
-    graph = topologies.dcliques(n=20, clique_size=5, inter="ring", seed=0)
-    turns = topologies.matchings(graph)
-    assert graph.groups
-    assert all(turns.at(t).groups == graph.groups for t in range(turns.period))
-
-
-def test_edge_lists_are_taken():
-    assert period_after_checks([(0, 1), (1, 2), (2, 0)]) == 3
-
-
-def test_what_is_not_one_undirected_graph_is_refused():
-    with pytest.raises(
-        TopologyError,
-        match=r"`base` must be undirected, exponential\(n=8, directed=True\) is directed",
-    ):
-        topologies.matchings(topologies.exponential(8, directed=True))
-    with pytest.raises(
-        TypeError,
-        match=r"`base` must be one graph, got TopologySequence\(.random_in.*; "
-        r"take one of its rounds",
-    ):
-        topologies.matchings(topologies.random_in(8, 2, seed=0))
-    with pytest.raises(TypeError, match="`base`"):
-        topologies.matchings(3)
+    plain = replace(own, adjacency=own.adjacency != 0, own_weights=False)
+    assert not topologies.matchings(plain).at(0).own_weights
+    cliques = topologies.dcliques(n=20, clique_size=5, inter="ring", seed=0)
+    assert topologies.matchings(cliques).at(1).groups == cliques.groups
 
 
 shares = st.sampled_from([0.0, 1.0]) | st.floats(0, 1)
@@ -238,17 +181,6 @@ def test_links_are_independent_of_each_other():
     share, links = 0.5 / 0.8, base.n_edges
     statistic = (len(states) - 1) * states.sum(axis=1).var(ddof=1) / (links * share * (1 - share))
     assert 1e-3 < stats.chi2.sf(statistic, len(states) - 1) < 1 - 1e-3
-
-
-def test_rounds_do_not_depend_on_the_order_in_which_they_are_asked_for():
-    base = topologies.torus(25)
-    graphs, again = (
-        topologies.link_failures(base, fail=0.3, recover=0.4, seed=1) for _ in range(2)
-    )
-    later = [again.at(t).adjacency for t in reversed(range(10))][::-1]
-    assert all((graphs.at(t).adjacency != later[t]).nnz == 0 for t in range(10))
-    other = topologies.link_failures(base, fail=0.3, recover=0.4, seed=2)
-    assert (graphs.at(0).adjacency != other.at(0).adjacency).nnz > 0
 
 
 def test_certain_chains():
@@ -356,45 +288,6 @@ def test_participation_in_a_sequence_follows_its_rounds():
     assert both.at(1).n == 8
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"base": 3}, TypeError, "`base` must be"),
-        (
-            {"base": topologies.random_in(5, 2, seed=0)},
-            TypeError,
-            r"`base` must be one graph.*take one of its rounds",
-        ),
-        ({"fail": 1.5}, ValueError, "`fail`"),
-        ({"recover": -1}, ValueError, "`recover`"),
-        ({"recover": "soon"}, TypeError, "`recover`"),
-        ({"seed": -1}, ValueError, "`seed`"),
-        ({"seed": np.random.default_rng(0)}, TypeError, "`seed` must be an integer"),
-    ],
-)
-def test_bad_arguments_of_link_failures_are_named(change, error, message):
-    arguments = {"base": topologies.ring(5), "fail": 0.5, "recover": 0.5, "seed": 0} | change
-    with pytest.raises(error, match=message):
-        topologies.link_failures(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"base": "ring"}, TypeError, "`base` must be"),
-        ({"fraction": 0}, ValueError, "`fraction` must be above 0"),
-        ({"fraction": 1.1}, ValueError, "`fraction`"),
-        ({"fraction": None}, TypeError, "`fraction`"),
-        ({"seed": 0.5}, TypeError, "`seed`"),
-    ],
-)
-def test_bad_arguments_of_participation_are_named(change, error, message):
-    with pytest.raises(error, match=message):
-        topologies.participation(
-            **{"base": topologies.ring(5), "fraction": 0.5, "seed": 0} | change
-        )
-
-
 def test_chains_that_no_round_decides_cost_nothing_at_late_rounds():
     base = topologies.ring(20)
     far = 10**15
@@ -405,15 +298,6 @@ def test_chains_that_no_round_decides_cost_nothing_at_late_rounds():
     assert ((even + odd) != base.adjacency).nnz == 0
     assert 0 < even.nnz < 40
     assert (swapping.at(0).adjacency != odd).nnz in (0, 40)
-
-
-def test_they_can_be_pickled():
-    for graphs in (
-        topologies.link_failures(topologies.ring(9), fail=0.3, recover=0.4, seed=2),
-        topologies.participation(topologies.random_out(9, 2, seed=0).at(0), fraction=0.5, seed=2),
-    ):
-        again = pickle.loads(pickle.dumps(graphs))
-        assert all((again.at(t).adjacency != graphs.at(t).adjacency).nnz == 0 for t in range(5))
 
 
 def test_participation_in_participation_is_thinner_under_another_seed_only():
@@ -509,40 +393,255 @@ def test_weights_and_what_else_the_base_has_are_kept() -> None:
     assert base.n_edges == 15  # the base is left alone
 
 
-def test_thinned_cliques_can_be_thinned_again() -> None:
-    once = topologies.thin_cliques(BASE, 3, seed=0)
-    twice = topologies.thin_cliques(once, 3, seed=1)
-    assert [len(group) for group in inside(twice)] == [len(group) - 6 for group in inside(BASE)]
-
-
-def test_arguments_are_checked() -> None:
-    match = (
-        r"`removed` must be at most 21, the fewest edges in a clique of dcliques\(.*\), got 22: "
-        r"clique 4 of 7 nodes has 21 edges \(1 such cliques\)"
-    )
-    with pytest.raises(ValueError, match=match):
-        topologies.thin_cliques(BASE, 22, seed=0)
-    with pytest.raises(ValueError, match="`removed` must be at least 0, got -1"):
-        topologies.thin_cliques(BASE, -1, seed=0)
-    with pytest.raises(TypeError, match="`removed` must be an integer"):
-        topologies.thin_cliques(BASE, 1.0, seed=0)
-    with pytest.raises(
-        TopologyError,
-        match=r"`base` must have groups, ring\(n=5\) has none; use topologies.dcliques",
-    ):
-        topologies.thin_cliques(topologies.ring(5), 1, seed=0)
-    directed = replace(
-        from_edges([(0, 1), (1, 2)], 3, directed=True, name="line"), groups=((0, 1),)
-    )
-    with pytest.raises(TopologyError, match="`base` must be undirected, line is directed"):
-        topologies.thin_cliques(directed, 1, seed=0)
-    for other in (topologies.random_out(5, 2, seed=0), [(0, 1)]):
-        with pytest.raises(TypeError, match="`base` must be a Topology, got"):
-            topologies.thin_cliques(other, 1, seed=0)
-
-
 def test_groups_may_be_empty():
     base = topologies.with_groups(topologies.fully_connected(4), [(0, 1), ()])
     assert topologies.thin_cliques(base, 0, seed=0).n_edges == 6
-    with pytest.raises(ValueError, match="clique 1 of 0 nodes has 0 edges"):
-        topologies.thin_cliques(base, 1, seed=0)
+
+
+# Operations
+
+
+@st.composite
+def any_graph(draw: st.DrawFn, n: int | None = None, labels: bool = True) -> Topology:
+    """Any weighted graph on a few nodes, directed or not, with groups, and labels or none."""
+    n = draw(st.integers(1, 8)) if n is None else n
+    pairs = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(
+        lambda pair: pair[0] != pair[1]
+    )
+    edges = draw(st.lists(pairs, max_size=3 * n)) if n > 1 else []
+    graph = from_edges(edges, n, directed=draw(st.booleans()))
+    weights = graph.to_scipy()
+    if draw(st.booleans()):
+        u, v = graph.edge_index
+        weights.data = 1.0 + (u * v % 5 if not graph.is_directed else u + 2 * v)
+    cut = draw(st.integers(0, n))
+    groups = tuple(group for group in (tuple(range(cut)), tuple(range(cut, n - 1))) if group)
+    named = labels and draw(st.booleans())
+    return Topology(weights, "any", groups, tuple("abcdefgh"[:n]) if named else ())
+
+
+def equal(a: Topology, b: Topology) -> bool:
+    return (a.adjacency != b.adjacency).nnz == 0 and (a.groups, a.nodes, a.own_weights) == (
+        b.groups, b.nodes, b.own_weights
+    )  # fmt: skip
+
+
+def nx_equal(a: nx.Graph, b: nx.Graph) -> bool:
+    """Whether two graphs have the same labels and the same edges, of the same weights."""
+
+    def edges(graph):
+        return {
+            ((u, v) if graph.is_directed() else frozenset((u, v))): w
+            for u, v, w in graph.edges(data="weight", default=1)
+        }
+
+    return set(a) == set(b) and a.is_directed() == b.is_directed() and edges(a) == edges(b)
+
+
+@pytest.mark.filterwarnings("ignore:the edges of any carry weights")
+@given(data=st.data())
+def test_union_is_that_of_networkx(data):
+    first = data.draw(any_graph(labels=False))
+    others = data.draw(st.lists(any_graph(n=first.n, labels=False), max_size=3))
+    joined = union(first, *others)
+    wanted = nx.compose_all([nx.DiGraph(graph.to_networkx()) for graph in (first, *others)])
+    got = nx.DiGraph(joined.to_networkx())
+    assert set(got) == set(wanted)
+    assert set(got.edges) == set(wanted.edges)
+    assert (joined.adjacency.data == 1).all()
+    assert joined.groups == first.groups
+    assert equal(union(joined, *others), joined)  # nothing is new the second time
+    assert equal(union(*others, first), joined) or any(
+        graph.groups != first.groups for graph in others
+    )
+
+
+def test_unions_have_names_and_labels():
+    joined = union(topologies.ring(6), topologies.star(6))
+    assert joined.name == "union(ring(n=6), star(n=6))"
+    assert equal(eval(joined.name, dict(vars(topologies))), joined)
+    assert union(topologies.ring(6), name="mine").name == "mine"
+    families = topologies.florentine_families()
+    assert union(families, families).nodes == families.nodes
+    assert union([(0, 1)], [(1, 0)]).n_edges == 1
+    assert union(from_edges([(0, 1)], 2, directed=True), [(0, 1)]).is_directed is False
+
+
+@given(data=st.data())
+def test_relabelling_there_and_back_is_the_identity(data):
+    graph = data.draw(any_graph())
+    order = np.array(data.draw(st.permutations(range(graph.n))))
+    there = relabel(graph, order)
+    back = relabel(there, np.argsort(order))
+    assert equal(back, graph)
+    assert equal(relabel(there, np.arange(graph.n)), there)
+    assert equal(relabel(relabel(graph, order), order), relabel(graph, order[order]))
+
+
+@given(data=st.data())
+def test_relabelling_is_that_of_networkx(data):
+    graph = data.draw(any_graph(labels=False))
+    order = np.array(data.draw(st.permutations(range(graph.n))))
+    new_number = {int(old): new for new, old in enumerate(order)}
+    got = relabel(graph, order)
+    assert nx_equal(got.to_networkx(), nx.relabel_nodes(graph.to_networkx(), new_number))
+    assert got.groups == tuple(tuple(new_number[i] for i in group) for group in graph.groups)
+
+
+@given(data=st.data())
+def test_with_labels_relabelling_changes_nothing_but_the_order(data):
+    graph = data.draw(any_graph(labels=False))
+    graph = replace(graph, nodes=tuple("abcdefgh"[: graph.n]))
+    got = relabel(graph, data.draw(st.permutations(range(graph.n))))
+    assert nx_equal(got.to_networkx(), graph.to_networkx())
+    assert [{got.nodes[i] for i in group} for group in got.groups] == [
+        {graph.nodes[i] for i in group} for group in graph.groups
+    ]
+
+
+@pytest.mark.parametrize(
+    "graph", [topologies.small_world(30, seed=0), topologies.dcliques(n=20, seed=0)]
+)
+def test_relabelling_leaves_spectra_unchanged(graph):
+    other = relabel(graph, np.random.default_rng(0).permutation(graph.n))
+    assert (graph.adjacency != other.adjacency).nnz > 0
+    for a, b in [
+        (
+            mixing.metropolis_hastings(graph).eigenvalues,
+            mixing.metropolis_hastings(other).eigenvalues,
+        ),
+        (
+            np.linalg.eigvalsh(graph.adjacency.toarray()),
+            np.linalg.eigvalsh(other.adjacency.toarray()),
+        ),
+    ]:
+        np.testing.assert_allclose(np.sort(a), np.sort(b), atol=1e-9)
+    if graph.groups:  # weights within groups follow too
+        inner = [np.sort(mixing.within_groups(g).eigenvalues) for g in (graph, other)]
+        np.testing.assert_allclose(*inner, atol=1e-9)
+
+
+@given(data=st.data())
+def test_subgraphs_are_those_of_networkx(data):
+    graph = data.draw(any_graph())
+    nodes = data.draw(st.lists(st.integers(0, graph.n - 1), min_size=1, unique=True))
+    part = induced_subgraph(graph, nodes)
+    labels = [(graph.nodes or range(graph.n))[i] for i in nodes]
+    wanted = graph.to_networkx().subgraph(labels)
+    wanted = nx.DiGraph(wanted) if part.is_directed else nx.Graph(wanted)
+    assert nx_equal(part.to_networkx(), wanted)
+    assert list(part.nodes or range(part.n)) == labels
+    groups = [[label for label in group if label in labels] for group in labelled(graph)]
+    assert labelled(part) == [group for group in groups if group]
+    assert equal(induced_subgraph(part, range(part.n)), part)
+
+
+def labelled(graph: Topology) -> list[list[object]]:
+    """Return the groups, by the labels of their nodes."""
+    labels = graph.nodes or range(graph.n)
+    return [[labels[i] for i in group] for group in graph.groups]
+
+
+def test_parts_of_parts_remember_where_they_came_from():
+    part = induced_subgraph(induced_subgraph(topologies.ring(10), [9, 8, 7, 6]), [1, 2])
+    assert part.nodes == (8, 7)
+    assert part.name == "induced_subgraph(induced_subgraph(ring(n=10), nodes[4]), nodes[2])"
+    women = induced_subgraph(topologies.davis_southern_women(), range(18))
+    assert (women.n_edges, len(women.groups), women.nodes[0]) == (0, 1, "Evelyn Jefferson")
+
+
+@given(data=st.data())
+def test_removed_edges_are_those_of_networkx(data):
+    graph = data.draw(any_graph(labels=False))
+    some = np.array(
+        data.draw(
+            st.lists(st.booleans(), min_size=graph.adjacency.nnz, max_size=graph.adjacency.nnz)
+        ),
+        bool,
+    )
+    edges = [tuple(edge) for edge in graph.edge_index.T[some].tolist()]
+    less = remove_edges(graph, edges)
+    wanted = graph.to_networkx()
+    wanted.remove_edges_from(edges)
+    assert set(nx.DiGraph(less.to_networkx()).edges) == set(nx.DiGraph(wanted).edges)
+    kept = less.adjacency.toarray() > 0
+    np.testing.assert_array_equal(
+        less.adjacency.toarray(), np.where(kept, graph.adjacency.toarray(), 0)
+    )
+    assert (less.groups, less.nodes) == (graph.groups, graph.nodes)
+    assert less.name == f"remove_edges(any, edges[{len(edges)}])"
+    assert equal(remove_edges(graph, []), graph)
+
+
+def test_removing_all_edges_and_opposite_ones():
+    ring = topologies.ring(5)
+    assert remove_edges(ring, ring.edge_index.T).n_edges == 0
+    assert remove_edges(ring, [(0, 1), (1, 0), (1, 0)]).n_edges == 4
+    both = from_edges([(0, 1), (1, 0)], 2, directed=True)
+    assert remove_edges(both, [(1, 0)]).n_edges == 0  # a symmetric graph is an undirected one
+    three = from_edges([(0, 1), (1, 0), (1, 2)], 3, directed=True)
+    assert remove_edges(three, [(1, 0)]).edge_index.T.tolist() == [[0, 1], [1, 2]]
+
+
+def own(directed: bool) -> Topology:
+    weights = np.array([[0, 0.5, 0.25], [0.5, 0, 0.25], [0.25, 0.25 - 0.25 * directed, 0]])
+    return Topology(sparse.csr_array(weights), "own", ((0, 1),), ("a", "b", "c"), own_weights=True)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_receivers_keep_what_removed_edges_carried(directed):
+    graph = own(directed)
+    W, less = mixing.metropolis_or_uniform(graph).weights.toarray(), remove_edges(graph, [(0, 1)])
+    got = mixing.metropolis_or_uniform(less).weights.toarray()
+    W[1, 1] += W[1, 0]
+    W[1, 0] = 0
+    if not directed:
+        W[0, 0] += W[0, 1]
+        W[0, 1] = 0
+    np.testing.assert_allclose(got, W, atol=1e-15)
+
+
+def test_own_weights_follow_in_parts_and_orders_but_have_no_union():
+    graph = own(directed=True)
+    W = mixing.own_weights(graph).weights.toarray()
+    order = [2, 0, 1]
+    np.testing.assert_allclose(
+        mixing.metropolis_or_uniform(relabel(graph, order)).weights.toarray(),
+        W[np.ix_(order, order)],
+    )
+    part = mixing.metropolis_or_uniform(induced_subgraph(graph, [0, 1])).weights.toarray()
+    np.testing.assert_allclose(part, [[0.5, 0.5], [0.5, 0.5]])  # node 0 keeps what 2 gave it
+    with pytest.raises(
+        ValueError, match=r"own mixing weights, own does; .* dataclasses.replace\(graph, adj"
+    ):
+        union(replace(topologies.ring(3), nodes=("a", "b", "c")), graph)
+    with pytest.warns(
+        UserWarning, match=r"edges of own carry weights from .*: .* the edges of `graphs`"
+    ) as told:
+        assert union(replace(graph, own_weights=False)).adjacency.toarray().max() == 1
+    assert [str(warning.filename) for warning in told] == [__file__]
+    plain = replace(graph, adjacency=graph.adjacency != 0, own_weights=False)
+    assert equal(union(plain), plain)
+    assert equal(union(3 * plain.adjacency), union(plain.adjacency))  # equal weights say nothing
+
+
+def test_groups_are_replaced():
+    graph = with_groups(topologies.dcliques(n=20, seed=0), [range(5), np.arange(5, 20)])
+    assert graph.groups == (tuple(range(5)), tuple(range(5, 20)))
+    assert (graph.adjacency != topologies.dcliques(n=20, seed=0).adjacency).nnz == 0
+    assert with_groups(graph, []).groups == ()
+    assert with_groups(topologies.ring(4), [(0, 1)]).name == "with_groups(ring(n=4), groups[1])"
+
+
+def test_other_kinds_of_graphs_are_taken():
+    assert relabel(nx.path_graph(["x", "y"]), [1, 0]).nodes == ("y", "x")
+    assert induced_subgraph(np.ones((3, 3)) - np.eye(3), [0, 2]).n_edges == 1
+
+
+RING, PULLS = topologies.ring(5), topologies.random_in(5, 2, seed=0)
+
+
+def test_operations_are_names_but_no_generators():
+    for function in (induced_subgraph, relabel, remove_edges, union, with_groups):
+        assert getattr(topologies, function.__name__) is function
+        assert function.__name__ not in topologies.__all__

@@ -1,183 +1,14 @@
-"""Exponential graphs, and graphs that average in finite time."""
+"""Graphs that average exactly in finite time, and EquiTopo: weights as defined, rates as proved."""
 
-from math import floor, log, log2
+from collections import Counter
+from math import ceil, log
 
 import networkx as nx
 import numpy as np
 import pytest
+from scipy import stats
 
-from topofl import mixing, topologies
-from topofl.topology import TopologyError
-
-
-def offsets(n: int) -> list[int]:
-    return [2**e for e in range(floor(log2(n - 1)) + 1)] if n > 1 else []
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 9, 16, 17, 33])
-def test_static_exponential_is_a_circulant(n: int) -> None:
-    graph = topologies.exponential(n)
-    assert not graph.is_directed
-    assert nx.is_isomorphic(graph.to_networkx(), nx.circulant_graph(n, offsets(n)))
-    degree = len({d % n for d in offsets(n)} | {-d % n for d in offsets(n)})
-    assert graph.out_degrees.tolist() == [degree] * n
-
-
-@pytest.mark.parametrize("n", [4, 5, 8, 9, 16, 17, 33])
-def test_directed_exponential_sends_forwards(n: int) -> None:
-    graph = topologies.exponential(n, directed=True)
-    assert graph.is_directed
-    for i in range(n):
-        assert graph.out_neighbors(i).tolist() == sorted((i + d) % n for d in offsets(n))
-
-
-@pytest.mark.parametrize(("n", "degree"), [(100, 14), (1000, 20)])
-def test_degrees_of_the_papers(n: int, degree: int) -> None:
-    assert topologies.exponential(n).out_degrees.tolist() == [degree] * n
-    assert topologies.exponential(n, directed=True).out_degrees.tolist() == [len(offsets(n))] * n
-
-
-@pytest.mark.parametrize("n", [4, 8, 16, 64, 128])
-def test_gap_of_the_directed_exponential_graph(n: int) -> None:
-    """The gap is 2 / (1 + log2 n) for powers of two (Ying et al. 2021, Proposition 1)."""
-    W = mixing.uniform(topologies.exponential(n, directed=True))
-    assert W.is_doubly_stochastic
-    assert W.spectral_gap == pytest.approx(2 / (1 + log2(n)), abs=1e-10)
-
-
-@pytest.mark.parametrize("n", [2, 4, 8, 32])
-def test_one_peer_exponential_averages_exactly_in_one_period(n: int) -> None:
-    pushes = topologies.one_peer_exponential(n)
-    assert pushes.period == log2(n)
-    for start in range(pushes.period):  # any consecutive period
-        product = np.eye(n)
-        for t in range(start, start + pushes.period):
-            product = mixing.uniform(pushes.at(t), direction="push") @ product
-        assert (product == 1 / n).all()  # powers of two: exact also in floating point
-
-
-def test_one_peer_exponential_contracts_where_n_is_no_power_of_two() -> None:
-    """Dobrushin's coefficient of the product over one period at n = 100."""
-    product = np.eye(100)
-    for t in range(7):
-        product = (
-            mixing.uniform(topologies.one_peer_exponential(100).at(t), direction="push") @ product
-        )
-    distances = np.abs(product.T[:, None, :] - product.T[None, :, :]).sum(axis=2)
-    assert distances.max() / 2 == pytest.approx(0.219, abs=5e-4)
-
-
-@pytest.mark.parametrize("n", [2, 3, 5, 8, 100])
-def test_rounds_of_one_peer_exponential(n: int) -> None:
-    pushes = topologies.one_peer_exponential(n)
-    assert pushes.period == floor(log2(n - 1)) + 1
-    assert pushes.name == f"one_peer_exponential(n={n})"
-    for t in range(2 * pushes.period):
-        graph = pushes.at(t)
-        shift = 2 ** (t % pushes.period)
-        assert [graph.out_neighbors(i).tolist() for i in range(n)] == [
-            [(i + shift) % n] for i in range(n)
-        ]
-        assert graph is pushes.at(t % pushes.period)
-        assert graph.name == f"one_peer_exponential(n={n}).at({t % pushes.period})"
-
-
-def test_arguments_are_checked() -> None:
-    with pytest.raises(ValueError, match="`n` must be at least 1, got 0"):
-        topologies.exponential(0)
-    with pytest.raises(TypeError, match="`n` must be an integer"):
-        topologies.exponential(8.0)
-    with pytest.raises(ValueError, match="`n` must be at least 2, got 1"):
-        topologies.one_peer_exponential(1)
-    with pytest.raises(TypeError, match="`n` must be an integer"):
-        topologies.one_peer_exponential("8")
-
-
-@pytest.mark.parametrize("n", [2, 4, 8, 32])
-def test_undirected_one_peer_exponential_is_the_one_peer_hypercube(n: int) -> None:
-    pairs = topologies.one_peer_exponential(n, directed=False)
-    assert pairs.period == log2(n)
-    union = sum(pairs.at(t).adjacency for t in range(pairs.period))
-    assert (union != topologies.hypercube(n).adjacency).nnz == 0
-    for start in range(pairs.period):
-        product = np.eye(n)
-        for t in range(start, start + pairs.period):
-            assert pairs.at(t).out_degrees.tolist() == [1] * n
-            product = mixing.metropolis_hastings(pairs.at(t)) @ product
-        assert (product == 1 / n).all()
-
-
-@pytest.mark.parametrize("n", [*range(2, 35), 100])
-def test_undirected_one_peer_exponential_pairs_numbers_that_differ_in_one_bit(n: int) -> None:
-    pairs = topologies.one_peer_exponential(n, directed=False)
-    assert pairs.period == floor(log2(n - 1)) + 1
-    assert pairs.name == f"one_peer_exponential(n={n}, directed=False)"
-    union = nx.Graph()
-    union.add_nodes_from(range(n))
-    for e in range(pairs.period):
-        graph = pairs.at(e)
-        assert not graph.is_directed
-        for i in range(n):
-            assert graph.out_neighbors(i).tolist() == [i ^ 2**e] * (i ^ 2**e < n)
-        union.add_edges_from(graph.edge_index.T.tolist())
-    assert nx.is_connected(union)  # clearing bits one by one leads every node to 0
-
-
-@pytest.mark.parametrize("n", [2, 3, 5, 8, 13, 64, 100])
-def test_with_one_peer_p_peer_exponential_is_one_peer_exponential(n: int) -> None:
-    a, b = topologies.p_peer_exponential(n, 1), topologies.one_peer_exponential(n)
-    assert a.period == b.period
-    for t in range(a.period):
-        assert np.array_equal(a.at(t).edge_index, b.at(t).edge_index)
-
-
-@pytest.mark.parametrize(
-    ("p", "rounds"), [(1, 5), (2, 3), (2, 4), (3, 2), (3, 3), (4, 2), (7, 2), (6, 1)]
-)
-def test_p_peer_exponential_averages_exactly_at_powers_of_p_plus_1(p: int, rounds: int) -> None:
-    n = (p + 1) ** rounds
-    pushes = topologies.p_peer_exponential(n, p)
-    assert pushes.period == rounds
-    for start in range(rounds):
-        product = np.eye(n)
-        for t in range(start, start + rounds):
-            assert pushes.at(t).out_degrees.tolist() == [p] * n
-            product = mixing.uniform(pushes.at(t), direction="push") @ product
-        assert np.abs(product - 1 / n).max() < 1e-14
-
-
-@pytest.mark.parametrize("n", [2, 3, 6, 9, 10, 26, 27, 28, 50])
-@pytest.mark.parametrize("p", [1, 2, 3, 5, 8])
-def test_peers_of_p_peer_exponential(n: int, p: int) -> None:
-    """Distances are j (p + 1)^e, one round for each power of p + 1 below n; equal ones merge."""
-    if p >= n:
-        return
-    pushes = topologies.p_peer_exponential(n, p)
-    powers = [(p + 1) ** e for e in range(n) if (p + 1) ** e <= n - 1]
-    assert pushes.period == len(powers)
-    for t, power in enumerate(powers * 2):
-        for i in range(n):
-            wanted = {(i + j * power) % n for j in range(1, p + 1)} - {i}
-            assert pushes.at(t).out_neighbors(i).tolist() == sorted(wanted)
-        assert mixing.uniform(pushes.at(t)).is_doubly_stochastic
-
-
-def test_with_all_peers_p_peer_exponential_is_complete() -> None:
-    graphs = topologies.p_peer_exponential(7, 6)
-    assert graphs.period == 1
-    assert np.array_equal(graphs.at(0).edge_index, topologies.fully_connected(7).edge_index)
-
-
-def test_arguments_of_p_peer_exponential_are_checked() -> None:
-    with pytest.raises(ValueError, match="`n` must be at least 2, got 1"):
-        topologies.p_peer_exponential(1, 1)
-    with pytest.raises(ValueError, match="`p` must be between 1 and 7, got 8"):
-        topologies.p_peer_exponential(8, 8)
-    with pytest.raises(ValueError, match="`p` must be between 1 and 7, got 0"):
-        topologies.p_peer_exponential(8, 0)
-    with pytest.raises(TypeError, match="`p` must be an integer"):
-        topologies.p_peer_exponential(8, 2.0)
-
+from topofl import metrics, mixing, topologies
 
 PAIRS = [(n, k) for n in range(1, 42) for k in range(1, 6) if k <= max(1, n - 1)]
 ALL_DEGREES = [(n, k) for n in (2, 7, 15, 22) for k in range(1, n)]
@@ -275,13 +106,6 @@ def test_a_large_base_graph_averages_and_is_sparse():
     assert np.abs(values - mean).max() < 1e-12
 
 
-def test_other_weights_do_not_average_exactly():
-    total = np.eye(5)
-    for graph in graphs_of(topologies.base_graph(5, 1)):
-        total = mixing.metropolis_hastings(graph) @ total
-    assert np.abs(total - 1 / 5).max() > 0.01
-
-
 @pytest.mark.parametrize(
     ("n", "k"), [(n, k) for n, k in PAIRS + ALL_DEGREES if has_only_factors_up_to(n, k + 1)]
 )
@@ -312,30 +136,228 @@ def test_with_one_peer_it_is_the_one_peer_hypercube(n):
         assert set(a.at(t).adjacency.data) == {0.5}
 
 
-def test_with_all_peers_it_is_the_complete_graph():
-    for graphs in (topologies.hyper_hypercube(7, 6), topologies.base_graph(7, 6)):
-        assert graphs.period == 1
-        assert np.allclose(graphs.at(0).adjacency.toarray(), (1 - np.eye(7)) / 7)
-
-
 def test_digits_of_mixed_radix_numbers():
     graphs = topologies.hyper_hypercube(12, 2)  # 2 * 2 * 3
     assert [graphs.at(t).out_neighbors(1).tolist() for t in range(3)] == [[0], [3], [5, 9]]
 
 
-def test_bad_arguments_are_named():
-    with pytest.raises(
-        TopologyError, match=r"prime factor above k \+ 1 = 3, got 7; the nearest are 6 and 8"
-    ):
-        topologies.hyper_hypercube(7, 2)
-    with pytest.raises(TopologyError, match="got 25; the nearest are 16 and 32, or use base_graph"):
-        topologies.hyper_hypercube(25, 1)
-    for generator in (topologies.base_graph, topologies.hyper_hypercube):
-        with pytest.raises(ValueError, match="`n` must be at least 1, got 0"):
-            generator(0, 1)
-        with pytest.raises(ValueError, match="`k` must be between 1 and 4, got 5"):
-            generator(5, 5)
-        with pytest.raises(ValueError, match="`k` must be between 1"):
-            generator(5, 0)
-        with pytest.raises(TypeError, match="`k` must be an integer"):
-            generator(5, 1.0)
+# EquiTopo
+
+GENERATORS = [
+    topologies.d_equistatic,
+    topologies.u_equistatic,
+    topologies.od_equidyn,
+    topologies.ou_equidyn,
+]
+DYNAMIC = [topologies.od_equidyn, topologies.ou_equidyn]
+
+
+def basis(n, shift):
+    """Return the directed basis graph, node by node; rows are receivers."""
+    W = np.eye(n) / n
+    for i in range(n):
+        W[(i + shift) % n, i] = (n - 1) / n
+    return W
+
+
+def matching(n, shift, start):
+    """Return the pairs of the undirected one-peer graph, node by node as defined."""
+    free, pairs = set(range(n)), set()
+    for i in [(start + k) % n for k in range(n)]:
+        peer = (i + shift) % n
+        if i in free and peer in free:
+            free -= {i, peer}
+            pairs.add(frozenset((i, peer)))
+    return frozenset(pairs)
+
+
+def one_peer_weights(n, pairs, eta):
+    """(1 - eta) I + eta (I / n + (n - 1) / n M), with M the permutation that swaps each pair."""
+    W = np.eye(n)
+    for i, j in pairs:
+        W[[i, j]] = W[[j, i]]
+    return (1 - eta) * np.eye(n) + eta * (np.eye(n) / n + (n - 1) / n * W)
+
+
+def left_over(matrices):
+    """Return the largest expected share of squared disagreement left by a random one of these."""
+    n = len(matrices[0])
+    squares = [(W - 1 / n).T @ (W - 1 / n) for W in matrices]
+    return np.linalg.eigvalsh(np.mean(squares, axis=0))[-1]
+
+
+def dense(graph):
+    return mixing.metropolis_or_uniform(graph).weights.toarray()
+
+
+def shift_of(graph):
+    """Return the shift of a directed one-peer graph."""
+    return int(graph.out_neighbors(0)[0])
+
+
+def shifts_of(graph, m):
+    """How often a directed static graph has each shift."""
+    counts = graph.adjacency[[0]].toarray()[0] * m * graph.n / (graph.n - 1)
+    assert np.allclose(counts, counts.round())
+    return counts.round().astype(int)
+
+
+@pytest.mark.parametrize(("n", "m"), [(2, 1), (3, 4), (12, 3), (13, 1), (50, 20), (8, 100)])
+def test_static_graphs_are_means_of_basis_graphs(n, m):
+    directed, undirected = (
+        topologies.d_equistatic(n, m, seed=5),
+        topologies.u_equistatic(n, m, seed=5),
+    )
+    counts = shifts_of(directed, m)
+    assert counts.sum() == m
+    mean = sum(count * basis(n, shift) for shift, count in enumerate(counts) if count) / m
+    assert np.allclose(dense(directed), mean, rtol=0, atol=1e-15)
+    assert np.allclose(dense(undirected), (mean + mean.T) / 2, rtol=0, atol=1e-15)
+    assert not undirected.is_directed
+    assert set(directed.out_degrees) == set(directed.in_degrees) == {np.count_nonzero(counts)}
+    assert undirected.out_degrees.max() <= 2 * m
+    for graph in (directed, undirected):
+        assert graph.own_weights
+        assert mixing.own_weights(graph).is_doubly_stochastic
+
+
+def test_shifts_are_drawn_uniformly_with_replacement():
+    counts = shifts_of(topologies.d_equistatic(11, 5000, seed=0), 5000)
+    assert counts[0] == 0
+    assert stats.chisquare(counts[1:]).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("n", [50, 100, 200, 400])
+def test_disagreement_shrinks_by_rho_whatever_the_size(n):
+    """With m = 8 ln(2 n / p) / (3 rho^2) basis graphs, with probability at least 1 - p."""
+    rho, p = 0.5, 1e-4
+    m = ceil(8 * log(2 * n / p) / (3 * rho**2))
+    for seed in range(5):
+        sigma = metrics.sigma(topologies.d_equistatic(n, m, seed=seed))
+        assert sigma <= rho
+        assert metrics.sigma(topologies.u_equistatic(n, m, seed=seed)) <= sigma + 1e-9
+
+
+def test_the_rate_does_not_grow_with_the_size_where_that_of_a_ring_does():
+    """Basis graphs grow as ln n; the Fourier transform of a circulant gives its sigma."""
+    samples = []
+    for n in (50, 100, 200, 400):
+        graphs = [topologies.d_equistatic(n, ceil(5 * log(n)), seed=seed) for seed in range(20)]
+        sigmas = [metrics.sigma(graph) for graph in graphs]
+        rows = [dense(graph)[0] for graph in graphs]
+        assert np.allclose(sigmas, [np.abs(np.fft.fft(row)[1:]).max() for row in rows])
+        samples.append(sigmas)
+    errors = [stats.sem(sigmas) for sigmas in samples]
+    for sigmas, error in zip(samples, errors, strict=True):
+        assert np.mean(sigmas) < np.mean(samples[0]) + 4 * np.hypot(error, errors[0])
+    assert metrics.sigma(topologies.ring(50)) < 0.995
+    assert metrics.sigma(topologies.ring(400)) > 0.9999
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "eta"), [(2, None, 0.5), (7, None, 0.5), (12, 3, 0.3), (20, None, 1.0)]
+)
+def test_rounds_of_the_directed_one_peer_graphs(n, m, eta):
+    pushes = topologies.od_equidyn(n, seed=1, m=m, eta=eta)
+    static = (
+        None
+        if m is None
+        else set(np.flatnonzero(shifts_of(topologies.d_equistatic(n, m, seed=1), m)))
+    )
+    seen = set()
+    for t in range(200):
+        graph = pushes.at(t)
+        seen.add(shift_of(graph))
+        W = (1 - eta) * np.eye(n) + eta * basis(n, shift_of(graph))
+        assert np.allclose(dense(graph), W, rtol=0, atol=1e-15)
+        assert mixing.own_weights(graph).is_doubly_stochastic
+        assert set(graph.out_degrees) == set(graph.in_degrees) == {1}
+    assert seen == (set(range(1, n)) if static is None else static)
+
+
+@pytest.mark.parametrize("eta", [0.3, 1.0])
+@pytest.mark.parametrize("n", [2, 5, 12, 40])
+def test_over_all_shifts_disagreement_is_left_over_exactly_as_known(n, eta):
+    """Enumerate rounds: E (W - J)^T (W - J) = ((1 - eta)^2 + eta^2 (n - 2) / n) (I - J)."""
+    pushes = topologies.od_equidyn(n, seed=0, eta=eta)
+    by_shift = {shift_of(graph): graph for graph in map(pushes.at, range(15 * n))}
+    assert len(by_shift) == n - 1
+    squares = np.mean([(W - 1 / n).T @ (W - 1 / n) for W in map(dense, by_shift.values())], axis=0)
+    closed = (1 - eta) ** 2 + eta**2 * (n - 2) / n
+    assert np.allclose(squares, closed * (np.eye(n) - 1 / n), rtol=0, atol=1e-12)
+    assert closed <= 1 - 2 * eta * (1 - eta) + 1e-15
+
+
+@pytest.mark.parametrize("eta", [0.3, 0.5, 0.8])
+@pytest.mark.parametrize(("n", "m"), [(12, 4), (13, 6), (30, 12)])
+def test_over_some_shifts_disagreement_shrinks_by_the_rate_of_the_static_graph(n, m, eta):
+    for seed in range(5):
+        counts = shifts_of(topologies.d_equistatic(n, m, seed=seed), m)
+        shifts = np.repeat(np.arange(n), counts)
+        rho = metrics.sigma(topologies.d_equistatic(n, m, seed=seed))
+        rounds = [(1 - eta) * np.eye(n) + eta * basis(n, shift) for shift in shifts]
+        assert left_over(rounds) <= 1 - 2 * eta * (1 - eta) * (1 - rho) + 1e-12
+
+        rho = metrics.sigma(topologies.u_equistatic(n, m, seed=seed))
+        pairs = [matching(n, shift, start) for shift in shifts for start in range(n)]
+        rounds = [one_peer_weights(n, each, eta) for each in pairs]
+        assert left_over(rounds) <= 1 - 4 / 3 * eta * (1 - eta) * (1 - rho) + 1e-12
+
+
+@pytest.mark.parametrize("n", [2, 3, 6, 7, 9])
+def test_matchings_have_the_law_of_their_definition(n):
+    """All that the node-by-node definition gives, as often as it gives them, and nothing else."""
+    law = Counter(matching(n, shift, start) for shift in range(1, n) for start in range(n))
+    pairs = topologies.ou_equidyn(n, seed=0)
+    rounds = 1000
+    seen = Counter(
+        frozenset(map(frozenset, pairs.at(t).edge_index.T.tolist())) for t in range(rounds)
+    )
+    assert set(seen) == set(law)
+    expected = np.array([law[each] for each in law]) * rounds / (n * (n - 1))
+    assert len(law) == 1 or stats.chisquare([seen[each] for each in law], expected).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "eta"), [(2, None, 0.5), (7, None, 0.5), (12, 3, 0.3), (21, 2, 1.0)]
+)
+def test_rounds_of_the_undirected_one_peer_graphs(n, m, eta):
+    pairs = topologies.ou_equidyn(n, seed=1, m=m, eta=eta)
+    allowed = np.ones(n) if m is None else shifts_of(topologies.d_equistatic(n, m, seed=1), m)
+    for t in range(50):
+        graph = pairs.at(t)
+        assert not graph.is_directed
+        assert graph.out_degrees.max() == 1
+        edges = graph.edge_index.T
+        assert np.allclose(
+            dense(graph),
+            one_peer_weights(n, edges[edges[:, 0] < edges[:, 1]], eta),
+            rtol=0,
+            atol=1e-15,
+        )
+        assert mixing.own_weights(graph).is_doubly_stochastic
+        shift = (edges[0, 1] - edges[0, 0]) % n
+        assert allowed[shift] or allowed[-shift % n]
+
+
+@pytest.mark.parametrize("n", [10, 51])
+@pytest.mark.parametrize("generator", DYNAMIC)
+def test_measured_rounds_shrink_disagreement_as_bounded(generator, n):
+    """The mean of |(W - J) x|^2 / |(I - J) x|^2 over rounds is within the bound.
+
+    If directed, it is the closed form at 1/2 as well.
+    """
+    graphs, rng, ratios = generator(n, seed=3), np.random.default_rng(0), []
+    for t in range(500):
+        x = rng.standard_normal(n)
+        y = mixing.own_weights(graphs.at(t)) @ x
+        ratios.append(((y - y.mean()) ** 2).sum() / ((x - x.mean()) ** 2).sum())
+    error = np.std(ratios) / np.sqrt(len(ratios))
+    if generator is topologies.od_equidyn:
+        assert abs(np.mean(ratios) - (1 / 2 - 1 / (2 * n))) < 4 * error
+    assert np.mean(ratios) < (1 / 2 if generator is topologies.od_equidyn else 2 / 3) + 4 * error
+
+
+def test_large_graphs_are_sparse():
+    assert topologies.u_equistatic(100_000, 10, seed=0).n_edges == 1_000_000
+    assert topologies.ou_equidyn(100_000, seed=0).at(0).n_edges >= 100_000 / 3

@@ -158,29 +158,3 @@ def test_variance_counts_where_nothing_else_does() -> None:
     assert topologies.stl_fw(equal, 5, lam=0.0).n_edges == 0
     # W then goes to J, which is the mean of I and 5 permutations that all differ.
     assert np.allclose(dense_weights(equal, 5, lam=0.1), 1 / 6)
-
-
-def test_small_and_named() -> None:
-    assert topologies.stl_fw(n=1).n_edges == 0
-    assert topologies.stl_fw(n=4, degree=0).n_edges == 0
-    assert topologies.stl_fw(n=4, degree=2).name == "stl_fw(n=4, degree=2)"
-    assert (
-        topologies.stl_fw([[1, 0], [0, 1]], 1, lam=0).name
-        == "stl_fw(label_counts[2x2], degree=1, lam=0.0)"
-    )
-
-
-def test_inputs_are_checked() -> None:
-    with pytest.raises(ValueError, match="`degree` must be at least 0, got -1"):
-        topologies.stl_fw(n=4, degree=-1)
-    for lam in (-0.1, np.inf, np.nan):
-        with pytest.raises(ValueError, match="`lam` must be a finite number of at least 0"):
-            topologies.stl_fw(n=4, lam=lam)
-    with pytest.raises(TypeError, match="`lam` must be a number"):
-        topologies.stl_fw(n=4, lam="0.1")  # pyright: ignore
-    with pytest.raises(ValueError, match=r"at most 5000 nodes, .* got 5001; use dcliques"):
-        topologies.stl_fw(n=5001)
-    with pytest.raises(ValueError, match="exactly one of `label_counts` and `n`"):
-        topologies.stl_fw()
-    with pytest.raises(ValueError, match="node 1 has none"):
-        stl_fw_trace([[1, 0], [0, 0]])

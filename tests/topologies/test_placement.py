@@ -1,3 +1,7 @@
+"""Nodes moved on a graph by their labels: neighborhood swaps, and dissimilar rings."""
+
+from fractions import Fraction
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -5,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topofl import metrics, mixing, topologies
+from topofl._support.seeding import stream
 from topofl.topologies import neighborhood_swap_trace
-from topofl.topology import Topology, TopologyError, as_topology, from_edges
+from topofl.topology import Topology, as_topology, from_edges
 
 BASES = [
     topologies.ring(12),
@@ -139,56 +144,77 @@ def test_an_integer_is_the_degree_of_a_random_regular_base() -> None:
     )
 
 
-def test_names() -> None:
-    ring = topologies.ring(3)
-    named = {
-        "neighborhood_swap(n=12, base=4, seed=0)": {"n": 12, "base": 4},
-        "neighborhood_swap(n=3, base=ring(n=3), steps=5, seed=0)": {
-            "n": 3,
-            "base": ring,
-            "steps": 5,
-        },
-        "neighborhood_swap(label_counts[2x1], base=1, seed=0)": {
-            "label_counts": [[1], [2]],
-            "base": 1,
-        },
-    }
-    for name, arguments in named.items():
-        assert topologies.neighborhood_swap(**arguments, seed=0).name == name
-
-
 def test_one_node_stays_where_it_is() -> None:
     base = from_edges([], 1)
     assert topologies.neighborhood_swap([[3, 4]], base, seed=0).n_edges == 0
     assert neighborhood_swap_trace([[3, 4]], base, steps=2, seed=0).tolist() == [0, 0, 0]
 
 
-def test_inputs_are_checked() -> None:
-    with pytest.raises(
-        TopologyError, match=r"`base` must be undirected, exponential\(n=4, directed=True\) is"
-    ):
-        topologies.neighborhood_swap(n=4, base=topologies.exponential(4, directed=True), seed=0)
-    with pytest.raises(
-        ValueError, match=r"one node per row of `label_counts`, 4, ring\(n=5\) has 5"
-    ):
-        topologies.neighborhood_swap(n=4, base=topologies.ring(5), seed=0)
-    with pytest.raises(
-        ValueError, match="`base` must be between 1 and n-1=4, got 10; pass a smaller degree"
-    ):
-        topologies.neighborhood_swap(n=5, seed=0)
-    for one in ({"n": 1}, {"label_counts": [[1, 2]]}):
-        with pytest.raises(
-            ValueError,
-            match="`base` must be a graph for n=1, which has no neighbors, got the degree 10",
-        ):
-            topologies.neighborhood_swap(**one, seed=0)
-    with pytest.raises(TopologyError, match="must be even"):
-        topologies.neighborhood_swap(n=5, base=3, seed=0)
-    with pytest.raises(
-        TypeError, match="`base` must be a Topology or a degree, got Graph; use as_topology"
-    ):
-        topologies.neighborhood_swap(n=5, base=nx.cycle_graph(5), seed=0)  # pyright: ignore
-    with pytest.raises(ValueError, match="`steps` must be at least 0, got -1"):
-        topologies.neighborhood_swap(n=5, base=2, steps=-1, seed=0)
-    with pytest.raises(ValueError, match="exactly one of `label_counts` and `n`"):
-        topologies.neighborhood_swap(seed=0)
+def greedy_ring(counts: list[list[int]], order: list[int], ties: str) -> set[frozenset[int]]:
+    """Return the edges of the ring that goes on to the farthest node left, by plain loops.
+
+    Stable: the rule of the authors' simulator, which sorts who is left by distance, stably, and
+    takes the last; it starts at the last node. Random: the first of equals in random order.
+    """
+    shares = [[Fraction(count, sum(row)) for count in row] for row in counts]
+    left = list(order)[::-1] if ties == "stable" else list(order)
+    ring = [left.pop() if ties == "stable" else left.pop(0)]
+
+    def distance(other: int) -> Fraction:
+        return sum(abs(a - b) for a, b in zip(shares[other], shares[ring[-1]], strict=True))
+
+    while left:
+        if ties == "stable":
+            left.sort(key=distance)
+            ring.append(left.pop())
+        else:
+            ring.append(max(left, key=distance))
+            left.remove(ring[-1])
+    return {
+        frozenset(pair) for pair in zip(ring, ring[1:] + ring[:1], strict=True) if len(ring) > 1
+    }
+
+
+@st.composite
+def counts_with_ties(draw: st.DrawFn, ties: str) -> list[list[int]]:
+    """Label counts of few values; if ties are random, with shares that floats hold exactly."""
+    n, classes = draw(st.integers(1, 14)), draw(st.integers(1, 4))
+    row = st.lists(st.integers(0, 3), min_size=classes, max_size=classes).filter(any)
+    if ties == "random":
+        labels = st.lists(st.integers(0, classes - 1), min_size=4, max_size=4)
+        row = labels.map(lambda labels: [labels.count(label) for label in range(classes)])
+    return draw(st.lists(row, min_size=n, max_size=n))
+
+
+@pytest.mark.parametrize("ties", ["stable", "random"])
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_dissimilar_rings_go_on_to_the_farthest_node(ties: str, data: st.DataObject, seed: int):
+    counts = data.draw(counts_with_ties(ties))
+    graph = topologies.dissimilar_ring(counts, ties=ties, seed=seed)
+    order = stream(seed, "graph").permutation(len(counts)).tolist()
+    edges = {frozenset(edge) for edge in graph.edge_index.T.tolist()}
+    assert edges == greedy_ring(counts, order, ties)
+
+
+def test_ties_of_dissimilar_rings_decide_who_stands_where_and_nothing_else() -> None:
+    """Two shards of one class each at 100 nodes, so that most distances are equal."""
+    left = {"stable": [], "random": []}
+    for seed in range(5):
+        shards = np.random.default_rng(seed).permutation(np.arange(200) % 10).reshape(100, 2)
+        counts = np.eye(10, dtype=int)[shards].sum(axis=1)
+        for ties, values in left.items():
+            graph = topologies.dissimilar_ring(counts, ties=ties, seed=seed)
+            assert nx.is_isomorphic(graph.to_networkx(), nx.cycle_graph(100))
+            values.append(metrics.neighborhood_heterogeneity(graph, counts))
+    assert max(left["stable"]) < 0.85 * min(left["random"])
+
+
+def test_dissimilar_rings_take_a_partition_or_n() -> None:
+    class Clients:
+        label_counts = np.eye(10, dtype=int)[np.arange(30) % 10]
+
+    by_counts = topologies.dissimilar_ring(Clients(), seed=3)
+    by_n = topologies.dissimilar_ring(n=30, seed=3)
+    assert (by_counts.adjacency != by_n.adjacency).nnz == 0
+    assert by_counts.name == "dissimilar_ring(label_counts[30x10], seed=3)"
+    assert topologies.dissimilar_ring(n=1, seed=0).n_edges == 0

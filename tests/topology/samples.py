@@ -1,5 +1,7 @@
 """Graphs and comparisons that several tests of topologies use."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sparse
@@ -41,3 +43,11 @@ undirected_samples = pytest.mark.parametrize("graph", SAMPLES, ids=lambda graph:
 
 def pairs(graph: Topology) -> set[tuple[int, int]]:
     return {(u, v) for u, v in graph.edge_index.T.tolist() if u < v}
+
+
+def pyg(**fields):
+    """Return a graph of PyG, imported without the deprecation warnings of its own imports."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch_geometric.data import Data
+    return Data(**fields)

@@ -15,9 +15,11 @@ from topofl._drawing.figures import (
     THEORY,
     WIDE,
     empty_figure,
+    figure_of,
     new_axes,
     own_axes,
 )
+from topofl._drawing.layout import Graph
 from topofl._drawing.picture import (
     ARROWS_LIMIT,
     Picture,
@@ -32,8 +34,6 @@ from topofl._support.text import node_name
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from topofl.topology import Topology, TopologySequence
 
 
 SMALL_CELLS = 128
@@ -105,13 +105,13 @@ NAMED_CELLS = 30
 
 
 def draw_graph(
-    topology: "Topology",
+    topology: Graph,
     ax: "Axes | None" = None,
     *,
     label_counts: Any = None,
     labels: Any = None,
     positions: Any = None,
-) -> "Axes":
+) -> "Figure":
     """Draw a graph; see :meth:`topofl.Topology.plot`."""
     counts = _checked_counts(label_counts, topology.n)
     names = getattr(label_counts, "class_names", None)
@@ -126,20 +126,12 @@ def draw_graph(
     else:
         _draw_label_nodes(picture, counts, names or range(counts.shape[1]), ax)
     _draw_texts(picture, texts, ax)
-    margin = 3 * picture.radius
     points = np.concatenate([picture.positions, picture.curves.reshape(-1, 2)])
-    ax.set(
-        xlim=_limits_with_margin(points[:, 0], margin),
-        ylim=_limits_with_margin(points[:, 1], margin),
-        aspect="equal",
-    )
+    low, high = points.min(axis=0) - 3 * picture.radius, points.max(axis=0) + 3 * picture.radius
+    ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
     ax.set_axis_off()
     set_title(ax, topology.name, _simplifications(topology, picture))
-    return ax
-
-
-def _limits_with_margin(values: np.ndarray, margin: float) -> tuple[float, float]:
-    return float(values.min()) - margin, float(values.max()) + margin
+    return figure_of(ax)
 
 
 def set_title(ax: "Axes", name: str, remark: str = "") -> None:
@@ -148,7 +140,7 @@ def set_title(ax: "Axes", name: str, remark: str = "") -> None:
     ax.set_title("\n".join(lines), fontsize=9)
 
 
-def _simplifications(topology: "Topology", picture: Picture) -> str:
+def _simplifications(topology: Graph, picture: Picture) -> str:
     remarks = []
     if len(picture.edges) > THIN_LIMIT:
         remarks.append(f"{len(picture.edges):,} edges, drawn thin")
@@ -200,18 +192,9 @@ def _draw_texts(picture: Picture, texts: list[str], ax: "Axes") -> None:
     from matplotlib.patheffects import withStroke
 
     rim = [withStroke(linewidth=1.5, foreground="black")]
+    how = {"color": "white", "fontsize": 7, "ha": "center", "va": "center", "zorder": 4}
     for (x, y), text in zip(picture.positions.tolist(), texts, strict=False):
-        ax.text(
-            x,
-            y,
-            text,
-            color="white",
-            fontsize=7,
-            ha="center",
-            va="center",
-            zorder=4,
-            path_effects=rim,
-        )
+        ax.text(x, y, text, path_effects=rim, **how)
 
 
 def _draw_label_nodes(
@@ -296,7 +279,7 @@ def _checked_counts(label_counts: Any, n: int) -> np.ndarray | None:
     return counts
 
 
-def _checked_labels(labels: Any, topology: "Topology") -> list[str]:
+def _checked_labels(labels: Any, topology: Graph) -> list[str]:
     if labels is None or labels is False:
         return []
     names = list(topology.nodes or range(topology.n)) if labels is True else list(labels)
@@ -308,7 +291,7 @@ def _checked_labels(labels: Any, topology: "Topology") -> list[str]:
     return [str(name) for name in names]
 
 
-def draw_adjacency(topology: "Topology", ax: "Axes | None" = None) -> "Axes":
+def draw_adjacency(topology: Graph, ax: "Axes | None" = None) -> "Figure":
     """Draw the adjacency matrix; see :meth:`topofl.Topology.plot_adjacency`."""
     inside = [i for group in topology.groups for i in group]
     order = np.concatenate(
@@ -327,10 +310,10 @@ def draw_adjacency(topology: "Topology", ax: "Axes | None" = None) -> "Axes":
     ax.set(xlabel=f"receiver{by_group}", ylabel=f"sender{by_group}")
     edges = f"{topology.n:,} nodes, {topology.n_edges:,} edges"
     set_title(ax, topology.name, f"adjacency: {edges}{remark}")
-    return ax
+    return figure_of(ax)
 
 
-def _outline(topology: "Topology", ax: "Axes") -> None:
+def _outline(topology: Graph, ax: "Axes") -> None:
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
 
@@ -359,7 +342,7 @@ def _name_cells(ax: "Axes", labels: Sequence[Any], order: np.ndarray) -> None:
 
 def draw_matrix(
     weights: Any, name: str, ax: "Axes | None" = None, *, labels: Sequence[Any] = ()
-) -> "Axes":
+) -> "Figure":
     """Draw the weights of a mixing matrix; see :meth:`topofl.MixingMatrix.plot`."""
     ax = new_axes(ax)
     entries = weights.tocoo()
@@ -369,7 +352,7 @@ def draw_matrix(
     _name_cells(ax, labels, np.arange(weights.shape[0]))
     ax.set(xlabel="sender", ylabel="receiver")
     set_title(ax, name, remark.lstrip("; "))
-    return ax
+    return figure_of(ax)
 
 
 def _draw_cells(
@@ -383,24 +366,16 @@ def _draw_cells(
     top: float | None,
 ) -> str:
     """Draw an n x n matrix as an image, in blocks if n is large; return a remark on the blocks."""
-    cells = min(n, CELLS)
     image = block_maxima(rows, columns, values, (n, n), CELLS)
     corners = (-0.5, n - 0.5, n - 0.5, -0.5)
-    ax.imshow(
-        image,
-        cmap=colors,
-        vmin=0,
-        vmax=top,
-        extent=corners,
-        interpolation="nearest",
-        origin="upper",
-    )
-    side = -(-n // cells)
-    return "" if cells == n else f"; each cell is the largest of {side} x {side} entries"
+    how: dict[str, Any] = {"interpolation": "nearest", "origin": "upper"}
+    ax.imshow(image, cmap=colors, vmin=0, vmax=top, extent=corners, **how)
+    side = -(-n // CELLS)
+    return "" if side == 1 else f"; each cell is the largest of {side} x {side} entries"
 
 
 def draw_rounds(
-    sequence: "TopologySequence",
+    sequence: Any,
     rounds: int | None = None,
     *,
     label_counts: Any = None,
@@ -419,7 +394,7 @@ def draw_rounds(
 
 def draw_spectrum(
     eigenvalues: np.ndarray, slem: float, name: str, ax: "Axes | None" = None
-) -> "Axes":
+) -> "Figure":
     """Plot eigenvalues, as a histogram if real; see :meth:`topofl.MixingMatrix.plot_spectrum`."""
     ax = own_axes(ax, WIDE, 3.8)
     if np.isrealobj(eigenvalues):
@@ -427,7 +402,7 @@ def draw_spectrum(
     else:
         _draw_complex(eigenvalues, slem, ax)
     set_title(ax, name, f"dashed: SLEM {slem:.4g}")  # a legend would cover the bars
-    return ax
+    return figure_of(ax)
 
 
 def _draw_real(eigenvalues: np.ndarray, slem: float, ax: "Axes") -> None:
@@ -440,18 +415,7 @@ def _draw_real(eigenvalues: np.ndarray, slem: float, ax: "Axes") -> None:
 def _draw_complex(eigenvalues: np.ndarray, slem: float, ax: "Axes") -> None:
     angles = np.linspace(0, 2 * np.pi, 200)
     ax.plot(np.cos(angles), np.sin(angles), color=INK, linewidth=1.0)
-    ax.plot(
-        slem * np.cos(angles),
-        slem * np.sin(angles),
-        "--",
-        color=THEORY,
-        linewidth=1.2,
-    )
+    ax.plot(slem * np.cos(angles), slem * np.sin(angles), "--", color=THEORY, linewidth=1.2)
     ax.scatter(np.real(eigenvalues), np.imag(eigenvalues), s=14, color=MEASURED, zorder=3)
-    ax.set(
-        xlabel="real part",
-        ylabel="imaginary part",
-        xlim=(-1.08, 1.08),
-        ylim=(-1.08, 1.08),
-        aspect="equal",
-    )
+    ends = (-1.08, 1.08)
+    ax.set(xlabel="real part", ylabel="imaginary part", xlim=ends, ylim=ends, aspect="equal")

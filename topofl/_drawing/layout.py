@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sparse
@@ -15,8 +15,8 @@ from scipy.sparse.csgraph import (
     shortest_path,
 )
 
-if TYPE_CHECKING:
-    from topofl.topology import Topology
+Graph: TypeAlias = Any
+"""A Topology, whose module imports this package to draw itself."""
 
 
 def circle(n: int) -> np.ndarray:
@@ -370,7 +370,7 @@ COMPONENTS_LIMIT = 100
 """Graphs with more components than this are laid out on one circle."""
 
 
-def layout(topology: "Topology") -> np.ndarray:
+def layout(topology: Graph) -> np.ndarray:
     """Return (n, 2) positions in [-1, 1]^2 that show the structure of a graph.
 
     Each group is a small circle on a large one, nested if groups are connected in levels
@@ -385,7 +385,7 @@ def layout(topology: "Topology") -> np.ndarray:
     return normalized(_layout_without_groups(support))
 
 
-def structured_layout(adjacency: sparse.csr_array, first: "Topology") -> np.ndarray:
+def structured_layout(adjacency: sparse.csr_array, first: Graph) -> np.ndarray:
     """Return positions that show the groups of a graph or a known structure, else a circle.
 
     This layout is for graphs that change over rounds, whose spring layouts would differ.

@@ -2,19 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.sax.saxutils import escape
 
 import numpy as np
 import scipy.sparse as sparse
 
 from topofl._drawing.figures import PALETTE, PLAIN
-from topofl._drawing.layout import layout, structured_layout
+from topofl._drawing.layout import Graph, layout, structured_layout
 from topofl._support.check import check_finite, check_int, check_unmasked
-
-if TYPE_CHECKING:
-    from topofl.topology import Topology, TopologySequence
-
 
 ARROWS_LIMIT = 400
 """Directed graphs with more edges are drawn without arrowheads."""
@@ -51,7 +47,7 @@ class Picture:
     heads: np.ndarray
 
 
-def compose(topology: "Topology", positions: Any = None) -> Picture:
+def compose(topology: Graph, positions: Any = None) -> Picture:
     """Return the picture of a graph with nodes at `positions` (n, 2), by default its layout.
 
     Raises
@@ -81,8 +77,8 @@ def compose(topology: "Topology", positions: Any = None) -> Picture:
 
 
 def first_rounds(
-    sequence: "TopologySequence", rounds: int | None, positions: Any = None
-) -> "tuple[list[Topology], np.ndarray]":
+    sequence: Any, rounds: int | None, positions: Any = None
+) -> tuple[list[Graph], np.ndarray]:
     """Return the graphs of the first rounds (default: one period, at most 6) and node positions.
 
     Positions show the structure of the union of one period, or of 16 rounds, if it is known; else
@@ -95,20 +91,19 @@ def first_rounds(
     >>> len(graphs), positions.shape  # one period of 3 rounds
     (3, (8, 2))
     """
-    rounds = (
-        min(sequence.period or 6, 6) if rounds is None else check_int("rounds", rounds, minimum=1)
-    )
-    graphs = [sequence.at(t) for t in range(rounds)]
+    usual = int(min(sequence.period or 6, 6))
+    count = usual if rounds is None else check_int("rounds", rounds, minimum=1)
+    graphs = [sequence.at(t) for t in range(count)]
     if positions is not None:
         return graphs, _checked_positions(positions, sequence.n)
-    more = [sequence.at(t) for t in range(rounds, min(sequence.period or 16, 16))]
+    more = [sequence.at(t) for t in range(count, min(sequence.period or 16, 16))]
     union = sparse.csr_array(
         sum((graph.adjacency for graph in (graphs + more)[1:]), start=graphs[0].adjacency)
     )
     return graphs, structured_layout(union, graphs[0])
 
 
-def group_fills(topology: "Topology") -> list[str]:
+def group_fills(topology: Graph) -> list[str]:
     """Return one color per node: that of its group, else gray; blue if there are no groups."""
     if not topology.groups:
         return [PLAIN] * topology.n
@@ -141,7 +136,7 @@ def _node_radius(positions: np.ndarray) -> float:
 
 
 def _edge_curves(
-    topology: "Topology", positions: np.ndarray, edges: np.ndarray, radius: float
+    topology: Graph, positions: np.ndarray, edges: np.ndarray, radius: float
 ) -> np.ndarray:
     """Return the lines of edges, curved if there is a reverse edge or a node in the way."""
     start = positions[edges[:, 0]]
@@ -218,7 +213,7 @@ SIDE = 260
 """Width and height of the drawing of one graph, in pixels."""
 
 
-def topology_svg(topology: "Topology") -> str | None:
+def topology_svg(topology: Graph) -> str | None:
     """Return an SVG drawing of a graph with its name as caption, or None if it is too large."""
     if topology.n > NODES_LIMIT or topology.n_edges > EDGES_LIMIT:
         return None
@@ -229,7 +224,7 @@ def topology_svg(topology: "Topology") -> str | None:
     )
 
 
-def rounds_svg(sequence: "TopologySequence") -> str | None:
+def rounds_svg(sequence: Any) -> str | None:
     """Return an SVG drawing of the first rounds side by side, or None if one is too large."""
     if sequence.n > NODES_LIMIT:
         return None

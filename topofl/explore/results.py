@@ -126,19 +126,15 @@ def drawings(graphs: Mapping[str, Graph], clients: Partition) -> list[Picture]:
 
     Of graphs that change, the first round is drawn.
     """
-    shown = {_in_round_0(name, graph): graph.at(0) for name, graph in graphs.items()}
     found = []
-    for name, graph in shown.items():
-        ax = new_axes(None, WIDTH, 4.2)
-        graph.plot(ax, label_counts=clients)
-        ax.set_title(name)
-        text = f"{name} has {graph.n_edges} edges; the nodes are pies of their labels."
-        found.append(_picture(figure_of(ax), text))
+    for name, graph in graphs.items():
+        ax, first = new_axes(None, WIDTH, 4.2), graph.at(0)
+        title = name if first is graph else f"{name}, round 0"
+        figure = first.plot(ax, label_counts=clients)
+        ax.set_title(title)
+        text = f"{title} has {first.n_edges} edges; the nodes are pies of their labels."
+        found.append(_picture(figure, text))
     return found
-
-
-def _in_round_0(name: str, graph: Graph) -> str:
-    return name if isinstance(graph, Topology) else f"{name}, round 0"
 
 
 def spectra(graphs: Mapping[str, Graph], clients: Partition) -> list[Picture]:

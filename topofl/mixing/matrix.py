@@ -227,9 +227,7 @@ class MixingMatrix:
         >>> len(figure.axes[0].get_legend().get_texts())  # classes
         10
         """
-        return _drawing.figure_of(
-            _drawing.draw_matrix(self.weights, self.name, ax, labels=self.nodes)
-        )
+        return _drawing.draw_matrix(self.weights, self.name, ax, labels=self.nodes)
 
     def plot_spectrum(self, ax: "Axes | None" = None) -> "Figure":
         """Draw all eigenvalues, mark :attr:`slem`, and return the figure.
@@ -252,8 +250,7 @@ class MixingMatrix:
                 f"`plot_spectrum` must have at most {spectral.DENSE_LIMIT} nodes, got "
                 f"n={self.n}: all eigenvalues are computed densely; use slem or spectral_gap"
             )
-        drawn = _drawing.draw_spectrum(self.eigenvalues, self.slem, self.name, ax)
-        return _drawing.figure_of(drawn)
+        return _drawing.draw_spectrum(self.eigenvalues, self.slem, self.name, ax)
 
     def to_torch(
         self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32

@@ -2,7 +2,7 @@
 
 ``__all__`` lists the generators only. :data:`GENERATORS` holds the family and the examples that
 each generator declares next to its function; tests, reports, the gallery and the command line read
-these declarations. Operations on graphs (``topofl.topologies.operations``) are here too.
+these declarations. Operations on graphs, such as :func:`union`, are here too.
 
 ``recommend``, which ranks graphs for given data, is :func:`topofl.advice.recommend`. It uses
 metrics, which are in a lower layer than generators, so it is imported when it is first used.
@@ -21,13 +21,10 @@ from topofl.topologies.classic import *
 from topofl.topologies.cliques import *
 from topofl.topologies.collaboration import *
 from topofl.topologies.dcliques import *
-from topofl.topologies.decentralized import *
 from topofl.topologies.derived import *
 from topofl.topologies.designed import *
-from topofl.topologies.equitopo import *
 from topofl.topologies.exponential import *
 from topofl.topologies.frank_wolfe import *
-from topofl.topologies.operations import *
 from topofl.topologies.placement import *
 from topofl.topologies.random import *
 

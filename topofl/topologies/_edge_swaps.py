@@ -1,7 +1,7 @@
 """Graphs with given degrees: completion of wanted edges, and swaps that lower heterogeneity."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,38 +25,6 @@ SPAN, PROGRESS = 50, 0.02
 
 PATIENCE = 12
 """Consecutive steps without a better graph after which the search ends."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What the edges of a designed graph must satisfy.
-
-    Parameters
-    ----------
-    allowed
-        Sorted keys of edges (``i * n + j`` with i < j) that may exist; None: all.
-    required
-        Sorted keys of edges that must stay.
-    max_diameter
-        Largest distance between two nodes; None sets no limit.
-    """
-
-    allowed: np.ndarray | None
-    required: np.ndarray
-    max_diameter: int | None = None
-
-    def permit(self, keys: np.ndarray) -> np.ndarray:
-        """Return which keys are those of allowed edges."""
-        if self.allowed is None:
-            return np.ones(len(keys), dtype=bool)
-        return _among(self.allowed, keys)
-
-    def keep_diameter(self, edges: np.ndarray, n: int) -> bool:
-        """Return whether the diameter of a connected graph is within the limit."""
-        if self.max_diameter is None:
-            return True
-        distances = dijkstra(_upper(edges, n), False, unweighted=True, limit=self.max_diameter)
-        return bool(np.isfinite(distances).all())
 
 
 def components(edges: np.ndarray, n: int) -> tuple[int, np.ndarray]:
@@ -116,7 +84,7 @@ def slopes(
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """Degrees of the nodes, limits on edges, and the data for which H_K is lowered.
+    """Degrees of the nodes, the data for which H_K is lowered, and limits on edges.
 
     Attributes
     ----------
@@ -126,18 +94,41 @@ class Design:
         (n, classes) deviations of the nodes' label shares from their mean.
     hops
         K, the number of hops over which heterogeneity is accumulated.
-    limits
-        What the edges must satisfy.
+    allowed
+        Sorted keys of edges (``i * n + j`` with i < j) that may exist; None: all.
+    required
+        Sorted keys of edges that must stay.
+    max_diameter
+        Largest distance between two nodes; None sets no limit.
     """
 
     degrees: np.ndarray
     deviations: np.ndarray
     hops: int
-    limits: Limits
+    allowed: np.ndarray | None = None
+    required: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    max_diameter: int | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of nodes."""
+        return len(self.degrees)
 
     def value(self, edges: np.ndarray) -> float:
         """Return H_K of the graph with these edges."""
         return heterogeneity(metropolis(edges, self.degrees), self.deviations, self.hops)
+
+    def permit(self, keys: np.ndarray) -> np.ndarray:
+        """Return which keys are those of allowed edges."""
+        return np.ones(len(keys), bool) if self.allowed is None else np.isin(keys, self.allowed)
+
+    def keep_diameter(self, edges: np.ndarray) -> bool:
+        """Return whether the diameter of a connected graph is within the limit."""
+        if self.max_diameter is None:
+            return True
+        graph = _upper(edges, self.n)
+        distances = dijkstra(graph, False, unweighted=True, limit=self.max_diameter)
+        return bool(np.isfinite(distances).all())
 
 
 def swapped(
@@ -148,7 +139,7 @@ def swapped(
     A step draws pairs of edges (a, b), (c, d), ranks the swaps to (a, c), (b, d) by the predicted
     change of H_K, and makes as many of the best disjoint ones as lower H_K itself.
     """
-    value, n = design.value(edges), len(design.degrees)
+    value, n = design.value(edges), design.n
     if len(edges) < 2:
         return edges, value
     count, failures = max(1, n // 8), 0
@@ -180,11 +171,11 @@ def _improved(
     edges: np.ndarray, swaps: np.ndarray, design: Design, value: float
 ) -> tuple[np.ndarray, float] | None:
     """Return the edges after these swaps and their H_K, or None if it is no lower."""
-    changed, n = _with_swaps(edges, swaps), len(design.degrees)
+    changed = _with_swaps(edges, swaps)
     found = design.value(changed)
-    if found >= value * (1 - 1e-9) or components(changed, n)[0] > 1:
+    if found >= value * (1 - 1e-9) or components(changed, design.n)[0] > 1:
         return None
-    return (changed, found) if design.limits.keep_diameter(changed, n) else None
+    return (changed, found) if design.keep_diameter(changed) else None
 
 
 def _with_swaps(edges: np.ndarray, swaps: np.ndarray) -> np.ndarray:
@@ -204,7 +195,7 @@ def _ranked(edges: np.ndarray, design: Design, rng: np.random.Generator) -> np.n
     derivative alone are mostly refused.
     """
     degrees, deviations = design.degrees, design.deviations
-    swaps = _drawn(edges, len(degrees), design.limits, rng)
+    swaps = _drawn(edges, design, rng)
     a, c, b, d = swaps[:, 2:].T
     slope = _entries(*slopes(metropolis(edges, degrees), deviations, design.hops))
 
@@ -235,23 +226,24 @@ def _entries(left: np.ndarray, right: np.ndarray) -> Callable[[np.ndarray, np.nd
     return lambda i, j: np.einsum("ij,ij->i", left[i], right[j])
 
 
-def _drawn(edges: np.ndarray, n: int, limits: Limits, rng: np.random.Generator) -> np.ndarray:
+def _drawn(edges: np.ndarray, design: Design, rng: np.random.Generator) -> np.ndarray:
     """Return possible swaps (k, 6) of two random edges: their positions, and a, c, b, d."""
-    if limits.allowed is None:
+    n = design.n
+    if design.allowed is None:
         first, second = rng.integers(len(edges), size=(2, CANDIDATES))
         turned = rng.integers(2, size=CANDIDATES).astype(bool)
         a, b = edges[first].T
         c, d = np.where(turned[:, None], edges[second][:, ::-1], edges[second]).T
     else:  # on a sparse network, almost no two random edges have an allowed edge (a, c)
-        a, c = np.divmod(rng.choice(limits.allowed, CANDIDATES), n)
+        a, c = np.divmod(rng.choice(design.allowed, CANDIDATES), n)
         (first, b), (second, d) = _edges_at(a, edges, n, rng), _edges_at(c, edges, n, rng)
     possible = (a != c) & (a != d) & (b != c) & (b != d)
-    existing = np.sort(_keys(edges, n))
-    fixed = _among(limits.required, _keys(edges, n))
+    existing = keys_of(edges, n)
+    fixed = np.isin(existing, design.required)
     possible &= ~fixed[first] & ~fixed[second]
     for u, v in ((a, c), (b, d)):
-        keys = np.minimum(u, v) * n + np.maximum(u, v)
-        possible &= ~_among(existing, keys) & limits.permit(keys)
+        keys = keys_of(np.stack([u, v], axis=1), n)
+        possible &= ~np.isin(keys, existing) & design.permit(keys)
     return np.stack([first, second, a, c, b, d], axis=1)[possible]
 
 
@@ -275,47 +267,33 @@ def _disjoint(nodes: np.ndarray) -> Iterator[int]:
             yield row
 
 
-def _keys(edges: np.ndarray, n: int) -> np.ndarray:
+def keys_of(edges: np.ndarray, n: int) -> np.ndarray:
+    """Return the keys ``i * n + j``, i < j, of edges (m, 2)."""
     return edges.min(axis=1) * n + edges.max(axis=1)
-
-
-def _among(keys: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return which values are among sorted keys."""
-    places = np.searchsorted(keys, values)
-    return (
-        (places < len(keys)) & (keys[np.minimum(places, len(keys) - 1)] == values)
-        if len(keys)
-        else np.zeros(len(values), dtype=bool)
-    )
 
 
 ATTEMPTS = 200
 """Attempts to join free ends, per node."""
 
 
-def completed(
-    wanted: np.ndarray, degrees: np.ndarray, limits: Limits, rng: np.random.Generator
-) -> np.ndarray | None:
-    """Return edges with exactly these degrees that contain as many wanted ones as possible.
-
-    None if that fails.
-    """
-    n, free = len(degrees), degrees.copy()
+def completed(wanted: np.ndarray, design: Design, rng: np.random.Generator) -> np.ndarray | None:
+    """Return edges with the degrees that contain as many wanted ones as possible, or None."""
+    n, free = design.n, design.degrees.copy()
     edges: set[tuple[int, int]] = set()
-    allowed = None if limits.allowed is None else set(limits.allowed.tolist())
-    required = {divmod(int(key), n) for key in limits.required}
+    allowed = None if design.allowed is None else set(design.allowed.tolist())
+    required = {divmod(int(key), n) for key in design.required}
     first = [*sorted(required), *np.sort(wanted, axis=1).tolist()]
-    if limits.allowed is not None:
-        first += np.stack(np.divmod(rng.permutation(limits.allowed), n), axis=1).tolist()
+    if design.allowed is not None:
+        first += np.stack(np.divmod(rng.permutation(design.allowed), n), axis=1).tolist()
     for i, j in first:
         is_new = (i, j) not in edges and (allowed is None or i * n + j in allowed)
         if is_new and free[i] > 0 and free[j] > 0:
             edges.add((i, j))
             free[[i, j]] -= 1
-    if limits.allowed is None:
+    if design.allowed is None:
         is_complete = _join_anywhere(edges, free, required, rng)
     else:
-        is_complete = _join_on_network(edges, free, required, limits.allowed, rng)
+        is_complete = _join_on_network(edges, free, required, design.allowed, rng)
     return np.array(sorted(edges), dtype=np.int64).reshape(-1, 2) if is_complete else None
 
 

@@ -1,7 +1,7 @@
 """Disjoint cliques, random or with low label skew by Greedy-Swap."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,8 @@ from topofl._support.check import (
 )
 from topofl._support.public import public
 from topofl._support.seeding import stream
-from topofl.topologies._generator import counts_of, distinct_pairs, generator, label_shares
+from topofl.topologies._generator import counts_of, distinct_pairs, generator
+from topofl.topologies._generator import label_shares as label_shares_of
 from topofl.topology import Topology, from_edges
 
 __all__ = ["greedy_swap", "greedy_swap_trace", "random_cliques"]
@@ -37,19 +38,6 @@ class Histograms(NamedTuple):
     def overall(self) -> np.ndarray:
         """(classes,) weighted mean of the label distributions of all nodes."""
         return (self.weights @ self.shares) / self.weights.sum()
-
-
-def histograms(
-    label_counts: Any, n: int | None, shares: Any, classes: int, weighting: str, measure: str
-) -> Histograms:
-    """Return checked histograms: computed from counts or n, or the `shares` that nodes report."""
-    check_choice("weighting", weighting, ["uniform", "pooled"])
-    check_choice("distance", measure, DISTANCES)
-    if shares is not None:
-        return _reported(shares, label_counts is None and n is None, weighting, measure)
-    counts = counts_of(label_counts, n, classes=classes)
-    weights = counts.sum(axis=1) if weighting == "pooled" else np.ones(len(counts))
-    return Histograms(label_shares(counts), weights)
 
 
 def _reported(shares: Any, alone: bool, weighting: str, measure: str) -> Histograms:
@@ -110,36 +98,24 @@ class Clique:
     nodes: np.ndarray  # (size,)
     deviations: np.ndarray  # (classes, size)
     weights: np.ndarray  # (size,)
-    deviation: np.ndarray  # (classes,), sum over members
-    weight: float
-    skew: float
     measure: Measure
+    deviation: np.ndarray = field(init=False)  # (classes,), sum over members
+    weight: float = field(init=False)
+    skew: float = field(init=False)
 
-    @classmethod
-    def of(
-        cls, nodes: np.ndarray, deviations: np.ndarray, weights: np.ndarray, measure: Measure
-    ) -> "Clique":
-        """Return the clique of members with (classes, size) deviations and (size,) weights."""
-        total = deviations.sum(axis=1)
-        weight = float(weights.sum())
-        return cls(
-            nodes.copy(),
-            deviations,
-            weights,
-            total,
-            weight,
-            float(measure.skew(total, weight)),
-            measure,
-        )
+    def __post_init__(self) -> None:
+        self.nodes = self.nodes.copy()
+        self.deviation = self.deviations.sum(axis=1)
+        self.weight = float(self.weights.sum())
+        self.skew = float(self.measure.skew(self.deviation, self.weight))
 
     def with_reference(self, reference: np.ndarray) -> "Clique":
         """Return the clique measured against another reference distribution."""
         deviations = self.deviations + np.multiply.outer(
             self.measure.reference - reference, self.weights
         )
-        return Clique.of(
-            self.nodes, deviations, self.weights, replace(self.measure, reference=reference)
-        )
+        measure = replace(self.measure, reference=reference)
+        return Clique(self.nodes, deviations, self.weights, measure)
 
     def replace_member(self, k: int, node: int, deviation: np.ndarray, weight: float) -> None:
         """Replace member k by another node and update the sums."""
@@ -157,7 +133,7 @@ def cliques_of(groups: Sequence[np.ndarray], labels: Histograms, distance: str) 
     weights = labels.weights.astype(np.float64)
     deviations = (labels.weights[:, None] * (labels.shares - overall)).T.copy()
     measure = Measure(distance, overall)
-    return [Clique.of(group, deviations[:, group], weights[group], measure) for group in groups]
+    return [Clique(group, deviations[:, group], weights[group], measure) for group in groups]
 
 
 def improving_swaps(a: Clique, b: Clique) -> np.ndarray:
@@ -262,7 +238,7 @@ def random_cliques(n: int, clique_size: int = 10, *, seed: int | np.random.Gener
     """
     clique_size = check_clique_size(clique_size, n)
     check_edges(n * (clique_size - 1) / 2, "n", "clique_size")
-    return disjoint(random_groups(n, clique_size, stream(seed, "graph")), n)
+    return joined(random_groups(n, clique_size, stream(seed, "graph")))
 
 
 @generator(family="D-Cliques", examples=["greedy_swap:30,clique_size=5,seed=0"], least=2)
@@ -337,8 +313,7 @@ def greedy_swap(
     labels, clique_size = checked_labels(
         label_counts, n, label_shares, clique_size, weighting, distance
     )
-    groups = greedy_groups(labels, clique_size, steps, distance, stream(seed, "graph"))
-    return disjoint(groups, len(labels.shares))
+    return joined(greedy_groups(labels, clique_size, steps, distance, stream(seed, "graph")))
 
 
 @public
@@ -409,7 +384,15 @@ def checked_labels(
     """Return the checked label histograms and clique size."""
     if label_counts is None and label_shares is None and n is not None:
         check_clique_size(clique_size, check_nodes(n, minimum=2))
-    labels = histograms(label_counts, n, label_shares, clique_size, weighting, distance)
+    check_choice("weighting", weighting, ["uniform", "pooled"])
+    check_choice("distance", distance, DISTANCES)
+    if label_shares is not None:
+        alone = label_counts is None and n is None
+        labels = _reported(label_shares, alone, weighting, distance)
+    else:
+        counts = counts_of(label_counts, n, classes=clique_size)
+        weights = counts.sum(axis=1) if weighting == "pooled" else np.ones(len(counts))
+        labels = Histograms(label_shares_of(counts), weights)
     return labels, check_clique_size(clique_size, len(labels.shares))
 
 
@@ -427,9 +410,11 @@ def complete_edges(groups: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([group[pairs[len(group)]] for group in groups])
 
 
-def disjoint(groups: Sequence[np.ndarray], n: int) -> Topology:
-    """Return the graph of these cliques without edges between them."""
-    return from_edges(complete_edges(groups), n, groups=[group.tolist() for group in groups])
+def joined(groups: Sequence[np.ndarray], *between: np.ndarray) -> Topology:
+    """Return the graph of these cliques, with edges (E, 2) between them if there are any."""
+    edges = np.concatenate([complete_edges(groups), *between])
+    n = sum(len(group) for group in groups)
+    return from_edges(edges, n, groups=[group.tolist() for group in groups])
 
 
 def greedy_groups(

@@ -1,6 +1,6 @@
-"""Graphs derived from others: matchings, failing links, partial participation, thinned cliques."""
+"""Graphs made of others: matchings, failing links, participation, thinned cliques, operations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
@@ -10,7 +10,8 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 
-from topofl._support.check import check_int, check_probability
+from topofl._support.check import check_indices, check_int, check_probability
+from topofl._support.public import public
 from topofl._support.seeding import random_keys, stream, torch_seed
 from topofl.topologies._generator import (
     check_weights_unused,
@@ -19,9 +20,26 @@ from topofl.topologies._generator import (
     static_graph,
     with_some_edges,
 )
-from topofl.topology import Topology, TopologyError, TopologySequence, from_edges, graph_of
+from topofl.topology import (
+    Topology,
+    TopologyError,
+    TopologySequence,
+    as_pairs,
+    from_edges,
+    graph_of,
+)
 
-__all__ = ["link_failures", "matchings", "participation", "thin_cliques"]
+__all__ = [
+    "induced_subgraph",
+    "link_failures",
+    "matchings",
+    "participation",
+    "relabel",
+    "remove_edges",
+    "thin_cliques",
+    "union",
+    "with_groups",
+]
 
 
 @generator(family="derived", examples=["matchings,base=(torus:16)"])
@@ -71,7 +89,12 @@ def matchings(base: Any) -> TopologySequence:
     >>> [pairs[:, pairs[0] % 2 == 0].T.tolist() for pairs in edges]
     [[[0, 1], [2, 3], [4, 5]], [[0, 5], [2, 1], [4, 3]]]
     """
-    graph = _undirected(base)
+    graph = static_graph("base", base)
+    if graph.is_directed:
+        raise TopologyError(
+            f"`base` must be undirected, {graph.name} is directed; add the reverse edges"
+        )
+    check_weights_unused("base", graph)
     edges = graph.edge_index.T[graph.edge_index[0] < graph.edge_index[1]]
     colors = np.unique(_edge_colors(graph, edges), return_inverse=True)[1]
     rounds = periodic(
@@ -81,17 +104,6 @@ def matchings(base: Any) -> TopologySequence:
         ]
     )
     return replace(rounds, name=graph.name)
-
-
-def _undirected(base: Any) -> Topology:
-    """Return the undirected graph, or raise."""
-    graph = static_graph("base", base)
-    if graph.is_directed:
-        raise TopologyError(
-            f"`base` must be undirected, {graph.name} is directed; add the reverse edges"
-        )
-    check_weights_unused("base", graph)
-    return graph
 
 
 def _edge_colors(graph: Topology, edges: np.ndarray) -> np.ndarray:
@@ -240,7 +252,8 @@ def link_failures(base: Any, *, fail: float, recover: float, seed: int) -> Topol
     fail = check_probability("fail", fail)
     recover = check_probability("recover", recover)
     key = torch_seed(seed, "links")
-    links, link_of_edge = np.unique(_links(base), return_inverse=True)
+    pairs = base.edge_index if base.is_directed else np.sort(base.edge_index, axis=0)
+    links, link_of_edge = np.unique(pairs[0] * base.n + pairs[1], return_inverse=True)
     up = partial(_links_up, links, fail=fail, recover=recover, key=key)
     return TopologySequence(base.n, partial(_with_links_up, base, link_of_edge, up), base.name)
 
@@ -249,12 +262,6 @@ def _with_links_up(
     base: Topology, link_of_edge: np.ndarray, up: Callable[[int], np.ndarray], t: int
 ) -> Topology:
     return with_some_edges(base, up(t)[link_of_edge])
-
-
-def _links(graph: Topology) -> np.ndarray:
-    """Return the (E,) link number of each stored edge; both directions of a link have the same."""
-    u, v = graph.edge_index
-    return u * graph.n + v if graph.is_directed else np.minimum(u, v) * graph.n + np.maximum(u, v)
 
 
 def _uniforms(links: np.ndarray, t: int, key: int) -> np.ndarray:
@@ -380,16 +387,20 @@ def thin_cliques(base: Topology, removed: int, *, seed: int | np.random.Generato
     """
     removed = check_int("removed", removed, minimum=0)
     sources, targets, group = _inner_edges(base)
-    _check_enough(np.bincount(group, minlength=len(base.groups)), removed, base)
+    sizes = np.bincount(group, minlength=len(base.groups))
+    if removed > sizes.min():
+        too_small = np.flatnonzero(sizes < removed)
+        k = too_small[0]
+        raise ValueError(
+            f"`removed` must be at most {sizes.min()}, the fewest edges in a clique of "
+            f"{base.name}, got {removed}: clique {k} of {len(base.groups[k])} nodes has "
+            f"{sizes[k]} edges ({len(too_small)} such cliques)"
+        )
     order = np.lexsort((stream(seed, "graph").random(len(group)), group))
     rank = np.arange(len(group)) - np.searchsorted(group[order], group[order])
     gone = order[rank < removed]
-    u = np.append(sources[gone], targets[gone])
-    v = np.append(targets[gone], sources[gone])
-    lost = sparse.csr_array((np.ones(len(u), bool), (u, v)), shape=(base.n, base.n))
-    adjacency = base.adjacency - base.adjacency.multiply(lost)
-    adjacency.eliminate_zeros()
-    return replace(base, adjacency=sparse.csr_array(adjacency))
+    lost = np.stack([sources[gone], targets[gone]], axis=1)
+    return _without(base, np.concatenate([lost, lost[:, ::-1]]))
 
 
 def _inner_edges(base: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -410,13 +421,248 @@ def _inner_edges(base: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return u[inside], v[inside], label[u[inside]]
 
 
-def _check_enough(n_edges: np.ndarray, removed: int, base: Topology) -> None:
-    """Raise ``ValueError`` if a group has fewer edges than `removed`."""
-    too_small = np.flatnonzero(n_edges < removed)
-    if len(too_small):
-        k = too_small[0]
+@public
+def union(*graphs: Any, name: str | None = None) -> Topology:
+    """Return the union of graphs: all their edges with weight 1, and the groups of the first graph.
+
+    Parameters
+    ----------
+    graphs
+        One or more static graphs on the same nodes: Topologies or anything else
+        :func:`topofl.as_topology` accepts. The union is directed if its edges are.
+    name
+        Name of the result; default: the call, for example ``"union(ring(n=8), star(n=8))"``.
+
+    Raises
+    ------
+    TypeError
+        If an argument is not a graph, or changes over time.
+    ValueError
+        If no graph is given; if graphs differ in the number or the labels of nodes; if one has its
+        own mixing weights, which have no union.
+
+    Warns
+    -----
+    UserWarning
+        If a graph has unequal edge weights, which are ignored.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> union(topologies.ring(8), topologies.star(8))
+    Topology('union(ring(n=8), star(n=8))', n=8, edges=13, undirected)
+    """
+    members = [static_graph("graphs", graph) for graph in graphs]
+    if not members:
+        raise ValueError("`graphs` must be at least one graph, got none")
+    for graph in members:
+        _check_same_nodes(members[0], graph)
+        check_weights_unused("graphs", graph)
+    edges = np.concatenate([graph.edge_index for graph in members], axis=1).T
+    name = name or f"union({', '.join(graph.name for graph in members)})"
+    joined = from_edges(edges, members[0].n, name=name, directed=True, groups=members[0].groups)
+    return replace(joined, nodes=members[0].nodes)
+
+
+def _check_same_nodes(first: Topology, other: Topology) -> None:
+    """Raise ``ValueError`` unless both graphs have the same nodes and labels."""
+    if other.n != first.n:
         raise ValueError(
-            f"`removed` must be at most {n_edges.min()}, the fewest edges in a clique of "
-            f"{base.name}, got {removed}: clique {k} of {len(base.groups[k])} nodes has "
-            f"{n_edges[k]} edges ({len(too_small)} such cliques)"
+            f"`graphs` must have the same nodes: {first.name} has n={first.n}, {other.name} "
+            f"n={other.n}"
         )
+    if other.nodes != first.nodes:
+        raise ValueError(
+            f"`graphs` must have the same labels in the same order, those of {other.name} differ "
+            f"from those of {first.name}; reorder its nodes with relabel, or drop labels: "
+            "dataclasses.replace(graph, nodes=())"
+        )
+
+
+@public
+def relabel(graph: Any, order: Sequence[int] | np.ndarray) -> Topology:
+    """Return the graph with nodes renumbered: node i of the result is node ``order[i]``.
+
+    Groups, node labels and weights are renumbered too; all spectra are unchanged.
+
+    Parameters
+    ----------
+    graph
+        A static graph: a Topology or anything else :func:`topofl.as_topology` accepts.
+    order
+        Permutation of 0..n-1.
+
+    Raises
+    ------
+    TypeError
+        If `graph` is not a graph, or changes over time; if `order` is not integers.
+    ValueError
+        If `order` is not a permutation.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> relabel(topologies.path(3), [1, 0, 2]).out_degrees.tolist()
+    [2, 1, 1]
+    """
+    graph = static_graph("graph", graph)
+    order = _check_distinct("order", order, graph.n)
+    if len(order) != graph.n:
+        raise ValueError(
+            f"`order` must contain each of the n={graph.n} nodes once, got {len(order)} nodes"
+        )
+    labels = tuple(graph.nodes[i] for i in order) if graph.nodes else ()
+    return _restricted(graph, order, labels, f"relabel({graph.name}, order[{graph.n}])")
+
+
+@public
+def induced_subgraph(graph: Any, nodes: Sequence[int] | np.ndarray) -> Topology:
+    """Return the subgraph of some nodes: node i of the result is node ``nodes[i]`` of `graph`.
+
+    The labels of nodes, or their numbers if there are no labels, are stored in ``.nodes``. Groups
+    are restricted to the remaining nodes, and empty groups are dropped. Weights are preserved; if
+    the graph has ``own_weights``, receivers add the weights of removed nodes to their self-weight.
+
+    Parameters
+    ----------
+    graph
+        A static graph: a Topology or anything else :func:`topofl.as_topology` accepts.
+    nodes
+        At least one node of 0..n-1, without repetitions.
+
+    Raises
+    ------
+    TypeError
+        If `graph` is not a graph, or changes over time; if `nodes` are not integers.
+    ValueError
+        If `nodes` is empty, or contains a node outside the graph or a node twice.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> part = induced_subgraph(topologies.ring(6), [1, 2, 3])
+    >>> part, part.nodes
+    (Topology('induced_subgraph(ring(n=6), nodes[3])', n=3, edges=2, undirected), (1, 2, 3))
+    """
+    graph = static_graph("graph", graph)
+    kept = _check_distinct("nodes", nodes, graph.n)
+    if len(kept) == 0:
+        raise ValueError("`nodes` must contain at least one node, got none")
+    labels = tuple(graph.nodes[i] for i in kept) if graph.nodes else tuple(kept.tolist())
+    labels = () if labels == tuple(range(len(kept))) else labels
+    name = f"induced_subgraph({graph.name}, nodes[{len(kept)}])"
+    return _restricted(graph, kept, labels, name)
+
+
+def _check_distinct(name: str, nodes: Any, n: int) -> np.ndarray:
+    """Return `nodes` as a vector of distinct integers below n, or raise."""
+    nodes = check_indices(name, nodes, n)
+    repeated = np.flatnonzero(np.bincount(nodes, minlength=n) > 1)
+    if len(repeated):
+        raise ValueError(
+            f"`{name}` must contain each node at most once, got node {repeated[0]} more than once"
+        )
+    return nodes
+
+
+def _restricted(graph: Topology, kept: np.ndarray, labels: tuple, name: str) -> Topology:
+    """Return the graph induced by the nodes `kept`, in this order."""
+    new_index = np.full(graph.n, -1)
+    new_index[kept] = np.arange(len(kept))
+    groups = [[int(new_index[i]) for i in group if new_index[i] >= 0] for group in graph.groups]
+    return replace(
+        graph,
+        adjacency=graph.adjacency[kept][:, kept],
+        name=name,
+        groups=tuple(tuple(group) for group in groups if group),
+        nodes=labels,
+    )
+
+
+@public
+def remove_edges(graph: Any, edges: Iterable[tuple[int, int]] | np.ndarray) -> Topology:
+    """Return the graph without these edges; undirected edges are removed in both directions.
+
+    Nodes, groups, labels and the weights of the other edges do not change; if the graph has
+    ``own_weights``, receivers add the weights of removed edges to their self-weight.
+
+    Parameters
+    ----------
+    graph
+        A static graph: a Topology or anything else :func:`topofl.as_topology` accepts.
+    edges
+        Pairs (source, target), or an array of shape (E, 2). Repeated pairs count once.
+
+    Raises
+    ------
+    TypeError
+        If `graph` is not a graph, or changes over time; if `edges` are not integers.
+    ValueError
+        If a pair is not an edge of the graph.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> remove_edges(topologies.ring(6), [(5, 0)]).diameter
+    5.0
+    """
+    graph = static_graph("graph", graph)
+    pairs = _check_edges(graph, edges)
+    name = f"remove_edges({graph.name}, edges[{len(pairs)}])"
+    if not graph.is_directed:
+        pairs = np.concatenate([pairs, pairs[:, ::-1]])
+    return replace(_without(graph, pairs), name=name)
+
+
+def _without(graph: Topology, pairs: np.ndarray) -> Topology:
+    """Return the graph without these (E, 2) pairs (source, target)."""
+    gone = np.isin(_numbers(graph.edge_index.T, graph.n), _numbers(pairs, graph.n))
+    return with_some_edges(graph, ~gone)
+
+
+def _check_edges(graph: Topology, edges: Iterable[tuple[int, int]] | np.ndarray) -> np.ndarray:
+    """Return (E, 2) edges of the graph, or raise for the first pair that is not an edge."""
+    pairs = check_indices("edges", as_pairs(edges).reshape(-1), graph.n).reshape(-1, 2)
+    known = np.isin(_numbers(pairs, graph.n), _numbers(graph.edge_index.T, graph.n))
+    if not known.all():
+        u, v = pairs[known.argmin()]
+        raise ValueError(f"`edges` must be edges of {graph.name}, got ({u}, {v})")
+    return pairs
+
+
+def _numbers(pairs: np.ndarray, n: int) -> np.ndarray:
+    """Return a unique number for each pair of nodes."""
+    return pairs[:, 0] * n + pairs[:, 1]
+
+
+@public
+def with_groups(graph: Any, groups: Iterable[Iterable[int]]) -> Topology:
+    """Return the graph with other groups.
+
+    Parameters
+    ----------
+    graph
+        A static graph: a Topology or anything else :func:`topofl.as_topology` accepts.
+    groups
+        Disjoint collections of nodes, which need not cover all nodes; empty to remove all groups.
+
+    Raises
+    ------
+    TypeError
+        If `graph` is not a graph, or changes over time; if nodes in `groups` are not integers.
+    ValueError
+        If groups overlap or contain a node outside the graph.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> with_groups(topologies.ring(4), [(0, 1), (2, 3)]).groups
+    ((0, 1), (2, 3))
+    """
+    graph = static_graph("graph", graph)
+    members = [
+        check_indices(f"groups[{k}]", list(group), graph.n).tolist()
+        for k, group in enumerate(groups)
+    ]
+    name = f"with_groups({graph.name}, groups[{len(members)}])"
+    return replace(graph, groups=tuple(tuple(group) for group in members), name=name)

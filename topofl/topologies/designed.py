@@ -11,10 +11,10 @@ from topofl._support.seeding import stream
 from topofl.topologies._edge_swaps import (
     HOPS,
     Design,
-    Limits,
     check_network,
     completed,
     components,
+    keys_of,
     swapped,
 )
 from topofl.topologies._generator import counts_of, generator
@@ -131,11 +131,17 @@ def designed(
     shares = _shares(label_counts, n, label_shares)
     hops, steps = check_int("hops", hops, minimum=1), check_int("steps", steps, minimum=0)
     rng = stream(seed, "graph")
-    limits = _limits(len(shares), allowed, required, max_diameter)
-    degrees = _degrees(len(shares), degree, edges, limits)
-    design = Design(degrees, shares - shares.mean(axis=0), hops, limits)
+    n = len(shares)
+    may = None if allowed is None else _edge_keys("allowed", allowed, n)
+    must = np.empty(0, np.int64) if required is None else _edge_keys("required", required, n)
+    if max_diameter is not None:
+        check_int("max_diameter", max_diameter, minimum=1)
+    if may is not None and not np.isin(must, may).all():
+        raise ValueError("`required` must have edges of `allowed` only; allow all of them")
+    degrees = _degrees(n, degree, edges, must)
+    design = Design(degrees, shares - shares.mean(axis=0), hops, may, must, max_diameter)
     first = min(steps, FIRST_STEPS)
-    tried = [swapped(start, design, rng, first) for start in _starts(shares, degrees, limits, rng)]
+    tried = [swapped(start, design, rng, first) for start in _starts(shares, design, rng)]
     if not tried:
         raise TopologyError(_impossible(degrees, max_diameter, allowed))
     best, _ = min(tried, key=lambda found: found[1])
@@ -154,31 +160,15 @@ def _shares(label_counts: Any, n: int | None, label_shares: Any) -> np.ndarray:
     return check_shares(label_shares)
 
 
-def _limits(
-    n: int, allowed: Topology | None, required: Topology | None, max_diameter: int | None
-) -> Limits:
-    may = None if allowed is None else _edge_keys("allowed", allowed, n)
-    must = np.empty(0, dtype=np.int64)
-    if required is not None:
-        must = _edge_keys("required", required, n)
-    if max_diameter is not None:
-        check_int("max_diameter", max_diameter, minimum=1)
-    limits = Limits(may, must, max_diameter)
-    if not limits.permit(must).all():
-        raise ValueError("`required` must have edges of `allowed` only; allow all of them")
-    return limits
-
-
 def _edge_keys(argument: str, graph: Topology, n: int) -> np.ndarray:
     """Return the sorted keys ``i * n + j`` of the edges of an undirected graph on n nodes."""
     check_network(argument, graph, n)
     if graph.is_directed:
         raise ValueError(f"`{argument}` must be undirected, {graph.name} is directed")
-    i, j = np.sort(graph.edge_index, axis=0)
-    return np.unique(i.astype(np.int64) * n + j)
+    return np.unique(keys_of(graph.edge_index.T, n))
 
 
-def _degrees(n: int, degree: int | None, edges: int | None, limits: Limits) -> np.ndarray:
+def _degrees(n: int, degree: int | None, edges: int | None, required: np.ndarray) -> np.ndarray:
     """Return the degree of each node, or raise for budgets that no connected graph meets."""
     if (degree is None) == (edges is None):
         both = "neither" if edges is None else "both"
@@ -200,7 +190,7 @@ def _degrees(n: int, degree: int | None, edges: int | None, limits: Limits) -> n
         edges = check_int("edges", edges, minimum=n - 1, maximum=most, remedy=remedy)
         degrees = np.full(n, 2 * edges // n)
         degrees[: 2 * edges - int(degrees.sum())] += 1
-    ends = np.stack(np.divmod(limits.required, n)).ravel()
+    ends = np.stack(np.divmod(required, n)).ravel()
     over = np.flatnonzero(np.bincount(ends, minlength=n) > degrees)
     if len(over):
         raise ValueError(
@@ -210,11 +200,9 @@ def _degrees(n: int, degree: int | None, edges: int | None, limits: Limits) -> n
     return degrees
 
 
-def _starts(
-    shares: np.ndarray, degrees: np.ndarray, limits: Limits, rng: np.random.Generator
-) -> Iterator[np.ndarray]:
-    """Yield connected graphs with these degrees: a random one, and cliques with all labels."""
-    least = int(degrees.min())
+def _starts(shares: np.ndarray, design: Design, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield connected graphs of a design: a random one, and cliques with all labels."""
+    least = int(design.degrees.min())
     for size in (0, least + 1, least):
         wanted = np.empty((0, 2), dtype=np.int64)
         if size >= 3:
@@ -226,31 +214,29 @@ def _starts(
         elif size:
             continue
         for _ in range(1 if size else DRAWS):
-            edges = completed(wanted, degrees, limits, rng)
-            if edges is not None and (edges := _connected(edges, degrees, limits, rng)) is not None:
+            edges = completed(wanted, design, rng)
+            if edges is not None and (edges := _connected(edges, design, rng)) is not None:
                 yield edges
                 break
 
 
-def _connected(
-    edges: np.ndarray, degrees: np.ndarray, limits: Limits, rng: np.random.Generator
-) -> np.ndarray | None:
+def _connected(edges: np.ndarray, design: Design, rng: np.random.Generator) -> np.ndarray | None:
     """Return edges after swaps that join components; None if that or the diameter fails."""
-    n = len(degrees)
-    fixed = np.isin(edges.min(axis=1) * n + edges.max(axis=1), limits.required)
+    n = design.n
+    fixed = np.isin(keys_of(edges, n), design.required)
     for _ in range(50 * n):
         count, labels = components(edges, n)
         if count == 1:
-            return edges if limits.keep_diameter(edges, n) else None
+            return edges if design.keep_diameter(edges) else None
         first, second = rng.integers(len(edges), size=2)
         (a, b), (c, d) = edges[first], edges[second]
-        keys = np.array([min(u, v) * n + max(u, v) for u, v in ((a, c), (b, d))])
+        new = np.array([(a, c), (b, d)])
         if labels[a] == labels[c] or fixed[[first, second]].any():
             continue
-        if not limits.permit(keys).all():
+        if not design.permit(keys_of(new, n)).all():
             continue
         edges = edges.copy()
-        edges[first], edges[second] = sorted((a, c)), sorted((b, d))
+        edges[[first, second]] = np.sort(new, axis=1)
     return None
 
 

@@ -1,7 +1,8 @@
 """Directed graphs and weights learned from label distributions by Frank-Wolfe."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
@@ -11,7 +12,6 @@ from topofl._support.check import check_int, check_nonnegative
 from topofl._support.public import public, warn_caller
 from topofl.topologies._edge_swaps import HOPS, check_network, heterogeneity, slopes
 from topofl.topologies._generator import counts_of, generator, label_shares
-from topofl.topologies._generator import label_shares as shares_of
 from topofl.topology import Topology
 
 __all__ = ["designed_directed", "stl_fw", "stl_fw_trace"]
@@ -90,13 +90,9 @@ def stl_fw(
     >>> own_weights(graph).weights.toarray().tolist()
     [[0.5, 0.5], [0.5, 0.5]]
     """
-    counts, lam = _checked(label_counts, n, degree, lam)
-    weights = sparse.eye_array(len(counts), format="csr")
-    for step in frank_wolfe_steps(label_shares(counts), degree, lam):
-        weights = step.weights
-    edges = sparse.csr_array(weights.T)
-    edges.setdiag(0)
-    return Topology(edges, own_weights=True)
+    shares, lam = _checked(label_counts, n, degree, lam, "dcliques or neighborhood_swap")
+    *_, weights = frank_wolfe_steps(shares - shares.mean(axis=0), degree, lam)
+    return _graph_with(weights)
 
 
 @public
@@ -129,57 +125,55 @@ def stl_fw_trace(label_counts: Any, degree: int = 10, *, lam: float = 0.1) -> np
     >>> stl_fw_trace([[5, 0], [0, 5]], degree=1).tolist()
     [[0.5, 0.5], [0.0, 0.0]]
     """
-    counts, lam = _checked(label_counts, None, degree, lam)
-    shares = label_shares(counts)
-    trace = [_terms(sparse.eye_array(len(counts), format="csr"), shares - shares.mean(axis=0))]
-    trace += [step.terms for step in frank_wolfe_steps(shares, degree, lam)]
-    trace += [trace[-1]] * (
-        degree + 1 - len(trace)
-    )  # stopped early, at the minimum along all permutations
-    return np.array(trace)
+    shares, lam = _checked(label_counts, None, degree, lam, "dcliques or neighborhood_swap")
+    deviations = shares - shares.mean(axis=0)
+    trace = [_terms(weights, deviations) for weights in frank_wolfe_steps(deviations, degree, lam)]
+    left = degree + 1 - len(trace)  # stopped early, at the minimum along all permutations
+    return np.array(trace + [trace[-1]] * left)
 
 
-def _checked(label_counts: Any, n: int | None, degree: int, lam: float) -> tuple[np.ndarray, float]:
-    """Return the label counts and `lam`, or raise."""
+def _checked(
+    label_counts: Any, n: int | None, degree: int, lam: float, others: str
+) -> tuple[np.ndarray, float]:
+    """Return the label shares and `lam`, or raise; `others` are generators for more nodes."""
     counts = counts_of(label_counts, n, classes=10)
     check_int("degree", degree, minimum=0)
     if len(counts) > SIZE_LIMIT:
         raise ValueError(
-            f"`label_counts` must have at most {SIZE_LIMIT} nodes, since STL-FW solves dense "
-            f"assignment problems, got {len(counts)}; use dcliques or neighborhood_swap"
+            f"`label_counts` must have at most {SIZE_LIMIT} nodes, since Frank-Wolfe solves dense "
+            f"assignment problems, got {len(counts)}; use {others}"
         )
-    return counts, check_nonnegative("lam", lam)
+    return label_shares(counts), check_nonnegative("lam", lam)
 
 
-class Step(NamedTuple):
-    """Weights after a step of Frank-Wolfe, and both terms of the objective."""
+def _graph_with(weights: sparse.csr_array) -> Topology:
+    """Return the graph whose own mixing weights are W."""
+    edges = sparse.csr_array(weights.T)
+    edges.setdiag(0)
+    return Topology(edges, own_weights=True)
 
-    weights: sparse.csr_array
-    terms: tuple[float, float]
 
-
-def frank_wolfe_steps(shares: np.ndarray, degree: int, lam: float) -> Iterator[Step]:
-    """Yield the weights after each of at most `degree` steps, until no permutation gives a gain."""
-    from scipy.optimize import linear_sum_assignment
-
-    n = len(shares)
-    deviations = shares - shares.mean(axis=0)
+def frank_wolfe_steps(
+    deviations: np.ndarray, degree: int, lam: float
+) -> Iterator[sparse.csr_array]:
+    """Yield I, and W after each of at most `degree` steps, until no permutation gives a gain."""
+    n = len(deviations)
     weights = sparse.csr_array(sparse.eye_array(n))
+    yield weights
     for _ in range(degree):
         # The gradient times n / 2, up to constants, which do not matter for doubly stochastic
         # matrices.
         slope = (weights @ deviations) @ deviations.T
         entries = sparse.coo_array(weights)
         slope[entries.coords] += lam * entries.data
-        permutation = sparse.csr_array((np.ones(n), linear_sum_assignment(slope)), shape=(n, n))
-        line = sparse.csr_array(permutation - weights)
+        line = sparse.csr_array(_permutation(slope) - weights)
         gain = -2 / n * float(line.multiply(slope).sum())
         if gain <= _TOLERANCE:
             return
         # g(W + s D) = g(W) - s gain + s^2 curvature
         curvature = float(np.square(line @ deviations).sum() + lam * np.square(line.data).sum()) / n
         weights = sparse.csr_array(weights + min(1.0, gain / (2 * curvature)) * line)
-        yield Step(weights, _terms(weights, deviations))
+        yield weights
 
 
 def _terms(weights: sparse.csr_array, deviations: np.ndarray) -> tuple[float, float]:
@@ -249,21 +243,11 @@ def designed_directed(
     >>> own_weights(graph).weights.toarray().round(6).tolist()
     [[0.5, 0.5], [0.5, 0.5]]
     """
-    counts = counts_of(label_counts, n, classes=10)
-    check_int("degree", degree, minimum=0)
+    shares, lam = _checked(label_counts, n, degree, lam, "designed")
     check_int("hops", hops, minimum=1)
-    check_nonnegative("lam", lam)
-    if len(counts) > SIZE_LIMIT:
-        raise ValueError(
-            f"`label_counts` must have at most {SIZE_LIMIT} nodes, since Frank-Wolfe solves dense "
-            f"assignment problems, got {len(counts)}; use designed"
-        )
-    shares = shares_of(counts)
-    costs = _forbidden_costs(len(counts), allowed)
-    weights = _designed(shares, degree, hops, lam, costs)
-    edges = sparse.csr_array(weights.T)
-    edges.setdiag(0)
-    graph = Topology(edges, own_weights=True)
+    costs = _forbidden_costs(len(shares), allowed)
+    objective = _Objective(shares - shares.mean(axis=0), hops, lam, costs)
+    graph = _graph_with(_designed(objective, degree))
     if degree and not graph.is_connected:
         warn_caller(
             f"designed_directed(degree={degree}) is not strongly connected, so models do not agree "
@@ -273,22 +257,17 @@ def designed_directed(
     return graph
 
 
-def _designed(
-    shares: np.ndarray, degree: int, hops: int, lam: float, costs: np.ndarray | None
-) -> sparse.csr_array:
+def _designed(objective: "_Objective", degree: int) -> sparse.csr_array:
     """Return W after `degree` steps from I or, if it is not connected, from I and one cycle."""
-    deviations = shares - shares.mean(axis=0)
-    identity = weights = sparse.csr_array(sparse.eye_array(len(shares)))
-    if hops == 1 and costs is None:  # the line search has a closed form
-        for step in frank_wolfe_steps(shares, degree, lam):
-            weights = step.weights
+    identity = sparse.csr_array(sparse.eye_array(len(objective.deviations)))
+    if objective.hops == 1 and objective.costs is None:  # the line search has a closed form
+        *_, weights = frank_wolfe_steps(objective.deviations, degree, objective.lam)
     else:
-        weights = _minimized(deviations, degree, hops, lam, costs)
+        weights = objective.minimized(identity, degree)
     if degree == 0 or _is_connected(weights):
         return weights
-    slope = _slope(identity, deviations, hops, lam, costs)
-    start = sparse.csr_array((identity + _permutation(slope, joined=True)) / 2)
-    found = _minimized(deviations, degree - 1, hops, lam, costs, start)
+    start = (identity + _permutation(objective.slope(identity), joined=True)) / 2
+    found = objective.minimized(sparse.csr_array(start), degree - 1)
     return found if _is_connected(found) else weights
 
 
@@ -306,47 +285,37 @@ def _forbidden_costs(n: int, allowed: Topology | None) -> np.ndarray | None:
     return costs
 
 
-def _minimized(
-    deviations: np.ndarray,
-    degree: int,
-    hops: int,
-    lam: float,
-    costs: np.ndarray | None,
-    start: sparse.csr_array | None = None,
-) -> sparse.csr_array:
-    """Return W after `degree` steps of Frank-Wolfe from `start`; None: from I."""
-    n = len(deviations)
-    weights = sparse.csr_array(sparse.eye_array(n)) if start is None else start
+@dataclass(frozen=True, eq=False)
+class _Objective:
+    """``H_K + (lam/n) ||W - J||_F^2``, and (n, n) costs of edges that are not allowed, or None."""
 
-    def objective(matrix: sparse.csr_array) -> float:
-        variance = (np.square(matrix.data).sum() - 1) / n
-        return heterogeneity(matrix, deviations, hops) + lam * float(variance)
+    deviations: np.ndarray
+    hops: int
+    lam: float
+    costs: np.ndarray | None
 
-    value = objective(weights)
-    for _ in range(degree):
-        slope = _slope(weights, deviations, hops, lam, costs)
-        found, lowest = _least_along(
-            sparse.csr_array(_permutation(slope) - weights), weights, objective
-        )
-        if lowest >= value - 1e-12:
-            return weights
-        weights, value = found, lowest
-    return weights
+    def value(self, weights: sparse.csr_array) -> float:
+        variance = (np.square(weights.data).sum() - 1) / len(self.deviations)
+        return heterogeneity(weights, self.deviations, self.hops) + self.lam * float(variance)
 
+    def slope(self, weights: sparse.csr_array) -> np.ndarray:
+        """Return the gradient at W, (n, n), up to a constant, plus the costs."""
+        left, right = slopes(weights, self.deviations, self.hops)
+        slope = left @ right.T
+        entries = sparse.coo_array(weights)
+        slope[entries.coords] += 2 * self.lam / len(self.deviations) * entries.data
+        return slope if self.costs is None else slope + self.costs
 
-def _slope(
-    weights: sparse.csr_array,
-    deviations: np.ndarray,
-    hops: int,
-    lam: float,
-    costs: np.ndarray | None,
-) -> np.ndarray:
-    """Return the gradient of the objective at W, (n, n), up to a constant, plus `costs`."""
-    left, right = slopes(weights, deviations, hops)
-    slope = left @ right.T
-    entries = sparse.coo_array(weights)
-    slope[entries.coords] += 2 * lam / len(deviations) * entries.data
-    return slope if costs is None else slope + costs
+    def minimized(self, weights: sparse.csr_array, degree: int) -> sparse.csr_array:
+        """Return W after at most `degree` steps of Frank-Wolfe, each of which lowers the value."""
+        value = self.value(weights)
+        for _ in range(degree):
+            line = sparse.csr_array(_permutation(self.slope(weights)) - weights)
+            found, lowest = _least_along(line, weights, self.value)
+            if lowest >= value - 1e-12:
+                break
+            weights, value = found, lowest
+        return weights
 
 
 def _permutation(costs: np.ndarray, *, joined: bool = False) -> sparse.csr_array:

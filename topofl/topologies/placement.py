@@ -191,7 +191,9 @@ def _swapped(
     skew = float(np.square(mixed).sum())
     if trace is not None:
         trace[:] = skew / graph.n
-    for step, (u, v) in enumerate(_pairs(graph.n, steps, rng)):
+    # The first pairs do not depend on `steps`.
+    pairs = np.stack(distinct_pairs(rng.random((steps, 2)), graph.n), axis=1)
+    for step, (u, v) in enumerate(pairs.tolist() if graph.n > 1 else []):
         d = rows[v] - rows[u]
         spans = slice(starts[u], starts[u + 1]), slice(starts[v], starts[v + 1])
         (at_u, w_u), (at_v, w_v) = ((weights.indices[s], weights.data[s]) for s in spans)
@@ -217,12 +219,6 @@ def _weights(graph: Topology) -> sparse.csr_array:
     if not graph.own_weights:
         edges.data = 1.0 / (np.maximum(*degrees[graph.edge_index]) + 1)
     return sparse.csr_array(edges + sparse.diags_array(1 - edges.sum(axis=1)))
-
-
-def _pairs(n: int, steps: int, rng: np.random.Generator) -> list[list[int]]:
-    """Return random pairs of distinct nodes; the first pairs do not depend on `steps`."""
-    pairs = distinct_pairs(rng.random((steps, 2)), n)
-    return np.stack(pairs, axis=1).tolist() if n > 1 else []
 
 
 @generator(family="learned from data", examples=["dissimilar_ring:20,seed=0"])
@@ -281,15 +277,10 @@ def dissimilar_ring(
     [2, 3]
     """
     counts = counts_of(label_counts, n, classes=10)
-    follow = {"stable": _stable_dissimilar, "random": _greedy_dissimilar}[
-        check_choice("ties", ties, _TIES)
-    ]
+    follow = _TIES[check_choice("ties", ties, _TIES)]
     order = stream(seed, "graph").permutation(len(counts))
     order = order[follow(label_shares(counts)[order])]
     return from_edges(cycle_edges(order), len(counts))
-
-
-_TIES = ("stable", "random")
 
 
 def _stable_dissimilar(shares: np.ndarray) -> np.ndarray:
@@ -313,3 +304,7 @@ def _greedy_dissimilar(shares: np.ndarray) -> np.ndarray:
         distances = np.abs(shares - shares[order[step - 1]]).sum(axis=1)
         order[step] = np.where(remaining, distances, -1.0).argmax()
     return order
+
+
+_TIES = {"stable": _stable_dissimilar, "random": _greedy_dissimilar}
+"""Functions that order nodes, by how they choose between nodes at the same distance."""

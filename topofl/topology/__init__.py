@@ -1,6 +1,7 @@
 """Graphs over which nodes send models. Mixing weights are in :mod:`topofl.mixing`."""
 
 from topofl.topology.convert import Missing as Missing
+from topofl.topology.convert import as_pairs as as_pairs
 from topofl.topology.convert import as_topology, from_edges
 from topofl.topology.convert import graph_of as graph_of
 from topofl.topology.convert import places_of as places_of

@@ -170,29 +170,22 @@ _HEADS = {("source", "target"), ("from", "to"), ("src", "dst")}
 
 
 def _with_edges(graph: "nx.Graph", lines: _Lines) -> "nx.Graph":
-    """Add the edges of lines to the graph and return it."""
-    for k, words in lines:
-        weight = words[2] if len(words) == 3 and words[2] else "1"
-        if not is_number(weight):
-            raise ValueError(f"line {k} must have a number as weight, got {shown(weight)}")
-        _add_edge(graph, words[0], words[1], float(weight), k)
+    """Add the edges of lines to the graph and return it; a repeated one must have its weight."""
+    for k, (u, v, *more) in lines:
+        text = more[0] if more and more[0] else "1"
+        if not is_number(text):
+            raise ValueError(f"line {k} must have a number as weight, got {shown(text)}")
+        weight = float(text)
+        before = graph.get_edge_data(u, v, {"weight": weight})["weight"]
+        if before != weight:
+            remedy = "pass directed=true if these are two edges"
+            remedy = "remove one of the lines" if graph.is_directed() else remedy
+            raise ValueError(
+                f"line {k} must repeat the weight {before:g} of the edge {u} {v}, got {weight:g}; "
+                f"{remedy}"
+            )
+        graph.add_edge(u, v, weight=weight)
     return graph
-
-
-def _add_edge(graph: "nx.Graph", u: str, v: str, weight: float, line: int) -> None:
-    """Add the edge of a line, or raise ``ValueError`` if the edge already has another weight."""
-    before = graph.get_edge_data(u, v, {"weight": weight})["weight"]
-    if before != weight:
-        remedy = (
-            "remove one of the lines"
-            if graph.is_directed()
-            else "pass directed=true if these are two edges"
-        )
-        raise ValueError(
-            f"line {line} must repeat the weight {before:g} of the edge {u} {v}, got {weight:g}; "
-            f"{remedy}"
-        )
-    graph.add_edge(u, v, weight=weight)
 
 
 def _with_integer_labels(graph: "nx.Graph") -> "nx.Graph":

@@ -1,6 +1,6 @@
 """Graphs on nodes 0..n-1: a read-only Topology, and a TopologySequence of changing graphs."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import index
@@ -92,13 +92,15 @@ class Topology:
     own_weights: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "adjacency", frozen_adjacency(self.adjacency))
-        object.__setattr__(self, "groups", as_groups(self.groups))
+        adjacency = as_csr("adjacency", self.adjacency)  # a canonical copy
+        for array in (adjacency.data, adjacency.indices, adjacency.indptr):
+            _readonly(array)
+        object.__setattr__(self, "adjacency", adjacency)
+        object.__setattr__(self, "groups", _as_groups(self.groups, self.n))
         object.__setattr__(self, "nodes", as_labels(self.nodes, self.n))
-        check_no_loops(self.adjacency, self.nodes)
-        check_groups(self.groups, self.n)
+        _check_no_loops(self.adjacency, self.nodes)
         if check_switch("own_weights", self.own_weights, auto=False):
-            check_received_shares(self.adjacency, self.nodes)
+            _check_received_shares(self.adjacency, self.nodes)
 
     def __repr__(self) -> str:
         kind = "directed" if self.is_directed else "undirected"
@@ -144,18 +146,18 @@ class Topology:
     @cached_property
     def in_degrees(self) -> np.ndarray:
         """(n,) number of nodes that each node receives from, itself excluded."""
-        return readonly(np.bincount(self.adjacency.indices, minlength=self.n))
+        return _readonly(np.bincount(self.adjacency.indices, minlength=self.n))
 
     @cached_property
     def out_degrees(self) -> np.ndarray:
         """(n,) number of nodes that each node sends to, itself excluded."""
-        return readonly(np.diff(self.adjacency.indptr).astype(np.int64))
+        return _readonly(np.diff(self.adjacency.indptr).astype(np.int64))
 
     @cached_property
     def edge_index(self) -> np.ndarray:
         """(2, E) int64 sources and targets as in PyG; undirected edges in both directions."""
         sources = np.repeat(np.arange(self.n), self.out_degrees)
-        return readonly(np.stack([sources, self.adjacency.indices.astype(np.int64)]))
+        return _readonly(np.stack([sources, self.adjacency.indices.astype(np.int64)]))
 
     @cached_property
     def group_of(self) -> np.ndarray:
@@ -163,7 +165,7 @@ class Topology:
         number = np.full(self.n, -1, dtype=np.int64)
         for k, group in enumerate(self.groups):
             number[list(group)] = k
-        return readonly(number)
+        return _readonly(number)
 
     @cached_property
     def is_connected(self) -> bool:
@@ -202,7 +204,7 @@ class Topology:
                 "scipy.sparse.csgraph.shortest_path(graph.adjacency, unweighted=True, "
                 "indices=nodes) for some nodes"
             )
-        return readonly(shortest_path(self.adjacency, directed=True, unweighted=True))
+        return _readonly(shortest_path(self.adjacency, directed=True, unweighted=True))
 
     @cached_property
     def _hop_counts(self) -> np.ndarray:
@@ -286,10 +288,9 @@ class Topology:
         TypeError, ValueError
             If `label_counts`, `labels` or `positions` do not fit the graph.
         """
-        ax = _drawing.draw_graph(
+        return _drawing.draw_graph(
             self, ax, label_counts=label_counts, labels=labels, positions=positions
         )
-        return _drawing.figure_of(ax)
 
     def plot_adjacency(self, ax: "Axes | None" = None) -> "Figure":
         """Draw the adjacency matrix, senders as rows and receivers as columns; return the figure.
@@ -303,7 +304,7 @@ class Topology:
         ax
             Axes to draw on; None: a new figure.
         """
-        return _drawing.figure_of(_drawing.draw_adjacency(self, ax))
+        return _drawing.draw_adjacency(self, ax)
 
     def _repr_svg_(self) -> str | None:
         """Return the SVG that notebooks show, or None above 300 nodes or 3,000 edges."""
@@ -337,15 +338,7 @@ def unused_weights(graph: Topology) -> str:
     )
 
 
-def frozen_adjacency(matrix: Any) -> sparse.csr_array:
-    """Return a validated, canonical, read-only copy of an adjacency matrix."""
-    adjacency = as_csr("adjacency", matrix)
-    for array in (adjacency.data, adjacency.indices, adjacency.indptr):
-        readonly(array)
-    return adjacency
-
-
-def check_no_loops(adjacency: sparse.csr_array, nodes: tuple[Hashable, ...]) -> None:
+def _check_no_loops(adjacency: sparse.csr_array, nodes: tuple[Hashable, ...]) -> None:
     """Raise ``ValueError`` if an edge leads from a node to itself."""
     loops = np.flatnonzero(adjacency.diagonal())
     if len(loops):
@@ -360,54 +353,39 @@ def check_no_loops(adjacency: sparse.csr_array, nodes: tuple[Hashable, ...]) -> 
 def as_labels(nodes: Any, n: int) -> tuple[Hashable, ...]:
     """Return node labels as a tuple; raise unless empty or n distinct hashable labels."""
     labels = tuple(check_sequence("nodes", nodes, "labels"))
-    if labels and (len(labels) != n or len(set(_hashable(labels))) != n):
-        raise ValueError(f"`nodes` must have one distinct label for each of the n={n} nodes")
-    return labels
-
-
-def _hashable(nodes: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
-    """Return the labels, or raise ``TypeError`` if one is not hashable."""
-    for label in nodes:
+    for label in labels:
         try:
             hash(label)
         except TypeError as error:
             raise TypeError(
                 f"`nodes` must be hashable labels, for example strings, got {shown(label)}"
             ) from error
-    return nodes
+    if labels and (len(labels) != n or len(set(labels)) != n):
+        raise ValueError(f"`nodes` must have one distinct label for each of the n={n} nodes")
+    return labels
 
 
-def as_groups(groups: Any) -> tuple[tuple[int, ...], ...]:
-    """Return groups as tuples of integers, or raise ``TypeError``."""
-    return tuple(map(_as_group, check_sequence("groups", groups, "sequences of nodes")))
-
-
-def _as_group(group: Any) -> tuple[int, ...]:
-    """Return one group as a tuple of integers, or raise ``TypeError``."""
-    if not isinstance(group, Iterable):
-        raise TypeError(
-            f"`groups` must hold sequences of nodes, got {shown(group)}; as in [(0, 1), (2, 3)]"
-        )
-    try:
-        return tuple(index(i) for i in group)
-    except (TypeError, ValueError, RuntimeError) as error:  # tensors raise RuntimeError
-        raise TypeError(
-            f"`groups` must hold sequences of nodes, which are integers, got {shown(group)}; as in "
-            "[(0, 1), (2, 3)]"
-        ) from error
-
-
-def check_groups(groups: tuple[tuple[int, ...], ...], n: int) -> None:
-    """Raise ``ValueError`` unless groups are disjoint and contain nodes of 0..n-1 only."""
-    members = [i for group in groups for i in group]
+def _as_groups(groups: Any, n: int) -> tuple[tuple[int, ...], ...]:
+    """Return groups as tuples, or raise unless they are disjoint and of nodes 0..n-1."""
+    found = []
+    for group in check_sequence("groups", groups, "sequences of nodes"):
+        try:
+            found.append(tuple(index(i) for i in group))
+        except (TypeError, ValueError, RuntimeError) as error:  # tensors raise RuntimeError
+            raise TypeError(
+                "`groups` must hold sequences of nodes, which are integers, got "
+                f"{shown(group)}; as in [(0, 1), (2, 3)]"
+            ) from error
+    members = [i for group in found for i in group]
     if len(set(members)) != len(members):
         raise ValueError("`groups` must be disjoint, got a node in two of them")
     outside = [i for i in members if not 0 <= i < n]
     if outside:
         raise ValueError(f"`groups` must hold nodes 0..{n - 1}, got {outside[0]}")
+    return tuple(found)
 
 
-def check_received_shares(adjacency: sparse.csr_array, nodes: tuple[Hashable, ...]) -> None:
+def _check_received_shares(adjacency: sparse.csr_array, nodes: tuple[Hashable, ...]) -> None:
     """Raise ``ValueError`` if the weights of the edges into a node sum to more than 1."""
     received = np.asarray(adjacency.sum(axis=0))
     if received.max() > 1 + TOLERANCE:
@@ -431,7 +409,7 @@ def check_received_shares(adjacency: sparse.csr_array, nodes: tuple[Hashable, ..
         )
 
 
-def readonly(array: np.ndarray) -> np.ndarray:
+def _readonly(array: np.ndarray) -> np.ndarray:
     """Make an array read-only and return it."""
     array.setflags(write=False)
     return array
@@ -566,6 +544,8 @@ def hop_counts(adjacency: sparse.csr_array) -> np.ndarray:
     The graph must be strongly connected. Takes O(n) memory in addition to the graph and the time of
     n breadth-first searches, 64 of which run at once where distances are short.
     """
+    if adjacency.shape[0] == 1:
+        return np.ones(1, dtype=np.int64)
     first = shortest_path(adjacency, directed=True, unweighted=True, indices=0)
     search = _counts_by_bits if first.max() <= SHALLOW else _counts_by_rows
     counts = np.zeros(1, dtype=np.int64)
@@ -592,9 +572,6 @@ def _counts_by_bits(adjacency: sparse.csr_array) -> Iterator[np.ndarray]:
     """
     n = adjacency.shape[0]
     receivers = sparse.csr_array(adjacency.T)
-    if n == 1:
-        yield np.ones(1, dtype=np.int64)
-        return
     words = max(1, BLOCK_BYTES // (8 * adjacency.nnz))
     for start in range(0, n, 64 * words):
         sources = np.arange(start, min(start + 64 * words, n))

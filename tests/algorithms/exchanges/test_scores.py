@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.algorithms.exchanges.pfeddst_runs import drawn, fake, models_of, scored
-from tests.properties.test_weights import graphs
+from tests.rows.topologies import graphs
 from topofl import algorithms
 from topofl.algorithms import scored_peers
 from topofl.algorithms.exchanges.scored import _cosines

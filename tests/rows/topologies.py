@@ -1,9 +1,12 @@
-"""Strategies for the arguments of each generator, and the properties that each declares."""
+"""What there is of topologies: arguments of each generator, what it declares, known facts."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import floor, log2
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import strategies as st
@@ -12,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 from topofl import topologies
 from topofl._spec import build_topology
 from topofl._support.calls import parse_spec
-from topofl.topology import Topology, TopologySequence
+from topofl.topology import Topology, TopologySequence, from_edges
 
 sizes = st.integers(1, 20)
 
@@ -407,3 +410,187 @@ def row_of_examples(examples: tuple[topologies.Example, ...]) -> Row:
         own_weights=graph.own_weights,
         redrawn=first.period is None,
     )
+
+
+def words_digraph(words: list[tuple[int, ...]]) -> nx.DiGraph:
+    """Return the digraph of words in which an edge drops the first letter and appends one."""
+    graph = nx.DiGraph()
+    graph.add_nodes_from(words)
+    graph.add_edges_from((u, v) for u in words for v in words if u[1:] == v[:-1] and u != v)
+    return graph
+
+
+def all_words(letters: int, length: int) -> list[tuple[int, ...]]:
+    return list(itertools.product(range(letters), repeat=length))
+
+
+def kautz_words(d: int, k: int) -> list[tuple[int, ...]]:
+    """Return the words of k of d + 1 letters in which no letter follows itself."""
+    words = all_words(d + 1, k)
+    return [word for word in words if all(a != b for a, b in itertools.pairwise(word))]
+
+
+DIGRAPHS = [(2, 1), (2, 2), (2, 3), (2, 5), (3, 1), (3, 2), (3, 3), (4, 2), (5, 2)]
+"""Degrees, and lengths of words, which are diameters."""
+
+SIDES = [(1, 1), (1, 2), (1, 6), (2, 2), (2, 3), (2, 7), (3, 3), (4, 5), (5, 4)]
+
+
+def offsets(n: int) -> list[int]:
+    return [2**e for e in range(floor(log2(n - 1)) + 1)] if n > 1 else []
+
+
+def random_dcliques(n: int, inter: str, seed: int = 0) -> Topology:
+    return topologies.dcliques(n=n, inter=inter, cliques="random", seed=seed)
+
+
+KNOWN = [
+    *((topologies.fully_connected(n), {"twin": nx.complete_graph(n)}) for n in (1, 2, 3, 7, 16)),
+    *((topologies.star(n), {"twin": nx.star_graph(n - 1)}) for n in (1, 2, 3, 7, 16)),
+    (topologies.ring(1), {"twin": nx.empty_graph(1)}),  # networkx gives it a self-loop
+    *((topologies.ring(n), {"twin": nx.cycle_graph(n)}) for n in (2, 3, 4, 7, 16)),
+    *((topologies.grid(a * b, rows=a), {"twin": nx.grid_2d_graph(a, b)}) for a, b in SIDES),
+    *(
+        (topologies.torus(a * b, rows=a), {"twin": nx.grid_2d_graph(a, b, periodic=True)})
+        for a, b in SIDES
+    ),
+    (topologies.grid(7, rows=1), {"twin": nx.path_graph(7)}),
+    (topologies.grid(5, rows=5), {"twin": nx.path_graph(5)}),
+    (topologies.torus(7, rows=1), {"twin": nx.cycle_graph(7)}),
+    (topologies.path(7), {"twin": nx.path_graph(7)}),
+    (topologies.complete_bipartite(7, 3), {"twin": nx.complete_bipartite_graph(3, 4)}),
+    (topologies.complete_bipartite(2), {"twin": nx.path_graph(2)}),
+    (topologies.hypercube(16), {"twin": nx.hypercube_graph(4), "diameter": 4}),
+    (topologies.hypercube(1), {"twin": nx.path_graph(1)}),
+    (topologies.tree(15), {"twin": nx.balanced_tree(2, 3)}),
+    (topologies.tree(13, 3), {"twin": nx.balanced_tree(3, 2)}),
+    (topologies.tree(9, 4), {"twin": nx.full_rary_tree(4, 9)}),
+    (topologies.tree(6, 1), {"twin": nx.path_graph(6)}),
+    *((topologies.tree(20, branching), {"edges": 19}) for branching in (1, 2, 3)),
+    (topologies.circulant(12, [1, 5]), {"twin": nx.circulant_graph(12, [1, 5])}),
+    (topologies.circulant(9, [1]), {"twin": nx.cycle_graph(9)}),
+    *(
+        (topologies.exponential(n), {"twin": nx.circulant_graph(n, offsets(n))})
+        for n in (1, 2, 3, 4, 5, 8, 9, 16, 17, 33)
+    ),
+    (
+        topologies.circulant(7, [1, 2, 4], directed=True),
+        {"twin": topologies.exponential(7, directed=True).to_networkx()},
+    ),
+    *(
+        (
+            topologies.kautz(d**k + d ** (k - 1), d),
+            {"twin": words_digraph(kautz_words(d, k)), "diameter": k, "degree": d}
+            | {"gap": 1 if k == 1 else d / (d + 1)},
+        )
+        for d, k in DIGRAPHS
+    ),
+    *((topologies.de_bruijn(d**k, d), {"diameter": k}) for d, k in DIGRAPHS),
+    (topologies.de_bruijn(1), {"edges": 0}),
+    # Degrees, edges and gaps
+    (topologies.grid(100), {"degree": 3.6}),
+    (topologies.torus(100), {"degree": 4}),
+    (topologies.torus(8, rows=2), {"degree": 3}),  # a side of 2 has no double edges
+    (topologies.star(100), {"diameter": 2, "gap": 1 / 100}),
+    (topologies.exponential(100), {"degree": 14}),
+    (topologies.exponential(1000), {"degree": 20}),
+    (topologies.exponential(1000, directed=True), {"degree": 10}),
+    (topologies.karate_club(), {"edges": 78}),
+    (topologies.davis_southern_women(), {"edges": 89}),
+    (topologies.florentine_families(), {"edges": 20}),
+    *((topologies.path(n), {"gap": (2 - 2 * np.cos(np.pi / n)) / 3}) for n in (3, 4, 11, 40)),
+    *((topologies.hypercube(2**d), {"gap": 2 / (d + 1), "diameter": d}) for d in (1, 3, 6)),
+    *(  # Ying et al. 2021, Proposition 1
+        (topologies.exponential(2**d, directed=True), {"gap": 2 / (1 + d)}) for d in (2, 3, 4, 6, 7)
+    ),
+    *(
+        (topologies.random_cliques(n, size, seed=0), {"edges": edges})
+        for n, size, edges in ((20, 10, 90), (21, 10, 90), (7, 7, 21), (5, 3, 4))
+    ),
+    (random_dcliques(20, "ring"), {"edges": 91}),
+    # D-Cliques, section III-C; 18.9 edges a node at n = 1000 are its section IV-E
+    (random_dcliques(100, "ring"), {"edges": 460, "degree": 9.2, "slem": 0.997099}),
+    (random_dcliques(1000, "ring"), {"edges": 4600, "degree": 9.2, "slem": 0.999970}),
+    (random_dcliques(100, "fractal"), {"edges": 495, "degree": 9.9, "slem": 0.918093}),
+    (random_dcliques(1000, "fractal"), {"edges": 4995, "degree": 9.99, "slem": 0.993131}),
+    (random_dcliques(100, "fully_connected"), {"edges": 495, "degree": 9.9, "slem": 0.918093}),
+    (random_dcliques(1000, "fully_connected"), {"edges": 9450, "degree": 18.9, "slem": 0.801215}),
+    # Rounds of exchanges after which averages are exact, from any round on
+    *((topologies.one_peer_exponential(2**e), {"rounds": e, "exact": True}) for e in (1, 2, 3, 5)),
+    *(
+        (topologies.one_peer_exponential(2**e, directed=False), {"rounds": e, "exact": True})
+        for e in (1, 2, 3, 5)
+    ),
+    *(
+        (topologies.p_peer_exponential((p + 1) ** k, p), {"rounds": k, "degree": p})
+        for p, k in ((1, 5), (2, 3), (2, 4), (3, 2), (3, 3), (4, 2), (7, 2), (6, 1))
+    ),
+    *((topologies.hyper_hypercube(2**e, 1), {"rounds": e, "exact": True}) for e in (1, 2, 3, 5)),
+    *((topologies.hyper_hypercube(n, k), {"rounds": r}) for n, k, r in ((12, 2, 3), (30, 4, 3))),
+    *((make(7, 6), {"rounds": 1}) for make in (topologies.hyper_hypercube, topologies.base_graph)),
+]
+"""Single graphs, and what is known of each: `degree` is the mean number of receivers."""
+
+COUNTS = np.array([[3, 0], [1, 2], [2, 2], [0, 5]])
+
+NAMED = [
+    (
+        topologies.dcliques(COUNTS, clique_size=2, inter="ring", steps=5, seed=9),
+        "dcliques(label_counts[4x2], clique_size=2, inter='ring', steps=5, seed=9)",
+    ),
+    (
+        topologies.dcliques(n=20, inter="ring", cliques="random", seed=0),
+        "dcliques(n=20, clique_size=10, inter='ring', cliques='random', seed=0)",
+    ),
+    (
+        topologies.greedy_swap(COUNTS, 2, weighting="pooled", seed=0),
+        "greedy_swap(label_counts[4x2], clique_size=2, weighting='pooled', seed=0)",
+    ),
+    (
+        topologies.neighborhood_swap(COUNTS, 3, seed=0),
+        "neighborhood_swap(label_counts[4x2], base=3, seed=0)",
+    ),
+    (
+        topologies.neighborhood_swap(n=3, base=topologies.ring(3), steps=5, seed=0),
+        "neighborhood_swap(n=3, base=ring(n=3), steps=5, seed=0)",
+    ),
+    (topologies.stl_fw(COUNTS, 1, lam=0), "stl_fw(label_counts[4x2], degree=1, lam=0.0)"),
+    (
+        topologies.od_equidyn(8, seed=0, m=3, eta=1).at(2),
+        "od_equidyn(n=8, seed=0, m=3, eta=1.0).at(2)",
+    ),
+    (
+        topologies.greedy_collaboration(toy_reward, 3, candidates=topologies.ring(3), seed=0),
+        "greedy_collaboration(reward, n=3, candidates=ring(n=3), seed=0)",
+    ),
+    (
+        topologies.greedy_collaboration(toy_reward, 3, [1, 2, 0], seed=0),
+        "greedy_collaboration(reward, budget[3], n=3, seed=0)",
+    ),
+    (
+        topologies.decentralized_greedy_swap(
+            n=8, clique_size=4, gossip_rounds=3, gossip_graph=topologies.ring(8), seed=0
+        ),
+        "decentralized_greedy_swap(n=8, clique_size=4, gossip_rounds=3, gossip_graph=ring(n=8), "
+        "seed=0)",
+    ),
+]
+"""Graphs, and their names."""
+
+
+@st.composite
+def graphs(draw: st.DrawFn, directed: bool | None = None, groups: bool = False) -> Topology:
+    """Any graph on a few nodes, connected or not; with `groups`, some nodes are in groups."""
+    n = draw(st.integers(1, 9))
+    pairs = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(
+        lambda pair: pair[0] != pair[1]
+    )
+    edges = draw(st.lists(pairs, max_size=3 * n)) if n > 1 else []
+    directed = draw(st.booleans()) if directed is None else directed
+    labels = (
+        draw(st.lists(st.integers(-1, 2), min_size=n, max_size=n).filter(lambda x: max(x) >= 0))
+        if groups
+        else []
+    )
+    members = [[i for i, label in enumerate(labels) if label == k] for k in range(3)]
+    return from_edges(edges, n, directed=directed, groups=[group for group in members if group])

@@ -10,30 +10,11 @@ import scipy.sparse as sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows.topologies import graphs, seeds
 from topofl import mixing, topologies
 from topofl._linalg import second, spectral
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologyError, from_edges
-
-seeds = st.integers(0, 2**32)
-
-
-@st.composite
-def graphs(draw: st.DrawFn, directed: bool | None = None, groups: bool = False) -> Topology:
-    """Any graph on a few nodes, connected or not; with `groups`, some nodes are in groups."""
-    n = draw(st.integers(1, 9))
-    pairs = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(
-        lambda pair: pair[0] != pair[1]
-    )
-    edges = draw(st.lists(pairs, max_size=3 * n)) if n > 1 else []
-    directed = draw(st.booleans()) if directed is None else directed
-    labels = (
-        draw(st.lists(st.integers(-1, 2), min_size=n, max_size=n).filter(lambda x: max(x) >= 0))
-        if groups
-        else []
-    )
-    members = [[i for i, label in enumerate(labels) if label == k] for k in range(3)]
-    return from_edges(edges, n, directed=directed, groups=[group for group in members if group])
 
 
 def halved(graph: Topology) -> Topology:
