@@ -13,7 +13,7 @@ import pytest
 
 import topofl
 from tests import problems
-from tests.algorithms.table import ALGORITHMS
+from tests.rows.methods import ALGORITHMS
 from topofl import algorithms, data, metrics, topologies
 
 ARGUMENTS = {name: row.arguments for name, row in ALGORITHMS.items()}

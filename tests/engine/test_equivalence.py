@@ -9,7 +9,7 @@ import torch
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.table import ALGORITHMS
+from tests.rows.methods import ALGORITHMS
 from topofl import algorithms, mixing, topologies
 from topofl.algorithms.contract.local import sgd_descent
 from topofl.engine import plan, training
