@@ -1,5 +1,6 @@
 """FedBABU: federated training of bodies with fixed heads."""
 
+from topofl._support.check import check_positive
 from topofl._support.public import public
 from topofl.algorithms.contract.descent import Rate
 from topofl.algorithms.contract.local import fine_tuning, sgd_of_rounds
@@ -65,7 +66,7 @@ def fedbabu(
     personal = as_part("head", head)
     options = {"participants": participants, "part": personal.rest}
     local = sgd_of_rounds(lr, batch_size, epochs, momentum, lr_decay, weight_decay, clip, **options)
-    tuned_lr = lr if fine_tune_lr is None else fine_tune_lr
+    tuned_lr = lr if fine_tune_lr is None else check_positive("fine_tune_lr", fine_tune_lr)
     fine_tune = fine_tuning(tuned_lr, fine_tune_epochs, batch_size, momentum, weight_decay, clip)
     return chain(
         "fedbabu",
