@@ -23,7 +23,6 @@ from tests.algorithms.harness import (
     trail,
     unlike_lines,
     watched,
-    weights_of,
 )
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
 from tests.rows.methods import irregular
@@ -243,19 +242,6 @@ def test_on_quadratics_sab_is_a_power_of_one_matrix():
     tracked = hessian @ start - np.concatenate(pulls)
     wanted = np.linalg.matrix_power(step, rounds) @ np.concatenate([start, tracked])
     np.testing.assert_allclose(models.flat.numpy().ravel(), wanted[: 3 * N], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", ["extra", "d2"])
-def test_the_first_round_is_one_of_gossip_and_a_local_step(name):
-    """EXTRA takes the step at models before they are mixed, D^2 mixes after the step."""
-    clients, model, weights = problems.ragged_clients(), problems.convolutional(), weights_of(RING)
-    nodes = nodes_at_start(model, clients)
-    start = nodes.flat()
-    naive.local_only(nodes, 1, lr=LR)
-    wanted = weights @ start.numpy() - start.numpy() + nodes.flat().numpy()
-    wanted = wanted if name == "extra" else (np.eye(N) + weights) / 2 @ nodes.flat().numpy()
-    _, models = engine(getattr(algorithms, name)(LR, **SMALL), model, clients, RING, rounds=1)
-    np.testing.assert_allclose(models.flat.numpy(), wanted, rtol=0, atol=1e-12)
 
 
 def test_sab_records_the_weights_by_which_models_are_averaged():

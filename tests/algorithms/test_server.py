@@ -11,7 +11,7 @@ from tests import naive, problems
 from tests.algorithms import harness
 from tests.algorithms.harness import BATCH, ROUNDS, SEED, WHOLE, members, unlike_lines, watched
 from tests.engine.train.test_divergence import BAD as FROZEN
-from tests.rows.methods import ADAPTIVE, STEPS
+from tests.rows.methods import STEPS
 from topofl import algorithms, tasks, topologies
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.server.fednova import _counting, _server
@@ -34,39 +34,6 @@ def noted(algorithm, seen):
     phases = dict(algorithm.phases)
     note = algorithms.Phase(lambda models: {}, note)
     return algorithms.chain("noted", local=phases.pop("local"), note=note, **phases)
-
-
-def adam(x):
-    """Return Adam without its bias correction: after very many steps there is none."""
-    lr, betas = ADAPTIVE["server_lr"], (ADAPTIVE["beta1"], ADAPTIVE["beta2"])
-    optimizer, squares = torch.optim.Adam([x], lr, betas, ADAPTIVE["tau"]), ADAPTIVE["tau"] ** 2
-    state = {"exp_avg": torch.zeros_like(x), "exp_avg_sq": torch.full_like(x, squares)}
-    optimizer.state[x] = {"step": torch.tensor(1e9)} | state
-    return optimizer
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "make"),
-    [
-        (algorithms.fedadam(0.1, batch_size=BATCH, **ADAPTIVE), adam),
-        (
-            algorithms.fedavgm(0.1, server_lr=0.7, beta=0.8, batch_size=BATCH, epochs=1),
-            lambda x: torch.optim.SGD([x], 0.7, momentum=0.8),
-        ),
-    ],
-    ids=["fedadam", "fedavgm"],
-)
-def test_servers_are_optimizers_of_torch(algorithm, make):
-    clients, model, seen = problems.ragged_clients(), problems.linear(), []
-    _, found = engine(noted(algorithm, seen), model, clients)
-    x = nn.Parameter(harness.nodes_at_start(model, clients, "common").flat()[0])
-    optimizer = make(x)
-    shares = torch.tensor([len(own) for own in clients.train]).double()
-    for models in seen:
-        x.grad = x.detach() - (shares / shares.sum()) @ models
-        optimizer.step()
-    assert len(seen) == ROUNDS
-    torch.testing.assert_close(found, x.detach().expand_as(found), rtol=0, atol=1e-12)
 
 
 def test_with_unlike_steps_fednova_is_not_fedavg():

@@ -68,10 +68,9 @@ def test_it_ends_where_its_naive_loop_does(twin, make):
     """The loop is computed once, and compared with every executor."""
     clients = make()
     start, wanted, told = twin.naively(clients)
-    how = {"batch_size": 4} | {"lr": 0.1} | twin.both | twin.mine
     for settings in EXECUTORS:
         seen = []
-        algorithm = watched(getattr(algorithms, twin.method)(**how), seen)
+        algorithm = watched(twin.built(), seen)
         history, models = engine(
             algorithm,
             twin.model(),

@@ -1,6 +1,7 @@
 """What methods, phases, terms, schedules, compressors, policies and clocks refuse."""
 
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 
 import numpy as np
@@ -253,6 +254,10 @@ def each(error, call, *cases):
     return [(error, tuple(parts), partial_of(call, given)) for given, *parts in cases]
 
 
+values, types = partial(each, ValueError), partial(each, TypeError)
+graphs = partial(each, TopologyError)
+
+
 def every(error, message, *calls):
     """Return rows of one message."""
     return [(error, message, call) for call in calls]
@@ -283,23 +288,20 @@ TYPES = [
         "`participants` must be a function of the round",
         lambda: algorithms.sgd(0.1, participants=0.3),
     ),
-    *each(
-        TypeError,
+    *types(
         lambda needs: chain("mine", local=algorithms.sgd(0.1), needs=needs),
         (["static"], "`needs` must be a list of needs"),
         (3, "`needs` must be a list of needs"),
         ([algorithms.dsgd], "`needs` must be a list of needs"),
     ),
-    *each(
-        TypeError,
+    *types(
         average_over_peers,
         (counting, "`policy` must be a Policy of functions"),
         (Policy(3), "`policy` must be a Policy of functions"),  # pyright: ignore
         (Policy(counting, 3), "`policy` must be a Policy of functions"),  # pyright: ignore
         (None, "`policy` must be a Policy of functions"),
     ),
-    *each(
-        TypeError,
+    *types(
         lambda clock: algorithms.random_walks(0.1, clock=clock),
         ("exponential(1.0)", "`clock` must be a Clock such as"),
         (3.0, "`clock` must be a Clock such as"),
@@ -309,15 +311,13 @@ TYPES = [
 PER_NODE = "must be one number or one per node, n=6, got"
 
 AMOUNTS = [
-    *each(
-        ValueError,
+    *values(
         lambda how: local(train(descend(lr=0.1), **how)),
         ({"steps": (2, 2, 2)}, f"`steps` {PER_NODE} 3 numbers"),
         ({"epochs": (2, 2)}, f"`epochs` {PER_NODE} 2 numbers"),
         ({"batch_size": (2, 2, 2)}, f"`batch_size` {PER_NODE} 3 numbers"),
     ),
-    *each(
-        ValueError,
+    *values(
         lambda strength: started(algorithms.fedprox(0.1, strength=strength)),
         ([0.5, 0.1], f"`strength` {PER_NODE} 2 numbers"),
         ([], "`strength` must be one number or one per node, got none"),
@@ -325,8 +325,7 @@ AMOUNTS = [
     ),
     (TypeError, "`strength[1]` must be", lambda: algorithms.fedprox(0.1, strength=[0.1, None])),
     (TypeError, "`strength` must be a number", lambda: algorithms.fedprox(0.1, strength="0.1")),
-    *each(
-        ValueError,
+    *values(
         lambda how: algorithms.fednova(0.1, **how),
         ({"steps": [1, 0, 1]}, "`steps[1]` must be at least 1, got 0"),
         (
@@ -347,8 +346,7 @@ AMOUNTS = [
         lambda: started(algorithms.fedavg(0.1, participation=7)),
         lambda: started(algorithms.fedavg(0.1, participation=6)),
     ),
-    *each(
-        ValueError,
+    *values(
         lambda made: local(algorithms.sgd(0.1, participants=lambda round: made)),
         (np.arange(N), "`participants` must return one boolean per node"),
         (np.ones(3, bool), "`participants` must return one boolean per node"),
@@ -378,8 +376,7 @@ BAD_RATE = "`lr` must return a finite learning rate of at least 0, got"
 NO_RATE = "`lr` must be a number or a schedule, got"
 
 SCHEDULES = [
-    *each(
-        ValueError,
+    *values(
         returning,
         ((-0.1, 0, 0), f"{BAD_RATE} -0.1", "the phase 'local', round 1 (step 0 of it)"),
         ((NAN, 0, 1), f"{BAD_RATE} nan", "round 1 (step 1 of it)"),
@@ -389,8 +386,7 @@ SCHEDULES = [
         ((torch.zeros(2), 0, 0), f"{BAD_RATE} tensor"),
         ((10**400, 0, 0), f"{BAD_RATE} about"),
     ),
-    *each(
-        ValueError,
+    *values(
         short,
         (0, "`lr` must be at most 65504 for torch.float16, got 1e+06", "round 1 "),
         (4, "`lr` must be at most 65504 for torch.float16, got 1e+06", "round 5 "),
@@ -401,8 +397,7 @@ SCHEDULES = [
         lambda: algorithms.sgd(algorithms.cosine(0.1, rounds=3), lr_decay=0.9),
         lambda: algorithms.dp_dsgd("exponential(0.1, 0.5)", lr_decay=0.5),
     ),
-    *each(
-        ValueError,
+    *values(
         algorithms.dsgd,
         (
             "linear(0.5)",
@@ -412,8 +407,7 @@ SCHEDULES = [
         ("cosine(0.5)", "rounds"),
         ("cosine(-1, rounds=3)", "`lr` must be a finite number above 0"),
     ),
-    *each(
-        TypeError,
+    *types(
         algorithms.dsgd,
         ("0.5", f"{NO_RATE} '0.5'; remove the quotes"),
         ("-1", f"{NO_RATE} '-1'; remove the quotes"),
@@ -432,8 +426,7 @@ SCHEDULES = [
 ]
 
 FUNCTIONS = [
-    *each(
-        TypeError,
+    *types(
         lambda term: descend(term, lr=0.1),
         (
             Term("mine", lambda g, theta: g),
@@ -445,13 +438,11 @@ FUNCTIONS = [
             "`init` of the term 'mine' must be a function of (models), got one of ()",
         ),
     ),
-    *each(
-        TypeError,
+    *types(
         algorithms.dsgd,
         (lambda t: 0.1, "`lr` must be a function of (round, step), got one of (t)"),
     ),
-    *each(
-        TypeError,
+    *types(
         lambda at: train(descend(lr=0.1), at=at),
         (
             GradientPoint("mine", lambda theta: theta),
@@ -464,8 +455,7 @@ FUNCTIONS = [
             "got one of (g)",
         ),
     ),
-    *each(
-        ValueError,
+    *values(
         lambda at: descending(at=at),
         (
             GradientPoint("mine", lambda theta, own, step, gradient: theta[:, :-1]),
@@ -531,8 +521,7 @@ TERMS = [
     row
     for elementwise in (True, False)
     for settings in ({"executor": "looped"}, {"executor": "batched"})
-    for row in each(
-        ValueError,
+    for row in values(
         lambda update, elementwise=elementwise, settings=settings: breaking(
             (update, elementwise), **settings
         ),
@@ -579,8 +568,7 @@ PHASES = [
         "must have a name, got one without; write chain('wrong', local=sgd(lr=0.1",
         lambda: chain("wrong", algorithms.sgd(0.1)),
     ),
-    *each(
-        ValueError,
+    *values(
         lambda owner: started(chain("owned", a=FREE, b=algorithms.on_kept_models(owner, FREE))),
         ("a", "`owner` must be a phase with models 'anchor' in its state, but 'a' has none"),
         ("c", "`owner` must be another phase", "got 'c' in", "; the other phases"),
@@ -590,14 +578,12 @@ PHASES = [
         "must push models once per round",
         lambda: started(chain("two", a=algorithms.push_sum(), b=algorithms.push_sum()), LOOSE),
     ),
-    *each(
-        ValueError,
+    *values(
         lambda head: started(algorithms.fedper(0.1, head=head), None, problems.convolutional()),
         ("hed", "`head`, or a part, must name parameters", "'hed' matches none", "layers are"),
         ("*", "`head`, or a part, must leave some parameters, '*' matches all"),
     ),
-    *each(
-        ValueError,
+    *values(
         lambda given: started(algorithms.knn_per(0.1, head=given[0]), None, given[1]),
         (("[05]", problems.convolutional()), "`head` must be one layer", "got 0, 5"),
         (("hed", problems.linear()), "`head`, or a part, must name parameters"),
@@ -618,8 +604,7 @@ PHASES = [
         ("`algorithm` must be synchronous, ", " itself; run it without timed"),
         lambda: started(algorithms.timed(algorithms.ad_psgd(0.1)), RING),
     ),
-    *each(
-        ValueError,
+    *values(
         lambda clock: algorithms.timed(algorithms.centralized(0.1), clock),
         ({"compute": [1, 2]}, "`compute` must be one number for centralized, ", "shape (2,); give"),
         ({"delay": np.ones((4, 4))}, "`delay` must be one number for centralized, ", "(4, 4)"),
@@ -629,8 +614,7 @@ PHASES = [
         "with a server",
         lambda: started(algorithms.timed(algorithms.fedavg(0.1), {"delay": np.ones((N, N))}), RING),
     ),
-    *each(
-        ValueError,
+    *values(
         lambda build: started(build(0.1), RING, attackers=attacks.dissensus([1], 1.0)),
         (algorithms.ad_psgd, "same to all neighbors for ad_psgd", "use sign_flip, noise or alie"),
         (algorithms.random_walks, "same to all neighbors for random_walks", "'dissensus'"),
@@ -667,8 +651,7 @@ UNDIRECTED, SYMMETRIC = "`topology` must be undirected for", "`mixing` must be s
 GAMMA = {"gamma": 0.1}
 
 GRAPHS = [
-    *each(
-        TopologyError,
+    *graphs(
         on_graph,
         (("local_gt", UNLIKE, {}), f"{DOUBLY} local_gt"),
         (("extra", PAIRS, {}), f"{STATIC} extra"),
@@ -704,20 +687,17 @@ GRAPHS = [
             "trim=1, node 0 receives from 2 ",
         ),
     ),
-    *each(
-        TypeError,
+    *types(
         on_graph,
         (("ad_psgd", None, {}), "`topology` must be given"),
         (("relay_sgd", None, {}), "`topology` must be given, since relay_sgd exchanges models"),
     ),
-    *each(
-        TopologyError,
+    *graphs(
         lambda build: started(build(0.1), APART, on_disconnected="raise"),
         (algorithms.ad_psgd, "`topology` must be connected"),
         (algorithms.random_walks, "`topology` must be connected"),
     ),
-    *each(
-        TopologyError,
+    *graphs(
         unfit,
         *(
             ((need, wrong), f"`{argument}` must be {need.name} for mine", need.meaning, need.remedy)
@@ -766,20 +746,17 @@ GRAPHS = [
         lambda: started(algorithms.choco_sgd(0.1), RING, mixing=halves),
         lambda: started(algorithms.choco_sgd(0.1), RING, mixing=lazy),
     ),
-    *each(
-        ValueError,
+    *values(
         lambda given: pushed(algorithms.dfedpgp(0.1, mode=given[0], head="1.bias"), given[1]),
         (("pull", "push"), "`mixing` must have rows that sum to 1"),
         (("push", "pull"), "`mixing` must have columns that sum to 1"),
     ),
-    *each(
-        TypeError,
+    *types(
         declared,
         (OF, "`when` and `of` of a need must name arguments of mine(lr), got 'trim'"),
         (WHEN, "`when` and `of` of a need must name arguments of mine(lr), got 'track'"),
     ),
-    *each(
-        ValueError,
+    *values(
         lambda need: chain("mine", local=algorithms.sgd(0.1), needs=[need]),
         (OF, "`needs` must not depend on arguments"),
         (WHEN, "`needs` must not depend on arguments"),
@@ -813,14 +790,12 @@ TAKES = "of the compressor 'mine' must be a function of"
 SMALLER = "`compressor` must make messages smaller"
 
 COMPRESSORS = [
-    *each(
-        TypeError,
+    *types(
         lambda compressor: algorithms.beer(0.1, gamma=0.3, compressor=compressor),
         (3, "`compressor`"),
         (algorithms.top_k, "`compressor` must be a Compressor"),
     ),
-    *each(
-        ValueError,
+    *values(
         lambda text: algorithms.choco_sgd(0.1, compressor=text),
         (
             "topk(0.1)",
@@ -832,22 +807,19 @@ COMPRESSORS = [
         ("os.remove('x')", "by one of"),
         ("top_k(0.1", "by one of"),
     ),
-    *each(
-        ValueError,
+    *values(
         sent_by,
         (("choco_sgd", algorithms.top_k(0.999)), f"{SMALLER}, got top_k", "no_compression()"),
         (("beer", algorithms.random_k(0.999)), SMALLER),
         (("deepsqueeze", algorithms.top_k(0.99)), SMALLER),
     ),
-    *each(
-        TypeError,
+    *types(
         compressing,
         ({"apply": lambda values: values}, f"`apply` {TAKES} (values, rng), got one of (values)"),
         ({"nbytes": lambda d: d}, f"`nbytes` {TAKES} (d, itemsize), got one of (d)"),
         ({"contraction": lambda d, itemsize: 1.0}, f"`contraction` {TAKES} (d), got one of (d, "),
     ),
-    *each(
-        ValueError,
+    *values(
         compressing,
         ({"apply": lambda values, rng: values.mul_(0.5)}, "must not change its values"),
         ({"apply": lambda values, rng: values[:, :1]}, "must return values of shape ", "got shape"),
@@ -867,8 +839,7 @@ COMPRESSORS = [
     *(
         row
         for name in ("choco_sgd", "beer", "deepsqueeze")
-        for row in each(
-            ValueError,
+        for row in values(
             lambda given, name=name: measured(name, *given),
             (
                 (lambda x, rng: 2 * x, 0.9),
@@ -903,15 +874,13 @@ NO_CHOICE = "a policy must return Choice(weights) with a MixingMatrix, got "
 OFF = "off the edges of circulant"
 
 POLICIES = [
-    *each(
-        ValueError,
+    *values(
         directed,
         (Choice(EVERYBODY), OFF),
         (Choice(NOBODY, [EVERYBODY]), OFF),
         (Choice(NOBODY, extra_messages=[(EVERYBODY, 1)]), OFF),
     ),
-    *each(
-        TypeError,
+    *types(
         returned,
         (None, NO_CHOICE, "; mixing"),
         (torch.eye(N), NO_CHOICE),
@@ -921,22 +890,19 @@ POLICIES = [
         (Choice(NOBODY, downloads=NOBODY), "must be lists"),
         (Choice(NOBODY, extra_messages=[(EVERYBODY, 2.5)]), "`extra_messages` must be an integer"),
     ),
-    *each(
-        ValueError,
+    *values(
         returned,
         (Choice(EVERYBODY, [NOBODY]), "round 1, ", "`downloads`", "node 0 averages with node 1"),
         (Choice(EVERYBODY, []), "`downloads`"),
         (Choice(NOBODY, extra_messages=[(EVERYBODY, -4)]), "`extra_messages` must be at least 0, "),
         (Choice(NOBODY, server=-1), "`server`"),
     ),
-    *each(
-        TypeError,
+    *types(
         policy_of,
         (counting, "round 1, ", "got int as state['k']; ", "torch.tensor"),
         (Policy(counting, lambda models: [1]), "must be a dict of tensors, got list"),  # pyright: ignore
     ),
-    *each(
-        ValueError,
+    *values(
         policy_of,
         (zeroing, "round 1, where nodes choose their peers: a policy must not change models"),
         (
@@ -948,8 +914,7 @@ POLICIES = [
             "`passive` must name nodes from 0 to n-1=5, got 6",
         ),
     ),
-    *each(
-        TypeError,
+    *types(
         tried,
         (lambda models: {0: iter([])}, "must be generators, ", "got a list_iterator for node 0"),
         (lambda models: {0: yielding(models.flat[0])}, "as a tensor (k, d=111), got sh"),
@@ -1001,8 +966,7 @@ def drawing(factor):
 SUCH = "must be such as"
 
 CLOCKS = [
-    *each(
-        ValueError,
+    *values(
         clocked,
         (
             {"compute": 0},
@@ -1037,8 +1001,7 @@ CLOCKS = [
         ({"compute": clocks.lognormal(1.0, 100.0)}, "`factor` of `clock.compute`", "lower `sigma`"),
         ({"compute": clocks.Times(1.0, coin)}, "finite numbers above 0, ", " got 0; bound"),
     ),
-    *each(
-        ValueError,
+    *values(
         drawing,
         (lambda rng, count: 1.0, "an array of `count` numbers, shape (1,), got 1.0; draw"),
         (lambda rng, count: np.ones(1), "shape (16,), got shape (1,)"),
@@ -1053,15 +1016,13 @@ CLOCKS = [
         (lambda rng, count: np.full(count, NAN), "finite numbers ", ", got nan; bound"),
         (lambda rng, count: np.full(count, INF), "finite numbers ", ", got inf; bound"),
     ),
-    *each(
-        TypeError,
+    *types(
         lambda factor: clocks.Times(1.0, factor),
         (3.0, "`factor` must be a function", "(rng, count)"),
         ("exp", "`factor` must be a function", "(rng, count)"),
         (lambda rng: np.ones(1), "`factor` must be a function", "(rng, count)"),
     ),
-    *each(
-        ValueError,
+    *values(
         clocks.exponential,
         ([1, 0], "`mean` must be finite seconds above 0, got 0 for node 1"),
         (-1, "`mean` must be finite seconds of at least 0, got -1"),
@@ -1069,8 +1030,7 @@ CLOCKS = [
         ([[0, 1], [-1, 0]], "`mean` ", " got -1 at (1, 0)"),
         (np.ones((2, 3)), "`mean` must be ", " got shape (2, 3)"),
     ),
-    *each(
-        ValueError,
+    *values(
         lambda clock: started(algorithms.ad_psgd(0.1, clock=clock), RING),
         ({"compute": [1, 2]}, "`clock.compute`", "n=6, got shape"),
         ({"delay": np.ones((3, 3))}, "`clock.delay`", "n=6, got shape"),

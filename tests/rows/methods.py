@@ -163,67 +163,34 @@ ALGORITHMS: dict[str, Row] = {
 ARGUMENTS = {name: row.arguments for name, row in ALGORITHMS.items()}
 
 
-@dataclass(frozen=True)
-class Naive:
-    """What a naive loop may ask for by the names of its parameters."""
+def known(nodes, graph, clients, direction, rounds):
+    """Return functions of what a naive loop may ask for, by the names of its parameters."""
 
-    nodes: naive.Nodes
-    graph: Any
-    clients: Any
-    direction: str | None
-    rounds: int
+    def matrices(way=direction):
+        graphs = [graph.at(t) for t in range(rounds)]
+        if way is None:
+            return [harness.weights_of(each) for each in graphs]
+        return [mixing.uniform(each, direction=way).weights.toarray() for each in graphs]
 
-    members = staticmethod(harness.members)
+    def received():
+        graphs = [graph.at(t) for t in range(rounds)]
+        return [[each.in_neighbors(i).tolist() for i in range(N)] for each in graphs]
 
-    def matrix(self, t: int, direction: str | None) -> np.ndarray:
-        """Return the mixing matrix of a round, by equal weights where there is a direction."""
-        graph = self.graph.at(t)
-        if direction is None:
-            return harness.weights_of(graph)
-        return mixing.uniform(graph, direction=direction).weights.toarray()
-
-    @property
-    def weights(self) -> np.ndarray:
-        return self.matrix(0, self.direction)
-
-    @property
-    def matrices(self) -> list[np.ndarray]:
-        return [self.matrix(t, self.direction) for t in range(self.rounds)]
-
-    @property
-    def pulls(self) -> list[np.ndarray]:
-        return [self.matrix(t, "pull") for t in range(self.rounds)]
-
-    @property
-    def pushes(self) -> list[np.ndarray]:
-        return [self.matrix(t, "push") for t in range(self.rounds)]
-
-    @property
-    def hops(self) -> np.ndarray:
-        return self.graph.distances
-
-    @property
-    def cliques(self) -> Any:
-        return self.graph.groups
-
-    @property
-    def neighbors(self) -> list[np.ndarray]:
-        return [self.graph.out_neighbors(i) for i in range(N)]
-
-    @property
-    def received(self) -> list[list[list[int]]]:
-        return [
-            [self.graph.at(t).in_neighbors(i).tolist() for i in range(N)]
-            for t in range(self.rounds)
-        ]
-
-    @property
-    def can_receive(self) -> list[list[int]]:
-        return self.received[0]
-
-    @property
-    def val(self) -> Any:
-        return self.clients.val
+    return {
+        "nodes": lambda: nodes,
+        "rounds": lambda: rounds,
+        "members": lambda: harness.members,
+        "weights": lambda: matrices()[0],
+        "matrices": matrices,
+        "pulls": lambda: matrices("pull"),
+        "pushes": lambda: matrices("push"),
+        "hops": lambda: graph.distances,
+        "cliques": lambda: graph.groups,
+        "neighbors": lambda: [graph.out_neighbors(i) for i in range(N)],
+        "received": received,
+        "can_receive": lambda: received()[0],
+        "val": lambda: clients.val,
+    }
 
 
 def nothing(told, history, models, state):
@@ -284,10 +251,10 @@ class Twin:
         clients = clients.pooled() if self.method == "centralized" else clients
         nodes = harness.nodes_at_start(self.model(), clients, self.init)
         start, function = nodes.flat(), self.function or getattr(naive, self.method)
-        known = Naive(nodes, self.graph_of(clients), clients, self.direction, self.rounds)
+        given = known(nodes, self.graph_of(clients), clients, self.direction, self.rounds)
         how = {"lr": 0.1} | self.both | self.loop
-        asked = [one for one in signature(function).parameters if one not in how]
-        told = function(**{one: getattr(known, one) for one in asked if one in dir(known)}, **how)
+        asked = set(signature(function).parameters) & set(given) - set(how)
+        told = function(**{name: given[name]() for name in asked}, **how)
         return start, nodes.flat(), told
 
     def built(self) -> algorithms.Algorithm:
