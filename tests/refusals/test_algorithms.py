@@ -24,6 +24,8 @@ from topofl.algorithms import (
     chain,
     descend,
     momentum,
+    on_kept_models,
+    refresh_losses,
     scored_peers,
     train,
 )
@@ -183,6 +185,7 @@ RANGES = {
 """Values of arguments, by their names, that are refused, each with one nearby that is accepted."""
 
 OF_METHODS = {
+    ("momentum", "rate"): FRACTION,
     ("dadam", "decay"): AT_LEAST_0,
     ("adamw", "decay"): AT_LEAST_0,
     ("exponential", "decay"): RANGES["lr_decay"],
@@ -328,11 +331,7 @@ AMOUNTS = [
     *values(
         lambda how: algorithms.fednova(0.1, **how),
         ({"steps": [1, 0, 1]}, "`steps[1]` must be at least 1, got 0"),
-        (
-            {"steps": 3, "epochs": 5},
-            "one of `steps` and `epochs` must be None",
-            "got steps=3 and epochs=5; give",
-        ),
+        ({"steps": 3, "epochs": 5}, "one of `steps` and `epochs` must be None", "steps=3 and epoc"),
     ),
     (
         ValueError,
@@ -414,11 +413,7 @@ SCHEDULES = [
         (torch.optim.SGD, f"{NO_RATE} the class torch.optim.sgd.SGD; ", " use dadam"),
         (OPTIMIZER, f"{NO_RATE} an object of torch.optim.sgd.SGD; ", " use dadam"),
         (torch.optim.lr_scheduler.StepLR, f"{NO_RATE} the class ", "LR; write it as a function"),
-        (
-            torch.optim.lr_scheduler.StepLR(OPTIMIZER, 3),
-            f"{NO_RATE} an object of ",
-            "StepLR; write it as",
-        ),
+        (torch.optim.lr_scheduler.StepLR(OPTIMIZER, 3), f"{NO_RATE} an object ", "LR; write it as"),
         (dict, f"{NO_RATE} the class builtins.dict; pass 0.1, ", "function of (round, step)"),
         (print, f"{NO_RATE} the built-in function print; pass 0.1, "),
         (torch.nn.Linear(1, 1), "got an object of torch.nn.modules.linear.Linear; pass 0.1, "),
@@ -569,14 +564,11 @@ PHASES = [
         lambda: chain("wrong", algorithms.sgd(0.1)),
     ),
     *values(
-        lambda owner: started(chain("owned", a=FREE, b=algorithms.on_kept_models(owner, FREE))),
-        ("a", "`owner` must be a phase with models 'anchor' in its state, but 'a' has none"),
-        ("c", "`owner` must be another phase", "got 'c' in", "; the other phases"),
-    ),
-    (
-        ValueError,
-        "must push models once per round",
-        lambda: started(chain("two", a=algorithms.push_sum(), b=algorithms.push_sum()), LOOSE),
+        lambda phases: started(chain("own", **phases), LOOSE),
+        ({"a": FREE, "b": on_kept_models("a", FREE)}, "`owner`", "'anchor' in its state, but 'a'"),
+        ({"a": FREE, "b": on_kept_models("c", FREE)}, "`owner`", "got 'c' in", "; the other phas"),
+        ({"a": algorithms.push_sum(), "b": algorithms.push_sum()}, "must push models once per rou"),
+        ({"mix": UNTRIED, "losses": refresh_losses("mix")}, "`owner` must be a phase that scores"),
     ),
     *values(
         lambda head: started(algorithms.fedper(0.1, head=head), None, problems.convolutional()),
@@ -591,13 +583,10 @@ PHASES = [
     ),
     (ValueError, "'hed' matches none", lambda: peers(scored_peers(head="hed"))),
     (ValueError, "'body' matches none", lambda: peers(algorithms.similar_peers(compare="body"))),
-    (
-        ValueError,
-        (
-            "`algorithm` must not be timed already ",
-            " phases local, exchange, clock; call timed once",
-        ),
-        lambda: algorithms.timed(algorithms.timed(algorithms.dsgd(0.1))),
+    *values(
+        algorithms.timed,
+        (algorithms.timed(algorithms.dsgd(0.1)), "must not be timed already ", "call timed once"),
+        (algorithms.timed(algorithms.dsgd(0.1)), "with phases local, exchange, clock"),
     ),
     (
         ValueError,
@@ -658,11 +647,7 @@ GRAPHS = [
         (("extra", UNLIKE, {}), f"{SYMMETRIC} extra"),
         (("d2", PAIRS, {}), f"{STATIC} d2"),
         (("d2", UNLIKE, {}), f"{SYMMETRIC} d2"),
-        (
-            ("d2", RING, {"lazy": False}),
-            "must have eigenvalues above -1/3 for d2",
-            "-0.333333; use",
-        ),
+        (("d2", RING, {"lazy": False}), "have eigenvalues above -1/3 for d2", "-0.333333; use"),
         (("push_diging", LOOSE, {}), "`topology` must be strongly connected for push"),
         (("sab", LOOSE, {}), "`topology` must be strongly connected for sab"),
         (("choco_sgd", PAIRS, GAMMA), f"{STATIC} choco_sgd"),
@@ -671,21 +656,15 @@ GRAPHS = [
         (("beer", PAIRS, {}), f"{STATIC} beer"),
         (("deepsqueeze", UNLIKE, {}), f"{DOUBLY} deepsqueeze"),
         (("dadam", UNLIKE, {"track": True}), f"{DOUBLY} dadam", "column of node 1"),
-        (
-            ("relay_sgd", CHANGING, {}),
-            f"{STATIC} relay_sgd (the same graph in all rounds), got rin",
-        ),
+        (("relay_sgd", CHANGING, {}), f"{STATIC} relay_sgd (the same graph in all rounds), got"),
         (("relay_sgd", CYCLE, {}), f"{UNDIRECTED} relay_sgd"),
         (("relay_sgd", APART, {}), "connected"),
         (("ad_psgd", CYCLE, {}), f"{UNDIRECTED} ad_psgd", "give undirected graphs"),
         (("ad_psgd", [RING, CYCLE], {}), f"{UNDIRECTED} ad_psgd"),
         (("random_walks", CYCLE, {}), f"{UNDIRECTED} random_walks"),
         (("clique_averaging", STAR, {}), "must have groups for clique_averaging", "has none; use"),
-        (
-            ("trimmed_mean", RING, {"trim": 1}),
-            "`mixing` must give more than 2 * trim neighbors at each node",
-            "trim=1, node 0 receives from 2 ",
-        ),
+        (("trimmed_mean", RING, {"trim": 1}), "`mixing` must give more than 2 * trim neighbors"),
+        (("trimmed_mean", RING, {"trim": 1}), "at each node", "trim=1, node 0 receives from 2 "),
     ),
     *types(
         on_graph,
@@ -905,14 +884,8 @@ POLICIES = [
     *values(
         policy_of,
         (zeroing, "round 1, where nodes choose their peers: a policy must not change models"),
-        (
-            scored_peers(2, head="1.bias"),
-            "`loss_refresh` must be 'none' where no later phase refreshes losses",
-        ),
-        (
-            algorithms.greedy_peers(passive=[6]),
-            "`passive` must name nodes from 0 to n-1=5, got 6",
-        ),
+        (scored_peers(2, head="1.bias"), "`loss_refresh` must be 'none' where no later phase ref"),
+        (algorithms.greedy_peers(passive=[6]), "`passive` must name nodes from 0 to n-1=5, got 6"),
     ),
     *types(
         tried,
@@ -943,12 +916,7 @@ POLICIES = [
         lambda: algorithms.dpfl(0.1, budget=0, count_self=True),
         lambda: algorithms.dpfl(0.1, budget=1, count_self=True),
     ),
-    (
-        ValueError,
-        "`owner` must be a phase that scores peers by losses, but 'mix' has none",
-        lambda: started(chain("lost", mix=UNTRIED, losses=algorithms.refresh_losses("mix"))),
-    ),
-    (ValueError, "`loss_refresh`", lambda: algorithms.refresh_losses("mix", "none")),
+    (ValueError, "`loss_refresh`", lambda: refresh_losses("mix", "none")),
 ]
 
 
@@ -968,21 +936,11 @@ SUCH = "must be such as"
 CLOCKS = [
     *values(
         clocked,
-        (
-            {"compute": 0},
-            "`clock.compute` must be finite seconds above 0, got 0; remove nodes that",
-        ),
+        ({"compute": 0}, "`clock.compute` must be finite seconds above 0, got 0; remove nodes"),
         ({"compute": [1, -1]}, "seconds above 0, got -1 for node 1"),
         ({"compute": [1, INF]}, "`clock.compute`", "got inf for node 1"),
-        (
-            {"compute": [[1]]},
-            "`clock.compute` must be one number or one per node, shape (n,), got ",
-        ),
-        (
-            {"compute": "fast"},
-            f"`clock.compute` {SUCH} 1.0 or exponential",
-            "lognormal, got 'fast'",
-        ),
+        ({"compute": [[1]]}, "`clock.compute` must be one number or one per node, shape (n,), g"),
+        ({"compute": "fast"}, f"`clock.compute` {SUCH} 1.0 or expo", "lognormal, got 'fast'"),
         ({"compute": "exponential(0)"}, "`clock.compute` must be finite seconds above 0"),
         ({"compute": "exponential(1"}, f"`clock.compute` {SUCH} "),
         ({"compute": clocks.exponential(0)}, "`clock.compute` must be finite seconds above 0"),
@@ -1007,12 +965,7 @@ CLOCKS = [
         (lambda rng, count: np.ones(1), "shape (16,), got shape (1,)"),
         (lambda rng, count: np.ones((count, 2)), "shape (1,), got shape (1, 2)"),
         (lambda rng, count: np.full(count, "1"), "shape (1,), got shape (1,) of <U1"),
-        (
-            lambda rng, count: rng.standard_normal(count),
-            "finite numbers ",
-            ", got -",
-            "; bound the",
-        ),
+        (lambda rng, count: rng.standard_normal(count), "finite numbers ", ", got -", "; bound"),
         (lambda rng, count: np.full(count, NAN), "finite numbers ", ", got nan; bound"),
         (lambda rng, count: np.full(count, INF), "finite numbers ", ", got inf; bound"),
     ),

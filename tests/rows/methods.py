@@ -424,6 +424,7 @@ def pairs(clients):
 
 HEADS = {"is_head": is_head}
 BODIES = HEADS | {"mode": "pull"}
+PULLED = {"graph": random_in, "direction": "pull"}
 PUSHED = {"graph": random_out, "direction": "push", "also": pushed}
 PRIVATE = {"clip": 0.5, "noise": 0.3, "steps": 2}
 SPEEDS = [
@@ -473,14 +474,7 @@ ON_GRAPHS = [
         for how in PASSES
     ),
     *(
-        Twin(
-            "dfedpgp",
-            how | {"mode": "pull", "head_lr": 0.05},
-            {"head": HEAD},
-            HEADS,
-            graph=random_in,
-            direction="pull",
-        )
+        Twin("dfedpgp", how | {"mode": "pull", "head_lr": 0.05}, {"head": HEAD}, HEADS, **PULLED)
         for how in PASSES
     ),
     *(Twin("osgp", PASSES[0] | {"delay": delay}, **PUSHED) for delay in (0, 1, 2)),
@@ -523,13 +517,8 @@ ROBUST = [
     robust("coordinate_median", naive.medians, {}),
     robust("trimmed_mean", naive.trimming(1), {"trim": 1}),
     *(
-        robust(
-            "self_centered_clipping",
-            naive.clipping(tau=0.05),
-            {"tau": 0.05},
-            {"lr": 0.5, "alpha": alpha},
-        )
-        for alpha in (0.2, 1.0)
+        robust("self_centered_clipping", naive.clipping(tau=0.05), {"tau": 0.05}, how)
+        for how in ({"lr": 0.5, "alpha": 0.2}, {"lr": 0.5, "alpha": 1.0})
     ),
 ]
 
@@ -735,7 +724,11 @@ ALL_PEERS = [
     {"k": N - 1, "header_sign": "literal"},
     {"k": None, "loss_refresh": "none", "alpha": 3.0},
 ]
-SPARSE_DECAY = {"momentum": 0.9, "weight_decay": 0.01, "epochs": 2}
+WITH_DECAY = {"momentum": 0.9, "weight_decay": 0.01, "epochs": 2}
+DENSE = WITH_DECAY | {"rounds": ROUNDS, "dense_ratio": 1.0}
+EIGHT = {"batch_size": 8}, {"batch_size": 8 * N}
+TO_DATA = {"strength": 1e12, "regulariser": 0.0, "epochs": 2}
+ONE_PASS = {"epochs": 1, "momentum": 0.9}, {"local_steps": 3, "momentum": 0.9}
 
 
 def equal(size, n=N):
@@ -824,14 +817,7 @@ SAME = [
     Same("osgp", PASSES[0], exchanged(algorithms.push_sum()), graph=random_out(None)),
     Same("dfedavgm_p", TWO_RATES, "fedrep", TWO_RATES, COMPLETE, **EIGHTS),
     *(
-        Same(
-            "dispfl",
-            SPARSE_DECAY | {"rounds": ROUNDS, "dense_ratio": 1.0, "regrow": regrow},
-            "dfedavgm",
-            SPARSE_DECAY,
-            graph,
-            **UNIFORM,
-        )
+        Same("dispfl", DENSE | {"regrow": regrow}, "dfedavgm", WITH_DECAY, graph, **UNIFORM)
         for regrow, graph in (("gradient", random_in(None)), ("random", CIRCLE))
     ),
     Same("fedprox", SAMPLED | {"strength": 0.0}, "fedavg", SAMPLED, **EXACT),
@@ -848,21 +834,12 @@ SAME = [
         Same(name, LARGE_TAU | how, "fedavg", FEDAVG_OF_STEPS, within=1e-10, **COMMON)
         for name, how in (
             ("fedadam", {"server_lr": 1e12, "beta2": 0.0}),
-            (
-                "fedyogi",
-                {"server_lr": 2e12, "beta2": 0.999999},
-            ),  # squares stay: it divides by 2 tau
+            # its squares stay, so it divides by 2 tau
+            ("fedyogi", {"server_lr": 2e12, "beta2": 0.999999}),
         )
     ),
     Same("fednova", SAMPLED, "fedavg", FEDAVG_OF_STEPS, within=1e-10, **EIGHTS, **COMMON),
-    Same(
-        "pfedgraph",
-        {"strength": 1e12, "regulariser": 0.0, "epochs": 2},
-        "fedavg",
-        {"epochs": 2},
-        within=1e-10,
-        **COMMON,
-    ),
+    Same("pfedgraph", TO_DATA, "fedavg", {"epochs": 2}, within=1e-10, **COMMON),
     *(
         Same("pfeddst", TWO_RATES | how, personal_heads(), others=COMPLETE, **UNIFORM)
         for how in ALL_PEERS
@@ -873,15 +850,7 @@ SAME = [
         algorithms.pfeddst(0.1, batch_size=BATCH, k=3, **WITH_HEAD),
         others=topofl.from_edges([], N),
     ),
-    Same(
-        "dsgd",
-        {"batch_size": 8},
-        "centralized",
-        {"batch_size": 8 * N},
-        COMPLETE,
-        **EIGHTS,
-        **COMMON,
-    ),
+    Same("dsgd", EIGHT[0], "centralized", EIGHT[1], COMPLETE, **EIGHTS, **COMMON),
     Same(
         "clique_averaging",
         {},
@@ -892,14 +861,7 @@ SAME = [
     ),
     Same("dsgd", {}, "local_only", graph=CIRCLE, within=0.0, settings=STAYING),
     Same("random_walks", {"walks": N}, steps("events"), graph=CIRCLE, settings=STAYING),
-    Same(
-        "local_only",
-        {"epochs": 1, "momentum": 0.9},
-        "local_only",
-        {"local_steps": 3, "momentum": 0.9},
-        clients=partial(equal, 11),
-        **EXACT,
-    ),
+    Same("local_only", ONE_PASS[0], "local_only", ONE_PASS[1], clients=partial(equal, 11), **EXACT),
     *(
         Same(name, {}, steps(phase), **ONE_NODE)
         for name, phase in {
