@@ -17,7 +17,7 @@ import torch
 
 import topofl
 from tests import problems
-from tests.algorithms.table import ALGORITHMS
+from tests.rows.methods import ALGORITHMS
 from topofl import algorithms, data, metrics, mixing, models, topologies
 from topofl._support.calls import parse_spec
 

@@ -99,13 +99,8 @@ def dsgd(nodes, weights, rounds, *, lr, momentum=0.0, local_steps=1):
     for t in range(rounds):
         for i, module in enumerate(nodes.modules):
             for k in range(local_steps):
-                descend(
-                    module,
-                    nodes.velocities[i],
-                    nodes.gradient(i, t * local_steps + k),
-                    lr,
-                    momentum,
-                )
+                g = nodes.gradient(i, t * local_steps + k)
+                descend(module, nodes.velocities[i], g, lr, momentum)
         average(nodes.modules, weights)
 
 
@@ -138,19 +133,19 @@ def passes(
     i,
     t,
     phase,
-    *,
     epochs,
     lr,
+    *,
     module=None,
     trains=None,
     momentum=0.0,
     weight_decay=0.0,
     clip=None,
-    push_sum_weights=1.0,
+    mass=1.0,
     anchor=None,
     strength=0.0,
     mask=None,
-    cosine_directions=None,
+    toward=None,
 ):
     """Take some epochs of heavy-ball SGD, from velocity zero, on one node's data.
 
@@ -170,11 +165,7 @@ def passes(
         functional.cross_entropy(module(seen), nodes.labels[batch]).backward()
         gradients = [p.grad.clone() for _, p in named]
         norm = float(sum(g.square().sum() for g in gradients)) ** 0.5
-        turns = (
-            [0.0] * len(named)
-            if cosine_directions is None
-            else turning([p for _, p in named], cosine_directions)
-        )
+        turns = [0.0] * len(named) if toward is None else turning([p for _, p in named], toward)
         for v, g, turn, (name, p) in zip(velocity, gradients, turns, named, strict=True):
             if clip is not None:
                 g = g * min(1.0, clip / (norm + 1e-6))
@@ -185,7 +176,7 @@ def passes(
             if mask is not None:
                 g = g * mask[name]
             v.mul_(momentum).add_(g)
-            p.data.sub_(lr / push_sum_weights * v)
+            p.data.sub_(lr / mass * v)
 
 
 def fine_tuned(nodes, t, **local):
@@ -241,33 +232,25 @@ def dfedpgp(
 ):
     """Train heads, then bodies, and average bodies; return the final push-sum weights."""
     masses = [1.0] * len(nodes.modules)
+    is_body = lambda name: not is_head(name)  # noqa: E731
     for t in range(rounds):
         for i in range(len(nodes.modules)):
-            passes(
-                nodes,
-                i,
-                t,
-                "head",
-                epochs=head_epochs,
-                lr=head_lr * lr_decay**t,
-                trains=is_head,
-                **local,
-            )
+            passes(nodes, i, t, "head", head_epochs, head_lr * lr_decay**t, trains=is_head, **local)
             passes(
                 nodes,
                 i,
                 t,
                 "body",
-                epochs=epochs,
-                lr=lr * lr_decay**t,
-                trains=lambda name: not is_head(name),
-                push_sum_weights=masses[i],
+                epochs,
+                lr * lr_decay**t,
+                trains=is_body,
+                mass=masses[i],
                 **local,
             )
         if mode == "push":
-            push(nodes.modules, masses, matrices[t], lambda name: not is_head(name))
+            push(nodes.modules, masses, matrices[t], is_body)
         else:
-            average_some(nodes.modules, matrices[t], lambda name: not is_head(name))
+            average_some(nodes.modules, matrices[t], is_body)
     return masses
 
 
@@ -287,16 +270,7 @@ def osgp(nodes, matrices, rounds, *, lr, delay=0, epochs=5, lr_decay=1.0, **loca
     masses, letters = [1.0] * n, []
     for t in range(rounds):
         for i in range(n):
-            passes(
-                nodes,
-                i,
-                t,
-                "local",
-                epochs=epochs,
-                lr=lr * lr_decay**t,
-                push_sum_weights=masses[i],
-                **local,
-            )
+            passes(nodes, i, t, "local", epochs, lr * lr_decay**t, mass=masses[i], **local)
         held = [[masses[j] * p.detach() for p in nodes.modules[j].parameters()] for j in range(n)]
         for j in range(n):
             for i in range(n):
@@ -304,12 +278,10 @@ def osgp(nodes, matrices, rounds, *, lr, delay=0, epochs=5, lr_decay=1.0, **loca
                 letters.append((t if i == j else t + delay, i, *content))
         for i in range(n):
             arriving = [letter for letter in letters if letter[:2] == (t, i)]
-            masses[i] = sum(push_sum_weights for *_, push_sum_weights in arriving)
+            masses[i] = sum(mass for *_, mass in arriving)
             for k, p in enumerate(nodes.modules[i].parameters()):
                 p.data.copy_(sum(x[k] for _, _, x, _ in arriving) / masses[i])
-    under_way = sum(
-        push_sum_weights for arrival, *_, push_sum_weights in letters if arrival >= rounds
-    )
+    under_way = sum(mass for arrival, *_, mass in letters if arrival >= rounds)
     return masses, under_way
 
 
@@ -336,14 +308,7 @@ def fedavg(
             if head is not None:
                 is_head, head_lr, head_epochs = head
                 passes(
-                    nodes,
-                    i,
-                    t,
-                    "head",
-                    epochs=head_epochs,
-                    lr=head_lr * lr_decay**t,
-                    trains=is_head,
-                    **local,
+                    nodes, i, t, "head", head_epochs, head_lr * lr_decay**t, trains=is_head, **local
                 )
             phase = "local" if trains is None else "body"
             passes(nodes, i, t, phase, epochs=epochs, lr=lr * lr_decay**t, trains=trains, **local)
@@ -380,16 +345,14 @@ def ditto(
                 i,
                 t,
                 "personal",
-                epochs=personal_epochs,
-                lr=personal_lr * lr_decay**t,
+                personal_epochs,
+                personal_lr * lr_decay**t,
                 anchor=common[i],
                 strength=strength,
                 **local,
             )
         for i in members(t):
-            passes(
-                nodes, i, t, "common", epochs=epochs, lr=lr * lr_decay**t, module=common[i], **local
-            )
+            passes(nodes, i, t, "common", epochs, lr * lr_decay**t, module=common[i], **local)
         serve(nodes, common, members(t), lambda name: True)
 
 
@@ -603,8 +566,8 @@ def fedprox(nodes, members, rounds, *, lr, strength, epochs=5, lr_decay=1.0, **l
                 i,
                 t,
                 "local",
-                epochs=epochs,
-                lr=lr * lr_decay**t,
+                epochs,
+                lr * lr_decay**t,
                 anchor=received,
                 strength=strengths[i],
                 **local,
@@ -760,7 +723,7 @@ def pfeddst(
     **local,
 ):
     """Return from which nodes each receives per round; the least draws(t)[i][j] breaks ties."""
-    n = len(nodes.modules)
+    n, is_body = len(nodes.modules), lambda name: not is_head(name)
     losses = {}
     last = {}
     history = []
@@ -781,7 +744,7 @@ def pfeddst(
                 weights[i, j] = 1 / (len(chosen[i]) + 1)
             for j in chosen[i]:
                 last[i, j] = t
-        average_some(nodes.modules, weights, lambda name: not is_head(name))
+        average_some(nodes.modules, weights, is_body)
         tries = {"selected": chosen, "all": can_receive, "none": [[] for _ in range(n)]}[
             loss_refresh
         ]
@@ -795,34 +758,16 @@ def pfeddst(
                     functional.cross_entropy(nodes.modules[i](images).detach(), labels)
                 )
         for i in range(n):
-            passes(
-                nodes,
-                i,
-                t,
-                "body",
-                epochs=epochs,
-                lr=lr * lr_decay**t,
-                trains=lambda name: not is_head(name),
-                **local,
-            )
-            passes(
-                nodes,
-                i,
-                t,
-                "head",
-                epochs=head_epochs,
-                lr=head_lr * lr_decay**t,
-                trains=is_head,
-                **local,
-            )
+            passes(nodes, i, t, "body", epochs, lr * lr_decay**t, trains=is_body, **local)
+            passes(nodes, i, t, "head", head_epochs, head_lr * lr_decay**t, trains=is_head, **local)
         history.append(chosen)
     return history
 
 
-def turning(parameters, cosine_directions):
+def turning(parameters, toward):
     """Return gradients of -<toward, theta> / ||theta||."""
     theta = torch.cat([p.flatten() for p in parameters])
-    return torch.autograd.grad(-(cosine_directions @ theta) / theta.norm(), parameters)
+    return torch.autograd.grad(-(toward @ theta) / theta.norm(), parameters)
 
 
 def nearest_weights(wanted):
@@ -864,19 +809,10 @@ def pfedgraph(
     n = len(nodes.modules)
     sizes = [len(own) for own in nodes.members]
     start = nodes.flat()[0]
-    cosine_directions, found = [None] * n, []
+    toward, found = [None] * n, []
     for t in range(rounds):
         for i in range(n):
-            passes(
-                nodes,
-                i,
-                t,
-                "local",
-                epochs=epochs,
-                lr=lr * lr_decay**t,
-                cosine_directions=cosine_directions[i],
-                **local,
-            )
+            passes(nodes, i, t, "local", epochs, lr * lr_decay**t, toward=toward[i], **local)
         flat = nodes.flat()
         weights = np.zeros((n, n))
         for i in range(n):
@@ -886,7 +822,7 @@ def pfedgraph(
             weights[i, group] = nearest_weights(
                 [p + s / (2 * strength) for p, s in zip(data, alike, strict=True)]
             )
-        cosine_directions = [
+        toward = [
             regulariser * sum(weights[i, j] * flat[j] / flat[j].norm() for j in range(n))
             for i in range(n)
         ]
@@ -1226,13 +1162,8 @@ def relay_sgd(nodes, hops, rounds, *, lr, momentum=0.0, local_steps=1):
     for t in range(rounds):
         for i, module in enumerate(nodes.modules):
             for k in range(local_steps):
-                descend(
-                    module,
-                    nodes.velocities[i],
-                    nodes.gradient(i, t * local_steps + k),
-                    lr,
-                    momentum,
-                )
+                g = nodes.gradient(i, t * local_steps + k)
+                descend(module, nodes.velocities[i], g, lr, momentum)
         made.append(nodes.flat())
         for i, module in enumerate(nodes.modules):
             since = [t - max(int(hops[i][j]) - 1, 0) for j in range(n)]
@@ -1573,13 +1504,8 @@ def local_descent(nodes, t, *, lr, momentum, local_steps):
     """Take the local steps of round t at all nodes, and return the models as vectors."""
     for i, module in enumerate(nodes.modules):
         for k in range(local_steps):
-            descend(
-                module,
-                nodes.velocities[i],
-                nodes.gradient(i, t * local_steps + k),
-                lr(t, k),
-                momentum,
-            )
+            g = nodes.gradient(i, t * local_steps + k)
+            descend(module, nodes.velocities[i], g, lr(t, k), momentum)
     return [vector_of(module) for module in nodes.modules]
 
 

@@ -1,5 +1,6 @@
 """Small problems that many tests share."""
 
+import copy
 from dataclasses import fields
 from itertools import combinations, product
 
@@ -13,6 +14,7 @@ from topofl._support.seeding import seeded_torch
 from topofl.engine.evaluation import evaluate, evaluation_plan
 from topofl.engine.executor import Executor
 from topofl.engine.plan import Plan
+from topofl.engine.population import initial_population
 from topofl.engine.setup import resolve
 from topofl.tasks import classification
 
@@ -81,6 +83,17 @@ def perceptron():
         nn.Identity(),
         nn.Linear(4, 3),
     )
+
+
+def modules_at_start(model, n, init="independent"):
+    """Return the models of n nodes at the start of a run with seed 3, as modules in float64."""
+    start = initial_population(
+        model, n, init=init, seed=3, device=torch.device("cpu"), dtype=torch.float64
+    )
+    modules = [copy.deepcopy(model).double() for _ in range(n)]
+    for module, row in zip(modules, start.flat.expand(n, -1), strict=True):
+        torch.nn.utils.vector_to_parameters(row.clone(), module.parameters())
+    return modules
 
 
 def resolved(algorithm, model, clients, graphs=None, dtype=torch.float32):

@@ -1,27 +1,31 @@
-"""Runs of methods and of their naive loops in float64, and comparisons of the two."""
+"""Runs in float64 that tests of methods share: naive nodes, models that result, known optima."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import topofl
 from tests import naive, problems
-from tests.engine.test_equivalence import modules_at_start
+from topofl import algorithms, data, mixing, tasks
 from topofl._support.seeding import stream
 
 ROUNDS, SEED, BATCH, N = 3, 3, 4, 6
 
-
 HEAD = "5"
+"""The last layer of the convolutional model."""
 
+WHOLE = 1000
+"""More than any node's examples: whole batches."""
 
-LOCAL = [
-    {"momentum": 0.9},
-    {"momentum": 0.5, "weight_decay": 0.01, "clip": 0.5, "lr_decay": 0.8},
-]
+EXECUTORS = [{"executor": "batched"}, {"executor": "batched", "chunk": 2}, {"executor": "looped"}]
+
+HOW = pytest.mark.parametrize("settings", EXECUTORS)
 
 
 def is_head(name):
-    """Return whether a parameter belongs to the last layer of the convolutional model."""
     return name.startswith("5.")
 
 
@@ -34,50 +38,82 @@ def members(t):
     return sorted(stream(SEED, "participation", t).permutation(N)[: N // 2].tolist())
 
 
-def nodes_at_start(model, clients):
+def falling(t, k):
+    """Return a learning rate that falls from round to round and from step to step."""
+    return 0.1 / (1 + t + k)
+
+
+def weights_of(graph):
+    return mixing.metropolis_hastings(graph).weights.toarray()
+
+
+def nodes_at_start(model, clients, init="independent"):
     """Return naive nodes with the initial models of a run."""
-    blobs = clients.dataset
-    modules = modules_at_start(model, clients.n)
+    modules, blobs = problems.modules_at_start(model, clients.n, init=init), clients.dataset
     return naive.Nodes(modules, blobs.inputs.double(), blobs.labels, clients.train, BATCH, SEED)
 
 
-def engine(algorithm, model, clients, graph=None, **settings):
+def engine(algorithm, model=None, clients=None, graph=None, *, callbacks=(), **settings):
     """Return the history and the final models of a run of the library."""
     kept = []
+    usual = {"rounds": ROUNDS, "seed": SEED, "init": "independent", "dtype": torch.float64}
     history = topofl.run(
         algorithm,
-        model=model,
-        clients=clients,
+        model=model or problems.linear(),
+        clients=clients or problems.equal_clients(),
         topology=graph,
-        rounds=ROUNDS,
-        seed=SEED,
-        init="independent",
-        callbacks=[problems.each_round(lambda t, models: kept.append(models))],
-        **problems.options(dtype=torch.float64, on_disconnected="allow", **settings),
+        callbacks=[problems.each_round(lambda t, models: kept.append(models)), *callbacks],
+        **problems.options(**usual | {"on_disconnected": "allow"} | settings),
     )
     return history, kept[-1]
 
 
-def check(wanted, got, start):
-    """Assert that models are equal up to rounding, and differ from the initial ones."""
-    torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
-    assert not torch.allclose(got, start, atol=1e-4), "nothing was trained"
+def trail(algorithm, *args, **settings):
+    """Return the models after every round of a run, (rounds, n, d)."""
+    kept = []
+    noting = problems.each_round(lambda t, models: kept.append(models.flat.clone()))
+    engine(algorithm, *args, callbacks=[noting], **settings)
+    return torch.stack(kept)
 
 
-EXECUTORS = [{"executor": "batched"}, {"executor": "batched", "chunk": 2}, {"executor": "looped"}]
+def watched(algorithm, seen, phase="local"):
+    """Return the algorithm; runs append the state of one of its phases per round to `seen`."""
+    if phase not in algorithm.phases:
+        return algorithm
+
+    def note(models, state, round):
+        if not models.flat.is_meta:
+            seen.append({name: x.clone() for name, x in round.state(phase).items()})
+        return state
+
+    watch = algorithms.Phase(lambda models: {}, note)
+    return replace(algorithm, phases={**algorithm.phases, f"watch_{phase}": watch})
 
 
-MAKES = [problems.equal_clients, problems.ragged_clients]
+def received(history, t):
+    """Return from which nodes each node receives in a round."""
+    rows = history.mixing(t).weights.tolil().rows
+    return [[i for i in row if i != k] for k, row in enumerate(rows)]
 
 
-HOW = pytest.mark.parametrize("settings", EXECUTORS)
+def unlike_lines(n=6, examples=12):
+    """Return nodes with different linear regressions, and the optimum of their mean loss."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n * examples + 1, 3)).astype(np.float32)
+    own = np.arange(n * examples + 1) % n
+    y = (x * rng.normal(size=(n, 3))[own]).sum(1)
+    train = np.arange(n * examples)  # the last example is for evaluation
+    inputs, nodes, targets = map(torch.from_numpy, (x, own, y))
+    last = np.array([n * examples])
+    dataset = data.Dataset(inputs, nodes, n, "lines", train, train[:0], last, targets=targets)
+    clients = data.Partition(dataset, tuple(train[own[train] == i] for i in range(n)), name="lines")
+    return clients, np.linalg.lstsq(x[train].astype(float), y[train], rcond=None)[0]
 
 
-CLIENTS = pytest.mark.parametrize("make", MAKES)
-
-
-PAIRS = problems.paired(settings=EXECUTORS, make=MAKES, local=LOCAL)
-"""Every two of executor, clients and settings meet.
-
-All three do for :func:`test_dfedavgm_and_its_personal_kin`.
-"""
+def distances(algorithm, rounds, topology=None, **settings):
+    """Return the distance of each node's final model from the optimum of the mean loss."""
+    clients, best = unlike_lines()
+    usual = {"task": tasks.regression(), "seed": 0, "init": "common", "every": rounds}
+    model = nn.Linear(3, 1, bias=False)
+    _, models = engine(algorithm, model, clients, topology, rounds=rounds, **usual | settings)
+    return np.abs(models.flat.numpy() - best).max(axis=1)

@@ -94,7 +94,7 @@ def test_names_that_are_gone(tmp_path, capsys):
 def test_black_box_tests_name_nothing_private(tmp_path):
     chosen = laid_out(ROOT, ROOT, tmp_path)
     assert Path("tests/mixing/test_matrix.py") in chosen
-    assert Path("tests/engine/test_equivalence.py") not in chosen
+    assert Path("tests/algorithms/test_cliques.py") not in chosen
     assert (tmp_path / "topofl").resolve() == ROOT / "topofl"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.algorithms.table import ALGORITHMS
+from tests.rows.methods import ALGORITHMS
 
 PROBLEMS = [*ALGORITHMS, "dsgd over a period", "dsgd over new graphs"]
 TRAINING = [

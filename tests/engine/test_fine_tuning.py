@@ -22,7 +22,6 @@ from tests.engine.evaluated_runs import (
     run,
     scores,
 )
-from tests.engine.test_equivalence import modules_at_start
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
 from topofl import algorithms, attacks, mixing, topologies
 from topofl._support.seeding import stream
@@ -38,7 +37,7 @@ def ragged_clients():
 def naive_nodes(model, clients):
     blobs = clients.dataset
     return naive.Nodes(
-        modules_at_start(model, clients.n),
+        problems.modules_at_start(model, clients.n),
         blobs.inputs.double(),
         blobs.labels,
         clients.train,

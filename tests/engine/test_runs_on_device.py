@@ -10,8 +10,8 @@ import torch
 
 import topofl
 from tests import problems
-from tests.algorithms.test_conformance import ARGUMENTS
 from tests.engine.arrays import numbers
+from tests.rows.methods import ARGUMENTS
 from tests.simulated_device import DEVICES, SimulatedDevice, summary
 from tests.tasks import cases
 from topofl import algorithms, data

@@ -6,8 +6,8 @@ import pytest
 
 import topofl
 from tests import problems
-from tests.algorithms.table import ALGORITHMS
 from tests.estimate.helpers import ESTIMATE, need
+from tests.rows.methods import ALGORITHMS
 from topofl import algorithms, data, mixing, topologies
 from topofl.topology import TopologySequence
 

@@ -1,29 +1,23 @@
 """Published algorithms as chains of phases; ``__all__`` lists them.
 
-Each algorithm has a module of its own, under its name. The parts of which they are made are public
-too: :func:`chain`; the phases :func:`sgd`, :func:`gossip`, :func:`aggregate` by a rule of your own,
-:func:`push_sum`, :func:`server_average` and :func:`average_over_peers`, in which nodes average
-with peers that a policy chooses (:func:`greedy_peers`, :func:`random_peers`, :func:`similar_peers`,
-:func:`scored_peers` with :func:`refresh_losses`); parts of models (:data:`everything`,
-:data:`head`, :data:`body`, :func:`part`); and participation (:func:`sampled`).
+Each algorithm is a function in the module of its family. The parts of which they are made are
+public too: :func:`chain`; the phases :func:`sgd`, :func:`gossip`, :func:`aggregate` by a rule of
+your own, :func:`push_sum`, :func:`server_average` and :func:`average_over_peers`, in which nodes
+average with peers that a policy chooses (:func:`greedy_peers`, :func:`random_peers`,
+:func:`similar_peers`, :func:`scored_peers` with :func:`refresh_losses`); parts of models
+(:data:`everything`, :data:`head`, :data:`body`, :func:`part`); and participation (:func:`sampled`).
 """
 
-from topofl.algorithms.asynchronous.ad_psgd import ad_psgd
-from topofl.algorithms.asynchronous.random_walks import random_walks
+from topofl.algorithms.asynchronous.events import ad_psgd, random_walks
 from topofl.algorithms.asynchronous.timed import timed as timed
-from topofl.algorithms.bias_free.d2 import d2
-from topofl.algorithms.bias_free.dsgt import dsgt
-from topofl.algorithms.bias_free.extra import extra
-from topofl.algorithms.bias_free.local_gt import local_gt
-from topofl.algorithms.bias_free.push_diging import push_diging
-from topofl.algorithms.bias_free.sab import sab
-from topofl.algorithms.byzantine_robust.clipped_gossip import clipped_gossip
-from topofl.algorithms.byzantine_robust.coordinate_median import coordinate_median
-from topofl.algorithms.byzantine_robust.self_centered_clipping import self_centered_clipping
-from topofl.algorithms.byzantine_robust.trimmed_mean import trimmed_mean
-from topofl.algorithms.compressed.beer import beer
-from topofl.algorithms.compressed.choco_sgd import choco_sgd
-from topofl.algorithms.compressed.deepsqueeze import deepsqueeze
+from topofl.algorithms.bias_free import d2, dsgt, extra, local_gt, push_diging, sab
+from topofl.algorithms.byzantine_robust import (
+    clipped_gossip,
+    coordinate_median,
+    self_centered_clipping,
+    trimmed_mean,
+)
+from topofl.algorithms.compressed import beer, choco_sgd, deepsqueeze
 from topofl.algorithms.contract.descent import Descend as Descend
 from topofl.algorithms.contract.descent import GradientPoint as GradientPoint
 from topofl.algorithms.contract.descent import ascent as ascent
@@ -70,14 +64,10 @@ from topofl.algorithms.contract.terms import momentum as momentum
 from topofl.algorithms.contract.terms import proximal as proximal
 from topofl.algorithms.contract.terms import tracking as tracking
 from topofl.algorithms.contract.terms import weight_decay as weight_decay
-from topofl.algorithms.decentralized.clique_averaging import clique_averaging
-from topofl.algorithms.decentralized.dadam import dadam
-from topofl.algorithms.decentralized.dfedavgm import dfedavgm, dfedavgm_p
-from topofl.algorithms.decentralized.dfedsam import dfedsam
 from topofl.algorithms.decentralized.dp_dsgd import dp_dsgd
-from topofl.algorithms.decentralized.dsgd import dsgd
-from topofl.algorithms.decentralized.osgp import osgp
-from topofl.algorithms.decentralized.qg_dsgdm import qg_dsgdm
+from topofl.algorithms.decentralized.dsgd import clique_averaging, dsgd
+from topofl.algorithms.decentralized.momentum import dadam, qg_dsgdm
+from topofl.algorithms.decentralized.passes import dfedavgm, dfedavgm_p, dfedsam, osgp
 from topofl.algorithms.decentralized.relay_sgd import relay_sgd
 from topofl.algorithms.exchanges.average import gossip as gossip
 from topofl.algorithms.exchanges.average import push_sum as push_sum
@@ -98,26 +88,15 @@ from topofl.algorithms.exchanges.robust import aggregate as aggregate
 from topofl.algorithms.exchanges.scored import refresh_losses as refresh_losses
 from topofl.algorithms.exchanges.scored import scored_peers as scored_peers
 from topofl.algorithms.exchanges.similar import similar_peers as similar_peers
-from topofl.algorithms.learned_graphs.dpfl import dpfl, random_collaboration
-from topofl.algorithms.learned_graphs.pfeddst import pfeddst
-from topofl.algorithms.learned_graphs.pfedgraph import pfedgraph
-from topofl.algorithms.personalized.apfl import apfl
-from topofl.algorithms.personalized.dfedpgp import dfedpgp
+from topofl.algorithms.learned_graphs import dpfl, pfeddst, pfedgraph, random_collaboration
 from topofl.algorithms.personalized.dispfl import dispfl
-from topofl.algorithms.personalized.ditto import ditto
-from topofl.algorithms.personalized.fedbabu import fedbabu
-from topofl.algorithms.personalized.fedper import fedper
-from topofl.algorithms.personalized.fedrep import fedrep
-from topofl.algorithms.personalized.knn_per import knn_per
-from topofl.algorithms.personalized.per_fedavg import per_fedavg
-from topofl.algorithms.references.centralized import centralized
-from topofl.algorithms.references.local_only import local_only
-from topofl.algorithms.server.fedavg import fedavg
-from topofl.algorithms.server.feddyn import feddyn
+from topofl.algorithms.personalized.personal_heads import dfedpgp, fedbabu, fedper, fedrep
+from topofl.algorithms.personalized.personal_models import apfl, ditto, knn_per, per_fedavg
+from topofl.algorithms.references import centralized, local_only
+from topofl.algorithms.server.corrected import feddyn, scaffold
+from topofl.algorithms.server.fedavg import fedavg, fedprox
 from topofl.algorithms.server.fednova import fednova
 from topofl.algorithms.server.fedopt import fedadam, fedavgm, fedyogi
-from topofl.algorithms.server.fedprox import fedprox
-from topofl.algorithms.server.scaffold import scaffold
 
 __all__ = [
     "ad_psgd",

@@ -8,9 +8,9 @@ import torch
 
 import topofl
 from tests import problems
-from tests.algorithms.table import ALGORITHMS
 from tests.engine.killed import settings
 from tests.engine.train.test_divergence import clients_with_extremes
+from tests.rows.methods import ALGORITHMS
 from topofl import algorithms, attacks, data, topologies
 from topofl.algorithms.exchanges import robust
 from topofl.algorithms.exchanges.peers import can_receive

@@ -10,7 +10,6 @@ import torch
 
 import topofl
 from tests import naive, problems
-from tests.engine.test_equivalence import modules_at_start
 from topofl import algorithms, data, mixing, models
 from topofl._support.seeding import stream
 from topofl._support.threads import Buffers
@@ -211,7 +210,7 @@ def naive_models(name, clients, augment):
         ).double()
         return made if affine is None else made * affine[0] + affine[1]
 
-    modules = modules_at_start(problems.convolutional(), N)
+    modules = problems.modules_at_start(problems.convolutional(), N)
     nodes = naive.Nodes(modules, dataset.inputs, dataset.labels, clients.train, BATCH, SEED, see)
     matrices = [mixing.metropolis_hastings(problems.cliques(clients)).weights.toarray()] * ROUNDS
     match name:

@@ -7,7 +7,7 @@ import pytest
 
 import topofl
 from tests import problems
-from tests.algorithms.table import ALGORITHMS
+from tests.rows.methods import ALGORITHMS
 from topofl import algorithms, clocks, data, metrics, topologies
 from topofl.cli import main
 from topofl.history import SECONDS

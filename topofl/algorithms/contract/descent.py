@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import BuiltinFunctionType, MappingProxyType
 from typing import Any, NamedTuple
@@ -34,46 +34,21 @@ Rate = float | str | Schedule
 
 
 @dataclass(frozen=True)
-class _Constant:
-    lr: float
+class _Schedule:
+    """A schedule of this module, and what is saved with results of it: a number or text."""
+
+    described: float | str
+    rate: Schedule = field(compare=False, repr=False)
 
     def __call__(self, round: int, step: int) -> float:
-        return self.lr
+        return self.rate(round, step)
 
     def __str__(self) -> str:
-        return f"{self.lr:g}"
+        return str(self.described)
 
 
-@dataclass(frozen=True)
-class _Exponential:
-    lr: float
-    decay: float
-
-    def __call__(self, round: int, step: int) -> float:
-        return self.lr * self.decay**round
-
-    def __str__(self) -> str:
-        return f"exponential({self.lr!r}, {self.decay!r})"
-
-
-@dataclass(frozen=True)
-class _Cosine:
-    lr: float
-    rounds: int
-    warmup: int
-    end: float
-
-    def __call__(self, round: int, step: int) -> float:
-        if round < self.warmup:
-            return self.lr * (round + 1) / (self.warmup + 1)
-        done = min(1.0, (round - self.warmup) / max(1, self.rounds - self.warmup))
-        return self.end + (self.lr - self.end) * (1 + math.cos(math.pi * done)) / 2
-
-    def __str__(self) -> str:
-        rest = "".join(
-            f", {name}={getattr(self, name)!r}" for name in ("warmup", "end") if getattr(self, name)
-        )
-        return f"cosine({self.lr!r}, rounds={self.rounds}{rest})"
+def _always(lr: float) -> Schedule:
+    return _Schedule(lr, lambda round, step: lr)
 
 
 @public
@@ -85,7 +60,7 @@ def constant(lr: float) -> Schedule:
     >>> constant(0.1)(5, 0)
     0.1
     """
-    return _Constant(check_positive("lr", lr))
+    return _always(check_positive("lr", lr))
 
 
 @public
@@ -110,7 +85,10 @@ def exponential(lr: float, decay: float) -> Schedule:
             f"`lr_decay` must be at most 1, got {decay:g}; it is the factor from round to round, "
             "e.g. 0.99"
         )
-    return _Constant(lr) if decay == 1 else _Exponential(lr, decay)
+    if decay == 1:
+        return _always(lr)
+    told = f"exponential({lr!r}, {decay!r})"
+    return _Schedule(told, lambda round, step: lr * decay**round)
 
 
 @public
@@ -145,7 +123,17 @@ def cosine(lr: float, *, rounds: int, warmup: int = 0, end: float = 0.0) -> Sche
     lr, end = check_positive("lr", lr), check_nonnegative("end", end)
     rounds = check_int("rounds", rounds, minimum=1)
     warmup = check_int("warmup", warmup, minimum=0, maximum=rounds - 1, maximum_name="rounds - 1")
-    return _Cosine(lr, rounds, warmup, end)
+
+    def rate(round: int, step: int) -> float:
+        if round < warmup:
+            return lr * (round + 1) / (warmup + 1)
+        done = min(1.0, (round - warmup) / max(1, rounds - warmup))
+        return end + (lr - end) * (1 + math.cos(math.pi * done)) / 2
+
+    rest = "".join(
+        f", {name}={value!r}" for name, value in (("warmup", warmup), ("end", end)) if value
+    )
+    return _Schedule(f"cosine({lr!r}, rounds={rounds}{rest})", rate)
 
 
 def decayed(lr: Rate, decay: float) -> Schedule:
@@ -188,7 +176,7 @@ def as_schedule(name: str, lr: Rate) -> Schedule:
         return as_schedule(name, made)
     _check_no_other_kind(name, lr)
     if not callable(lr):
-        return _Constant(check_positive(name, lr))
+        return _always(check_positive(name, lr))
     check_takes(f"`{name}`", lr, "round", "step")
     return lr
 
@@ -239,10 +227,8 @@ def rate_at(lr: Schedule, round: int, step: int, dtype: torch.dtype, phase: str 
 
 def described(lr: Schedule) -> Any:
     """Return a schedule as a number or text, as it is saved with results."""
-    if isinstance(lr, _Constant):
-        return lr.lr
-    if isinstance(lr, _Exponential | _Cosine):
-        return str(lr)
+    if isinstance(lr, _Schedule):
+        return lr.described
     return getattr(lr, "__name__", type(lr).__name__)
 
 

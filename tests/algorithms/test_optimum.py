@@ -1,0 +1,332 @@
+"""Corrected methods find the optimum of the mean loss, where D-SGD and push-sum do not.
+
+They are gradient tracking, SCAFFOLD, EXTRA, D^2, K-GT, Push-DIGing, S-AB and RelaySGD.
+"""
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import block_diag
+from torch import nn
+
+from tests import naive, problems
+from tests.algorithms.harness import (
+    BATCH,
+    ROUNDS,
+    WHOLE,
+    N,
+    distances,
+    engine,
+    members,
+    nodes_at_start,
+    trail,
+    unlike_lines,
+    watched,
+)
+from tests.engine.train.test_divergence import BAD, clients_with_extremes
+from tests.rows.methods import irregular
+from topofl import algorithms, mixing, tasks, topologies
+from topofl.topology import from_edges
+
+LR = 0.1
+RING, PAIRS = topologies.ring(N), topologies.one_peer_exponential(N)
+RANDOM = topologies.random_out(N, 2, seed=0)
+
+TREES = {
+    "path": from_edges([(i, i + 1) for i in range(N - 1)], n=N),
+    "star": from_edges([(0, i) for i in range(1, N)], n=N),
+    "numbers in disorder": from_edges([(3, 0), (0, 5), (5, 1), (5, 4), (1, 2)], n=N),
+}
+
+
+def whole(name, lr=LR, **how):
+    return getattr(algorithms, name)(lr, batch_size=WHOLE, **how)
+
+
+EXACT = [
+    (whole("dsgt"), RING, 200),
+    (whole("local_gt", 0.05, local_steps=3), RING, 200),
+    (whole("local_gt", 0.05, local_steps=3, global_lr=0.7), RING, 200),
+    (whole("local_gt", 0.05, local_steps=2), PAIRS, 200),
+    (whole("extra"), RING, 200),
+    (whole("d2"), RING, 200),
+    (whole("d2", lazy=False), topologies.path(N), 200),
+    (whole("push_diging"), irregular(), 200),
+    (whole("push_diging"), RANDOM, 200),
+    (whole("sab"), irregular(), 200),
+    (whole("sab"), RANDOM, 200),
+    *((whole("relay_sgd"), tree, 300) for tree in TREES.values()),
+    (whole("scaffold", 0.05, epochs=5), None, 150),
+    (whole("scaffold", 0.05, epochs=5, participation=0.5), None, 150),
+    (whole("feddyn", alpha=1.0, epochs=1), None, 300),
+    (whole("feddyn", alpha=1.0, epochs=1, participation=0.5), None, 500),
+    (whole("feddyn", alpha=1.0, epochs=5, participation=0.5), None, 200),
+]
+
+SGP = algorithms.chain(
+    "sgp", local=algorithms.sgd(LR, batch_size=WHOLE), exchange=algorithms.push_sum()
+)
+
+BIASED = [
+    (whole("dsgd"), RING),
+    (whole("dsgd"), TREES["path"]),
+    (whole("dsgd", 0.05, local_steps=3), RING),
+    (SGP, irregular()),
+    (SGP, RANDOM),
+    (whole("fedavg", 0.05, momentum=0.0, epochs=5), None),
+    (whole("fedavg", 0.05, momentum=0.0, epochs=5, participation=0.5), None),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "graph", "rounds"), EXACT, ids=lambda one: str(one)[:40])
+@pytest.mark.slow
+def test_all_nodes_reach_the_optimum_of_the_mean_loss(algorithm, graph, rounds):
+    """With a constant step, however many local steps they take."""
+    assert distances(algorithm, rounds, topology=graph).max() < 1e-9
+
+
+def test_tracking_reaches_the_optimum():
+    assert distances(whole("dsgt"), 200, topology=RING).max() < 1e-9
+
+
+@pytest.mark.parametrize(("algorithm", "graph"), BIASED, ids=lambda one: str(one)[:40])
+def test_methods_without_corrections_do_not(algorithm, graph):
+    assert distances(algorithm, 200, topology=graph).min() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["extra", "d2", "dsgt"])
+@pytest.mark.parametrize("later", [0.01, 0.0])
+@pytest.mark.slow
+def test_at_the_optimum_models_stay_where_the_rate_changes(later, name):
+    rate = lambda t, k: LR if t < 150 else later  # noqa: E731
+    for rounds in (150, 151, 152, 200):
+        assert distances(whole(name, rate), rounds, topology=RING).max() < 1e-9
+
+
+def states(algorithm, graph=None, phase="local", clients=None, model=None, **settings):
+    """Return what a phase keeps after every round, on ragged data and from unlike starts."""
+    seen = []
+    clients = problems.ragged_clients() if clients is None else clients
+    model = problems.convolutional() if model is None else model
+    engine(watched(algorithm, seen, phase), model, clients, graph, **settings)
+    return seen
+
+
+SMALL = {"batch_size": BATCH}
+EXPONENTIAL = topologies.exponential(N, directed=True)
+
+TRACKING = {
+    "dsgt": (algorithms.dsgt(LR, **SMALL), RING),
+    "dsgt over one-peer graphs": (algorithms.dsgt(LR, **SMALL), PAIRS),
+    "push_diging": (algorithms.push_diging(LR, **SMALL), topologies.random_out(N, 2, seed=2)),
+    "push_diging by one": (
+        algorithms.push_diging(LR, **SMALL),
+        topologies.random_out(N, 1, seed=5),
+    ),
+    "sab": (algorithms.sab(LR, **SMALL), irregular()),
+    "sab over random graphs": (algorithms.sab(LR, **SMALL), topologies.random_in(N, 2, seed=3)),
+    **{
+        f"beer by {compressor}": (
+            algorithms.beer(LR, gamma=0.3, compressor=compressor, **SMALL),
+            graph,
+        )
+        for compressor, graph in (
+            ("top_k(0.3)", topologies.exponential(N)),
+            ("random_k(0.3)", EXPONENTIAL),
+            ("sign", EXPONENTIAL),
+            ("quantized(3)", topologies.exponential(N)),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", TRACKING)
+def test_what_is_tracked_has_the_sum_of_the_gradients(name):
+    seen = states(*TRACKING[name])
+    assert len(seen) == ROUNDS
+    for state in seen:
+        tracked, gradient = state["tracked"], state["gradient"]
+        torch.testing.assert_close(tracked.sum(0), gradient.sum(0), rtol=0, atol=1e-12)
+        assert not torch.allclose(tracked, gradient, atol=1e-4), "nothing was mixed"
+
+
+CORRECTED = [
+    (algorithms.local_gt(LR, local_steps=3, **SMALL), RING, "local"),
+    (algorithms.local_gt(LR, global_lr=0.5, **SMALL), PAIRS, "local"),
+    (algorithms.extra(LR, **SMALL), RING, "exchange"),
+    (algorithms.d2(LR, **SMALL), RING, "exchange"),
+    (algorithms.d2(LR, lazy=False, **SMALL), topologies.path(N), "exchange"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "graph", "phase"), CORRECTED, ids=lambda one: str(one)[:30])
+def test_corrections_sum_to_zero(algorithm, graph, phase):
+    seen = states(algorithm, graph, phase)
+    assert len(seen) == ROUNDS
+    for state in seen:
+        assert state["correction"].abs().max() > 1e-3
+        assert state["correction"].sum(0).abs().max() < 1e-12
+
+
+def test_corrections_of_frozen_nodes_still_sum_to_zero():
+    """A frozen node takes no steps, whose mean direction is then 0, and sends it."""
+    how = {"rounds": 4, "on_divergence": "freeze", "dtype": torch.float32, "init": "common"}
+    clients, model = clients_with_extremes(), problems.linear()
+    for state in states(algorithms.local_gt(LR, **SMALL), RING, "local", clients, model, **how):
+        assert state["length"][BAD] == 0
+        assert state["correction"].abs().max() > 1e-3
+        assert state["correction"].sum(0).abs().max() < 1e-5
+    seen = states(algorithms.scaffold(LR, epochs=1, **SMALL), None, "local", clients, model, **how)
+    assert len(seen) == 4
+    for state in seen:
+        assert not state["control"][BAD].any()
+        assert state["control"].any(1).sum() == N - 1
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "kept"),
+    [
+        ("extra", "exchange", "correction"),
+        ("d2", "exchange", "correction"),
+        ("local_gt", "local", "correction"),
+        ("scaffold", "local", "control"),
+        ("qg_dsgdm", "local", "momentum"),
+    ],
+)
+def test_where_the_rate_is_0_what_is_kept_stays(name, phase, kept):
+    rate = lambda t, k: LR * (t == 0)  # noqa: E731
+    graph = None if name == "scaffold" else RING
+    seen = states(getattr(algorithms, name)(rate, **SMALL), graph, phase)
+    assert torch.isfinite(seen[0][kept]).all()
+    assert seen[0][kept].abs().max() > 0.01
+    torch.testing.assert_close(seen[-1][kept], seen[0][kept], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["extra", "d2", "local_gt"])
+def test_at_the_fixed_point_corrections_are_the_nodes_own_gradients(name):
+    """Or their negative in K-GT, so that each node's local step and they cancel."""
+    phase, scale = ("local", -1) if name == "local_gt" else ("exchange", 1)
+    found = {}
+
+    def note(models, state, round):
+        found.update(
+            gradients=round.gradients(models, WHOLE, "there").clone(),
+            kept=round.state(phase)["correction"].clone(),
+        )
+        return state
+
+    algorithm = whole(name, **({"local_steps": 2} if name == "local_gt" else {}))
+    noting = algorithms.Phase(lambda models: {}, note)
+    noting = algorithms.chain("noted", **algorithm.phases, note=noting)
+    assert distances(noting, 200, topology=RING).max() < 1e-9
+    assert found["gradients"].abs().max() > 0.1
+    torch.testing.assert_close(found["kept"], scale * found["gradients"], rtol=0, atol=1e-9)
+
+
+def test_on_quadratics_sab_is_a_power_of_one_matrix():
+    """It acts on models and trackers, stacked: gradients of squared errors are linear in models."""
+    clients, _ = unlike_lines(N)
+    graph, rounds, model = irregular(), 40, nn.Linear(3, 1, bias=False)
+    how = {"rounds": rounds, "every": rounds, "init": "given", "task": tasks.regression()}
+    _, models = engine(whole("sab"), model, clients, graph, **how)
+    inputs = clients.dataset.inputs.double().numpy()
+    targets = clients.dataset.targets.double().numpy()
+    x, y = (np.stack([values[own] for own in clients.train]) for values in (inputs, targets))
+    hessian = block_diag(*(2 * a.T @ a / len(a) for a in x))
+    weights = (mixing.uniform(graph, direction=way).weights.toarray() for way in ("pull", "push"))
+    a, b = (np.kron(each, np.eye(3)) for each in weights)
+    step = np.block([[a, -LR * np.eye(3 * N)], [hessian @ (a - np.eye(3 * N)), b - LR * hessian]])
+    start = np.tile(model.weight.detach().double().numpy()[0], N)
+    pulls = [2 * u.T @ v / len(v) for u, v in zip(x, y, strict=True)]
+    tracked = hessian @ start - np.concatenate(pulls)
+    wanted = np.linalg.matrix_power(step, rounds) @ np.concatenate([start, tracked])
+    np.testing.assert_allclose(models.flat.numpy().ravel(), wanted[: 3 * N], rtol=0, atol=1e-12)
+
+
+def test_sab_records_the_weights_by_which_models_are_averaged():
+    history, models = engine(algorithms.sab(LR), graph=irregular())
+    assert {matrix.stochasticity for matrix in history.matrices} == {"row stochastic"}
+    assert (models.push_sum_weights == 1).all()
+
+
+def test_controls_have_the_mean_that_corrects():
+    seen = states(algorithms.scaffold(LR, epochs=2, participation=0.5, **SMALL))
+    kept = torch.zeros_like(seen[0]["control"])
+    for t, state in enumerate(seen):
+        wanted = state["control"].mean(0) - state["control"]
+        torch.testing.assert_close(wanted, state["correction"], rtol=0, atol=1e-12)
+        moved = ((state["control"] - kept).abs().sum(1) > 0).nonzero().flatten().tolist()
+        assert moved == members(t), "controls of others changed, or those of members did not"
+        kept = state["control"]
+
+
+def test_after_one_step_a_control_is_the_gradient_at_the_start():
+    seen, found = [], []
+
+    def note(models, state, round):
+        gradients = round.gradients(models, WHOLE, "there").clone()
+        found.extend([] if models.flat.is_meta else [gradients])
+        return state
+
+    scaffold = watched(whole("scaffold", epochs=1), seen)
+    first = algorithms.Phase(lambda models: {}, note)
+    noted = algorithms.chain("noted", first=first, **scaffold.phases)
+    engine(noted, problems.convolutional())
+    for state, gradients in zip(seen, found, strict=True):
+        torch.testing.assert_close(state["control"], gradients, rtol=0, atol=1e-10)
+
+
+def test_before_the_exchange_models_differ_and_after_it_they_are_the_servers():
+    history, _ = engine(algorithms.scaffold(LR, **SMALL), before_exchange=True)
+    assert np.ptp(history["loss_before_exchange"][-1]) > 0
+    assert np.ptp(history["loss"][-1]) < 1e-9
+
+
+@pytest.mark.parametrize("name", [*TREES, "ring", "complete"])
+def test_relay_sgd_goes_along_a_spanning_tree_of_any_graph(name):
+    graph = (TREES | {"ring": RING, "complete": topologies.fully_connected(N)})[name]
+    clients, model = problems.ragged_clients(), problems.linear()
+    algorithm = algorithms.relay_sgd(LR, **SMALL)
+    history, models = engine(algorithm, model, clients, graph, rounds=7)
+    (matrix,) = history.matrices
+    tree = matrix.support()
+    assert nx.is_tree(tree.to_networkx())
+    assert not ((tree.adjacency > 0) > (graph.adjacency > 0)).nnz, "edges that the graph has not"
+    assert name not in TREES or not ((tree.adjacency > 0) != (graph.adjacency > 0)).nnz
+    nodes = nodes_at_start(model, clients)
+    naive.relay_sgd(nodes, tree.distances, 7, lr=LR)
+    torch.testing.assert_close(models.flat, nodes.flat(), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("edges", "most"),
+    [
+        ([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 7), (7, 8), (0, 4), (4, 8)], 5),
+        ([(i, j) for i in range(9) for j in range(i)], 2),
+    ],
+    ids=["eight", "complete"],
+)
+def test_tree_paths_are_short(edges, most):
+    """From a node in the middle: an eight from its crossing."""
+    graph, clients = from_edges(edges, n=9), problems.equal_clients(9)
+    history, _ = engine(algorithms.relay_sgd(LR, **SMALL), None, clients, graph, rounds=1)
+    assert history.matrices[0].support().diameter <= most
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_what_stays_the_same_has_its_exact_mean_after_as_many_rounds_as_the_diameter(name):
+    """RelaySum: sums are complete once messages have come from the farthest node."""
+    values = torch.from_numpy(np.random.default_rng(0).normal(size=(N, 111)))
+
+    def fixed(models, state, round):
+        if not models.flat.is_meta:
+            models.flat.copy_(values)
+        return state
+
+    local = algorithms.Phase(lambda models: {}, fixed)
+    exchange = algorithms.relay_sgd(0.1).phases["exchange"]
+    again = algorithms.chain("sums", local=local, exchange=exchange)
+    seen = trail(again, None, None, TREES[name], rounds=7)
+    reached = [bool((models - values.mean(0)).abs().max() < 1e-12) for models in seen]
+    assert reached == [t >= TREES[name].diameter for t in range(1, 8)]

@@ -1,0 +1,160 @@
+"""Servers of FedAdam, FedYogi, FedAvgM, FedNova and FedDyn go where theory says."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests import naive, problems
+from tests.algorithms import harness
+from tests.algorithms.harness import BATCH, ROUNDS, SEED, WHOLE, members, unlike_lines, watched
+from tests.engine.train.test_divergence import BAD as FROZEN
+from tests.rows.methods import STEPS
+from topofl import algorithms, tasks, topologies
+from topofl.algorithms.contract.local import Training
+from topofl.algorithms.server.fednova import _counting, _server
+
+
+def engine(algorithm, model, clients, graph=None, **settings):
+    """Return the history and the final models, from one start."""
+    settings = {"init": "common"} | settings
+    history, models = harness.engine(algorithm, model, clients, graph, **settings)
+    return history, models.flat
+
+
+def noted(algorithm, seen):
+    """Return the algorithm, which notes the models between local steps and server."""
+
+    def note(models, state, round):
+        seen.extend([] if models.flat.is_meta else [models.flat.clone()])
+        return state
+
+    phases = dict(algorithm.phases)
+    note = algorithms.Phase(lambda models: {}, note)
+    return algorithms.chain("noted", local=phases.pop("local"), note=note, **phases)
+
+
+def test_with_unlike_steps_fednova_is_not_fedavg():
+    (_, one), (_, other) = (
+        engine(
+            build(0.1, batch_size=BATCH, epochs=1, momentum=0.0),
+            problems.linear(),
+            problems.ragged_clients(),
+        )
+        for build in (algorithms.fednova, algorithms.fedavg)
+    )
+    assert not torch.allclose(one, other, atol=1e-3)
+
+
+def test_the_servers_h_is_the_mean_of_those_of_nodes():
+    seen, server = [], []
+    how = {"batch_size": BATCH, "epochs": 2, "participation": 0.5}
+    algorithm = watched(algorithms.feddyn(0.1, alpha=0.3, **how), seen)
+    both = watched(algorithm, server, "server")
+    engine(both, problems.convolutional(), problems.ragged_clients())
+    assert len(seen) == len(server) == ROUNDS
+    kept = torch.zeros_like(seen[0]["correction"])
+    for t, (corrections, h) in enumerate(zip(seen, server, strict=True)):
+        mean = -corrections["correction"].mean(0, keepdim=True)
+        torch.testing.assert_close(mean, h["h"], rtol=0, atol=1e-13)
+        moved = (corrections["correction"] - kept).abs().sum(1) > 0
+        assert moved.nonzero().flatten().tolist() == members(t)
+        kept = corrections["correction"]
+
+
+def clients_with_later_extremes():
+    """Return clients of whom one has some records, after its first two, whose logits overflow."""
+    clients = problems.equal_clients()
+    own, inputs = clients.train[FROZEN], clients.dataset.inputs.clone()
+    first = naive.minibatch(own, FROZEN, 0, 2, "local", SEED)
+    inputs[torch.tensor([record for record in own if record not in first])] = 3e38
+    return dataclasses.replace(clients, dataset=dataclasses.replace(clients.dataset, inputs=inputs))
+
+
+def test_fednova_counts_the_gradients_by_which_models_moved():
+    seen = []
+    algorithm = algorithms.fednova(0.1, batch_size=BATCH, epochs=None, steps=STEPS, momentum=0.5)
+    engine(watched(algorithm, seen), problems.linear(), problems.equal_clients())
+    by_hand = {1: 1, 2: 2.5, 3: 4.25, 4: 6.125, 5: 8.0625}  # 1, 1.5, 1.75, 1.875, 1.9375 a step
+    found = seen[-1]["moved"][:, 0].numpy()
+    np.testing.assert_allclose(found, [by_hand[k] for k in STEPS], rtol=1e-14)
+
+
+@pytest.mark.parametrize("executor", ["batched", "looped"])
+def test_nodes_that_freeze_count_as_absent_in_fednova(executor):
+    """A node that freezes after its first step has moved; others' steps weigh as without it."""
+    clients, model, seen = clients_with_later_extremes(), problems.linear(), []
+    how, short = Training(algorithms.descend(lr=0.1), 2, 3), {"dtype": torch.float32}
+    noting = noted(algorithms.fednova(0.1, batch_size=2, epochs=None, steps=3), seen)
+    _, frozen = engine(noting, model, clients, executor=executor, on_divergence="freeze", **short)
+    start = harness.nodes_at_start(model, clients, "common").flat()[FROZEN].float()
+    assert not torch.equal(seen[0][FROZEN], start), "it froze before its first step"
+    participants = lambda round: np.arange(round.n) != FROZEN  # noqa: E731
+    phases = {"local": _counting(how, 0.0, participants), "server": _server(participants)}
+    _, without = engine(algorithms.chain("five", **phases), model, clients, **short)
+    torch.testing.assert_close(frozen, without, rtol=0, atol=1e-6)
+
+
+def test_fednova_takes_steps_in_place_of_its_five_epochs():
+    assert algorithms.fednova(0.1).settings["local"]["epochs"] == 5
+    told = algorithms.fednova(0.1, steps=(3, 2)).settings["local"]
+    assert told["steps"] == [3, 2]
+    assert "epochs" not in told
+
+
+@pytest.mark.parametrize("name", ["fedavg", "feddyn", "fednova", "scaffold"])
+def test_a_topology_is_ignored(name):
+    method, world = getattr(algorithms, name)(0.1), (problems.linear(), problems.equal_clients())
+    known, _ = engine(method, *world)
+    ignored, _ = engine(method, *world, topologies.ring(6))
+    np.testing.assert_array_equal(known["loss"], ignored["loss"])
+    np.testing.assert_array_equal(known["messages"], ignored["messages"])
+
+
+def rest(lr, normalized):
+    """Return where whole-batch linear regression of `unlike_lines` rests, by its matrices alone.
+
+    K steps from x end at ``w + (1 - lr H)^K (x - w)``, where H is the matrix and w the optimum of a
+    node's loss.
+    """
+    clients, _ = unlike_lines()
+    left, right = np.zeros((3, 3)), np.zeros(3)
+    inputs, targets = (
+        part.double().numpy() for part in (clients.dataset.inputs, clients.dataset.targets)
+    )
+    for own, steps in zip(clients.train, STEPS, strict=True):
+        x, y = inputs[own], targets[own]
+        curvature = 2 * x.T @ x / len(x)
+        best = np.linalg.solve(x.T @ x, x.T @ y)
+        pull = np.eye(3) - np.linalg.matrix_power(np.eye(3) - lr * curvature, steps)
+        pull /= steps if normalized else 1
+        left, right = left + pull, right + pull @ best
+    return np.linalg.solve(left, right)
+
+
+@pytest.mark.parametrize("normalized", [True, False], ids=["fednova", "fedavg"])
+def test_fixed_points_with_different_local_steps(normalized):
+    lr, rounds = 0.05, 200
+    algorithm = algorithms.fednova(lr, batch_size=WHOLE, epochs=None, steps=STEPS)
+    if not normalized:
+        local = algorithms.sgd(lr, batch_size=WHOLE, steps=STEPS)
+        algorithm = algorithms.chain("fedavg", local=local, server=algorithms.server_average())
+    how = {"task": tasks.regression(), "rounds": rounds, "every": rounds}
+    _, models = engine(algorithm, nn.Linear(3, 1, bias=False), unlike_lines()[0], **how)
+    np.testing.assert_allclose(models[0].numpy(), rest(lr, normalized), rtol=0, atol=1e-9)
+
+
+def test_fednova_approaches_the_optimum_with_small_steps_and_fedavg_does_not():
+    """What is left is of the order of the step size: nodes go a way of their own for some steps."""
+    best = unlike_lines()[1]
+    found = {
+        (lr, one): np.abs(rest(lr, one) - best).max()
+        for lr in (0.02, 0.01, 1e-5)
+        for one in (True, False)
+    }
+    assert 0.4 < found[0.01, True] / found[0.02, True] < 0.6
+    assert found[1e-5, True] < 1e-4
+    assert found[1e-5, False] > 0.1
+    assert found[0.01, True] < 0.2 * found[0.01, False]

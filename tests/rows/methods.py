@@ -1,0 +1,877 @@
+"""One table of all algorithms, with the arguments for the tests that hold for every algorithm.
+
+An algorithm without a row fails ``test_every_algorithm_has_a_row``. Its row gives it the tests of
+conformance, of runs that are killed and resumed, of estimated messages, and of random calls. Its
+twins compare it with its naive loop over nodes, `SAME` with other methods in special cases.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import topofl
+from tests import naive, problems
+from tests.algorithms import harness
+from tests.algorithms.harness import BATCH, HEAD, ROUNDS, SEED, WHOLE, N, falling, is_body, is_head
+from topofl import algorithms, clocks, mixing, topologies
+from topofl._support.seeding import seeded_torch, stream
+
+
+@dataclass(frozen=True)
+class Row:
+    """Arguments and properties of an algorithm, for tests.
+
+    Parameters
+    ----------
+    lr
+        Learning rate with which the loss falls by half in 25 rounds.
+    required
+        Required arguments of a call in addition to `lr`.
+    options
+        Further arguments of the run in which the loss falls by half.
+    killed
+        Arguments of the run that is killed and resumed, where they differ from `required`.
+    batch_size
+        Batch size of the run in which the loss falls by half.
+    validated
+        Whether nodes choose peers by validation examples.
+    common_start
+        Whether all nodes must start from one model.
+    mixes
+        Whether its rounds end in ``round.mix``; otherwise it is killed after training.
+    random_messages
+        Whether the number of messages is drawn at random or learned.
+    """
+
+    lr: float
+    required: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    killed: Mapping[str, Any] = field(default_factory=dict)
+    batch_size: int = 8
+    validated: bool = False
+    common_start: bool = False
+    mixes: bool = True
+    random_messages: bool = False
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """All arguments of the run in which the loss falls by half."""
+        return {"lr": self.lr, "batch_size": self.batch_size, **self.required, **self.options}
+
+
+EPOCH = {"epochs": 1}
+WITH_HEAD = {"epochs": 1, "head": HEAD}
+TWO_RATES = WITH_HEAD | {"head_lr": 0.05}
+SOME = {"epochs": 1, "participation": 0.5}
+MOMENTUM = {"momentum": 0.9}
+SERVED = {"options": EPOCH, "killed": SOME}
+CLOCK = {"compute": [1, 2.5, 1, 0.7, 3, 1], "delay": 0.3}
+STRENGTHS = {"strength": [0.0, 0.1, 0.2, 0.5, 1.0, 2.0]}
+UNEVEN = {"steps": [1, 2, 3, 1, 2, 3], "momentum": 0.5, "participation": 0.5}
+
+ALGORITHMS: dict[str, Row] = {
+    # references
+    "centralized": Row(0.1, killed=MOMENTUM, batch_size=48, mixes=False),
+    "local_only": Row(0.1, killed={"local_steps": 2}, mixes=False),
+    # decentralized
+    "clique_averaging": Row(0.1, killed=MOMENTUM),
+    "dadam": Row(0.02, killed={"track": True, "decay": 0.01, "local_steps": 2}),
+    "dfedavgm": Row(0.05, options=EPOCH, killed=EPOCH),
+    "dfedavgm_p": Row(0.05, options=TWO_RATES, killed=WITH_HEAD),
+    "dfedsam": Row(0.05, options=EPOCH, killed=EPOCH | MOMENTUM | {"gossip_steps": 2}),
+    "dp_dsgd": Row(0.1, options={"clip": 10.0, "noise": 0.01}, killed={"steps": 2, "noise": 0.1}),
+    "dsgd": Row(0.1, killed={"momentum": 0.9, "local_steps": 2}),
+    "osgp": Row(0.05, options=EPOCH, killed={"epochs": 1, "delay": 2}),
+    "qg_dsgdm": Row(0.05, killed={"nesterov": True}),
+    "relay_sgd": Row(0.2, killed=MOMENTUM),
+    # bias-free
+    "d2": Row(0.1),
+    "dsgt": Row(0.1),
+    "extra": Row(0.1),
+    "local_gt": Row(0.05, options={"local_steps": 2}, killed={"local_steps": 2, "global_lr": 0.8}),
+    "push_diging": Row(0.1),
+    "sab": Row(0.1),
+    # compressed
+    "beer": Row(0.1, required={"gamma": 0.3}, killed={"compressor": "random_k(0.3)"}),
+    "choco_sgd": Row(
+        0.1, options={"gamma": 0.3}, killed=MOMENTUM | {"compressor": "random_k(0.3)"}
+    ),
+    "deepsqueeze": Row(
+        0.1, required={"gamma": 0.1}, killed={"gamma": 0.3, "compressor": "quantized(3)"}
+    ),
+    # Byzantine-robust
+    "clipped_gossip": Row(0.1, required={"delta": 0.3}, killed=MOMENTUM),
+    "coordinate_median": Row(0.1, killed=MOMENTUM),
+    "self_centered_clipping": Row(0.5, required={"tau": 1.0}),
+    "trimmed_mean": Row(0.1, required={"trim": 0}, killed=MOMENTUM),
+    # asynchronous
+    "ad_psgd": Row(0.1, killed={"clock": CLOCK | {"bandwidth": 1e4}}, mixes=False),
+    "random_walks": Row(
+        0.1,
+        killed={"walks": 3, "merge": True, "clock": CLOCK},
+        mixes=False,
+        random_messages=True,
+    ),
+    # with a server
+    "fedadam": Row(0.05, **SERVED, common_start=True),
+    "fedavg": Row(0.05, **SERVED),
+    "fedavgm": Row(0.05, **SERVED, common_start=True),
+    "feddyn": Row(0.05, **SERVED, common_start=True),
+    "fednova": Row(0.05, options=EPOCH, killed=UNEVEN, common_start=True),
+    "fedprox": Row(0.05, options=EPOCH, killed=SOME | STRENGTHS),
+    "fedyogi": Row(0.05, **SERVED, common_start=True),
+    "scaffold": Row(0.05, **SERVED),
+    # personalized
+    "apfl": Row(0.05, **SERVED),
+    "dfedpgp": Row(0.05, options=TWO_RATES, killed=WITH_HEAD | {"mode": "push"}),
+    "dispfl": Row(
+        0.1,
+        required={"rounds": 25},
+        options=EPOCH,
+        killed={"epochs": 1, "rounds": 7, "different_initial": True},
+    ),
+    "ditto": Row(
+        0.05, options=EPOCH | {"personal_epochs": 1}, killed=SOME | {"personal_epochs": 1}
+    ),
+    "fedbabu": Row(0.2, options=WITH_HEAD, killed=WITH_HEAD),
+    "fedper": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"participation": 3}),
+    "fedrep": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD),
+    "knn_per": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"k": 3}),
+    "per_fedavg": Row(0.05, options={"epochs": 2}, killed=EPOCH),
+    # learned graphs
+    "dpfl": Row(
+        0.05,
+        options=EPOCH,
+        killed={"epochs": 1, "budget": 2, "every": 2},
+        validated=True,
+        random_messages=True,
+    ),
+    "pfeddst": Row(0.05, options=WITH_HEAD | {"k": 2}, killed=WITH_HEAD | {"k": 1}, validated=True),
+    "pfedgraph": Row(
+        0.05, options=EPOCH, killed={"epochs": 1, "regulariser": 0.1}, common_start=True
+    ),
+    "random_collaboration": Row(0.05, required={"budget": 2}, options=EPOCH, killed=EPOCH),
+}
+
+ARGUMENTS = {name: row.arguments for name, row in ALGORITHMS.items()}
+
+
+def known(nodes, graph, clients, direction, rounds):
+    """Return functions of what a naive loop may ask for, by the names of its parameters."""
+
+    def matrices(way=direction):
+        graphs = [graph.at(t) for t in range(rounds)]
+        if way is None:
+            return [harness.weights_of(each) for each in graphs]
+        return [mixing.uniform(each, direction=way).weights.toarray() for each in graphs]
+
+    def received():
+        graphs = [graph.at(t) for t in range(rounds)]
+        return [[each.in_neighbors(i).tolist() for i in range(N)] for each in graphs]
+
+    return {
+        "nodes": lambda: nodes,
+        "rounds": lambda: rounds,
+        "members": lambda: harness.members,
+        "weights": lambda: matrices()[0],
+        "matrices": matrices,
+        "pulls": lambda: matrices("pull"),
+        "pushes": lambda: matrices("push"),
+        "hops": lambda: graph.distances,
+        "cliques": lambda: graph.groups,
+        "neighbors": lambda: [graph.out_neighbors(i) for i in range(N)],
+        "received": received,
+        "can_receive": lambda: received()[0],
+        "val": lambda: clients.val,
+    }
+
+
+def nothing(told, history, models, state):
+    """Check nothing in addition to the models."""
+
+
+@dataclass(frozen=True)
+class Twin:
+    """Arguments with which a method ends with the models of a naive loop over nodes.
+
+    Parameters
+    ----------
+    method
+        Its name.
+    both
+        Arguments that both take, beside a learning rate of 0.1.
+    mine, loop
+        Arguments of the method only, beside the size of minibatches, and of the loop only.
+    function
+        The loop; None: the function of :mod:`tests.naive` of the method's name.
+    graph
+        A function of the clients; None: the method has a server.
+    direction
+        In which of all rows and columns the loop's equal weights sum to 1; None: Metropolis.
+    model, clients, init, rounds
+        Models and clients, how models start, and for how long they are trained.
+    also
+        Checks what the loop returns: ``also(told, history, models, state)``, with the last state
+        of the phase `local`.
+    within
+        The largest difference of two parameters.
+    """
+
+    method: str
+    both: Mapping[str, Any] = field(default_factory=dict)
+    mine: Mapping[str, Any] = field(default_factory=dict)
+    loop: Mapping[str, Any] = field(default_factory=dict)
+    function: Callable[..., Any] | None = None
+    graph: Callable[[Any], Any] | None = problems.cliques
+    direction: str | None = None
+    model: Callable[[], nn.Module] = problems.convolutional
+    clients: Sequence[Callable[[], Any]] = (problems.equal_clients, problems.ragged_clients)
+    init: str = "independent"
+    rounds: int = ROUNDS
+    also: Callable[..., None] = nothing
+    within: float = 1e-12
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{name}={value}" for name, value in (self.both | self.mine).items())
+        return f"{self.method}({given})"[:70]
+
+    def graph_of(self, clients: Any) -> Any:
+        """Return the graph, or the sequence of graphs, of a run."""
+        return None if self.graph is None else self.graph(clients)
+
+    def naively(self, clients: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        """Return the models at the start and the end of the loop, and what it returns."""
+        clients = clients.pooled() if self.method == "centralized" else clients
+        nodes = harness.nodes_at_start(self.model(), clients, self.init)
+        start, function = nodes.flat(), self.function or getattr(naive, self.method)
+        given = known(nodes, self.graph_of(clients), clients, self.direction, self.rounds)
+        how = {"lr": 0.1} | self.both | self.loop
+        asked = set(signature(function).parameters) & set(given) - set(how)
+        told = function(**{name: given[name]() for name in asked}, **how)
+        return start, nodes.flat(), told
+
+    def built(self) -> algorithms.Algorithm:
+        """Return the method with its arguments."""
+        how = {"lr": 0.1, "batch_size": BATCH} | self.both | self.mine
+        return getattr(algorithms, self.method)(**how)
+
+
+def pushed(told, history, models, state):
+    """Check push-sum weights, and that they sum to n with those under way."""
+    masses, under_way = told if isinstance(told, tuple) else (told, 0)
+    np.testing.assert_allclose(models.push_sum_weights.numpy(), masses, rtol=1e-12)
+    np.testing.assert_allclose(sum(masses) + under_way, N, rtol=1e-12)
+    assert np.ptp(masses) > 0.1
+    assert history["smallest_push_weight"][-1] == pytest.approx(min(masses))
+    np.testing.assert_allclose(history["push_weight"][-1], masses, rtol=1e-12)
+
+
+def timed(name, told, history, models, state):
+    """Check the seconds of each round, and what else a loop over events counts."""
+    seconds, counted = zip(*told, strict=True)
+    np.testing.assert_allclose(history["simulated_seconds"], seconds, rtol=1e-12)
+    np.testing.assert_array_equal(history[name], counted)
+    if name == "messages":
+        size = models.flat.shape[1] * 8
+        np.testing.assert_array_equal(history["bytes"], np.array(counted) * size)
+
+
+def peers(told, history, models, state):
+    """Check from which nodes each received in each round."""
+    assert [harness.received(history, t) for t in range(len(told))] == told
+
+
+def averaged(told, history, models, state):
+    """Check the weights of each round, which must not stay the same."""
+    found = [history.mixing(t).weights.toarray() for t in range(len(told))]
+    np.testing.assert_allclose(found, told, rtol=0, atol=1e-10)
+    assert np.ptp(told, axis=0).max() > 1e-3
+
+
+def masks(told, history, models, state):
+    """Check the masks of the last round, and that they changed."""
+    first, last = (
+        torch.stack([torch.cat([m.flatten() for m in mask.values()]).bool() for mask in told[t]])
+        for t in (0, -1)
+    )
+    assert torch.equal(state["mask"], last)
+    assert not torch.equal(first, last)
+
+
+def personal_shares(adaptive, told, history, models, state):
+    """Check the shares of personal models in the mixtures."""
+    np.testing.assert_allclose(state["share"].numpy(), told[1], rtol=0, atol=1e-12)
+    assert (len(set(told[1])) > 1) == adaptive
+
+
+@seeded_torch(0)
+def one_group():
+    """Return a convolutional model with one group.
+
+    Biases of two channels that are a group have opposite gradients, and rounding takes the larger.
+    """
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.GroupNorm(1, 4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(36, 3),
+    )
+
+
+def irregular(clients=None):
+    """Return a strongly connected digraph; neither kind of equal weights is doubly stochastic."""
+    return topologies.random_out(N, 2, seed=1).at(0)
+
+
+RATES = [{"lr": algorithms.constant(0.1)}, {"lr": falling}]
+COSINE = {"lr": algorithms.cosine(0.2, rounds=ROUNDS)}
+PASSES = [
+    {"epochs": 2, "momentum": 0.9},
+    {"epochs": 2, "momentum": 0.5, "weight_decay": 0.01, "clip": 0.5, "lr_decay": 0.8},
+]
+STEPS = [1, 5, 2, 3, 1, 4]
+HALF = {"participation": 0.5}
+LINEAR = {"model": problems.linear}
+RAGGED = {"clients": [problems.ragged_clients]}
+VALIDATED = {"clients": [problems.validated_clients]}
+
+FEDAVG = {"function": naive.fedavg}
+ADAPTIVE = {"server_lr": 0.05, "beta1": 0.8, "beta2": 0.7, "tau": 0.01, "epochs": 2}
+SERVER_MOMENTUM = {"server_lr": 0.7, "epochs": 2}
+EXPONENTIAL = {"lr": algorithms.exponential(0.1, 0.5)}
+DITTO = {"personal_lr": 0.05, "strength": 0.5, "personal_epochs": 3}
+
+
+def central(method, both, mine=None, loop=None, **more):
+    """Return a twin with a server, and a half of the nodes in each round."""
+    return Twin(method, both, HALF | (mine or {}), loop or {}, graph=None, **more)
+
+
+def personal(method, mine, loop):
+    """Return twins with personal heads, which do not travel to the server."""
+    heads = loop | {"travels": is_body}
+    return [central(method, how, {"head": HEAD} | mine, heads, **FEDAVG) for how in PASSES]
+
+
+def optimized(method, both, mine=None, loop=None):
+    """Return a twin whose server takes steps of its own."""
+    rule = partial(naive.fedopt, rule=method)
+    return central(method, EXPONENTIAL | both, mine, loop, function=rule, init="common")
+
+
+def shared(adaptive, how):
+    """Return a twin of APFL, whose shares are compared too."""
+    both = how | {"alpha": 0.3, "adaptive": adaptive}
+    return central("apfl", both, also=partial(personal_shares, adaptive))
+
+
+WITH_A_SERVER = [
+    *(central("fedavg", how) for how in PASSES),
+    *personal("fedper", {}, {}),
+    *personal("fedbabu", {}, {"trains": is_body}),
+    *personal("fedrep", {"head_lr": 0.05}, {"trains": is_body, "head": (is_head, 0.05, 1)}),
+    central("knn_per", PASSES[0], {"head": HEAD, "k": 5}, **FEDAVG),
+    *(central("ditto", how | DITTO) for how in PASSES),
+    central("fedprox", PASSES[0] | {"strength": 0.5}),
+    central("fedprox", PASSES[1] | STRENGTHS),
+    central("fedprox", PASSES[0] | {"strength": 2.0}, **LINEAR, **RAGGED),
+    central("per_fedavg", PASSES[0] | {"inner_lr": 0.3}),
+    central("per_fedavg", PASSES[1] | {"inner_lr": 0.3, "epochs": 1}),
+    central("per_fedavg", PASSES[0] | {"inner_lr": 0.2}, **LINEAR, **RAGGED),
+    *(shared(adaptive, how) for adaptive in (True, False) for how in PASSES),
+    central("apfl", PASSES[0] | {"alpha": 0.7}, **LINEAR, **RAGGED),
+    *(central("scaffold", rate | {"epochs": 2}) for rate in RATES),
+    *(central("feddyn", rate | {"alpha": 0.3, "epochs": 2}, init="common") for rate in RATES),
+    *(
+        central("fednova", how, {"epochs": None, "steps": STEPS}, {"counts": STEPS}, init="common")
+        for how in ({}, MOMENTUM)
+    ),
+    optimized("fedadam", ADAPTIVE),
+    optimized("fedyogi", ADAPTIVE),
+    optimized("fedavgm", SERVER_MOMENTUM, {"beta": 0.8}, {"beta1": 0.8}),
+]
+
+COMPRESSORS = [
+    algorithms.top_k(0.3),
+    algorithms.random_k(0.3),
+    algorithms.sign(),
+    algorithms.quantized(3),
+    algorithms.no_compression(),
+]
+TREE = topofl.from_edges([(3, 0), (0, 5), (5, 1), (5, 4), (1, 2)], n=N)
+
+
+def random_in(clients):
+    return topologies.random_in(N, 2, seed=1)
+
+
+def random_out(clients):
+    return topologies.random_out(N, 2, seed=1)
+
+
+def pairs(clients):
+    return topologies.one_peer_exponential(N)
+
+
+HEADS = {"is_head": is_head}
+BODIES = HEADS | {"mode": "pull"}
+PULLED = {"graph": random_in, "direction": "pull"}
+PUSHED = {"graph": random_out, "direction": "push", "also": pushed}
+PRIVATE = {"clip": 0.5, "noise": 0.3, "steps": 2}
+SPEEDS = [
+    {"momentum": 0.9, "global_momentum": 0.9},
+    {"momentum": 0.8, "global_momentum": 0.5, "nesterov": True, "weight_decay": 0.01},
+]
+SHARP = {"gossip_steps": 3, "weight_decay": 0.01, "clip": 0.5, "lr_decay": 0.8}
+ADAM = [
+    {"lr": algorithms.constant(0.1), "beta1": 0.8, "beta2": 0.95, "eps": 1e-3},
+    {"lr": falling, "local_steps": 3, "decay": 0.1, "eps": 1e-2},
+]
+LOCAL_STEPS = {"momentum": 0.9, "local_steps": 2}
+
+
+def compressed(method, compressor, **how):
+    """Return a twin whose messages are compressed."""
+    both = COSINE | {"compressor": compressor, "gamma": 0.4} | how
+    return Twin(method, both, model=one_group, **RAGGED)
+
+
+ON_GRAPHS = [
+    *(Twin("dsgd", how) for how in ({}, MOMENTUM, {"local_steps": 3, "momentum": 0.5})),
+    Twin("dsgd", LOCAL_STEPS, **LINEAR),
+    *(Twin("clique_averaging", how) for how in ({}, MOMENTUM)),
+    Twin("clique_averaging", MOMENTUM, **LINEAR),
+    *(Twin("centralized", how, graph=None) for how in ({}, MOMENTUM)),
+    *(Twin("local_only", how, graph=None) for how in ({}, LOCAL_STEPS)),
+    *(
+        Twin(
+            "local_only",
+            how,
+            {"reset_momentum": True},
+            {"matrices": [np.eye(N)] * ROUNDS},
+            naive.dfedavgm,
+            graph=None,
+        )
+        for how in PASSES
+    ),
+    *(Twin("dfedavgm", how) for how in PASSES),
+    Twin("dfedavgm", PASSES[0], graph=pairs, direction="pull"),
+    *(
+        Twin("dfedavgm_p", how | {"head_lr": 0.05}, {"head": HEAD}, BODIES, naive.dfedpgp)
+        for how in PASSES
+    ),
+    *(
+        Twin("dfedpgp", how | {"mode": "push", "head_lr": 0.05}, {"head": HEAD}, HEADS, **PUSHED)
+        for how in PASSES
+    ),
+    *(
+        Twin("dfedpgp", how | {"mode": "pull", "head_lr": 0.05}, {"head": HEAD}, HEADS, **PULLED)
+        for how in PASSES
+    ),
+    *(Twin("osgp", PASSES[0] | {"delay": delay}, **PUSHED) for delay in (0, 1, 2)),
+    *(Twin("qg_dsgdm", rate | how) for rate, how in zip(RATES, SPEEDS, strict=True)),
+    Twin("dfedsam", PASSES[0] | {"radius": 0.05}),
+    Twin("dfedsam", SHARP | {"radius": 0.5, "epochs": 2}),
+    *(Twin("dadam", how) for how in ADAM),
+    *(Twin("dadam", how, {"track": True}, {}, naive.damsgrad) for how in ADAM),
+    *(Twin("relay_sgd", how, graph=lambda clients: TREE, rounds=7) for how in ({}, LOCAL_STEPS)),
+    *(
+        Twin("dp_dsgd", PRIVATE | {"level": level}, {}, {"size": BATCH})
+        for level in ("record", "node")
+    ),
+    *(Twin(name, rate) for name in ("dsgt", "extra", "d2") for rate in RATES),
+    *(Twin("d2", rate | {"lazy": False}) for rate in RATES),
+    *(Twin("local_gt", rate | {"local_steps": 3, "global_lr": 0.7}) for rate in RATES),
+    *(Twin("push_diging", rate, **PUSHED) for rate in RATES),
+    *(Twin("sab", rate, graph=irregular) for rate in RATES),
+    *(
+        compressed(name, compressor)
+        for compressor in COMPRESSORS
+        for name in ("choco_sgd", "deepsqueeze", "beer")
+    ),
+    *(compressed(name, COMPRESSORS[0], **LOCAL_STEPS) for name in ("choco_sgd", "deepsqueeze")),
+]
+
+SPARSE = {"graph": lambda clients: topologies.random_regular(N, 3, seed=1), **RAGGED}
+
+
+def robust(method, rule, mine, both=None):
+    """Return a twin whose nodes aggregate by a rule on lists of numbers."""
+    both = {"momentum": 0.5, "local_steps": 2} if both is None else both
+    return Twin(method, both, mine, {"rule": rule}, naive.robust, **SPARSE)
+
+
+ROBUST = [
+    robust("clipped_gossip", naive.clipping(tau=0.05), {"tau": 0.05}),
+    robust("clipped_gossip", naive.clipping(delta=0.25), {"delta": 0.25}),
+    robust("clipped_gossip", naive.clipping(delta=0.3), {"delta": 0.3}),
+    robust("coordinate_median", naive.medians, {}),
+    robust("trimmed_mean", naive.trimming(1), {"trim": 1}),
+    *(
+        robust("self_centered_clipping", naive.clipping(tau=0.05), {"tau": 0.05}, how)
+        for how in ({"lr": 0.5, "alpha": 0.2}, {"lr": 0.5, "alpha": 1.0})
+    ),
+]
+
+MEANS = [1.0, 2.5, 1.0, 0.7, 3.0, 1.0]
+LINKS = np.random.default_rng(0).uniform(0.1, 4.0, size=(N, N))
+SPREAD = 0.5
+
+COMPUTE = {
+    "equal": (1.0, lambda rng, i: 1.0),
+    "table": (MEANS, lambda rng, i: MEANS[i]),
+    "exponential": (clocks.exponential(MEANS), lambda rng, i: MEANS[i] * rng.exponential()),
+    "lognormal": (
+        clocks.lognormal(2.0, SPREAD),
+        lambda rng, i: 2.0 * np.exp(SPREAD * rng.standard_normal() - SPREAD**2 / 2),
+    ),
+}
+
+DELAYS = {
+    "none": (0.0, lambda rng, i, j: 0.0),
+    "table": (LINKS, lambda rng, i, j: LINKS[i, j]),
+    "exponential": (clocks.exponential(0.3), lambda rng, i, j: 0.3 * rng.exponential()),
+}
+
+
+def asynchronous(method, counted, compute, delay, **both):
+    """Return a twin whose nodes act one after the other, by a clock."""
+    (given, step), (links, message) = COMPUTE[compute], DELAYS[delay]
+    mine = {"clock": clocks.Clock(given, links)}
+    loop = {"compute": step, "delay": message}
+    return Twin(method, both, mine, loop, also=partial(timed, counted))
+
+
+ASYNCHRONOUS = [
+    asynchronous("ad_psgd", "staleness", "equal", "none"),
+    asynchronous("ad_psgd", "staleness", "table", "table"),
+    asynchronous("ad_psgd", "staleness", "exponential", "exponential"),
+    asynchronous("random_walks", "messages", "exponential", "table", walks=1, merge=False),
+    asynchronous("random_walks", "messages", "lognormal", "exponential", walks=3, merge=True),
+    asynchronous("random_walks", "messages", "table", "table", walks=6, merge=False),
+    asynchronous("random_walks", "messages", "equal", "none", walks=6, merge=True),
+]
+
+GREEDY = [
+    {},
+    {"budget": 2},
+    {"every": 2},
+    {"every": 2, "keep": False},
+    {"passive": (1, 4), "budget": 3},
+    {"budget": 0},
+]
+
+SCORED = [
+    {"k": 3},
+    {"k": 3, "loss_refresh": "all"},
+    {"k": 2, "loss_refresh": "none"},
+    {"k": 2, "standardize": False, "alpha": 1.0, "cost": 2.0},
+    {"k": 3, "header_sign": "literal", "alpha": 0.1},
+    {"k": 3, "standardize": False, "header_sign": "literal", "alpha": 0.1},
+    {"k": None, "threshold": 0.4},
+    {"k": 2, "threshold": 0.2, "loss_refresh": "none"},
+    {"k": 2, "alpha": 0.0, "cost": 0.0, "recency_rate": 50.0},
+    {"k": 2, "alpha": 0.0, "standardize": False},
+]
+
+SCORING = {"standardize", "alpha", "cost", "recency_rate", "header_sign"}
+
+DECAYING = {"momentum": 0.9, "weight_decay": 0.01, "lr_decay": 0.8}
+
+
+def collaborations(t, k, pool):
+    rng = stream(SEED, f"collaboration of {k}", t)
+    return rng.permutation(pool).tolist(), rng.random(len(pool)).tolist()
+
+
+def greedy(choice, **more):
+    """Return a twin of DPFL."""
+    both, loop = DECAYING | EPOCH | choice, {"draws": collaborations, "first_epochs": 2}
+    return Twin("dpfl", both, {}, loop, graph=None, also=peers, **more)
+
+
+def ties(t):
+    return stream(SEED, "peers", t).random((N, N))
+
+
+def scored(choice, graph=None, head=HEAD, heads=is_head, **more):
+    """Return a twin of PFedDST."""
+    scoring = {name: choice[name] for name in SCORING & set(choice)}
+    both = DECAYING | EPOCH | {"head_lr": 0.05}
+    both |= {name: value for name, value in choice.items() if name not in SCORING}
+    loop = {"draws": ties, "is_head": heads, "scoring": scoring}
+    if graph is None:
+        loop["can_receive"] = [[j for j in range(N) if j != i] for i in range(N)]
+    mine = scoring | {"head": head}
+    return Twin("pfeddst", both, mine, loop, graph=graph, rounds=4, also=peers, **more)
+
+
+RING = {"receives": [[(i - 1) % N, i] for i in range(N)]}
+
+
+def similar(sign, regulariser, loop=None, **more):
+    """Return a twin of PFedGraph; with the sign of the authors' code, below 0."""
+    mine = {"regulariser": regulariser, "code_sign": sign < 0}
+    loop = {"regulariser": sign * regulariser} | (loop or {})
+    both = DECAYING | EPOCH | {"clip": 0.5, "threshold": 0.6}
+    return Twin("pfedgraph", both, mine, loop, init="common", also=averaged, **more)
+
+
+def forward(clients=None):
+    return topologies.circulant(N, (1,), directed=True)
+
+
+def three(clients=None):
+    return topologies.circulant(N, (1, 2, 3), directed=True)
+
+
+def sparse(**how):
+    """Return a twin of Dis-PFL."""
+    both = how | {"dense_ratio": 0.3, "epochs": 2}
+    world = {"graph": random_in, "model": one_group, "also": masks}
+    return Twin("dispfl", both, {"rounds": ROUNDS}, {"until": ROUNDS}, **world)
+
+
+LEARNED = [
+    *(greedy(choice, **VALIDATED) for choice in GREEDY),
+    greedy({}, **VALIDATED, **LINEAR),
+    *(scored(choice, **RAGGED) for choice in SCORED),
+    scored({"k": 1}, three, clients=[problems.equal_clients]),
+    scored({"k": 3}, None, "1.bias", lambda name: name == "1.bias", **LINEAR, **RAGGED),
+    similar(1, 0.5, graph=None),
+    similar(-1, 0.5, graph=None),
+    similar(1, 0.01, RING, graph=forward, **LINEAR, **RAGGED),
+    sparse(),
+    sparse(different_initial=True, **PASSES[1] | {"epochs": 2}),
+    sparse(different_initial=True, regrow="random", momentum=0.9, prune=0.8),
+]
+
+TWINS = [*ON_GRAPHS, *ROBUST, *ASYNCHRONOUS, *WITH_A_SERVER, *LEARNED]
+
+
+@dataclass(frozen=True)
+class Same:
+    """Two algorithms that end with the same models, and the settings of their runs.
+
+    Parameters
+    ----------
+    one, how
+        The name of a method, and its arguments beside a learning rate of 0.1 and minibatches of 4.
+    other, theirs
+        Likewise, or an algorithm.
+    graph, others
+        The graphs of the one and of the other; `others` is `graph` unless it is given.
+    model, clients, settings
+        Further settings of both.
+    within
+        The largest difference of two parameters.
+    bytes
+        Whether they send as much.
+    """
+
+    one: str
+    how: Mapping[str, Any]
+    other: str | algorithms.Algorithm
+    theirs: Mapping[str, Any] = field(default_factory=dict)
+    graph: Any = None
+    others: Any = None
+    model: Callable[[], nn.Module] = problems.convolutional
+    clients: Callable[[], Any] = problems.ragged_clients
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    within: float = 1e-12
+    bytes: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.one}({self.how}) is {self.other}"[:70]
+
+    @property
+    def sides(self) -> list[tuple[algorithms.Algorithm, Any]]:
+        """The two algorithms, each with its graph."""
+        usual = {"lr": 0.1, "batch_size": BATCH}
+        graphs = self.graph, self.graph if self.others is None else self.others
+        return [
+            (getattr(algorithms, name)(**usual | how) if isinstance(name, str) else name, graph)
+            for name, how, graph in zip(
+                (self.one, self.other), (self.how, self.theirs), graphs, strict=True
+            )
+        ]
+
+
+TWO = {"batch_size": BATCH, "epochs": 2}
+SAMPLED = {"epochs": 2, "participation": 0.5}
+ALL_DATA = {"batch_size": WHOLE, "epochs": 1}
+COMMON = {"settings": {"init": "common"}}
+UNIFORM = {"settings": {"mixing": mixing.uniform}}
+EXACT = {"settings": {"executor": "looped"}, "within": 0.0}
+STAYING = {"mixing": mixing.from_weights(np.eye(N)), "executor": "looped"}
+COMPLETE, CIRCLE = topologies.fully_connected(N), topologies.ring(N)
+ALONE = topofl.Topology(topologies.fully_connected(1).adjacency, groups=((0,),))
+CLIQUES = problems.cliques(problems.equal_clients())
+GRID = topologies.grid(6)
+FEDAVG_OF_STEPS = SAMPLED | {"momentum": 0.0}
+UNCOMPRESSED = LOCAL_STEPS | {"compressor": "no_compression", "gamma": 1.0}
+LARGE_TAU = SAMPLED | {"beta1": 0.0, "tau": 1e12}
+ALL_PEERS = [
+    {"k": N - 1, "header_sign": "literal"},
+    {"k": None, "loss_refresh": "none", "alpha": 3.0},
+]
+WITH_DECAY = {"momentum": 0.9, "weight_decay": 0.01, "epochs": 2}
+DENSE = WITH_DECAY | {"rounds": ROUNDS, "dense_ratio": 1.0}
+EIGHT = {"batch_size": 8}, {"batch_size": 8 * N}
+TO_DATA = {"strength": 1e12, "regulariser": 0.0, "epochs": 2}
+ONE_PASS = {"epochs": 1, "momentum": 0.9}, {"local_steps": 3, "momentum": 0.9}
+
+
+def equal(size, n=N):
+    """Return clients with a number of examples each."""
+    clients = problems.equal_clients(n)
+    own = tuple(indices[:size] for indices in clients.train)
+    return topofl.data.Partition(clients.dataset, own, name="equal")
+
+
+EIGHTS = {"clients": partial(equal, 8)}
+ONE_NODE = {"clients": partial(equal, 11, 1), "graph": ALONE}
+
+
+def steps(phase="local", **how):
+    """Return local training alone, as a phase of some name."""
+    how = {"batch_size": BATCH} | how
+    return algorithms.chain("steps", **{phase: algorithms.sgd(0.1, **how)})
+
+
+def exchanged(exchange, **more):
+    """Return local passes from a velocity of zero, and exchanges."""
+    local = algorithms.sgd(0.1, **TWO, momentum=0.9, reset_momentum=True)
+    return algorithms.chain("passes", local=local, exchange=exchange, **more)
+
+
+def personal_heads():
+    """Return an exchange of bodies, and passes over bodies, then heads."""
+    body = algorithms.part(HEAD).rest
+    how = {"batch_size": BATCH, "epochs": 1, "momentum": 0.9, "reset_momentum": True}
+    training = algorithms.sgd(0.1, part=body, **how)
+    head = algorithms.sgd(0.05, part=body.rest, **how)
+    return algorithms.chain("heads", exchange=algorithms.gossip(body), body=training, head=head)
+
+
+GOSSIPS = {"again": algorithms.gossip(), "once_more": algorithms.gossip()}
+
+SAME = [
+    Same("dsgt", {}, "dsgd", graph=COMPLETE),
+    Same("d2", {"lazy": False}, "dsgd", graph=COMPLETE),
+    Same("scaffold", ALL_DATA, "dsgd", {"batch_size": WHOLE}, others=COMPLETE),
+    *(
+        Same("local_gt", rate | {"local_steps": 1}, "dsgt", rate, CIRCLE, within=1e-10)
+        for rate in RATES
+    ),
+    *(Same("push_diging", rate, "dsgt", rate, pairs(None), **UNIFORM) for rate in RATES),
+    *(
+        Same(name, UNCOMPRESSED, "dsgd", LOCAL_STEPS, CIRCLE, within=1e-14, bytes=True)
+        for name in ("choco_sgd", "deepsqueeze")
+    ),
+    *(
+        Same("clipped_gossip", {"tau": tau}, "dsgd", graph=GRID, bytes=True)
+        for tau in (float("inf"), 1e6)
+    ),
+    Same("trimmed_mean", {"trim": 0}, "dsgd", graph=GRID, bytes=True, **UNIFORM),
+    Same(
+        "self_centered_clipping",
+        {"delta": 0.3, "alpha": 1.0},
+        "clipped_gossip",
+        {"delta": 0.3},
+        GRID,
+        bytes=True,
+    ),
+    Same("qg_dsgdm", {"momentum": 0.0}, "dsgd", graph=CLIQUES),
+    Same(
+        "dfedsam",
+        PASSES[0] | {"gossip_steps": 3, "radius": 1e-30},
+        exchanged(algorithms.gossip(), **GOSSIPS),
+        graph=CLIQUES,
+        bytes=True,
+    ),
+    *(
+        Same(
+            "dp_dsgd",
+            {"clip": 1e9, "noise": 0.0, "level": level, "steps": count},
+            "dsgd",
+            {"local_steps": count},
+            CLIQUES,
+            within=1e-10,
+            **EIGHTS,
+        )
+        for level, count in (("record", 1), ("node", 2))
+    ),
+    Same(
+        "relay_sgd", {}, "dsgd", graph=topologies.fully_connected(2), clients=partial(equal, 8, 2)
+    ),
+    Same("osgp", PASSES[0], exchanged(algorithms.push_sum()), graph=random_out(None)),
+    Same("dfedavgm_p", TWO_RATES, "fedrep", TWO_RATES, COMPLETE, **EIGHTS),
+    *(
+        Same("dispfl", DENSE | {"regrow": regrow}, "dfedavgm", WITH_DECAY, graph, **UNIFORM)
+        for regrow, graph in (("gradient", random_in(None)), ("random", CIRCLE))
+    ),
+    Same("fedprox", SAMPLED | {"strength": 0.0}, "fedavg", SAMPLED, **EXACT),
+    Same("fedprox", ALL_DATA | {"strength": 5.0}, "fedavg", ALL_DATA),
+    Same("fedprox", SAMPLED | {"strength": [0.5] * N}, "fedprox", SAMPLED | {"strength": 0.5}),
+    Same("apfl", PASSES[0] | {"alpha": 0.0, "adaptive": False}, "fedavg", PASSES[0]),
+    Same(
+        "apfl",
+        PASSES[0] | {"alpha": 1.0, "adaptive": False},
+        steps(reset_momentum=True, **PASSES[0]),
+    ),
+    Same("fedavgm", SAMPLED | {"beta": 0.0}, "fedavg", FEDAVG_OF_STEPS, within=1e-10, **COMMON),
+    *(
+        Same(name, LARGE_TAU | how, "fedavg", FEDAVG_OF_STEPS, within=1e-10, **COMMON)
+        for name, how in (
+            ("fedadam", {"server_lr": 1e12, "beta2": 0.0}),
+            # its squares stay, so it divides by 2 tau
+            ("fedyogi", {"server_lr": 2e12, "beta2": 0.999999}),
+        )
+    ),
+    Same("fednova", SAMPLED, "fedavg", FEDAVG_OF_STEPS, within=1e-10, **EIGHTS, **COMMON),
+    Same("pfedgraph", TO_DATA, "fedavg", {"epochs": 2}, within=1e-10, **COMMON),
+    *(
+        Same("pfeddst", TWO_RATES | how, personal_heads(), others=COMPLETE, **UNIFORM)
+        for how in ALL_PEERS
+    ),
+    Same(
+        "pfeddst",
+        WITH_HEAD | {"k": 0},
+        algorithms.pfeddst(0.1, batch_size=BATCH, k=3, **WITH_HEAD),
+        others=topofl.from_edges([], N),
+    ),
+    Same("dsgd", EIGHT[0], "centralized", EIGHT[1], COMPLETE, **EIGHTS, **COMMON),
+    Same(
+        "clique_averaging",
+        {},
+        "dsgd",
+        graph=topologies.random_cliques(N, N, seed=0),
+        others=COMPLETE,
+        **COMMON,
+    ),
+    Same("dsgd", {}, "local_only", graph=CIRCLE, within=0.0, settings=STAYING),
+    Same("random_walks", {"walks": N}, steps("events"), graph=CIRCLE, settings=STAYING),
+    Same("local_only", ONE_PASS[0], "local_only", ONE_PASS[1], clients=partial(equal, 11), **EXACT),
+    *(
+        Same(name, {}, steps(phase), **ONE_NODE)
+        for name, phase in {
+            **dict.fromkeys(("dsgd", "clique_averaging", "centralized", "relay_sgd"), "local"),
+            **dict.fromkeys(("ad_psgd", "random_walks"), "events"),
+        }.items()
+    ),
+    *(
+        Same(name, PASSES[0], steps(reset_momentum=True, **PASSES[0]), **ONE_NODE)
+        for name in ("dfedavgm", "fedavg", "osgp")
+    ),
+]
+"""Special cases: methods that are another one by their arguments, their graph or their weights."""

@@ -1,1 +1,0 @@
-"""Byzantine-robust methods, which tolerate attackers."""

@@ -1,1 +1,0 @@
-"""Methods with compressed messages."""

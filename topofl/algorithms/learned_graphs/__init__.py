@@ -1,1 +1,0 @@
-"""Methods that learn which nodes collaborate."""

@@ -1,1 +1,0 @@
-"""Reference methods: local training without communication, and training on the pooled data."""
