@@ -22,7 +22,7 @@ def refused(error, message, call, accepted=None, *, path=None):
     message
         A part of the message, or a tuple of parts.
     call
-        A function of nothing, or of a folder, `path`.
+        A function of a folder, `path`, or one that needs nothing.
     accepted
         The nearest call that is accepted, likewise.
     """
@@ -36,4 +36,5 @@ def refused(error, message, call, accepted=None, *, path=None):
 
 
 def _called(call, path):
-    return call(path) if signature(call).parameters else call()
+    given = [one for one in signature(call).parameters.values() if one.default is one.empty]
+    return call(path) if given else call()

@@ -42,27 +42,13 @@ def in_pixels(clients):
 
 def run(algorithm=None, clients=None, augment=None, **options):
     """Return the history and the models of a small run."""
-    algorithm = (
-        algorithms.dsgd(0.1, batch_size=BATCH, momentum=0.9) if algorithm is None else algorithm
-    )
-    clients = in_pixels(problems.equal_clients()) if clients is None else clients
+    algorithm = algorithm or algorithms.dsgd(0.1, batch_size=BATCH, momentum=0.9)
+    clients = clients or in_pixels(problems.equal_clients())
     clients = clients if augment is None else data.augmented(clients, augment)
-    kept = []
-    history = topofl.run(
-        algorithm,
-        clients=clients,
-        **problems.options(
-            **{
-                "model": problems.linear(),
-                "topology": problems.cliques(clients),
-                "rounds": ROUNDS,
-                "seed": SEED,
-            }
-            | options
-        ),
-        callbacks=[problems.each_round(lambda t, population: kept.append(population.flat.clone()))],
-    )
-    return history, kept[-1]
+    how = {"model": problems.linear(), "topology": problems.cliques(clients), "rounds": ROUNDS}
+    how |= {"seed": SEED} | options
+    history = topofl.run(algorithm, clients=clients, **problems.options(**how))
+    return history, history.models.flat
 
 
 def test_a_hand_made_image_is_padded_cut_and_mirrored():
@@ -103,29 +89,6 @@ def test_every_choice_pads_cuts_and_mirrors(augment, kind, dtype):
     assert made.dtype == dtype
     assert torch.equal(made, wanted)
     assert torch.equal(torch.from_numpy(images), dataset.inputs), "the dataset was changed"
-
-
-def test_images_of_a_dataset_in_another_order_of_memory():
-    images = torch.randn(5, 3, 4, 6).contiguous(memory_format=torch.channels_last)
-    dataset = data.Dataset(images, torch.zeros(5, dtype=torch.long), 1, "odd", range(5), [], [])
-    examples, choices = Examples.of(dataset, CPU, torch.float32, CROPS), torch.arange(5)
-    wanted = [
-        naive.cut(image, 0, choice // 2, choice % 2, 2)
-        for choice, image in enumerate(images.numpy())
-    ]
-    np.testing.assert_array_equal(
-        examples.gather(torch.arange(5), Buffers(CPU), choices), np.stack(wanted)
-    )
-
-
-def test_memory_is_reused():
-    dataset = in_pixels(problems.equal_clients()).dataset
-    examples, buffers = Examples.of(dataset, CPU, torch.float32, CROPS), Buffers(CPU)
-    first = examples.gather(torch.arange(4), buffers, torch.arange(4)).clone()
-    place = examples.gather(torch.arange(9), buffers, torch.arange(9)).data_ptr()
-    again = examples.gather(torch.arange(4), buffers, torch.arange(4))
-    assert again.data_ptr() == place
-    assert torch.equal(again, first)
 
 
 def drawn(seed=0, n=40, sizes=64, steps=8, phase="local", augment=None):
@@ -279,16 +242,13 @@ def test_executors_and_chunks_see_the_same_images(threads, monkeypatch):
     assert all(others == images[0] for others in images)
 
 
-def test_nothing_changes_by_default():
-    history, flat = run()
-    assert history.meta["augment"] is None
-    assert not torch.equal(run(augment=MIRRORS)[1], flat)
-
-
 def test_evaluations_see_images_as_they_are():
     clients = in_pixels(problems.equal_clients())
-    history, flat = run(clients=data.augmented(clients, CROPS), every=ROUNDS)
-    plain, _ = run(clients=clients, every=ROUNDS)
+    history, flat = run(augment=CROPS, every=ROUNDS)
+    plain, other = run(clients=clients, every=ROUNDS)
+    assert history.meta["augment"] == "crop_and_flip(padding=2, flip=True)"
+    assert plain.meta["augment"] is None
+    assert not torch.equal(flat, other)
     np.testing.assert_array_equal(history["loss"][0], plain["loss"][0])
     dataset = clients.dataset
     inputs, labels = dataset.examples(dataset.test), dataset.labels[torch.tensor(dataset.test)]
@@ -296,32 +256,6 @@ def test_evaluations_see_images_as_they_are():
         weight, bias = flat[node, :108].view(3, 36), flat[node, 108:]
         wanted = torch.nn.functional.cross_entropy(inputs.flatten(1) @ weight.T + bias, labels)
         assert history["loss"][-1, node] == pytest.approx(float(wanted), rel=1e-5)
-
-
-def test_a_resumed_run_is_that_of_one_never_stopped(tmp_path):
-    whole, flat = run(augment=CROPS, rounds=6, every=3)
-    run(augment=CROPS, rounds=3, every=3, saving=tmp_path)
-    resumed, again = run(
-        augment=CROPS, rounds=6, every=3, saving=topofl.Saving(tmp_path, resume=True)
-    )
-    assert torch.equal(again, flat)
-    for column in ("loss", "accuracy", "train_loss", "gradient_diversity"):
-        np.testing.assert_array_equal(resumed[column], whole[column])
-    for other in (None, data.crop_and_flip(padding=1), data.crop_and_flip(padding=2, flip=False)):
-        with pytest.raises(
-            ValueError,
-            match=r"`resume` must .*: augment was crop_and_flip\(padding=2, flip=True\), is",
-        ):
-            run(augment=other, rounds=6, every=3, saving=topofl.Saving(tmp_path, resume=True))
-
-
-def test_the_history_says_so_and_is_saved(tmp_path):
-    history, _ = run(augment=CROPS)
-    history.save(tmp_path / "run")
-    assert (
-        topofl.History.load(tmp_path / "run").meta["augment"]
-        == "crop_and_flip(padding=2, flip=True)"
-    )
 
 
 def need(clients, **options):
@@ -355,3 +289,21 @@ def test_memory_is_estimated(kind, size):
 
 def test_a_probe_trains_on_augmented_images():
     assert need(data.augmented(problems.equal_clients(), CROPS), probe=True).seconds_per_round > 0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda clients: clients.pooled(),
+        lambda clients: data.match_test(clients, rule="disjoint"),
+        lambda clients: data.with_validation(clients, 0.2),
+        lambda clients: data.flip_labels(clients, 2, seed=0),
+        lambda clients: data.augmented(clients, CROPS),
+    ],
+    ids=["pooled", "match_test", "with_validation", "flip_labels", "augmented"],
+)
+def test_operations_on_clients_keep_augmentation(make):
+    made, plain = make(data.augmented(problems.equal_clients(), MIRRORS)), problems.equal_clients()
+    assert made.augment == (CROPS if make(plain).augment else MIRRORS)
+    assert made.augment.name in repr(made)
+    assert make(plain).augment in (None, CROPS)

@@ -1,4 +1,4 @@
-"""Save histories in processes that are killed midway; test_saving.py runs this as a script.
+"""Save histories in processes that are killed midway; test_stores.py runs this as a script.
 
 A fork of this process saves a history over another one and kills itself at the k-th call of a
 function that touches the disk, for all k. This process then looks at what is found under the name.
