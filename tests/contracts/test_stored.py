@@ -235,6 +235,25 @@ def test_forged_entries_are_refused(older, forged):
         History.load(older)
 
 
+@pytest.mark.parametrize(
+    "changes", [{"format": 3}, {"format": MISSING}, {"sha256": MISSING}, {"sha256": [1]}]
+)
+def test_other_formats_are_refused(tmp_path, changes):
+    path = ran().save(tmp_path / "run")
+    rewrite(path / "meta.json", **changes)
+    message = r"meta\.json is damaged or of a later version: its format must be 2"
+    with pytest.raises(ValueError, match=message):
+        History.load(path)
+
+
+def test_entries_at_their_boundaries_are_accepted(older):
+    entries = {"groups": [[0, 2], [1]], "nodes": ["Zug", 0, "Genf"], "largest_share": [0, 1.0]}
+    entries |= {"attackers": {"nodes": [0]}, "server": True, "diverged": []}
+    rewrite(older / "meta.json", **entries)
+    meta = History.load(older).meta
+    assert {name: meta[name] for name in entries} == entries
+
+
 def lines_of(value):
     return lambda meta: "\n".join([json.dumps(dict.fromkeys(meta["round_columns"], value))] * 3)
 

@@ -117,7 +117,7 @@ def test_runs_that_differ_in_anything_are_not_one_run(tmp_path):
     }
     for column in ("accuracy", "bytes"):  # from other weights
         compare_histories(runs, column)
-    copied = replace(runs["0.1"], meta=dict(settings))
+    copied = replace(runs["0.1"], meta=dict(reversed(settings.items())))
     with pytest.raises(ValueError, match=r"got the same one as '0\.1' and 'copy'"):
         compare_histories({**runs, "copy": copied}, "bytes")
 

@@ -12,6 +12,16 @@ def named(row):
     return re.sub(r"\W+", " ", message if isinstance(message, str) else message[0]).strip()[:60]
 
 
+def rows(calls, *others):
+    """Return the rows of dictionaries by class of error, {message: call or (call, accepted)}."""
+    found = [
+        (error, message, *(call if isinstance(call, tuple) else (call,)))
+        for error, own in calls.items()
+        for message, call in own.items()
+    ]
+    return [*found, *others]
+
+
 def refused(error, message, call, accepted=None, *, path=None):
     """Check that a call raises an error with a message, and that its nearest neighbor does not.
 

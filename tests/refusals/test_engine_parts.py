@@ -12,22 +12,12 @@ import torch
 import topofl
 from tests import problems
 from tests.engine.memory.test_footprint import FACTS, LOOPED, batched, changed, least
-from tests.refusals import named, refused
+from tests.refusals import named, refused, rows
 from tests.rows.stored import run, sign_checkpoint, stopped, trained
 from topofl import data
 from topofl.engine.checkpoint import OtherRunError, ResumeError
 from topofl.engine.footprint import in_gib
 from topofl.engine.memory import MappedFiles
-
-
-def resumed(start, change):
-    """Return a call that continues a run of some settings with others."""
-
-    def call(path):
-        trained(path, **{"rounds": 1} | start)
-        trained(path, resume=True, **start | change)
-
-    return call
 
 
 def of_format(path, number):
@@ -36,9 +26,8 @@ def of_format(path, number):
     trained(path, resume=True)
 
 
-def written(path, *names):
-    for name in names:
-        (path / name).write_text("x")
+def written(path, name):
+    (path / name).write_text("x")
     return path
 
 
@@ -56,193 +45,140 @@ def unevaluated(path):
     return partial(trained, path, resume=True)
 
 
-SAVED = [
-    (
-        ResumeError,
-        "has one of round 1; continue with resume=True, or use another folder",
-        lambda path: [trained(path, rounds=1) for _ in range(2)],
-    ),
-    (
-        ResumeError,
-        ("`saving` must have an intact checkpoint ", "all 2 in ", " are damaged"),
-        damaged,
-    ),
-    (
-        ResumeError,
-        ("checkpoints of format 4, ", " has format 5; continue with topofl 0"),
-        lambda path: of_format(path, 5),
-        lambda path: of_format(path / "a", 4),
-    ),
-    *(
-        (
-            ResumeError,
-            ("state-00000006.json has an older format, ", "; finish that run with the version"),
-            lambda path, again=again: trained(
-                written(path, "state-00000006.pt", "state-00000006.json"), resume=again
-            ),
-        )
-        for again in (True, False)
-    ),
-    (
-        ValueError,
-        "`folder` must be the path of a folder, got an empty text",
-        lambda: run(saving=""),
-    ),
-    (
-        ValueError,
-        r"`folder` must be the path of a folder, got 'a\x00b' with a null",
-        lambda: run(saving="a\0b"),
-    ),
-    (
-        ResumeError,
-        ("`rounds` must be at least 4, the number completed in ", ", got 3; start a shorter"),
-        lambda path: [trained(path, rounds=4), trained(path, rounds=3, resume=True)],
-        lambda path: [trained(path / "a", rounds=4), trained(path / "a", rounds=4, resume=True)],
-    ),
-    (
-        ResumeError,
-        ("`rounds` must be at least 5, got 4: ", " round 4, after which models were not eval"),
-        lambda path: unevaluated(path)(rounds=4),
-        lambda path: unevaluated(path / "a")(rounds=5),
-    ),
-    (
-        TypeError,
-        "`callbacks` must be a list of functions that take an Event",
-        lambda: run(callbacks=["print"]),
-    ),
-    (
-        TypeError,
-        "`callbacks` must be a list of functions that take an Event",
-        lambda: run(callbacks=print),
-    ),
-]
-
 SEVEN = in_gib(FACTS.needed(batched(7)))
 
 ALONE = " alone take 8.0 GiB with either executor: "
 
-MEMORY = (
-    [
-        (
-            ValueError,
-            (
-                f"the run must fit into memory, but needs {in_gib(FACTS.needed(batched(100)))} ",
-                f"(batched, chunk=100) and {SEVEN} are free; chunk=7 would need {SEVEN}",
-            ),
-            lambda: FACTS.check(least("batched", 100), FACTS.needed(batched(7))),
-            lambda: FACTS.check(least("batched", 7), FACTS.needed(batched(7))),
-        ),
-        (
-            ValueError,
-            'executor="looped" would need ',
-            lambda: changed(evaluation=0).check(
-                least("batched"), changed(evaluation=0).needed(LOOPED)
-            ),
-            lambda: changed(evaluation=0).check(least(), changed(evaluation=0).needed(LOOPED)),
-        ),
-        (
-            ValueError,
-            "chunk=7 would",  # a resumed run keeps its plan
-            lambda: FACTS.check([batched(7, workers=2)], FACTS.needed(batched(7))),
-        ),
-    ]
-    + [
-        (
-            ValueError,
-            ("1 MiB are free; ", said),
-            lambda changes=changes, executor=executor: changed(**changes).check(
-                least(executor, 1), 2**20
-            ),
-        )
-        for changes, said in (
-            ({}, "parameters alone take 400 MiB with either executor: use fewer nodes"),
-            ({"state": 2**33}, f"state{ALONE}use no momentum"),
-            ({"looped": 2**33, "step_bytes": 2**33}, f"activations{ALONE}lower batch_size"),
-            ({"evaluation": 2**33}, f"evaluation{ALONE}"),
-            ({"data": 2**33, "held": 0}, f"data{ALONE}keep images as uint8"),
-        )
-        for executor in ("batched", "looped", "auto")
-    ]
-    + [
-        (
-            ValueError,
-            ("`scratch` must be a folder, got '", "no such folder'"),
-            lambda: topofl.Compute(device="cpu", scratch="no such folder"),
-        ),
-        (
-            ValueError,
-            "`scratch` must be None unless one process",
-            lambda path: topofl.Compute(device="cpu", scratch=path, distributed=True),
-            lambda path: topofl.Compute(device="cpu", scratch=path),
-        ),
-    ]
-)
 
 FLAT = data.from_arrays(np.eye(30, 36), np.arange(30) % 3, test=0.2)
 CROPS = data.crop_and_flip(padding=2)
 
 
-def augmented(**changes):
-    """Return a call that continues a run with other images."""
-    clients = problems.equal_clients()
-    start = {"clients": data.augmented(clients, CROPS)}
-    other = data.augmented(clients, data.crop_and_flip(**changes)) if changes else clients
-    return resumed(start, {"clients": other})
+def augmented(padding):
+    return data.augmented(problems.equal_clients(), data.crop_and_flip(padding))
 
 
-AUGMENTED = [
+def with_other_images(path, other):
+    """Continue a run with other images."""
+    trained(path, rounds=1, clients=augmented(2))
+    trained(path, resume=True, clients=other)
+
+
+RESUME_ERRORS = {
+    "has one of round 1; continue with resume=True, or use another folder": (
+        lambda path: [trained(path, rounds=1) for _ in range(2)]
+    ),
+    ("`saving` must have an intact checkpoint ", "all 2 in ", " are damaged"): damaged,
+    ("state-00000006.json has an older format, ", "; finish that run with the version"): (
+        lambda path: trained(written(path, "state-00000006.json"))
+    ),
+    "state-00000006.json has an older format, ": (
+        lambda path: trained(written(path, "state-00000006.json"), resume=True)
+    ),
+    ("checkpoints of format 4, ", " has format 5; continue with topofl 0"): (
+        lambda path: of_format(path, 5),
+        lambda path: of_format(path / "a", 4),
+    ),
+    ("`rounds` must be at least 4, the number completed in ", ", got 3; start a shorter"): (
+        lambda path: [trained(path, rounds=4), trained(path, rounds=3, resume=True)],
+        lambda path: [trained(path / "a", rounds=4), trained(path / "a", rounds=4, resume=True)],
+    ),
+    ("`rounds` must be at least 5, got 4: ", " round 4, after which models were not eval"): (
+        lambda path: unevaluated(path)(rounds=4),
+        lambda path: unevaluated(path / "a")(rounds=5),
+    ),
+}
+
+VALUE_ERRORS = {
+    "`folder` must be the path of a folder, got an empty text": lambda: run(saving=""),
+    r"`folder` must be the path of a folder, got 'a\x00b' with a null": lambda: run(saving="a\0b"),
     (
-        ValueError,
-        "`padding` must be between 0 and 1024, got -1",
+        f"the run must fit into memory, but needs {in_gib(FACTS.needed(batched(100)))} ",
+        f"(batched, chunk=100) and {SEVEN} are free; chunk=7 would need {SEVEN}",
+    ): (
+        lambda: FACTS.check(least("batched", 100), FACTS.needed(batched(7))),
+        lambda: FACTS.check(least("batched", 7), FACTS.needed(batched(7))),
+    ),
+    'executor="looped" would need ': (
+        lambda: changed(evaluation=0).check(least("batched"), changed(evaluation=0).needed(LOOPED)),
+        lambda: changed(evaluation=0).check(least(), changed(evaluation=0).needed(LOOPED)),
+    ),
+    "chunk=7 would": lambda: FACTS.check([batched(7, workers=2)], FACTS.needed(batched(7))),
+    ("`scratch` must be a folder, got '", "no such folder'"): lambda: topofl.Compute(
+        device="cpu", scratch="no such folder"
+    ),
+    "`scratch` must be None unless one process": (
+        lambda path: topofl.Compute(device="cpu", scratch=path, distributed=True),
+        lambda path: topofl.Compute(device="cpu", scratch=path),
+    ),
+    "`padding` must be between 0 and 1024, got -1": (
         lambda: data.crop_and_flip(-1),
         lambda: data.crop_and_flip(0),
     ),
-    (
-        ValueError,
-        "`padding` must be between 0 and",
+    "`padding` must be between 0 and": (
         lambda: data.crop_and_flip(1025),
         lambda: data.crop_and_flip(1024),
     ),
-    (TypeError, "`padding` must be an integer", lambda: data.crop_and_flip(1.5)),
-    (ValueError, "`flip` must be True or False, got 1", lambda: data.crop_and_flip(4, 1)),
-    (
-        ValueError,
-        "`flip` must be True with padding=0",
+    "`flip` must be True or False, got 1": lambda: data.crop_and_flip(4, 1),
+    "`flip` must be True with padding=0": (
         lambda: data.crop_and_flip(0, False),
         lambda: data.crop_and_flip(1, False),
     ),
-    (
-        TypeError,
-        ("`augment` must be ", " data.crop_and_flip(padding=4), got True"),
-        lambda: data.augmented(problems.equal_clients(), True),
+    "`augment` must have a padding below the shorter side of the images, 6, got crop": (
+        lambda: augmented(6),
+        lambda: augmented(5),
     ),
+    ("`augment` must be None for data other than images, ", "(30, 36)"): lambda: data.augmented(
+        data.iid(FLAT, 6, seed=0), CROPS
+    ),
+}
+
+TYPE_ERRORS = {
+    "`callbacks` must be a list of functions that take an Event": lambda: run(callbacks=["print"]),
+    "must be a list of functions that take an Event": lambda: run(callbacks=print),
+    "`padding` must be an integer": lambda: data.crop_and_flip(1.5),
+    ("`augment` must be ", " data.crop_and_flip(padding=4), got True"): lambda: data.augmented(
+        problems.equal_clients(), True
+    ),
+    "`clients` must be a data.Partition, got Dataset": lambda: data.augmented(FLAT, CROPS),
+}
+
+OTHER_RUN_ERRORS = {
+    ("`resume` must ", ": augment was crop_and_flip(padding=2, flip=True), is None"): (
+        lambda path: with_other_images(path, problems.equal_clients())
+    ),
+    ("`resume` must ", ": augment was crop_and_flip(padding=2, flip=True), is crop_and_"): (
+        lambda path: with_other_images(path, augmented(1)),
+        lambda path: with_other_images(path / "a", augmented(2)),
+    ),
+}
+
+LARGE = {
+    "parameters alone take 400 MiB with either executor: use fewer nodes": {},
+    f"state{ALONE}use no momentum": {"state": 2**33},
+    f"activations{ALONE}lower batch_size": {"looped": 2**33, "step_bytes": 2**33},
+    f"evaluation{ALONE}": {"evaluation": 2**33},
+    f"data{ALONE}keep images as uint8": {"data": 2**33, "held": 0},
+}
+"""What is said of parts of memory that are too large."""
+
+SEVERAL = [
     (
         ValueError,
-        "`augment` must have a padding below the shorter side of the images, 6, got crop",
-        lambda: data.augmented(problems.equal_clients(), data.crop_and_flip(6)),
-        lambda: data.augmented(problems.equal_clients(), data.crop_and_flip(5)),
-    ),
-    (
-        ValueError,
-        ("`augment` must be None for data other than images, ", "(30, 36)"),
-        lambda: data.augmented(data.iid(FLAT, 6, seed=0), CROPS),
-    ),
-    (
-        TypeError,
-        "`clients` must be a data.Partition, got Dataset",
-        lambda: data.augmented(FLAT, CROPS),
-    ),
-] + [
-    (
-        OtherRunError,
-        ("`resume` must ", ": augment was crop_and_flip(padding=2, flip=True), is"),
-        augmented(**changes),
+        f"1 MiB are free; {said}",
+        lambda part=part, executor=executor: changed(**part).check(least(executor, 1), 2**20),
     )
-    for changes in ({}, {"padding": 1}, {"padding": 2, "flip": False})
+    for said, part in LARGE.items()
+    for executor in ("batched", "looped", "auto")
 ]
 
+ROWS = {
+    **{ResumeError: RESUME_ERRORS, OtherRunError: OTHER_RUN_ERRORS},
+    **{ValueError: VALUE_ERRORS, TypeError: TYPE_ERRORS},
+}
 
-@pytest.mark.parametrize("row", [*SAVED, *MEMORY, *AUGMENTED], ids=named)
+
+@pytest.mark.parametrize("row", rows(ROWS, *SEVERAL), ids=named)
 def test_refused(row, tmp_path):
     refused(*row, path=tmp_path)
 

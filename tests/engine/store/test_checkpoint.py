@@ -124,18 +124,6 @@ def test_the_last_two_are_kept(tmp_path):
     assert sizes[-1] == sum(path.stat().st_size for path in files)
 
 
-@pytest.mark.parametrize("name", ["write_tensors", "_write_marker"])
-def test_nothing_remains_of_a_checkpoint_that_cannot_be_written(tmp_path, monkeypatch, name):
-    def fail(*_):
-        raise OSError("no space")
-
-    saved(tmp_path, 1)
-    monkeypatch.setattr(checkpoint, name, fail)
-    with pytest.raises(OSError, match="no space"):
-        saved(tmp_path, 2)
-    assert names(tmp_path) == rounds(1)
-
-
 def test_a_checkpoint_with_its_name_remains(tmp_path, monkeypatch):
     sync, calls = checkpoint.sync_folder, []
 
