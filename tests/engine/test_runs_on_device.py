@@ -12,8 +12,8 @@ import topofl
 from tests import problems
 from tests.algorithms.test_conformance import ARGUMENTS
 from tests.engine.arrays import numbers
+from tests.rows import tasks as cases
 from tests.simulated_device import DEVICES, SimulatedDevice, summary
-from tests.tasks import cases
 from topofl import algorithms, data
 from topofl.engine.recorder import GradientStatistics
 
