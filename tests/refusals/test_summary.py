@@ -44,6 +44,10 @@ def of_sizes(by):
     return of(*runs, {"topology.name": "ring", "run.seed": 0}, by=by)
 
 
+def of_alphas(count):
+    return runs_of(topology=["ring", "star"], alpha=range(1, count + 1), seeds=1)
+
+
 def mine(*runs):
     return summarize({"mine": runs})
 
@@ -122,6 +126,8 @@ VALUE_ERRORS = {
         lambda: all_of("topology"),
         lambda: all_of("topology", over="alpha"),
     ),
+    "differ in data.alpha: 1, 2, 3, 4; add it": lambda: summarize(of_alphas(4), by="topology"),
+    "data.alpha: 1, 2, 3, 4, ... (5 values); add": lambda: summarize(of_alphas(5), by="topology"),
     "runs of a group differ in topology.size: 5, 10, -; add": (
         lambda: of_sizes("topology.name"),
         lambda: of_sizes("topology"),

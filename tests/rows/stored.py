@@ -1,12 +1,9 @@
 """What is stored in files: how to write a small one, and how to read it."""
 
-import gzip
 import json
-import pickle
-import struct
 import warnings
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,14 +13,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sparse
 import torch
-from hypothesis import strategies as st
-from PIL import Image
 
 import topofl
 from tests import problems
-from topofl import History, algorithms, config, data, topologies
+from tests.rows import readers
+from topofl import History, algorithms, config, topologies
 from topofl._support.arrays import write_tensors
-from topofl.data.readers.cifar import load_pickle
 from topofl.engine import checkpoint
 from topofl.engine.checkpoint import Checkpoint, naming_its_file
 from topofl.history import files
@@ -151,40 +146,6 @@ def of_graph(suffix):
 TOML = 'topology = "ring"\n[data]\nname = "digits"\nn = 10\n[run]\nrounds = 1\n'
 
 
-def pixels(*shape):
-    return np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
-
-
-def idx(array):
-    return b"\0\0\x08" + struct.pack(f">B{array.ndim}I", array.ndim, *array.shape) + array.tobytes()
-
-
-def write_images(folder):
-    for place in ("train/a/0.png", "train/a/1.jpg", "train/b/0.png", "test/a/0.png"):
-        (folder / place).parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels(9, 8, 3)).save(folder / place)
-
-
-def write_writers(folder):
-    writers = {"ann": {"x": [[1.0] * 784, [0.2] * 784], "y": [0, 61]}}
-    writers |= {"bob": {"x": [[0] * 784], "y": [9]}}
-    content = {"users": list(writers), "num_samples": [2, 1], "user_data": writers}
-    (folder / "train").mkdir()
-    (folder / "train" / "all_data_0.json").write_text(json.dumps(content))
-
-
-def write_pickle(folder):
-    batch = {"data": pixels(3, 4), "labels": [1, 2, 3], "filenames": ["a", "b", "c"]}
-    (folder / "batch").write_bytes(pickle.dumps(batch, protocol=3))
-
-
-def of_idx(name, pack):
-    return Stored(
-        lambda folder: (folder / name).write_bytes(pack(idx(pixels(2, 3, 20)))),
-        lambda folder: data.read_idx(folder / name),
-    )
-
-
 STORED = {
     "history": Stored(
         lambda folder: ran().save(folder / "run"),
@@ -207,16 +168,9 @@ STORED = {
         lambda folder: (folder / "run.toml").write_text(TOML),
         lambda folder: config.read(folder / "run.toml"),
     ),
-    "idx": of_idx("raw", bytes),
-    "idx gzipped": of_idx("raw.gz", gzip.compress),
-    "pickle": Stored(write_pickle, lambda folder: load_pickle(folder / "batch")),
-    "images": Stored(
-        write_images, lambda folder: data.image_folder(folder, size=(8, 8), cache=folder / "cache")
-    ),
-    "json": Stored(write_writers, data.femnist),
+    **{name: Stored(row.write, row.read) for name, row in readers.ROWS.items()},
 }
-"""Files of each format; :mod:`tests.rows.readers` has all layouts of datasets."""
-
+"""Files of each format; datasets are named after their readers."""
 
 ODD = (b"", b"\0", b"\x1f\x8b", b"\x1f\x8b\x08" + bytes(30), b"PK\x03\x04", b"{}", b"\x80\x04.")
 
@@ -288,9 +242,3 @@ def _with_another_value(content, rng):
             inner[key] = VALUES[rng.integers(len(VALUES))]
             return "\n".join(map(json.dumps, lines)).encode()
         inner = inner[key]
-
-
-@st.composite
-def damages(draw):
-    """Draw a function that damages a file, as :func:`damage` does."""
-    return partial(damage, rng=np.random.default_rng(draw(st.integers(0, 2**32 - 1))))

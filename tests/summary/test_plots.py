@@ -215,3 +215,12 @@ def test_a_diverged_run_that_stopped_does_not_end_the_mean():
     figure = plot_band([*runs, stopped])
     assert figure.axes[0].lines[0].get_xdata().tolist() == ROUNDS
     assert "until the first one ends" not in said(figure)
+
+
+def test_many_groups_have_a_panel_for_each_value_of_a_setting():
+    names = {"ring": 0.0, "star": 0.1, "torus": 0.2}
+    runs = runs_of(topology=list(names), alpha=[0.1, 1.0, 10.0], seeds=1, effect=names)
+    panels = [ax for ax in plot_band(runs, ["alpha", "topology"]).axes if ax.get_title()]
+    assert [ax.get_title() for ax in panels] == ["alpha = 0.1", "alpha = 1.0", "alpha = 10.0"]
+    for ax in panels:
+        assert {text.get_text() for text in ax.texts} == {*names}
