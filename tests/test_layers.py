@@ -208,7 +208,7 @@ ROOMS = {
     ],
     "summary": ["sources verdicts", "groups", "pairs figures", "table"],
     "explore": ["model", "results", "widgets", "app serve"],
-    "history": ["matrices statistics", "files plots", "history", "compare"],
+    "history": ["matrices statistics", "plots", "record", "files", "history", "compare"],
     "runs": ["record", "identity store", "work", "execute plan", "sweep", "probe"],
     "topologies": [
         "_edge_swaps _generator",

@@ -107,23 +107,16 @@ def test_small_matrices_are_not_packed():
 
 
 @pytest.mark.parametrize(("n", "chosen"), [(26, 26), (40, 20), (63, 63)])
-def test_one_row_is_kept_once_from_a_few_kibibytes_on(packs_all, monkeypatch, n, chosen):
+def test_one_row_is_kept_once_from_a_few_kibibytes_on(n, chosen):
     matrix = average(n, chosen)
-    searched = stored._packed_rows(matrix)
-    monkeypatch.undo()
     one = kept(matrix)
     assert isinstance(one, Packed)
     assert same(one.unpacked(), matrix)
-    assert bytes_of(one) == bytes_of(searched) == 16 * chosen + 8 * 2 + 4 * n
+    assert bytes_of(one) == 16 * chosen + 8 * 2 + 4 * n
     for part in ("data", "indices", "indptr"):
-        np.testing.assert_array_equal(
-            getattr(one.weights, part), getattr(searched.weights, part), strict=True
-        )
-        assert not getattr(one.weights, part).flags.writeable
-        base = getattr(one.weights, part).base
-        assert base is None or base.size == getattr(one.weights, part).size, (
-            "or the whole matrix would stay"
-        )
+        array = getattr(one.weights, part)
+        assert not array.flags.writeable
+        assert array.base is None or array.base.size == array.size, "or the whole matrix would stay"
 
 
 @pytest.mark.parametrize("row", [0, 1, 31, 62, "none but the last"])

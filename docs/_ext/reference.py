@@ -189,7 +189,11 @@ def _name_page(module: str, name: str, value: Any) -> str:
     path = f"{module}.{name}"
     lines = [*_heading(path, "="), f".. currentmodule:: {module}", ""]
     if _is_class(value):
-        lines += [f".. autoclass:: {path}", "   :members:", ""]
+        above = value.__mro__[1:]
+        foreign = [one.__name__ for one in above if not one.__module__.startswith("topofl")]
+        ours = len(foreign) < len(above)
+        lines += [f".. autoclass:: {path}", "   :members:"]
+        lines += [f"   :inherited-members: {', '.join(foreign)}"] * ours + [""]
     elif inspect.isfunction(value):
         lines += [f".. autofunction:: {path}", ""]
     elif isinstance(value, GenericAlias):  # autodoc takes it for a class

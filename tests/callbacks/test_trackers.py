@@ -13,31 +13,29 @@ from topofl import algorithms, callbacks, topologies
 from topofl.callbacks import Event
 
 
+class WandbRun:
+    """A stand-in for a run of W&B, with the signatures that are used."""
+
+    def __init__(self, **options):
+        self.options, self.logged, self.codes = options, [], []
+
+    def log(self, data, step=None, commit=None):
+        over = max((logged for logged, _ in self.logged), default=0)
+        assert step >= over, "W&B drops steps that are over"
+        assert not self.codes, "it has ended"
+        self.logged.append((step, data))
+
+    def finish(self, exit_code=None):
+        self.codes.append(exit_code)
+
+
 @pytest.fixture
 def wandb(monkeypatch):
-    """Put a stand-in for W&B in its place, with the signatures that are used; return its runs."""
+    """Put a stand-in for W&B in its place; return its runs."""
     runs = []
 
-    class Run:
-        def __init__(self, options):
-            self.options, self.logged, self.codes = options, [], []
-
-        def log(self, data, step=None, commit=None):
-            assert step >= max((logged for logged, _ in self.logged), default=0), (
-                "W&B drops steps that are over"
-            )
-            assert not self.codes, "it has ended"
-            self.logged.append((step, data))
-
-        def finish(self, exit_code=None):
-            self.codes.append(exit_code)
-
     def init(*, project=None, name=None, config=None, reinit=None, mode=None):
-        runs.append(
-            Run(
-                {"project": project, "name": name, "config": config, "reinit": reinit, "mode": mode}
-            )
-        )
+        runs.append(WandbRun(project=project, name=name, config=config, reinit=reinit, mode=mode))
         return runs[-1]
 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init, runs=runs))
@@ -51,14 +49,8 @@ def test_wandb_gets_settings_numbers_and_the_end(wandb, ending, code):
     play(tracker, 3, ending=ending)
     (run,) = wandb
     config = SETTINGS | {"rounds": 3, "resumed_at": 0, "lab": "B"}
-    wanted = {
-        "project": "graphs",
-        "name": "ring",
-        "config": config,
-        "mode": "offline",
-        "reinit": "create_new",
-    }
-    assert run.options == wanted
+    wanted = {"project": "graphs", "name": "ring", "config": config}
+    assert run.options == wanted | {"mode": "offline", "reinit": "create_new"}
     assert run.codes == [code]
     told = [(event.round, callbacks.scalars(event)) for event in stream(3, ending=ending)]
     assert run.logged == [(step, numbers) for step, numbers in told if numbers]
@@ -79,21 +71,16 @@ class Client:
         self.experiments, self.runs = {}, {}
 
     def get_experiment_by_name(self, name):
-        return (
-            SimpleNamespace(experiment_id=self.experiments[name])
-            if name in self.experiments
-            else None
-        )
+        found = self.experiments.get(name)
+        return found and SimpleNamespace(experiment_id=found)
 
     def create_experiment(self, name):
-        self.experiments[name] = str(len(self.experiments))
-        return self.experiments[name]
+        return self.experiments.setdefault(name, str(len(self.experiments)))
 
     def create_run(self, experiment_id, start_time=None, tags=None, run_name=None):
         name = f"run{len(self.runs)}"
-        self.runs[name] = SimpleNamespace(
-            status="RUNNING", params={}, points=[], sent=[], of=experiment_id
-        )
+        empty = {"params": {}, "points": [], "sent": []}
+        self.runs[name] = SimpleNamespace(status="RUNNING", of=experiment_id, **empty)
         return SimpleNamespace(info=SimpleNamespace(run_id=name))
 
     def update_run(self, run_id, status=None, name=None):
@@ -111,17 +98,16 @@ class Client:
         return [point for point in self.runs[run_id].points if point.key == key]
 
     def log_batch(self, run_id, metrics=(), params=(), tags=()):
-        run = self.runs[run_id]
+        run, given = self.runs[run_id], {one.key: one.value for one in params}
         assert run.status == "RUNNING"
         assert len(metrics) <= 1000
         assert len(params) <= 100
-        assert all(
-            len(p.key) <= 250 and isinstance(p.value, str) and len(p.value) <= 6000 for p in params
-        )
-        assert not {p.key for p in params} & set(run.params), (
-            "values of parameters cannot be changed"
-        )
-        run.params |= {p.key: p.value for p in params}
+        for key, value in given.items():
+            assert len(key) <= 250
+            assert isinstance(value, str)
+            assert len(value) <= 6000
+        assert not given.keys() & run.params.keys(), "values of parameters cannot be changed"
+        run.params |= given
         run.points.extend(metrics)
         run.sent.append(len(metrics))
 
@@ -133,12 +119,14 @@ class Client:
 def mlflow(monkeypatch):
     """Put a stand-in for MLflow in its place; return its only client, which keeps all."""
     client = Client()
-    entities = SimpleNamespace(
-        Metric=lambda key, value, timestamp, step: SimpleNamespace(
-            key=key, value=value, time=timestamp, step=step
-        ),
-        Param=lambda key, value: SimpleNamespace(key=key, value=value),
-    )
+
+    def metric(key, value, timestamp, step):
+        return SimpleNamespace(key=key, value=value, time=timestamp, step=step)
+
+    def param(key, value):
+        return SimpleNamespace(key=key, value=value)
+
+    entities = SimpleNamespace(Metric=metric, Param=param)
     module = SimpleNamespace(MlflowClient=lambda tracking_uri=None: client, entities=entities)
     monkeypatch.setitem(sys.modules, "mlflow", module)
     return client
@@ -151,17 +139,12 @@ def test_mlflow_gets_settings_numbers_and_the_end(mlflow, ending, status):
     play(callbacks.mlflow("graphs"), 3, ending=ending)
     run = mlflow.runs["run0"]
     assert run.status == status
-    assert run.params == {
-        "algorithm": "dsgd",
-        "settings.local.lr": "0.1",
-        "n": "4",
-        "rounds": "3",
-        "resumed_at": "0",
-    }
+    wanted = {"algorithm": "dsgd", "settings.local.lr": "0.1", "n": "4"}
+    assert run.params == wanted | {"rounds": "3", "resumed_at": "0"}
     told = [
-        (name, value, e.round)
-        for e in stream(3, ending=ending)
-        for name, value in callbacks.scalars(e).items()
+        (name, value, event.round)
+        for event in stream(3, ending=ending)
+        for name, value in callbacks.scalars(event).items()
     ]
     assert [(point.key, point.value, point.step) for point in run.points] == told
 
@@ -199,12 +182,9 @@ def test_mlflow_continues_a_run_without_duplicates(mlflow):
     ],
 )
 def test_a_missing_package_is_an_error_before_training(package, make, monkeypatch, tmp_path):
-    for name in [
-        name
-        for name in sys.modules
-        if name.split(".")[0] == package or name == "torch.utils.tensorboard"
-    ]:
-        monkeypatch.delitem(sys.modules, name)
+    for name in list(sys.modules):
+        if name.split(".")[0] == package or name == "torch.utils.tensorboard":
+            monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=f"pip install {package}"):
         make(tmp_path)
@@ -230,11 +210,12 @@ def test_tensorboard_is_flushed_with_every_evaluation_and_closed_at_the_end(tmp_
     done = []
     for name in ("flush", "close"):
         original = getattr(SummaryWriter, name)
-        monkeypatch.setattr(
-            SummaryWriter,
-            name,
-            lambda self, name=name, original=original: (done.append(name), original(self))[1],
-        )
+
+        def noted(self, name=name, original=original):
+            done.append(name)
+            return original(self)
+
+        monkeypatch.setattr(SummaryWriter, name, noted)
     board = callbacks.tensorboard(tmp_path)
     for event in stream(3, ending="interrupt"):
         done.clear()
@@ -293,51 +274,40 @@ def told(tmp_path_factory):
 
 def in_history(history):
     """Return the finite numbers of a history that trackers log: {name: {round: value}}."""
-    t = history["round"].tolist()
     wanted = {
-        f"round/{name}": dict(enumerate(column.tolist(), start=1))
+        f"round/{name}": enumerate(column.tolist(), start=1)
         for name, column in history.rounds.items()
     }
+    rounds = history["round"].tolist()
     for name, column in history.evaluations.items():
-        if column.ndim == 1 and name != "round":
-            wanted[f"evaluation/{name}"] = dict(zip(t, column.tolist(), strict=True))
-        elif column.ndim == 2:
-            for key in ("mean", "min", "max"):
-                wanted[f"evaluation/{name}_{key}"] = dict(
-                    zip(t, getattr(column, key)(axis=1).tolist(), strict=True)
-                )
-    return {
-        name: {t: v for t, v in points.items() if np.isfinite(v)} for name, points in wanted.items()
-    }
+        own = (
+            {"": column}
+            if column.ndim == 1
+            else {f"_{key}": getattr(column, key)(axis=1) for key in ("mean", "min", "max")}
+        )
+        for ending, values in own.items():
+            wanted[f"evaluation/{name}{ending}"] = zip(rounds, values.tolist(), strict=True)
+    del wanted["evaluation/round"]
+    return {name: {t: v for t, v in points if np.isfinite(v)} for name, points in wanted.items()}
 
 
-def test_tensorboard_shows_the_history_of_a_resumed_run(told):
+def test_tensorboard_and_the_log_have_the_history_of_a_resumed_run(told):
     history, place = told
-    events = read_events(place / "board")
-    wanted = in_history(history)
-    assert {
-        "round/train_loss",
-        "round/bytes",
-        "evaluation/accuracy_max",
-        "evaluation/gradient_diversity",
-    } <= set(wanted)
+    events, records, wanted = (
+        read_events(place / "board"),
+        lines(place / "log.jsonl"),
+        in_history(history),
+    )
+    assert {"round/train_loss", "evaluation/accuracy_max", "evaluation/gradient_diversity"} <= {
+        *wanted
+    }
     for name, points in wanted.items():
         assert series(events, name) == [(t, np.float32(value)) for t, value in points.items()], name
+        kind, key = name.split("/")
+        known = [(r["round"], r["values"].get(key)) for r in records if r["kind"] == kind]
+        assert {t: value for t, value in known if value is not None} == points, name
     shown = {tag for tag in events.Tags()["scalars"] if not tag.endswith("/seconds")}
     assert shown == {*wanted, "checkpoint/bytes", "end/rounds"}
-
-
-def test_a_log_contains_the_history_of_a_resumed_run(told):
-    history, place = told
-    records = lines(place / "log.jsonl")
     assert [record["kind"] for record in records if record["round"] == 0] == ["start", "evaluation"]
     assert [record["round"] for record in records if record["kind"] == "start"] == [0, 4]
     assert records[0]["values"]["topology"] == "one_peer_exponential(n=6)"
-    for name, points in in_history(history).items():
-        kind, key = name.split("/")
-        known = [
-            (r["round"], r["values"][key])
-            for r in records
-            if r["kind"] == kind and r["values"].get(key) is not None
-        ]
-        assert dict(known) == points, name

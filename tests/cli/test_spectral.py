@@ -12,8 +12,7 @@ import pytest
 
 import topofl
 from tests.cli.commands import FAILING, fails
-from tests.data.readers.cifar_files import save_pickles
-from tests.data.readers.test_mnist import save_images
+from tests.rows.readers import save_images, save_pickles
 from topofl import config, data, metrics, mixing, topologies
 from topofl.cli import main
 from topofl.history import History

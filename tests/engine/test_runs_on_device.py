@@ -11,9 +11,9 @@ import torch
 import topofl
 from tests import problems
 from tests.engine.arrays import numbers
+from tests.rows import tasks as cases
 from tests.rows.methods import ARGUMENTS
 from tests.simulated_device import DEVICES, SimulatedDevice, summary
-from tests.tasks import cases
 from topofl import algorithms, data
 from topofl.engine.recorder import GradientStatistics
 

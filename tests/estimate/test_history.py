@@ -9,13 +9,9 @@ from topofl.history.matrices import bytes_of
 
 
 def held(history):
-    """Bytes of all arrays of a history."""
-    arrays = [
-        *history.rounds.values(),
-        *history.evaluations.values(),
-        history.node_loss,
-        history.matrix_of_round,
-    ]
+    """Return the bytes of all arrays of a history, and of its matrices as they are stored."""
+    arrays = [*history.rounds.values(), *history.evaluations.values()]
+    arrays += [history.node_loss, history.matrix_of_round]
     return sum(array.nbytes for array in arrays) + sum(map(bytes_of, history.matrices.kept))
 
 
@@ -38,25 +34,13 @@ def held(history):
 @pytest.mark.parametrize("rounds", [1, 7, 40])
 def test_memory_of_the_history_includes_all_rounds(algorithm, options, topology, rounds):
     clients = data.iid(problems.dataset(n_examples=800), 400, seed=0)
-    how = {
-        "model": problems.linear(),
-        "clients": clients,
-        "topology": topology,
-        "rounds": rounds,
-    } | options
-    need = topofl.estimate(algorithm, **problems.options(**how))
-    history = topofl.run(
-        algorithm,
-        **problems.options(executor="batched", on_disconnected="allow", **how),
-        seed=0,
-        progress=False,
-    )
+    how = {"model": problems.linear(), "clients": clients, "topology": topology} | options
+    need = topofl.estimate(algorithm, rounds=rounds, **problems.options(**how))
+    run = problems.options(executor="batched", on_disconnected="allow", **how)
+    history = topofl.run(algorithm, rounds=rounds, seed=0, **run)
     exact = rounds == 1 and topology is not None and not callable(topology)
     assert need.history == pytest.approx(held(history), rel=0.001 if exact else 0.2)
-    without = topofl.estimate(
-        algorithm,
-        **problems.options(**{key: value for key, value in how.items() if key != "rounds"}),
-    )
+    without = topofl.estimate(algorithm, **problems.options(**how))
     assert (without.history, need.total - without.total) == (0, need.history)
 
 
@@ -83,25 +67,10 @@ def test_equal_rows_of_small_servers_are_stored_once(n, participation):
 def test_memory_of_asynchronous_histories_is_counted(build, tolerance):
     """Exactly, but for matrices that differ from round to round."""
     clients = data.iid(problems.dataset(n_examples=120), 12, seed=0)
-    how = {
-        "model": problems.linear(),
-        "clients": clients,
-        "topology": topologies.ring(12),
-        "evaluation": 50,
-    }
+    how = {"model": problems.linear(), "clients": clients, "topology": topologies.ring(12)}
+    how |= {"evaluation": 50}
     algorithm = build(0.1, batch_size=4, clock={"compute": "exponential(1.0)"})
     history = topofl.run(algorithm, rounds=100, seed=0, **how)
-    arrays = [
-        *history.rounds.values(),
-        *history.evaluations.values(),
-        history.node_loss,
-        history.matrix_of_round,
-    ]
-    arrays += [
-        getattr(one.weights, part)
-        for one in history.matrices
-        for part in ("data", "indices", "indptr")
-    ]
     assert topofl.estimate(algorithm, rounds=100, **how).history == pytest.approx(
-        sum(one.nbytes for one in arrays), rel=tolerance
+        held(history), rel=tolerance
     )

@@ -16,44 +16,35 @@ from topofl.estimate import Estimate
 
 
 def test_logistic_regression_equals_manual_numbers():
-    clients = data.iid(data.digits(), 10, seed=0)
+    clients, d = data.iid(data.digits(), 10, seed=0), 64 * 10 + 10
     result = topofl.estimate(
         algorithms.dsgd(lr=0.1, batch_size=32),
         model=models.logistic_regression(64),
         clients=clients,
         topology=topologies.ring(10),
     )
-    d = 64 * 10 + 10
-    assert (result.n, result.d) == (10, d)
-    assert result.parameters == 10 * d * 4
-    assert result.state == 0
-    assert result.gradients == 10 * d * 4
-    assert result.minibatches == 10 * 32 * (64 * 4 + 8)
-    assert result.mixing == 10 * d * 4
-    assert result.data == result.held == 1797 * (64 * 4 + 8)
     logits = 300 * 10 * 10 * 4  # and as much for their exponentials
-    numbers = (
-        300 * 10 * (3 * 4 + 8)
-    )  # the largest logit and that of the label, the sum, and the class that is predicted
-    assert result.evaluation == 10 * d * 4 + 2 * logits + numbers
-    assert (
-        result.matrices == 30 * 12 + 10 * 10 * 4
-    )  # two neighbors and the own model; not below the density for sparse
-    assert result.activations == 10 * 32 * (2 * 10 + 3) * 4
+    numbers = 300 * 10 * (3 * 4 + 8)  # the largest logit, that of the label, the sum, the class
     lasting = result.parameters + result.minibatches + result.matrices + result.data + result.torch
     training = result.gradients + result.activations + result.statistics + result.float64
-    assert result.statistics == 8 * d
-    assert (
-        result.float64 == 8 * 10 * d
-    )  # of the consensus distance: more than 8 * 10 * 640 of the gradients
-    assert (
-        result.total == lasting + result.evaluation + training + result.mixing
-    )  # buffers that are kept
-    assert result.added == result.total - result.held
-    assert (result.executor, result.chunk, result.workers) == ("batched", 10, 1)
-    assert (result.messages, result.bytes) == (20, 20 * d * 4)
-    assert (result.messages_paper, result.bytes_paper) == (20, 20 * d * 4)
-    assert (result.busiest_messages, result.busiest_bytes) == (4, 4 * d * 4)
+    wanted = {
+        **{"n": 10, "d": d, "parameters": 10 * d * 4, "state": 0, "gradients": 10 * d * 4},
+        "minibatches": 10 * 32 * (64 * 4 + 8),
+        "activations": 10 * 32 * (2 * 10 + 3) * 4,
+        "statistics": 8 * d,
+        "float64": 8 * 10 * d,  # of the consensus distance: more than those of the gradients
+        "mixing": 10 * d * 4,
+        "evaluation": 10 * d * 4 + 2 * logits + numbers,
+        "matrices": 30 * 12 + 10 * 10 * 4,  # neighbors and the own model; dense
+        "data": 1797 * (64 * 4 + 8),
+        "held": 1797 * (64 * 4 + 8),
+        "total": lasting + result.evaluation + training + result.mixing,  # buffers that are kept
+        "added": result.total - result.held,
+        **{"executor": "batched", "chunk": 10, "workers": 1},
+        **{"messages": 20, "bytes": 20 * d * 4, "messages_paper": 20, "bytes_paper": 20 * d * 4},
+        **{"busiest_messages": 4, "busiest_bytes": 4 * d * 4},
+    }
+    assert {name: getattr(result, name) for name in wanted} == wanted
 
 
 def test_momentum_is_one_more_copy():
@@ -79,29 +70,20 @@ def test_pixels_stay_bytes(dtype):
     clients = data.iid(data.from_arrays(pixels, np.arange(90) % 3, test=0.2), 6, seed=0)
     result = need(algorithms.dsgd(0.1, batch_size=10), clients, dtype=dtype)
     assert result.data == 90 * (36 + 8)
-    assert result.minibatches == 6 * 10 * (
-        36 * (1 + dtype.itemsize) + 8
-    )  # gathered, and as models see them
+    seen = 36 * (1 + dtype.itemsize) + 8  # gathered, and as models see them
+    assert result.minibatches == 6 * 10 * seen
 
 
 def test_chunks_and_executors():
-    whole, chunked, looped = (
-        need(algorithms.dsgd(0.1), **options)
-        for options in ({}, {"chunk": 2, "executor": "batched"}, {"executor": "looped"})
-    )
+    dsgd = algorithms.dsgd(0.1)
+    whole, looped = need(dsgd), need(dsgd, executor="looped")
+    chunked = need(dsgd, chunk=2, executor="batched")
     assert whole.activations == 3 * chunked.activations
     for part in ("gradients", "minibatches"):
         assert getattr(whole, part) == 3 * getattr(chunked, part) == 6 * getattr(looped, part)
-    assert [(e.executor, e.chunk) for e in (whole, chunked, looped)] == [
-        ("batched", 6),
-        ("batched", 2),
-        ("looped", 1),
-    ]
-    assert (
-        need(algorithms.dsgd(0.1), chunk=100)
-        == whole
-        == need(algorithms.dsgd(0.1), executor="auto")
-    )
+    chosen = [(one.executor, one.chunk) for one in (whole, chunked, looped)]
+    assert chosen == [("batched", 6), ("batched", 2), ("looped", 1)]
+    assert need(dsgd, chunk=100) == whole == need(dsgd, executor="auto")
 
 
 def test_mixed_gradients_exist_at_once_or_in_means():
@@ -119,15 +101,10 @@ def test_minibatches_are_no_larger_than_the_data():
 
 @pytest.mark.parametrize("executor", ["batched", "looped"])
 def test_convolutions_keep_what_backward_needs(executor):
-    result = need(
-        algorithms.dsgd(0.1, batch_size=2),
-        model=problems.convolutional(),
-        executor=executor,
-        chunk=1,
-    )
-    kept = (
-        4 * 6 * 6 * 2 + 4 * 3 * 3 * 3 + 3
-    )  # convolution and ReLU; pooling and its indices (int64); logits
+    how = {"model": problems.convolutional(), "executor": executor, "chunk": 1}
+    result = need(algorithms.dsgd(0.1, batch_size=2), **how)
+    # convolution and ReLU; pooling and its indices (int64); logits
+    kept = 4 * 6 * 6 * 2 + 4 * 3 * 3 * 3 + 3
     assert 2 * kept * 4 < result.activations / TRAINED < 2 * 2 * kept * 4
 
 
@@ -149,11 +126,8 @@ def test_chunks_follow_free_memory(monkeypatch):
     free = need(algorithm).added - 1
     monkeypatch.setattr(ESTIMATE, "free_memory", lambda device: free)
     whole, auto = need(algorithm, chunk=6, executor="batched"), need(algorithm)
-    assert (whole.fits, auto.fits, auto.chunk) == (
-        False,
-        True,
-        3,
-    )  # 5 would fit, but 3 and 3 are equal shares
+    # 5 would fit, but 3 and 3 are equal shares
+    assert (whole.fits, auto.fits, auto.chunk) == (False, True, 3)
     assert f"DOES NOT FIT; chunk=5 would need {in_gib(free)}" in str(whole)
     assert "DOES NOT FIT" not in str(auto)
 
@@ -161,15 +135,10 @@ def test_chunks_follow_free_memory(monkeypatch):
 @pytest.mark.parametrize("executor", ["auto", "batched", "looped"])
 def test_plans_are_those_of_the_run(executor):
     clients = problems.equal_clients()
-    options = {
-        "model": problems.linear(),
-        "clients": clients,
-        "topology": problems.cliques(clients),
-    }
-    result = topofl.estimate(algorithms.dsgd(0.1), **problems.options(executor=executor, **options))
-    meta = topofl.run(
-        algorithms.dsgd(0.1), **problems.options(executor=executor, **options), rounds=1, seed=0
-    ).meta
+    how = {"model": problems.linear(), "clients": clients, "topology": problems.cliques(clients)}
+    options = problems.options(executor=executor, **how)
+    result = topofl.estimate(algorithms.dsgd(0.1), **options)
+    meta = topofl.run(algorithms.dsgd(0.1), **options, rounds=1, seed=0).meta
     assert all(getattr(result, name) == meta[name] for name in ("executor", "chunk", "workers"))
 
 
@@ -186,52 +155,28 @@ def test_nothing_is_changed_or_kept():
 def test_estimates_of_large_runs_need_no_memory():
     clients = data.iid(data.digits(), 1497, seed=0)
     huge = nn.Sequential(nn.Flatten(), nn.Linear(64, 5_000), nn.Linear(5_000, 10))
-    result = topofl.estimate(
-        algorithms.dsgd(0.1, momentum=0.9),
-        model=huge,
-        clients=clients,
-        topology=topologies.ring(1497),
-    )
+    graph = topologies.ring(1497)
+    result = need(algorithms.dsgd(0.1, momentum=0.9), clients, graph, huge)
     assert result.total > 4 * 1497 * 370_000 * 2
 
 
+PARTS = ("parameters", "state", "fine_tuning", "gradients", "minibatches", "activations")
+PARTS += ("statistics", "float64", "phases", "mixing", "evaluation", "matrices", "data", "torch")
+PARTS += ("history",)
+
+
 def test_text():
-    values = {
-        field.name: 2**20 for field in fields(Estimate) if not field.name.startswith("seconds")
-    }
-    known = {
-        "name": "dsgd on ring",
-        "n": 100,
-        "d": 7850,
-        "executor": "batched",
-        "chunk": 8,
-        "workers": 2,
-        "remedy": "",
-        "returned": False,
-        "beyond": -(2**20),
-        "drawn": None,
-        "disk": None,
-    }
+    names = (field.name for field in fields(Estimate) if not field.name.startswith("seconds"))
+    values = dict.fromkeys(names, 2**20)
+    known = {"name": "dsgd on ring", "n": 100, "d": 7850, "executor": "batched", "chunk": 8}
+    known |= {"workers": 2, "remedy": "", "returned": False, "beyond": -(2**20)}
+    known |= {"drawn": None, "disk": None}
     text = str(Estimate(**values | known | {"messages": 200, "bytes": 3 * 2**20, "free": 2**34}))
     assert text.splitlines() == [
         "dsgd on ring: n=100 models of d=7,850 parameters, batched, chunk=8, workers=2",
         "memory             MiB",
         "-----------------  ---",
-        "parameters           1",
-        "state                1",
-        "fine_tuning          1",
-        "gradients            1",
-        "minibatches          1",
-        "activations          1",
-        "statistics           1",
-        "float64              1",
-        "phases               1",
-        "mixing               1",
-        "evaluation           1",
-        "matrices             1",
-        "data                 1",
-        "torch                1",
-        "history              1",
+        *(f"{part:<17}    1" for part in PARTS),
         "a probe took less   -1",
         "at once, at most    14",
         "",

@@ -5,10 +5,10 @@ import dataclasses
 import functools
 import io
 import json
+import re
 import warnings
 
 import networkx as nx
-import numpy as np
 import pytest
 
 import topofl
@@ -98,9 +98,11 @@ def diverging():
     return algorithms.dsgd(lr=1e38)
 
 
-def test_divergence_names_the_city_in_errors_events_and_reports(tmp_path, capsys):
-    graph = dataclasses.replace(topologies.ring(3), nodes=NAMES)
-    with pytest.raises(topofl.DivergenceError, match=r"of node (Zug|Bern|Genf) is"):
+@pytest.mark.parametrize("labels", [NAMES, ()])
+def test_divergence_names_the_city_in_errors_events_and_reports(labels, tmp_path, capsys):
+    graph = dataclasses.replace(topologies.ring(3), nodes=labels)
+    name = "(Zug|Bern|Genf)" if labels else r"\d"
+    with pytest.raises(topofl.DivergenceError, match=rf"of node {name} is"):
         run(graph, diverging())
     log, stream = tmp_path / "log.jsonl", io.StringIO()
     history = run(
@@ -108,30 +110,18 @@ def test_divergence_names_the_city_in_errors_events_and_reports(tmp_path, capsys
         callbacks=[callbacks.jsonl(log), callbacks.text(stream)],
     )  # fmt: skip
     found = history.meta["diverged"]
-    assert found
     events = [json.loads(line) for line in log.read_text().splitlines()]
     values = [event["values"] for event in events if event["kind"] == "divergence"]
-    assert [(v["node"], v["label"]) for v in values] == [
-        (d["node"], NAMES[d["node"]]) for d in found
+    assert [one["node"] for one in values] == [one["node"] for one in found] != []
+    assert [one.get("label") for one in values] == [
+        labels[one["node"]] if labels else None for one in found
     ]
+    first = labels[found[0]["node"]] if labels else found[0]["node"]
     print_report("run", history, argparse.Namespace(json=False), "saved in run")
     shown = capsys.readouterr()
-    assert f"diverged, first node {NAMES[found[0]['node']]} in round" in shown.out + shown.err
-    assert f"divergence: node {found[0]['node']}, label {NAMES[found[0]['node']]}, lr" in (
-        stream.getvalue()
-    )
-
-
-def test_events_of_nodes_without_labels_have_none(tmp_path):
-    log = tmp_path / "log.jsonl"
-    run(
-        topologies.ring(3), diverging(), compute=topofl.Compute(on_divergence="record"),
-        callbacks=[callbacks.jsonl(log)],
-    )  # fmt: skip
-    events = [json.loads(line) for line in log.read_text().splitlines()]
-    values = [event["values"] for event in events if event["kind"] == "divergence"]
-    assert values
-    assert all(list(one) == ["node", "lr", "policy"] for one in values)
+    assert f"diverged, first node {first} in round" in shown.out + shown.err
+    label = f", label {first}" if labels else ""
+    assert f"divergence: node {found[0]['node']}{label}, lr" in stream.getvalue()
 
 
 def refused(topology, algorithm, **options):
@@ -142,23 +132,25 @@ def refused(topology, algorithm, **options):
     return str(error.value)
 
 
+COMPLETE = cities(*nx.complete_graph(NAMES, nx.DiGraph).edges)
+
+
 @pytest.mark.parametrize(
     ("graph", "algorithm", "options", "message"),
     [
         (cities(("Zug", "Bern"), ("Bern", "Zug")), algorithms.dsgd(0.1), {}, "with node Genf"),
-        (STAR, algorithms.random_walks(0.1, walks=1), {}, "from node {} to node {}"),
+        (STAR, algorithms.random_walks(0.1, walks=1), {}, "from node (Zug|Bern|Genf) to node"),
+        (COMPLETE, algorithms.trimmed_mean(0.1, trim=1), {}, "node Zug receives from 2 others"),
         (
-            cities(*nx.complete_graph(NAMES, nx.DiGraph).edges),
-            algorithms.trimmed_mean(0.1, trim=1), {}, "node Zug receives from 2 others",
+            STAR,
+            algorithms.deepsqueeze(0.1, gamma=0.5),
+            {"mixing": mixing.uniform},
+            "of node (Zug|Bern|Genf) sums to",
         ),
     ],
-)  # fmt: skip
+)
 def test_needs_name_cities(graph, algorithm, options, message):
-    text = refused(graph, algorithm, **options)
-    if "{}" in message:
-        assert any(message.format(a, b) in text for a in NAMES for b in NAMES)
-    else:
-        assert message in text
+    assert re.search(message, refused(graph, algorithm, **options))
     numbered = refused(unlabeled(graph), algorithm, **options)
     assert not any(name in numbered for name in NAMES)
 
@@ -187,11 +179,6 @@ def test_warnings_of_attackers_name_the_city_that_hears_them(method):
     assert any("node Zug" in text for text in texts), texts
 
 
-def test_a_row_of_weights_is_named_by_its_city():
-    text = refused(STAR, algorithms.deepsqueeze(0.1, gamma=0.5), mixing=mixing.uniform)
-    assert any(f"of node {name} sums to" in text for name in NAMES)
-
-
 def test_a_term_that_is_not_finite_is_reported_with_its_city():
     broken = algorithms.Term("broken", lambda g, theta, own, step: g / 0)
     method = algorithms.chain(
@@ -213,29 +200,6 @@ def test_metrics_name_cities_that_lose_their_weight():
         metrics.pi_weighted_gap(mixing.uniform(SINK))
 
 
-def test_graphs_and_weights_are_refused_by_the_city():
-    loops = nx.DiGraph([("Zug", "Bern"), ("Bern", "Bern")])
-    with pytest.raises(ValueError, match="self-loops, got one at node Bern"):
-        topofl.as_topology(loops)
-    shares = nx.DiGraph()
-    shares.add_weighted_edges_from([("Zug", "Genf", 0.8), ("Bern", "Genf", 0.7)])
-    with pytest.raises(ValueError, match=r"those into node Genf sum to 1\.5"):
-        topofl.as_topology(shares, own_weights=True)
-    heavy = nx.DiGraph()
-    heavy.add_weighted_edges_from([("Zug", "Genf", 0.8), ("Bern", "Genf", 0.7)])
-    with pytest.raises(ValueError, match=r"into node Genf of networkx sum to 1\.5"):
-        mixing.own_weights(topofl.as_topology(heavy))
-    looped = nx.DiGraph()
-    looped.add_weighted_edges_from([("Zug", "Genf", 0.3), ("Genf", "Genf", 0.5)])
-    with pytest.raises(ValueError, match=r"node Genf has a self-loop of 0\.5"):
-        topofl.as_topology(looped, own_weights=True)
-    everyone = mixing.from_weights(np.full((3, 3), 1 / 3), cities(*[
-        (a, b) for a in NAMES for b in NAMES if a != b
-    ]))  # fmt: skip
-    with pytest.raises(ValueError, match=r"node \w+ gives 0.333333 to node (Zug|Bern|Genf), but"):
-        everyone.check_on(STAR)
-
-
 def ticks(ax):
     return [[text.get_text() for text in axis.get_ticklabels()] for axis in (ax.xaxis, ax.yaxis)]
 
@@ -248,15 +212,6 @@ def test_matrices_have_cities_at_their_rows_and_columns():
     assert not set(ticks(unlabeled(STAR).plot_adjacency().axes[0])[0]) & set(NAMES)
 
 
-def test_large_matrices_name_some_rows_at_their_places():
-    labels = tuple(f"city {k}" for k in range(100))
-    graph = dataclasses.replace(topologies.ring(100), nodes=labels)
-    ax = graph.plot_adjacency().axes[0]
-    names = [text.get_text() for text in ax.xaxis.get_ticklabels()]
-    assert len(names) == 30
-    assert names == [f"city {place}" for place in ax.get_xticks()]
-
-
 def test_labels_survive_a_resumed_run(tmp_path):
     graph = dataclasses.replace(topologies.ring(3), nodes=NAMES)
     for _ in range(2):  # the second time, the stored run is returned
@@ -264,32 +219,14 @@ def test_labels_survive_a_resumed_run(tmp_path):
         assert history.to_pandas(per="node")["label"].tolist()[:3] == list(NAMES)
 
 
-CITIES = topofl.as_topology([("Zug", "Bern"), ("Bern", "Genf"), ("Genf", "Zug")])
-
-
 def test_tables_per_node_show_labels_that_are_stored(tmp_path):
-    history = run(CITIES)
-    history.save(tmp_path / "run")
-    for found in (history, topofl.History.load(tmp_path / "run")):
+    cities = topofl.as_topology([("Zug", "Bern"), ("Bern", "Genf"), ("Genf", "Zug")])
+    history = run(cities)
+    for found in (history, topofl.History.load(history.save(tmp_path / "run"))):
         table = found.to_pandas(per="node")
         assert table.columns[:3].tolist() == ["round", "node", "label"]
         assert table["label"].tolist() == ["Zug", "Bern", "Genf"] * len(found["round"])
         assert table["node"].tolist() == [0, 1, 2] * len(found["round"])
-
-
-def test_tables_of_nodes_without_labels_have_no_such_column():
     history = run(topologies.ring(3))
     assert "nodes" not in history.meta
     assert "label" not in history.to_pandas(per="node")
-
-
-@pytest.mark.parametrize("labels", ["Zug", ["Zug"], [["Zug"], "Bern", "Genf"]])
-def test_other_labels_are_refused_when_a_history_is_loaded(tmp_path, labels):
-    run(CITIES).save(tmp_path / "run")
-    path = tmp_path / "run" / "meta.json"
-    meta = json.loads(path.read_text())
-    meta["nodes"] = labels
-    del meta["format"], meta["sha256"]  # as of older versions, without checksums
-    path.write_text(json.dumps(meta))
-    with pytest.raises(ValueError, match="nodes must be one label for each node"):
-        topofl.History.load(tmp_path / "run")

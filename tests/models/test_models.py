@@ -133,31 +133,6 @@ def test_sizes_have_the_names_that_configurations_fill_in(build):
     assert given in ({"in_features", "n_classes"}, {"in_shape", "n_classes"})
 
 
-@pytest.mark.parametrize(
-    ("build", "name"),
-    [
-        (lambda: models.logistic_regression(0), "in_features"),
-        (lambda: models.logistic_regression(64, 1), "n_classes"),
-        (lambda: models.gn_lenet((0, 28, 28)), "in_shape"),
-        (lambda: models.gn_lenet((1, 14, 28)), "in_shape"),
-        (lambda: models.gn_lenet(n_classes=1), "n_classes"),
-        (lambda: models.gn_lenet((32, 32)), "in_shape"),
-        (lambda: models.dpfl_cnn((3, 15, 32)), "in_shape"),
-        (lambda: models.dpfl_femnist_cnn((1, 28, 12)), "in_shape"),
-        (lambda: models.fedavg_cnn((1, 4, 28)), "in_shape"),
-        (lambda: models.fedavg_cnn(hidden=0), "hidden"),
-        (lambda: models.fedavg_cnn(padding=-1), "padding"),
-        (lambda: models.resnet18_gn((3, 7, 32)), "in_shape"),
-        (lambda: models.resnet18_gn(n_classes=1), "n_classes"),
-        (lambda: models.resnet18_gn(groups=48), "`groups` must divide 64"),
-        (lambda: models.resnet18_gn(groups=0), "groups"),
-    ],
-)
-def test_bad_input_is_named(build, name):
-    with pytest.raises(ValueError, match=name):
-        build()
-
-
 def with_norms():
     """Return a network with every kind of layer that is replaced, and with one that is not."""
     model = nn.Sequential(
@@ -239,42 +214,3 @@ def test_a_shared_layer_stays_shared():
     assert twin[0] is twin[2]
     assert not twin[0].training
     assert not twin.training
-
-
-class _Uncopyable(nn.Module):
-    def __deepcopy__(self, memo):
-        raise RuntimeError("no copies")
-
-
-class _WithActivation(nn.BatchNorm2d):
-    def forward(self, input):
-        return super().forward(input).relu()
-
-
-@pytest.mark.parametrize(
-    ("module", "groups", "error", "message"),
-    [
-        (nn.BatchNorm2d(4), 0, ValueError, "`groups` must be at least 1, got 0"),
-        (nn.BatchNorm2d(4), "x", TypeError, "`groups` must be an integer"),
-        ("resnet", 32, TypeError, "`module` must be a torch.nn.Module .* got 'resnet'"),
-        (nn.BatchNorm2d, 32, TypeError, "`module` must be a torch.nn.Module"),
-        (_Uncopyable(), 32, TypeError, "can be copied, copy.deepcopy raised RuntimeError"),
-        (
-            nn.Sequential(nn.LazyBatchNorm2d()),
-            32,
-            ValueError,
-            "layer '0' of `module` must have a known number of channels, got a Lazy",
-        ),
-        (
-            nn.Sequential(_WithActivation(4)),
-            32,
-            ValueError,
-            "got _WithActivation, which may compute something else",
-        ),
-        (nn.BatchNorm1d(1), 32, ValueError, "`module` must have at least 2 channels"),
-    ],
-    ids=["few", "text", "name", "class", "uncopyable", "lazy", "subclass", "one channel"],
-)
-def test_layers_that_group_norm_cannot_replace_are_named(module, groups, error, message):
-    with pytest.raises(error, match=message):
-        models.with_group_norm(module, groups=groups)

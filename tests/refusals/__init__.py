@@ -12,6 +12,16 @@ def named(row):
     return re.sub(r"\W+", " ", message if isinstance(message, str) else message[0]).strip()[:60]
 
 
+def rows(calls, *others):
+    """Return the rows of dictionaries by class of error, {message: call or (call, accepted)}."""
+    found = [
+        (error, message, *(call if isinstance(call, tuple) else (call,)))
+        for error, own in calls.items()
+        for message, call in own.items()
+    ]
+    return [*found, *others]
+
+
 def refused(error, message, call, accepted=None, *, path=None):
     """Check that a call raises an error with a message, and that its nearest neighbor does not.
 
@@ -22,7 +32,7 @@ def refused(error, message, call, accepted=None, *, path=None):
     message
         A part of the message, or a tuple of parts.
     call
-        A function of nothing, or of a folder, `path`.
+        A function of a folder, `path`, or one that needs nothing.
     accepted
         The nearest call that is accepted, likewise.
     """
@@ -36,4 +46,5 @@ def refused(error, message, call, accepted=None, *, path=None):
 
 
 def _called(call, path):
-    return call(path) if signature(call).parameters else call()
+    given = [one for one in signature(call).parameters.values() if one.default is one.empty]
+    return call(path) if given else call()

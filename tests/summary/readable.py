@@ -58,8 +58,8 @@ def heights_at(band, x):
 
 
 def said(figure):
-    """Return the label of the horizontal axis in one line."""
-    return figure.axes[0].get_xlabel().replace("\n", " ")
+    """Return the label of the horizontal axis, which panels share, in one line."""
+    return (figure.axes[0].get_xlabel() or figure.get_supxlabel()).replace("\n", " ")
 
 
 def crosses(line, box):

@@ -1,11 +1,14 @@
-"""Stored runs that were never trained, with curves of given shape."""
+"""Stored runs that were never trained, with curves of given shape, and short runs."""
 
 import itertools
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+from torch import nn
 
 import topofl
+from topofl import algorithms, data, models, topologies
 from topofl.runs import StoredRun
 
 ROUNDS = [0, 10, 20, 30, 40]
@@ -72,3 +75,24 @@ def runs_of(*, topology=("ring",), alpha=(1.0,), seeds=3, effect=None, noise=0.0
         settings |= {"run.rounds": 40, "run.seed": seed}
         runs.append(stored(settings, float(final), rng=rng, **{"cost": k + 1} | options))
     return runs
+
+
+DIGITS = data.digits()
+
+
+@cache
+def of_name(lr=0.1, *, seed=0, alpha=1.0, of_data=0, hidden=None, rounds=2, weights=None):
+    """Return a short run on four nodes, as those that are summarized by names."""
+    layers = models.logistic_regression(64)
+    if hidden is not None:
+        layers = nn.Sequential(nn.Flatten(), nn.Linear(64, hidden), nn.Linear(hidden, 10))
+    return topofl.run(
+        algorithms.dsgd(lr=lr),
+        model=layers,
+        clients=data.dirichlet_per_client(DIGITS, n=4, alpha=alpha, seed=of_data),
+        topology=topologies.ring(4),
+        mixing=weights,
+        rounds=rounds,
+        seed=seed,
+        progress=False,
+    )

@@ -10,13 +10,7 @@ from tests.summary.readable import assert_readable, heights_at, said
 from tests.summary.samples import ROUNDS, runs_of, stored
 from topofl.cli.commands import make_parser
 from topofl.history.plots import KINDS as KINDS_OF_HISTORIES
-from topofl.summary import (
-    plot_band,
-    plot_heat_map,
-    plot_nodes,
-    plot_pareto,
-    plot_violin,
-)
+from topofl.summary import plot_band, plot_heat_map, plot_nodes, plot_pareto, plot_violin
 from topofl.summary.figures import KINDS
 
 
@@ -178,38 +172,6 @@ def test_kinds_have_one_name_everywhere():
         make_parser().parse_args(["compare", "a", "--kind", kind])
 
 
-@pytest.mark.parametrize("draw", KINDS.values())
-def test_wrong_axes_are_refused(draw):
-    runs = runs_of(topology=["ring", "star"], alpha=[0.1, 1.0])
-    with pytest.raises(TypeError, match="`ax` must be the Axes to draw on"):
-        draw(runs, ["topology", "alpha"], ax="here")
-
-
-def test_wrong_options_are_refused():
-    runs = runs_of(alpha=[0.1, 1.0])
-    kinds = "'band', 'violin', 'nodes', 'pareto', 'heat_map'"
-    for wrong, end in {"bands": "; did you mean 'band'", "clients": "$"}.items():
-        with pytest.raises(ValueError, match=f"`kind` must be one of {kinds}, got '{wrong}'{end}"):
-            topofl.summarize(runs).plot(wrong)
-    with pytest.raises(ValueError, match=r"`x` must be one of 'rounds', .* got 'time'"):
-        plot_band(runs, x="time")
-    with pytest.raises(
-        ValueError, match="`x` must be recorded by all runs, 6 of 6 have no seconds"
-    ):
-        plot_pareto(runs, x="seconds")
-    with pytest.raises(ValueError, match="`band` must be one of 'interval', 'range', got 'std'"):
-        plot_nodes(runs, band="std")
-    with pytest.raises(ValueError, match=r"`by` must have two settings, .* got \['data.alpha'\]"):
-        plot_heat_map(runs)
-
-
-def test_nodes_need_a_score():
-    runs = runs_of(seeds=2)
-    runs[1].history.evaluations["accuracy"][-1] = np.nan
-    with pytest.raises(ValueError, match="`runs` must have nodes with a final accuracy"):
-        plot_violin(runs)
-
-
 @pytest.mark.parametrize("draw", [plot_nodes, plot_violin])
 def test_nodes_without_a_finite_score_are_counted(draw):
     runs = runs_of(topology=["ring", "star"], seeds=3)
@@ -253,3 +215,12 @@ def test_a_diverged_run_that_stopped_does_not_end_the_mean():
     figure = plot_band([*runs, stopped])
     assert figure.axes[0].lines[0].get_xdata().tolist() == ROUNDS
     assert "until the first one ends" not in said(figure)
+
+
+def test_many_groups_have_a_panel_for_each_value_of_a_setting():
+    names = {"ring": 0.0, "star": 0.1, "torus": 0.2}
+    runs = runs_of(topology=list(names), alpha=[0.1, 1.0, 10.0], seeds=1, effect=names)
+    panels = [ax for ax in plot_band(runs, ["alpha", "topology"]).axes if ax.get_title()]
+    assert [ax.get_title() for ax in panels] == ["alpha = 0.1", "alpha = 1.0", "alpha = 10.0"]
+    for ax in panels:
+        assert {text.get_text() for text in ax.texts} == {*names}

@@ -160,20 +160,6 @@ def test_runs_say_in_which_direction_their_score_is_good(low_is_good, verdict):
     assert frame["better than ring"][1] == verdict
 
 
-def test_runs_of_names_are_paired_by_seeds_or_not_at_all():
-    def run(seed, final):
-        scores = {"round": np.array([0]), "accuracy": np.full((1, 2), final)}
-        return topofl.History(
-            {"seed": seed}, {"messages": [], "bytes": []}, scores, np.zeros((0, 2))
-        )
-
-    runs = {"ring": [run(k, 0.5) for k in range(3)], "star": [run(k, 0.6) for k in (7, 7, 8)]}
-    with pytest.raises(
-        ValueError, match=r"`runs\['star'\]` must have a different seed for each run"
-    ):
-        topofl.summarize(runs)
-
-
 def test_runs_of_machines_with_other_places_of_data_are_one_group():
     runs = runs_of(seeds=2)
     for run, root in zip(runs, ("here", "there"), strict=True):
@@ -217,14 +203,10 @@ def test_a_table_is_grouped_with_its_arguments():
         ("dcliques, size=10",),
         ("ring",),
     )
-    with pytest.raises(ValueError, match=r"runs of a group differ in topology.size: 5, 10, -; add"):
-        topofl.summarize(runs, by="topology.name")
 
 
 def test_averaging_over_a_setting_must_be_said():
     runs = runs_of(topology=["ring", "star"], alpha=[0.1, 1.0], seeds=2)
-    with pytest.raises(ValueError, match=r"`by` must name every .* differ in data.alpha: 0.1, 1.0"):
-        topofl.summarize(runs, by="topology")
     found = topofl.summarize(runs, by="topology", over="alpha", baseline="ring").to_pandas()
     assert found["runs"].tolist() == [4, 4]
     assert found["pairs"].tolist() == [0, 4]
@@ -294,8 +276,6 @@ def test_runs_that_failed_are_noted():
     swept = topofl.summarize(Sweep((), tuple(runs), (failure,)))
     assert "1 run failed and is absent" in swept.notes
     assert swept.to_pandas().equals(topofl.summarize(runs).to_pandas())
-    with pytest.raises(ValueError, match="got none; 1 run failed"):
-        topofl.summarize([failure])
 
 
 def test_store_folder_and_histories_agree(tmp_path):
@@ -409,30 +389,6 @@ def test_columns_are_selected_for_all_formats(tmp_path):
     assert str(chosen).split()[:2] == ["minus", "ring"]
     assert chosen.notes == whole.notes
     assert chosen.select("std").to_pandas().columns.tolist() == ["accuracy std"]
-    with pytest.raises(ValueError, match=r"`columns` must be one of .* got 'worst'"):
-        whole.select(["worst"])
-
-
-def test_columns_that_are_not_shown_cannot_be_selected():
-    runs = topofl.summarize(runs_of()).select(["runs", "std"])
-    assert runs.select(["std"]).table.columns == ("std",)
-    for table in (runs, runs.table):
-        with pytest.raises(ValueError, match="`columns` must be one of 'runs', 'std', got 'acc"):
-            table.select(["accuracy"])
-
-
-@pytest.mark.parametrize(
-    ("name", "printed"),
-    [("accuracy low", "accuracy"), ("accuracy std", "std"), ("worst node std", "worst node")],
-)
-def test_names_in_full_precision_are_refused_with_those_of_the_printed_table(name, printed):
-    summary = topofl.summarize(runs_of())
-    message = f"`columns` must be named as in the printed table, .* take '{printed}'$"
-    with pytest.raises(ValueError, match=message):
-        summary.select(["runs", name])
-    with pytest.raises(ValueError, match=message):
-        summary.select(name)
-    assert name in summary.select(printed).to_pandas().columns
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.999])
@@ -457,9 +413,3 @@ def test_a_higher_level_decides_less():
     assert mean_interval(values, 0.95)[0] > 0 > mean_interval(values, 0.9999)[0]
     assert verdict(values) == HOLDS
     assert verdict(values, to_hold=0.9999) == UNDECIDED
-
-
-@pytest.mark.parametrize("values", [[], [np.nan], [1.0, np.inf], [[1.0]]])
-def test_values_must_be_finite_numbers(values):
-    with pytest.raises(ValueError, match="`values` must be finite numbers, one per seed"):
-        mean_interval(values)

@@ -3,7 +3,8 @@
 from topofl._columns import SECONDS
 from topofl.history.compare import compare_histories
 from topofl.history.files import FILES, MODELS, OURS, check_replaceable, saved_in
-from topofl.history.history import History, why_not_scored
+from topofl.history.history import History
+from topofl.history.record import why_not_scored
 from topofl.history.statistics import Personal, evaluation_record, over_nodes
 
 __all__ = [

@@ -10,7 +10,8 @@ import numpy as np
 from topofl._support.check import shown
 from topofl._support.public import public
 from topofl.history import plots
-from topofl.history.history import History, series_of
+from topofl.history.history import History
+from topofl.history.record import series_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

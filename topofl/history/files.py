@@ -29,10 +29,9 @@ from topofl._support.files import (
 )
 from topofl.history.matrices import Kept, Matrices, Packed, kept, kept_of
 from topofl.history.statistics import records_of
-from topofl.mixing import MixingMatrix
 
 if TYPE_CHECKING:
-    from topofl.trained import Trained
+    from topofl.history.record import Record
 
 _H = TypeVar("_H")
 
@@ -432,17 +431,13 @@ def _with_prefix(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.
 
 def save(
     path: str | os.PathLike[str],
+    history: "Record",
     meta: Mapping[str, Any],
-    rounds: Mapping[str, np.ndarray],
-    evaluations: Mapping[str, np.ndarray],
-    node_loss: np.ndarray,
-    matrices: Sequence[MixingMatrix],
-    matrix_of_round: np.ndarray,
-    models: "Trained | None",
     *,
     overwrite: bool,
+    models: bool,
 ) -> Path:
-    """Write the fields of a History to a folder; see :meth:`topofl.History.save`."""
+    """Write a history with this `meta` to a folder; see :meth:`topofl.History.save`."""
     if taken := sorted(_OWN & set(meta)):
         raise ValueError(
             f"`meta` must not have entries of the names that meta.json has for other things, got "
@@ -452,27 +447,28 @@ def save(
     check_replaceable(place, overwrite=overwrite)
     place.parent.mkdir(parents=True, exist_ok=True)
     remove_staging_folders(place, OURS, of_the_dead=True)
+    matrices = history.matrices
     stored = matrices.kept if isinstance(matrices, Matrices) else list(map(kept, matrices))
-    arrays = {"node_loss": node_loss, "matrix_of_round": matrix_of_round}
-    arrays |= {f"evaluation.{name}": values for name, values in evaluations.items()}
+    arrays = {"node_loss": history.node_loss, "matrix_of_round": history.matrix_of_round}
+    arrays |= {f"evaluation.{name}": values for name, values in history.evaluations.items()}
     arrays |= _arrays_of(stored)
     own = {
-        "n_rounds": len(node_loss),
-        "round_columns": list(rounds),
+        "n_rounds": history.n_rounds,
+        "round_columns": list(history.rounds),
         "matrices": [matrix.name for matrix in stored],
         "arrays": list(arrays),
     }
     lines = [
         json.dumps({name: _finite(value) for name, value in record.items()}, allow_nan=False)
-        for record in records_of(rounds, evaluations, len(node_loss))
+        for record in records_of(history.rounds, history.evaluations, history.n_rounds)
     ]
     folder = make_staging_folder(place)
     try:
         with naming(place):
             (folder / "rounds.jsonl").write_text("\n".join(lines) + "\n")
             np.savez_compressed(folder / "arrays.npz", **arrays)  # pyright: ignore[reportArgumentType]
-            if models is not None:
-                models.save(folder / MODELS)
+            if models and history.models is not None:
+                history.models.save(folder / MODELS)
             written = _with_checksums(json.loads(json.dumps({**meta, **own})), folder)
             (folder / "meta.json").write_text(json.dumps(written, indent=2) + "\n")
             for file in folder.iterdir():

@@ -16,11 +16,10 @@ from topofl.mixing import MixingMatrix
 PACKED_FROM = 2**13
 """Bytes from which a matrix with one distinct row, such as a server's, is packed.
 
-Packing takes as long as hashing 10 to 40 KiB, a fraction of the time to build the matrix. Smaller
-matrices stay unchanged, with their cached properties."""
+Smaller matrices stay unchanged, with their cached properties."""
 
 SEARCHED_FROM = 2**16
-"""Bytes from which a matrix is searched for several distinct rows and packed."""
+"""Bytes from which a matrix with several distinct rows is packed."""
 
 _BLOCK = 2**18
 """Number of entries that are compared at a time."""
@@ -74,52 +73,16 @@ def digest_of(matrix: Kept) -> bytes:
 def kept(matrix: MixingMatrix) -> Kept:
     """Return a matrix as it is stored: packed if large and at most half the size, else unchanged.
 
-    A single distinct row is detected by comparing the last row with the first, and all rows only if
-    these are equal. Several are detected by a product with a random vector, and all entries are
-    compared only if rows have equal products.
+    Distinct rows are found by a product with a random vector, and all entries are compared only if
+    rows have equal products.
     """
-    size = bytes_of(matrix)
-    if size >= PACKED_FROM and _is_one_row(matrix.weights):
-        return _packed_row(matrix)
-    return matrix if size < SEARCHED_FROM else _packed_rows(matrix)
-
-
-def _is_one_row(weights: sparse.csr_array) -> bool:
-    """Return whether all rows equal the first one, to the last bit."""
-    n = weights.shape[0]
-    length = int(weights.indptr[1])
-    if length < 1 or length * n != weights.nnz or weights.indptr[-2] != length * (n - 1):
-        return False
-    rows = [part.reshape(n, length) for part in (weights.indices, weights.data.view(np.int64))]
-    if not all((part[-1] == part[0]).all() for part in rows):
-        return False
-    return bool((np.diff(weights.indptr) == length).all()) and all(
-        (part == part[0]).all() for part in rows
-    )
-
-
-def _packed_row(matrix: MixingMatrix) -> Kept:
-    """Return a matrix with equal rows, packed if at most half the size."""
-    weights = matrix.weights
-    n = matrix.n
-    length = int(weights.indptr[1])
-    if 2 * (length + n / 3) > weights.nnz:
+    if bytes_of(matrix) < PACKED_FROM:
         return matrix
-    parts = (
-        weights.data[:length].copy(),
-        weights.indices[:length].copy(),
-        weights.indptr[:2].copy(),
-    )
-    return Packed(
-        _frozen(sparse.csr_array(parts, shape=(1, n))), np.zeros(n, np.int32), matrix.name
-    )
-
-
-def _packed_rows(matrix: MixingMatrix) -> Kept:
-    """Return a matrix packed by its distinct rows if at most half the size, else unchanged."""
     weights = matrix.weights
     products = weights @ np.random.default_rng(0).random(matrix.n)  # the same for equal rows
     _, first, row_of = np.unique(products, return_index=True, return_inverse=True)
+    if len(first) > 1 and bytes_of(matrix) < SEARCHED_FROM:
+        return matrix
     order = np.argsort(first)
     first = first[order]
     row_of = np.argsort(order)[row_of].astype(np.int32)

@@ -217,7 +217,7 @@ def plot_band(
     collected = _collected(runs, by, column, over, band)
     _check_cost(collected, x)
     curves, places = collected.statistic("mean"), collected.cost(x)
-    finite = np.isfinite(curves.last())  # a diverged run would cut the means of the others
+    finite = np.isfinite(curves[:, -1])  # a diverged run would cut the means of the others
     groups = range(len(collected.groups))
     members = [np.flatnonzero((collected.group_of == k) & finite).tolist() for k in groups]
     tables = [_table([(places[r], curves[r]) for r in own]) for own in members]
@@ -443,8 +443,8 @@ def plot_pareto(
     collected = _collected(runs, by, column, over, band)
     _check_cost(collected, x)
     groups = range(len(collected.groups))
-    final = collected.statistic("mean").last()
-    cost = np.where(np.isfinite(final), collected.cost(x).last(), np.nan)
+    final = collected.statistic("mean")[:, -1]
+    cost = np.where(np.isfinite(final), collected.cost(x)[:, -1], np.nan)
     costs = statistic_of(cost, collected.group_of, len(groups)).mean
     rows = [final[(collected.group_of == k) & np.isfinite(final), None] for k in groups]
     tables = [(costs[[k]], row) for k, row in enumerate(rows)]
@@ -507,7 +507,7 @@ def plot_heat_map(
             "`by` must have two settings, those of the rows and of the columns, got "
             f"{shown(list(collected.by))}"
         )
-    final = collected.statistic("mean").last()
+    final = collected.statistic("mean")[:, -1]
     found = statistic_of(final, collected.group_of, len(collected.groups))
     rows = list(dict.fromkeys(row for row, _ in collected.groups))
     columns = sorted(dict.fromkeys(column for _, column in collected.groups), key=sort_key)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -186,72 +186,22 @@ def _specs(members: Sequence[str], rows: Sequence[tuple[Any, ...]], table: str) 
     return texts
 
 
-@dataclass(frozen=True, eq=False)
-class Curves:
-    """Numbers of R runs at their evaluations, one run after the other.
+def padded(rows: Sequence[Sequence[float | None]]) -> np.ndarray:
+    """Return the curves of R runs, (R, E), from one list of numbers per run.
 
-    Parameters
-    ----------
-    values
-        All numbers; NaN where a run has none.
-    starts
-        (R,) position of the first number of each run.
-    lengths
-        (R,) number of evaluations of each run; 0 for runs that did not record this column.
+    Shorter ones continue with their last number; those of runs without any are NaN.
+
+    Examples
+    --------
+    >>> padded([[0.1, None, 0.7], [0.0, 0.5]]).tolist()
+    [[0.1, nan, 0.7], [0.0, 0.5, 0.5]]
     """
-
-    values: np.ndarray
-    starts: np.ndarray
-    lengths: np.ndarray
-
-    @classmethod
-    def of(cls, rows: Sequence[Sequence[float | None]]) -> "Curves":
-        """Return the curves of runs, from one list of numbers per run.
-
-        Examples
-        --------
-        >>> curves = Curves.of([[0.0, 0.5], [0.1, None, 0.7]])
-        >>> curves.last().tolist(), curves[1].tolist()
-        ([0.5, 0.7], [0.1, nan, 0.7])
-        """
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        values = np.array(list(chain.from_iterable(rows)), dtype=np.float64)
-        return cls(values, np.cumsum(lengths) - lengths, lengths)
-
-    def __getitem__(self, run: int) -> np.ndarray:
-        """Return the numbers of one run."""
-        return self.values[self.starts[run] : self.starts[run] + self.lengths[run]]
-
-    def last(self) -> np.ndarray:
-        """Return the last number of each run, (R,); NaN for runs without one."""
-        return self.at(self.lengths - 1)
-
-    def at(self, positions: np.ndarray) -> np.ndarray:
-        """Return each run's number at its own position, (R,); NaN beyond its ends."""
-        inside = (positions >= 0) & (positions < self.lengths)
-        found = np.full(len(self.starts), np.nan)
-        found[inside] = self.values[(self.starts + positions)[inside]]
-        return found
-
-    def first(self, wanted: np.ndarray) -> np.ndarray:
-        """Return the position of the first number of each run for which `wanted` is true.
-
-        Parameters
-        ----------
-        wanted
-            (numbers of all runs,) booleans.
-
-        Returns
-        -------
-        np.ndarray
-            (R,) integers; -1 for runs without such a number.
-        """
-        found = np.full(len(self.starts), -1)
-        hits = np.flatnonzero(wanted)
-        run = np.searchsorted(self.starts + self.lengths, hits, side="right")
-        runs, first = np.unique(run, return_index=True)
-        found[runs] = hits[first] - self.starts[runs]
-        return found
+    found = np.full((len(rows), max(map(len, rows), default=0) or 1), np.nan)
+    for curve, row in zip(found, rows, strict=True):
+        if len(row):
+            curve[: len(row)] = np.array(row, dtype=np.float64)
+            curve[len(row) :] = curve[len(row) - 1]
+    return found
 
 
 def check_column(entries: Sequence[Entry], column: Any) -> str:
@@ -292,7 +242,7 @@ def check_column(entries: Sequence[Entry], column: Any) -> str:
     return name
 
 
-def goes_down(score: str, best: Curves, worst: Curves) -> bool:
+def goes_down(score: str, best: np.ndarray, worst: np.ndarray) -> bool:
     """Return whether low values are good, for runs that did not record it.
 
     The sign of the difference between what is called the best and the worst node tells.
@@ -301,11 +251,11 @@ def goes_down(score: str, best: Curves, worst: Curves) -> bool:
 
     Examples
     --------
-    >>> goes_down("mse", Curves.of([[0.1]]), Curves.of([[0.9]]))
+    >>> goes_down("mse", np.array([0.1]), np.array([0.9]))
     True
     """
     with np.errstate(invalid="ignore"):
-        sign = float(np.nansum(np.sign(best.values - worst.values)))
+        sign = float(np.nansum(np.sign(best - worst)))
     if sign:
         return sign < 0
     return any(word in score for word in ("loss", "mse", "mae", "error", "perplexity"))
@@ -354,12 +304,15 @@ class Collected:
     column: str
     notes: tuple[str, ...]
 
-    def statistic(self, name: str) -> Curves:
-        """Return a statistic over nodes: ``"mean"``, ``"worst"``, ``"worst_tenth"``, ``"best"``."""
-        return Curves.of([entry.curves["scores"][self.column][name] for entry in self.entries])
+    def statistic(self, name: str) -> np.ndarray:
+        """Return the curves (R, E) of a statistic over nodes.
 
-    def cost(self, name: str) -> Curves:
-        """Return a cost of `COSTS`; runs that lack it have no numbers.
+        It is ``"mean"``, ``"worst"``, ``"worst_tenth"`` or ``"best"``.
+        """
+        return padded([entry.curves["scores"][self.column][name] for entry in self.entries])
+
+    def cost(self, name: str) -> np.ndarray:
+        """Return the curves (R, E) of a cost of `COSTS`; those of runs that lack it are NaN.
 
         For scores before an exchange, the bytes of that exchange do not count.
         """
@@ -369,8 +322,7 @@ class Collected:
             early = entry.curves.get("before_exchange", {})
             is_early = column == "bytes" and self.column in early.get("scores", ())
             rows.append((early if is_early else entry.curves).get(column) or ())
-        curves = Curves.of(rows)
-        return replace(curves, values=curves.values / unit)
+        return padded(rows) / unit
 
     @cached_property
     def low_is_good(self) -> bool:

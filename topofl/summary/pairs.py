@@ -10,8 +10,6 @@ from topofl._support.check import did_you_mean, shown
 from topofl.summary.groups import MEMBERS, MISSING, Collected, levels_text
 from topofl.summary.verdicts import CONFIDENCE, mean_interval, verdict
 
-__all__ = ["Pair", "baseline_of", "pairs_with"]
-
 
 @dataclass(frozen=True)
 class Pair:

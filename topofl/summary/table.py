@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Quantiles(NamedTuple):
-    """Median, lowest and highest cost over all runs of each group, (G,) each.
-
-    Runs that never reach the target cost infinity. So the median is infinite if half of the runs
-    or more do not reach it, and is not biased toward runs that do, as a mean over those would be.
-    """
-
-    median: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-
 @dataclass(frozen=True, eq=False)
 class Target:
     """What it took to reach a score.
@@ -47,13 +35,16 @@ class Target:
     n
         (G,) number of runs.
     costs
-        By name, ``"rounds"``, ``"MB"`` and, if all runs recorded them, simulated ``"seconds"``.
+        Median, lowest and highest cost over all runs of each group, (3, G), by name: ``"rounds"``,
+        ``"MB"`` and, if all runs recorded them, simulated ``"seconds"``. Runs that never reach the
+        score cost infinity: the median is infinite if half of the runs or more do not reach it, and
+        is not biased toward runs that do, as a mean over those would be.
     """
 
     value: float
     reached: np.ndarray
     n: np.ndarray
-    costs: dict[str, Quantiles]
+    costs: dict[str, np.ndarray]
 
 
 def target_of(collected: Collected, value: float) -> Target:
@@ -68,30 +59,30 @@ def target_of(collected: Collected, value: float) -> Target:
     value = (check_probability if is_share else check_number)("target", value)
     means = collected.statistic("mean")
     with np.errstate(invalid="ignore"):
-        hits = means.values <= value if collected.low_is_good else means.values >= value
-    position = means.first(hits)
-    never = position < 0
+        hits = means <= value if collected.low_is_good else means >= value
+    first, never = hits.argmax(1), ~hits.any(1)
     groups, g = len(collected.groups), collected.group_of
     costs = {}
     for name in COSTS:
-        curve = collected.cost(name)
-        if curve.lengths.all():
+        curves = collected.cost(name)
+        if not np.isnan(curves).all(1).any():
             head = "MB" if name == "megabytes" else name
-            costs[head] = _quantiles(np.where(never, np.inf, curve.at(position)), g, groups)
+            spent = np.where(never, np.inf, curves[np.arange(len(curves)), first])
+            costs[head] = _quantiles(spent, g, groups)
     return Target(
         value, np.bincount(g[~never], minlength=groups), np.bincount(g, minlength=groups), costs
     )
 
 
-def _quantiles(values: np.ndarray, g: np.ndarray, groups: int) -> Quantiles:
-    """Return the quantiles of values (R,), which may be infinite, in groups."""
+def _quantiles(values: np.ndarray, g: np.ndarray, groups: int) -> np.ndarray:
+    """Return median, lowest and highest of values (R,), which may be infinite, in groups."""
     order = np.lexsort((values, g))
     ranked, n = values[order], np.bincount(g, minlength=groups)
     start = np.cumsum(n) - n
     low, high = ranked[start + (n - 1) // 2], ranked[start + n // 2]
     with np.errstate(invalid="ignore"):
         median = np.where(np.isinf(high), high, (low + high) / 2)
-    return Quantiles(median, ranked[start], ranked[start + n - 1])
+    return np.stack([median, ranked[start], ranked[start + n - 1]])
 
 
 HEADINGS = {"mean": "{}", "worst": "worst node", "worst_tenth": "worst tenth"}
@@ -483,7 +474,7 @@ def summarize(
     [['ring(n=4)', 3, 0], ['star(n=4)', 3, 3]]
     """
     collected = collect(runs, by, column=column, over=over, hardware=hardware)
-    finals = {name: collected.statistic(name).last() for name in HEADINGS}
+    finals = {name: collected.statistic(name)[:, -1] for name in HEADINGS}
     statistics = {
         name: statistic_of(values, collected.group_of, len(collected.groups))
         for name, values in finals.items()

@@ -1,6 +1,7 @@
 """Memory by hand-counted bytes, its refusals, and what is free by made-up files of the kernel."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tests import problems
 from topofl import algorithms, mixing, models, topologies
 from topofl._support.threads import Buffers
 from topofl.engine import state
-from topofl.engine.footprint import Footprint, footprint, groups_of, in_gib, peak
+from topofl.engine.footprint import Footprint, footprint, groups_of, peak
 from topofl.engine.gradients import linear_gradients
 from topofl.engine.memory import AllocationTrace
 from topofl.engine.plan import Plan, Sizes, choose_plan, least_plans, most_nodes
@@ -61,33 +62,6 @@ def least(executor="auto", chunk="auto"):
     return least_plans(compute(executor, chunk), 100)
 
 
-def test_parts_by_hand():
-    assert FACTS.parts(batched(8)) == {
-        "parameters": 400 * MIB,
-        "state": 0,
-        "fine_tuning": 0,
-        "gradients": 32 * MIB,
-        "minibatches": 8 * MIB,
-        "activations": 64 * MIB,
-        "statistics": 8 * MIB,
-        "float64": 2 * MIB,
-        "phases": 0,
-        "mixing": 5 * MIB,
-        "evaluation": 50 * MIB,
-        "matrices": 3,
-        "data": 70 * MIB,
-        "torch": 30 * MIB,
-        "history": 0,
-    }
-    looped = FACTS.parts(Plan("looped", 1, 2, 1))
-    assert (looped["gradients"], looped["minibatches"], looped["activations"]) == (
-        8 * MIB,
-        2 * MIB,
-        12 * MIB,
-    )
-    assert FACTS.parts(batched(100)) == FACTS.parts(batched(1000))
-
-
 def test_sums_of_gradients_are_float64_block_by_block():
     def count(plan, **changes):
         return changed(d=1, **changes).parts(plan)["float64"]
@@ -97,21 +71,7 @@ def test_sums_of_gradients_are_float64_block_by_block():
     assert count(batched(8, workers=3), largest=1000) == 3 * 8 * 8 * 1000  # all of a chunk
 
 
-def test_every_worker_has_a_chunk_and_buffers():
-    one, two = FACTS.parts(batched(8)), FACTS.parts(batched(8, workers=2))
-    for part in ("gradients", "minibatches", "activations", "mixing", "evaluation"):
-        assert two[part] == 2 * one[part], part
-    assert (
-        FACTS.parts(batched(80, workers=2))["minibatches"] == 100 * MIB
-    )  # there are no more nodes
-
-
-def test_mixed_gradients_are_all_kept():
-    mixing = changed(groups=100)
-    for plan, together in ((batched(8), 8), (LOOPED, 1), (batched(100), 100)):
-        assert mixing.parts(plan)["gradients"] == (100 + together) * 4 * MIB
-
-
+@pytest.mark.parametrize("groups", [10, 100])
 @pytest.mark.parametrize(
     ("plan", "kept"),
     [
@@ -122,36 +82,36 @@ def test_mixed_gradients_are_all_kept():
         (batched(500), 100),
     ],
 )
-def test_means_of_gradients_are_kept_where_they_are_fewer(plan, kept):
-    together = min(plan.workers * plan.chunk, 100)
-    assert changed(groups=10).parts(plan)["gradients"] == (together + kept) * 4 * MIB
+def test_means_of_gradients_are_kept_where_they_are_fewer(plan, kept, groups):
+    """Those of ten groups; of a hundred groups, all gradients are kept."""
+    together, kept = min(plan.workers * plan.chunk, 100), kept if groups == 10 else 100
+    assert changed(groups=groups).parts(plan)["gradients"] == (together + kept) * 4 * MIB
 
 
-def test_groups_are_counted():
-    cliques = problems.cliques(problems.equal_clients(12))
-
-    def count(algorithm, graphs=cliques, device="cpu", dtype=torch.float32):
-        clients = problems.equal_clients(12)
-        setup = problems.resolved(algorithm, problems.linear(), clients, graphs, dtype)
-        return groups_of(replace(setup, device=torch.device(device)))
-
-    assert count(algorithms.dsgd(0.1)) == 0
-    assert count(algorithms.clique_averaging(0.1)) == 4
-    assert count(algorithms.clique_averaging(0.1), device="cuda") == 12
-    assert count(algorithms.clique_averaging(0.1), dtype=torch.bfloat16) == 12
-    later = topofl.TopologySequence(12, lambda t: cliques)
-    assert count(algorithms.clique_averaging(0.1), later) == 12, (
-        "groups of later rounds are not known"
-    )
-    assert (
-        count(
-            algorithms.chain(
-                "all",
-                local=algorithms.train(algorithms.descend(lr=0.1), gradient=mixing.max_degree),
-            )
-        )
-        == 12
-    )
+@pytest.mark.parametrize(
+    ("groups", "changes"),
+    [
+        (0, {"algorithm": algorithms.dsgd(0.1)}),
+        (4, {}),
+        (12, {"device": "cuda"}),
+        (12, {"dtype": torch.bfloat16}),
+        (12, {"later": True}),  # groups of later rounds are not known
+        (12, {"gradient": mixing.max_degree}),
+    ],
+)
+def test_groups_are_counted(groups, changes):
+    clients = problems.equal_clients(12)
+    graphs, algorithm = problems.cliques(clients), algorithms.clique_averaging(0.1)
+    if "gradient" in changes:
+        training = algorithms.train(algorithms.descend(lr=0.1), gradient=changes["gradient"])
+        algorithm = algorithms.chain("all", local=training)
+    sequence = topofl.TopologySequence(12, lambda t: graphs)
+    graphs_given = sequence if "later" in changes else graphs
+    dtype = changes.get("dtype", torch.float32)
+    algorithm = changes.get("algorithm", algorithm)
+    setup = problems.resolved(algorithm, problems.linear(), clients, graphs_given, dtype)
+    device = torch.device(changes.get("device", "cpu"))
+    assert groups_of(replace(setup, device=device)) == groups
 
 
 def test_training_and_evaluation_take_turns_or_add_up():
@@ -229,137 +189,78 @@ def facts_for(model, batch_size=4, sets=None, clients=None, algorithm=None, dtyp
 
 def test_steps_of_every_phase_are_counted():
     clients, model = problems.ragged_clients(), models.logistic_regression(36, 3)
-    steps = sorted((-(-clients.sizes // 4)).tolist(), reverse=True)
+    each = -(-clients.sizes // 4)
 
     def found(algorithm):
         return facts_for(model, clients=clients, algorithm=algorithm).sizes.steps
 
-    tuned = algorithms.chain(
-        "tuned", local=algorithms.sgd(0.1), fine_tune=algorithms.sgd(0.1, epochs=5)
-    )
-    assert found(tuned) == ((1,) * 6,)
-    both = algorithms.chain(
-        "both", a=algorithms.sgd(0.1, steps=3), b=algorithms.sgd(0.1, batch_size=4, epochs=2)
-    )
-    assert found(both) == ((3,) * 6, tuple(2 * step for step in steps))
-    each = algorithms.local_only(0.1, batch_size=4, epochs=[1] * 5 + [10])
-    assert found(each) == (
-        tuple(
-            sorted([*(-(-clients.sizes[:5] // 4)), 10 * -(-clients.sizes[5] // 4)], reverse=True)
-        ),
-    )
+    def falling(steps):
+        return tuple(sorted(steps.tolist(), reverse=True))
 
-
-@pytest.mark.parametrize("executor", ["batched", "looped", "auto"])
-@pytest.mark.parametrize("chunk", [100, 8, "auto"])
-def test_what_fits_is_not_refused(executor, chunk):
-    FACTS.check(least(executor, chunk), FACTS.needed(batched(100)))
-    FACTS.check(least(executor, chunk), None)
-
-
-def test_errors_name_the_settings_that_would_fit():
-    free = FACTS.needed(batched(7))
-    with pytest.raises(ValueError, match="must fit into memory") as caught:
-        FACTS.check(least("batched", 100), free)
-    assert str(caught.value) == (
-        f"the run must fit into memory, but needs {in_gib(FACTS.needed(batched(100)))} (batched, "
-        f"chunk=100) and {in_gib(free)} are free; chunk=7 would need {in_gib(free)}"
-    )
-    FACTS.check(least("batched", 7), free)
-    FACTS.check(least("batched"), free)
-    FACTS.check(least("auto", 50), FACTS.needed(LOOPED))
-    with pytest.raises(ValueError, match=r'executor="looped" would need \d+ MiB'):
-        (little := changed(evaluation=0)).check(least("batched"), little.needed(LOOPED))
-    with pytest.raises(ValueError, match="chunk=7 would"):  # a resumed run keeps its plan
-        FACTS.check([batched(7, workers=2)], free)
-
-
-@pytest.mark.parametrize(
-    ("changes", "what"),
-    [
-        ({}, "parameters alone take 400 MiB with either executor: use fewer nodes"),
-        ({"state": 2**33}, "state alone take 8.0 GiB with either executor: use no momentum"),
-        (
-            {"looped": 2**33, "step_bytes": 2**33},
-            "activations alone take 8.0 GiB .* lower batch_size",
-        ),
-        ({"evaluation": 2**33}, "evaluation alone take 8.0 GiB"),
-        ({"data": 2**33, "held": 0}, "data alone take 8.0 GiB .* as uint8"),
-    ],
-)
-@pytest.mark.parametrize("executor", ["batched", "looped", "auto"])
-def test_errors_name_the_largest_part(changes, what, executor):
-    with pytest.raises(ValueError, match=f"1 MiB are free; {what}"):
-        changed(**changes).check(least(executor, 1), MIB)
+    sgd, tune = algorithms.sgd(0.1), algorithms.sgd(0.1, epochs=5)
+    assert found(algorithms.chain("tuned", local=sgd, fine_tune=tune)) == ((1,) * 6,)
+    three, two = algorithms.sgd(0.1, steps=3), algorithms.sgd(0.1, batch_size=4, epochs=2)
+    assert found(algorithms.chain("both", a=three, b=two)) == ((3,) * 6, falling(2 * each))
+    last = algorithms.local_only(0.1, batch_size=4, epochs=[1] * 5 + [10])
+    assert found(last) == (falling(each * [1, 1, 1, 1, 1, 10]),)
 
 
 def test_plans_fit_or_have_fewer_workers(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+
+    def chosen(executor, linear, free):
+        fits = FACTS.fits_into(int(free))
+        return choose_plan(compute(executor), linear, FACTS.sizes, None, fits)
+
     for free in np.linspace(FACTS.needed(LOOPED), FACTS.needed(batched(100)), 30):
-        for linear, executor in (
-            (True, "auto"),
-            (True, "looped"),
-            (False, "looped"),
-            (False, "auto"),
-        ):
-            plan = choose_plan(
-                compute(executor), linear, FACTS.sizes, None, FACTS.fits_into(int(free))
-            )
-            assert FACTS.needed(plan) <= free, plan
-    assert (
-        choose_plan(
-            compute("looped"), False, FACTS.sizes, None, FACTS.fits_into(FACTS.needed(LOOPED))
-        ).workers
-        == 1
-    )
+        for linear, executor in product((True, False), ("auto", "looped")):
+            assert FACTS.needed(chosen(executor, linear, free)) <= free
+    assert chosen("looped", False, FACTS.needed(LOOPED)).workers == 1
+    FACTS.check(least(), FACTS.needed(batched(100)))
+    FACTS.check(least("auto", 50), FACTS.needed(LOOPED))
+    FACTS.check(least(), None)
+
+
+def train(**options):
+    clients = problems.equal_clients()
+    how = {"model": problems.convolutional(), "clients": clients, "rounds": 1, "seed": 0}
+    how |= {"topology": problems.cliques(clients), **options}
+    return topofl.run(algorithms.dsgd(0.1, batch_size=4), **problems.options(**how))
 
 
 def refused(monkeypatch, free, **options):
     """Return what a run says where so much is free; it must not get as far as making its models."""
+    made = "topofl.engine.state.initial_population"
     monkeypatch.setattr(state, "free_memory", lambda device: free)
-    monkeypatch.setattr(
-        state, "initial_population", lambda *args, **kwargs: pytest.fail("models were made")
-    )
-    clients = problems.equal_clients()
+    monkeypatch.setattr(made, lambda *args, **kwargs: pytest.fail("models were made"))
     with pytest.raises(ValueError, match="must fit into memory") as caught:
-        topofl.run(
-            algorithms.dsgd(0.1, batch_size=4), model=problems.convolutional(), clients=clients,
-            topology=problems.cliques(clients), rounds=1, seed=0, **problems.options(**options),
-        )  # fmt: skip
+        train(**options)
     return str(caught.value)
 
 
 def test_processes_of_one_machine_share_its_memory(monkeypatch):
     """What is free is enough for one process, and not for a thousand of them."""
-    clients, free = problems.equal_clients(), 10**8
-    monkeypatch.setattr(state, "free_memory", lambda device: free)
-    topofl.run(
-        algorithms.dsgd(0.1, batch_size=4), model=problems.convolutional(), clients=clients,
-        topology=problems.cliques(clients), rounds=1, seed=0,
-    )  # fmt: skip
+    monkeypatch.setattr(state, "free_memory", lambda device: 10**8)
+    train()
     for name, value in {"RANK": 0, "WORLD_SIZE": 1000, "LOCAL_WORLD_SIZE": 1000}.items():
         monkeypatch.setenv(name, str(value))
-    refused(monkeypatch, free)
+    refused(monkeypatch, 10**8)
 
 
 def test_runs_are_refused_before_anything_is_made(monkeypatch):
     clients = problems.equal_clients()
-    options = {
-        "model": problems.convolutional(),
-        "clients": clients,
-        "topology": problems.cliques(clients),
-    }
-    algorithm = algorithms.dsgd(0.1, batch_size=4)
-    size = {
-        (executor, chunk): topofl.estimate(
-            algorithm, **problems.options(executor=executor, chunk=chunk, **options)
-        ).added
-        for executor, chunk in (("batched", 6), ("batched", 4), ("batched", 1), ("looped", 1))
-    }
-    text = refused(monkeypatch, size["batched", 4], executor="batched", chunk=6)
+    how = {"model": problems.convolutional(), "clients": clients}
+    how |= {"topology": problems.cliques(clients)}
+
+    def size(executor, chunk):
+        options = problems.options(executor=executor, chunk=chunk, **how)
+        return topofl.estimate(algorithms.dsgd(0.1, batch_size=4), **options).added
+
+    one, four, looped = size("batched", 1), size("batched", 4), size("looped", 1)
+    text = refused(monkeypatch, four, executor="batched", chunk=6)
     assert "chunk=4 would need" in text
     assert "\n" not in text
-    if size["looped", 1] < size["batched", 1]:
-        text = refused(monkeypatch, size["batched", 1] - 1, executor="batched")
+    if looped < one:
+        text = refused(monkeypatch, one - 1, executor="batched")
         assert 'executor="looped" would need' in text
     assert "with either executor: " in refused(monkeypatch, 1)

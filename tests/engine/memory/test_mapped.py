@@ -1,7 +1,5 @@
-"""Models in a file: the same results, in less memory, and clear refusals."""
+"""Models in a file: in less memory, and in estimates."""
 
-import errno
-import os
 import shutil
 import sys
 import time
@@ -14,40 +12,23 @@ import pytest
 import torch
 
 import topofl
-from tests import problems
-from tests.engine.distributed.cases import plain
-from tests.engine.distributed.same_results import differences
 from tests.engine.memory.test_footprint import FACTS, LOOPED
-from topofl import algorithms, attacks, data, models, topologies
+from tests.history.helpers import assert_same
+from tests.rows.stored import trained
+from topofl import algorithms, data, models, topologies
 from topofl._support.machine import is_in_memory, resident_of_files
 from topofl.engine import memory as mapped
 from topofl.engine.memory import MappedFiles, mapped_files
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 
-METHODS = ("dsgd", "dsgt", "fedavg", "osgp", "dpfl", "clique_averaging")
-
-
-def trained(name, scratch, **changes):
-    return topofl.run(**problems.options(**plain(name, scratch=scratch, device="cpu") | changes))
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_results_are_the_same(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(mapped, "COPIED", 2**12)
-    monkeypatch.setattr(mapped, "KEPT", 0)
-    wanted, found = (trained(name, scratch) for scratch in (None, tmp_path))
-    assert differences(found, wanted, 1e-12) == []
-    assert os.listdir(tmp_path) == []
-
 
 def test_a_run_continues_with_models_elsewhere(tmp_path):
     runs, scratch = tmp_path / "runs", tmp_path / "scratch"
     scratch.mkdir()
-    wanted = trained("dsgd", None, rounds=4)
-    trained("dsgd", scratch, rounds=2, saving=runs)
-    found = trained("dsgd", None, rounds=4, saving=topofl.Saving(runs, resume=True))
-    assert differences(found, wanted, 1e-12) == []
+    trained(runs, rounds=2, scratch=scratch)
+    assert not list(scratch.iterdir())
+    assert_same(trained(runs, rounds=4, resume=True), trained(rounds=4))
 
 
 def test_released_files_leave_memory_and_keep_their_values(tmp_path):
@@ -92,20 +73,6 @@ def test_copies_are_mixed_like_the_values_themselves(tmp_path, monkeypatch):
     assert torch.equal(view[:, :3], values[:, :3])
 
 
-def test_a_full_disk_is_refused_before_work(tmp_path, monkeypatch):
-    def full(*args):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(OSError, match=r"`compute.scratch` must have space for the models, 80 byt"):
-        MappedFiles(tmp_path, 0).new((2, 10), torch.float32)
-
-
-def test_a_folder_without_files_is_refused():
-    with pytest.raises(OSError, match=r"`compute.scratch` must be a folder in which files can be"):
-        MappedFiles(Path("/proc"), 0).new((2, 10), torch.float32)
-
-
 def test_folders_in_memory_are_known(tmp_path, monkeypatch):
     kinds = {"/": "ext4", str(tmp_path): "tmpfs", str(tmp_path / "proc"): "ext4"}
     mounts = [SimpleNamespace(mountpoint=place, fstype=kind) for place, kind in kinds.items()]
@@ -114,23 +81,6 @@ def test_folders_in_memory_are_known(tmp_path, monkeypatch):
     assert is_in_memory(tmp_path / "below" / "it")
     assert not is_in_memory(tmp_path / "proc" / "self")
     assert not is_in_memory(Path("/elsewhere"))
-
-
-@pytest.mark.parametrize(
-    ("changes", "error"),
-    [
-        ({"scratch": "no such folder"}, "`scratch` must be a folder, got '.*no such folder'"),
-        ({"scratch": ".", "distributed": True}, "`scratch` must be None unless one process"),
-    ],
-)
-def test_wrong_folders_are_refused(changes, error):
-    with pytest.raises(ValueError, match=error):
-        topofl.Compute(device="cpu", **changes)
-
-
-def test_attackers_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"`compute\.scratch` must be None with attackers"):
-        trained("dsgd", tmp_path, attackers=attacks.sign_flip(nodes=[1]))
 
 
 def test_estimates_count_the_file_and_the_space_on_its_disk(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import torch
 
 import topofl
 from tests import problems
-from tests.engine.store.helpers import dsgd_arguments
+from tests.rows.stored import run, trained
 from topofl import algorithms, mixing, topologies
 
 
@@ -27,7 +27,7 @@ OTHER = {
         "algorithm was dsgd: local -> exchange, is local_only",
     ),
     "setting": (
-        {"algorithm": algorithms.dsgd(lr=0.2, batch_size=4, momentum=0.9, local_steps=2)},
+        {"algorithm": algorithms.dsgd(lr=0.2, batch_size=4, momentum=0.5)},
         "local.lr was 0.1, is 0.2; start",
     ),
     "topology": ({"topology": topologies.ring(6)}, "topology was one_peer_exponential"),
@@ -39,7 +39,7 @@ OTHER = {
     "clients": ({"clients": looser(problems.equal_clients())}, "clients was iid"),
     "data": ({"clients": brighter(problems.equal_clients())}, "dataset was blobs"),
     "model": ({"model": problems.convolutional(), "executor": "batched"}, "model was Sequential"),
-    "init": ({"init": "common"}, "init was independent, is common"),
+    "init": ({"init": "independent"}, "init was common, is independent"),
     "dtype": ({"dtype": torch.float64}, "compute.dtype was torch.float32, is torch.float64"),
     "every": ({"every": 2}, "evaluation.every was 3, is 2"),
     "precision": ({"precision": "bf16"}, "compute.precision was fp32, is bf16"),
@@ -52,13 +52,9 @@ OTHER = {
 def test_another_run_is_refused_naming_the_difference(tmp_path, case):
     changes, message = OTHER[case]
     start = {"topology": topologies.ring(6)} if case == "edges of one name" else {}
-    topofl.run(**problems.options(saving=tmp_path, **dsgd_arguments(rounds=1, **start)))
+    trained(tmp_path, rounds=1, **start)
     with pytest.raises(ValueError, match=f"`resume` must continue the same run: .*{message}"):
-        topofl.run(
-            **problems.options(
-                saving=topofl.Saving(tmp_path, resume=True), **dsgd_arguments(**changes)
-            )
-        )
+        trained(tmp_path, resume=True, **changes)
 
 
 def steps_by(*terms, lr=0.1):
@@ -124,35 +120,21 @@ UNLIKE = {
 @pytest.mark.parametrize("case", UNLIKE)
 def test_another_method_of_the_same_name_is_refused(tmp_path, case):
     one, other = UNLIKE[case]
-    how = {
-        "model": problems.linear(),
-        "clients": problems.equal_clients(),
-        "seed": 0,
-        "compute": "cpu",
-    }
-    topofl.run(one, rounds=1, saving=tmp_path, **how)
+    how = {"clients": problems.equal_clients(), "topology": None}
+    run(one, rounds=1, saving=tmp_path, **how)
+    resumed = topofl.Saving(tmp_path, resume=True)
     with pytest.raises(ValueError, match="`resume` must continue the same run: "):
-        topofl.run(other, rounds=2, saving=topofl.Saving(tmp_path, resume=True), **how)
-    assert (
-        topofl.run(one, rounds=2, saving=topofl.Saving(tmp_path, resume=True), **how).n_rounds == 2
-    )
+        run(other, saving=resumed, **how)
+    assert run(one, saving=resumed, **how).n_rounds == 2
 
 
 def test_an_edited_loss_is_a_different_task(tmp_path):
     def task(power):
         return topofl.Task("own", lambda outputs, targets: (outputs[:, 0] - targets).abs() ** power)
 
-    how = {
-        "model": problems.linear(),
-        "clients": problems.equal_clients(),
-        "seed": 0,
-        "compute": "cpu",
-    }
-    topofl.run(steps_by(), rounds=1, saving=tmp_path, task=task(2), **how)
+    trained(tmp_path, rounds=1, task=task(2))
     with pytest.raises(ValueError, match=r"`resume` must continue the same run: .*task\.code was"):
-        topofl.run(
-            steps_by(), rounds=2, saving=topofl.Saving(tmp_path, resume=True), task=task(3), **how
-        )
+        trained(tmp_path, resume=True, task=task(3))
 
 
 def test_values_of_the_model_matter_where_they_are_used(tmp_path):
@@ -160,48 +142,30 @@ def test_values_of_the_model_matter_where_they_are_used(tmp_path):
     with torch.no_grad():
         other[1].bias += 1
     for init in ("common", "given"):
-        topofl.run(
-            **problems.options(saving=tmp_path / init, **dsgd_arguments(rounds=1, init=init))
-        )
-    topofl.run(
-        **problems.options(
-            saving=topofl.Saving(tmp_path / "common", resume=True),
-            **dsgd_arguments(rounds=1, init="common", model=other),
-        )
-    )
+        trained(tmp_path / init, rounds=1, init=init)
+    trained(tmp_path / "common", resume=True, rounds=1, init="common", model=other)
     with pytest.raises(ValueError, match="model was Sequential"):
-        topofl.run(
-            **problems.options(
-                saving=topofl.Saving(tmp_path / "given", resume=True),
-                **dsgd_arguments(rounds=1, init="given", model=other),
-            )
-        )
+        trained(tmp_path / "given", resume=True, rounds=1, init="given", model=other)
 
 
 @pytest.mark.parametrize(
     "asked", [{"executor": "auto"}, {"executor": "auto", "chunk": 4}, {"executor": "looped"}]
 )
 def test_the_executor_is_not_chosen_again(tmp_path, monkeypatch, asked):
-    monkeypatch.setattr("topofl.engine.plan._fastest", lambda *a: ("looped", 1))
-    settings = dsgd_arguments(model=problems.convolutional(), rounds=2) | asked
-    topofl.run(**problems.options(saving=tmp_path, **settings))
-    monkeypatch.setattr("topofl.engine.plan._fastest", lambda *a: ("batched", 4))
-    resumed = topofl.run(
-        **problems.options(saving=topofl.Saving(tmp_path, resume=True), **settings | {"rounds": 3})
-    )
+    monkeypatch.setattr("topofl.engine.plan._fastest", lambda *given: ("looped", 1))
+    trained(tmp_path, model=problems.convolutional(), rounds=2, **asked)
+    monkeypatch.setattr("topofl.engine.plan._fastest", lambda *given: ("batched", 4))
+    resumed = trained(tmp_path, resume=True, model=problems.convolutional(), rounds=3, **asked)
     assert resumed.meta["executor"] == "looped"
 
 
 def test_the_chunk_is_not_chosen_again(tmp_path, monkeypatch):
-    settings = dsgd_arguments(model=problems.convolutional(), rounds=3)
+    how = {"model": problems.convolutional(), "rounds": 3}
     monkeypatch.setattr("topofl.engine.plan._fastest", lambda *given: ("batched", 2))
-    whole = topofl.run(**problems.options(**settings))
-    topofl.run(**problems.options(saving=tmp_path, **settings | {"rounds": 2}))
+    whole = trained(**how)
+    trained(tmp_path, **how | {"rounds": 2})
     monkeypatch.setattr("topofl.engine.plan._fastest", lambda *given: ("batched", 3))
-    other = topofl.run(**problems.options(**settings))
-    assert other.meta["chunk"] == 3  # as a separate run may choose
-    resumed = topofl.run(
-        **problems.options(saving=topofl.Saving(tmp_path, resume=True), **settings)
-    )
+    assert trained(**how).meta["chunk"] == 3  # as a separate run may choose
+    resumed = trained(tmp_path, resume=True, **how)
     assert (resumed.meta["executor"], resumed.meta["chunk"]) == ("batched", 2)
     np.testing.assert_array_equal(resumed.node_loss, whole.node_loss)

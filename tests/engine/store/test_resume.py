@@ -1,4 +1,4 @@
-"""Resumed runs equal those that were never stopped."""
+"""Resumed runs equal those that were never stopped; also by signals; times of checkpoints."""
 
 import json
 import os
@@ -10,80 +10,34 @@ import torch
 
 import topofl
 from tests import problems
-from tests.engine import killed
-from tests.engine.store.helpers import dsgd_arguments
 from tests.engine.train.test_divergence import clients_with_extremes
-from tests.new_process import results_of
+from tests.history.helpers import assert_same
+from tests.rows.stored import stopped, trained
 from topofl.engine import saving as schedule
 from topofl.engine.checkpoint import rounds_in
-from topofl.engine.round import Round
 
 
-@pytest.fixture(scope="module")
-def whole():
-    return killed.trained(dsgd_arguments())
-
-
-@pytest.fixture(scope="module")
-def verdicts():
-    return results_of("tests.engine.killed", timeout=None)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
-@pytest.mark.parametrize("case", killed.CASES)
-def test_killed_and_resumed_equals_never_stopped(verdicts, case):
-    assert verdicts[case] == []
-
-
-@pytest.mark.parametrize("stop", range(1, 7))
-def test_every_round_can_be_resumed_from(whole, tmp_path, stop):
-    class Stop(Exception):
-        pass
-
-    def callback(event):
-        if (event.kind, event.round) == ("round", stop):
-            raise Stop
-
-    with pytest.raises(Stop):
-        topofl.run(
-            **problems.options(saving=topofl.Saving(tmp_path, every=1), **dsgd_arguments()),
-            callbacks=[callback],
-        )
-    assert rounds_in(tmp_path)[-1] == stop, "the checkpoint that was due is written first"
-    assert (
-        killed.differences(
-            killed.trained(dsgd_arguments(), saving=topofl.Saving(tmp_path, resume=True)), whole
-        )
-        == []
-    )
+@pytest.mark.parametrize("at", range(1, 7))
+def test_every_round_can_be_resumed_from(whole, tmp_path, at):
+    stopped(tmp_path, at, checkpoints=1)
+    assert rounds_in(tmp_path)[-1] == at, "the checkpoint that was due is written first"
+    assert_same(trained(tmp_path, resume=True), whole)
 
 
 @pytest.mark.parametrize("policy", ["freeze", "record"])
 def test_divergence_is_restored(tmp_path, policy):
-    clients = clients_with_extremes()
-    diverging = dsgd_arguments(
-        clients=clients, topology=problems.cliques(clients), on_divergence=policy
-    )
-    without = killed.trained(diverging)
-    assert without[0].meta["diverged"]
-    with pytest.raises(ZeroDivisionError):
-        topofl.run(
-            **problems.options(saving=topofl.Saving(tmp_path, every=2), **diverging),
-            callbacks=[lambda e: 1 / (e.round - 4)],
-        )
-    assert (
-        killed.differences(
-            killed.trained(diverging, saving=topofl.Saving(tmp_path, resume=True)), without
-        )
-        == []
-    )
+    diverging = {"clients": clients_with_extremes(), "on_divergence": policy}
+    without = trained(**diverging)
+    assert without.meta["diverged"]
+    stopped(tmp_path, 4, **diverging)
+    assert_same(trained(tmp_path, resume=True, **diverging), without)
 
 
 @pytest.mark.parametrize(
     "more",
     [
-        {"saving": 1},
-        {"saving": 3},
+        {"checkpoints": 1},
+        {"checkpoints": 3},
         {"every": 1, "before_exchange": True},
         {"every": 100, "progress": True},
         {"callbacks": [problems.each_round(lambda t, models: None)]},
@@ -91,60 +45,17 @@ def test_divergence_is_restored(tmp_path, policy):
     ids=["every round", "every third", "evaluated", "with a bar", "with a hook"],
 )
 def test_checkpoints_and_callbacks_do_not_change_models(whole, tmp_path, more, capfd):
-    saving = topofl.Saving(tmp_path, every=more.get("saving", "auto"))
-    history, models = killed.trained(dsgd_arguments(**more | {"saving": saving}))
-    assert torch.equal(models, whole[1])
-    np.testing.assert_array_equal(history["train_loss"], whole[0]["train_loss"])
+    history = trained(tmp_path, **more)
+    assert torch.equal(history.models.flat, whole.models.flat)
+    np.testing.assert_array_equal(history["train_loss"], whole["train_loss"])
 
 
 @pytest.mark.parametrize("first", [3, 4, 6])
 def test_additional_rounds_equal_a_longer_run(whole, tmp_path, first):
-    short, _ = killed.trained(dsgd_arguments(rounds=first), saving=tmp_path)
-    assert short["round"][-1] == first
-    longer = killed.trained(dsgd_arguments(), saving=topofl.Saving(tmp_path, resume=True))
-    assert killed.differences(longer, whole) == []
-    assert list(longer[0]["round"]) == [0, 3, 6, 7]
-
-
-def test_a_finished_run_is_returned_at_once(whole, tmp_path, monkeypatch):
-    killed.trained(dsgd_arguments(), saving=tmp_path)
-    monkeypatch.setattr(Round, "_train", lambda *a, **k: pytest.fail("trained"))
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    assert (
-        killed.differences(
-            killed.trained(dsgd_arguments(), saving=topofl.Saving(tmp_path, resume=True)), whole
-        )
-        == []
-    )
-    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-
-
-def test_rounds_cannot_be_fewer_than_completed(tmp_path):
-    killed.trained(dsgd_arguments(rounds=4), saving=tmp_path)
-    with pytest.raises(
-        ValueError,
-        match=r"`rounds` must be at least 4, the number completed in .*, got 3; start a shorter",
-    ):
-        topofl.run(
-            **problems.options(
-                saving=topofl.Saving(tmp_path, resume=True), **dsgd_arguments(rounds=3)
-            )
-        )
-    stopped = tmp_path / "stopped"
-    with pytest.raises(ZeroDivisionError):
-        topofl.run(
-            **problems.options(saving=topofl.Saving(stopped, every=4), **dsgd_arguments()),
-            callbacks=[lambda e: 1 / (e.round - 4)],
-        )
-    with pytest.raises(
-        ValueError,
-        match=r"`rounds` must be at least 5, got 4: .* round 4, after which models were not eval",
-    ):
-        topofl.run(
-            **problems.options(
-                saving=topofl.Saving(stopped, resume=True), **dsgd_arguments(rounds=4)
-            )
-        )
+    assert trained(tmp_path, rounds=first)["round"][-1] == first
+    longer = trained(tmp_path, resume=True)
+    assert_same(longer, whole)
+    assert list(longer["round"]) == [0, 3, 6, 7]
 
 
 def stop_by(number, at):
@@ -163,17 +74,12 @@ def test_the_first_signal_ends_the_round_and_saves(whole, tmp_path, number):
         r"run\(..., saving=Saving\('.*', resume=True\)\)"
     )
     with pytest.raises(topofl.Interrupted, match=message) as stopped:
-        topofl.run(**problems.options(saving=tmp_path, **dsgd_arguments()), callbacks=callbacks)
+        trained(tmp_path, checkpoints="auto", callbacks=callbacks)
     assert isinstance(stopped.value, KeyboardInterrupt)
     assert (stopped.value.done, stopped.value.rounds, stopped.value.saved) == (2, 7, 2)
     assert events[-3:] == [("round", 2), ("checkpoint", 2), ("interrupt", 2)]
     assert signal.getsignal(number) is before
-    assert (
-        killed.differences(
-            killed.trained(dsgd_arguments(), saving=topofl.Saving(tmp_path, resume=True)), whole
-        )
-        == []
-    )
+    assert_same(trained(tmp_path, resume=True), whole)
 
 
 def test_a_second_signal_stops_at_once(tmp_path):
@@ -184,63 +90,47 @@ def test_a_second_signal_stops_at_once(tmp_path):
 
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt) as stopped:
-        topofl.run(**problems.options(saving=tmp_path, **dsgd_arguments()), callbacks=[twice])
+        trained(tmp_path, callbacks=[twice])
     assert not isinstance(stopped.value, topofl.Interrupted)
     assert rounds_in(tmp_path) == []
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_signal_before_the_first_round_and_in_the_last(whole, tmp_path):
-    for at in (0, 7):
-        kind = "evaluation" if at == 0 else "round"
-        stop = [
-            lambda e, k=kind, t=at: (
-                signal.raise_signal(signal.SIGINT) if (e.kind, e.round) == (k, t) else None
-            )
-        ]
-        with pytest.raises(topofl.Interrupted, match=f"after round {at} of 7"):
-            topofl.run(
-                **problems.options(saving=tmp_path / str(at), **dsgd_arguments()), callbacks=stop
-            )
-        resumed = killed.trained(
-            dsgd_arguments(), saving=topofl.Saving(tmp_path / str(at), resume=True)
-        )
-        assert killed.differences(resumed, whole) == []
+@pytest.mark.parametrize(("kind", "at"), [("evaluation", 0), ("round", 7)])
+def test_a_signal_before_the_first_round_and_in_the_last(whole, tmp_path, kind, at):
+    def stop(event):
+        if (event.kind, event.round) == (kind, at):
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(topofl.Interrupted, match=f"after round {at} of 7"):
+        trained(tmp_path, callbacks=[stop])
+    assert_same(trained(tmp_path, resume=True), whole)
 
 
 def test_without_a_folder_a_signal_interrupts_immediately():
     with pytest.raises(KeyboardInterrupt) as stopped:
-        topofl.run(**problems.options(**dsgd_arguments()), callbacks=[stop_by(signal.SIGINT, 2)])
+        trained(callbacks=[stop_by(signal.SIGINT, 2)])
     assert not isinstance(stopped.value, topofl.Interrupted)
 
 
 def test_events_contain_the_values_of_the_history(tmp_path):
     events = []
-    how = {"saving": topofl.Saving(tmp_path, every=3), "callbacks": [events.append]}
-    history = topofl.run(**problems.options(**dsgd_arguments(rounds=5, every=2), **how))
+    how = {"checkpoints": 3, "every": 2, "callbacks": [events.append]}
+    history = trained(tmp_path, rounds=5, **how)
     kinds = [(event.kind, event.round) for event in events if event.kind != "round"]
     assert kinds == [
-        ("start", 0),
-        ("evaluation", 0),
-        ("evaluation", 2),
-        ("checkpoint", 3),
-        ("evaluation", 4),
-        ("evaluation", 5),
-        ("checkpoint", 5),
-        ("end", 5),
+        *(("start", 0), ("evaluation", 0), ("evaluation", 2), ("checkpoint", 3)),
+        *(("evaluation", 4), ("evaluation", 5), ("checkpoint", 5), ("end", 5)),
     ]
     table = history.to_pandas()
     for event in events:
         json.dumps(dict(event.values))
         if event.kind in ("round", "evaluation"):
             for name in set(event.values) - {"seconds", "round"}:
-                assert event.values[name] == table[name][event.round] or np.isnan(
-                    event.values[name]
-                )
+                np.testing.assert_equal(event.values[name], table[name][event.round])
     assert events[0].values | {"diverged": []} == {**history.meta, "resumed_at": 0}
     events.clear()
-    how |= {"saving": topofl.Saving(tmp_path, every=3, resume=True)}
-    topofl.run(**problems.options(**dsgd_arguments(rounds=6, every=2), **how))
+    trained(tmp_path, rounds=6, resume=True, **how)
     assert (events[0].kind, events[0].values["resumed_at"], events[1].round) == ("start", 5, 6)
 
 
@@ -273,11 +163,10 @@ class Clock:
 )
 def test_checkpoints_by_time(tmp_path, monkeypatch, round_seconds, write_seconds, wanted):
     written, clock = [], Clock(monkeypatch, round_seconds, write_seconds)
-    callbacks = [
-        clock,
-        lambda event: written.append(event.round) if event.kind == "checkpoint" else None,
-    ]
-    topofl.run(
-        **problems.options(saving=tmp_path, **dsgd_arguments(rounds=40)), callbacks=callbacks
-    )
+
+    def note(event):
+        if event.kind == "checkpoint":
+            written.append(event.round)
+
+    trained(tmp_path, checkpoints="auto", rounds=40, callbacks=[clock, note])
     assert written == wanted

@@ -41,44 +41,28 @@ def in_pixels(clients):
 
 def run(algorithm=None, clients=None, augment=None, **options):
     """Return the history and the models of a small run."""
-    algorithm = (
-        algorithms.dsgd(0.1, batch_size=BATCH, momentum=0.9) if algorithm is None else algorithm
-    )
-    clients = in_pixels(problems.equal_clients()) if clients is None else clients
+    algorithm = algorithm or algorithms.dsgd(0.1, batch_size=BATCH, momentum=0.9)
+    clients = clients or in_pixels(problems.equal_clients())
     clients = clients if augment is None else data.augmented(clients, augment)
-    kept = []
-    history = topofl.run(
-        algorithm,
-        clients=clients,
-        **problems.options(
-            **{
-                "model": problems.linear(),
-                "topology": problems.cliques(clients),
-                "rounds": ROUNDS,
-                "seed": SEED,
-            }
-            | options
-        ),
-        callbacks=[problems.each_round(lambda t, population: kept.append(population.flat.clone()))],
-    )
-    return history, kept[-1]
+    how = {"model": problems.linear(), "topology": problems.cliques(clients), "rounds": ROUNDS}
+    how |= {"seed": SEED} | options
+    history = topofl.run(algorithm, clients=clients, **problems.options(**how))
+    return history, history.models.flat
 
 
 def test_a_hand_made_image_is_padded_cut_and_mirrored():
     dataset = data.from_arrays(np.array([[[[1, 2], [3, 4]]]], np.float32), [0])
     examples = Examples.of(dataset, CPU, torch.float32, data.crop_and_flip(padding=1))
-    choices = torch.tensor(
-        [0, 8, 9, 17, 13]
-    )  # top, left, mirrored: 0 0 no, 1 1 no, 1 1 yes, 2 2 yes, 2 0 yes
-    made = examples.gather(torch.zeros(5, dtype=torch.long), Buffers(CPU), choices)
-    wanted = [
-        [[0, 0], [0, 1]],
-        [[1, 2], [3, 4]],
-        [[2, 1], [4, 3]],
-        [[0, 4], [0, 0]],
-        [[3, 0], [0, 0]],
-    ]
-    assert made[:, 0].tolist() == wanted
+    made = {
+        0: [[0, 0], [0, 1]],  # from the top left corner
+        8: [[1, 2], [3, 4]],
+        9: [[2, 1], [4, 3]],  # mirrored
+        17: [[0, 4], [0, 0]],
+        13: [[3, 0], [0, 0]],
+    }
+    choices = torch.tensor([*made])
+    found = examples.gather(torch.zeros(5, dtype=torch.long), Buffers(CPU), choices)
+    assert found[:, 0].tolist() == [*made.values()]
 
 
 @pytest.mark.parametrize(
@@ -104,49 +88,20 @@ def test_every_choice_pads_cuts_and_mirrors(augment, kind, dtype):
     assert torch.equal(torch.from_numpy(images), dataset.inputs), "the dataset was changed"
 
 
-def test_images_of_a_dataset_in_another_order_of_memory():
-    images = torch.randn(5, 3, 4, 6).contiguous(memory_format=torch.channels_last)
-    dataset = data.Dataset(images, torch.zeros(5, dtype=torch.long), 1, "odd", range(5), [], [])
-    examples, choices = Examples.of(dataset, CPU, torch.float32, CROPS), torch.arange(5)
-    wanted = [
-        naive.cut(image, 0, choice // 2, choice % 2, 2)
-        for choice, image in enumerate(images.numpy())
-    ]
-    np.testing.assert_array_equal(
-        examples.gather(torch.arange(5), Buffers(CPU), choices), np.stack(wanted)
-    )
-
-
-def test_memory_is_reused():
-    dataset = in_pixels(problems.equal_clients()).dataset
-    examples, buffers = Examples.of(dataset, CPU, torch.float32, CROPS), Buffers(CPU)
-    first = examples.gather(torch.arange(4), buffers, torch.arange(4)).clone()
-    place = examples.gather(torch.arange(9), buffers, torch.arange(9)).data_ptr()
-    again = examples.gather(torch.arange(4), buffers, torch.arange(4))
-    assert again.data_ptr() == place
-    assert torch.equal(again, first)
-
-
-def drawn(seed=0, n=40, sizes=64, steps=8, phase="local", augment=None):
-    batches = Batches(
-        [np.arange(sizes)] * n, seed, data.crop_and_flip() if augment is None else augment
-    )
-    return np.stack([batches.at(step, sizes, phase).choices for step in range(steps)])
+def drawn(seed=0, phase="local"):
+    """Return the choices (steps, nodes, examples) for crops of 9 by 9 places and both flips."""
+    batches = Batches([np.arange(64)] * 40, seed, data.crop_and_flip())
+    return np.stack([batches.at(step, 64, phase).choices for step in range(8)])
 
 
 def test_all_offsets_and_both_flips_are_equally_likely():
     choices = drawn()
     observed = np.bincount(choices.ravel(), minlength=162)
     assert len(observed) == 162
-    for counts in (observed, observed.reshape(81, 2).sum(0), observed.reshape(9, 9, 2).sum((1, 2))):
+    neighbors = choices[..., 1:].ravel() % 9 * 9 + choices[..., :-1].ravel() % 9
+    flips, columns = observed.reshape(81, 2).sum(0), observed.reshape(9, 9, 2).sum((1, 2))
+    for counts in (observed, flips, columns, np.bincount(neighbors)):
         assert scipy.stats.chisquare(counts).pvalue > 0.001
-    neighbors = choices[..., 1:] * 162 + choices[..., :-1]
-    assert (
-        scipy.stats.chisquare(
-            np.bincount(neighbors.ravel() % 9 * 9 + neighbors.ravel() // 162 % 9)
-        ).pvalue
-        > 0.001
-    )
 
 
 def test_draws_differ_between_steps_nodes_phases_and_seeds():
@@ -155,36 +110,6 @@ def test_draws_differ_between_steps_nodes_phases_and_seeds():
     assert len(np.unique(rows, axis=0)) == len(rows)
     for other in (drawn(phase="body"), drawn(seed=1)):
         assert 0 < np.mean(other == choices) < 0.02
-
-
-def test_draws_depend_on_nothing_else():
-    members = problems.ragged_clients().train
-    batches, first = Batches(members, SEED, CROPS), Batches(members[:3], SEED, CROPS)
-    for step in range(4):
-        whole = batches.at(step, 8, "local")
-        some = first.at(step, 8, "local")
-        np.testing.assert_array_equal(some.choices, whole.choices[:3, : some.choices.shape[1]])
-    steps = np.array([0, 3, 1, 2, 2, 5])
-    mixed = batches.at(steps, 8, "local")
-    for node, step in enumerate(steps.tolist()):
-        np.testing.assert_array_equal(
-            mixed.choices[node], batches.at(step, 8, "local").choices[node]
-        )
-    order = np.array([4, 0, 5])
-    np.testing.assert_array_equal(mixed.of(order).choices, mixed.choices[order])
-
-
-def test_minibatches_are_those_without_augmentation():
-    members = problems.ragged_clients().train
-    for step in range(4):
-        plain, changed = (
-            Batches(members, SEED, *more).at(step, 8, "local") for more in ((), (CROPS,))
-        )
-        np.testing.assert_array_equal(plain.indices, changed.indices)
-        assert (plain.weights is None) == (changed.weights is None)
-        if plain.weights is not None:
-            assert torch.equal(plain.weights, changed.weights)
-        assert plain.choices is plain.of(np.array([1])).choices is None
 
 
 PASSES = {"lr": 0.1, "epochs": 2, "momentum": 0.9}
@@ -278,16 +203,13 @@ def test_executors_and_chunks_see_the_same_images(threads, monkeypatch):
     assert all(others == images[0] for others in images)
 
 
-def test_nothing_changes_by_default():
-    history, flat = run()
-    assert history.meta["augment"] is None
-    assert not torch.equal(run(augment=MIRRORS)[1], flat)
-
-
 def test_evaluations_see_images_as_they_are():
     clients = in_pixels(problems.equal_clients())
-    history, flat = run(clients=data.augmented(clients, CROPS), every=ROUNDS)
-    plain, _ = run(clients=clients, every=ROUNDS)
+    history, flat = run(augment=CROPS, every=ROUNDS)
+    plain, other = run(clients=clients, every=ROUNDS)
+    assert history.meta["augment"] == "crop_and_flip(padding=2, flip=True)"
+    assert plain.meta["augment"] is None
+    assert not torch.equal(flat, other)
     np.testing.assert_array_equal(history["loss"][0], plain["loss"][0])
     dataset = clients.dataset
     inputs, labels = dataset.examples(dataset.test), dataset.labels[torch.tensor(dataset.test)]
@@ -295,32 +217,6 @@ def test_evaluations_see_images_as_they_are():
         weight, bias = flat[node, :108].view(3, 36), flat[node, 108:]
         wanted = torch.nn.functional.cross_entropy(inputs.flatten(1) @ weight.T + bias, labels)
         assert history["loss"][-1, node] == pytest.approx(float(wanted), rel=1e-5)
-
-
-def test_a_resumed_run_is_that_of_one_never_stopped(tmp_path):
-    whole, flat = run(augment=CROPS, rounds=6, every=3)
-    run(augment=CROPS, rounds=3, every=3, saving=tmp_path)
-    resumed, again = run(
-        augment=CROPS, rounds=6, every=3, saving=topofl.Saving(tmp_path, resume=True)
-    )
-    assert torch.equal(again, flat)
-    for column in ("loss", "accuracy", "train_loss", "gradient_diversity"):
-        np.testing.assert_array_equal(resumed[column], whole[column])
-    for other in (None, data.crop_and_flip(padding=1), data.crop_and_flip(padding=2, flip=False)):
-        with pytest.raises(
-            ValueError,
-            match=r"`resume` must .*: augment was crop_and_flip\(padding=2, flip=True\), is",
-        ):
-            run(augment=other, rounds=6, every=3, saving=topofl.Saving(tmp_path, resume=True))
-
-
-def test_the_history_says_so_and_is_saved(tmp_path):
-    history, _ = run(augment=CROPS)
-    history.save(tmp_path / "run")
-    assert (
-        topofl.History.load(tmp_path / "run").meta["augment"]
-        == "crop_and_flip(padding=2, flip=True)"
-    )
 
 
 def need(clients, **options):
@@ -354,3 +250,21 @@ def test_memory_is_estimated(kind, size):
 
 def test_a_probe_trains_on_augmented_images():
     assert need(data.augmented(problems.equal_clients(), CROPS), probe=True).seconds_per_round > 0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda clients: clients.pooled(),
+        lambda clients: data.match_test(clients, rule="disjoint"),
+        lambda clients: data.with_validation(clients, 0.2),
+        lambda clients: data.flip_labels(clients, 2, seed=0),
+        lambda clients: data.augmented(clients, CROPS),
+    ],
+    ids=["pooled", "match_test", "with_validation", "flip_labels", "augmented"],
+)
+def test_operations_on_clients_keep_augmentation(make):
+    made, plain = make(data.augmented(problems.equal_clients(), MIRRORS)), problems.equal_clients()
+    assert made.augment == (CROPS if make(plain).augment else MIRRORS)
+    assert made.augment.name in repr(made)
+    assert make(plain).augment in (None, CROPS)

@@ -10,7 +10,7 @@ import torch
 
 import topofl
 from tests import naive, problems
-from topofl import algorithms, attacks, data, mixing, topologies
+from topofl import algorithms, attacks, mixing, topologies
 from topofl.engine import plan
 from topofl.engine.divergence import DivergenceMonitor
 from topofl.engine.population import initial_population
@@ -27,39 +27,47 @@ METHODS = {
 }
 
 
-def clients_with_extremes():
-    """Return equal clients, one of which has inputs that are finite, but too large to multiply."""
-    clients = problems.equal_clients()
+def with_inputs(clients, examples, change):
+    """Return clients whose dataset has other inputs for some examples."""
     inputs = clients.dataset.inputs.clone()
-    inputs[torch.tensor(clients.train[BAD])] = 3e38
-    blobs = clients.dataset
-    extreme = data.Dataset(inputs, blobs.labels, 3, "extreme", blobs.train, blobs.val, blobs.test)
-    return data.Partition(extreme, clients.train, clients.val, clients.test, name="extreme")
+    inputs[examples.tolist()] = change(inputs[examples.tolist()])
+    return replace(clients, dataset=replace(clients.dataset, inputs=inputs))
 
 
-def models_at_start(model, n):
-    start = initial_population(
-        model, n, init="independent", seed=0, device=torch.device("cpu"), dtype=torch.float32
-    )
-    modules = [copy.deepcopy(model) for _ in range(n)]
-    for module, row in zip(modules, start.flat, strict=True):
+def too_large(inputs):
+    """Return inputs that are finite, but too large to multiply."""
+    return torch.full_like(inputs, 3e38)
+
+
+def clients_with_extremes(n=6):
+    """Return equal clients, one of which has inputs that are too large."""
+    clients = problems.equal_clients(n)
+    return with_inputs(clients, clients.train[BAD], too_large)
+
+
+def nodes_at_start(clients, model=None):
+    """Return the nodes of a naive loop, and their models (n, d)."""
+    model, dataset = model or problems.linear(), clients.dataset
+    how = {"init": "independent", "seed": 0, "device": torch.device("cpu"), "dtype": torch.float32}
+    start = initial_population(model, clients.n, **how).flat
+    modules = [copy.deepcopy(model) for _ in start]
+    for module, row in zip(modules, start, strict=True):
         torch.nn.utils.vector_to_parameters(row.clone(), module.parameters())
-    return start.flat, modules
+    return naive.Nodes(modules, dataset.inputs, dataset.labels, clients.train, 4, 0), start
 
 
 def run(method="dsgd", clients=None, rounds=4, **settings):
     clients = clients or clients_with_extremes()
-    settings = {
-        "model": problems.linear(),
-        "topology": problems.cliques(clients),
-        "seed": 0,
-    } | settings
-    return topofl.run(
-        METHODS[method](momentum=0.9),
-        clients=clients,
-        rounds=rounds,
-        **problems.options(every=1, **settings),
-    )
+    how = {"model": problems.linear(), "topology": problems.cliques(clients), "seed": 0, "every": 1}
+    options = problems.options(**how | settings)
+    return topofl.run(METHODS[method](momentum=0.9), clients=clients, rounds=rounds, **options)
+
+
+def run_in_cliques(clients, graph, chunk, policy="freeze", rounds=1):
+    """Return the models of a run in which nodes share gradients with their cliques only."""
+    how = {"mixing": mixing.from_weights(np.eye(clients.n)), "on_disconnected": "allow"}
+    how |= {"init": "independent", "executor": "batched", "chunk": chunk, "on_divergence": policy}
+    return run("clique_averaging", clients, rounds, topology=graph, **how).models.flat
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -91,98 +99,59 @@ def test_gradients_that_diverged_are_zero_for_others_in_their_clique(
 ):
     """If divergence is only recorded, it spreads within the clique, and then along edges."""
     monkeypatch.setattr(plan, "SHARED_WORK", 0)
-    blobs = problems.equal_clients(18)
-    inputs = blobs.dataset.inputs.clone()
-    inputs[torch.tensor(blobs.train[BAD])] = 3e38
-    dataset = replace(blobs.dataset, inputs=inputs)
-    clients = replace(blobs, dataset=dataset)
-    graph = topologies.random_cliques(18, 9, seed=0)
-    mine = next(group for group in graph.groups if BAD in group)
-    kept = []
+    clients, graph = clients_with_extremes(18), topologies.random_cliques(18, 9, seed=0)
     torch.set_num_threads(threads)
     try:
-        run(
-            "clique_averaging",
-            clients,
-            rounds=1,
-            topology=graph,
-            on_divergence=policy,
-            on_disconnected="allow",
-            mixing=mixing.from_weights(np.eye(18)),
-            init="independent",
-            executor="batched",
-            chunk=chunk,
-            callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
-        )
+        found = run_in_cliques(clients, graph, chunk, policy)
     finally:
         torch.set_num_threads(1)
-    start, modules = models_at_start(problems.linear(), 18)
-    nodes = naive.Nodes(modules, inputs, dataset.labels, clients.train, 4, 0)
-    gradients = {j: nodes.gradient(j, 0) for j in mine if j != BAD}
-    for i in (i for i in mine if i != BAD):
-        mean = torch.cat(
-            [sum(parts).flatten() / len(mine) for parts in zip(*gradients.values(), strict=True)]
-        )
-        wanted = start[i] - 0.1 * mean
-        if policy == "freeze":
-            torch.testing.assert_close(kept[0][i], wanted, rtol=0, atol=1e-5)
-        else:
-            assert kept[0][i].abs().max() > 1e30  # its gradient is finite, and its loss is not
-    others = [i for i in range(18) if i not in mine]
-    assert kept[0][others].abs().max() < 100
+    nodes, start = nodes_at_start(clients)
+    mine = next(group for group in graph.groups if BAD in group)
+    others = [i for i in mine if i != BAD]
+    gradients = [nodes.gradient(j, 0) for j in others]
+    mean = torch.cat([sum(parts).flatten() / len(mine) for parts in zip(*gradients, strict=True)])
+    if policy == "freeze":
+        wanted = start[others] - 0.1 * mean
+        torch.testing.assert_close(found[others], wanted, rtol=0, atol=1e-5)
+    else:  # its gradient is finite, and its loss is not
+        assert (found[others].abs().amax(1) > 1e30).all()
+    assert found[[i for i in range(18) if i not in mine]].abs().max() < 100
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 6])
 def test_gradients_of_frozen_nodes_count_as_zero_even_if_finite(chunk):
     """A node diverges on its first minibatch, and has finite gradients on the second."""
-    clients = problems.equal_clients(6)
-    inputs = clients.dataset.inputs.clone()
-    inputs[torch.tensor(naive.minibatch(clients.train[BAD], BAD, 0, 4, "local", 0))] = 3e38
-    clients = replace(clients, dataset=replace(clients.dataset, inputs=inputs))
-    graph, kept = topologies.random_cliques(6, 3, seed=0), []
-    run(
-        "clique_averaging", clients, rounds=2, topology=graph, on_divergence="freeze",
-        on_disconnected="allow", mixing=mixing.from_weights(np.eye(6)), init="independent",
-        executor="batched", chunk=chunk,
-        callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
-    )  # fmt: skip
-    start, modules = models_at_start(problems.linear(), 6)
-    nodes = naive.Nodes(modules, inputs, clients.dataset.labels, clients.train, 4, 0)
+    clients = problems.equal_clients()
+    first = naive.minibatch(clients.train[BAD], BAD, 0, 4, "local", 0)
+    clients = with_inputs(clients, np.array(first), too_large)
+    graph = topologies.random_cliques(6, 3, seed=0)
+    found = run_in_cliques(clients, graph, chunk, rounds=2)
+    nodes, start = nodes_at_start(clients)
     mine = next(list(group) for group in graph.groups if BAD in group)
     for t in range(2):
         gradients = [nodes.gradient(j, t) for j in mine if j != BAD]
         mean = [sum(parts) / len(mine) for parts in zip(*gradients, strict=True)]
         for i in (i for i in mine if i != BAD):
-            naive.descend(modules[i], nodes.velocities[i], mean, 0.1, 0.9)
-    torch.testing.assert_close(kept[-1][mine], nodes.flat()[mine], rtol=0, atol=1e-5)
+            naive.descend(nodes.modules[i], nodes.velocities[i], mean, 0.1, 0.9)
+    torch.testing.assert_close(found[mine], nodes.flat()[mine], rtol=0, atol=1e-5)
     assert torch.cat([g.flatten() for g in nodes.gradient(BAD, 1)]).abs().max() < 100
-    assert torch.equal(kept[-1][BAD], start[BAD])
+    assert torch.equal(found[BAD], start[BAD])
 
 
 @pytest.mark.parametrize("settings", [{"executor": "batched", "chunk": 4}, {"executor": "looped"}])
 def test_a_frozen_node_exchanges_but_does_not_train(settings):
-    clients, model, kept = clients_with_extremes(), problems.linear(), []
+    clients = clients_with_extremes()
     graph = problems.cliques(clients)
-    run(
-        clients=clients,
-        model=model,
-        topology=graph,
-        rounds=5,
-        on_divergence="freeze",
-        init="independent",
-        callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
-        **settings,
-    )
-    _, modules = models_at_start(model, 6)
-    blobs = clients.dataset
-    nodes = naive.Nodes(modules, blobs.inputs, blobs.labels, clients.train, 4, 0)
+    how = {"topology": graph, "rounds": 5, "on_divergence": "freeze", "init": "independent"}
+    history = run(clients=clients, **how, **settings)
+    nodes, _ = nodes_at_start(clients)
     weights = mixing.metropolis_hastings(graph).weights.toarray()
     for t in range(5):
-        for i, module in enumerate(modules):
+        for i, module in enumerate(nodes.modules):
             if i != BAD:
                 naive.descend(module, nodes.velocities[i], nodes.gradient(i, t), 0.1, 0.9)
-        naive.average(modules, weights)
-    torch.testing.assert_close(kept[-1], nodes.flat(), rtol=0, atol=1e-5)
+        naive.average(nodes.modules, weights)
+    torch.testing.assert_close(history.models.flat, nodes.flat(), rtol=0, atol=1e-5)
 
 
 def test_recorded_divergence_does_not_stop_the_run_or_damage_its_history(tmp_path):
@@ -215,20 +184,9 @@ def test_policies_change_nothing_where_all_is_finite(method):
 
 
 def test_finite_numbers_whose_sum_overflows_are_finite():
-    values = torch.tensor(
-        [[3e38, 3e38], [1.0, 2.0], [float("inf"), float("-inf")], [float("nan"), 0.0]]
-    )
+    nan, inf = float("nan"), float("inf")
+    values = torch.tensor([[3e38, 3e38], [1.0, 2.0], [inf, -inf], [nan, 0.0]])
     assert finite_rows(values, values.sum(1)).tolist() == [True, True, False, False]
-
-
-def test_the_record_survives_a_checkpoint():
-    monitor, restored = DivergenceMonitor("freeze", 5), DivergenceMonitor("freeze", 5)
-    monitor.note(torch.zeros(5, 1), torch.tensor([False, True, False, True, False]), 7, 0.5)
-    monitor.note(torch.zeros(5, 1), torch.ones(5, dtype=torch.bool), 9, 0.25)
-    restored.restore(monitor.state())
-    assert restored.found == monitor.found
-    assert restored.frozen(torch.device("cpu")).all()
-    assert [row.node for row in restored.found] == [1, 3, 0, 2, 4]
 
 
 def test_the_earliest_step_is_first_then_the_lowest_number():
@@ -237,14 +195,12 @@ def test_the_earliest_step_is_first_then_the_lowest_number():
     bad, monitor = torch.tensor([True, True, True, True]), DivergenceMonitor("record", 4)
     assert [row.node for row in monitor.note(losses, bad, 2, 0.1)] == [1, 3, 0, 2]
     with pytest.raises(
-        topofl.DivergenceError,
-        match=r"loss of node 1 is nan in step 1 of round 3 .*3 more nodes",
+        topofl.DivergenceError, match=r"loss of node 1 is nan in step 1 of round 3 .*3 more nodes"
     ):
         DivergenceMonitor("raise", 4).note(losses, bad, 2, 0.1)
     only = torch.tensor([False, False, True, False])
     with pytest.raises(
-        topofl.DivergenceError,
-        match=r"model of node 2 is no longer finite after step 7 of round 3",
+        topofl.DivergenceError, match=r"model of node 2 is no longer finite after step 7 of round 3"
     ):
         DivergenceMonitor("raise", 4).note(losses, only, 2, 0.1)
 
@@ -262,65 +218,39 @@ def gradients_of_all(topology):
 
 @pytest.mark.parametrize("gradient", [None, gradients_of_their_own])
 def test_a_step_that_overflows_is_noticed_before_the_exchange(gradient):
-    clients = problems.equal_clients()
-    inputs = clients.dataset.inputs.clone()
-    inputs[torch.tensor(clients.train[5])] *= 1e5  # its gradient is finite, lr times it is not
-    blobs = clients.dataset
-    large = data.Dataset(inputs, blobs.labels, 3, "large", blobs.train, blobs.val, blobs.test)
-    clients = data.Partition(large, clients.train, clients.val, clients.test, name="large")
-    method = algorithms.chain(
-        "mine",
-        local=algorithms.train(algorithms.descend(lr=1e35), batch_size=4, gradient=gradient),
-        exchange=algorithms.gossip(),
-    )
-    with pytest.raises(
-        topofl.DivergenceError,
-        match=r"model of node 5 is no longer finite after step 0 of round 1",
-    ):
-        topofl.run(
-            method,
-            model=problems.linear(),
-            clients=clients,
-            topology=topologies.ring(6),
-            rounds=3,
-            seed=0,
-        )
+    clients = problems.equal_clients()  # its gradient is finite, lr times it is not
+    clients = with_inputs(clients, clients.train[5], lambda inputs: 1e5 * inputs)
+    steps = algorithms.train(algorithms.descend(lr=1e35), batch_size=4, gradient=gradient)
+    method = algorithms.chain("mine", local=steps, exchange=algorithms.gossip())
+    how = {"model": problems.linear(), "topology": topologies.ring(6), "rounds": 3, "seed": 0}
+    message = r"model of node 5 is no longer finite after step 0 of round 1"
+    with pytest.raises(topofl.DivergenceError, match=message):
+        topofl.run(method, clients=clients, **how)
 
 
 def test_gradients_that_are_not_finite_spread_if_that_is_recorded():
-    clients = clients_with_extremes()
-    method = algorithms.chain(
-        "mine",
-        local=algorithms.train(algorithms.descend(lr=0.1), batch_size=4, gradient=gradients_of_all),
-    )
-    settings = {
-        "model": problems.linear(),
-        "clients": clients,
-        "topology": topologies.fully_connected(6),
-        "seed": 0,
-    }
-    history = topofl.run(method, rounds=2, **problems.options(on_divergence="record", **settings))
-    assert len(history.meta["diverged"]) == 6
-    history = topofl.run(method, rounds=2, **problems.options(on_divergence="freeze", **settings))
-    assert len(history.meta["diverged"]) == 1
+    steps = algorithms.train(algorithms.descend(lr=0.1), batch_size=4, gradient=gradients_of_all)
+    how = {"model": problems.linear(), "clients": clients_with_extremes(), "rounds": 2, "seed": 0}
+    for policy, found in (("record", 6), ("freeze", 1)):
+        options = problems.options(on_divergence=policy, **how)
+        graph = topologies.fully_connected(6)
+        history = topofl.run(algorithms.chain("mine", local=steps), topology=graph, **options)
+        assert len(history.meta["diverged"]) == found
 
 
 def test_the_frequency_of_evaluations_does_not_affect_freezing():
-    clients, kept = problems.equal_clients(), []
-    for every in (1, 100):
-        method = algorithms.dsgd(lr=1e37, batch_size=4)  # finite models whose logits overflow
-        settings = {
-            "model": problems.linear(),
-            "clients": clients,
-            "topology": topologies.ring(6),
-            "rounds": 3,
-        }
+    method = algorithms.dsgd(lr=1e37, batch_size=4)  # finite models whose logits overflow
+    how = {"model": problems.linear(), "topology": topologies.ring(6), "rounds": 3, "seed": 0}
+    one, other = (
         topofl.run(
-            method, seed=0, **problems.options(every=every, on_divergence="freeze", **settings),
-            callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
-        )  # fmt: skip
-    for one, other in zip(kept[:3], kept[3:], strict=True):
-        assert torch.equal(one, other)
+            method,
+            clients=problems.equal_clients(),
+            **problems.options(every=every, on_divergence="freeze", **how),
+        )
+        for every in (1, 100)
+    )
+    assert torch.equal(one.models.flat, other.models.flat)
+    np.testing.assert_array_equal(one["train_loss"], other["train_loss"])
 
 
 def test_frozen_nodes_are_left_out_of_loss_and_diversity():

@@ -27,13 +27,6 @@ def test_gathered_bit_by_bit_as_the_dataset_shows_them(name, dtype):
     assert torch.equal(examples.gather(indices, buffers), wanted)
 
 
-@pytest.mark.parametrize("name", DATASETS)
-def test_gathering_uses_its_memory_again_also_for_fewer(name):
-    examples, buffers = Examples.of(DATASETS[name](), CPU, torch.float32), Buffers(CPU)
-    first = examples.gather(torch.tensor([1, 2, 3]), buffers).data_ptr()
-    assert examples.gather(torch.tensor([4, 5]), buffers).data_ptr() == first
-
-
 def test_pixels_stay_bytes_and_numbers_are_not_copied():
     pixels, numbers = (DATASETS[name]() for name in ("pixels", "numbers"))
     assert Examples.of(pixels, CPU, torch.float32).stored is pixels.inputs

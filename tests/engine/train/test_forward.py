@@ -8,8 +8,7 @@ from torch import nn
 import topofl
 from tests import problems
 from topofl import algorithms, data, models, topologies
-from topofl.engine.gradients import image_order, is_linear, one_forward, stacked_forward
-from topofl.engine.population import Layout
+from topofl.engine.gradients import image_order, is_linear
 
 
 class Viewing(nn.Module):
@@ -36,11 +35,6 @@ def is_channels_last(x):
         (Viewing(flatten=True), (3, 6, 6), True),
         (Viewing(flatten=False), (3, 6, 6), False),
         (models.logistic_regression(3 * 36), (3, 6, 6), False),
-        (
-            nn.Sequential(nn.Flatten(), nn.Linear(108, 8), nn.ReLU(), nn.Linear(8, 3)),
-            (3, 6, 6),
-            False,
-        ),
         (nn.Sequential(nn.Conv1d(3, 4, 3), nn.Flatten(), nn.Linear(16, 3)), (3, 6), False),
     ],
 )
@@ -52,21 +46,15 @@ def test_images_are_reordered_where_the_model_convolves_and_can_take_it(model, s
 
 
 def run(model, executor):
-    kept = []
     clients = data.iid(problems.dataset(shape=(3, 6, 6)), 6, seed=0)
+    how = {"topology": topologies.ring(6), "rounds": 5, "every": 1, "seed": 0, "init": "given"}
     history = topofl.run(
         algorithms.dsgd(lr=0.1, batch_size=4, momentum=0.9),
         model=model,
         clients=clients,
-        topology=topologies.ring(6),
-        rounds=5,
-        evaluation=1,
-        compute=topofl.Compute(dtype=torch.float64, executor=executor),
-        seed=0,
-        init="given",
-        callbacks=[problems.each_round(lambda t, m: kept.append(m.flat.clone()))],
+        **problems.options(dtype=torch.float64, executor=executor, **how),
     )
-    return history, kept[-1]
+    return history, history.models.flat
 
 
 def test_results_are_those_of_channels_first():
@@ -126,32 +114,3 @@ def tied():
 )
 def test_only_one_linear_layer_is_taken_for_one(model, linear):
     assert is_linear(model) == linear
-
-
-class Tied(nn.Module):
-    """Uses one matrix twice."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(5, 5), nn.Linear(5, 5)
-        self.second.weight = self.first.weight
-
-    def forward(self, x):
-        return self.second(self.first(x).relu())
-
-
-@pytest.mark.parametrize(
-    ("model", "shape"), [(models.gn_lenet((3, 16, 16)), (3, 16, 16)), (Tied(), (5,))]
-)
-def test_one_model_after_another_computes_what_many_do(model, shape):
-    """The model that gives the structure keeps its parameters."""
-    before = {name: p.clone() for name, p in model.named_parameters()}
-    inputs, layout = torch.randn(4, *shape), Layout.of(model)
-    flat = torch.randn(3, layout.d) / 10
-    order = image_order(model, inputs)
-    one = one_forward(model, order)
-    with torch.no_grad():
-        wanted = stacked_forward(model)(layout.views(flat), True)(inputs)
-        found = [one(row)(inputs) for row in flat]
-    torch.testing.assert_close(torch.cat(found), wanted, rtol=1e-4, atol=1e-5)
-    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())

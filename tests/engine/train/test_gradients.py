@@ -1,4 +1,4 @@
-"""Every executor computes the gradients that autograd gives of one node's model."""
+"""Gradients in lower precision, of compiled models, and of parameters that share memory."""
 
 import pytest
 import torch
@@ -10,91 +10,20 @@ from tests import problems
 from topofl import algorithms
 from topofl._support.seeding import seeded_torch
 from topofl._support.threads import Buffers
-from topofl.engine.gradients import (
-    autocast,
-    autograd_gradients,
-    linear_gradients,
-)
+from topofl.engine.gradients import autocast, autograd_gradients, linear_gradients
 from topofl.engine.population import initial_population
 
 CPU = torch.device("cpu")
 
 
-def problem(model, nodes=4, width=5, dtype=torch.float64):
+def problem(model, nodes=4, width=5):
+    """Return the first node's parameters, inputs and labels."""
+    how = {"init": "independent", "seed": 0, "device": CPU, "dtype": torch.float32}
+    models = initial_population(model, nodes, **how)
     generator = torch.Generator().manual_seed(0)
-    models = initial_population(model, nodes, init="independent", seed=0, device=CPU, dtype=dtype)
-    inputs = torch.randn(nodes, width, 1, 6, 6, generator=generator, dtype=dtype)
+    inputs = torch.randn(nodes, width, 1, 6, 6, generator=generator)
     labels = torch.randint(3, (nodes, width), generator=generator)
-    weights = torch.rand(nodes, width, generator=generator, dtype=dtype)
-    weights[0, 3:] = 0  # a node with fewer examples
-    return models, inputs, labels, weights / weights.sum(1, keepdim=True)
-
-
-def reference(model, models, inputs, labels, weights):
-    """Return losses and gradients node after node, by functional calls of the model."""
-    losses, gradients = [], []
-    for i in range(models.n):
-        named = {
-            n: v[i].clone().requires_grad_()
-            for n, v in zip(models.layout.names, models.views, strict=True)
-        }
-        logits = torch.func.functional_call(model, named, (inputs[i],))
-        each = functional.cross_entropy(logits, labels[i], reduction="none")
-        loss = each.mean() if weights is None else (each * weights[i]).sum()
-        losses.append(loss.detach())
-        gradients.append(torch.autograd.grad(loss, list(named.values())))
-    return torch.stack(losses), [torch.stack(parts) for parts in zip(*gradients, strict=True)]
-
-
-EXECUTORS = {
-    "batched": lambda model: autograd_gradients(model, "batched"),
-    "looped": lambda model: autograd_gradients(model, "looped"),
-    "closed form": lambda model: linear_gradients(Buffers(CPU)),
-}
-
-
-@pytest.mark.parametrize("width", [5, 40])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(
-    ("executor", "model"),
-    [
-        (name, model)
-        for name in ("batched", "looped")
-        for model in (problems.linear, problems.convolutional)
-    ]
-    + [("closed form", problems.linear)],
-)
-@pytest.mark.parametrize("context", [torch.enable_grad, torch.no_grad])
-def test_equals_autograd_of_one_model(executor, model, weighted, context, width):
-    model = model()
-    module = model.double()
-    models, inputs, labels, weights = problem(model, width=width)
-    weights = weights if weighted else None
-    losses, wanted = reference(module, models, inputs, labels, weights)
-    gradients = EXECUTORS[executor](module)
-    rows = (
-        [slice(i, i + 1) for i in range(models.n)]
-        if executor == "looped"
-        else [slice(0, 3), slice(3, 4)]
-    )
-    for r in rows:
-        with context():
-            found = gradients(
-                [v[r] for v in models.views],
-                inputs[r],
-                labels[r],
-                None if weights is None else weights[r],
-            )
-        torch.testing.assert_close(found[0], losses[r], rtol=0, atol=1e-12)
-        for g, w in zip(found[1], wanted, strict=True):
-            torch.testing.assert_close(g, w[r], rtol=0, atol=1e-12)
-
-
-def test_closed_form_uses_its_memory_again():
-    models, inputs, labels, _ = problem(problems.linear())
-    gradients = linear_gradients(Buffers(CPU))
-    first = gradients(models.views, inputs, labels, None)[1][0].data_ptr()
-    assert gradients(models.views, inputs, labels, None)[1][0].data_ptr() == first
+    return [v[:1] for v in models.views], inputs[:1], labels[:1]
 
 
 @seeded_torch(0)
@@ -109,23 +38,25 @@ def smooth():
     )
 
 
+EXECUTORS = {
+    "batched": lambda model, **how: autograd_gradients(model, "batched", **how),
+    "looped": lambda model, **how: autograd_gradients(model, "looped", **how),
+    "closed form": lambda model, lower=None: linear_gradients(
+        Buffers(CPU), torch.bfloat16 if lower else None
+    ),
+}
+
+
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_bf16_is_near_fp32(executor):
     model = problems.linear() if executor == "closed form" else smooth()
-    models, inputs, labels, _ = problem(model, dtype=torch.float32)
-    _, wanted = reference(model, models, inputs, labels, None)
-
-    lower = autocast(CPU, torch.bfloat16)
-    gradients = {
-        "batched": lambda: autograd_gradients(model, "batched", lower=lower),
-        "looped": lambda: autograd_gradients(model, "looped", lower=lower),
-        "closed form": lambda: linear_gradients(Buffers(CPU), torch.bfloat16),
-    }[executor]()
-    found = gradients([v[:1] for v in models.views], inputs[:1], labels[:1], None)[1]
+    arguments, make = (*problem(model), None), EXECUTORS[executor]
+    wanted = make(model)(*arguments)[1]
+    found = make(model, lower=autocast(CPU, torch.bfloat16))(*arguments)[1]
     for g, w in zip(found, wanted, strict=True):
         assert g.dtype == torch.float32
-        assert (g - w[:1]).norm() > 2e-4 * w[:1].norm(), "nothing was computed in lower precision"
-        assert (g - w[:1]).norm() < 0.05 * w[:1].norm()  # bfloat16 has 8 bits: 2^-8 a product
+        assert (g - w).norm() > 2e-4 * w.norm(), "nothing was computed in lower precision"
+        assert (g - w).norm() < 0.05 * w.norm()  # bfloat16 has 8 bits: 2^-8 a product
 
 
 def test_convolutions_of_many_nodes_are_lowered_too():
@@ -146,35 +77,10 @@ def test_models_are_compiled_where_asked(executor, monkeypatch):
 
     monkeypatch.setattr(torch, "compile", compile_)
     model = problems.convolutional()
-    models, inputs, labels, _ = problem(model, dtype=torch.float32)
+    arguments = *problem(model), None
     plain, doubled = (autograd_gradients(model, executor, compile=asked) for asked in (False, True))
-    arguments = [v[:1] for v in models.views], inputs[:1], labels[:1], None
     assert len(compiled) == 1
     assert not torch.allclose(plain(*arguments)[0], doubled(*arguments)[0])
-
-
-def test_what_torch_cannot_compile_is_refused_by_name(monkeypatch):
-    def broken(function):
-        def fail(*inputs):
-            raise RuntimeError("no C++ compiler\nmany more lines")
-
-        return fail
-
-    monkeypatch.setattr(torch, "compile", broken)
-    clients = problems.equal_clients()
-    for settings in ({}, {"executor": "looped"}, {"executor": "batched", "chunk": 2}):
-        with pytest.raises(
-            ValueError, match=r"`compile` must be False .* cannot compile it: no C\+\+ compiler$"
-        ):
-            topofl.run(
-                algorithms.dsgd(lr=0.1),
-                model=problems.convolutional(),
-                clients=clients,
-                topology=problems.cliques(clients),
-                rounds=1,
-                seed=0,
-                **problems.options(compile=True, **settings),
-            )
 
 
 class AddedUp(nn.Module):
@@ -193,8 +99,8 @@ class AddedUp(nn.Module):
 @pytest.mark.parametrize("executor", ["looped", "batched"])
 def test_gradients_can_be_changed_one_by_one(executor):
     """As a weight decay does, which adds to each what is its own."""
-    clients, kept = problems.equal_clients(4), []
-    topofl.run(
+    clients = problems.equal_clients(4)
+    history = topofl.run(
         algorithms.local_only(0.1, batch_size=100, local_steps=3, weight_decay=0.5),
         model=AddedUp(),
         clients=clients,
@@ -202,16 +108,14 @@ def test_gradients_can_be_changed_one_by_one(executor):
         seed=0,
         init="given",
         compute=topofl.Compute(executor=executor),
-        callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
     )
+    inputs, labels = clients.dataset.inputs, clients.dataset.labels
     for i, own in enumerate(clients.train):
-        module, labels = AddedUp(), clients.dataset.labels[own.tolist()]
+        module = AddedUp()
         optimizer = torch.optim.SGD(module.parameters(), 0.1, weight_decay=0.5)
         for _ in range(3):
             optimizer.zero_grad()
-            nn.functional.cross_entropy(
-                module(clients.dataset.inputs[own.tolist()]), labels
-            ).backward()
+            functional.cross_entropy(module(inputs[own.tolist()]), labels[own.tolist()]).backward()
             optimizer.step()
         wanted = nn.utils.parameters_to_vector(module.parameters()).detach()
-        torch.testing.assert_close(kept[-1][i], wanted, rtol=0, atol=1e-5)
+        torch.testing.assert_close(history.models.flat[i], wanted, rtol=0, atol=1e-5)

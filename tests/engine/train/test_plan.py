@@ -6,8 +6,8 @@ from torch import nn
 
 import topofl
 from tests import problems
-from topofl import algorithms, run
-from topofl.engine import plan, training
+from topofl import algorithms
+from topofl.engine import plan
 from topofl.engine.executor import Executor
 from topofl.engine.footprint import footprint
 from topofl.engine.plan import Plan, Sizes, choose_plan
@@ -16,8 +16,25 @@ from topofl.topologies import ring
 LARGE = Sizes(n=100, d=100_000, batch=20, batch_bytes=20 * 3072 * 4)
 
 
-def compute(**changes):
-    return topofl.Compute("cpu", **changes)
+def fixed(looped=0.02, batched=0.01):
+    """Return seconds a node of each executor."""
+    return lambda executor, chunk: looped if executor == "looped" else batched
+
+
+def gains_up_to(best):
+    """Return seconds a node that fall up to `best` nodes a call, and rise after it."""
+    return lambda executor, chunk: fixed(0.02, 0.01 * (1 + abs(chunk - best) / best))(executor, 0)
+
+
+def unbatched(executor, chunk):
+    if executor == "batched":
+        raise RuntimeError("vmap cannot")
+    return 0.01
+
+
+def at_most(nodes, workers=2):
+    """Return the check that so many nodes fit at once, of one worker or more."""
+    return lambda plan: plan.workers * plan.chunk <= nodes and plan.workers <= workers
 
 
 @pytest.fixture
@@ -37,87 +54,96 @@ def tried(monkeypatch):
             assert nodes <= sizes.n
             clock[0] += a_node(executor, chunk) * nodes + besides
 
-        return choose_plan(compute(**options), False, sizes, trial, fits), calls
+        found = choose_plan(topofl.Compute("cpu", **options), False, sizes, trial, fits)
+        return found, set(calls)
 
     choose.nodes = []
     return choose
 
 
-def batched_gains_up_to(best):
-    """Return seconds a node that fall up to `best` nodes a call, and rise after it."""
-    return lambda executor, chunk: (
-        0.02 if executor == "looped" else 0.01 * (1 + abs(chunk - best) / best)
-    )
+LOOPED = Plan("looped", 1, 2, 1)
+BOTH = {("looped", 1), ("batched", 8)}
+STEPS = (tuple([10] * 10 + [1] * 90),)
+"""Of 100 nodes: one in ten takes ten times as many as the others."""
+
+WAITING = LARGE._replace(steps=STEPS)
+
+PLANS = {
+    "looped where it is faster": (fixed(0.01, 0.02), {}, LOOPED, BOTH),
+    "heavy models are looped without another trial": (fixed(1.0, 1.0), {}, LOOPED, {("looped", 1)}),
+    "a given executor needs no trial": (None, {"executor": "looped"}, LOOPED, set()),
+    "nor do executor and chunk": (
+        None, {"executor": "batched", "chunk": 30}, Plan("batched", 30, 2, 1), set()
+    ),
+    "a given chunk is the only one tried": (
+        gains_up_to(30), {"chunk": 30}, Plan("batched", 30, 2, 1), {("looped", 1), ("batched", 30)}
+    ),
+    "torch cannot batch": (unbatched, {}, LOOPED, BOTH),
+    "one node has all threads within torch": (
+        None, {"sizes": Sizes(1, 10_000_000, 128, 4096)}, Plan("looped", 1, 1, 2), set()
+    ),
+    "only looped fits": (
+        gains_up_to(32), {"fits": lambda plan: plan.executor == "looped"}, LOOPED, set()
+    ),
+    "8 wait little": (fixed(0.02, 0.011), {"sizes": WAITING}, "batched", None),
+    "nobody waits": (fixed(0.02, 0.018), {}, "batched", None),
+    "many wait": (fixed(0.02, 0.018), {"sizes": WAITING}, "looped", None),
+}  # fmt: skip
+"""Seconds of trials and options; the plan, or its executor, and all that was tried."""
 
 
-def test_looped_where_it_is_faster(tried):
-    chosen, calls = tried(lambda executor, chunk: 0.01 if executor == "looped" else 0.02)
-    assert chosen == Plan("looped", 1, 2, 1)
-    assert set(calls) == {("looped", 1), ("batched", 8)}
+@pytest.mark.parametrize("case", PLANS)
+def test_plans_follow_from_trials(tried, case):
+    a_node, options, wanted, calls = PLANS[case]
+    chosen, found = tried(a_node, **options)
+    assert (chosen if isinstance(wanted, Plan) else chosen.executor) == wanted
+    assert calls is None or found == calls
+
+
+@pytest.mark.parametrize(("best", "wanted"), [(8, 8), (16, 13), (32, 25)])
+def test_chunks_grow_while_they_gain(tried, best, wanted):
+    chosen, calls = tried(gains_up_to(best))
+    assert chosen == Plan("batched", wanted, 2, 1)
+    largest = max(chunk for _, chunk in calls)
+    assert largest <= min(2 * best, 50), "far larger chunks were tried, or more than a share"
+
+
+def test_chunks_and_workers_fit(tried):
+    chosen, calls = tried(gains_up_to(32), fits=at_most(24))
+    assert max(chunk for _, chunk in calls) == 12
+    assert chosen == Plan("batched", 10, 2, 1)  # equal shares
+    chosen, _ = tried(gains_up_to(32), fits=at_most(1))
+    assert (chosen.chunk, chosen.workers, chosen.threads) == (1, 1, 2)
+    chosen, _ = tried(fixed(), sizes=Sizes(10, 100, 8, 256))  # little work stays on one thread
+    assert (chosen.workers, chosen.threads) == (1, 1)
+    assert choose_plan(topofl.Compute("cpu"), False, LARGE, None).chunk == 8
+    assert choose_plan(topofl.Compute("cpu"), False, LARGE, None, at_most(5)).chunk <= 5
 
 
 @pytest.mark.parametrize(
     ("step_bytes", "first"), [(0, 8), (4 * 2**20, 8), (10 * 2**20, 3), (2**30, 2)]
 )
 def test_the_first_trial_takes_little_memory(tried, step_bytes, first):
-    _, calls = tried(
-        lambda executor, chunk: 0.01 * chunk, sizes=LARGE._replace(step_bytes=step_bytes)
-    )
-    assert next(chunk for executor, chunk in calls if executor == "batched") == first
+    sizes = LARGE._replace(step_bytes=step_bytes)
+    _, calls = tried(lambda executor, chunk: 0.01 * chunk, sizes=sizes)
+    assert min(chunk for executor, chunk in calls if executor == "batched") == first
 
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        {"chunk": 2},
-        {"sizes": Sizes(10, 1_000_000, 20, 99)},
-        {"sizes": Sizes(4, 1_000_000, 20, 99)},
-    ],
+    [{}, {"chunk": 2}, {"sizes": Sizes(10, 10**6, 20, 99)}, {"sizes": Sizes(4, 10**6, 20, 99)}],
 )
 def test_what_a_trial_costs_besides_its_nodes_does_not_decide(tried, options):
     """Both executors are timed on as many nodes; a trial takes a node's time besides."""
-    for faster in ("looped", "batched"):
-        chosen, _ = tried(
-            lambda executor, chunk, faster=faster: 0.009 if executor == faster else 0.01,
-            besides=0.01,
-            **options,
-        )
-        assert chosen.executor == faster
+    assert tried(fixed(0.009, 0.01), besides=0.01, **options)[0].executor == "looped"
+    assert tried(fixed(0.01, 0.009), besides=0.01, **options)[0].executor == "batched"
 
 
 def test_slow_models_are_tried_on_one_node_only(tried):
-    tried(lambda executor, chunk: 1.0)
+    tried(fixed(1.0, 1.0))
     assert set(tried.nodes) == {("looped", 1)}
-
-
-STEPS = tuple([10] * 10 + [1] * 90)
-"""Of 100 nodes: one in ten takes ten times as many as the others."""
-
-
-def test_batched_nodes_that_wait_for_others_count(tried):
-    def a_node(executor, chunk):
-        return 0.02 if executor == "looped" else 0.011
-
-    def twice(executor, chunk):
-        return 0.02 if executor == "looped" else 0.018
-
-    assert tried(a_node, sizes=LARGE._replace(steps=(STEPS,)))[0].executor == "batched", (
-        "8 wait little"
-    )
-    assert tried(twice)[0].executor == "batched"
-    assert tried(twice, sizes=LARGE._replace(steps=(STEPS,)))[0].executor == "looped"
-
-
-def test_waiting_is_computed_over_taken_steps():
-    sizes = LARGE._replace(n=4, steps=((3, 2, 2, 1), (5, 5)))
-    assert [sizes.waiting_factor(chunk) for chunk in (1, 2, 3, 4)] == [
-        18 / 18,
-        20 / 18,
-        20 / 18,
-        22 / 18,
-    ]
-    assert LARGE.waiting_factor(10) == 1.0
+    with pytest.raises(RuntimeError, match="vmap cannot"):
+        tried(unbatched, executor="batched")
 
 
 class Counted(nn.Module):
@@ -131,156 +157,52 @@ class Counted(nn.Module):
         return self.second(self.first(x.flatten(1)).relu())
 
 
-@pytest.mark.parametrize("epochs", [2, [1, 5, 1, 0, 2, 1]])
-@pytest.mark.parametrize("chunk", [1, 2, 4, 6])
-def test_waiting_is_what_the_engine_computes(monkeypatch, chunk, epochs):
-    computed, gradients = [], Executor.gradients
-
-    def counted(executor, worker, models, minibatches, rows, *rest):
-        computed.append(len(minibatches.indices[rows]))
-        return gradients(executor, worker, models, minibatches, rows, *rest)
-
-    monkeypatch.setattr(Executor, "gradients", counted)
-    clients, model = problems.ragged_clients(), Counted()
-    algorithm = algorithms.local_only(0.1, batch_size=4, epochs=epochs)
-    run(
-        algorithm,
-        model=model,
-        clients=clients,
-        rounds=1,
-        seed=0,
-        compute=topofl.Compute(executor="batched", chunk=chunk),
-        progress=False,
-    )
-    setup = problems.resolved(algorithm, model, clients, ring(6))
-    sizes = footprint(setup, []).sizes
-    taken = sum(map(sum, sizes.steps))
-    assert taken == sum(np.asarray(epochs) * -(-clients.sizes // 4))
-    assert sum(computed) == pytest.approx(sizes.waiting_factor(chunk) * taken)
-
-
-def test_trials_are_of_as_many_nodes_as_they_say(monkeypatch):
-    """The first nodes are tried, by chunks; looped ones one after the other."""
-    tried, gradients, train = [], Executor.gradients, training.local_steps
+@pytest.fixture
+def computed(monkeypatch):
+    """Return the executor and the rows of all gradients that are computed."""
+    found, gradients = [], Executor.gradients
 
     def noted(executor, worker, models, minibatches, rows, *rest):
-        tried.append((executor.plan.executor, rows.start, rows.stop))
+        found.append((executor.plan.executor, rows, minibatches))
         return gradients(executor, worker, models, minibatches, rows, *rest)
 
-    def after_trials(*given):
-        monkeypatch.setattr(Executor, "gradients", gradients)
-        return train(*given)
-
     monkeypatch.setattr(Executor, "gradients", noted)
-    monkeypatch.setattr(training, "local_steps", after_trials)
-    clients = problems.equal_clients()
-    run(
-        algorithms.dsgd(0.1, batch_size=4),
-        model=Counted(),
-        clients=clients,
-        topology=ring(6),
-        rounds=1,
-        seed=0,
-        compute=topofl.Compute(chunk=4),
-        progress=False,
-    )
-    assert {(start, stop) for executor, start, stop in tried if executor == "looped"} == {
-        (k, k + 1) for k in range(6)
-    }
-    assert {(start, stop) for executor, start, stop in tried if executor == "batched"} == {
-        (0, 4),
-        (4, 6),
-    }
+    return found
 
 
-@pytest.mark.parametrize(("best", "wanted"), [(8, 8), (16, 13), (32, 25)])
-def test_chunks_grow_while_they_gain(tried, best, wanted):
-    chosen, calls = tried(batched_gains_up_to(best))
-    assert chosen == Plan("batched", wanted, 2, 1)
-    assert max(chunk for _, chunk in calls) <= min(2 * best, 50), (
-        "far larger chunks were tried, or more than a share"
-    )
+@pytest.mark.parametrize("epochs", [2, [1, 5, 1, 0, 2, 1]])
+@pytest.mark.parametrize("chunk", [1, 2, 4, 6])
+def test_waiting_is_what_the_engine_computes(computed, chunk, epochs):
+    how = {"model": Counted(), "clients": problems.ragged_clients()}
+    algorithm = algorithms.local_only(0.1, batch_size=4, epochs=epochs)
+    compute = topofl.Compute(executor="batched", chunk=chunk)
+    topofl.run(algorithm, rounds=1, seed=0, compute=compute, **how)
+    sizes = footprint(problems.resolved(algorithm, graphs=ring(6), **how), []).sizes
+    taken = sum(map(sum, sizes.steps))
+    assert taken == sum(np.asarray(epochs) * -(-how["clients"].sizes // 4))
+    found = sum(len(minibatches.indices[rows]) for _, rows, minibatches in computed)
+    assert found == pytest.approx(sizes.waiting_factor(chunk) * taken)
 
 
-def test_heavy_models_are_looped_without_another_trial(tried):
-    chosen, calls = tried(lambda executor, chunk: 1.0)
-    assert chosen.executor == "looped"
-    assert set(calls) == {("looped", 1)}
+def test_trials_are_of_as_many_nodes_as_they_say(computed):
+    """The first nodes are tried, by chunks; looped ones one after the other."""
+    how = {"model": Counted(), "clients": problems.equal_clients(), "topology": ring(6)}
+    compute = topofl.Compute(chunk=4)
+    topofl.run(algorithms.dsgd(0.1, batch_size=4), rounds=1, seed=0, compute=compute, **how)
+    looped = {("looped", k, k + 1) for k in range(6)}
+    found = {(executor, rows.start, rows.stop) for executor, rows, _ in computed}
+    assert found == looped | {("batched", 0, 4), ("batched", 4, 6)}
 
 
-def test_given_executor_and_chunk_need_no_trial(tried):
-    assert tried(None, executor="looped") == (Plan("looped", 1, 2, 1), [])
-    assert tried(None, executor="batched", chunk=30) == (Plan("batched", 30, 2, 1), [])
-
-
-def test_given_chunk_is_the_only_one_tried(tried):
-    chosen, calls = tried(batched_gains_up_to(30), chunk=30)
-    assert chosen == Plan("batched", 30, 2, 1)
-    assert set(calls) == {("looped", 1), ("batched", 30)}
-
-
-def test_models_that_torch_cannot_batch_are_looped_unless_asked_for(tried):
-    def trial(executor, chunk):
-        if executor == "batched":
-            raise RuntimeError("vmap cannot")
-        return 0.01
-
-    assert tried(trial)[0].executor == "looped"
-    with pytest.raises(RuntimeError, match="vmap cannot"):
-        tried(trial, executor="batched")
-
-
-def test_little_work_stays_on_one_thread(tried):
-    chosen, _ = tried(lambda executor, chunk: 0.01, sizes=Sizes(10, 100, 8, 256))
-    assert (chosen.workers, chosen.threads) == (1, 1)
-
-
-def test_one_node_has_all_threads_within_torch(tried):
-    assert tried(None, sizes=Sizes(1, 10_000_000, 128, 4096)) == (Plan("looped", 1, 1, 2), [])
-
-
-@pytest.mark.parametrize(("n", "batch", "chunk"), [(100, 128, 10), (1000, 13, 100), (3, 128, 2)])
-def test_linear_models_take_chunks_that_stay_in_cache(monkeypatch, n, batch, chunk):
+@pytest.mark.parametrize(
+    ("n", "batch", "most", "chunk"),
+    [(100, 128, 99, 10), (1000, 13, 999, 100), (3, 128, 99, 2), (1000, 13, 50, 25)],
+)
+def test_linear_models_take_chunks_that_stay_in_cache(monkeypatch, n, batch, most, chunk):
     monkeypatch.setattr(plan.torch, "get_num_threads", lambda: 2)
     sizes = Sizes(n, 7850, batch, batch * 784 * 4)
-    chosen = choose_plan(compute(), True, sizes, trial=None)
+    chosen = choose_plan(topofl.Compute("cpu"), True, sizes, None, at_most(most))
     threads = 2 if n * 7850 * batch >= plan.SHARED_WORK else 1
     assert chosen.chunk == (chunk if threads == 2 else n)
     assert chosen.chunk * sizes.batch_bytes <= plan.LINEAR_BYTES
     assert chosen.workers == threads
-
-
-def at_most(nodes, workers=2):
-    """Return the check that so many nodes fit at once, of one worker or more."""
-    return lambda plan: plan.workers * plan.chunk <= nodes and plan.workers <= workers
-
-
-def test_chunks_that_do_not_fit_are_not_tried(tried):
-    chosen, calls = tried(batched_gains_up_to(32), fits=at_most(24))
-    assert max(chunk for _, chunk in calls) == 12
-    assert chosen == Plan("batched", 10, 2, 1)  # equal shares
-
-
-def test_workers_are_fewer_where_not_even_a_node_each_fits(tried):
-    chosen, _ = tried(batched_gains_up_to(32), fits=at_most(1))
-    assert (chosen.chunk, chosen.workers, chosen.threads) == (1, 1, 2)
-
-
-def test_what_torch_would_batch_is_looped_where_only_that_fits(tried):
-    chosen, calls = tried(batched_gains_up_to(32), fits=lambda plan: plan.executor == "looped")
-    assert (chosen, calls) == (Plan("looped", 1, 2, 1), [])
-    chosen, calls = tried(
-        batched_gains_up_to(32), fits=lambda plan: plan.executor == "looped", chunk=30
-    )
-    assert (chosen, calls) == (Plan("looped", 1, 2, 1), [])
-
-
-def test_without_trials_the_first_is_taken():
-    assert choose_plan(compute(), False, LARGE, None).chunk == 8
-    assert choose_plan(compute(), False, LARGE, None, at_most(5)).chunk <= 5
-
-
-def test_linear_chunks_fit(monkeypatch):
-    monkeypatch.setattr(plan.torch, "get_num_threads", lambda: 2)
-    chosen = choose_plan(compute(), True, Sizes(1000, 7850, 13, 13 * 784 * 4), None, at_most(50))
-    assert (chosen.chunk, chosen.workers) == (25, 2)

@@ -1,0 +1,344 @@
+"""Partitioners: allocations by hand, the distributions that they draw from, and owners as nodes."""
+
+import importlib
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import topofl
+from tests.rows.partitioners import counted, datasets, lists, toy
+from topofl import data, topologies
+from topofl.data.partitioners import _dealing as allocation
+
+
+@pytest.mark.parametrize(
+    ("fractions", "sizes"),
+    [
+        ((0.2, 0), (8, 2, 0)),
+        ((0, 0.3), (7, 0, 3)),
+        ((0.01, 0.01), (8, 1, 1)),
+        ((0.49, 0.5), (1, 4, 5)),
+    ],
+)
+def test_held_out_sizes(fractions, sizes):
+    val, test = fractions
+    clients = data.iid(toy((10, 10)), 2, seed=0, val_fraction=val, test_fraction=test)
+    parts = zip(clients.train, clients.val, clients.test, strict=True)
+    assert [tuple(map(len, own)) for own in parts] == [sizes] * 2
+
+
+def test_holding_out_keeps_class_proportions():
+    clients = data.iid(toy((40, 20)), 1, seed=0, val_fraction=0.1, test_fraction=0.2)
+    assert (counted(clients, "test"), counted(clients, "val")) == ([[8, 4]], [[4, 2]])
+
+
+def test_names_tell_the_settings():
+    digits = data.digits()
+    assert data.shards(digits, 50, seed=0).name == "shards(digits, n=50, per_node=2)"
+    held = data.dirichlet_per_class(digits, 5, alpha=1, seed=0, min_size=3, test_fraction=0.1)
+    assert held.name == "dirichlet_per_class(digits, n=5, alpha=1, min_size=3, test_fraction=0.1)"
+    drawn = data.pathological_dirichlet(toy((600,) * 10), 20, classes_per_node=3, seed=0)
+    settings = "n=20, classes_per_node=3, alpha=0.5, min_per_class=10"
+    assert drawn.name == f"pathological_dirichlet(toy, {settings})"
+
+
+def test_shards_of_one_class_each_when_classes_are_multiples_of_shards():
+    counts = data.shards(toy((20, 40, 20)), 8, per_node=1, seed=0).label_counts.tolist()
+    assert sorted(counts) == [[0, 0, 10]] * 2 + [[0, 10, 0]] * 4 + [[10, 0, 0]] * 2
+
+
+def test_dirichlet_per_client_follows_alpha():
+    dataset = toy((500,) * 4)
+
+    def counts(n, alpha, seed=0):
+        return data.dirichlet_per_client(dataset, n, alpha=alpha, seed=seed).label_counts
+
+    single, mixed, alike = (counts(20, alpha).max(axis=1).mean() / 100 for alpha in (1e-3, 1, 1e6))
+    assert single > 0.6 > mixed > 0.4 > alike
+    alone = counts(3, 1e-3, seed=1)
+    assert (alone.max(axis=1) > 450).all(), "a node takes its class until that is used up"
+
+
+def test_dirichlet_per_class_follows_alpha_and_gives_nothing_to_nodes_that_are_full():
+    dataset = toy((500,) * 4)
+    alike = data.dirichlet_per_class(dataset, 4, alpha=1e6, seed=0).label_counts
+    single = data.dirichlet_per_class(dataset, 20, alpha=1e-3, seed=0, min_size=1).label_counts
+    assert np.abs(alike - 125).max() <= 2
+    assert (single.max(axis=0) > 400).all()
+    counts = data.dirichlet_per_class(dataset, 10, alpha=0.3, seed=0, min_size=1).label_counts
+    assert counts.min(axis=0).max() == 0
+    full = np.cumsum(counts, axis=1) - counts >= 200
+    assert full.any()
+    assert (counts[full] == 0).all()
+
+
+@pytest.mark.parametrize(("n", "alpha"), [(100, 0.1), (500, 0.5), (6000, 1e-3)])
+def test_dirichlet_finishes_where_redrawing_until_it_fits_does_not(n, alpha):
+    dataset = toy((6000,) * 10)
+    clients = data.dirichlet_per_class(dataset, n, alpha=alpha, seed=0, min_size=10)
+    assert clients.sizes.min() >= 10
+    assert clients.sizes.sum() == 60_000
+    clients = data.dirichlet_per_client(dataset, n, alpha=alpha, seed=0)
+    assert (clients.sizes == 60_000 // n).all()
+
+
+def test_pathological_spreads_holders_evenly_and_in_no_order():
+    clients = data.pathological(toy((100,) * 10, ()), 50, classes_per_node=2, seed=0)
+    held = clients.label_counts > 0
+    assert (held.sum(axis=1) == 2).all()
+    assert (held.sum(axis=0) == 10).all()
+    assert (clients.label_counts[held] == 10).all()
+    blocks = held.reshape(10, 5, 10).sum(axis=1)
+    covered = (blocks == 1).all(axis=1)
+    assert not covered.any(), "runs of five nodes must not always cover all ten classes"
+
+
+def test_pathological_ignores_classes_without_examples():
+    clients = data.pathological(toy((6, 0, 6)), 3, classes_per_node=2, seed=0)
+    assert (clients.label_counts[:, 1] == 0).all()
+    assert clients.sizes.sum() == 12
+
+
+def test_pathological_shared_starts_a_class_again_only_when_it_has_run_out():
+    clients = data.pathological_shared(toy((200,) * 5), 25, classes_per_node=2, seed=0)
+    uses = np.bincount(np.concatenate(clients.train), minlength=1000)[:1000].reshape(5, 200)
+    wanted = clients.label_counts.sum(axis=0)
+    assert wanted.max() > 200 > wanted.min(), "or the seed shows nothing"
+    assert (uses.sum(axis=1) == wanted).all()
+    assert (uses[wanted >= 200] >= 1).all()
+    assert (uses[wanted <= 200] <= 1).all()
+
+
+def test_pathological_shared_draws_classes_and_examples_uniformly():
+    dataset = toy((300,) * 6)
+
+    def counts(n, seed=0):
+        return data.pathological_shared(dataset, n, classes_per_node=2, seed=seed).label_counts
+
+    held = sum(counts(60, seed) > 0 for seed in range(50))
+    assert abs(held.sum(axis=0) / 3000 - 2 / 6).max() < 0.05
+    assert (counts(3).max(axis=1) == 300).all(), "two classes are just enough"
+    drawn = counts(60)[counts(60) > 0]
+    assert len(set(drawn.tolist())) > 5, "numbers are drawn, not divided evenly"
+    assert abs(drawn.mean() - 15) < 1
+
+
+def test_drawn_counts_go_where_there_is_room():
+    rng = np.random.default_rng(0)
+    assert allocation.drawn_counts(np.array([3, 0, 9]), 12, rng).tolist() == [3, 0, 9]
+    draws = [allocation.drawn_counts(np.array([99, 99, 1]), 30, rng) for _ in range(300)]
+    np.testing.assert_allclose(np.mean(draws, axis=0), [14.5, 14.5, 1], atol=0.6)
+
+
+def test_dealt_again_goes_on_from_a_random_place_with_what_a_taker_has_not():
+    rng = np.random.default_rng(0)
+
+    def dealt(*takers):
+        return allocation.dealt_again(np.array([10, 11, 12]), np.array(takers), rng).tolist()
+
+    assert dealt(5, 6, 5) == [10, 11, 12]
+    assert {dealt(1, 1, 2, 3)[3] for _ in range(50)} == {10, 11, 12}
+    assert {dealt(1, 2, 1, 1)[3] for _ in range(20)} == {11}
+
+
+def test_pathological_dirichlet_follows_alpha():
+    dataset = toy((600,) * 10)
+
+    def counts(classes, alpha):
+        call = {"classes_per_node": classes, "alpha": alpha, "seed": 0}
+        return data.pathological_dirichlet(dataset, 20, **call).label_counts
+
+    assert np.abs(counts(10, 1e6) - 30).max() <= 2
+    for held in counts(3, 1e-3).T:  # nearly all to few nodes, 10 to each of the others
+        assert (held[held > 0] == 10).sum() >= (held > 0).sum() - 3
+
+
+def test_pathological_dirichlet_draws_until_every_node_has_enough():
+    """As in DPFL on CIFAR-10: one draw in 600 gives each of a class's 30 nodes 10 examples."""
+    dataset = toy((5000,) * 10)
+    held = data.pathological_dirichlet(dataset, 100, classes_per_node=3, seed=0).label_counts
+    assert ((held > 0).sum(axis=1) == 3).all()
+    assert held[held > 0].min() >= 10
+    assert (held == 10).sum() < 30, "a repaired division has far more that have just enough"
+
+
+def test_best_cut_is_the_first_draw_that_will_do():
+    def cut(seed):
+        return allocation.best_cut(4, 100, 0.5, 5, np.random.default_rng(seed))
+
+    counts = [cut(seed) for seed in range(300)]
+    assert {int(own.sum()) for own in counts} == {100}
+    assert min(own.min() for own in counts) == 5
+    assert abs(np.mean(counts, axis=0) - 25).max() < 3
+    logs = allocation.log_dirichlet(0.5, (allocation.BLOCK, 4), np.random.default_rng(7))
+    shares = np.exp(logs) / np.exp(logs).sum(axis=1, keepdims=True)
+    drawn = np.diff(np.floor(100 * np.cumsum(shares, axis=1) + 1e-9), axis=1, prepend=0)
+    assert cut(7).tolist() == drawn[(drawn >= 5).all(axis=1)][0].tolist()
+
+
+def test_best_cut_lacks_little_where_no_draw_will_do():
+    rng = np.random.default_rng(0)
+    counts = allocation.best_cut(20, 200, 0.5, 10, rng)
+    assert counts.sum() == 200
+    others = [allocation.best_division(20, np.array([200]), 0.5, 1, rng) for _ in range(50)]
+    lacking = [np.maximum(10 - own, 0).sum() for own in (counts, *others)]
+    assert lacking[0] < min(lacking[1:])
+    assert allocation.best_cut(1, 7, 1e-300, 7, rng).tolist() == [7]
+
+
+def test_log_dirichlet_has_the_moments_of_the_distribution():
+    alpha, k, draws = 0.5, 4, 20_000
+    logs = allocation.log_dirichlet(alpha, (draws, k), np.random.default_rng(0))
+    shares = np.exp(logs) / np.exp(logs).sum(axis=1, keepdims=True)
+    variance = (1 / k) * (1 - 1 / k) / (k * alpha + 1)
+    assert np.abs(shares.mean(axis=0) - 1 / k).max() < 5 * np.sqrt(variance / draws)
+    assert np.abs(shares.var(axis=0) / variance - 1).max() < 0.05
+
+
+def test_fill_renormalizes_over_the_classes_that_are_left():
+    log_priors = np.array([[0.0, -1e100, -1e99], [-1e100, 0.0, -1e99]])
+    counts = allocation.fill(log_priors, np.array([3, 3, 4]), 5, np.random.default_rng(0))
+    assert counts.tolist() == [[3, 0, 2], [0, 3, 2]]
+
+
+def test_repaired_moves_from_the_largest_node_and_its_most_frequent_class():
+    counts = np.array([[8, 2], [0, 1], [3, 0]])
+    assert allocation.repaired(counts, 3).tolist() == [[6, 2], [2, 1], [3, 0]]
+    assert counts.tolist() == [[8, 2], [0, 1], [3, 0]]
+    counts = np.array([[0, 0], [2, 3], [4, 0], [0, 0]])
+    assert allocation.repaired(counts, 2).tolist() == [[1, 1], [1, 1], [3, 0], [1, 1]]
+
+
+def test_one_class_per_node_gives_rare_classes_a_node_for_each_example():
+    clients = data.one_class_per_node(toy((20, 2, 20, 0)), 12, seed=0)
+    assert ((clients.label_counts > 0).sum(axis=1) == 1).all()
+    assert (clients.label_counts > 0).sum(axis=0).tolist() == [5, 2, 5, 0]
+    assert clients.label_counts.sum(axis=0).tolist() == [20, 2, 20, 0]
+    assert sorted(clients.sizes.tolist()) == [1] * 2 + [4] * 10
+    assert (data.one_class_per_node(toy((20, 2, 20, 0)), 42, seed=0).sizes == 1).all()
+
+
+def test_one_class_per_node_draws_classes_at_random():
+    def classes(n, seed):
+        counts = data.one_class_per_node(toy((30,) * 3), n, seed=seed).label_counts
+        return tuple(counts.argmax(axis=1))
+
+    assert len({classes(1, seed) for seed in range(30)}) == 3
+    assert len({classes(6, seed) for seed in range(5)}) == 5
+
+
+# Owners as nodes
+
+
+def written(owners, labels, test=(), val=(), n_classes=3):
+    train = np.setdiff1d(np.arange(len(labels)), [*test, *val])
+    parts, inputs = (train, np.array(val, int), np.array(test, int)), torch.zeros(len(labels), 1)
+    whole = data.Dataset(inputs, torch.tensor(labels), n_classes, "toy", *parts)
+    return replace(whole, owners=np.array(owners))
+
+
+TOY = written(
+    #       0  1  2  3  4  5  6  7  8  9 10 11
+    owners=[1, 0, 1, 2, 2, 2, 4, 4, 1, 2, 3, 4],
+    labels=[0, 1, 2, 0, 0, 1, 2, 2, 0, 2, 1, 2],
+    test=[8, 9, 10, 11],
+    val=[2, 7],
+)
+
+
+def test_nodes_hold_what_their_owners_made():
+    clients = data.natural(TOY, min_size=1, seed=0)
+    assert clients.name == "natural(toy, n=4, min_size=1)"
+    assert lists(clients.train) == [[1], [0], [3, 4, 5], [6]]
+    assert lists(clients.val) == [[], [], [], [7]], "node 1 trains on class 0 only"
+    assert lists(clients.test) == [[], [8], [], [11]], "node 2 trains on classes 0 and 1 only"
+    assert not clients.overlapping
+    assert lists(data.natural(TOY, min_size=2, seed=0).train) == [[3, 4, 5]]
+
+
+def test_nodes_and_classes_are_drawn_uniformly():
+    nodes, classes = np.zeros(5), np.zeros(3)
+    dataset = written(np.repeat(np.arange(5), 6), [0, 1, 2] * 10)
+    for seed in range(400):
+        clients = data.natural(dataset, 2, classes_per_node=1, min_size=2, seed=seed)
+        assert clients.sizes.tolist() == [2, 2]
+        nodes += np.bincount(dataset.owners[[own[0] for own in clients.train]], minlength=5)
+        classes += clients.label_counts.sum(axis=0) / 2
+    assert abs(nodes / 400 - 2 / 5).max() < 0.1
+    assert abs(classes / 800 - 1 / 3).max() < 0.07
+
+
+def test_missing_classes_are_missing_everywhere():
+    dataset = written([0] * 6, [0, 1, 2] * 2, test=[3, 4, 5])
+    clients = data.natural(dataset, classes_per_node=2, min_size=1, seed=0)
+    assert clients.name == "natural(toy, n=1, classes_per_node=2, min_size=1)"
+    assert counted(clients, "test") == counted(clients, "train")
+    assert clients.sizes[0] == 2
+
+
+@given(dataset=datasets(), data_=st.data(), seed=st.integers(0, 1000))
+def test_every_node_is_one_owner(dataset, data_, seed):
+    size = len(dataset.labels)
+    numbers = st.integers(0, min(6, size - 1))
+    owners = np.array(data_.draw(st.lists(numbers, min_size=size, max_size=size)))
+    dataset, labels = replace(dataset, owners=owners), dataset.labels.numpy()
+    most, least = data_.draw(st.none() | st.integers(1, 7)), data_.draw(st.integers(1, 4))
+    call = {"classes_per_node": most, "min_size": least, "seed": seed}
+    try:
+        whole = data.natural(dataset, **call)
+    except ValueError as error:
+        assert "`min_size` must leave at least one node" in str(error)  # noqa: PT017 - no node at all
+        return
+    n = data_.draw(st.integers(1, whole.n))
+    clients = data.natural(dataset, n, **call)
+    assert clients.n == n
+    assert clients.sizes.min() >= least
+    makers, sets = [], (dataset.train, dataset.val, dataset.test)
+    for *parts, counts in zip(
+        clients.train, clients.val, clients.test, clients.label_counts, strict=True
+    ):
+        (maker,) = {int(owners[place]) for part in parts for place in part}
+        makers.append(maker)
+        kept = np.flatnonzero(counts)
+        own = dataset.train[owners[dataset.train] == maker]
+        assert len(kept) == min(most or 99, len(set(labels[own].tolist())))
+        for part, there in zip(parts, sets, strict=True):
+            mine = [i for i in sorted(there) if owners[i] == maker and labels[i] in kept]
+            assert part.tolist() == mine
+    assert makers == sorted(set(makers))
+    assert lists(data.natural(dataset, n, **call).train) == lists(clients.train)
+
+
+X = np.arange(16.0).reshape(8, 2)
+SHOPS = data.from_arrays(X, [0, 1] * 4, owners=list("aabbcccc"))
+
+
+def test_nodes_are_the_given_owners_or_those_of_a_graph_in_their_order():
+    clients = data.natural(SHOPS, owners=["c", "a"], min_size=2, seed=0)
+    assert lists(clients.train) == [[4, 5, 6, 7], [0, 1]]
+    assert clients.name == "natural(arrays, n=2, owners given, min_size=2)"
+    graph = topofl.as_topology(nx.Graph([("c", "a"), ("a", "b")]))
+    clients = data.natural(SHOPS, owners=graph.nodes, min_size=2, seed=0)
+    assert lists(clients.train) == [[4, 5, 6, 7], [0, 1], [2, 3]]
+    numbered = topofl.as_topology(topologies.path(2).to_networkx(), name="p")
+    assert numbered.nodes == ()
+    dataset = data.from_arrays(X, [0, 1] * 4, owners=[1, 1, 0, 0] * 2)
+    clients = data.natural(dataset, min_size=1, seed=0)
+    assert lists(clients.train) == [[2, 3, 6, 7], [0, 1, 4, 5]]
+
+
+def test_names_alike_are_sought_for_an_unknown_owner_only(monkeypatch):
+    dataset = data.from_arrays(X, [0, 1] * 4, owners=[f"id{k}" for k in range(8)])
+    sought = []
+    module = importlib.import_module("topofl.data.partitioners.natural")
+    monkeypatch.setattr(module, "did_you_mean", lambda word, _: sought.append(word))
+    data.natural(dataset, owners=dataset.owner_names, min_size=1, seed=0)
+    assert sought == []
+    with pytest.raises(ValueError, match="got 'id8'; they are"):
+        data.natural(dataset, owners=["id0", "id8"], min_size=1, seed=0)
+    assert sought == ["id8"]
