@@ -14,31 +14,18 @@ import pytest
 import torch
 
 import topofl
-from tests import problems
-from tests.engine.distributed.cases import plain
-from tests.engine.distributed.same_results import differences
 from tests.engine.memory.test_footprint import FACTS, LOOPED
-from topofl import algorithms, attacks, data, models, topologies
+from tests.rows.runs import differences, in_float64
+from topofl import algorithms, data, models, topologies
 from topofl._support.machine import is_in_memory, resident_of_files
 from topofl.engine import memory as mapped
 from topofl.engine.memory import MappedFiles, mapped_files
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 
-METHODS = ("dsgd", "dsgt", "fedavg", "osgp", "dpfl", "clique_averaging")
 
-
-def trained(name, scratch, **changes):
-    return topofl.run(**problems.options(**plain(name, scratch=scratch, device="cpu") | changes))
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_results_are_the_same(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(mapped, "COPIED", 2**12)
-    monkeypatch.setattr(mapped, "KEPT", 0)
-    wanted, found = (trained(name, scratch) for scratch in (None, tmp_path))
-    assert differences(found, wanted, 1e-12) == []
-    assert os.listdir(tmp_path) == []
+def trained(name, scratch, saving=None, **changes):
+    return topofl.run(**in_float64(name, scratch=scratch, **changes), saving=saving)
 
 
 def test_a_run_continues_with_models_elsewhere(tmp_path):
@@ -126,11 +113,6 @@ def test_folders_in_memory_are_known(tmp_path, monkeypatch):
 def test_wrong_folders_are_refused(changes, error):
     with pytest.raises(ValueError, match=error):
         topofl.Compute(device="cpu", **changes)
-
-
-def test_attackers_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"`compute\.scratch` must be None with attackers"):
-        trained("dsgd", tmp_path, attackers=attacks.sign_flip(nodes=[1]))
 
 
 def test_estimates_count_the_file_and_the_space_on_its_disk(tmp_path, monkeypatch):

@@ -13,7 +13,6 @@ from tests import problems
 from tests.engine import killed
 from tests.engine.store.helpers import dsgd_arguments
 from tests.engine.train.test_divergence import clients_with_extremes
-from tests.new_process import results_of
 from topofl.engine import saving as schedule
 from topofl.engine.checkpoint import rounds_in
 from topofl.engine.round import Round
@@ -22,17 +21,6 @@ from topofl.engine.round import Round
 @pytest.fixture(scope="module")
 def whole():
     return killed.trained(dsgd_arguments())
-
-
-@pytest.fixture(scope="module")
-def verdicts():
-    return results_of("tests.engine.killed", timeout=None)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
-@pytest.mark.parametrize("case", killed.CASES)
-def test_killed_and_resumed_equals_never_stopped(verdicts, case):
-    assert verdicts[case] == []
 
 
 @pytest.mark.parametrize("stop", range(1, 7))
