@@ -95,18 +95,21 @@ def door(monkeypatch):
 
 
 def trained(model, executor="batched", chunk=2, algorithm=None, saving=None, **changes):
-    """Return the history of a run, with its models."""
+    """Return the history of a run, and its models."""
+    kept = {}
     settings = {"clients": problems.equal_clients(N), "rounds": 3, "seed": 0, "init": "given"}
     settings |= {"executor": executor, "chunk": chunk, "dtype": torch.float64, "device": "cpu"}
-    return topofl.run(
+    history = topofl.run(
         algorithm or algorithms.dsgd(lr=0.1, batch_size=4, momentum=0.9), model=model,
         topology=topologies.ring(N), saving=saving, **problems.options(**settings | changes),
+        callbacks=[lambda event: kept.update(models=event.models)],
     )  # fmt: skip
+    return history, kept["models"]
 
 
-def buffers_of(history):
+def buffers_of(models):
     """Return the rows of each buffer."""
-    return [history.models.buffers[name].rows(slice(None)) for name in STATISTICS]
+    return [models.buffers[name].rows(slice(None)) for name in STATISTICS]
 
 
 def loops_of_modules(model, rounds):
@@ -150,9 +153,9 @@ ALONE = algorithms.local_only(lr=0.1, batch_size=4)
 def test_each_node_has_its_own_buffers(door, executor, chunk):
     door(STATISTICS)
     model = normalized()
-    history = trained(model, executor, chunk, ALONE, rounds=2)
+    history, population = trained(model, executor, chunk, ALONE, rounds=2)
     networks = loops_of_modules(model, rounds=2)
-    assert_equal_models(history.models, networks)
+    assert_equal_models(population, networks)
     clients = problems.equal_clients(N)
     inputs = clients.dataset.examples(clients.dataset.test, torch.float64)
     labels = clients.dataset.labels[torch.tensor(clients.dataset.test)]
@@ -168,7 +171,7 @@ def test_buffers_travel_with_whole_models_or_stay(door):
     for travels in (False, True):
         door(STATISTICS, travels)
         plain = algorithms.dsgd(lr=0.1, batch_size=4)
-        kept[travels] = buffers_of(trained(normalized(), rounds=1, algorithm=plain))
+        kept[travels] = buffers_of(trained(normalized(), rounds=1, algorithm=plain)[1])
     weights = as_tensor(metropolis_hastings(topologies.ring(N)).weights, CPU, torch.float64)
     for stayed, traveled in zip(kept[False][:2], kept[True][:2], strict=True):
         torch.testing.assert_close(traveled, weights @ stayed, rtol=1e-12, atol=1e-12)
@@ -179,7 +182,7 @@ def test_buffers_travel_with_whole_models_or_stay(door):
 def test_buffers_travel_through_a_server(door):
     door(STATISTICS, travels=True)
     fedavg = algorithms.fedavg(lr=0.1, batch_size=4, epochs=1, participation=0.5)
-    mean = buffers_of(trained(normalized(), rounds=2, algorithm=fedavg))[0]
+    mean = buffers_of(trained(normalized(), rounds=2, algorithm=fedavg)[1])[0]
     assert torch.equal(mean, mean[:1].expand_as(mean))
 
 
@@ -190,7 +193,7 @@ def test_nodes_that_take_no_step_keep_their_buffers(door, policy):
     for executor, chunk in (("looped", 1), ("batched", 4)):
         algorithm = algorithms.local_only(lr=0.1, batch_size=4, epochs=1)
         how = {"clients": problems.ragged_clients(N), "on_divergence": policy}
-        found.append(buffers_of(trained(normalized(), executor, chunk, algorithm, **how)))
+        found.append(buffers_of(trained(normalized(), executor, chunk, algorithm, **how)[1]))
     assert found[0][2].tolist() == [3, 3, 3, 6, 9, 12]
     for looped, batched in zip(*found, strict=True):
         torch.testing.assert_close(batched, looped, rtol=1e-12, atol=1e-12)
@@ -198,10 +201,10 @@ def test_nodes_that_take_no_step_keep_their_buffers(door, policy):
 
 def test_checkpoints_keep_buffers(door, tmp_path):
     door(STATISTICS)
-    whole = trained(normalized(), rounds=4)
+    _, whole = trained(normalized(), rounds=4)
     trained(normalized(), rounds=2, saving=tmp_path)
-    resumed = trained(normalized(), rounds=4, saving=topofl.Saving(tmp_path, resume=True))
-    assert torch.equal(resumed.models.flat, whole.models.flat)
+    _, resumed = trained(normalized(), rounds=4, saving=topofl.Saving(tmp_path, resume=True))
+    assert torch.equal(resumed.flat, whole.flat)
     assert all(map(torch.equal, buffers_of(resumed), buffers_of(whole)))
 
 
@@ -224,10 +227,10 @@ def test_buffers_are_stored_once_until_they_are_trained():
 @EXECUTORS
 def test_runs_with_draws_are_the_same_in_every_executor(door, executor, chunk):
     door(drawing=Masks)
-    looped = trained(dropping(), "looped", 1).models.flat
-    found = trained(dropping(), executor, chunk).models.flat
-    torch.testing.assert_close(found, looped, rtol=1e-12, atol=1e-12)
-    assert not torch.allclose(trained(dropping(), executor, chunk, seed=1).models.flat, found)
+    _, looped = trained(dropping(), "looped", 1)
+    _, found = trained(dropping(), executor, chunk)
+    torch.testing.assert_close(found.flat, looped.flat, rtol=1e-12, atol=1e-12)
+    assert not torch.allclose(trained(dropping(), executor, chunk, seed=1)[1].flat, found.flat)
 
 
 def test_ranks_draw_as_one_process():
@@ -245,7 +248,7 @@ def test_ranks_draw_as_one_process():
 def test_frozen_parameters_are_shared_and_stay(door, executor, chunk):
     door()
     model = half_frozen()
-    population = trained(model, executor, chunk, ALONE, rounds=2).models
+    _, population = trained(model, executor, chunk, ALONE, rounds=2)
     assert population.layout.names == ("3.weight", "3.bias")
     assert population.d == 8 * 3 + 3
     assert_equal_models(population, loops_of_modules(model, rounds=2))
@@ -273,7 +276,6 @@ def test_equal_models_with_different_buffers_are_scored_apart(door):
     door(STATISTICS)
     clients = problems.ragged_clients(N)
     algorithm = algorithms.fedavg(lr=0.1, batch_size=4, epochs=1)
-    history = trained(normalized(), algorithm=algorithm, clients=clients)
-    flat = history.models.flat
-    assert torch.equal(flat, flat[:1].expand_as(flat))
+    history, models = trained(normalized(), algorithm=algorithm, clients=clients)
+    assert torch.equal(models.flat, models.flat[:1].expand_as(models.flat))
     assert len(np.unique(history["loss"][-1])) == N

@@ -124,8 +124,10 @@ def test_edge_weights_are_used_or_dropped_with_a_warning():
     for rule in (mixing.metropolis_or_uniform, mixing.uniform):
         run(topology=graph, rounds=2, mixing=rule)  # named, the default too, and no warning
     remedy = r"pass a rule: mixing=functools.partial\(mixing.uniform, direction='push'\)"
+    directed = nx.DiGraph()
+    directed.add_weighted_edges_from(graph.edges(data="weight"))
     with pytest.warns(UserWarning, match=remedy):
-        run(algorithms.osgp(lr=0.1), topology=nx.DiGraph(graph), rounds=2)
+        run(algorithms.osgp(lr=0.1), topology=directed, rounds=2, on_disconnected="allow")
 
 
 def test_weights_dropped_in_later_rounds_raise_one_warning():

@@ -82,8 +82,9 @@ def test_divergence_is_the_same_on_a_device(policy, device):
 
 def test_divergence_errors_are_the_same_on_a_device(device):
     algorithm = algorithms.dsgd(**ARGUMENTS["dsgd"] | {"lr": 1e200})
+    how = {"model": problems.perceptron(), "device": "cuda"}
     with pytest.raises(topofl.DivergenceError, match=r"node 0 is (inf|nan)"):
-        topofl.run(**in_float64("user's term", algorithm=algorithm, device="cuda"))
+        topofl.run(**in_float64("dsgd", algorithm=algorithm, **how))
 
 
 def test_a_run_on_a_device_resumes(device, tmp_path):

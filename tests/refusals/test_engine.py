@@ -559,7 +559,6 @@ OTHER_RUN_ERRORS = {
 }
 
 TOPOLOGY_MISSING = "`topology` must be given, since own exchanges models"
-LATE = ("the phase 'tried' must use round.", "in the first rounds too", "in round 5")
 NOTED = "`value` of round.note must be one real number, or one per node, (6,), got {} as 'a' in the"
 
 
@@ -568,7 +567,6 @@ def several():
     for use in OF_A_GRAPH.values():
         yield TypeError, TOPOLOGY_MISSING, plays(use, topology=None)
         yield TypeError, TOPOLOGY_MISSING, estimating(use)
-        yield ValueError, LATE, later(use)
     for use in (looks_at_numbers, through_numpy):
         yield ValueError, WITHOUT_NUMBERS, plays(use), late(use)
     for value, shown in (

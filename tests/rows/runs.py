@@ -151,10 +151,8 @@ def stepping(*terms, lr=0.05, part=algorithms.everything, at=None):
     return algorithms.chain("stepping", local=local)
 
 
-def of_terms(*terms, **how):
-    return of_method(
-        algorithm=stepping(*terms, **how), model=problems.perceptron(), executor="looped"
-    )
+def of_terms(*terms, model=problems.linear, **how):
+    return of_method(algorithm=stepping(*terms, **how), model=model(), executor="looped")
 
 
 def of_task(case):
@@ -303,10 +301,15 @@ MORE = {
         algorithms.adamw(reset=True), lr=algorithms.cosine(0.05, rounds=ROUNDS)
     ),
     "momentum apart": lambda: of_terms(
-        algorithms.weight_decay(0.1), algorithms.momentum(0.9, nesterov=True), part="5"
+        algorithms.weight_decay(0.1), algorithms.momentum(0.9, nesterov=True), part="5",
+        model=problems.perceptron,
     ),
-    "pulled": lambda: of_terms(algorithms.proximal(0.1), algorithms.cosine_pull(0.1)),
-    "ahead": lambda: of_terms(algorithms.momentum(0.9), at=algorithms.lookahead(0.01)),
+    "pulled": lambda: of_terms(
+        algorithms.proximal(0.1), algorithms.cosine_pull(), model=problems.perceptron
+    ),
+    "ahead": lambda: of_terms(
+        algorithms.momentum(0.9), at=algorithms.lookahead(0.01), model=problems.perceptron
+    ),
     "upwards": lambda: of_terms(algorithms.adam(), at=algorithms.ascent(0.05)),
     **{name: partial(of_task, name) for name in ("regression", "next token", "F1 of classes")},
 }  # fmt: skip

@@ -49,8 +49,8 @@ every = 2
 
 def trained(saving=None, callbacks=(), **changes):
     """Return the history of a run, on one or several ranks."""
-    how = in_float64("dsgd", rounds=ROUNDS, rank_timeout=TIMEOUT, **changes)
-    return topofl.run(**how, saving=saving, callbacks=callbacks)
+    how = {"rounds": ROUNDS, "rank_timeout": TIMEOUT} | changes
+    return topofl.run(**in_float64("dsgd", **how), saving=saving, callbacks=callbacks)
 
 
 def before_round(t, function):
