@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 
@@ -26,6 +27,7 @@ from tests.rows.runs import (
     arguments,
     differences,
     in_float64,
+    length,
     of_method,
     tolerance_of,
 )
@@ -57,8 +59,9 @@ UNFIT = {
     "mapped": {*ATTACKED, *EMULATED},  # attackers have all models in memory
     "in threads": set(),
     "ambient": set(),
+    "observed": set(),
     "estimated": {name for name in RUNS if any(part in name for part in CHOSEN)},
-    "saved": set(),
+    "saved": {"a node freezes"},  # files keep no infinite loss of a round: it is read as NaN
     "configured": RUNS.keys() - ALGORITHMS.keys() - OPTIONS.keys(),
 }
 """Runs for which a contract has no meaning."""
@@ -230,6 +233,34 @@ def estimated(run, **options):
             *("busiest_messages", "busiest_bytes"),
         )
     }
+
+
+OBSERVED = {
+    "every": 1,
+    "before_exchange": True,
+    "fine_tune": algorithms.sgd(0.1, batch_size=4, epochs=2, momentum=0.9),
+    "fine_tune_every": 1,
+    "also": {"mean": lambda models, round: models.flat.mean(0).expand(round.n, -1)},
+    "per_node": {"norm": length},
+}
+UNOBSERVED = dict.fromkeys(("also", "fine_tune", "fine_tune_every", "nodes", "examples"))
+UNOBSERVED |= {"on": (), "before_exchange": False}
+
+
+@of_runs("observed")
+def test_evaluations_do_not_change_training(name):
+    """Those of more rounds and stages, with fine-tuning and columns of users, or of no scores."""
+    wanted = reference(name)
+    for options in (OBSERVED, UNOBSERVED) if wanted.score_columns else (UNOBSERVED,):
+        found = topofl.run(**arguments(name, **options))
+        assert torch.equal(found.models.flat, wanted.models.flat)
+        np.testing.assert_array_equal(found.node_loss, wanted.node_loss)
+        for column, values in wanted.rounds.items():
+            np.testing.assert_array_equal(found[column], values, err_msg=column)
+        same = np.isin(found["round"], wanted["round"])
+        for column in found.evaluations.keys() & wanted.evaluations.keys():
+            if "fine_tuned" not in column:  # in other rounds, by another phase
+                np.testing.assert_array_equal(found[column][same], wanted[column], err_msg=column)
 
 
 @of_runs("estimated")

@@ -21,7 +21,6 @@ from tests.engine.evaluated_runs import (
     run,
     scores,
 )
-from tests.engine.runs import same
 from tests.engine.test_equivalence import modules_at_start
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
 from tests.rows.runs import arguments, differences
@@ -116,34 +115,6 @@ def test_with_a_server_all_nodes_are_fine_tuned_from_its_model():
     assert (history.models.flat == history.models.flat[0]).all()
     assert len(set(history["loss_fine_tuned"][-1])) == N
     assert (history["loss_fine_tuned"][-1] != history["loss"][-1]).all()
-
-
-EVERYTHING = {
-    "dsgd": {"lr": 0.1, "momentum": 0.9},
-    "clique_averaging": {"lr": 0.1, "momentum": 0.9},
-    "local_only": {"lr": 0.1, "momentum": 0.9},
-    "centralized": {"lr": 0.1, "momentum": 0.9},
-    "osgp": {"lr": 0.1, "delay": 2, "epochs": 1},
-    "ditto": {"lr": 0.1, "participation": 0.5, "epochs": 1, "personal_epochs": 1},
-    "fedrep": {"lr": 0.1, "participation": 0.5, "epochs": 1, "head": "1.bias"},
-}
-
-
-@pytest.mark.parametrize("name", EVERYTHING)
-@pytest.mark.parametrize("executor", ["batched", "looped"])
-def test_fine_tuning_does_not_change_training(name, executor):
-    algorithm = getattr(algorithms, name)(batch_size=4, **EVERYTHING[name])
-    how = {"topology": problems.cliques(personal_clients()), "init": "independent", "every": 1}
-    how |= {"executor": executor, "before_exchange": True}
-    plain, tuned = (
-        run(algorithm, **how, **more) for more in ({}, {"fine_tune": TUNED, "fine_tune_every": 1})
-    )
-    assert torch.equal(plain.models.flat, tuned.models.flat)
-    new = {"accuracy_fine_tuned", "loss_fine_tuned"}
-    assert set(tuned.evaluations) - set(plain.evaluations) == new
-    np.testing.assert_array_equal(plain.node_loss, tuned.node_loss)
-    assert same(plain, tuned, *plain.columns)
-    assert (tuned["loss_fine_tuned"][1:] != tuned["loss"][1:]).all()
 
 
 @pytest.mark.parametrize("every", [None, 2, 4, 6])

@@ -46,14 +46,6 @@ def test_model_and_thread_setting_are_unchanged():
     assert torch.get_num_threads() == threads
 
 
-def test_training_does_not_depend_on_evaluations():
-    often, seldom = run(every=1, before_exchange=True), run(every=4)
-    np.testing.assert_array_equal(often["accuracy"][-1], seldom["accuracy"][-1])
-    np.testing.assert_array_equal(often["train_loss"], seldom["train_loss"])
-    assert list(often["round"]) == [0, 1, 2, 3, 4]
-    assert list(seldom["round"]) == [0, 4]
-
-
 def test_minibatches_do_not_depend_on_the_graph():
     first = run(algorithms.local_only(lr=0.1, batch_size=4))
     second = run(algorithms.local_only(lr=0.1, batch_size=4), topology=topologies.star(6))
