@@ -93,6 +93,18 @@ class Drawing(nn.Linear):
         return super().forward(nn.functional.dropout(x.flatten(1), 0.5))
 
 
+class Counting(nn.Linear):
+    """A model that counts its calls in a buffer."""
+
+    def __init__(self):
+        super().__init__(36, 3)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.seen.add_(1)
+        return super().forward(x.flatten(1))
+
+
 class Own(nn.Linear):
     """A model whose initial parameters are drawn by numpy."""
 
@@ -370,6 +382,7 @@ VALUE_ERRORS = {
     "'1.bias' has requires_grad": changed(lambda layer: layer.bias.requires_grad_(False)),
     "parameters of one dtype": changed(lambda layer: setattr(layer, "bias", DOUBLE)),
     "'1.spare' does not change its": changed(lambda layer: setattr(layer, "spare", SINGLE)),
+    "must not change its buffers, 'seen' changed": lambda: run(model=Counting()),
     "the same output for the same input, but it draws": lambda: run(model=Drawing(36, 3)),
     ("must draw its initial parameters by torch", "'1.bias' got other"): (
         lambda: run(model=nn.Sequential(nn.Flatten(), Own(36, 3))),
