@@ -65,12 +65,12 @@ def before_round(t, function):
     Mixing.mix = call_and_mix
 
 
-def train(rank, folder, every=2, callbacks=()):
-    """Train on one rank; print errors, unless another rank reports them, and return 3."""
+def train(rank, folder, every=2, callbacks=(), *, loud=False):
+    """Train on one rank; print errors, also if another rank reports them if `loud`; return 3."""
     try:
         trained(topofl.Saving(folder, every=every), callbacks, distributed=True)
     except (ArithmeticError, OSError, RuntimeError, KeyboardInterrupt) as error:
-        if getattr(error, "reporter", True):
+        if loud or getattr(error, "reporter", True):
             missing = getattr(error, "missing", "")
             print(f"rank {rank}: {type(error).__name__}{missing}: {error}", flush=True)
         return 3
@@ -137,7 +137,7 @@ def call_back(rank, folder, callback):
     """
     if rank == 1:
         time.sleep(TIMEOUT + 1)
-    train(rank, folder, every=3, callbacks=[callback])
+    train(rank, folder, every=3, callbacks=[callback], loud=True)
     return threading.active_count() + 2
 
 

@@ -83,6 +83,7 @@ def test_an_error_of_a_callback_is_raised_after_the_checkpoint_of_its_round(foun
     failure = found[name]
     assert failure["codes"] == [3, 3]
     assert f"rank 0: {error}" in failure["output"]
+    assert "rank 1: RankError" in failure["output"]
     assert "a callback of rank 0 raised an error; FOLDER" in failure["output"]
     assert failure["saved"] == [3]
 
