@@ -198,6 +198,9 @@ class SimulatedDevice(TorchFunctionMode):
                 return self.tag(func(*args, **kwargs))
             if name == "get_device":
                 return 0
+            if name == "new_tensor":
+                self.upload()
+                return self.tag(func(*args, **kwargs))
         if kwargs.get("device") is None or func is PARSE:  # which only parses arguments
             return self._computed(func, name, args, kwargs)
         return self._created(func, args, kwargs)

@@ -12,7 +12,7 @@ from torch import nn
 import topofl
 from tests import problems
 from tests.algorithms.harness import BATCH, HEAD, N, engine, is_body, received
-from tests.properties.test_weights import graphs
+from tests.rows.topologies import graphs
 from topofl import algorithms, topologies
 from topofl._support.seeding import stream
 from topofl.algorithms import refresh_losses, scored_peers

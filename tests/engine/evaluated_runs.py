@@ -1,4 +1,4 @@
-"""Runs, clients and fine-tuning phases for tests of evaluation stages."""
+"""Runs and fine-tuning phases for tests of evaluations on clients' own sets."""
 
 import numpy as np
 import pytest
@@ -7,26 +7,17 @@ from torch import nn
 
 import topofl
 from tests import problems
-from tests.engine import killed
-from topofl import algorithms, data, topologies
-from topofl.engine.checkpoint import rounds_in
+from tests.rows.runs import personal_clients
+from topofl import algorithms, topologies
 
 ROUNDS, SEED, BATCH, N = 3, 3, 4, 6
 
-
 TUNED = algorithms.sgd(0.1, batch_size=BATCH, epochs=2, momentum=0.9)
-
 
 HOW = pytest.mark.parametrize(
     "settings",
     [{"executor": "batched"}, {"executor": "batched", "chunk": 2}, {"executor": "looped"}],
 )
-
-
-def personal_clients(test_fraction=0.3, val_fraction=0.2, n=N):
-    return data.iid(
-        problems.dataset(), n, seed=0, test_fraction=test_fraction, val_fraction=val_fraction
-    )
 
 
 def run(algorithm=None, **changes):
@@ -54,36 +45,11 @@ def scores(module, blobs, indices):
     return float(right), float(nn.functional.cross_entropy(logits, blobs.labels[indices]))
 
 
-def arguments(**changes):
-    return killed.settings("dsgd over a period") | {"fine_tune": TUNED, "every": 2} | changes
-
-
-class Stop(Exception):
-    pass
-
-
-def stopped(folder, at, **changes):
-    def callback(event):
-        if (event.kind, event.round) == ("round", at):
-            raise Stop
-
-    with pytest.raises(Stop):
-        topofl.run(
-            **problems.options(saving=topofl.Saving(folder, every=1), **arguments(**changes)),
-            callbacks=[callback],
-        )
-    assert rounds_in(folder)[-1] == at
-
-
 def need(algorithm, **options):
-    clients = personal_clients()
     return topofl.estimate(
-        algorithm,
-        model=problems.linear(),
-        clients=clients,
-        topology=topologies.ring(N),
-        **problems.options(**options),
-    )
+        algorithm, model=problems.linear(), clients=personal_clients(),
+        topology=topologies.ring(N), **problems.options(**options),
+    )  # fmt: skip
 
 
 def tuned(models, round):

@@ -1,4 +1,4 @@
-"""Runs that are killed at chosen points and resumed, in a process started by test_resume.py.
+"""Runs of the table that are killed at chosen points and resumed, in a process of their own.
 
 Importing torch takes seconds and a fork milliseconds: this process imports it once, and a fork of
 it runs until it kills itself. What then remains on disk is all that the parent resumes from.
@@ -9,106 +9,39 @@ import os
 import signal
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
-import numpy as np
+import topofl
+from tests import problems
+from tests.rows import runs
+from topofl import topologies
+from topofl.engine import checkpoint
+from topofl.engine.mixing import Mixing
+from topofl.engine.round import Round
 
-from tests.rows.methods import ALGORITHMS
+ANY_TIME = ("clique_averaging", "graphs change")
+"""Runs that are killed at every point; others between rounds."""
 
-PROBLEMS = [*ALGORITHMS, "dsgd over a period", "dsgd over new graphs"]
-TRAINING = [
-    "between rounds",
-    "after train, in the second round",
-    "after train",
-    "after mix",
-    "in the last round",
-]
-WRITING = [
-    "with half of the first rows",
-    "with half of the rows",
-    "with half of the shared tensors",
-    "before the marker",
-    "before it has its name",
-    "after it has its name",
-    "before the folder is synchronized",
-    "before old ones are removed",
-]
-ANY_TIME = ("clique_averaging", "dsgd over new graphs")
-"""Problems that are killed at every point."""
+BETWEEN = "between rounds"
 
 
-def _name(problem):
-    return problem.partition(" over ")[0]
-
-
-def moments(problem):
-    """Return the points at which a problem is killed, after a checkpoint of round two or four."""
-    if problem in ANY_TIME:
-        return [*TRAINING, *WRITING]
-    mixes = ALGORITHMS[_name(problem)].mixes
-    return ["between rounds", "after mix" if mixes else "after train"]
-
-
-CASES = [f"{problem}: {moment}" for problem in PROBLEMS for moment in moments(problem)]
-
-
-def settings(problem):
-    """Return the arguments of a run."""
-    import topofl
-    from tests import problems
-    from topofl import algorithms, topologies
-
-    name, _, graphs = problem.partition(" over ")
-    row = ALGORITHMS[name]
-    clients = problems.validated_clients() if row.validated else problems.equal_clients()
-    topology = {
-        "": problems.cliques(clients),
-        "a period": topologies.one_peer_exponential(6),
-        "new graphs": topofl.as_topology(lambda t: topologies.random_regular(6, 3, seed=t)),
-    }[graphs]
-    arguments = {**row.required, **row.killed}
-    algorithm = getattr(algorithms, name)(lr=0.1, batch_size=4, **arguments)
-    model = problems.perceptron() if "head" in arguments else problems.linear()
-    start = "common" if row.common_start else "independent"
-    how = {"model": model, "clients": clients, "topology": topology, "device": "cpu", "init": start}
-    if "head" in arguments:
-        how["executor"] = "looped"  # auto chooses by the clock, which no two runs share
-    return {"algorithm": algorithm, "rounds": 7, "seed": 0, "every": 3} | how
+def settings(name):
+    """Return the arguments of a longer run of a method."""
+    name, over, _ = name.partition(" over a period")
+    changes = {"topology": topologies.one_peer_exponential(6)} if over else {}
+    return runs.of_method(name, rounds=7, every=3, **changes)
 
 
 def trained(arguments, **more):
     """Return the history of a run and its models."""
-    import topofl
-    from tests import problems
-
-    kept, how = {}, problems.options(**arguments, **more)
-    further = how.pop("callbacks", [])
-    history = topofl.run(
-        **how, callbacks=[lambda event: kept.update(models=event.models), *further]
-    )
-    return history, kept["models"].flat.clone()
+    history = topofl.run(**problems.options(**arguments, **more))
+    return history, history.models.flat.clone()
 
 
 def differences(one, other):
     """Return the bitwise differences between two results of `trained`."""
-    (a, models), (b, others) = one, other
-    tables = {"rounds": (a.rounds, b.rounds), "evaluations": (a.evaluations, b.evaluations)}
-    found = [name for name, (left, right) in tables.items() if list(left) != list(right)]
-    for left, right in tables.values():
-        found += [
-            name for name in left if not np.array_equal(left[name], right[name], equal_nan=True)
-        ]
-        found += [f"dtype of {name}" for name in left if left[name].dtype != right[name].dtype]
-    found += (
-        ["models"] if not np.array_equal(models.numpy(), others.numpy(), equal_nan=True) else []
-    )
-    found += ["node_loss"] if not np.array_equal(a.node_loss, b.node_loss, equal_nan=True) else []
-    found += ["matrix_of_round"] if not np.array_equal(a.matrix_of_round, b.matrix_of_round) else []
-    matrices = [
-        [(m.name, m.weights.toarray().tolist()) for m in history.matrices] for history in (a, b)
-    ]
-    found += ["matrices"] if matrices[0] != matrices[1] else []
-    return found + (["meta"] if a.meta != b.meta else [])
+    return runs.differences(one[0], other[0])
 
 
 def die():
@@ -133,8 +66,6 @@ def die_at(module, name, call, *, after=False):
 
 def die_with_half(call):
     """Kill the process when half of a file is written."""
-    from topofl.engine import checkpoint
-
     whole, calls = checkpoint.write_tensors, [0]
 
     def half(path, tensors, texts):
@@ -148,69 +79,68 @@ def die_with_half(call):
     checkpoint.write_tensors = half
 
 
-def plan(moment):
-    """Prepare to be killed in a run with a checkpoint every two rounds; return its arguments."""
-    from tests import problems
-    from topofl.engine import checkpoint
-    from topofl.engine.mixing import Mixing
-    from topofl.engine.round import Round
-
-    if moment in ("between rounds", "in the last round"):
-        last = 5 if moment == "between rounds" else 7
-        return {
-            "callbacks": [problems.each_round(lambda done, models: die() if done == last else None)]
-        }
-    {
-        "after train, in the second round": lambda: die_at(Round, "_train", 2, after=True),
-        "after train": lambda: die_at(Round, "_train", 4, after=True),
-        "after mix": lambda: [
-            die_at(owner, door, 4, after=True)
-            for owner, door in (
-                *((Mixing, door) for door in ("mix", "average", "aggregate")),
-                (Round, "send"),
-            )
-        ],
-        "with half of the first rows": lambda: die_with_half(1),
-        "with half of the rows": lambda: die_with_half(5),
-        "with half of the shared tensors": lambda: die_with_half(6),
-        "before the marker": lambda: die_at(checkpoint, "_write_marker", 3),
-        "before it has its name": lambda: die_at(checkpoint.os, "replace", 3),
-        "after it has its name": lambda: die_at(checkpoint.os, "replace", 3, after=True),
-        "before the folder is synchronized": lambda: die_at(checkpoint, "sync_folder", 5),
-        "before old ones are removed": lambda: die_at(checkpoint, "prune", 3),
-    }[moment]()
-    return {}
+MOMENTS = {
+    BETWEEN: lambda: None,
+    "after train, in the second round": lambda: die_at(Round, "_train", 2, after=True),
+    "after train": lambda: die_at(Round, "_train", 4, after=True),
+    "after mix": lambda: die_at(Mixing, "mix", 4, after=True),
+    "with half of the first rows": lambda: die_with_half(1),
+    "with half of the rows": lambda: die_with_half(5),
+    "with half of the shared tensors": lambda: die_with_half(6),
+    "before the marker": lambda: die_at(checkpoint, "_write_marker", 3),
+    "before it has its name": lambda: die_at(checkpoint.os, "replace", 3),
+    "after it has its name": lambda: die_at(checkpoint.os, "replace", 3, after=True),
+    "before the folder is synchronized": lambda: die_at(checkpoint, "sync_folder", 5),
+    "before old ones are removed": lambda: die_at(checkpoint, "prune", 3),
+    "in the last round": lambda: None,
+}
+"""What prepares the end of a run."""
 
 
-def verdict(case, reference, folder):
+def moments(name):
+    """Return the points at which a run of the table is killed."""
+    return [*MOMENTS] if name in ANY_TIME else [BETWEEN]
+
+
+def train_and_die(name, moment, saving):
+    """Train until this process is killed."""
+    MOMENTS[moment]()
+    last = {BETWEEN: 3, "in the last round": runs.ROUNDS}.get(moment)
+    end = problems.each_round(lambda done, models: die() if done == last else None)
+    topofl.run(**runs.arguments(name), saving=saving, callbacks=[end])
+
+
+def verdict(name, moment, reference, folder):
     """Kill a run, resume it, and return the differences from an uninterrupted run."""
-    import topofl
-
-    problem, _, moment = case.partition(": ")
+    every = 2 if moment == BETWEEN else 1
     child = os.fork()
     if child == 0:
         try:
-            trained(settings(problem), saving=topofl.Saving(folder, every=2), **plan(moment))
+            train_and_die(name, moment, topofl.Saving(folder, every=every))
         finally:
             os._exit(1)
     _, status = os.waitpid(child, 0)
     if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
         return [f"it was not killed: status {status}"]
-    resumed = trained(settings(problem), saving=topofl.Saving(folder, every=2, resume=True))
+    saving = topofl.Saving(folder, every=every, resume=True)
+    resumed = topofl.run(**runs.arguments(name), saving=saving)
     names = sorted(path.name for path in Path(folder).iterdir())
     leftovers = [] if len(names) == 2 else [f"files {names}"]
-    return differences(resumed, reference) + leftovers
+    return runs.differences(resumed, reference) + leftovers
 
 
-def main():
-    references = {problem: trained(settings(problem)) for problem in PROBLEMS}
+def main(*names):
+    warnings.simplefilter("ignore")
+    found = {}
     with tempfile.TemporaryDirectory() as folder:
-        wrong = {
-            case: verdict(case, references[case.partition(": ")[0]], f"{folder}/{case}")
-            for case in CASES
-        }
-    json.dump(wrong, sys.stdout)
+        for k, name in enumerate(names):
+            reference = topofl.run(**runs.arguments(name))
+            found[name] = {
+                moment: verdict(name, moment, reference, f"{folder}/{k} {moment}")
+                for moment in moments(name)
+            }
+    json.dump(found, sys.stdout)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -32,27 +32,18 @@ def test_equals_naive_evaluation_for_any_chunk(build, rows, monkeypatch):
     monkeypatch.setattr(module, "ROWS", rows)
     monkeypatch.setattr(module, "EXAMPLES", rows)
     blobs, model = problems.dataset(), build().double()
-    models = population(model)
+    models, inputs, test = population(model), blobs.inputs.double(), torch.tensor(blobs.test)
     own = [torch.arange(3), torch.arange(20, 27), torch.arange(0), torch.tensor([5])]
-    inputs = blobs.inputs.double()
-    shared = evaluated(model, models, inputs, blobs.labels, torch.tensor(blobs.test))
-    each = evaluated(model, models, inputs, blobs.labels, own)
-    for i in range(4):
-        accuracy, loss = naive_scores(
-            model,
-            models.flat[i].clone(),
-            inputs[blobs.test.tolist()],
-            blobs.labels[blobs.test.tolist()],
-        )
-        assert shared["accuracy"][i] == accuracy
-        torch.testing.assert_close(shared["loss"][i], loss)
-        if len(own[i]):
-            accuracy, loss = naive_scores(
-                model, models.flat[i].clone(), inputs[own[i]], blobs.labels[own[i]]
+    for on in ([test] * 4, own):
+        found = evaluated(model, models, inputs, blobs.labels, test if on is not own else own)
+        for i, indices in enumerate(on):
+            row = models.flat[i].clone()
+            accuracy, loss = naive_scores(model, row, inputs[indices], blobs.labels[indices])
+            torch.testing.assert_close(
+                found["accuracy"][i], accuracy, rtol=0, atol=0, equal_nan=True
             )
-            assert each["accuracy"][i] == accuracy
-            torch.testing.assert_close(each["loss"][i], loss)
-    assert torch.isnan(each["accuracy"][2]), "a node without examples has no score"
+            torch.testing.assert_close(found["loss"][i], loss, equal_nan=True)
+    assert torch.isnan(found["accuracy"][2]), "a node without examples has no score"
 
 
 @pytest.mark.parametrize(
@@ -63,12 +54,8 @@ def test_scores_equal_cross_entropy_and_argmax(dtype, rounding):
     logits, labels = torch.randn(5, 4, 60).to(dtype) * 3, torch.arange(60) % 4
     logits[0] = 0  # the first of equal ones is predicted
     logits[1, :, ::2] = 1e4 * torch.eye(4, dtype=dtype)[:, labels[::2]]  # sure of itself
-    logits[2, 1, :7], logits[3, 2, 3], logits[3, :, 9], logits[4, 0, 5] = (
-        -torch.inf,
-        torch.inf,
-        -torch.inf,
-        torch.nan,
-    )
+    logits[2, 1, :7], logits[3, 2, 3] = -torch.inf, torch.inf
+    logits[3, :, 9], logits[4, 0, 5] = -torch.inf, torch.nan
     each = logits.transpose(1, 2).reshape(-1, 1, 4), labels.repeat(5)[:, None], None
     scores = classification().reported
     sums = module.sums_on(scores, lambda inputs: inputs, [each], module._accuracy_and_loss)
@@ -131,22 +118,16 @@ def test_equal_models_are_evaluated_once(build, nodes, monkeypatch):
         torch.testing.assert_close(values, expected, rtol=1e-12, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("node", [0, 1, 3])
-def test_models_that_differ_in_one_bit_are_evaluated_separately(node, monkeypatch):
+def test_models_that_differ_in_a_bit_or_in_their_sets_are_evaluated_separately(monkeypatch):
     model = problems.convolutional().double()
-    models = population(model)
-    models.flat[:] = models.flat[0].clone()
-    models.flat[node, 5] = torch.nextafter(
-        models.flat[node, 5], torch.tensor(torch.inf, dtype=torch.float64)
-    )
-    assert forwards(models, model, monkeypatch)[1] == 4
-
-
-def test_equal_models_are_evaluated_separately_on_own_sets(monkeypatch):
-    model = problems.convolutional().double()
-    models = population(model)
-    models.flat[:] = models.flat[0].clone()
-    assert forwards(models, model, monkeypatch, on=list(torch.arange(8).split(2)))[1] == 4
+    for node in (None, 0, 1, 3):
+        models = population(model)
+        models.flat[:] = models.flat[0].clone()
+        if node is not None:
+            above = torch.tensor(torch.inf, dtype=torch.float64)
+            models.flat[node, 5] = torch.nextafter(models.flat[node, 5], above)
+        own = list(torch.arange(8).split(2)) if node is None else None
+        assert forwards(models, model, monkeypatch, on=own)[1] == 4
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -202,10 +183,3 @@ def test_evaluation_does_not_change_models(build):
     before = models.flat.clone()
     evaluated(model, models, blobs.inputs.double(), blobs.labels, SHARED)
     assert torch.equal(models.flat, before)
-
-
-def test_nodes_without_examples_have_nan_scores():
-    blobs, model = problems.dataset(), problems.linear().double()
-    empty = torch.arange(0)
-    scores = evaluated(model, population(model), blobs.inputs.double(), blobs.labels, empty)
-    assert torch.isnan(torch.stack(list(scores.values()))).all()

@@ -9,7 +9,6 @@ import torch
 
 import topofl
 from tests import naive, problems
-from tests.engine import killed
 from tests.engine.evaluated_runs import (
     BATCH,
     HOW,
@@ -23,6 +22,7 @@ from tests.engine.evaluated_runs import (
     scores,
 )
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
+from tests.rows.runs import arguments, differences
 from topofl import algorithms, attacks, mixing, topologies
 from topofl._support.seeding import stream
 from topofl.engine import stages, training
@@ -34,66 +34,38 @@ def ragged_clients():
     return replace(clients, test=(blobs.test[:0], *np.array_split(blobs.test, 5)))
 
 
-def naive_nodes(model, clients):
-    blobs = clients.dataset
-    return naive.Nodes(
-        problems.modules_at_start(model, clients.n),
-        blobs.inputs.double(),
-        blobs.labels,
-        clients.train,
-        BATCH,
-        SEED,
-    )
-
-
 def train_dfedpgp(nodes, graphs):
-    matrices = [
-        mixing.uniform(graphs.at(t), direction="push").weights.toarray() for t in range(ROUNDS)
-    ]
+    rounds = [mixing.uniform(graphs.at(t), direction="push") for t in range(ROUNDS)]
     naive.dfedpgp(
-        nodes,
-        matrices,
-        ROUNDS,
-        mode="push",
-        is_head=lambda name: name.startswith("5."),
-        lr=0.1,
-        head_lr=0.05,
-        epochs=1,
-    )
+        nodes, [one.weights.toarray() for one in rounds], ROUNDS, mode="push", lr=0.1,
+        head_lr=0.05, epochs=1, is_head=lambda name: name.startswith("5."),
+    )  # fmt: skip
 
 
 def members(t):
     return sorted(stream(SEED, "participation", t).permutation(N)[: N // 2].tolist())
 
 
+def of_body(name):
+    return not name.startswith("5.")
+
+
+FEDAVG = {"batch_size": BATCH, "epochs": 1, "participation": 0.5}
+NAIVE_FEDAVG = {"lr": 0.1, "epochs": 1, "momentum": 0.9}
+
 METHODS = {
     "fedavg": (
-        algorithms.fedavg(0.1, batch_size=BATCH, epochs=1, participation=0.5, fine_tune_epochs=2),
-        lambda nodes, graphs: naive.fedavg(nodes, members, ROUNDS, lr=0.1, epochs=1, momentum=0.9),
+        algorithms.fedavg(0.1, **FEDAVG, fine_tune_epochs=2),
+        lambda nodes, graphs: naive.fedavg(nodes, members, ROUNDS, **NAIVE_FEDAVG),
         {"lr": 0.1, "epochs": 2, "momentum": 0.9},
     ),
     "fedbabu": (
         algorithms.fedbabu(
-            0.1,
-            batch_size=BATCH,
-            epochs=1,
-            participation=0.5,
-            head="5",
-            clip=0.5,
-            fine_tune_lr=0.05,
-            lr_decay=0.5,
+            0.1, **FEDAVG, head="5", clip=0.5, fine_tune_lr=0.05, lr_decay=0.5
         ),
         lambda nodes, graphs: naive.fedavg(
-            nodes,
-            members,
-            ROUNDS,
-            lr=0.1,
-            epochs=1,
-            momentum=0.9,
-            clip=0.5,
-            lr_decay=0.5,
-            travels=lambda name: not name.startswith("5."),
-            trains=lambda name: not name.startswith("5."),
+            nodes, members, ROUNDS, **NAIVE_FEDAVG, clip=0.5, lr_decay=0.5, travels=of_body,
+            trains=of_body,
         ),
         {"lr": 0.05, "epochs": 5, "momentum": 0.9, "clip": 0.5},
     ),
@@ -107,7 +79,7 @@ METHODS = {
         train_dfedpgp,
         {"lr": 0.2, "epochs": 3, "weight_decay": 0.01},
     ),
-}
+}  # fmt: skip
 
 
 @HOW
@@ -116,95 +88,32 @@ METHODS = {
 def test_fine_tuned_scores_equal_a_naive_loop(name, make, settings):
     algorithm, train, local = METHODS[name]
     clients, model, graphs = make(), problems.convolutional(), topologies.random_out(N, 2, seed=1)
-    nodes = naive_nodes(model, clients)
+    blobs, start = clients.dataset, problems.modules_at_start(model, clients.n)
+    nodes = naive.Nodes(start, blobs.inputs.double(), blobs.labels, clients.train, BATCH, SEED)
     train(nodes, graphs)
     tuned = naive.fine_tuned(nodes, ROUNDS - 1, **local)
-    kept = []
-    history = topofl.run(
-        algorithm,
-        model=model,
-        clients=clients,
-        topology=graphs,
-        rounds=ROUNDS,
-        seed=SEED,
-        init="independent",
-        callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
-        **problems.options(
-            dtype=torch.float64,
-            on_disconnected="allow",
-            on="own_test",
-            before_exchange=True,
-            **settings,
-        ),
-    )
-    torch.testing.assert_close(kept[-1], nodes.flat(), rtol=0, atol=1e-9)
-    for i in range(N):
-        wanted = (
-            (np.nan, np.nan)
-            if not len(clients.test[i])
-            else scores(tuned[i], clients.dataset, clients.test[i])
-        )
+    history = run(
+        algorithm, model=model, clients=clients, topology=graphs, rounds=ROUNDS, every=10,
+        seed=SEED, init="independent", dtype=torch.float64, on_disconnected="allow",
+        before_exchange=True, **settings,
+    )  # fmt: skip
+    torch.testing.assert_close(history.models.flat, nodes.flat(), rtol=0, atol=1e-9)
+    for i, own in enumerate(clients.test):
+        wanted = scores(tuned[i], blobs, own) if len(own) else (np.nan, np.nan)
         got = history["accuracy_fine_tuned"][-1, i], history["loss_fine_tuned"][-1, i]
         np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-9, err_msg=f"node {i}")
     trained = np.array([len(own) > 0 for own in clients.test])
-    assert (np.abs(history["loss_fine_tuned"][-1] - history["loss"][-1])[trained] > 1e-4).all(), (
-        "nothing was tuned"
-    )
+    changes = np.abs(history["loss_fine_tuned"][-1] - history["loss"][-1])
+    assert (changes[trained] > 1e-4).all(), "nothing was tuned"
 
 
 def test_with_a_server_all_nodes_are_fine_tuned_from_its_model():
-    kept, algorithm = (
-        [],
-        algorithms.fedavg(0.1, batch_size=4, epochs=1, participation=2, fine_tune_epochs=1),
-    )
     history = run(
-        algorithm, callbacks=[problems.each_round(lambda t, m: kept.append(m.flat.clone()))]
+        algorithms.fedavg(0.1, batch_size=4, epochs=1, participation=2, fine_tune_epochs=1)
     )
-    assert (kept[-1] == kept[-1][0]).all()
+    assert (history.models.flat == history.models.flat[0]).all()
     assert len(set(history["loss_fine_tuned"][-1])) == N
     assert (history["loss_fine_tuned"][-1] != history["loss"][-1]).all()
-
-
-EVERYTHING = {
-    "dsgd": {"lr": 0.1, "momentum": 0.9},
-    "clique_averaging": {"lr": 0.1, "momentum": 0.9},
-    "local_only": {"lr": 0.1, "momentum": 0.9},
-    "centralized": {"lr": 0.1, "momentum": 0.9},
-    "osgp": {"lr": 0.1, "delay": 2, "epochs": 1},
-    "ditto": {"lr": 0.1, "participation": 0.5, "epochs": 1, "personal_epochs": 1},
-    "fedrep": {"lr": 0.1, "participation": 0.5, "epochs": 1, "head": "1.bias"},
-}
-
-
-@pytest.mark.parametrize("name", EVERYTHING)
-@pytest.mark.parametrize("executor", ["batched", "looped"])
-def test_fine_tuning_does_not_change_training(name, executor):
-    clients = personal_clients()
-    how = {
-        "algorithm": getattr(algorithms, name)(batch_size=4, **EVERYTHING[name]),
-        "model": problems.linear(),
-        "clients": clients,
-        "topology": problems.cliques(clients),
-        "rounds": 4,
-        "every": 1,
-        "seed": 0,
-        "init": "independent",
-        "executor": executor,
-        "before_exchange": True,
-        "on": "own_test",
-    }
-    plain, models = killed.trained(how)
-    tuned, same = killed.trained(how | {"fine_tune": TUNED, "fine_tune_every": 1})
-    assert torch.equal(models, same)
-    assert set(tuned.evaluations) - set(plain.evaluations) == {
-        "accuracy_fine_tuned",
-        "loss_fine_tuned",
-    }
-    np.testing.assert_array_equal(plain.node_loss, tuned.node_loss)
-    for table in ("rounds", "evaluations"):
-        for column, values in getattr(plain, table).items():
-            np.testing.assert_array_equal(values, getattr(tuned, table)[column], err_msg=column)
-    assert (tuned["loss_fine_tuned"][1:] != tuned["loss"][1:]).all()
 
 
 @pytest.mark.parametrize("every", [None, 2, 4, 6])
@@ -236,21 +145,13 @@ def test_the_fine_tuning_of_an_algorithm_can_be_replaced():
 
 def test_algorithms_declare_their_fine_tuning():
     fedbabu = algorithms.fedbabu(0.1, momentum=0.5, weight_decay=0.1, clip=2.0, lr_decay=0.9)
-    assert dict(fedbabu.fine_tune.settings) == {
-        "lr": 0.1,
-        "batch_size": 128,
-        "epochs": 5,
-        "momentum": 0.5,
-        "weight_decay": 0.1,
-        "clip": 2.0,
-        "reset_momentum": True,
-    }
+    wanted = {"lr": 0.1, "batch_size": 128, "epochs": 5, "momentum": 0.5, "weight_decay": 0.1}
+    assert dict(fedbabu.fine_tune.settings) == wanted | {"clip": 2.0, "reset_momentum": True}
     assert algorithms.fedbabu(0.1, fine_tune_lr=0.3).fine_tune.settings["lr"] == 0.3
     assert algorithms.fedbabu(0.1, fine_tune_epochs=None).fine_tune is None
     assert algorithms.fedavg(0.1).fine_tune is None
-    for algorithm in (algorithms.fedavg, algorithms.fedbabu):
-        with pytest.raises(ValueError, match="`fine_tune_epochs` must be at least 1, got 0"):
-            algorithm(0.1, fine_tune_epochs=0)
+    with pytest.raises(ValueError, match="`fine_tune_epochs` must be at least 1, got 0"):
+        algorithms.fedavg(0.1, fine_tune_epochs=0)
 
 
 def test_only_evaluated_nodes_are_fine_tuned(monkeypatch):
@@ -312,6 +213,51 @@ def test_frozen_nodes_are_not_fine_tuned():
     assert [one["node"] for one in history.meta["diverged"]] == [BAD]
     changed = history.last("loss_fine_tuned") != history.last("loss")
     assert np.flatnonzero(~changed).tolist() == [BAD]
+
+
+def test_scores_are_in_events_and_tables():
+    told = []
+    history = run(fine_tune=TUNED, callbacks=[lambda event: told.append(event)])
+    first, *_, last = (event.values for event in told if event.kind == "evaluation")
+    mean = history.last("accuracy_fine_tuned").mean()
+    assert last["accuracy_fine_tuned_mean"] == pytest.approx(mean)
+    assert np.isnan(first["loss_fine_tuned_mean"])
+    assert history.to_pandas()["accuracy_fine_tuned_mean"].notna().sum() == 1
+
+
+def tuned(rounds, every, **more):
+    """Return the history of a run that is fine-tuned in some rounds, or at the end."""
+    return topofl.run(
+        **arguments("graphs repeat", rounds=rounds, fine_tune=TUNED, fine_tune_every=every), **more
+    )
+
+
+@pytest.mark.parametrize("every", [None, 2, 4])
+@pytest.mark.parametrize("first", [4, 5, 6])
+def test_extended_runs_equal_longer_runs(tmp_path, every, first):
+    tuned(first, every, saving=tmp_path)
+    longer = tuned(7, every, saving=topofl.Saving(tmp_path, resume=True))
+    assert differences(longer, tuned(7, every)) == []
+
+
+def test_a_run_cannot_end_at_a_round_without_fine_tuning(tmp_path):
+    def stop(event):
+        if (event.kind, event.round) == ("round", 4):
+            raise ZeroDivisionError
+
+    for every in (None, 2):
+        folder, message = (
+            tmp_path / str(every),
+            r"`rounds` must be at least 5, got 4: .* were not fi",
+        )
+        with pytest.raises(ZeroDivisionError):
+            tuned(7, every, saving=topofl.Saving(folder, every=1), callbacks=[stop])
+        saving = topofl.Saving(folder, resume=True)
+        if every:
+            assert differences(tuned(4, every, saving=saving), tuned(4, every)) == []
+        else:
+            with pytest.raises(ValueError, match=message):
+                tuned(4, every, saving=saving)
 
 
 def test_memory_estimates_include_fine_tuned_copies():

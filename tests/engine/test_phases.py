@@ -1,19 +1,51 @@
-"""Calls of user-defined phases: the dry run finds what they need, and invalid ones are refused."""
+"""Phases of users: what their calls count and take, their training, gradients and losses."""
+
+import itertools
 
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
 import topofl
-from tests import problems
-from tests.engine.phases import BATCH, N, phase, run
+from tests import naive, problems
+from tests.engine.train.test_divergence import clients_with_extremes
 from topofl import algorithms, mixing, topologies
-from topofl.engine import training
+from topofl.engine.population import initial_population
 
+N, BATCH, SEED = 6, 4, 3
 UNIFORM = mixing.uniform(topologies.ring(N))
-
-
 MIXED = algorithms.Training(algorithms.descend(lr=0.1), BATCH, gradient=mixing.uniform)
+LOCAL = algorithms.sgd(0.1, batch_size=BATCH)
+
+
+def phase(use):
+    """Return a phase that calls ``use(models, round)``."""
+
+    def apply(models, state, round):
+        use(models, round)
+        return state
+
+    return algorithms.Phase(lambda models: {}, apply)
+
+
+def alone(tried):
+    return algorithms.chain("own", tried=tried)
+
+
+def run(method, rounds=2, **settings):
+    settings = {
+        "clients": problems.equal_clients(N),
+        "model": problems.linear(),
+        "seed": SEED,
+        "every": 1,
+    } | settings
+    return topofl.run(method, rounds=rounds, **problems.options(**settings))
+
+
+def need(tried, **settings):
+    clients, model = problems.equal_clients(N), problems.linear()
+    return topofl.estimate(alone(tried), model=model, clients=clients, **settings)
 
 
 OF_A_GRAPH = {
@@ -25,93 +57,12 @@ OF_A_GRAPH = {
 
 
 @pytest.mark.parametrize("door", OF_A_GRAPH)
-def test_calls_that_need_a_topology_are_refused_without_one_before_training(door, monkeypatch):
-    monkeypatch.setattr(training, "local_steps", None)
-    with pytest.raises(TypeError, match="`topology` must be given, since own exchanges models"):
-        run(phase(OF_A_GRAPH[door]))
-    with pytest.raises(TypeError, match="`topology` must be given, since own exchanges models"):
-        topofl.estimate(
-            algorithms.chain("own", tried=phase(OF_A_GRAPH[door])), model=problems.linear(),
-            clients=problems.equal_clients(N),
-        )  # fmt: skip
-
-
-@pytest.mark.parametrize("door", OF_A_GRAPH)
 def test_calls_over_a_topology_are_counted_and_estimated(door):
     graph = topologies.ring(N) if door != "push_weights" else topologies.random_out(N, 2, seed=0)
-    history = run(phase(OF_A_GRAPH[door]), topology=graph)
+    history = run(alone(phase(OF_A_GRAPH[door])), topology=graph)
+    found = need(phase(OF_A_GRAPH[door]), topology=graph)
     assert (history["messages"] > 0).all()
-    algorithm = algorithms.chain("own", tried=phase(OF_A_GRAPH[door]))
-    need = topofl.estimate(
-        algorithm, model=problems.linear(), clients=problems.equal_clients(N), topology=graph
-    )
-    assert need.messages == history["messages"][0]
-    assert need.bytes == history["bytes"][0]
-
-
-def test_custom_matrices_need_no_topology():
-    history = run(phase(lambda models, round: round.mix(UNIFORM, models.flat)))
-    assert history["messages"].tolist() == [2 * N, 2 * N]
-
-
-def test_before_exchange_is_right_before_the_first_phase_that_mixes():
-    """Models differ before the exchange and are equal after it."""
-    everybody = mixing.uniform(topologies.fully_connected(N))
-    history = run(
-        phase(lambda models, round: round.mix(everybody, models.flat)), before_exchange=True
-    )
-    before, after = history["accuracy_before_exchange"][-1], history["accuracy"][-1]
-    assert np.ptp(before) > 0
-    assert np.ptp(after) == 0
-
-
-def looks_at_numbers(models, round):
-    if float(models.flat.sum()) != 0:
-        round.mix(UNIFORM, models.flat)
-
-
-def branches_on_numbers(models, round):
-    if models.flat.norm() > 1:
-        round.mix(UNIFORM, models.flat)
-
-
-def goes_through_numpy(models, round):
-    models.flat.copy_(torch.from_numpy(models.flat.numpy() * 0.5))
-
-
-@pytest.mark.parametrize("use", [looks_at_numbers, branches_on_numbers, goes_through_numpy])
-def test_errors_name_phases_that_fail_on_meta_tensors(use):
-    with pytest.raises(
-        ValueError, match=r"the phase 'tried' must work on models without numbers.*flat\.is_meta"
-    ):
-        run(phase(use))
-
-    def most(models, round):
-        round.mix(UNIFORM, models.flat) if models.flat.is_meta else use(models, round)
-
-    assert run(phase(most)).n_rounds == 2
-
-
-def test_a_product_with_the_weights_is_told_to_be_a_mix():
-    def multiply(models, round):
-        models.flat.copy_(torch.as_tensor(round.weights @ models.flat))
-
-    with pytest.raises(ValueError, match=r"without numbers, .*; to multiply .* use round\.mix\("):
-        run(phase(multiply), topology=topologies.ring(N))
-
-
-def test_models_that_are_replaced_are_told_to_be_changed_in_place():
-    def replace(models, round):
-        models.flat = models.flat * 0.5
-
-    def change(models, round):
-        models.flat.copy_(models.flat * 0.5)
-
-    with pytest.raises(
-        TypeError, match=r"'tried' must change models in place: .*'flat'; .*models\.flat\.copy_"
-    ):
-        run(phase(replace))
-    assert run(phase(change)).n_rounds == 2
+    assert (found.messages, found.bytes) == (history["messages"][0], history["bytes"][0])
 
 
 @pytest.mark.parametrize("door", OF_A_GRAPH)
@@ -120,200 +71,185 @@ def test_calls_first_made_in_later_rounds_are_refused(door, topology):
     """Otherwise a missing topology or an unexpected exchange would go unnoticed."""
     later = phase(lambda models, round: OF_A_GRAPH[door](models, round) if round.t == 4 else None)
     done = []
-    with pytest.raises(
-        ValueError,
-        match=r"the phase 'tried' must use round\..* in the first rounds too.* in round 5",
-    ):
-        run(
-            later,
-            rounds=6,
-            topology=topology,
-            callbacks=[problems.each_round(lambda t, models: done.append(t))],
-        )
+    callbacks = [problems.each_round(lambda t, models: done.append(t))]
+    message = r"the phase 'tried' must use round\..* in the first rounds too.* in round 5"
+    with pytest.raises(ValueError, match=message):
+        run(alone(later), rounds=6, topology=topology, callbacks=callbacks)
     assert done == [1, 2, 3, 4]
 
 
-def test_memory_estimates_include_late_states_and_early_scratch():
-    def grows(models, state, round):
-        copies = [models.flat.clone() for _ in range(5 if round.t == 0 else 1)]
-        return state | {"kept": copies[0]}
-
-    tried = phase(lambda models, round: None)._replace(apply=grows)
-    need = topofl.estimate(
-        algorithms.chain("own", tried=tried),
-        model=problems.linear(),
-        clients=problems.equal_clients(N),
-    )
-    assert need.state == need.parameters
-    assert need.phases == 5 * need.parameters
+def test_custom_matrices_need_no_topology():
+    history = run(alone(phase(lambda models, round: round.mix(UNIFORM, models.flat))))
+    assert history["messages"].tolist() == [2 * N, 2 * N]
 
 
-def test_phases_note_numbers_of_rounds(tmp_path):
-    def noting(models, round):
-        round.note("first", models.flat[0, 0])
-        models.flat.add_(1)
-        round.note("length", models.flat.norm())
-        round.note("third", round.t / 3)
-        if round.t % 2 or models.flat.is_meta:
-            round.note("odd", round.t)
-
-    told = []
-
-    def look(event):
-        told.append(event.values["length"]) if event.kind == "round" else None
-
-    lengths, firsts = [], []
-
-    def seen(t, models):
-        lengths.append(float(models.flat.norm()))
-        firsts.append(float(models.flat[0, 0]))
-
-    callbacks = [look, problems.each_round(seen)]
-    whole = run(phase(noting), rounds=5, callbacks=callbacks)
-    assert whole["length"].tolist() == told == lengths
-    np.testing.assert_allclose(whole["first"], np.array(firsts) - 1, atol=1e-5)
-    np.testing.assert_array_equal(whole["third"], np.arange(5) / 3)
-    np.testing.assert_array_equal(whole["odd"], [np.nan, 1, np.nan, 3, np.nan])
-    whole.save(tmp_path / "history")
-    np.testing.assert_array_equal(topofl.History.load(tmp_path / "history")["odd"], whole["odd"])
-    run(phase(noting), rounds=3, saving=tmp_path / "run")
-    resumed = run(phase(noting), rounds=5, saving=topofl.Saving(tmp_path / "run", resume=True))
-    np.testing.assert_array_equal(resumed["odd"], whole["odd"])
-
-
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
-        ("bytes", "differ from all columns of the history, got 'bytes' in the phase 'tried'; re"),
-        ("node", "differ from all columns of the history, got 'node' in the phase 'tried'; re"),
-        ("label", "differ from all columns of the history, got 'label' in the phase 'tried'; re"),
-        ("two words", "be an identifier, such as 'moved', got 'two words' in the phase 'tried'"),
-        (3, "be an identifier, such as 'moved', got 3 in the phase 'tried'"),
-    ],
-)
-def test_names_of_noted_numbers_must_be_new_identifiers(name, wanted):
-    with pytest.raises(ValueError, match=f"^`name` of round.note must {wanted}"):
-        run(phase(lambda models, round: round.note(name, 1.0)))
-    with pytest.raises(ValueError, match="got 'accuracy'; rename it"):
-        run(phase(lambda models, round: round.note("accuracy", 1.0)))
-
-
-def test_names_first_noted_in_later_rounds_are_refused():
-    later = phase(lambda models, round: round.note("late", 1.0) if round.t == 4 else None)
-    with pytest.raises(
-        ValueError, match=r"the phase 'tried' must note 'late' in the first rounds too"
-    ):
-        run(later, rounds=6)
-
-
-def test_the_start_must_be_read_in_init():
-    with pytest.raises(ValueError, match=r"`models\.start` must be read in `init`"):
-        run(phase(lambda models, round: models.flat.copy_(models.start.expand_as(models.flat))))
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        (
-            {"init": lambda models: None},
-            r"`init` of the phase 'tried' must return its state, a dict .* got NoneType",
-        ),
-        (
-            {"apply": lambda models, state, round: None},
-            r"`apply` of the phase 'tried' must return its state",
-        ),
-        (
-            {"init": lambda models: {"a": 3}},
-            r"`init` of the phase 'tried' must return tensors by name, got int as 'a'",
-        ),
-    ],
-    ids=["init", "apply", "number"],
-)
-def test_states_must_be_dicts_of_tensors(changed, message):
-    with pytest.raises(TypeError, match=message):
-        run(phase(lambda models, round: None)._replace(**changed))
-
-
-def test_fine_tuning_must_not_exchange():
-    mixes = phase(lambda models, round: round.mix(UNIFORM, models.flat))
-    with pytest.raises(
-        ValueError, match=r"`fine_tune` must be a phase of each node alone .* got one that uses mix"
-    ):
-        run(algorithms.sgd(0.1, batch_size=BATCH), fine_tune=mixes, topology=topologies.ring(N))
+def test_before_exchange_is_right_before_the_first_phase_that_mixes():
+    """Models differ before the exchange and are equal after it."""
+    everybody = mixing.uniform(topologies.fully_connected(N))
+    exchange = phase(lambda models, round: round.mix(everybody, models.flat))
+    history = run(algorithms.chain("own", local=LOCAL, tried=exchange), before_exchange=True)
+    assert np.ptp(history["accuracy_before_exchange"][-1]) > 0
+    assert np.ptp(history["accuracy"][-1]) == 0
 
 
 def test_memory_depends_on_calls_not_on_settings():
-    """Settings do not matter; copies and gradients that the phase requests do."""
+    """Settings do not matter; copies, gradients, late states and early scratch do."""
 
     def two_copies(models, round):
         first, second = models.flat.clone(), round.gradients(models, BATCH, "mine")
         models.flat.copy_(first - second)
 
-    def need(tried):
-        clients, model = problems.equal_clients(N), problems.linear()
-        return topofl.estimate(algorithms.chain("own", tried=tried), model=model, clients=clients)
+    def grows(models, state, round):
+        copies = [models.flat.clone() for _ in range(5 if round.t == 0 else 1)]
+        return state | {"kept": copies[0]}
 
-    silent, telling = (
-        need(phase(two_copies)),
-        need(phase(two_copies)._replace(settings={"batch_size": 4000})),
-    )
-    assert silent == telling
-    d = silent.d
-    assert silent.phases == 2 * N * d * 4  # a copy and a difference
-    assert silent.gradients == need(phase(lambda models, round: None)).gradients + N * d * 4
+    found, nothing = need(phase(two_copies)), need(phase(lambda models, round: None))
+    assert found == need(phase(two_copies)._replace(settings={"batch_size": 4000}))
+    assert found.phases == 2 * N * found.d * 4  # a copy and a difference
+    assert found.gradients == nothing.gradients + N * found.d * 4
+    grown = need(algorithms.Phase(lambda models: {}, grows))
+    assert (grown.state, grown.phases) == (grown.parameters, 5 * grown.parameters)
 
 
-@pytest.mark.parametrize(
-    ("changed", "error", "message"),
-    [
-        ({"init": None}, TypeError, "`init` of the phase 'step' must be a function, got None"),
-        ({"apply": 3}, TypeError, "`apply` of the phase 'step' must be a function, got 3"),
-        (
-            {"settings": None},
-            TypeError,
-            "`settings` of the phase 'step' must be a dictionary, got None",
-        ),
-    ],
-)
-def test_invalid_phases_are_refused(changed, error, message):
-    with pytest.raises(error, match=message):
-        algorithms.chain("own", step=phase(lambda models, round: None)._replace(**changed))
+def test_each_call_of_train_draws_other_minibatches():
+    training = algorithms.Training(algorithms.descend(lr=0.1), BATCH)
+
+    def trained(tried):
+        return run(alone(tried), rounds=1).models.flat
+
+    def once(models, round):
+        round.train(models, training, {})
+
+    def twice(models, round):
+        round.train(models, training, {})
+        round.train(models, training, {})
+
+    two_steps = algorithms.sgd(0.1, batch_size=BATCH, steps=2)
+    assert not torch.equal(trained(phase(twice)), trained(phase(once)))
+    assert not torch.equal(trained(phase(twice)), trained(two_steps))
 
 
-def test_messages_through_a_server_have_one_size():
+def descent(keys, lr=0.1):
+    """Return an algorithm that takes a gradient step for each key, and a list of the gradients."""
+    seen = []
+
+    def use(models, round):
+        for key in keys:
+            gradients = round.gradients(models, BATCH, key)
+            if not models.flat.is_meta:
+                seen.append(gradients.clone())
+            models.flat.sub_(gradients, alpha=lr)
+
+    return algorithms.chain("own", step=phase(use)), seen
+
+
+@pytest.mark.parametrize("settings", [{"executor": "looped"}, {"executor": "batched", "chunk": 2}])
+def test_losses_of_gradient_evaluations_are_recorded(settings):
+    """A loop over nodes gives the same losses and gradients, on the minibatches of the key."""
+    clients, (algorithm, seen) = problems.ragged_clients(N), descent(["first", "second"])
+    history = run(algorithm, rounds=3, clients=clients, dtype=torch.float64, **settings)
+    start = initial_population(
+        problems.linear(), N, init="common", seed=SEED, device=torch.device("cpu"),
+        dtype=torch.float64,
+    )  # fmt: skip
+    blobs, module = clients.dataset, problems.linear().double()
+    wanted, steps = np.zeros((3, N)), {}
+    for i in range(N):
+        torch.nn.utils.vector_to_parameters(start.flat[i].clone(), module.parameters())
+        for t, key in itertools.product(range(3), ("first", "second")):
+            places = naive.minibatch(clients.train[i], i, t, BATCH, f"step/{key}", SEED)
+            batch = torch.as_tensor(places)
+            loss = functional.cross_entropy(
+                module(blobs.inputs[batch].double()), blobs.labels[batch]
+            )
+            gradients = torch.autograd.grad(loss, list(module.parameters()))
+            steps[t, key, i] = torch.cat([g.flatten() for g in gradients])
+            wanted[t, i] += loss.item() / 2
+            with torch.no_grad():
+                for p, g in zip(module.parameters(), gradients, strict=True):
+                    p.sub_(g, alpha=0.1)
+    np.testing.assert_allclose(history.node_loss, wanted, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(history["train_loss"], wanted.mean(1), rtol=0, atol=1e-12)
+    for k, (t, key) in enumerate(itertools.product(range(3), ("first", "second"))):
+        mine = torch.stack([steps[t, key, i] for i in range(N)])
+        torch.testing.assert_close(seen[k], mine, rtol=0, atol=1e-12)
+
+
+def test_each_key_draws_other_minibatches():
+    def look(*keys):
+        found = []
+
+        def use(models, round):
+            gradients = [round.gradients(models, BATCH, one).clone() for one in keys]
+            found.extend([] if models.flat.is_meta else gradients)
+
+        run(algorithms.chain("own", step=phase(use)), rounds=1)
+        return found
+
+    a, b, again, phases_own = look("a", "b", "a", "")
+    assert torch.equal(a, again)
+    assert not torch.equal(a, b)
+    assert not torch.equal(a, phases_own)
+    assert torch.equal(look("b")[0], b), "a key's minibatches do not depend on other calls"
+
+
+def test_losses_of_local_steps_take_precedence():
+    """For example in Dis-PFL, which evaluates gradients after training."""
+    looking = phase(lambda models, round: round.gradients(models, BATCH, "look"))
+    plain = run(algorithms.chain("plain", local=LOCAL), rounds=3)
+    for order in ({"local": LOCAL, "look": looking}, {"look": looking, "local": LOCAL}):
+        history = run(algorithms.chain("looking", **order), rounds=3)
+        np.testing.assert_array_equal(history.node_loss, plain.node_loss)
+        assert history["steps"].tolist() == [2 * N] * 3, "gradients count as steps, too"
+
+
+def test_divergence_in_custom_phases_is_detected():
+    algorithm, _ = descent(["step"], lr=1e38)
+    message = r"the loss of node \d is (nan|inf) in step \d of round 2"
+    with pytest.raises(topofl.DivergenceError, match=message):
+        run(algorithm, rounds=4, every=10)
+    history = run(algorithm, rounds=4, every=10, on_divergence="record")
+    assert {found["round"] for found in history.meta["diverged"]} == {2}
+
+
+def test_gradients_in_the_state_are_those_of_the_round_before():
+    """Although each round computes its gradients in the same memory."""
+    seen = []
+
     def apply(models, state, round):
-        weights = topofl.mixing.metropolis_hastings(topofl.topologies.fully_connected(round.n))
-        round.send(weights, np.full(round.n, 8), server=True)
-        return state
+        gradients = round.gradients(models, BATCH, "")
+        if not models.flat.is_meta:
+            seen.append((state["last"].clone(), gradients.clone()))
+        models.flat.sub_(gradients, alpha=0.1)
+        return {"last": gradients}
 
-    algorithm = algorithms.chain("own", exchange=algorithms.Phase(lambda models: {}, apply, {}))
-    with pytest.raises(ValueError, match=r"`nbytes` of round.send must be one number .* shape"):
-        topofl.run(
-            algorithm,
-            model=problems.linear(),
-            clients=problems.equal_clients(),
-            rounds=1,
-            seed=0,
-        )
+    tried = algorithms.Phase(lambda models: {"last": torch.zeros_like(models.flat)}, apply)
+    run(alone(tried), rounds=3)
+    for (_, before), (last, now) in itertools.pairwise(seen):
+        assert torch.equal(last, before)
+        assert not torch.equal(last, now)
 
 
-@pytest.mark.parametrize("door", ["mix", "send"])
-def test_mixing_matrices_must_not_be_arrays(door):
-    def apply(models, state, round):
-        getattr(round, door)(np.eye(round.n), models.flat if door == "mix" else 8)
-        return state
+def test_gradients_of_two_keys_do_not_share_memory():
+    apart = {}
 
-    clients = problems.equal_clients()
-    algorithm = algorithms.chain("own", exchange=algorithms.Phase(lambda models: {}, apply, {}))
-    with pytest.raises(
-        TypeError,
-        match=rf"`weights` of round.{door} must be a MixingMatrix .*, got ndarray; .*from_we",
-    ):
-        topofl.run(
-            algorithm,
-            model=problems.linear(),
-            clients=clients,
-            topology=problems.cliques(clients),
-            rounds=1,
-            seed=0,
-        )
+    def use(models, round):
+        first = round.gradients(models, BATCH, "first")
+        before = first.clone()
+        second = round.gradients(models, BATCH, "second")
+        if not models.flat.is_meta:
+            apart["kept"], apart["other"] = torch.equal(first, before), torch.equal(first, second)
+
+    run(algorithms.chain("own", step=phase(use)), rounds=1)
+    assert apart == {"kept": True, "other": False}
+
+
+def test_frozen_nodes_take_no_steps():
+    history = run(
+        algorithms.dsgd(0.1, batch_size=BATCH), rounds=3, clients=clients_with_extremes(),
+        topology=topologies.ring(N), on_divergence="freeze",
+    )  # fmt: skip
+    assert [found["round"] for found in history.meta["diverged"]] == [1]
+    assert history["steps"].tolist() == [N - 1] * 3
+    steps = run(algorithms.dsgt(0.1), rounds=3, topology=topologies.ring(N))["steps"]
+    assert steps.tolist() == [N] * 3, "one gradient per node and round"

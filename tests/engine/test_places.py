@@ -18,7 +18,7 @@ from tests import problems
 from topofl import algorithms, topologies
 from topofl._support.seeding import seeded_torch
 from topofl.engine import state
-from topofl.engine.gradients import autograd_gradients, is_linear
+from topofl.engine.gradients import is_linear
 from topofl.engine.minibatches import Batches
 from topofl.engine.population import initial_population
 from topofl.mixing import metropolis_hastings
@@ -94,21 +94,22 @@ def door(monkeypatch):
     return open_door
 
 
-def trained(model, executor="batched", chunk=2, algorithm=None, **changes):
+def trained(model, executor="batched", chunk=2, algorithm=None, saving=None, **changes):
     """Return the history of a run, and its models."""
-    kept = []
+    kept = {}
     settings = {"clients": problems.equal_clients(N), "rounds": 3, "seed": 0, "init": "given"}
+    settings |= {"executor": executor, "chunk": chunk, "dtype": torch.float64, "device": "cpu"}
     history = topofl.run(
-        algorithm or algorithms.dsgd(lr=0.1, batch_size=4, momentum=0.9),
-        model=model,
-        topology=topologies.ring(N),
-        callbacks=[problems.each_round(lambda t, models: kept.append(models))],
-        **problems.options(
-            executor=executor, chunk=chunk, dtype=torch.float64, device="cpu",
-            **settings | changes,
-        ),
+        algorithm or algorithms.dsgd(lr=0.1, batch_size=4, momentum=0.9), model=model,
+        topology=topologies.ring(N), saving=saving, **problems.options(**settings | changes),
+        callbacks=[lambda event: kept.update(models=event.models)],
     )  # fmt: skip
-    return history, kept[-1]
+    return history, kept["models"]
+
+
+def buffers_of(models):
+    """Return the rows of each buffer."""
+    return [models.buffers[name].rows(slice(None)) for name in STATISTICS]
 
 
 def loops_of_modules(model, rounds):
@@ -169,8 +170,8 @@ def test_buffers_travel_with_whole_models_or_stay(door):
     kept = {}
     for travels in (False, True):
         door(STATISTICS, travels)
-        _, models = trained(normalized(), rounds=1, algorithm=algorithms.dsgd(lr=0.1, batch_size=4))
-        kept[travels] = [models.buffers[name].rows(slice(None)) for name in STATISTICS]
+        plain = algorithms.dsgd(lr=0.1, batch_size=4)
+        kept[travels] = buffers_of(trained(normalized(), rounds=1, algorithm=plain)[1])
     weights = as_tensor(metropolis_hastings(topologies.ring(N)).weights, CPU, torch.float64)
     for stayed, traveled in zip(kept[False][:2], kept[True][:2], strict=True):
         torch.testing.assert_close(traveled, weights @ stayed, rtol=1e-12, atol=1e-12)
@@ -181,8 +182,7 @@ def test_buffers_travel_with_whole_models_or_stay(door):
 def test_buffers_travel_through_a_server(door):
     door(STATISTICS, travels=True)
     fedavg = algorithms.fedavg(lr=0.1, batch_size=4, epochs=1, participation=0.5)
-    _, models = trained(normalized(), rounds=2, algorithm=fedavg)
-    mean = models.buffers[STATISTICS[0]].rows(slice(None))
+    mean = buffers_of(trained(normalized(), rounds=2, algorithm=fedavg)[1])[0]
     assert torch.equal(mean, mean[:1].expand_as(mean))
 
 
@@ -192,11 +192,8 @@ def test_nodes_that_take_no_step_keep_their_buffers(door, policy):
     found = []
     for executor, chunk in (("looped", 1), ("batched", 4)):
         algorithm = algorithms.local_only(lr=0.1, batch_size=4, epochs=1)
-        clients = problems.ragged_clients(N)
-        _, models = trained(
-            normalized(), executor, chunk, algorithm, clients=clients, on_divergence=policy
-        )
-        found.append([models.buffers[name].rows(slice(None)) for name in STATISTICS])
+        how = {"clients": problems.ragged_clients(N), "on_divergence": policy}
+        found.append(buffers_of(trained(normalized(), executor, chunk, algorithm, **how)[1]))
     assert found[0][2].tolist() == [3, 3, 3, 6, 9, 12]
     for looped, batched in zip(*found, strict=True):
         torch.testing.assert_close(batched, looped, rtol=1e-12, atol=1e-12)
@@ -205,11 +202,10 @@ def test_nodes_that_take_no_step_keep_their_buffers(door, policy):
 def test_checkpoints_keep_buffers(door, tmp_path):
     door(STATISTICS)
     _, whole = trained(normalized(), rounds=4)
-    trained(normalized(), rounds=2, saving=topofl.Saving(tmp_path))
+    trained(normalized(), rounds=2, saving=tmp_path)
     _, resumed = trained(normalized(), rounds=4, saving=topofl.Saving(tmp_path, resume=True))
     assert torch.equal(resumed.flat, whole.flat)
-    for name in STATISTICS:
-        assert torch.equal(resumed.buffers[name].stored, whole.buffers[name].stored)
+    assert all(map(torch.equal, buffers_of(resumed), buffers_of(whole)))
 
 
 def test_buffers_are_stored_once_until_they_are_trained():
@@ -229,60 +225,12 @@ def test_buffers_are_stored_once_until_they_are_trained():
 
 
 @EXECUTORS
-def test_draws_depend_on_node_and_step_only(executor, chunk):
-    """The bits of the masks are the same in chunks of any size, and in a loop."""
-
-    class Mask(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight, self.drop = nn.Parameter(torch.ones(5, 7)), nn.Dropout(0.5)
-
-        def forward(self, x):
-            return self.drop(self.drop(self.weight)).expand(len(x), 5, 7) * x[:, None]
-
-    keys = Batches(problems.equal_clients(N).train, 3, draws=True).at(8, 4, "sgd").keys
-    gradients = autograd_gradients(
-        Mask(), executor, loss=lambda out, _: out.sum((1, 2)), drawing=Masks
-    )
-    parts = [
-        gradients(
-            [torch.ones(len(part), 5, 7), part], torch.ones(len(part), 1, 7),
-            torch.zeros(len(part), 1), None,
-        )[1][0]
-        for part in keys.split(chunk)
-    ]  # fmt: skip
-    found = torch.cat(parts)
-    assert torch.equal(found, masks_of(keys))
-    assert {0.0, 4.0} == set(found.unique().tolist())
-    assert len(found.flatten(1).unique(dim=0)) == N
-
-
-def masks_of(keys):
-    """Return the gradients of the test above: products of two masks, by plain Python."""
-    found = []
-    for key in keys.tolist():
-        product = torch.ones(35)
-        for call in (1, 2):
-            product *= torch.tensor([kept(key, call, place) / 0.5 for place in range(35)])
-        found.append(product.view(5, 7))
-    return torch.stack(found)
-
-
-def kept(key, call, place):
-    bits = ((key ^ (call << 40)) + place) % 2**64
-    for factor in FACTORS:
-        bits = (bits ^ (bits >> 31)) * factor % 2**64
-    return (bits >> 20) % 2**20 >= 2**19
-
-
-@EXECUTORS
 def test_runs_with_draws_are_the_same_in_every_executor(door, executor, chunk):
     door(drawing=Masks)
     _, looped = trained(dropping(), "looped", 1)
     _, found = trained(dropping(), executor, chunk)
     torch.testing.assert_close(found.flat, looped.flat, rtol=1e-12, atol=1e-12)
-    _, other = trained(dropping(), executor, chunk, seed=1)
-    assert not torch.allclose(other.flat, found.flat)
+    assert not torch.allclose(trained(dropping(), executor, chunk, seed=1)[1].flat, found.flat)
 
 
 def test_ranks_draw_as_one_process():

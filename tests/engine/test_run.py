@@ -1,8 +1,11 @@
-"""Runs: seeds, records and options."""
+"""Runs: seeds, records and options, also of configurations."""
 
 import importlib
+import inspect
 import sys
 import warnings
+from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,8 +16,9 @@ from torch import nn
 import topofl
 from tests import problems
 from tests.engine import runs
-from tests.engine.runs import run, same, weighted_ring
-from topofl import algorithms, metrics, mixing, topologies
+from tests.engine.runs import run, same
+from tests.rows.runs import differences, weighted_ring
+from topofl import Compute, Evaluation, Saving, algorithms, config, metrics, mixing, topologies
 from topofl.engine.minibatches import Batches
 
 
@@ -42,26 +46,10 @@ def test_model_and_thread_setting_are_unchanged():
     assert torch.get_num_threads() == threads
 
 
-def test_training_does_not_depend_on_evaluations():
-    often, seldom = run(every=1, before_exchange=True), run(every=4)
-    np.testing.assert_array_equal(often["accuracy"][-1], seldom["accuracy"][-1])
-    np.testing.assert_array_equal(often["train_loss"], seldom["train_loss"])
-    assert list(often["round"]) == [0, 1, 2, 3, 4]
-    assert list(seldom["round"]) == [0, 4]
-
-
 def test_minibatches_do_not_depend_on_the_graph():
     first = run(algorithms.local_only(lr=0.1, batch_size=4))
     second = run(algorithms.local_only(lr=0.1, batch_size=4), topology=topologies.star(6))
     assert same(first, second)
-
-
-def test_auto_records_its_choice():
-    assert run().meta["executor"] == "batched"
-    assert run(model=problems.convolutional(), executor="auto").meta["executor"] in {
-        "batched",
-        "looped",
-    }
 
 
 class Branching(nn.Module):
@@ -77,6 +65,7 @@ class Branching(nn.Module):
 
 
 def test_models_that_cannot_be_batched_are_looped():
+    assert run().meta["executor"] == "batched"
     history = run(model=Branching(), executor="auto")
     assert history.meta["executor"] == "looped"
     assert history["loss"][-1].mean() < history["loss"][0].mean()
@@ -84,38 +73,27 @@ def test_models_that_cannot_be_batched_are_looped():
 
 @pytest.mark.parametrize("init", ["common", "independent", "given"])
 def test_initial_models(init):
-    start = {}
     model = problems.linear()
-    run(
-        model=model,
-        init=init,
-        rounds=1,
-        algorithm=algorithms.local_only(lr=1e-30),
-        callbacks=[problems.each_round(lambda t, m: start.update(m=m.flat.clone()))],
-    )
-    rows_equal = bool((start["m"] == start["m"][0]).all())
-    assert rows_equal == (init != "independent")
+    start = run(algorithms.local_only(lr=1e-30), model=model, init=init, rounds=1).models.flat
+    assert bool((start == start[0]).all()) == (init != "independent")
     given = torch.nn.utils.parameters_to_vector(model.parameters())
-    assert torch.equal(start["m"][0], given) == (init == "given")
+    assert torch.equal(start[0], given) == (init == "given")
 
 
 def test_messages_and_bytes_by_both_accountings():
     clients = problems.equal_clients()
     graph = problems.cliques(clients)  # two cliques of 3 and one edge between them: 7 edges
-    history = run(
-        algorithms.clique_averaging(lr=0.1, batch_size=4), clients=clients, topology=graph
-    )
+    averaging = algorithms.clique_averaging(lr=0.1, batch_size=4)
+    history, d = run(averaging, clients=clients, topology=graph), 36 * 3 + 3
     assert graph.n_edges == 7
-    d = 36 * 3 + 3
-    assert set(history["messages"]) == {2 * 7 + 2 * 6}, (
-        "models along all edges, gradients inside cliques"
-    )
-    assert set(history["bytes"]) == {26 * d * 4}
-    assert set(history["messages_paper"]) == {2 * 2 * 7}, "the paper sends both to all neighbors"
-    assert set(history["bytes_paper"]) == {28 * d * 4}
-    assert set(history["busiest_messages"]) == {2 * 3 + 2 * 2}, (
-        "an end of the bridge sends and receives 3 + 2"
-    )
+    wanted = {
+        "messages": 2 * 7 + 2 * 6,  # models along all edges, gradients inside cliques
+        "bytes": 26 * d * 4,
+        "messages_paper": 2 * 2 * 7,  # the paper sends both to all neighbors
+        "bytes_paper": 28 * d * 4,
+        "busiest_messages": 2 * 3 + 2 * 2,  # an end of the bridge sends and receives 3 + 2
+    }
+    assert {name: set(history[name]) for name in wanted} == {k: {v} for k, v in wanted.items()}
     W, G = mixing.metropolis_hastings(graph), mixing.within_groups(graph)
     for accounting, column in (("exact", "messages"), ("paper", "messages_paper")):
         cost = metrics.round_cost(W, d, gradient_mixing=G, accounting=accounting)
@@ -179,20 +157,19 @@ def test_emulated_bf16_raises_a_warning(fast, monkeypatch, recwarn):
     monkeypatch.setattr(
         importlib.import_module("topofl.engine.run"), "emulates_bf16", lambda device: not fast
     )
-    run(algorithms.dsgd(lr=0.1, batch_size=4), rounds=1)
+    run(rounds=1)
     assert not recwarn.list
-    run(algorithms.dsgd(lr=0.1, batch_size=4), rounds=1, precision="bf16")
+    run(rounds=1, precision="bf16")
     assert len(recwarn.list) == (0 if fast else 1)
     assert fast or "is emulated on cpu" in str(recwarn.list[0].message)
     assert fast or recwarn.list[0].filename == runs.__file__, "it points at the caller"
 
 
 def test_history_records_requested_and_chosen_executors():
-    algorithm = algorithms.dsgd(lr=0.1, batch_size=4)
-    assert run(algorithm, rounds=1).meta["asked"] == {"executor": "auto", "chunk": "auto"}
-    history = run(algorithm, rounds=1, executor="batched", chunk=np.int64(2))
+    assert run(rounds=1).meta["asked"] == {"executor": "auto", "chunk": "auto"}
+    history = run(rounds=1, executor="batched", chunk=np.int64(2))
     assert history.meta["asked"] == {"executor": "batched", "chunk": 2}
-    assert run(algorithm, rounds=1, executor="looped", chunk=1).meta["chunk"] == 1
+    assert run(rounds=1, executor="looped", chunk=1).meta["chunk"] == 1
 
 
 def test_progress_bars_are_hidden_off_terminals(capfd):
@@ -214,15 +191,147 @@ def test_progress_bars_are_shown_where_cells_run_not_where_a_kernel_is_installed
 
 def test_estimates_of_weighted_graphs_do_not_warn():
     for chosen in ({"mixing": mixing.metropolis_hastings}, {}):
-        topology = topofl.as_topology(weighted_ring(), own_weights=not chosen)
-        parts = {
-            "model": problems.linear(),
-            "clients": problems.equal_clients(),
-            "topology": topology,
-        }
-        assert (
-            topofl.estimate(
-                algorithms.dsgd(lr=0.1), **problems.options(**parts, **chosen), probe=True
-            ).seconds_per_round
-            > 0
-        )
+        need = topofl.estimate(
+            algorithms.dsgd(lr=0.1), model=problems.linear(), clients=problems.equal_clients(),
+            topology=topofl.as_topology(weighted_ring(), own_weights=not chosen),
+            probe=True, **chosen,
+        )  # fmt: skip
+        assert need.seconds_per_round > 0
+
+
+def test_run_has_at_most_fifteen_parameters():
+    assert len(inspect.signature(topofl.run).parameters) <= 15
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ({"evaluation": 2}, {"evaluation": Evaluation(every=2)}),
+        ({"evaluation": np.int64(2)}, {"evaluation": Evaluation(every=2)}),
+        ({"evaluation": "val"}, {"evaluation": Evaluation(on="val")}),
+        ({"evaluation": ["test", "val"]}, {"evaluation": Evaluation(on=("test", "val"))}),
+        ({"evaluation": None}, {"evaluation": Evaluation()}),
+        ({"compute": "cpu"}, {"compute": Compute(device="cpu")}),
+        ({"compute": torch.device("cpu")}, {"compute": Compute(device="cpu")}),
+        ({"compute": None}, {"compute": Compute()}),
+        ({"saving": None}, {"saving": Saving()}),
+    ],
+    ids=str,
+)
+def test_shorthands_equal_option_objects(short, long):
+    one, other = (run(**{"evaluation": 4} | options) for options in (short, long))
+    assert differences(one, other) == []
+    assert list(one.evaluations) == list(other.evaluations)
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_paths_are_folders_of_checkpoints(tmp_path, kind):
+    run(saving=kind(tmp_path / "here"))
+    (folder,) = (tmp_path / "here").iterdir()
+    assert {path.suffix for path in folder.iterdir()} == {".json", ".safetensors"}
+
+
+@pytest.mark.parametrize("kind", [Evaluation, Compute, Saving])
+def test_options_are_immutable_and_comparable(kind):
+    one = kind()
+    assert one == kind() == replace(one)
+    with pytest.raises(FrozenInstanceError):
+        one.every = 3
+
+
+def test_numpy_integers_become_ints():
+    found = [
+        Evaluation(every=np.int64(3)).every,
+        Compute(chunk=np.int32(2)).chunk,
+        Saving(every=np.int8(1)).every,
+    ]
+    assert list(map(type, found)) == [int] * 3
+
+
+def test_estimate_takes_the_same_options():
+    how = {
+        "model": problems.convolutional(),
+        "clients": problems.equal_clients(),
+        "topology": topologies.ring(6),
+    }
+    one = topofl.estimate(
+        algorithms.dsgd(0.1), **how, evaluation=2, compute=Compute(executor="looped"), rounds=8
+    )
+    other = topofl.estimate(
+        algorithms.dsgd(0.1),
+        **how,
+        evaluation=Evaluation(every=4),
+        compute=Compute("cpu", executor="batched"),
+        rounds=8,
+    )
+    assert (one.executor, other.executor) == ("looped", "batched")
+    assert one.history > other.history
+
+
+TABLES = {
+    "data": {"name": "digits", "n": 6, "seed": 1},
+    "algorithm": {"name": "dsgd", "lr": 0.5, "batch_size": 8},
+    "topology": "ring",
+    "run": {"rounds": 2, "seed": 3, "progress": False},
+}
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ({"evaluation": 2}, {"evaluation": {"every": 2}}),
+        ({"evaluation": "test"}, {"evaluation": {"on": ["test"]}}),
+        ({"compute": "cpu"}, {"compute": {"device": "cpu"}}),
+        ({"saving": 5}, {"saving": {"every": 5}}),
+    ],
+    ids=str,
+)
+def test_shorthands_in_configurations(short, long):
+    one, other = config.build(TABLES | short), config.build(TABLES | long)
+    assert one.tables == other.tables
+    assert one.options == other.options
+
+
+@pytest.mark.parametrize(
+    ("assignments", "name", "wanted"),
+    [
+        (["evaluation=2"], "evaluation", Evaluation(every=2)),
+        (["evaluation=2", "evaluation.nodes=3"], "evaluation", Evaluation(every=2, nodes=3)),
+        (
+            ["evaluation.on=[test]", "evaluation.before_exchange=true"],
+            "evaluation",
+            Evaluation(before_exchange=True),
+        ),
+        (["compute=cpu", "compute.dtype=float64"], "compute", Compute("cpu", dtype=torch.float64)),
+        (["saving.every=7"], "saving", Saving(every=7)),
+    ],
+    ids=str,
+)
+def test_command_line_assignments_set_options(assignments, name, wanted):
+    assert config.build(config.override(TABLES, assignments)).options[name] == wanted
+
+
+def test_history_records_evaluation_settings():
+    evaluated = run(evaluation=Evaluation(every=2, nodes=3)).meta["evaluation"]
+    assert evaluated == {
+        "every": 2,
+        "on": ["test"],
+        "examples": None,
+        "nodes": 3,
+        "before_exchange": False,
+        "fine_tune_every": None,
+    }
+
+
+def test_evaluation_events_have_seconds():
+    events = []
+    run(callbacks=[events.append], evaluation=2)
+    spent = {
+        kind: [e.values["seconds"] for e in events if e.kind == kind]
+        for kind in ("round", "evaluation")
+    }
+    assert len(spent["evaluation"]) == 3
+    assert all(
+        0 < part < whole
+        for part, whole in zip(spent["evaluation"][1:], spent["round"][1::2], strict=True)
+    )

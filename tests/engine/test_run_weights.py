@@ -13,18 +13,11 @@ from torch import nn
 import topofl
 from tests import problems
 from tests.engine import runs
-from tests.engine.runs import run, weighted_ring
+from tests.engine.runs import run, same
+from tests.rows.runs import cycle_with_hub, weighted_ring
 from topofl import algorithms, data, mixing, topologies
 from topofl.metrics import spectral
 from topofl.metrics.spectral import largest_share
-
-
-def test_a_sequence_is_connected_if_its_union_is():
-    halves = [[(0, 1), (2, 3), (4, 5)], [(1, 2), (3, 4), (5, 0)]]
-    graphs = [topofl.as_topology(half) for half in halves]
-    assert np.isfinite(run(topology=graphs)["accuracy"]).all()
-    with pytest.raises(topofl.TopologyError, match="must be connected"):
-        run(topology=[graphs[0], graphs[0]])
 
 
 def test_each_matrix_of_a_long_period_is_computed_once():
@@ -57,27 +50,27 @@ class Summed(nn.Module):
         return x.flatten(1) @ (self.a + self.b)
 
 
+def averaging(rule):
+    """Return a method that averages the gradients of its step."""
+    descent = algorithms.descend(lr=0.1)
+    local = algorithms.train(descent, batch_size=4, gradient=rule)
+    return algorithms.chain("mine", local=local)
+
+
 def test_gradients_that_share_memory_are_mixed_once():
-    mine = algorithms.chain(
-        "mine",
-        local=algorithms.train(
-            algorithms.descend(lr=0.1), batch_size=4, gradient=mixing.metropolis_hastings
-        ),
-    )
     settings = {"model": Summed(), "init": "given", "dtype": torch.float64}
     batched, looped = (
-        run(mine, executor=executor, **settings) for executor in ("batched", "looped")
+        run(averaging(mixing.metropolis_hastings), executor=executor, **settings)
+        for executor in ("batched", "looped")
     )
     np.testing.assert_allclose(batched["loss"], looped["loss"], rtol=1e-12)
 
 
 def test_gradient_rules_may_be_any_callable():
-    rule = functools.partial(mixing.uniform, direction="pull")
-    local = algorithms.train(algorithms.descend(lr=0.1), batch_size=4, gradient=rule)
-    mine = algorithms.chain("mine", local=local)
+    mine = averaging(functools.partial(mixing.uniform, direction="pull"))
     assert "partial" in run(mine).meta["settings"]["local"]["gradient"]
     with pytest.raises(TypeError, match="`gradient` must be a weight rule"):
-        algorithms.train(algorithms.descend(lr=0.1), gradient="metropolis")
+        averaging("metropolis")
 
 
 def test_single_and_isolated_nodes_train_locally():
@@ -94,34 +87,27 @@ EVEN, ODD = [(0, 1), (2, 3), (4, 5)], [(1, 2), (3, 4), (5, 0)]
 def test_sequences_of_networkx_matchings():
     turns = topologies.matchings(topologies.ring(6))  # the same two, without networkx
     told = [topofl.from_edges(edges, 6) for edges in (EVEN, ODD)]
-    assert {frozenset(map(tuple, turns.at(t).edge_index.T.tolist())) for t in (0, 1)} == {
-        frozenset(map(tuple, graph.edge_index.T.tolist())) for graph in told
-    }
+    same_edges = {frozenset(map(tuple, turns.at(t).edge_index.T.tolist())) for t in (0, 1)}
+    assert same_edges == {frozenset(map(tuple, one.edge_index.T.tolist())) for one in told}
+
+    def lettered(t):
+        return nx.relabel_nodes(nx.Graph([EVEN, ODD][t % 2]), dict(enumerate("abcdef")))
+
     wanted = run(topology=told, rounds=6)
-    histories = [
-        run(topology=lambda t: nx.Graph([EVEN, ODD][t % 2]), rounds=6, on_disconnected="allow"),
-        run(topology=[nx.Graph(EVEN), nx.Graph(ODD)], rounds=6),
-        run(
-            topology=lambda t: nx.relabel_nodes(
-                nx.Graph([EVEN, ODD][t % 2]), dict(enumerate("abcdef"))
-            ),
-            rounds=6,
-        ),
-    ]
-    for history in histories:
-        np.testing.assert_array_equal(history["accuracy"], wanted["accuracy"])
-        np.testing.assert_array_equal(history["loss"], wanted["loss"])
-    alone = run(topology=told[0], rounds=6, on_disconnected="allow")
-    assert (
-        wanted["consensus_distance"][-1] < 0.5 * alone["consensus_distance"][-1]
-    )  # one matching leaves pairs apart
+    for graphs in (
+        lambda t: nx.Graph([EVEN, ODD][t % 2]),
+        [nx.Graph(EVEN), nx.Graph(ODD)],
+        lettered,
+    ):
+        assert same(run(topology=graphs, rounds=6, on_disconnected="allow"), wanted)
+    alone = run(topology=told[0], rounds=6, on_disconnected="allow")  # one leaves pairs apart
+    assert wanted["consensus_distance"][-1] < 0.5 * alone["consensus_distance"][-1]
 
 
 def test_edge_weights_are_used_or_dropped_with_a_warning():
     graph = weighted_ring()
-    with pytest.warns(
-        UserWarning, match=r"edges of networkx carry weights from 0.1 to 0.4, .*own_weights=True"
-    ) as told:
+    ignored = r"edges of networkx carry weights from 0.1 to 0.4, .*own_weights=True"
+    with pytest.warns(UserWarning, match=ignored) as told:
         dropped = run(topology=graph, rounds=2)
     assert [str(warning.filename) for warning in told] == [runs.__file__]
     assert "mixing=mixing.metropolis_hastings" in str(told[0].message)
@@ -129,17 +115,19 @@ def test_edge_weights_are_used_or_dropped_with_a_warning():
     named = run(topology=graph, rounds=2, mixing=mixing.metropolis_hastings)  # and no warning
     np.testing.assert_array_equal(named["loss"], dropped["loss"])
     own = run(topology=topofl.as_topology(graph, own_weights=True), rounds=2)
-    given = run(
-        topology=graph,
-        rounds=2,
-        mixing=mixing.from_weights(nx.to_numpy_array(graph) + 0.5 * np.eye(6)),
-    )
+    by_hand = mixing.from_weights(nx.to_numpy_array(graph) + 0.5 * np.eye(6))
+    given = run(topology=graph, rounds=2, mixing=by_hand)
     np.testing.assert_array_equal(own["loss"], given["loss"])
     assert (own["loss"] != dropped["loss"]).any()
     with pytest.warns(UserWarning, match="carry weights"):
         run(topology=lambda t: graph, rounds=2)
     for rule in (mixing.metropolis_or_uniform, mixing.uniform):
         run(topology=graph, rounds=2, mixing=rule)  # named, the default too, and no warning
+    remedy = r"pass a rule: mixing=functools.partial\(mixing.uniform, direction='push'\)"
+    directed = nx.DiGraph()
+    directed.add_weighted_edges_from(graph.edges(data="weight"))
+    with pytest.warns(UserWarning, match=remedy):
+        run(algorithms.osgp(lr=0.1), topology=directed, rounds=2, on_disconnected="allow")
 
 
 def test_weights_dropped_in_later_rounds_raise_one_warning():
@@ -148,84 +136,19 @@ def test_weights_dropped_in_later_rounds_raise_one_warning():
     few = topologies.participation(weighted_ring(), fraction=1, seed=0)
     down = topologies.link_failures(weighted_ring(), fail=0.5, recover=0.5, seed=0)
     for graphs in (later, few, down):
+        how = {"topology": graphs, "rounds": 6, "on_disconnected": "allow"}
+        ignored = "carry weights from 0.1 to 0.4, which are ignored"
         seen = []
-        with pytest.warns(
-            UserWarning, match="carry weights from 0.1 to 0.4, which are ignored"
-        ) as told:
-            run(
-                topology=graphs,
-                rounds=6,
-                on_disconnected="allow",
-                callbacks=[problems.each_round(lambda t, m: seen.append((t, len(told))))],  # noqa: B023
-            )
+        with pytest.warns(UserWarning, match=ignored) as told:
+            run(**how, callbacks=[problems.each_round(lambda *_: seen.append(len(told)))])  # noqa: B023
         assert [str(warning.filename) for warning in told] == [runs.__file__]
         if graphs is later:
-            assert dict(seen) == {1: 0, 2: 0, 3: 0, 4: 0, 5: 1, 6: 1}
-        run(topology=graphs, rounds=6, on_disconnected="allow", mixing=mixing.metropolis_hastings)
+            assert seen == [0, 0, 0, 0, 1, 1]
+        run(**how, mixing=mixing.metropolis_hastings)
     run(topology=lambda t: unweighted, rounds=2)
     own = topofl.as_topology(weighted_ring(), own_weights=True)
-    run(
-        topology=topologies.participation(own, fraction=0.7, seed=0),
-        rounds=2,
-        on_disconnected="allow",
-    )
-
-
-def test_own_weights_that_are_not_column_stochastic_are_refused():
-    graph = nx.DiGraph()
-    graph.add_weighted_edges_from((i, (i + 1) % 6, (0.1, 0.4)[i % 2]) for i in range(6))
-    own = {"topology": topofl.as_topology(graph, own_weights=True), "rounds": 2}
-    with pytest.raises(
-        ValueError, match=r"`topology` must, with `own_weights`, .* column 0 of networkx .*; push"
-    ):
-        run(algorithms.osgp(lr=0.1), **own)
-    assert len(
-        run(
-            algorithms.osgp(lr=0.1),
-            **own,
-            mixing=functools.partial(mixing.uniform, direction="push"),
-        ).rounds
-    )
-    with pytest.warns(
-        UserWarning,
-        match=r"pass a rule: mixing=functools.partial\(mixing.uniform, direction='push'\)",
-    ):
-        run(algorithms.osgp(lr=0.1), topology=graph, rounds=2)
-
-
-def test_a_fixed_matrix_must_have_the_labels_of_its_graph():
-    ring = nx.relabel_nodes(nx.cycle_graph(6), dict(enumerate("abcdef")))
-    weights = nx.DiGraph()
-    weights.add_nodes_from("fedcba")
-    weights.add_weighted_edges_from(
-        [(u, v, 0.3) for u, v in nx.DiGraph(ring).edges] + [(u, u, 0.4) for u in ring]
-    )
-    with pytest.raises(
-        ValueError, match="the nodes of networkx in the same order: node 'a' is row 5"
-    ):
-        run(topology=ring, mixing=mixing.from_weights(weights))
-    run(topology=ring, rounds=1, mixing=mixing.from_weights(weights, topofl.as_topology(ring)))
-
-
-def test_runs_with_own_weights_are_resumed(tmp_path):
-    own = {"topology": topofl.as_topology(weighted_ring(), own_weights=True)}
-    whole = run(**own, rounds=4)
-    run(**own, rounds=2, saving=tmp_path / "c")
-    resumed = run(**own, rounds=4, saving=topofl.Saving(tmp_path / "c", resume=True))
-    np.testing.assert_array_equal(resumed["loss"], whole["loss"])
-    loaded = topofl.History.load(resumed.save(tmp_path / "h"))
-    assert loaded.mixing(0).spectral_gap == whole.mixing(0).spectral_gap
-    with (
-        pytest.raises(ValueError, match="topology"),
-        pytest.warns(UserWarning, match="carry weights"),
-    ):
-        run(topology=weighted_ring(), rounds=4, saving=topofl.Saving(tmp_path / "c", resume=True))
-
-
-def cycle_with_hub(n):
-    """Return the directed cycle with edges from node 0 to all, which give node 0 a share of 0.4."""
-    edges = {(i, (i + 1) % n) for i in range(n)} | {(0, j) for j in range(1, n)}
-    return topofl.from_edges(sorted(edges), n, directed=True)
+    some = topologies.participation(own, fraction=0.7, seed=0)
+    run(topology=some, rounds=2, on_disconnected="allow")
 
 
 def test_unequal_shares_of_a_directed_graph_are_named_once_and_recorded(tmp_path):
@@ -260,15 +183,15 @@ def test_shares_that_cannot_be_computed_are_named_without_a_number(monkeypatch):
     assert "largest_share" not in history.meta
 
 
-def test_groups_that_never_agree_need_no_warning():
+def two_groups():
+    """Return a directed graph of two groups that never agree."""
     edges = [(i, j) for k in (0, 3) for i in range(k, k + 3) for j in range(k, k + 3) if i < j]
-    graph = topofl.from_edges([*edges, (1, 0), (4, 3), (2, 1)], 6, directed=True)
-    history = run(topology=graph, compute=topofl.Compute(on_disconnected="allow"))
-    assert "largest_share" not in history.meta
+    return topofl.from_edges([*edges, (1, 0), (4, 3), (2, 1)], 6, directed=True)
 
 
-def test_a_rule_given_for_a_directed_graph_keeps_its_shares_without_a_warning():
-    history = run(topology=cycle_with_hub(6), mixing=mixing.uniform)
+@pytest.mark.parametrize("graphs", [cycle_with_hub(6), [cycle_with_hub(6), topologies.star(6)]])
+def test_a_rule_given_for_directed_graphs_keeps_its_shares_without_a_warning(graphs):
+    history = run(topology=graphs, mixing=mixing.metropolis_or_uniform)
     assert history.meta["largest_share"][0] == 0
 
 
@@ -289,13 +212,16 @@ def test_own_weights_of_a_directed_graph_are_named_as_the_rule_that_keeps_them()
         topologies.remove_edges(topologies.fully_connected(6), [(0, 1)]),
         topologies.random_in(6, 2, seed=0),
         topologies.star(6),
+        two_groups(),
     ],
     ids=lambda graph: graph.name,
 )
 def test_equal_shares_and_graphs_without_a_period_need_no_warning(topology):
-    history = run(topology=topology)
+    history = run(topology=topology, on_disconnected="allow")
     assert "largest_share" not in history.meta
     assert "of the average" not in repr(history)
+    pushed = run(algorithms.osgp(0.1, epochs=1), topology=cycle_with_hub(6))
+    assert "largest_share" not in pushed.meta  # nodes that push are weighted equally
 
 
 @pytest.mark.parametrize("other", [cycle_with_hub(6), topologies.ring(6)], ids=["twice", "ring"])
@@ -313,21 +239,10 @@ def test_unequal_shares_of_a_period_of_graphs_are_named_and_recorded(other):
     assert history.meta["largest_share"] == [0, pytest.approx(models.mean(0).max(), abs=2e-3)]
 
 
-def test_weights_named_to_keep_the_shares_of_a_period_do_not_warn():
-    graphs = [cycle_with_hub(6), topologies.star(6)]
-    history = run(topology=graphs, mixing=mixing.metropolis_or_uniform)
-    assert history.meta["largest_share"][0] == 0
-
-
 def test_a_period_whose_graphs_cancel_their_unequal_shares_does_not_warn():
     """Shares are 2/3 and 1/3 of periods from round 0 on, and 1/3 and 2/3 from round 1 on."""
     forth, back = (topofl.from_edges([edge], 2, directed=True) for edge in ((0, 1), (1, 0)))
     history = run(clients=problems.equal_clients(2), topology=[forth, back], rounds=1)
-    assert "largest_share" not in history.meta
-
-
-def test_nodes_that_push_are_weighted_equally():
-    history = run(algorithms.osgp(0.1, epochs=1), topology=cycle_with_hub(6))
     assert "largest_share" not in history.meta
 
 

@@ -5,7 +5,6 @@ import pytest
 import topofl
 from tests import problems
 from tests.estimate.helpers import ESTIMATE, need
-from tests.rows.methods import ALGORITHMS
 from topofl import algorithms, data, mixing, topologies
 from topofl.topology import TopologySequence
 

@@ -1,13 +1,20 @@
-"""Nodes are placed such that few edges are between ranks."""
+"""What a rank has: its nodes, few edges to those of others, their minibatches, and traffic."""
+
+import itertools
 
 import networkx as nx
 import numpy as np
 import pytest
+import torch
 
 import topofl
-from topofl import Compute, data, topologies
+from topofl import data, topologies
 from topofl._linalg.bisection import cut_edges
+from topofl._support.seeding import stream
+from topofl.engine import ranks
 from topofl.engine.joining import place
+from topofl.engine.minibatches import Batches
+from topofl.engine.ranks import Ranks
 
 
 def clique_graph(n=40):
@@ -79,11 +86,26 @@ def test_wrong_placements_are_refused(given, message):
         place(topologies.ring(4), 2, given)
 
 
-def test_wrong_options_are_refused():
-    with pytest.raises(ValueError, match="`placement` must be None unless the run is distributed"):
-        Compute(placement=[0, 1])
-    with pytest.raises(ValueError, match="`placement` must be at least 0"):
-        Compute(distributed=True, placement=[0, -1])
-    with pytest.raises(ValueError, match="`rank_timeout` must be"):
-        Compute(rank_timeout=0)
-    assert Compute(distributed=True, placement=[0, 1]).placement == (0, 1)
+@pytest.mark.parametrize(("size", "sent"), [(1, 0), (2, 1200), (3, 1600), (4, 1800), (5, 1920)])
+def test_a_sum_sends_what_a_ring_reduction_sends(size, sent, monkeypatch):
+    """Each rank sends 2 (size - 1) parts of 1/size of the values: 300 of 4 bytes here."""
+    monkeypatch.setattr(ranks.dist, "all_reduce", lambda *_, **__: None)
+    monkeypatch.setattr(Ranks, "_call", lambda _, function: function())
+    rank = Ranks(0, size, np.arange(60) % size, torch.device("cpu"))
+    rank.sum_(torch.ones(300))
+    assert rank.sent == sent
+
+
+def test_minibatches_of_some_nodes_are_bitwise_those_of_all():
+    rng = stream(0, "members", 0)
+    members = [rng.permutation(90)[:size] for size in (3, 11, 7, 20)]
+    everyone, some = Batches(members, 5), Batches(members[1::2], 5, nodes=np.array([1, 3]))
+    for step, size in itertools.product(range(9), (1, 4)):
+        whole, part = (one.at(step, size, "local") for one in (everyone, some))
+        counts = [
+            (torch.ones(one.indices.shape) if one.weights is None else one.weights > 0).sum(1)
+            for one in (whole, part)
+        ]
+        assert counts[1].tolist() == counts[0][1::2].tolist()
+        for row, of_all in zip(part.indices, whole.indices[1::2], strict=True):
+            assert row.tolist() == of_all[: len(row)].tolist()
