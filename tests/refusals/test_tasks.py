@@ -76,6 +76,10 @@ def score_called(name):
     return score
 
 
+def scored(task, scores):
+    return lambda: task(scores=scores)
+
+
 FIRST, REST = TOKENS[:, :-1], TOKENS[:, 1:]
 EXAMPLE, COLUMN = r"a loss per example, shape (b,)=(2,), got", "must differ from all columns"
 TWICE, NAMELESS = (score_called("largest"), Score(score_called("largest"))), "functions with a name"
@@ -148,19 +152,19 @@ ROWS = [
         (ValueError, (COLUMN, f"got '{name}'; rename"), call)
         for name in ("loss", "messages", "node", "label", "busiest_bytes", "simulated_seconds")
         for call in (
-            lambda name=name: classification(scores=("accuracy", score_called(name))),
-            lambda name=name: Task("mine", per_batch, {name: score_called(name)}),
+            scored(classification, ("accuracy", score_called(name))),
+            scored(partial(Task, "mine", per_batch), {name: per_batch}),
         )
     ),
     *(
         row
         for task in (regression, next_token, multi_label, classification)
         for row in (
-            (ValueError, "got largest, largest", lambda task=task: task(scores=TWICE)),
-            (ValueError, NAMELESS, lambda task=task: task(scores=lambda o, t: o[:, 0])),
-            (ValueError, NAMELESS, lambda task=task: task(scores=(Score(partial(per_batch)),))),
-            (ValueError, "`scores` must be one of", lambda task=task: task(scores=(3,))),
-            (TypeError, "got 'f1' for 'my'", lambda task=task: task(scores={"my": "f1"})),
+            (ValueError, "got largest, largest", scored(task, TWICE)),
+            (ValueError, NAMELESS, scored(task, lambda o, t: o[:, 0])),
+            (ValueError, NAMELESS, scored(task, (Score(partial(per_batch)),))),
+            (ValueError, "`scores` must be one of", scored(task, (3,))),
+            (TypeError, "got 'f1' for 'my'", scored(task, {"my": "f1"})),
         )
     ),
 ]
