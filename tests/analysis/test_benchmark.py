@@ -1,15 +1,16 @@
-"""The benchmark's floors compute what the engine computes; timing is not part of the suite."""
+"""The benchmark: floors compute what the engine computes, and tables follow from measurements."""
 
+import json
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
 import topofl
-from analysis.benchmark import choice, report, timing
+from analysis.benchmark import choice, command, graphs, report, timing
 from analysis.benchmark import floor as floor_steps
 from analysis.benchmark.cases import (
     GN_LENET,
@@ -18,14 +19,16 @@ from analysis.benchmark.cases import (
     Case,
     clients_of,
     matrix_cases,
+    networks,
     on_few_nodes,
     setting,
 )
 from analysis.benchmark.floor import Floor, floors
-from analysis.benchmark.timing import EXECUTORS, Plan, engine_steps, measure
+from analysis.benchmark.report import TargetCheck, checks_of_training, memory_ratio, verdicts
+from analysis.benchmark.timing import EXECUTORS, Measured, Plan, engine_steps, measure, saved_bytes
 from analysis.program import in_turns
 from tests import problems
-from topofl import NotApplicable
+from topofl import NotApplicable, mixing, topologies
 
 CPU = torch.device("cpu")
 QUICK = Plan(CPU, rounds=1, repeats=1, naive_nodes=0, memory=False)
@@ -36,31 +39,32 @@ def small(case, n=20, batch_size=4, **changes):
 
 
 TINY = small(TRAINING[1], 4)
-
+CLIQUES = small(TRAINING[0])
+CONVOLUTIONS = small(TRAINING[4], batch_size=2)
 STEPS = {
-    "D-Cliques + CA": small(TRAINING[0]),
-    "more than one chunk": small(TRAINING[0], 110),
     "complete graph": small(TRAINING[1], 8),
+    "D-Cliques + CA": CLIQUES,
+    "more than one chunk": small(TRAINING[0], 110),
     "exponential graph": small(matrix_cases()[0], 8),
-    "GN-LeNet with momentum + CA": small(TRAINING[4], batch_size=2),
+    "GN-LeNet with momentum + CA": CONVOLUTIONS,
     "GN-LeNet on an exponential graph": small(Case("", GN_LENET, 4, 2), 4, 2),
 }
 
 
 def ways(case):
-    stacked = floors(case, "batched", CPU) | {
-        "10": floor_steps._stacked(10, floor_steps._mapped_gradients)
-    }
-    looped = floors(case, "looped", CPU) | {"2 Python threads": floor_steps._threads(2)}
-    return stacked | looped
+    stacked = floors(case, "batched", CPU)
+    stacked |= {"10": floor_steps._stacked(10, floor_steps._mapped_gradients)}
+    return stacked | floors(case, "looped", CPU) | {"2 Python threads": floor_steps._threads(2)}
 
 
-@pytest.mark.parametrize("case", STEPS.values(), ids=STEPS.keys())
-@pytest.mark.slow
-def test_floors_do_the_work_of_the_engine(case):
-    clients = clients_of(case)
+@pytest.mark.parametrize(
+    "label",
+    [pytest.param(label, marks=pytest.mark.slow if k else ()) for k, label in enumerate(STEPS)],
+)
+def test_floors_do_the_work_of_the_engine(label):
+    case = STEPS[label]
+    clients, after = clients_of(case), {}
     graph, algorithm = setting(case, clients)
-    after = {}
     topofl.run(
         algorithm,
         model=case.network.build(),
@@ -99,137 +103,36 @@ def test_threads_are_put_back():
 
 
 def test_floor_in_bf16_is_near_that_in_fp32_but_coarser():
-    flats = []
+    steps = []
     for precision in ("fp32", "bf16"):
         case = replace(TINY, precision=precision)
         floor_state = Floor.build(case, clients_of(case), CPU)
+        start = floor_state.flat.clone()
         with floor_steps._looped(floor_state) as step:
             step(0)
-        flats.append(floor_state.flat - Floor.build(case, clients_of(case), CPU).flat)
-    exact, coarse = flats
+        steps.append(floor_state.flat - start)
+    exact, coarse = steps
     assert 1e-4 < (exact - coarse).norm() / exact.norm() < 3e-2
 
 
 @pytest.mark.parametrize(("n", "reason"), [(20, "cliques of"), (7, "equally many")])
 def test_settings_without_a_floor(n, reason, monkeypatch):
-    case = replace(
-        TINY, network=replace(LOGISTIC, examples=4 * n - 2 if n == 7 else 40), n=n, batch_size=2
-    )
+    network = replace(LOGISTIC, examples=4 * n - 2 if n == 7 else 40)
+    case = replace(TINY, network=network, n=n, batch_size=2)
     clients = clients_of(case)
     if n == 20:
         case = replace(case, graph="dcliques", clique_averaging=True)
-        groups = topofl.topologies.dcliques(clients.label_counts, clique_size=6, seed=0)
+        groups = topologies.dcliques(clients.label_counts, clique_size=6, seed=0)
         monkeypatch.setattr(floor_steps, "setting", lambda *_: (groups, None))
     with pytest.raises(ValueError, match=reason):
         Floor.build(case, clients, CPU)
 
 
-def test_fastest_way_is_one_of_them():
-    case = STEPS["GN-LeNet with momentum + CA"]
-    assert floor_steps.fastest(case, "batched", clients_of(case), CPU) in floors(
-        case, "batched", CPU
+def test_fastest_way_is_one_of_those_that_fit_into_memory(monkeypatch):
+    clients = clients_of(CONVOLUTIONS)
+    assert floor_steps.fastest(CONVOLUTIONS, "batched", clients, CPU) in floors(
+        CONVOLUTIONS, "batched", CPU
     )
-
-
-def test_order_alternates_from_turn_to_turn():
-    called = []
-    found = in_turns(
-        {name: lambda name=name: called.append(name) or [len(called)] for name in "abc"}, 3
-    )
-    assert "".join(called) == "abccbaabc"
-    assert found == {"a": [1, 6, 7], "b": [2, 5, 8], "c": [3, 4, 9]}
-
-
-def test_ours_are_the_seconds_of_as_many_rounds_as_asked():
-    seconds, history = engine_steps(TINY, clients_of(TINY), 3, CPU, "looped")
-    assert len(seconds) == 3
-    assert min(seconds) > 0
-    assert (history.meta["executor"], history.meta["rounds"]) == ("looped", 5)
-
-
-def test_every_way_is_timed():
-    measured = measure(TINY, replace(QUICK, naive_nodes=2))
-    assert set(measured.seconds) == {*EXECUTORS, "floor batched", "floor looped"}
-    assert set(measured.chosen) == set(measured.seconds)
-    assert measured.skipped == {}
-    assert (measured.naive_nodes, measured.naive > 0) == (2, True)
-    assert measured.chosen["auto"] == "batched, chunk 4"
-
-
-def test_what_ran_is_described():
-    meta = {"executor": "looped", "workers": 2, "chunk": 1}
-    assert timing._described(meta) == "looped, 2 workers, chunk 1"
-    assert timing._described(meta | {"workers": 1}) == "looped, chunk 1"
-
-
-SECONDS = {
-    "batched": [3.0, 1.0, 2.0],
-    "looped": [4.0],
-    "auto": [2.5],
-    "floor batched": [1.0],
-    "floor looped": [5.0],
-}
-
-
-def test_everything_that_ran_in_some_turn_is_recorded(monkeypatch):
-    metas = iter(["batched", "looped", "batched"])
-
-    def timed(*given):
-        return [1.0], SimpleNamespace(meta={"executor": next(metas), "workers": 1, "chunk": 1})
-
-    monkeypatch.setattr(timing, "engine_steps", timed)
-    chosen = {}
-    for _ in range(3):
-        timing._timer(TINY, None, QUICK, "auto", 1.0, chosen)
-    assert chosen == {"auto": "batched, chunk 1 or looped, chunk 1"}
-
-
-def test_bf16_is_left_out_where_it_is_emulated(monkeypatch):
-    case = replace(TINY, precision="bf16")
-    monkeypatch.setattr(timing, "has_fast_bf16", lambda device: False)
-    measured = measure(case, QUICK)
-    assert measured.seconds == {}
-    assert "--force-bf16" in measured.step("auto").reason
-    assert timing.refusal(case, replace(QUICK, force_bf16=True)) == ""
-    monkeypatch.setattr(timing, "has_fast_bf16", lambda device: True)
-    assert timing.refusal(case, QUICK) == ""
-
-
-def test_what_does_not_fit_into_memory_is_left_out(monkeypatch):
-    monkeypatch.setattr(timing, "free_memory", lambda device: 2**20)
-    row = report.matrix_table([measure(replace(TINY, n=1000), QUICK)]).rows[0]
-    reasons = {cell.reason for cell in row if isinstance(cell, NotApplicable)}
-    assert len(reasons) == 1
-    assert "GiB" in reasons.pop()
-
-
-def test_what_takes_too_long_is_left_out(monkeypatch):
-    monkeypatch.setattr(
-        timing, "_node_seconds", lambda case, way, device: 9 if way == "looped" else 1e-9
-    )
-    measured = measure(TINY, replace(QUICK, budget=100))
-    assert set(measured.seconds) == {"batched", "auto", "floor batched"}
-    assert (
-        measured.step("looped").reason
-        == "a step takes about 40 s, 3 of them more than the 100 s of --budget"
-    )
-    assert measured.ratio("auto") > 0
-    assert measured.auto_over_better() == measured.step("looped")
-
-
-def test_what_runs_out_of_memory_is_left_out(monkeypatch):
-    def too_large(opened, floor, steps):
-        raise torch.OutOfMemoryError("tried to allocate 1 TiB\nand so on")
-
-    monkeypatch.setattr(timing, "_node_seconds", lambda *_: 1e-9)
-    monkeypatch.setattr(timing, "steps_of", too_large)
-    measured = measure(TINY, replace(QUICK, repeats=2))
-    assert set(measured.seconds) == set(EXECUTORS)
-    assert measured.ratio("looped").reason == "out of memory: tried to allocate 1 TiB"
-
-
-def test_floor_that_runs_out_of_memory_is_not_the_fastest(monkeypatch):
-    case = STEPS["GN-LeNet with momentum + CA"]
 
     def tried(opened, floor, steps):
         if opened == "large":
@@ -238,35 +141,76 @@ def test_floor_that_runs_out_of_memory_is_not_the_fastest(monkeypatch):
 
     monkeypatch.setattr(floor_steps, "steps_of", tried)
     monkeypatch.setattr(floor_steps, "floors", lambda *_: {"a": "large", "b": "small"})
-    assert floor_steps.fastest(case, "batched", clients_of(case), CPU) == "b"
+    assert floor_steps.fastest(CONVOLUTIONS, "batched", clients, CPU) == "b"
 
 
-def test_naive_loop_on_some_nodes_is_scaled_up(monkeypatch):
-    seconds = iter([1.0, 10.0])
-    monkeypatch.setattr(timing, "seconds_of", lambda function, device: function() or next(seconds))
-    assert timing.naive_step(TINY, clients_of(TINY), 2) == 1.0 * 2 + 10.0 * 4
+def test_order_alternates_from_turn_to_turn():
+    called = []
+    timed = {name: lambda name=name: called.append(name) or [len(called)] for name in "abc"}
+    assert in_turns(timed, 3) == {"a": [1, 6, 7], "b": [2, 5, 8], "c": [3, 4, 9]}
+    assert "".join(called) == "abccbaabc"
 
 
-@pytest.mark.parametrize("case", [TINY, STEPS["D-Cliques + CA"]])
-def test_naive_loop_on_all_nodes(case):
-    assert timing.naive_step(case, clients_of(case), case.n) > 0
+def test_every_way_is_timed():
+    seconds, history = engine_steps(TINY, clients_of(TINY), 3, CPU, "looped")
+    assert len(seconds) == 3
+    assert min(seconds) > 0
+    assert (history.meta["executor"], history.meta["rounds"]) == ("looped", 5)
+    measured = measure(TINY, replace(QUICK, naive_nodes=2))
+    assert set(measured.seconds) == {*EXECUTORS, "floor batched", "floor looped"}
+    assert set(measured.chosen) == set(measured.seconds)
+    assert measured.skipped == {}
+    assert (measured.naive_nodes, measured.naive > 0) == (2, True)
+    assert measured.chosen["auto"] == "batched, chunk 4"
 
 
-def test_bytes_kept_for_the_backward_pass():
+def test_what_does_not_fit_or_takes_too_long_is_left_out_with_a_reason(monkeypatch):
+    half = replace(TINY, precision="bf16")
+    monkeypatch.setattr(timing, "has_fast_bf16", lambda device: False)
+    measured = measure(half, QUICK)
+    assert measured.seconds == {}
+    assert "--force-bf16" in measured.step("auto").reason
+    assert timing.refusal(half, replace(QUICK, force_bf16=True)) == ""
+    monkeypatch.setattr(timing, "has_fast_bf16", lambda device: True)
+    assert timing.refusal(half, QUICK) == ""
+    with monkeypatch.context() as patch:
+        patch.setattr(timing, "free_memory", lambda device: 2**20)
+        row = report.matrix_table([measure(replace(TINY, n=1000), QUICK)]).rows[0]
+    (reason,) = {cell.reason for cell in row if isinstance(cell, NotApplicable)}
+    assert "GiB" in reason
+    seconds = {"looped": 9}
+    monkeypatch.setattr(timing, "_node_seconds", lambda case, way, _: seconds.get(way, 1e-9))
+    measured = measure(TINY, replace(QUICK, budget=100))
+    assert set(measured.seconds) == {"batched", "auto", "floor batched"}
+    said = "a step takes about 40 s, 3 of them more than the 100 s of --budget"
+    assert measured.step("looped").reason == said
+    assert measured.ratio("auto") > 0
+    assert measured.auto_over_better() == measured.step("looped")
+
+    def too_large(opened, floor, steps):
+        raise torch.OutOfMemoryError("tried to allocate 1 TiB\nand so on")
+
+    seconds.clear()
+    monkeypatch.setattr(timing, "steps_of", too_large)
+    measured = measure(TINY, replace(QUICK, repeats=2))
+    assert set(measured.seconds) == set(EXECUTORS)
+    assert measured.ratio("looped").reason == "out of memory: tried to allocate 1 TiB"
+
+
+def test_bytes_and_arithmetic_of_a_step():
     minibatch, log_softmax, labels = 4 * 784 * 4, 4 * 10 * 4, 4 * 8
-    assert (
-        timing.saved_bytes(TINY) == minibatch + log_softmax + labels + 4
-    )  # one float: the sum of weights
-    data = 40 * (784 * 4 + 8)
+    assert saved_bytes(TINY) == minibatch + log_softmax + labels + 4  # and the sum of weights
+    data, parameters = 40 * (784 * 4 + 8), 7850 * 4
     floats = timing.lower_bound(TINY, nodes=3, stored=4)
-    assert floats == 4 * 7850 * 4 + 3 * timing.saved_bytes(TINY) + data
+    assert floats == 4 * parameters + 3 * saved_bytes(TINY) + data
     bound = timing.lower_bound(TINY, nodes=3)
-    assert floats - bound == 40 * 784 * 3, (
-        "pixels are stored as bytes, as in the benchmark's own data"
-    )
+    assert floats - bound == 40 * 784 * 3  # pixels are stored as bytes, as in the benchmark's data
     assert clients_of(TINY).dataset.inputs.dtype == torch.uint8
     with_momentum = timing.lower_bound(replace(TINY, momentum=0.9), nodes=3)
-    assert with_momentum - bound == 4 * 7850 * 4
+    assert with_momentum - bound == 4 * parameters
+    # Nodes, examples, weights; forward and backward.
+    assert report.flops(TINY) == 4 * 4 * 7840 * 2 * 2
+    assert report.moved_bytes(TINY) == 4 * (2 * minibatch + 2 * saved_bytes(TINY) + 8 * parameters)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports peak memory")
@@ -283,6 +227,9 @@ def test_unknown_peak_memory_has_a_reason(monkeypatch):
     monkeypatch.setattr(timing, "peak_bytes", unknown)
     cell = timing._memory_of(TINY, "auto", QUICK, {"auto": "batched, chunk 4"})
     assert cell.reason == "peak memory is not available here: no such file"
+    assert memory_ratio(Measured(TINY, SECONDS), "auto").reason == "not requested"
+    assert memory_ratio(Measured(TINY, {}, {"auto": "too slow"}), "auto").reason == "too slow"
+    assert memory_ratio(Measured(TINY, SECONDS, memory={"auto": cell}), "auto") is cell
 
 
 def test_as_many_models_are_tried_by_a_choice_as_are_counted():
@@ -292,3 +239,170 @@ def test_as_many_models_are_tried_by_a_choice_as_are_counted():
     assert tried[0] == 4 * (2 * 3 + 2)
     assert 4 * 4 <= tried[1] <= tried[0]
     assert all(ratio > 0 for ratio in table.column("choice / bare"))
+
+
+SECONDS = {
+    "batched": [3.0, 1.0, 2.0],
+    "looped": [4.0],
+    "auto": [2.5],
+    "floor batched": [1.0],
+    "floor looped": [5.0],
+}
+
+
+def test_medians_and_ratios():
+    measured = Measured(TINY, SECONDS)
+    assert measured.step("batched") == 2.0
+    assert [measured.ratio(executor) for executor in EXECUTORS] == [2.0, 0.8, 2.5]
+    assert measured.auto_over_better() == 1.25
+    missing = Measured(TINY, {"auto": [1.0], "looped": [1.0]}, {"batched": "too slow"})
+    assert missing.auto_over_better() == NotApplicable("too slow")
+    assert missing.ratio("looped") == NotApplicable("not requested")
+
+
+BATCHED, EITHER = "batched, chunk 4", "batched, chunk 4 or looped, chunk 1"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "looped", "expected"),
+    [
+        ({"batched": BATCHED, "auto": BATCHED}, 4.0, 1),  # 2.25, the median of both, of its own
+        ({"batched": BATCHED, "auto": BATCHED}, 1.5, 1.5),  # looped was the better choice
+        ({"batched": BATCHED, "auto": EITHER}, 4.0, 1.25),
+        ({"batched": EITHER, "auto": EITHER}, 4.0, 1.25),  # but perhaps not in the same turns
+    ],
+)
+def test_what_ran_as_an_executor_did_is_not_compared_with_it(chosen, looped, expected):
+    chosen = chosen | {"looped": "looped, chunk 1"}
+    measured = Measured(TINY, SECONDS | {"looped": [looped]}, chosen=chosen)
+    assert measured.auto_over_better() == expected
+
+
+@pytest.mark.parametrize(
+    ("measured", "at_least", "verdict"),
+    [(1.5, False, "met"), (1.51, False, "not met"), (1.5, True, "met"), (1.49, True, "not met")],
+)
+def test_verdicts(measured, at_least, verdict):
+    (row,) = verdicts([TargetCheck("what", measured, 1.5, at_least)]).rows
+    assert row == ("what", measured, "at least 1.5" if at_least else "at most 1.5", verdict)
+    reason = NotApplicable("too slow")
+    assert TargetCheck("what", reason, 1.5).verdict is reason
+
+
+def test_every_target_has_a_row():
+    memory = {"auto": {"peak": 260, "bound": 200}}
+    found = [Measured(case, SECONDS, memory=memory) for case in TRAINING]
+    case = "D-Cliques + CA, 100 x 128"
+    first = checks_of_training(found[:1], 2.5, 99.0)
+    assert {c.what: (c.measured, c.target, c.verdict) for c in first} == {
+        f"ours / floor: {case}": (2.5, 1.5, "not met"),
+        f"auto / better executor: {case}": (1.25, 1.05, "not met"),
+        f"peak memory / lower bound: {case}": (1.3, 1.3, "met"),
+        f"simulator / ours: {case} *": (0.11 / 2.5, 9, "not met"),
+        "evaluation of 100 logistic models on 10,000 images / one product": (2.5, 2.0, "not met"),
+        "simulator / ours: run with evaluation every epoch *": (99.0, 100.0, "not met"),
+    }
+    checks = {c.what: c for c in checks_of_training(found, 2.5, 99.0)}
+    looped = checks["looped / floor: GN-LeNet, 100 x 20"]
+    assert (looped.verdict, looped.target) == ("met", 1.1)
+    assert checks["fp32 / bf16, looped: GN-LeNet, 100 x 20"].measured == 1.0
+    targets = [c.target for what, c in checks.items() if what.startswith("simulator")]
+    assert targets == [9, 25, 30, 1000, 2.3, 4.5, 100]
+    assert len(report.checks_of_matrix(found)) == len(found)
+
+
+@pytest.mark.parametrize(("copy", "bound"), [(1e3, "bytes"), (1e30, "arithmetic")])
+def test_share_of_what_is_attainable(copy, bound):
+    rates = report.Rates(fp32=1e6, bf16=1e6, copy=copy)
+    measured = [Measured(TINY, SECONDS), Measured(TINY, {}, {"auto": "too slow"})]
+    row, left_out = report.roofline(measured, rates).rows
+    attainable = report.moved_bytes(TINY) / 1e3 if copy == 1e3 else report.flops(TINY) / 1e6
+    # The better executor takes 2 s.
+    assert row[3:] == (bound, 1e3 * attainable, 1e3, 2e3, attainable / 2.0)
+    assert left_out[6].reason == left_out[7].reason == "too slow"
+    measured = report.measured_rates(CPU, size=32, megabytes=1)
+    assert min(measured.fp32, measured.bf16, measured.copy) > 0
+
+
+def test_evaluations_are_timed_alone_and_in_a_whole_run():
+    found = command.evaluation_of(3, CPU, images=50, repeats=2)
+    assert (len(found.ours), len(found.product)) == (2, 2)
+    assert command.EvaluationTimes(3, 50, [1.0, 3.0, 2.0], [1.0]).ratio == 2.0
+    run = command.whole_run(CPU, replace(TINY, simulator=7.0), epochs=2, images=100)
+    assert len(run.epochs) == 2
+    assert run.simulator == pytest.approx(3 * 7.0 + 4 * 0.5 * 100 / 10_000)
+    times = command.EvaluationTimes(4, 100, [0.1], [0.05])
+    table = command.evaluation_table([times], run, "here")
+    assert table.rows[0][1:] == pytest.approx((100.0, 50.0, 2.0, 20.0, 0.2))
+    assert table.rows[1][-1] == run.ratio
+
+
+def test_cases_are_complete_and_those_of_quick_are_small():
+    labels = [case.label for case in matrix_cases()]
+    assert len(set(labels)) == len(labels) == len(networks()) * 3 * 2
+    assert max(case.batch_size * case.n for case in matrix_cases()) <= 50_000
+    for what in ("training", "matrix"):
+        assert max(case.n * case.batch_size for case in command.quick_cases(what)) <= 80
+    quick = [case.label for case in command.quick_cases("training")]
+    assert quick == [case.label for case in TRAINING]
+
+
+@pytest.mark.parametrize(("what", "rows"), [("training", 2), ("matrix", 2 * 3), ("evaluation", 3)])
+def test_command_line(what, rows, monkeypatch, capsys, tmp_path):
+    cases = (TINY, replace(TINY, label="half", precision="bf16"))
+    monkeypatch.setattr(command, "quick_cases", lambda what: cases)
+    monkeypatch.setattr(timing, "has_fast_bf16", lambda device: False)
+    assert command.main([what, "--quick", "--out", str(tmp_path / "results")]) == 0
+    page = (tmp_path / "results" / f"cpu-{what}.md").read_text()
+    numbers = json.loads((tmp_path / "results" / f"cpu-{what}.json").read_text())
+    assert len(page.split("\n\n")[1].splitlines()) == rows + 2
+    assert {"machine", "software", "threads", "load", "date", "options"} <= set(numbers)
+    assert report.title() in page
+    assert "**Targets**" not in page, "tiny sizes have no verdicts"
+    assert "mean nothing" in capsys.readouterr().out
+    assert (tmp_path / "results" / f"cpu-{what}.png").exists() == (what != "evaluation")
+    if what != "evaluation":
+        assert "[1] bf16 on a processor without" in page
+        assert len(numbers["cases"][0]["seconds"]["auto"]) == 2
+        assert "emulated" in numbers["cases"][1]["skipped"]["auto"]
+    if what == "matrix":
+        words = [what, "--quick", "--no-naive", "--only", "half", "--out", str(tmp_path)]
+        assert command.main(words) == 0
+        numbers = json.loads((tmp_path / "cpu-matrix.json").read_text())
+        assert [case["case"] for case in numbers["cases"]] == ["half"]
+
+
+# Peers have no time at all: a process each would take seconds.
+FEW_NODES = graphs.GraphSizes(
+    n=2_000, ring=4_000, nodes=20, rounds=60, fewer_rounds=30, restarts=20, limit=1e-3, repeats=1
+)
+
+
+def test_every_row_of_large_graphs_has_a_time_and_every_other_cell_a_time_or_a_reason():
+    table = graphs.measure(FEW_NODES, title="here")
+    assert table.columns == graphs.COLUMNS
+    assert len(table.rows) == 5 + 2 + 2 + 2
+    assert min(table.column("ours s")) > 0
+    for name in ("bare scipy s", "ours / bare", "networkx s", "pygsp s"):
+        for cell in table.column(name):
+            assert cell.reason if isinstance(cell, NotApplicable) else cell > 0
+    compared = [row for row in table.rows if not isinstance(row[4], NotApplicable)]
+    assert len(compared) == 3
+    assert [row[4] for row in compared] == [row[1] / row[3] for row in compared]
+    by = dict(zip(table.column("graphs"), table.column("ours is"), strict=True))
+    in_order = by["spectral gap of a ring, n=4,000, in order (bare: eigsh)"]
+    assert in_order.startswith("circulant DFT, residual ")
+    shuffled = next(text for label, text in by.items() if "shuffled" in label)
+    assert shuffled.split(",")[0] in ("lanczos", "shift-invert")
+    plain = [row[3] for row in table.rows if "ring, n=4,000" in row[0]]
+    assert all("plain Lanczos did not converge in 20 restarts" in cell.reason for cell in plain)
+
+
+def test_bare_calls_compute_the_same_number():
+    W = mixing.metropolis_hastings(topologies.random_regular(2_000, 10, seed=0))
+    assert graphs._eigsh(W.weights, tol=1e-9) == pytest.approx(W.slem, abs=1e-9)
+    assert graphs._lobpcg(W.weights, tol=1e-6) == pytest.approx(W.slem, abs=1e-6)
+    for n in (2, 5, 64, 100):
+        offsets = sorted({min(d, n - d) for d in graphs._powers(n)})
+        one, other = topologies.circulant(n, offsets), topologies.exponential(n)
+        assert np.array_equal(one.adjacency.toarray(), other.adjacency.toarray())
