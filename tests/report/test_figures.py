@@ -11,7 +11,14 @@ from matplotlib.transforms import Bbox
 from tests import markup
 from topofl import topologies
 from topofl.report import figures
-from topofl.report.figures import decay, gap_figure, inline, picture, push_sum_figure, spectrum
+from topofl.report.figures import (
+    DescribedFigure,
+    against_identity,
+    decay,
+    inline,
+    picture,
+    spectrum,
+)
 
 
 def axes(drawn):
@@ -59,25 +66,30 @@ def test_decay_without_a_rate_and_to_zero():
 MADE_UP = [("ring", 150.0, 0.8), ("all", 0.5, 0.5), ("all again", 0.5, 0.5)]
 
 
-def test_push_sum_constants_are_drawn_with_the_line_of_equality():
-    drawn = push_sum_figure(MADE_UP, quantity="log10(C)")
+def test_measured_values_are_drawn_with_the_line_of_equality():
+    drawn = against_identity(MADE_UP, "C", "C, theory", "C, measured", logarithmic=False)
     line, points = axes(drawn).lines
     np.testing.assert_array_equal(points.get_xydata(), [[150, 0.8], [0.5, 0.5], [0.5, 0.5]])
     assert (line.get_xdata() == line.get_ydata()).all()
     assert sorted(text.get_text() for text in axes(drawn).texts) == ["all, all again", "ring"]
-    assert axes(drawn).get_xlabel() == "log10(C), theory"
+    assert axes(drawn).get_xlabel() == "C, theory"
     assert "ring: theory 150, measured 0.8" in drawn.description
 
 
+def gaps(points):
+    return against_identity(points, "gaps", "theory", "measured", logarithmic=True)
+
+
 def test_gaps_of_all_magnitudes_are_inside_the_axes():
-    drawn = gap_figure([("1", 1e-6, 3e-6), ("2", 1.0, 1.0)])
+    drawn = gaps([("1", 1e-6, 3e-6), ("2", 1.0, 1.0)])
     low, high = axes(drawn).get_xlim()
     assert low < 1e-6 < 1 < high
     assert axes(drawn).get_ylim() == (low, high)
 
 
 def inline_figure(key="k", title="a <title>", words="with & in it"):
-    return str(inline(decay(np.array([1.0, 0.6, 0.3]), 0.5).figure, key, title, words))
+    drawn = decay(np.array([1.0, 0.6, 0.3]), 0.5)
+    return str(inline(DescribedFigure(drawn.figure, title, words), key))
 
 
 def test_svg_can_be_embedded_in_a_page():
@@ -125,7 +137,7 @@ def test_labels_cover_no_points_and_no_labels(seed):
     rng = np.random.default_rng(seed)
     values = np.exp(rng.normal(-2, 0.3, 12))
     points = [(str(k), x, x * 1.02) for k, x in enumerate(values, start=1)]
-    figure = gap_figure([*points, ("13", *points[0][1:])]).figure
+    figure = gaps([*points, ("13", *points[0][1:])]).figure
     (ax,) = figure.axes
     figure.draw_without_rendering()
     boxes = [label.get_window_extent() for label in ax.texts]
