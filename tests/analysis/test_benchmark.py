@@ -324,19 +324,6 @@ def test_share_of_what_is_attainable(copy, bound):
     assert min(measured.fp32, measured.bf16, measured.copy) > 0
 
 
-def test_evaluations_are_timed_alone_and_in_a_whole_run():
-    found = command.evaluation_of(3, CPU, images=50, repeats=2)
-    assert (len(found.ours), len(found.product)) == (2, 2)
-    assert command.EvaluationTimes(3, 50, [1.0, 3.0, 2.0], [1.0]).ratio == 2.0
-    run = command.whole_run(CPU, replace(TINY, simulator=7.0), epochs=2, images=100)
-    assert len(run.epochs) == 2
-    assert run.simulator == pytest.approx(3 * 7.0 + 4 * 0.5 * 100 / 10_000)
-    times = command.EvaluationTimes(4, 100, [0.1], [0.05])
-    table = command.evaluation_table([times], run, "here")
-    assert table.rows[0][1:] == pytest.approx((100.0, 50.0, 2.0, 20.0, 0.2))
-    assert table.rows[1][-1] == run.ratio
-
-
 def test_cases_are_complete_and_those_of_quick_are_small():
     labels = [case.label for case in matrix_cases()]
     assert len(set(labels)) == len(labels) == len(networks()) * 3 * 2

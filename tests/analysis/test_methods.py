@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from analysis import methods
-from analysis.methods import GRAPHS, LEFT_OUT, METHODS, NO_GRAPH
+from analysis import method_cells, methods
+from analysis.method_cells import GRAPHS, LEFT_OUT, METHODS, NO_GRAPH
 from topofl import algorithms
 
-TINY = methods.ComparisonTask(n=10, steps=10, every=5, rates=(0.03, 0.3), seeds=(0, 1))
+TINY = method_cells.ComparisonTask(n=10, steps=10, every=5, rates=(0.03, 0.3), seeds=(0, 1))
 SOME = ["dsgd", "extra", "trimmed_mean", "fedavg"]
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     path = tmp_path_factory.mktemp("methods") / "cells.jsonl"
-    return methods.compute(TINY, path, methods=SOME), path
+    return method_cells.compute(TINY, path, methods=SOME), path
 
 
 def test_every_method_is_compared_or_left_out_for_a_reason():
@@ -45,14 +45,14 @@ def test_every_method_takes_the_steps_that_its_row_says(title):
     ]
     assert said == [method.steps] or (title == "dp_dsgd" and method.steps == 1)
     assert TINY.every % method.steps == 0
-    assert methods.ComparisonTask().every % method.steps == 0
+    assert method_cells.ComparisonTask().every % method.steps == 0
 
 
 def test_the_optimum_is_where_the_gradient_of_the_mean_loss_is_zero():
-    theta = torch.tensor(methods.optimum(0.1), requires_grad=True)
-    model, task = methods._Ridge().double(), methods._task(0.1)
+    theta = torch.tensor(method_cells.optimum(0.1), requires_grad=True)
+    model, task = method_cells._Ridge().double(), method_cells._task(0.1)
     names = {"head.weight": theta[:640].reshape(10, 64), "head.bias": theta[640:]}
-    clients = methods.clients_of(TINY, 3)
+    clients = method_cells.clients_of(TINY, 3)
     losses = []
     for node in clients.train:
         index = torch.from_numpy(np.array(node))
@@ -66,9 +66,9 @@ def test_the_optimum_is_where_the_gradient_of_the_mean_loss_is_zero():
 
 
 def test_a_method_without_bias_reaches_the_optimum_and_dsgd_does_not():
-    setting = methods.ComparisonTask(n=10, steps=150, every=150)
+    setting = method_cells.ComparisonTask(n=10, steps=150, every=150)
     found = {
-        name: methods._run(setting, METHODS[name], "exponential", 0.5, 0, "test")
+        name: method_cells._run(setting, METHODS[name], "exponential", 0.5, 0, "test")
         for name in ("dsgd", "d2")
     }
     assert found["d2"]["worst"] < 1e-3
@@ -87,8 +87,8 @@ def test_rates_are_chosen_on_validation_data_of_another_seed(small, monkeypatch)
         accuracy = {0.03: 0.5, 0.3: 0.9}[lr]
         return {"accuracy": [accuracy], "loss": 1.0, "mean": lr, "worst": lr, "worst_accuracy": 0.1}
 
-    monkeypatch.setattr(methods, "_run", watched)
-    cell = methods.run_cell(TINY, "dsgd", "ring")
+    monkeypatch.setattr(method_cells, "_run", watched)
+    cell = method_cells.run_cell(TINY, "dsgd", "ring")
     assert (cell.lr, cell.bias_lr) == (0.3, 0.03)
     assert asked[:2] == [(0.03, 100, "val"), (0.3, 100, "val")]
     assert asked[2:] == [(0.3, 0, "test"), (0.3, 1, "test"), (0.03, 0, "test"), (0.03, 1, "test")]
@@ -103,26 +103,26 @@ def test_graphs_that_a_method_cannot_take_are_named(small):
     assert "`topology` must be static for extra" in cells["extra", "random directed"].error
     few = "must give more than 2 * trim neighbors at each node"
     assert cells["trimmed_mean", "ring"].refused == few
-    assert methods.run_cell(TINY, "clique_averaging", "ring").refused == "must have groups"
-    row = methods.tables(TINY, cells, SOME)["accuracy"].rows[SOME.index("extra")]
+    assert method_cells.run_cell(TINY, "clique_averaging", "ring").refused == "must have groups"
+    row = methods.tables(cells, SOME)["accuracy"].rows[SOME.index("extra")]
     assert row[2 + list(GRAPHS).index("random directed")] == "n/a: must be static"
     assert row[-1] == ""  # not over no graph
 
 
 def test_a_rate_that_diverges_is_not_chosen(monkeypatch):
-    run = methods._run
+    run = method_cells._run
 
     def diverging(setting, method, graph, lr, seed, on):
         return None if lr == 0.3 else run(setting, method, graph, lr, seed, on)
 
-    monkeypatch.setattr(methods, "_run", diverging)
-    cell = methods.run_cell(TINY, "dsgd", "exponential")
+    monkeypatch.setattr(method_cells, "_run", diverging)
+    cell = method_cells.run_cell(TINY, "dsgd", "exponential")
     assert cell.tuned["0.3"] is None
     assert (cell.lr, cell.bias_lr) == (0.03, 0.03)
-    monkeypatch.setattr(methods, "_run", lambda *_: None)
-    cell = methods.run_cell(TINY, "dsgd", "exponential")
+    monkeypatch.setattr(method_cells, "_run", lambda *_: None)
+    cell = method_cells.run_cell(TINY, "dsgd", "exponential")
     assert math.isnan(cell.lr)
-    tables = methods.tables(TINY, {("dsgd", "exponential"): cell}, ["dsgd"])
+    tables = methods.tables({("dsgd", "exponential"): cell}, ["dsgd"])
     assert "diverged" in tables["bias"].rows[0]
 
 
@@ -139,20 +139,20 @@ def test_bytes_are_those_of_all_rounds_and_seconds_of_the_slowest_node(small):
 
 def test_what_is_done_is_not_done_again(small, monkeypatch):
     cells, path = small
-    monkeypatch.setattr(methods, "run_cell", None)  # may not be called
-    again = methods.compute(TINY, path, methods=SOME)
-    assert list(again) == list(methods.cells_of(SOME))
+    monkeypatch.setattr(method_cells, "run_cell", None)  # may not be called
+    again = method_cells.compute(TINY, path, methods=SOME)
+    assert list(again) == list(method_cells.cells_of(SOME))
     assert methods.numbers(TINY, again).rows == methods.numbers(TINY, cells).rows
-    assert not methods.kept_cells(dataclasses.replace(TINY, ridge=0.2), path)
+    assert not method_cells.kept_cells(dataclasses.replace(TINY, ridge=0.2), path)
 
 
 def test_cells_that_did_not_begin_are_shown_as_not_run(tmp_path, small):
     once, path = iter([True, False]), tmp_path / "cells.jsonl"
-    cells = methods.compute(TINY, path, methods=["dsgd"], keep_going=once.__next__)
+    cells = method_cells.compute(TINY, path, methods=["dsgd"], keep_going=once.__next__)
     assert list(cells) == [("dsgd", "ring")]
-    (row,) = methods.tables(TINY, cells, ["dsgd"])["accuracy"].rows
+    (row,) = methods.tables(cells, ["dsgd"])["accuracy"].rows
     assert row[3:] == ("not run", "not run", "not run", "")
-    for table in methods.tables(TINY, small[0]).values():
+    for table in methods.tables(small[0]).values():
         rows = {row[0]: row[2:] for row in table.rows}
         assert list(rows) == list(METHODS)
         assert rows["d2"] == ("not run", "not run", "not run", "not run", "")
@@ -165,24 +165,24 @@ def test_results_and_their_order_do_not_depend_on_the_number_of_jobs(tmp_path):
     setting = dataclasses.replace(TINY, steps=5, rates=(0.3,), seeds=(0,))
     threads, some = torch.get_num_threads(), ["dsgd", "fedavg"]
     one, two = (
-        methods.compute(setting, tmp_path / f"{jobs}.jsonl", methods=some, jobs=jobs)
+        method_cells.compute(setting, tmp_path / f"{jobs}.jsonl", methods=some, jobs=jobs)
         for jobs in (1, 2)
     )
     assert torch.get_num_threads() == threads
-    assert list(one) == list(two) == methods.cells_of(some)
+    assert list(one) == list(two) == method_cells.cells_of(some)
     for key, cell in one.items():
         assert dataclasses.replace(cell, seconds=two[key].seconds) == two[key]
         assert cell.seconds > 0
     reversed_lines = (tmp_path / "1.jsonl").read_text().splitlines()[::-1]
     (tmp_path / "3.jsonl").write_text("\n".join(reversed_lines) + "\n")
-    assert list(methods.compute(setting, tmp_path / "3.jsonl", methods=some)) == list(one)
+    assert list(method_cells.compute(setting, tmp_path / "3.jsonl", methods=some)) == list(one)
 
 
 def test_the_committed_tables_have_no_gaps_and_the_page_quotes_but_does_not_repeat_them():
     root = Path(__file__).parents[2]
-    folder, setting = root / "analysis" / "results" / "methods", methods.ComparisonTask()
-    cells = methods.kept_cells(setting, folder / "cells.jsonl")
-    cells = {key: cells[key] for key in methods.cells_of()}  # raises if one is missing
+    folder, setting = root / "analysis" / "results" / "methods", method_cells.ComparisonTask()
+    cells = method_cells.kept_cells(setting, folder / "cells.jsonl")
+    cells = {key: cells[key] for key in method_cells.cells_of()}  # raises if one is missing
     tables, page = (folder / "table.md").read_text(), (root / "docs" / "methods.md").read_text()
     assert tables == methods._page(setting, cells)
     assert "not run" not in tables

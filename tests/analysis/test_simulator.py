@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from analysis.benchmark import command, timing
 from analysis.benchmark.cases import TRAINING, clients_of, on_few_nodes, setting
@@ -99,26 +98,6 @@ def test_only_steps_count_after_the_first(sources, monkeypatch):
     seen.unlink()
     simulator_steps(sources, CASE, rounds=100, budget=0)
     assert json.loads(seen.read_text())["calls"] == 2
-
-
-def test_it_is_timed_in_turns_with_ours(monkeypatch):
-    turns = []
-
-    def timed(folder, case, rounds, budget):
-        turns.append(budget)
-        return [float(len(turns))]
-
-    monkeypatch.setattr(timing, "simulator_steps", timed)
-    options = {"rounds": 1, "repeats": 3, "budget": 60, "naive_nodes": 0, "memory": False}
-    plan = timing.Plan(
-        torch.device("cpu"), executors=["looped"], simulator=Path("there"), **options
-    )
-    measured = timing.measure(CASE, plan)
-    assert turns == [20.0] * 3
-    assert (measured.seconds["simulator"], measured.case.simulator) == ([1.0, 2.0, 3.0], 2.0)
-    unknown = timing.measure(replace(CASE, simulator=None), plan)
-    assert "simulator" not in unknown.seconds
-    assert unknown.case.simulator is None
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

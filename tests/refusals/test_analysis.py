@@ -202,9 +202,9 @@ COMMANDS = [
     ),
     (spectral_report.main, "it is a folder", lambda path: ["ring:8", "--out", path]),
     (
-        spectral_report.main,
+        topofl,
         "did you mean 'ring'?",
-        lambda path: ["rng:8", "--out", path / "x.html"],
+        lambda path: ["spectral", "rng:8", "--html", path / "x.html"],
     ),
 ]
 
