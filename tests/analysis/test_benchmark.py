@@ -4,7 +4,6 @@ import json
 import sys
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -24,11 +23,11 @@ from analysis.benchmark.cases import (
     setting,
 )
 from analysis.benchmark.floor import Floor, floors
-from analysis.benchmark.report import TargetCheck, checks_of_training, memory_ratio, verdicts
+from analysis.benchmark.report import TargetCheck, checks_of_training, verdicts
 from analysis.benchmark.timing import EXECUTORS, Measured, Plan, engine_steps, measure, saved_bytes
 from analysis.program import in_turns
 from tests import problems
-from topofl import NotApplicable, mixing, topologies
+from topofl import NotApplicable, topologies
 
 CPU = torch.device("cpu")
 QUICK = Plan(CPU, rounds=1, repeats=1, naive_nodes=0, memory=False)
@@ -128,22 +127,6 @@ def test_settings_without_a_floor(n, reason, monkeypatch):
         Floor.build(case, clients, CPU)
 
 
-def test_fastest_way_is_one_of_those_that_fit_into_memory(monkeypatch):
-    clients = clients_of(CONVOLUTIONS)
-    assert floor_steps.fastest(CONVOLUTIONS, "batched", clients, CPU) in floors(
-        CONVOLUTIONS, "batched", CPU
-    )
-
-    def tried(opened, floor, steps):
-        if opened == "large":
-            raise torch.OutOfMemoryError
-        return [1.0]
-
-    monkeypatch.setattr(floor_steps, "steps_of", tried)
-    monkeypatch.setattr(floor_steps, "floors", lambda *_: {"a": "large", "b": "small"})
-    assert floor_steps.fastest(CONVOLUTIONS, "batched", clients, CPU) == "b"
-
-
 def test_order_alternates_from_turn_to_turn():
     called = []
     timed = {name: lambda name=name: called.append(name) or [len(called)] for name in "abc"}
@@ -220,18 +203,6 @@ def test_peak_memory_holds_the_data():
     assert timing.peak_bytes(case, "auto", CPU) > 20_000 * 784
 
 
-def test_unknown_peak_memory_has_a_reason(monkeypatch):
-    def unknown(case, executor, device):
-        raise OSError("no such file")
-
-    monkeypatch.setattr(timing, "peak_bytes", unknown)
-    cell = timing._memory_of(TINY, "auto", QUICK, {"auto": "batched, chunk 4"})
-    assert cell.reason == "peak memory is not available here: no such file"
-    assert memory_ratio(Measured(TINY, SECONDS), "auto").reason == "not requested"
-    assert memory_ratio(Measured(TINY, {}, {"auto": "too slow"}), "auto").reason == "too slow"
-    assert memory_ratio(Measured(TINY, SECONDS, memory={"auto": cell}), "auto") is cell
-
-
 def test_as_many_models_are_tried_by_a_choice_as_are_counted():
     scale = choice.ChoiceSizes(n=4, validation=6, budgets=(None, 1), threads=1, repeats=1)
     table = choice.measure(scale)
@@ -258,24 +229,6 @@ def test_medians_and_ratios():
     missing = Measured(TINY, {"auto": [1.0], "looped": [1.0]}, {"batched": "too slow"})
     assert missing.auto_over_better() == NotApplicable("too slow")
     assert missing.ratio("looped") == NotApplicable("not requested")
-
-
-BATCHED, EITHER = "batched, chunk 4", "batched, chunk 4 or looped, chunk 1"
-
-
-@pytest.mark.parametrize(
-    ("chosen", "looped", "expected"),
-    [
-        ({"batched": BATCHED, "auto": BATCHED}, 4.0, 1),  # 2.25, the median of both, of its own
-        ({"batched": BATCHED, "auto": BATCHED}, 1.5, 1.5),  # looped was the better choice
-        ({"batched": BATCHED, "auto": EITHER}, 4.0, 1.25),
-        ({"batched": EITHER, "auto": EITHER}, 4.0, 1.25),  # but perhaps not in the same turns
-    ],
-)
-def test_what_ran_as_an_executor_did_is_not_compared_with_it(chosen, looped, expected):
-    chosen = chosen | {"looped": "looped, chunk 1"}
-    measured = Measured(TINY, SECONDS | {"looped": [looped]}, chosen=chosen)
-    assert measured.auto_over_better() == expected
 
 
 @pytest.mark.parametrize(
@@ -309,19 +262,6 @@ def test_every_target_has_a_row():
     targets = [c.target for what, c in checks.items() if what.startswith("simulator")]
     assert targets == [9, 25, 30, 1000, 2.3, 4.5, 100]
     assert len(report.checks_of_matrix(found)) == len(found)
-
-
-@pytest.mark.parametrize(("copy", "bound"), [(1e3, "bytes"), (1e30, "arithmetic")])
-def test_share_of_what_is_attainable(copy, bound):
-    rates = report.Rates(fp32=1e6, bf16=1e6, copy=copy)
-    measured = [Measured(TINY, SECONDS), Measured(TINY, {}, {"auto": "too slow"})]
-    row, left_out = report.roofline(measured, rates).rows
-    attainable = report.moved_bytes(TINY) / 1e3 if copy == 1e3 else report.flops(TINY) / 1e6
-    # The better executor takes 2 s.
-    assert row[3:] == (bound, 1e3 * attainable, 1e3, 2e3, attainable / 2.0)
-    assert left_out[6].reason == left_out[7].reason == "too slow"
-    measured = report.measured_rates(CPU, size=32, megabytes=1)
-    assert min(measured.fp32, measured.bf16, measured.copy) > 0
 
 
 def test_cases_are_complete_and_those_of_quick_are_small():
@@ -383,13 +323,3 @@ def test_every_row_of_large_graphs_has_a_time_and_every_other_cell_a_time_or_a_r
     assert shuffled.split(",")[0] in ("lanczos", "shift-invert")
     plain = [row[3] for row in table.rows if "ring, n=4,000" in row[0]]
     assert all("plain Lanczos did not converge in 20 restarts" in cell.reason for cell in plain)
-
-
-def test_bare_calls_compute_the_same_number():
-    W = mixing.metropolis_hastings(topologies.random_regular(2_000, 10, seed=0))
-    assert graphs._eigsh(W.weights, tol=1e-9) == pytest.approx(W.slem, abs=1e-9)
-    assert graphs._lobpcg(W.weights, tol=1e-6) == pytest.approx(W.slem, abs=1e-6)
-    for n in (2, 5, 64, 100):
-        offsets = sorted({min(d, n - d) for d in graphs._powers(n)})
-        one, other = topologies.circulant(n, offsets), topologies.exponential(n)
-        assert np.array_equal(one.adjacency.toarray(), other.adjacency.toarray())

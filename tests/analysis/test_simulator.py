@@ -1,7 +1,6 @@
 """The benchmark times a stand-in with the interface of the D-Cliques authors' simulator."""
 
 import json
-import statistics
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from analysis.benchmark import command, timing
+from analysis.benchmark import timing
 from analysis.benchmark.cases import TRAINING, clients_of, on_few_nodes, setting
 from analysis.benchmark.timing import PARTS, simulator_steps
 from topofl import mixing
@@ -98,21 +97,3 @@ def test_only_steps_count_after_the_first(sources, monkeypatch):
     seen.unlink()
     simulator_steps(sources, CASE, rounds=100, budget=0)
     assert json.loads(seen.read_text())["calls"] == 2
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_benchmark_compares_with_what_it_measured(sources, precision, monkeypatch, tmp_path):
-    cases = (replace(CASE, precision=precision),)
-    monkeypatch.setattr(command, "quick_cases", lambda what: cases)
-    monkeypatch.setattr(timing, "has_fast_bf16", lambda device: True)
-    monkeypatch.setattr(timing, "simulator_steps", lambda folder, case, rounds, budget: [7.0])
-    words = ["--quick", "--no-naive", "--simulator", str(sources), "--out", str(tmp_path / "out")]
-    assert command.main(words) == 0
-    numbers = json.loads((tmp_path / "out" / "cpu-training.json").read_text())
-    assert numbers["cases"][0]["simulator"] == 7.0
-    page = (tmp_path / "out" / "cpu-training.md").read_text()
-    assert command.STAR_HERE in page
-    assert command.STAR not in page
-    checks = {check["what"]: check["measured"] for check in numbers["checks"]}
-    ratio = next(checks[what] for what in checks if what.startswith("simulator / ours: D-C"))
-    assert ratio == pytest.approx(7.0 / statistics.median(numbers["cases"][0]["seconds"]["auto"]))

@@ -17,7 +17,8 @@ from paper_figures.kit.paper import Setting, make_setting
 from paper_figures.kit.store import keyed
 from paper_figures.pfeddst import LABELS
 from tests.rows import papers
-from tests.rows.papers import BUDGETS, C10, D10, DIR, FIGURES, JUDGED, PAT, PATHO, TURNED, UNSHOWN
+from tests.rows.papers import BUDGETS, C10, D10, DIR, FIGURES, JUDGED, PAT, PATHO, UNSHOWN
+from tests.rows.turned import TURNED
 from topofl.runs import RunStore
 from topofl.runs import execute as execution
 
