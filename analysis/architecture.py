@@ -52,15 +52,12 @@ PATH = (
 """Calls of a round of D-SGD, in their order; all of them reach rows through engine/population."""
 
 
-def _room(path: Path) -> str:
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
-
-
 def rooms() -> nx.DiGraph:
     """Return the rooms of topofl, with numbers of ``files`` and ``lines``, and what they import."""
     found: nx.DiGraph = nx.DiGraph()
     for path in sorted(ROOT.rglob("*.py")):
-        own, text = _room(path), path.read_text(encoding="utf-8")
+        own = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        text = path.read_text(encoding="utf-8")
         if own in ("__init__", "__main__"):
             continue
         found.add_node(own)

@@ -364,14 +364,12 @@ def save(setting: StudyTask, results: Sequence[Result], out: Path) -> Table:
     write(out, table=summary.to_markdown() + "\n")
     summary.to_csv(out / "table.csv")
     for result in results:
+        label = result.contender.label.lower()
+        slug = "".join(c if c.isalnum() else "-" for c in label).strip("-")
         for seed, history in enumerate(result.histories):
-            history.save(out / "histories" / f"{_slug(result.contender.label)}-{seed}")
+            history.save(out / "histories" / f"{slug}-{seed}")
     draw(setting, results, out / "figure.png")
     return summary
-
-
-def _slug(label: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in label.lower()).strip("-")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

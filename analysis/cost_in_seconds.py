@@ -130,18 +130,18 @@ def cost_of(family: str, n: int) -> dict[str, Any]:
     return record | {"busiest": degree, "h10": spread, "cells": cells}
 
 
-def stragglers(family: str, n: int, sigma: float, rounds: int = 100) -> dict[str, Any]:
+def stragglers(family: str, n: int) -> dict[str, Any]:
     """Return seconds per round of random steps of mean 1, without messages, for both waits."""
     graph = FAMILIES[family](n)
-    hardware = metrics.Hardware(compute=lognormal(1.0, sigma=sigma))
+    hardware = metrics.Hardware(compute=lognormal(1.0, sigma=SIGMA))
     options: dict[str, Any] = {"hardware": hardware, "n_parameters": 1}
-    near = metrics.round_time(graph, waiting="neighbors", rounds=rounds, seed=SEED, **options)
+    near = metrics.round_time(graph, waiting="neighbors", rounds=100, seed=SEED, **options)
     return {
         "family": family,
         "n": n,
-        "sigma": sigma,
+        "sigma": SIGMA,
         "all": metrics.round_time(graph, **options).seconds,
-        "neighbors": float(near.per_round[rounds // 5 :].mean()),
+        "neighbors": float(near.per_round[20:].mean()),
     }
 
 
@@ -284,7 +284,7 @@ def compute(nodes: Sequence[int], most_simulated: int, path: Path) -> dict[str, 
     simulated = [n for n in (100, *nodes) if n <= most_simulated]
     for part, make, families, sizes in (
         ("costs", cost_of, tuple(FAMILIES), nodes),
-        ("stragglers", _stragglers, WAITING, simulated),
+        ("stragglers", stragglers, WAITING, simulated),
     ):
         known = {(record["family"], record["n"]) for record in records[part]}
         for n in sizes:
@@ -296,10 +296,6 @@ def compute(nodes: Sequence[int], most_simulated: int, path: Path) -> dict[str, 
     records["regions"] = regional()
     write(path.parent, records=records)
     return records
-
-
-def _stragglers(family: str, n: int) -> dict[str, Any]:
-    return stragglers(family, n, SIGMA)
 
 
 def _write(records: dict[str, Any], folder: Path) -> list[Path]:

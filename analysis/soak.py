@@ -135,8 +135,10 @@ def checks(soak: Soak) -> Iterator[Check]:
     must = soak.history_bytes * PER / MIB
     numbers = f"{grows}; the history itself {must:+.3f}, limit {must + LIMIT:.3f}"
     yield Check("memory is flat", grows.high <= must + LIMIT, numbers)
+    rest = _after_warm_up(soak.samples)
+    parts = soak.samples[: len(soak.samples) - len(rest)], rest
     for name, kind in (("descriptors", "open files"), ("files", "files of checkpoints")):
-        before, after = (max(getattr(s, name) for s in part) for part in _parts(soak.samples))
+        before, after = (max(getattr(s, name) for s in part) for part in parts)
         yield Check(
             f"no more {kind}",
             after <= before,
@@ -147,11 +149,6 @@ def checks(soak: Soak) -> Iterator[Check]:
 
 def _after_warm_up(samples: Sequence[Sample]) -> Sequence[Sample]:
     return samples[math.ceil(len(samples) / 4) :]
-
-
-def _parts(samples: Sequence[Sample]) -> tuple[Sequence[Sample], Sequence[Sample]]:
-    rest = _after_warm_up(samples)
-    return samples[: len(samples) - len(rest)], rest
 
 
 def table(samples: Sequence[Sample]) -> Table:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 from torch.nn import functional
 
 import topofl
@@ -113,19 +112,12 @@ def _time_choice(clients: data.Partition, budget: int | None) -> tuple[float, in
     return seconds[0], tried[0]
 
 
-def _channels_last(module: nn.Module) -> Any:
-    layout: Any = {"memory_format": torch.channels_last}
-    return module.to(**layout)
-
-
 @torch.no_grad()
 def _bare(clients: data.Partition, passes: int, threads: int) -> float:
     """Return the seconds of `passes` forward passes and losses, each on one node's images."""
-    networks = [_channels_last(models.dpfl_cnn()) for _ in range(threads)]
-    own = [
-        clients.dataset.inputs[list(val)].contiguous(memory_format=torch.channels_last)
-        for val in clients.val
-    ]
+    layout: Any = {"memory_format": torch.channels_last}
+    networks = [models.dpfl_cnn().to(**layout) for _ in range(threads)]
+    own = [clients.dataset.inputs[list(val)].contiguous(**layout) for val in clients.val]
     labels = [clients.dataset.labels[list(val)] for val in clients.val]
     each_node = -(-passes // clients.n)
 

@@ -104,7 +104,8 @@ SIMULATOR_NODE = 0.5
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark from the command line; returns the exit code."""
     options = _parser().parse_args(argv)
-    cases = quick_cases(options.what) if options.quick else cases_of(options.what)
+    cases = {"training": TRAINING, "matrix": matrix_cases()}.get(options.what, ())
+    cases = quick_cases(options.what) if options.quick else cases
     chosen = [case for case in cases if options.only in case.label]
     try:
         _check(options, cases, chosen)
@@ -254,11 +255,6 @@ def _measured(case: Case, plan: Plan) -> Measured:
 
 def _announce(what: str) -> None:
     print(f"timing {what} ...", file=sys.stderr, flush=True)
-
-
-def cases_of(what: str) -> tuple[Case, ...]:
-    """Return the cases of a report; none if it does not time cases."""
-    return {"training": TRAINING, "matrix": matrix_cases()}.get(what, ())
 
 
 def quick_cases(what: str) -> tuple[Case, ...]:

@@ -32,8 +32,7 @@ import numpy as np
 import topofl
 
 from ..program import as_installed, free_port
-from .black_box import run_tests
-from .names import dropped_in, lost
+from .public import dropped_in, lost, run_tests
 from .side import SEPARATOR
 from .speed import Side, labels, ratios
 

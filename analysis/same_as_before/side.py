@@ -21,7 +21,7 @@ import torch
 import topofl
 
 from .cases import Case, cases, history_of
-from .names import entries
+from .public import entries
 
 SEPARATOR = " | "
 """Between the name of a case and that of a column."""

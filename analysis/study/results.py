@@ -92,7 +92,9 @@ def _of_order(tables: Sequence[CellTable]) -> Iterator[Row]:
         fitted = _Fitted(known)
         name = "8: the same by the fit to digits, which ties graphs"
         yield from _at_most(name, asked, Statistic(fitted.order, spearman), -0.9)
-        error = median_over_cells(asked, Statistic(fitted.error, _median_size))
+        error = median_over_cells(
+            asked, Statistic(fitted.error, lambda columns: median(columns[0]))
+        )
         yield "8: relative error of the fit", str(error), error.cells, "none", "-"
 
 
@@ -192,10 +194,6 @@ class _Fitted:
 
 def _rounds(table: CellTable) -> tuple[np.ndarray, np.ndarray]:
     return table.predictors["H_10"], table.outcomes["rounds to target"]
-
-
-def _median_size(columns: np.ndarray) -> np.ndarray:
-    return median(columns[0])
 
 
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
@@ -378,16 +376,14 @@ def _left_out(tables: Sequence[CellTable], source: Source) -> str:
     return "\n".join(lines)
 
 
-def _rank(table: CellTable) -> tuple[bool, bool, int]:
-    """Return a key that is lowest for the cell of a scenario that is drawn."""
-    return table.method != "D-SGD", table.partition != "2 shards", table.seed
-
-
 def _scatter(tables: Sequence[CellTable], path: Path) -> Path:
     """Draw accuracy in the learning phase over three predictors, one row per scenario."""
     from matplotlib.figure import Figure
 
-    shown = {table.scenario: table for table in sorted(tables, key=_rank, reverse=True)}
+    ranked = sorted(
+        tables, key=lambda t: (t.method != "D-SGD", t.partition != "2 shards", t.seed), reverse=True
+    )
+    shown = {table.scenario: table for table in ranked}
     shown = {scenario: shown[scenario] for scenario in dict.fromkeys(t.scenario for t in tables)}
     figure = Figure(figsize=(11, 2.9 * len(shown)), layout="constrained")
     axes = np.atleast_2d(figure.subplots(len(shown), len(PANELS), sharey="row", squeeze=False))

@@ -46,6 +46,7 @@ from ..kit.claims import (
     at_least,
     at_most,
     judge,
+    judge_each,
     spread_of,
 )
 from ..kit.curves import Curve, Panels, average, final, spread
@@ -81,7 +82,6 @@ from .comparisons import (
     Arms,
     degree_of,
     judge_alike,
-    judge_each,
     lateness,
     lateness_statistic,
     lead_of,

@@ -1,12 +1,12 @@
 """How D-Cliques' claims compare curves: windows of epochs, differences, ratios, bounds."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from ..kit.claims import UNDECIDED, Claim, at_least, at_most, judge
-from ..kit.curves import Curve, Panels, average, epochs_to, final, spread
+from ..kit.curves import Curve, average, epochs_to, final, spread
 
 # Speed: points of accuracy, averaged over the learning phase.
 SAME = at_most(
@@ -56,11 +56,6 @@ LATE = f"{BETWEEN}, mean from 97 % of the complete graph's final accuracy on"
 
 
 Arms = Mapping[str, Curve]
-
-
-def judge_each(panels: Panels, judge: Callable[[str, Arms], list[Claim]]) -> list[Claim]:
-    """Return the claims that a function makes about each panel."""
-    return [claim for title, arms in panels.items() for claim in judge(title, arms)]
 
 
 def judge_alike(statement: str, difference: str, gap: np.ndarray, full: Curve) -> Claim:

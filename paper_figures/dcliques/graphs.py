@@ -325,35 +325,66 @@ def _draw_bars(ax: Axes, graphs: Mapping[str, Mapping[str, float]]) -> None:
     ax.legend(fontsize=7, loc="upper left")
 
 
+UNIT = "one unit of the last digit that the paper prints, which may be rounded or truncated"
+
+Numbers = Mapping[str, Mapping[str, float]]
+"""Numbers of the graphs of one size, by label."""
+
+
 def _claims_numbers(value: Data) -> list[Claim]:
     hundred, thousand = value["100"], value["1000"]
-    joined, small, full = (thousand[label] for label in (JOINED_CLIQUES, SMALL_WORLD_CLIQUES, ALL))
-    exponential = hundred[EXPONENTIAL_LABEL]["degree"]
-    degree, of_hundred = "mean degree, n = 1,000", hundred[JOINED_CLIQUES]
-    edges, messages = "edges saved in %, n = 1,000", "messages saved in %, n = 1,000"
-    unit = "one unit of the last digit that the paper prints, which may be rounded or truncated"
+    return [
+        *_claims_of_edges(thousand),
+        *_claims_of_messages(thousand),
+        *_claims_of_joins(thousand),
+        *_claims_of_hundred(hundred),
+        *(
+            judge(
+                f"Another implementation finds the same spectral gap: {label}, n = {int(n):,}",
+                "1 - second largest modulus of an eigenvalue",
+                value[n][label]["gap"],
+                exactly(gap, "its number of digits, and random ties between nodes", within=within),
+                kind=CHECK,
+            )
+            for n, gaps in DECLARED["gaps"].items()
+            for label, (gap, within) in gaps.items()
+        ),
+    ]
 
-    def percent(statement: str, statistic: str, share: float, expected: int) -> Claim:
-        """Return the claim that `expected` % are saved, where `share` remains."""
-        saved, bound = 100 * (1 - share), exactly(expected, unit, within=1)
-        return judge(statement, statistic, saved, bound, paper=f"{expected} %")
 
+def _saved(statement: str, statistic: str, share: float, expected: int) -> Claim:
+    """Return the claim that `expected` % are saved, where `share` remains."""
+    saved, bound = 100 * (1 - share), exactly(expected, UNIT, within=1)
+    return judge(statement, statistic, saved, bound, paper=f"{expected} %")
+
+
+DEGREE, EDGES = "mean degree, n = 1,000", "edges saved in %, n = 1,000"
+
+
+def _claims_of_edges(graphs: Numbers) -> list[Claim]:
+    joined, full = graphs[JOINED_CLIQUES], graphs[ALL]
     return [
         judge(
             "D-Cliques have 18.9 edges per node",
-            degree,
+            DEGREE,
             joined["degree"],
             exactly(18.9, "9 in the clique, and 99 to other cliques shared by 10 nodes"),
             paper="18.9",
         ),
         judge(
             "Fully connected nodes have 999 edges",
-            degree,
+            DEGREE,
             full["degree"],
             exactly(999, "all other nodes"),
             paper="999",
         ),
-        percent("D-Cliques have 98 % fewer edges", edges, joined["degree"] / full["degree"], 98),
+        _saved("D-Cliques have 98 % fewer edges", EDGES, joined["degree"] / full["degree"], 98),
+    ]
+
+
+def _claims_of_messages(graphs: Numbers) -> list[Claim]:
+    joined, full = graphs[JOINED_CLIQUES], graphs[ALL]
+    return [
         judge(
             "D-Cliques with Clique Averaging send 37.8 messages per node and round",
             "messages if gradients go to all neighbors",
@@ -368,37 +399,49 @@ def _claims_numbers(value: Data) -> list[Claim]:
             exactly(27.9, "18.9 models and 9 gradients"),
             kind=CHECK,
         ),
-        percent(
+        _saved(
             "D-Cliques send 96 % fewer messages",
-            messages,
+            "messages saved in %, n = 1,000",
             joined["messages_paper"] / full["messages_paper"],
             96,
         ),
+    ]
+
+
+def _claims_of_joins(graphs: Numbers) -> list[Claim]:
+    joined, small = graphs[JOINED_CLIQUES], graphs[SMALL_WORLD_CLIQUES]
+    return [
         judge(
             "A small world of cliques has 14.5 edges per node",
-            degree,
+            DEGREE,
             small["degree"],
-            exactly(14.5, unit, within=0.1),
+            exactly(14.5, UNIT, within=0.1),
             paper="14.5",
         ),
-        percent(
+        _saved(
             "A small world of cliques has 22 % fewer edges than fully connected cliques",
-            f"{edges}; the paper's 14.5 and 18.9 give 23.3",
+            f"{EDGES}; the paper's 14.5 and 18.9 give 23.3",
             small["degree"] / joined["degree"],
             22,
         ),
         judge(
             "Fractal cliques have at most M = 10 edges per node",
             "highest degree, n = 1,000",
-            thousand[FRACTAL_CLIQUES]["highest_degree"],
+            graphs[FRACTAL_CLIQUES]["highest_degree"],
             exactly(10, "9 in the clique and one to another, at all nodes but one in a hundred"),
             paper="10",
         ),
-        percent(
+    ]
+
+
+def _claims_of_hundred(graphs: Numbers) -> list[Claim]:
+    joined, exponential = graphs[JOINED_CLIQUES], graphs[EXPONENTIAL_LABEL]["degree"]
+    return [
+        _saved(
             "D-Cliques with Clique Averaging send about 80 % fewer messages than fully connected "
             "nodes",
             "messages saved in %, n = 100",
-            of_hundred["messages_paper"] / hundred[ALL]["messages_paper"],
+            joined["messages_paper"] / graphs[ALL]["messages_paper"],
             80,
         ),
         judge(
@@ -411,20 +454,9 @@ def _claims_numbers(value: Data) -> list[Claim]:
         judge(
             "The exponential graph has 1.4 times as many edges",
             "ratio of its edges to those of D-Cliques, n = 100",
-            exponential / of_hundred["degree"],
-            exactly(1.4, unit, within=0.1),
+            exponential / joined["degree"],
+            exactly(1.4, UNIT, within=0.1),
             paper="1.4",
-        ),
-        *(
-            judge(
-                f"Another implementation finds the same spectral gap: {label}, n = {int(n):,}",
-                "1 - second largest modulus of an eigenvalue",
-                value[n][label]["gap"],
-                exactly(gap, "its number of digits, and random ties between nodes", within=within),
-                kind=CHECK,
-            )
-            for n, gaps in DECLARED["gaps"].items()
-            for label, (gap, within) in gaps.items()
         ),
     ]
 

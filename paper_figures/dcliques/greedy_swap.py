@@ -92,10 +92,6 @@ def _draw_fig17(value: Data) -> Picture:
     )
 
 
-def _draw_fig18(value: Data) -> Picture:
-    return descent({name: np.array(panel["skew"]) for name, panel in value.items()})
-
-
 def _claims_fig17(value: Data) -> list[Claim]:
     claims = []
     for name, arms in value.items():
@@ -206,7 +202,7 @@ FIG17 = DECLARED.figure(
 FIG18 = DECLARED.figure(
     "fig18",
     compute=lambda setting, store: _compute_fig18(setting),
-    draw=_draw_fig18,
+    draw=lambda value: descent({name: np.array(panel["skew"]) for name, panel in value.items()}),
     claims=_claims_fig18,
     differences=_differences_of_descent,
 )

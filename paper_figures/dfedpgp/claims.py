@@ -34,7 +34,17 @@ from typing import Any
 
 import numpy as np
 
-from ..kit.claims import OUR_QUESTION, PAPER, Claim, at_least, judge, points, rank_correlation
+from ..kit.claims import (
+    OUR_QUESTION,
+    PAPER,
+    Claim,
+    at_least,
+    judge,
+    judge_each,
+    kind_of,
+    points,
+    rank_correlation,
+)
 from ..kit.comparison import ANY_LEAD, ends_well, leads, rounds_needed
 from ..kit.curves import Curve, Panels, average, final
 from ..kit.paper import declared
@@ -87,11 +97,6 @@ Values = Mapping[str, np.ndarray]
 Arms = Mapping[str, Curve]
 
 
-def kind_of_claims(title: str) -> str:
-    """Return the kind of the claims on a split: the paper's, or ours if it lacks the split."""
-    return PAPER if title.removesuffix(EQUAL) in ACCURACIES[OURS] else OUR_QUESTION
-
-
 def finals(arms: Arms) -> dict[str, np.ndarray]:
     """Return the final accuracies of all arms, one per seed."""
     return {label: final(curve) for label, curve in arms.items()}
@@ -120,7 +125,7 @@ def tab01(panels: Panels) -> list[Claim]:
     question.
     """
     claims = []
-    if theirs := [title for title in panels if kind_of_claims(title) == PAPER]:
+    if theirs := [title for title in panels if kind_of(title, ACCURACIES[OURS]) == PAPER]:
         values = [finals(panels[title]) for title in theirs]
         mean = {label: np.mean([value[label] for value in values], axis=0) for label in values[0]}
         claims.append(
@@ -140,7 +145,7 @@ def tab01(panels: Panels) -> list[Claim]:
             leads(finals(arms), OURS),
             ANY_LEAD,
             paper=_margin([title]),
-            kind=kind_of_claims(title),
+            kind=kind_of(title, ACCURACIES[OURS]),
         )
         for title, arms in panels.items()
     ]
@@ -168,7 +173,7 @@ def fig02(panels: Panels) -> list[Claim]:
             f"mean accuracy over all rounds: DFedPGP {LEAD}",
             leads({k: average(curve) for k, curve in arms.items() if k != ALONE}, OURS),
             ANY_LEAD,
-            kind=kind_of_claims(title),
+            kind=kind_of(title, ACCURACIES[OURS]),
         )
         for title, arms in panels.items()
     ]
@@ -180,9 +185,7 @@ def tab02(panels: Panels, targets: Mapping[str, float]) -> list[Claim]:
     "DFedPGP is almost twice as fast as the other methods in Dirichlet-0.3 on CIFAR-10 and CIFAR-100
     settings."
     """
-    return [
-        claim for title, arms in panels.items() for claim in _sooner(title, arms, targets[title])
-    ]
+    return judge_each(panels, lambda title, arms: _sooner(title, arms, targets[title]))
 
 
 def _sooner(title: str, arms: Arms, target: float) -> list[Claim]:
@@ -202,7 +205,7 @@ def _sooner(title: str, arms: Arms, target: float) -> list[Claim]:
             ratios,
             at_least(1, ANY_LEAD.why),
             paper=f"{min(paper):.2f}" if paper else "",
-            kind=kind_of_claims(title),
+            kind=kind_of(title, ACCURACIES[OURS]),
             of_means=min(needed[label].mean() for label in ratios) / needed[OURS].mean(),
         )
     ]
@@ -214,7 +217,7 @@ def _sooner(title: str, arms: Arms, target: float) -> list[Claim]:
                 np.mean(list(ratios.values()), axis=0),
                 TWICE,
                 paper=f"{np.mean(paper):.2f}" if paper else "",
-                kind=kind_of_claims(title),
+                kind=kind_of(title, ACCURACIES[OURS]),
             )
         )
     return claims
@@ -300,7 +303,7 @@ def tab04(panels: Panels) -> list[Claim]:
     DFedAvgM and OSGP by a great margin separately. In directed communication comparison, DFedPGP
     and OSGP outperform their undirected versions."
     """
-    return [claim for title, arms in panels.items() for claim in _ablated(title, arms)]
+    return judge_each(panels, _ablated)
 
 
 def _ablated(title: str, arms: Arms) -> list[Claim]:

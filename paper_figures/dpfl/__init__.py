@@ -1,6 +1,7 @@
 """DPFL (Kharrat, Canini and Horvath 2025): its tables and figures, and its claims about them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from matplotlib.figure import Figure as Picture
@@ -48,11 +49,6 @@ Panels = Mapping[str, Mapping[str, Outcome]]
 NOTES = "each client's best model by validation; mean ± standard deviation over seeds"
 
 
-def differences(setting: Setting) -> Sequence[str]:
-    """Return the differences of all arms from the paper's setting."""
-    return (*scale_of(setting).differences, *DECLARED["differences"])
-
-
 def written(panels: Panels) -> dict[str, Any]:
     """Return outcomes as JSON values."""
     return write_panels(each_arm(panels, lambda label, one: vars(one)))
@@ -82,7 +78,7 @@ def _accuracy_figure(
         claims=lambda data: claims(read(data["panels"])),
         tables=lambda data: tables(read(data["panels"])),
         arms=arms,
-        differences=differences,
+        differences=DECLARED.differences,
     )
 
 
@@ -118,7 +114,7 @@ def _graph_figure(
         claims=lambda data: claims(data["graphs"]),
         tables=lambda data: [graph_table(label, seeds) for label, seeds in data["graphs"].items()],
         arms=arms,
-        differences=differences,
+        differences=DECLARED.differences,
         **{"draw": draw, **code},
     )
 
@@ -169,11 +165,6 @@ def draw_accuracies(
         for title, arms in panels.items()
     }
     return dots(shown, xlabel="test accuracy, %")
-
-
-def draw_own_accuracies(panels: Panels) -> Picture:
-    """Return a dot plot of accuracies without the paper's numbers."""
-    return draw_accuracies(panels, {})
 
 
 def draw_variances(panels: Panels) -> Picture:
@@ -263,14 +254,14 @@ PAPER = DECLARED.paper(
         _accuracy_figure(
             "tab02",
             tab02,
-            draw=draw_own_accuracies,
+            draw=partial(draw_accuracies, paper={}),
             claims=comparable,
             tables=grid_tables(FIRST_EPOCHS, "epochs"),
         ),
         _accuracy_figure(
             "tab03",
             tab03,
-            draw=draw_own_accuracies,
+            draw=partial(draw_accuracies, paper={}),
             claims=periods,
             tables=grid_tables(PERIODS, "period"),
         ),

@@ -123,19 +123,7 @@ def measured(label: str, runs: Sequence[Run], store: Store) -> Outcome:
     )
 
 
-def scale_of(setting: Setting) -> Scale:
-    """Return the settings that all arms share at the scale of a setting."""
-    return DECLARED.scale(setting.scale)
-
-
-def scale_on(setting: Setting, title: str) -> Scale:
-    """Return the settings that all arms share on a split."""
-    return scale_of(setting).of(DECLARED.split(title)[0])
-
-
-def splits_of(setting: Setting, *wanted: str) -> list[str]:
-    """Return the splits of table 1 whose data are available, restricted to `wanted` if given."""
-    return DECLARED.splits_of(setting, *wanted)
+scale_of, scale_on, splits_of = DECLARED.scale_of, DECLARED.scale_on, DECLARED.splits_of
 
 
 def budgets_of(scale: Scale) -> dict[str, int | None]:

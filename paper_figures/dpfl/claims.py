@@ -27,12 +27,12 @@ from itertools import permutations
 import numpy as np
 
 from ..kit.claims import (
-    OUR_QUESTION,
-    PAPER,
     Claim,
     at_least,
     at_most,
     judge,
+    judge_each,
+    kind_of,
     points,
     rank_correlation,
 )
@@ -65,11 +65,6 @@ ANY_LEAD = at_least(0, "any consistent difference over seeds counts")
 Panels = Mapping[str, Mapping[str, Outcome]]
 
 
-def kind_of_claims(title: str) -> str:
-    """Return the kind of the claims on a split: the paper's, or ours if it lacks the split."""
-    return PAPER if title in OVER_FEDAVG else OUR_QUESTION
-
-
 def hidden(title: str) -> tuple[str, ...]:
     """Return the methods that the paper's figures of variances omit on a split.
 
@@ -86,7 +81,7 @@ def table_1(panels: Panels) -> list[Claim]:
     accuracy. We achieve better results than local training by 3 and 5 percentage points (p.p),
     outperform FedAvg by 37 and 33 p.p [...]".
     """
-    return [claim for title, arms in panels.items() for claim in _of_split(title, arms)]
+    return judge_each(panels, _of_split)
 
 
 def _of_split(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
@@ -102,7 +97,7 @@ def _of_split(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
             {label: arms[OURS].accuracy - arms[label].accuracy for label in baselines},
             ANY_LEAD,
             paper=points(lead),
-            kind=kind_of_claims(title),
+            kind=kind_of(title, OVER_FEDAVG),
         ),
         _gain(title, arms, "Local", "training alone", OVER_LOCAL),
         _gain(title, arms, "FedAvg", "FedAvg", OVER_FEDAVG),
@@ -112,7 +107,7 @@ def _of_split(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
             arms[OURS].accuracy - arms[smallest].accuracy,
             COSTS_LITTLE,
             paper=points(cost),
-            kind=kind_of_claims(title),
+            kind=kind_of(title, OVER_FEDAVG),
         ),
     ]
 
@@ -132,7 +127,7 @@ def _gain(
         arms[OURS].accuracy - arms[label].accuracy,
         at_least(gain / 2, f"half of {source} {gain:g} percentage points"),
         paper=points(papers_gain),
-        kind=kind_of_claims(title),
+        kind=kind_of(title, OVER_FEDAVG),
     )
 
 
@@ -143,7 +138,7 @@ def variances(panels: Panels) -> list[Claim]:
     variants of budget constraints" (appendix G.1): every budget is compared with every other method
     that the figure shows.
     """
-    return [claim for title, arms in panels.items() for claim in _in_the_corner(title, arms)]
+    return judge_each(panels, _in_the_corner)
 
 
 def _in_the_corner(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
@@ -161,7 +156,7 @@ def _in_the_corner(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
             {name: one.accuracy - other.accuracy for name, (one, other) in pairs.items()},
             ANY_LEAD,
             paper=points(_smallest_lead_in_paper(title)),
-            kind=kind_of_claims(title),
+            kind=kind_of(title, OVER_FEDAVG),
         ),
         judge(
             f"{title}: with every budget DPFL has a lower variance over clients than the others.",
@@ -169,7 +164,7 @@ def _in_the_corner(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
             "squared points",
             {name: other.variance - one.variance for name, (one, other) in pairs.items()},
             ANY_LEAD,
-            kind=kind_of_claims(title),
+            kind=kind_of(title, OVER_FEDAVG),
         ),
     ]
 

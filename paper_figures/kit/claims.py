@@ -2,7 +2,7 @@
 
 import difflib
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -310,6 +310,18 @@ def claims_table(claims: Sequence[Claim], title: str = "") -> Table:
         for c in claims
     ]
     return Table(columns, tuple(rows), title=title)
+
+
+def kind_of(title: str, titles: Iterable[str]) -> str:
+    """Return the kind of the claims on a split: the paper's, or ours if it lacks the split."""
+    return PAPER if title in titles else OUR_QUESTION
+
+
+def judge_each(
+    panels: Mapping[str, Any], judge: Callable[[str, Any], Sequence[Claim]]
+) -> list[Claim]:
+    """Return the claims that a function makes about each panel, by its title and arms."""
+    return [claim for title, arms in panels.items() for claim in judge(title, arms)]
 
 
 def points(value: float | None) -> str:

@@ -311,6 +311,18 @@ class Declared:
         shared = {key: value for key, value in scales.items() if key not in SCALES}
         return Scale(**{"options": {}, "others": {}, **shared, **scales[name]})
 
+    def scale_of(self, setting: Setting) -> Scale:
+        """Return the settings that all arms share at the scale of a setting."""
+        return self.scale(setting.scale)
+
+    def scale_on(self, setting: Setting, title: str) -> Scale:
+        """Return the settings that all arms share on a split."""
+        return self.scale_of(setting).of(self.split(title)[0])
+
+    def differences(self, setting: Setting) -> tuple[str, ...]:
+        """Return the differences of all arms from the paper's setting."""
+        return (*self.scale_of(setting).differences, *self["differences"])
+
     def split(self, title: str) -> tuple[str, dict[str, Any]]:
         """Return the dataset of a split, and the arguments of its partition among the clients."""
         partition = dict(self["splits"][title])
@@ -318,7 +330,7 @@ class Declared:
 
     def splits_of(self, setting: Setting, *wanted: str) -> list[str]:
         """Return the splits whose data are available, restricted to `wanted` if given."""
-        titles = self.scale(setting.scale).splits
+        titles = self.scale_of(setting).splits
         shown = [title for title in titles if title in (wanted or titles)]
         return [title for title in shown if self.split(title)[0] in setting.datasets]
 

@@ -180,33 +180,25 @@ def job_of(run: Run) -> Job:
 
 
 def _numbers_for_figures(experiment: config.Experiment, history: History) -> dict[str, Any]:
-    """Return the minibatches in a pass over the largest node's data, and numbers for tables."""
-    batch_size = experiment.tables["algorithm"]["batch_size"]
-    return {
-        "rounds_per_epoch": -(-int(experiment.clients.sizes.max()) // batch_size),
-        "numbers": _numbers(experiment, history),
-    }
+    """Return the minibatches in a pass over the largest node's data, and numbers for tables.
 
-
-def _numbers(experiment: config.Experiment, history: History) -> dict[str, float]:
-    """Return numbers of the graph and of the messages for the tables next to the figures.
-
-    For time-varying graphs, servers and isolated nodes only the numbers of messages are known.
+    These are of the graph and of the messages. For time-varying graphs, servers and isolated nodes
+    only the numbers of messages are known.
     """
-    n, counts = experiment.clients.n, experiment.clients.label_counts
+    clients, graph = experiment.clients, experiment.topology
+    counts, batch_size = clients.label_counts, experiment.tables["algorithm"]["batch_size"]
     numbers = {
-        name: float(history[name].mean()) / n for name in ("messages", "messages_paper", "bytes")
+        name: float(history[name].mean()) / clients.n
+        for name in ("messages", "messages_paper", "bytes")
     }
     numbers["busiest_bytes"] = float(history["busiest_bytes"].mean())
-    graph = experiment.topology
-    if not isinstance(graph, Topology) or not history.matrices:
-        return numbers
-    weights = history.mixing(0)
-    numbers |= graph_numbers(graph, weights)
-    numbers["heterogeneity"] = metrics.neighborhood_heterogeneity(weights, counts)
-    if graph.groups:
-        numbers["skew"] = float(np.mean(metrics.clique_skew(graph.groups, counts)))
-    return numbers
+    if isinstance(graph, Topology) and history.matrices:
+        weights = history.mixing(0)
+        numbers |= graph_numbers(graph, weights)
+        numbers["heterogeneity"] = metrics.neighborhood_heterogeneity(weights, counts)
+        if graph.groups:
+            numbers["skew"] = float(np.mean(metrics.clique_skew(graph.groups, counts)))
+    return {"rounds_per_epoch": -(-int(clients.sizes.max()) // batch_size), "numbers": numbers}
 
 
 def graph_numbers(graph: Topology, weights: MixingMatrix) -> dict[str, float]:

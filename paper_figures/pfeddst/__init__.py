@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kit.claims import OUR_QUESTION, Claim, at_least, judge
-from ..kit.claims import PAPER as BY_PAPER
+from ..kit.claims import Claim, at_least, judge, judge_each, kind_of
 from ..kit.comparison import (
     ANY_LEAD,
     TERMS,
@@ -43,11 +42,6 @@ OURS = "PFedDST"
 LABELS = ("FedAvg", "FedPer", "FedBABU", "DFedAvgM", "Dis-PFL", "DFedPGP", OURS)
 
 
-def kind_of_claims(title: str) -> str:
-    """Return the kind of the claims on a split: the paper's, or ours if it lacks the split."""
-    return BY_PAPER if title in TARGETS else OUR_QUESTION
-
-
 def sooner(data: Data) -> list[Claim]:
     """Judge that PFedDST is fastest, and DFedPGP next, by rounds interpolated between tests.
 
@@ -64,7 +58,10 @@ def sooner(data: Data) -> list[Claim]:
             ("DFedPGP", "all methods but PFedDST"),
         ):
             others = sorted(set(arms) - {OURS, label})
-            printed = _sooner_in_paper(title, label, others)
+            printed = None
+            if title in TARGETS:  # the ratio of the paper's rounds to those of the next method
+                rounds = {name: ROUNDS[name][title] or 500 for name in (label, *others)}
+                printed = min(rounds[other] for other in others) / rounds[label]
             bound = at_least(1, ANY_LEAD.why)
             if label == "DFedPGP" and printed is not None:
                 why = "“much better”: half of the lead in the paper's own rounds"
@@ -77,23 +74,16 @@ def sooner(data: Data) -> list[Claim]:
                     {other: needed[other] / needed[label] for other in others},
                     bound,
                     paper=f"{printed:.2f}" if printed else "",
-                    kind=kind_of_claims(title),
+                    kind=kind_of(title, TARGETS),
                     of_means=min(needed[other].mean() for other in others) / needed[label].mean(),
                 )
             )
     return claims
 
 
-def _sooner_in_paper(title: str, label: str, others: list[str]) -> float | None:
-    """Return the ratio of the paper's rounds, the fastest other method's over a method's."""
-    if title not in TARGETS:
-        return None
-    return min(ROUNDS[other][title] or 500 for other in others) / (ROUNDS[label][title] or 500)
-
-
 def best(panels: Panels) -> list[Claim]:
     """Judge that PFedDST is most accurate, and learns fastest."""
-    return [claim for title, arms in panels.items() for claim in _leads(title, arms)]
+    return judge_each(panels, _leads)
 
 
 def _leads(title: str, arms: Mapping[str, Curve]) -> list[Claim]:

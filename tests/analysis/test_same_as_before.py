@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from analysis.same_as_before import cases, command
-from analysis.same_as_before.black_box import laid_out
 from analysis.same_as_before.command import differences, main
+from analysis.same_as_before.public import laid_out
 from analysis.same_as_before.side import SEPARATOR
-from analysis.same_as_before.speed import ratios
 from topofl import algorithms
 
 ROOT = Path(__file__).parents[2]
@@ -22,15 +21,6 @@ def test_this_version_equals_itself(capsys):
     assert main(["histories", *words, "--only", "dsgd, *"]) == 0
     said = capsys.readouterr().out
     assert "equal in every bit, 0 within 1e-12, 0 different" in said
-    assert "refused" not in said
-
-
-@pytest.mark.slow
-def test_methods_on_two_ranks(capsys):
-    words = ["--before", str(ROOT), "--ranks", "2", "--only", "push*, batched"]
-    assert main(["methods", *words]) == 0
-    said = capsys.readouterr().out
-    assert "2 cases: 2 equal in every bit" in said
     assert "refused" not in said
 
 
@@ -96,26 +86,6 @@ def test_black_box_tests_name_nothing_private(tmp_path):
     assert Path("tests/mixing/test_matrix.py") in chosen
     assert Path("tests/algorithms/test_cliques.py") not in chosen
     assert (tmp_path / "topofl").resolve() == ROOT / "topofl"
-
-
-class Timed:
-    """A side whose rounds and starts take given seconds; the second of two runs takes longer."""
-
-    def __init__(self, seconds, clock):
-        self.seconds, self.clock = seconds, clock
-
-    def ask(self, task, label):
-        self.clock.append(task)
-        slower = 1 + 0.5 * (len(self.clock) % 2 == 0)
-        return [slower * self.seconds, slower * 2 * self.seconds]
-
-
-def test_versions_take_turns_at_being_first():
-    clock = []
-    sides = Timed(1.0, clock), Timed(0.8, clock)
-    middle = (0.8 / 1.5 + 1.5 * 0.8) / 2  # once this version is first, once the other
-    assert ratios(*sides, "case", turns=2) == pytest.approx((middle, middle, 1.25))
-    assert clock == ["time"] * 6
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")

@@ -1,19 +1,17 @@
-"""The study: stored runs, correlations of known order, verdicts, and a report."""
+"""The study: its runs and records, configurations of one's own, and reports of what is complete."""
 
 import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from scipy.stats import kendalltau, spearmanr
 
-from analysis.study import command, fits, page, results, runs, statistics
+from analysis.study import command, runs, statistics
 from analysis.study.fits import StudyDataset, runs_table, write_runs
-from analysis.study.runs import PREDICTORS, Records, compute, predictors_of, train
+from analysis.study.runs import Records, compute, predictors_of, train
 from analysis.study.scenarios import (
     GRAPHS,
     METHODS,
@@ -26,53 +24,12 @@ from analysis.study.scenarios import (
     configured_scenarios,
     default_scenarios,
 )
-from tests.runs.test_clusters import killing_one
+from tests.analysis.studies import CONFIG, small_cells
 from topofl import History, cli, data, metrics, mixing, models, topologies
 from topofl.runs.execute import Processes
 from topofl.runs.identity import digest_of
 
 CLIENTS = data.shards(data.digits(), n=60, per_node=2, seed=0)
-
-CONFIG = """
-[data]
-name = "digits"
-n = 8
-seed = 0
-[algorithm]
-name = "dsgd"
-lr = 0.1
-batch_size = 8
-[run]
-rounds = 4
-seed = 0
-[evaluation]
-every = 2
-[study]
-graphs = ["ring", "fully_connected", "random_regular,k=4"]
-partitions = ["shards,per_node=1", "iid"]
-seeds = [0, 1]
-rates = [0.1, 0.2]
-"""
-
-
-def table(quality, outcome, scenario="digits 60", method="D-SGD", **predictors):
-    """Return a cell whose predictors are all NaN but those given."""
-    n = len(outcome)
-    columns = {name: np.full(n, np.nan) for name in PREDICTORS} | predictors
-    outcomes = {name: np.asarray(outcome, float) for name in statistics.OUTCOMES}
-    return statistics.CellTable(
-        *(scenario, quality, method, 0),
-        nodes=60,
-        graphs=[f"graph {k}" for k in range(n)],
-        families=[f"family {k % 3}" for k in range(n)],
-        predictors=columns,
-        outcomes=outcomes,
-        lr=0.1,
-    )
-
-
-def value(statistic, cell):
-    return float(statistic.value(statistic.known(cell)[0]))
 
 
 def test_there_are_at_least_forty_graphs_and_all_exist_for_sixty_nodes():
@@ -98,113 +55,6 @@ def test_predictors_of_a_static_graph_are_those_of_metrics():
     assert values["predicted deviation (10)"] == pytest.approx(predicted.value)
 
 
-def test_perfect_predictors_have_minus_one_whatever_their_sign():
-    accuracy = np.linspace(0.1, 0.9, 12)
-    given: dict[str, Any] = {"spectral gap": accuracy, "H_10": -accuracy}
-    cell = table("2 shards", accuracy, **given)
-    for name in ("spectral gap", "H_10"):
-        assert value(statistics.correlation(name, "learning phase"), cell) == pytest.approx(-1)
-        assert value(statistics.correlation(name, "final", tau=True), cell) == pytest.approx(-1)
-        assert value(statistics.correlation(name, "spread"), cell) == pytest.approx(1)
-    columns, names = statistics.correlation("H_1", "learning phase").known(cell)
-    assert (columns.shape, names) == ((2, 0), [])
-
-
-def test_correlations_are_those_of_scipy_with_ties_and_over_many_draws():
-    columns = np.random.default_rng(0).integers(0, 6, size=(2, 5, 30)).astype(float)
-    for function, known in ((statistics.spearman, spearmanr), (statistics.kendall, kendalltau)):
-        expected = [known(*columns[:, k]).statistic for k in range(5)]
-        np.testing.assert_allclose(function(columns), expected, atol=1e-12)
-    assert np.isnan(statistics.spearman(np.array([[1.0, 1.0, 1.0], [1.0, 2.0, 3.0]])))
-
-
-def test_graphs_that_are_missing_do_not_count():
-    columns = np.random.default_rng(0).integers(0, 6, size=(3, 20)).astype(float)
-    padded = np.concatenate([columns, np.full((3, 4), np.nan)], axis=1)[:, ::-1]
-    for function, few in ((statistics.spearman, 2), (statistics.kendall, 2)):
-        assert function(padded[:few]) == pytest.approx(function(columns[:few]))
-    expected = statistics.partial_spearman(columns)
-    assert statistics.partial_spearman(padded) == pytest.approx(expected)
-    assert np.isnan(statistics.median(np.full((1, 3), np.nan)))
-
-
-def test_partial_correlation_removes_what_is_shared():
-    rng = np.random.default_rng(0)
-    shared = rng.standard_normal(400)
-    x, y = (shared + 0.1 * rng.standard_normal(400) for _ in range(2))
-    assert statistics.spearman(np.stack([x, y])) > 0.9
-    assert abs(statistics.partial_spearman(np.stack([x, y, shared]))) < 0.15
-    other = rng.standard_normal(400)
-    assert statistics.partial_spearman(np.stack([x, x + 0.01 * y, other])) > 0.9
-
-
-def random_cells(n, slope=-1.0):
-    rng = np.random.default_rng(0)
-    found = []
-    for k in range(6):
-        x = rng.standard_normal(n)
-        found.append(table(f"{k}", slope * x + 0.3 * rng.standard_normal(n), H_10=x))
-    return found
-
-
-def test_intervals_hold_the_median_and_shrink_with_more_graphs():
-    statistic = statistics.correlation("H_10", "learning phase")
-    few, many = (
-        statistics.median_over_cells(random_cells(n), statistic, draws=200) for n in (15, 150)
-    )
-    for interval in (few, many):
-        assert interval.low <= interval.estimate <= interval.high < -0.5
-        assert interval.p_value <= 2 / 201 + 1e-9
-        assert interval.cells == 6
-    assert many.high - many.low < few.high - few.low
-    none = statistics.median_over_cells(random_cells(150, 0.0), statistic, draws=200)
-    assert none.p_value > 0.05
-    assert none.low < 0 < none.high
-
-
-@pytest.mark.parametrize("shared", [0.0, 0.9])
-def test_intervals_cover_the_true_correlation_about_as_often_as_they_say(shared):
-    rng = np.random.default_rng(1)
-    statistic, covered = statistics.correlation("H_10", "learning phase"), 0
-    expected = -6 / np.pi * np.arcsin(0.8 / 2)  # Spearman's correlation of normal variables
-    covariance = np.array([[1, 0.8], [0.8, 1]])
-    for _ in range(100):
-        graphs = rng.multivariate_normal([0, 0], covariance, size=40).T
-        found = []
-        for k in range(6):  # the same graphs in all cells, with a deviation of their own in each
-            own = rng.multivariate_normal([0, 0], covariance, size=40).T
-            x, y = np.sqrt(shared) * graphs + np.sqrt(1 - shared) * own
-            found.append(table(f"{k}", y, H_10=-x))
-        interval = statistics.median_over_cells(found, statistic, draws=200)
-        covered += interval.low <= expected <= interval.high
-    assert 88 <= covered <= 100
-
-
-def test_p_values_are_adjusted_by_benjamini_and_hochberg():
-    found = statistics.adjusted([0.01, float("nan"), 0.04, 0.03])
-    np.testing.assert_allclose(found, [0.03, np.nan, 0.04, 0.04])
-
-
-def test_runs_that_diverge_are_the_worst():
-    runs = {
-        "complete": {"final": 0.9, "curve": [0.1, 0.9], "rounds": [0, 10], "bytes": [0, 5]},
-        "ring": {"diverged": True},
-    }
-    found = statistics._outcomes(runs)
-    assert found["final"][1] < found["final"][0]
-    reached = 10 * (0.9 * 0.9 - 0.1) / (0.9 - 0.1)  # between evaluations
-    assert found["rounds to target"][1] > found["rounds to target"][0] == pytest.approx(reached)
-
-
-def test_verdicts_follow_the_data_and_can_fail():
-    good = [replace(cell, partition="2 shards") for cell in random_cells(40, -10.0)]
-    bad = [replace(cell, partition="2 shards") for cell in random_cells(40, +10.0)]
-    (first,) = (row for row in results.hypotheses(good).rows if row[0].startswith("1"))
-    assert first[-1] == "HOLDS"
-    (first,) = (row for row in results.hypotheses(bad).rows if row[0].startswith("1"))
-    assert first[-1] == "FAILS"
-
-
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """Return the configuration and the results of a small study, which tests must not change."""
@@ -224,7 +74,9 @@ def every_run(config, records):
 
 
 @pytest.mark.slow
-def test_a_configured_study_gives_the_same_results_in_one_and_two_processes(small, tmp_path):
+def test_a_configured_study_gives_the_same_results_in_one_and_two_processes(
+    small, tmp_path, capsys
+):
     config, out = small
     words = ["study", str(config), "--out", str(tmp_path), "--processes", "2"]
     assert cli.main(words) == 0
@@ -238,6 +90,8 @@ def test_a_configured_study_gives_the_same_results_in_one_and_two_processes(smal
     assert text == (tmp_path / "report.md").read_text()
     assert "random_regular" not in text  # nothing was left out
     assert "a correlation needs at least 8 graphs, here are 3." in text
+    assert cli.main(["runs", str(out / "runs"), "--where", "topology.name=ring"]) == 0
+    assert "4 runs" in capsys.readouterr().out
 
 
 def test_correlations_that_are_not_computed_are_announced_and_have_no_tables(small, capsys):
@@ -282,21 +136,6 @@ def test_results_of_configurations_have_folders_of_their_own(small):
     assert command._folder(Path("x"), source) == Path("x")
 
 
-def test_the_finding_names_the_best_predictor_and_the_spectral_gap():
-    outcome = np.arange(9.0)
-    gap = np.array([1.0, 0, 2, 3, 4, 5, 6, 7, 8])
-    given: dict[str, Any] = {"H_1": -outcome, "spectral gap": gap}
-    cell = table("mine", outcome, **given)
-    said = page.finding([cell])
-    assert said is not None
-    assert said.startswith("H_1 predicts mean accuracy in the learning phase best")
-    assert "(median over 1 cell) is -1.000, that of the spectral gap +0.983" in said
-    (wrong,) = [page.finding([table("mine", outcome, H_1=outcome)])]
-    assert wrong is not None
-    assert wrong.startswith("no predictor has the expected sign for mean accuracy")
-    assert page.finding([table("mine", outcome[:7], H_1=-outcome[:7])]) is None
-
-
 def test_finished_runs_are_found_and_not_repeated(small, tmp_path, monkeypatch, capsys):
     config, out = small[0], tmp_path / "out"
     shutil.copytree(small[1], out)
@@ -317,11 +156,6 @@ def test_finished_runs_are_found_and_not_repeated(small, tmp_path, monkeypatch, 
     assert [job.key for job in started] == [records.key(*every_run(config, records)[0])]
     # The learning rate of one of the two partitions is not known, and so are not its six runs.
     assert capsys.readouterr().out.count(f"16 runs in {out / 'runs'}: 9 done, 7 to do") == 2
-
-
-def test_runs_are_listed_with_their_cells(small, capsys):
-    assert cli.main(["runs", str(small[1] / "runs"), "--where", "topology.name=ring"]) == 0
-    assert "4 runs" in capsys.readouterr().out
 
 
 def test_outcomes_are_those_of_the_history_to_the_last_bit(tmp_path):
@@ -395,22 +229,6 @@ def test_runs_that_diverge_or_cannot_exist_are_kept_and_other_failures_tried_aga
     assert records.failures == ""
 
 
-@pytest.mark.slow
-def test_a_killed_process_costs_its_own_run_only(tmp_path):
-    config = tmp_path / "small.toml"
-    config.write_text(CONFIG.replace("rounds = 4", "rounds = 200").replace("y = 2", "y = 100"))
-    perform = partial(train, arguments=partial(arguments, Source(config=config)))
-    records = records_of(config, tmp_path / "out")
-    cell = Cell("small", "iid", "as configured", 0, "ring")
-    runs = [(cell, lr) for lr in (0.1, 0.2, 0.3, 0.4)]
-    with killing_one(tmp_path / "out" / "runs") as killed:
-        perform(runs, records, executor=Processes(2, threads=1))
-    assert killed
-    assert sum(records.outcomes(*pair) is None for pair in runs) == len(records.failed) == 1
-    perform(runs, records, executor=Processes(2, threads=1))
-    assert sum(records.outcomes(*pair) is None for pair in runs) == len(records.failed) == 0
-
-
 def test_an_interrupted_study_reports_what_is_complete(small, tmp_path, monkeypatch, capsys):
     def interrupted(*args, **options):
         raise KeyboardInterrupt
@@ -423,72 +241,13 @@ def test_an_interrupted_study_reports_what_is_complete(small, tmp_path, monkeypa
     assert "report.md" in captured.out
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("graph = []", r"must have keys of graphs, .*, got 'graph'; did you mean 'graphs'\?"),
-        ("rate = [0.1]", r"^.*small.toml: .* got 'rate'; did you mean 'rates'\?"),
-        ("seeds = []", r"`seeds` in \[study\] must be a list of different integers .* got \[\]"),
-        ("seeds = [0, 0]", r"`seeds` in \[study\] must be a list of different integers"),
-        ("seeds = [-1]", r"`seeds` in \[study\] must be .*of at least 0, got \[-1\]"),
-        ('seeds = ["a"]', r"`seeds` in \[study\] must be .* got \['a'\]"),
-        ("rates = [0]", r"`rates` in \[study\] must be a list of different positive numbers"),
-        ('graphs = "ring"', r"`graphs` in \[study\] must be a list of .* got 'ring'"),
-        ("graphs = [3]", r"`graphs` in \[study\] must be a list of different specs"),
-        ('graphs = ["rng"]', r"rng"),
-        ('graphs = ["random_regular,k=9"]', r"`k`"),
-        ('partitions = ["shrds"]', r"shrds"),
-        ('algorithms = ["dsdg"]', r"dsdg"),
-        ('algorithms = ["dsgd,batch_size=8", "dsgt,batch_size=4"]', r"one batch size, got 4, 8"),
-    ],
-)
-def test_faulty_configurations_are_refused_before_any_run(line, message, tmp_path):
-    config = tmp_path / "small.toml"
-    key = line.partition(" ")[0]
-    kept = [old for old in CONFIG.splitlines() if not old.startswith(f"{key} =")]
-    config.write_text("\n".join([*kept, line]))
-    with pytest.raises((ValueError, TypeError), match=message):
-        configured_scenarios(config)
-
-
-def test_configurations_have_a_table_of_the_study_and_enough_nodes(tmp_path):
-    config = tmp_path / "small.toml"
-    config.write_text("study = 3\n" + CONFIG.partition("[study]")[0])
-    with pytest.raises(ValueError, match=r"\[study\] must be a table, got 3"):
-        configured_scenarios(config)
-    config.write_text(CONFIG.replace("n = 8", "n = 4").replace(', "random_regular,k=4"', ""))
-    with pytest.raises(ValueError, match=r"`n` in \[data\] must be at least 6, got 4"):
-        configured_scenarios(config)
-    text = CONFIG.replace("[algorithm]", "[other]").partition("[other]")
-    rest = text[2].partition("[run]")
-    config.write_text(f'algorithm = "dsgd,lr=0.1"\n{text[0]}[run]{rest[2]}')
-    assert configured_scenarios(config)["small"].batch_size == 128
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("[study]", "[studdy]", r"no table \[studdy\]; did you mean \[study\]\?"),
-        ("n = 8", "n = 8\nalfa = 1", r"small.toml: .*alfa"),
-        ("lr = 0.1", "lr = -1", r"small.toml: .*lr"),
-        (
-            "every = 2",
-            "every = 3",
-            r"`every` in \[evaluation\] must be at most half of `rounds`, 2",
-        ),
-    ],
-)
-def test_faulty_tables_are_refused_with_the_path_of_the_file(old, new, message, tmp_path):
-    config = tmp_path / "small.toml"
-    config.write_text(CONFIG.replace(old, new))
-    with pytest.raises(ValueError, match=message):
-        configured_scenarios(config)
-
-
-def test_runs_are_evaluated_often_where_a_file_does_not_say(tmp_path):
+def test_what_a_file_does_not_say_has_defaults(tmp_path):
     config = tmp_path / "small.toml"
     config.write_text(CONFIG.replace("[evaluation]\nevery = 2\n", "").replace("= 4", "= 60", 1))
     assert configured_scenarios(config)["small"].evaluation.every == 3
+    before, _, rest = CONFIG.partition("[algorithm]")
+    config.write_text(f'algorithm = "dsgd,lr=0.1"\n{before}[run]{rest.partition("[run]")[2]}')
+    assert configured_scenarios(config)["small"].batch_size == 128
 
 
 def test_results_of_other_settings_are_not_mixed(small, tmp_path):
@@ -527,39 +286,15 @@ def test_scenarios_name_known_partitions_and_methods():
             scenario.method(method, 0.1)
 
 
-def test_command_line_counts_runs(capsys):
-    assert command.main(["--dry-run", "digits 30"]) == 0
-    wanted = f"digits 30: {3 * len(GRAPHS):,} runs, after 5 tuning runs"
-    assert wanted in capsys.readouterr().out
-    assert command.main(["digits 31"]) == 2
-    assert "SCENARIO must be one of 'digits 60', 'digits 60, other" in capsys.readouterr().err
-    for words, message in (
-        (["--processes", "0"], "`--processes` must be at least 1, got 0"),
-        (["--minutes", "-1"], "`--minutes` must be at least 0, got -1"),
-    ):
-        assert command.main(["digits 30", *words]) == 2
-        assert message in capsys.readouterr().err
-
-
 def test_a_study_without_a_complete_cell_says_how_to_go_on(tmp_path, capsys):
+    assert command.main(["--dry-run", "digits 30"]) == 0
+    plan = f"digits 30: {3 * len(GRAPHS):,} runs, after 5 tuning runs"
+    assert plan in capsys.readouterr().out
     words = ["digits 60, Clique Averaging", "--minutes", "0", "--out", str(tmp_path / "out")]
     assert command.main(words) == 0
     text = capsys.readouterr().out
     assert "the same command continues" in text
     assert text.count(f"{5 + 3 * len(GRAPHS)} runs in ") == 2
-
-
-def test_hypotheses_name_the_predictors_and_partitions():
-    text = (Path(command.__file__).parent / "HYPOTHESES.md").read_text()
-    for name in ("H_10", "N_10", "spectral gap", "push-sum", "gradient tracking"):
-        assert name in text
-    assert set(PARTITIONS) >= set(statistics.SKEWED)
-
-
-def small_cells():
-    """Return a cell of two graphs that exist, with made-up outcomes."""
-    own = table("2 shards", [0.5, 0.9], scenario="digits 30", H_10=np.array([1.0, 0.1]))
-    return [replace(own, graphs=["ring", "complete"], families=["classic", "classic"])]
 
 
 def test_runs_are_kept_as_a_dataset_of_torch_geometric(tmp_path):
@@ -580,42 +315,6 @@ def test_runs_are_kept_as_a_dataset_of_torch_geometric(tmp_path):
     write_runs([replace(cell, graphs=["ring", "star"])], runs)  # other runs, another dataset
     assert [one.graph for one in StudyDataset(tmp_path / "graphs", runs)] == ["ring", "star"]
     assert len(runs_table(small_cells())) == 2
-
-
-def made_up_cells(seeds):
-    """Return cells of real graphs whose rounds to target grow with H_10."""
-    names = [name for name, graph in GRAPHS.items() if graph.family in ("classic", "random")]
-    found = []
-    for seed in seeds:
-        clients = data.shards(data.digits(), n=60, per_node=2, seed=seed)
-        graphs = [build_graph(GRAPHS[name], clients, seed) for name in names]
-        h_10, n_10 = (
-            np.array([metric(graph) for graph in graphs])
-            for metric in (
-                lambda graph, own=clients: metrics.neighborhood_heterogeneity(graph, own, hops=10),
-                lambda graph: metrics.accumulated_noise(graph, 10),
-            )
-        )
-        more = {
-            "spectral gap": np.array([metrics.spectral_gap(graph) for graph in graphs]),
-            "predicted deviation (10)": h_10 + 0.1 * n_10,
-        }
-        cell = table("2 shards", 10 * (1 + h_10), H_10=h_10, N_10=n_10, **more)
-        families = [GRAPHS[name].family for name in names]
-        found.append(replace(cell, seed=seed, graphs=names, families=families))
-    return found
-
-
-def test_fitted_rivals_predict_held_out_families(tmp_path):
-    cells_ = made_up_cells([0, 1])
-    runs = write_runs(cells_, tmp_path / "runs.csv.gz")
-    found = fits.held_out_table(cells_, runs, tmp_path / "graphs", None)
-    orders = {row[0]: float(row[2].split()[0]) for row in found.rows}
-    assert orders["isotonic in H_10"] > 0.95
-    assert orders["monotone in H_10 and N_10"] > 0.9
-    assert orders["message passing"] > 0.5
-    again = fits.held_out_table(cells_, runs, tmp_path / "graphs", None)
-    assert again.rows == found.rows
 
 
 def test_numbers_after_a_line_that_was_cut_off_are_kept(tmp_path):

@@ -5,11 +5,20 @@ import re
 
 import numpy as np
 import pytest
+from matplotlib import pyplot as plt
 from matplotlib.transforms import Bbox
 
 from tests import markup
+from topofl import topologies
 from topofl.report import figures
-from topofl.report.figures import decay, gap_figure, inline, push_sum_figure, spectrum
+from topofl.report.figures import (
+    DescribedFigure,
+    against_identity,
+    decay,
+    inline,
+    picture,
+    spectrum,
+)
 
 
 def axes(drawn):
@@ -57,25 +66,30 @@ def test_decay_without_a_rate_and_to_zero():
 MADE_UP = [("ring", 150.0, 0.8), ("all", 0.5, 0.5), ("all again", 0.5, 0.5)]
 
 
-def test_push_sum_constants_are_drawn_with_the_line_of_equality():
-    drawn = push_sum_figure(MADE_UP, quantity="log10(C)")
+def test_measured_values_are_drawn_with_the_line_of_equality():
+    drawn = against_identity(MADE_UP, "C", "C, theory", "C, measured", logarithmic=False)
     line, points = axes(drawn).lines
     np.testing.assert_array_equal(points.get_xydata(), [[150, 0.8], [0.5, 0.5], [0.5, 0.5]])
     assert (line.get_xdata() == line.get_ydata()).all()
     assert sorted(text.get_text() for text in axes(drawn).texts) == ["all, all again", "ring"]
-    assert axes(drawn).get_xlabel() == "log10(C), theory"
+    assert axes(drawn).get_xlabel() == "C, theory"
     assert "ring: theory 150, measured 0.8" in drawn.description
 
 
+def gaps(points):
+    return against_identity(points, "gaps", "theory", "measured", logarithmic=True)
+
+
 def test_gaps_of_all_magnitudes_are_inside_the_axes():
-    drawn = gap_figure([("1", 1e-6, 3e-6), ("2", 1.0, 1.0)])
+    drawn = gaps([("1", 1e-6, 3e-6), ("2", 1.0, 1.0)])
     low, high = axes(drawn).get_xlim()
     assert low < 1e-6 < 1 < high
     assert axes(drawn).get_ylim() == (low, high)
 
 
 def inline_figure(key="k", title="a <title>", words="with & in it"):
-    return str(inline(decay(np.array([1.0, 0.6, 0.3]), 0.5).figure, key, title, words))
+    drawn = decay(np.array([1.0, 0.6, 0.3]), 0.5)
+    return str(inline(DescribedFigure(drawn.figure, title, words), key))
 
 
 def test_svg_can_be_embedded_in_a_page():
@@ -107,7 +121,6 @@ def test_colors_and_fonts_are_those_of_the_page():
 
 
 def test_markup_is_deterministic():
-    assert inline_figure() == inline_figure()
     assert inline_figure("k").replace("k-", "m-") == inline_figure("m")
 
 
@@ -124,7 +137,7 @@ def test_labels_cover_no_points_and_no_labels(seed):
     rng = np.random.default_rng(seed)
     values = np.exp(rng.normal(-2, 0.3, 12))
     points = [(str(k), x, x * 1.02) for k, x in enumerate(values, start=1)]
-    figure = gap_figure([*points, ("13", *points[0][1:])]).figure
+    figure = gaps([*points, ("13", *points[0][1:])]).figure
     (ax,) = figure.axes
     figure.draw_without_rendering()
     boxes = [label.get_window_extent() for label in ax.texts]
@@ -138,3 +151,35 @@ def test_labels_cover_no_points_and_no_labels(seed):
         assert not any(box.contains(*place) for box in boxes)
     (legend,) = figure.legends
     assert Bbox.intersection(legend.get_window_extent(), ax.bbox) is None
+
+
+def test_picture_of_a_graph():
+    drawn = picture(topologies.ring(5).renamed("hidden"))
+    assert drawn.description == "5 nodes and 5 undirected edges."
+    assert "hidden" not in drawn.figure.axes[0].get_title()
+
+
+def test_groups_and_labels_are_shown():
+    counts = np.eye(4, dtype=int)[np.arange(8) % 4]
+    drawn = picture(topologies.dcliques(label_counts=counts, clique_size=4, seed=0), counts)
+    assert drawn.description.endswith("in 2 groups.")
+    assert drawn.figure.axes[0].get_legend() is not None
+
+
+def test_picture_of_a_sequence():
+    before = plt.get_fignums()
+    drawn = picture(topologies.one_peer_exponential(16))
+    assert drawn.description == "Rounds 0 to 3 of a period of 4, 16 nodes."
+    assert len(drawn.figure.axes) == 4
+    assert (
+        picture(topologies.random_out(6, 2, seed=0)).description
+        == "Rounds 0 to 5 without a period, 6 nodes."
+    )
+    assert plt.get_fignums() == before
+
+
+@pytest.mark.slow
+def test_large_graphs_are_drawn_as_matrices():
+    drawn = picture(topologies.ring(100_000))
+    assert "Drawn: adjacency" in drawn.description
+    assert len(drawn.figure.axes[0].images) == 1

@@ -90,22 +90,6 @@ def test_an_interrupted_command_leaves_no_partial_file(tmp_path):
     assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
 
 
-def test_paths_that_cannot_be_written_raise_before_the_block(tmp_path):
-    (tmp_path / "file").write_text("")
-    cases = [
-        (
-            tmp_path / "none" / "a.txt",
-            FileNotFoundError,
-            "there is no folder .*none; create it first",
-        ),
-        (tmp_path / "file" / "a.txt", NotADirectoryError, "file is not a folder"),
-        (tmp_path, IsADirectoryError, "it is a folder; name a file in it"),
-    ]
-    for path, kind, message in cases:
-        with pytest.raises(kind, match=message), replacing(path):
-            pytest.fail("the body ran")
-
-
 @pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may write anywhere"
 )

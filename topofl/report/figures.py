@@ -65,81 +65,60 @@ def styled(*, grid: bool = True) -> Iterator[None]:
         yield
 
 
-def inline(figure: Figure, key: str, title: str, description: str) -> Markup:
+def inline(drawn: "DescribedFigure", key: str) -> Markup:
     """Return a figure as an ``svg`` element, or as an ``img`` with a PNG if it is too large.
 
     Parameters
     ----------
-    figure
-        Figure drawn inside :func:`styled`.
+    drawn
+        Figure that was drawn inside :func:`styled`.
     key
         Prefix of all ids; unique among the figures of a page.
-    title, description
-        Short and full description for screen readers.
     """
-    with styled():
-        text = _cleaned(ElementTree.fromstring(_svg_bytes(figure)), key, title, description)
-        return (
-            Markup(text) if len(text) <= SVG_LIMIT else _raster(figure, f"{title}. {description}")
-        )
-
-
-def _svg_bytes(figure: Figure) -> bytes:
     stream = io.BytesIO()
-    figure.savefig(
-        stream, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    )
-    return stream.getvalue()
+    metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    with styled():
+        drawn.figure.savefig(stream, format="svg", metadata=metadata)
+        text = _cleaned(ElementTree.fromstring(stream.getvalue()), key, drawn)
+        if len(text) <= SVG_LIMIT:
+            return Markup(text)
+        return _raster(drawn.figure, f"{drawn.title}. {drawn.description}")
 
 
 def _raster(figure: Figure, text: str) -> Markup:
     """Return an ``img`` element with a PNG of 128 colors, which are enough for lines and discs."""
-    stream = io.BytesIO()
-    small = io.BytesIO()
-    figure.savefig(
-        stream, format="png", dpi=min(200, PIXELS / figure.get_figwidth()), facecolor="white"
-    )
+    stream, small = io.BytesIO(), io.BytesIO()
+    dpi = min(200, PIXELS / figure.get_figwidth())
+    figure.savefig(stream, format="png", dpi=dpi, facecolor="white")
     Image.open(stream).convert("RGB").quantize(128).save(small, format="png", optimize=True)
     data = base64.b64encode(small.getvalue()).decode()
-    return Markup('<img class="pixels" alt="{}" title="{}" src="data:image/png;base64,{}">').format(
-        text, text, data
-    )
+    image = '<img class="pixels" alt="{}" title="{}" src="data:image/png;base64,{}">'
+    return Markup(image).format(text, text, data)
 
 
-def _cleaned(root: ElementTree.Element, key: str, title: str, description: str) -> str:
+def _cleaned(root: ElementTree.Element, key: str, drawn: "DescribedFigure") -> str:
+    """Return the markup of an SVG without namespaces, unused ids, and styles of the whole page."""
     box = root.get("viewBox", "")
-    _drop(root, ("metadata", "style"))  # styles would apply to the whole page
-    used = {
-        name
-        for element in root.iter()
-        for text in element.attrib.values()
-        for name in _REFERENCE.findall(text)
-    }
+    for element in list(root.iter()):
+        element.tag = element.tag.rpartition("}")[2]
+    for element in list(root.iter()):
+        for child in [child for child in element if child.tag in ("metadata", "style")]:
+            element.remove(child)
+    texts = [text for element in root.iter() for text in element.attrib.values()]
+    used = {name for text in texts for name in _REFERENCE.findall(text)}
     for element in root.iter():
-        element.tag = _without_namespace(element.tag)
         element.attrib = {
-            _without_namespace(name): _value(name, text, key)
+            name.rpartition("}")[2]: _value(name, text, key)
             for name, text in element.attrib.items()
             if name != "id" or text in used
         }
         element.text = element.text if (element.text or "").strip() else None
         element.tail = None
     root.attrib = {"viewBox": box, "role": "img", "aria-labelledby": f"{key}-title {key}-desc"}
-    for position, (name, text) in enumerate((("title", title), ("desc", description))):
+    for position, (name, text) in enumerate((("title", drawn.title), ("desc", drawn.description))):
         root.insert(position, ElementTree.Element(name, {"id": f"{key}-{name}"}))
         root[position].text = text
     return ElementTree.tostring(root, encoding="unicode", method="html")
-
-
-def _without_namespace(name: str) -> str:
-    """Return a name without its XML namespace."""
-    return name.rpartition("}")[2]
-
-
-def _drop(root: ElementTree.Element, names: tuple[str, ...]) -> None:
-    for element in list(root.iter()):
-        for child in [child for child in element if _without_namespace(child.tag) in names]:
-            element.remove(child)
 
 
 def _value(name: str, text: str, key: str) -> str:
@@ -195,56 +174,35 @@ def spectrum(eigenvalues: np.ndarray, *, rounds: int = 1) -> DescribedFigure:
     rounds
         Length of the period.
     """
-    of = (
-        "the mixing matrix"
-        if rounds == 1
-        else f"the product of one period's {rounds} mixing matrices"
-    )
+    of = "the mixing matrix"
+    if rounds > 1:
+        of = f"the product of one period's {rounds} mixing matrices"
     draw = _plane if np.iscomplexobj(eigenvalues) else _histogram
     with styled():
-        figure, words = draw(eigenvalues)
+        figure, ax = _axes()
+        words = draw(ax, eigenvalues)
     return DescribedFigure(figure, "Spectrum", f"{words} Eigenvalues of {of}.")
 
 
-def _histogram(eigenvalues: np.ndarray) -> tuple[Figure, str]:
-    figure, ax = _axes()
+def _histogram(ax: Any, eigenvalues: np.ndarray) -> str:
     ax.hist(eigenvalues, bins=np.linspace(-1, 1, BINS + 1) * (1 + 1e-9), color=MEASURED)
     ax.set(xlabel="eigenvalue", ylabel="count", xlim=(-1.05, 1.05), xticks=[-1, -0.5, 0, 0.5, 1])
     ax.yaxis.get_major_locator().set_params(integer=True)
     ax.grid(axis="x", visible=False)
     low, high = (round(float(end), 9) + 0.0 for end in (eigenvalues.min(), eigenvalues.max()))
-    return (
-        figure,
-        f"Histogram of {len(eigenvalues):,} real eigenvalues between {low:.4g} and {high:.4g}.",
-    )
+    return f"Histogram of {len(eigenvalues):,} real eigenvalues between {low:.4g} and {high:.4g}."
 
 
-def _plane(eigenvalues: np.ndarray) -> tuple[Figure, str]:
-    figure, ax = _axes()
-    angle = np.linspace(0, 2 * np.pi, 121)
+def _plane(ax: Any, eigenvalues: np.ndarray) -> str:
+    angle, ends = np.linspace(0, 2 * np.pi, 121), (-1.08, 1.08)
     ax.plot(np.cos(angle), np.sin(angle), color=INK, linewidth=0.8)
-    ax.plot(
-        np.real(eigenvalues),
-        np.imag(eigenvalues),
-        "o",
-        color=MEASURED,
-        markersize=3.5,
-        alpha=0.7,
-        markeredgewidth=0,
-    )
-    ax.set(
-        xlabel="real part",
-        ylabel="imaginary part",
-        aspect="equal",
-        xlim=(-1.08, 1.08),
-        ylim=(-1.08, 1.08),
-    )
+    look: dict[str, Any] = {"markersize": 3.5, "alpha": 0.7, "markeredgewidth": 0}
+    ax.plot(np.real(eigenvalues), np.imag(eigenvalues), "o", color=MEASURED, **look)
+    ax.set(xlabel="real part", ylabel="imaginary part", aspect="equal", xlim=ends, ylim=ends)
     moduli = np.sort(np.abs(eigenvalues))[::-1]
     second = f", the second largest modulus is {moduli[1]:.4g}" if len(moduli) > 1 else ""
-    return (
-        figure,
-        f"{len(eigenvalues):,} eigenvalues in the complex plane, inside the unit circle{second}.",
-    )
+    count = f"{len(eigenvalues):,} eigenvalues"
+    return f"{count} in the complex plane, inside the unit circle{second}."
 
 
 def decay(
@@ -261,31 +219,19 @@ def decay(
     period
         Number of rounds after which averaging is exact if `factor` is 0.
     """
-    rounds = np.arange(len(distances))
+    rounds, seen = np.arange(len(distances)), np.maximum(distances, FLOOR)
+    dashed: dict[str, Any] = {"color": THEORY, "linestyle": "--"}
     with styled():
         figure, ax = _axes()
         if factor:
-            ax.plot(
-                rounds,
-                factor**rounds,
-                color=THEORY,
-                linestyle="--",
-                label=f"theory: {factor:.4g} per round",
-            )
+            ax.plot(rounds, factor**rounds, **dashed, label=f"theory: {factor:.4g} per round")
         elif factor == 0 and period is not None:
-            ax.axvline(
-                period, color=THEORY, linestyle="--", label=f"theory: exact after {_rounds(period)}"
-            )
-        ax.plot(
-            rounds, np.maximum(distances, FLOOR), color=MEASURED, label="measured", linewidth=1.8
-        )
-        ax.set(
-            xlabel="round",
-            ylabel="relative consensus distance",
-            yscale="log",
-            xlim=(0, max(len(rounds) - 1, 1)),
-        )
-        _limit_decades(ax, float(np.maximum(distances, FLOOR).min()))
+            ax.axvline(period, **dashed, label=f"theory: exact after {_rounds(period)}")
+        ax.plot(rounds, seen, color=MEASURED, label="measured", linewidth=1.8)
+        ax.set(xlabel="round", ylabel="relative consensus distance", yscale="log")
+        # The measured values, and at least one decade.
+        ax.set(xlim=(0, max(len(rounds) - 1, 1)), ylim=(min(seen.min() / 2, 0.09), 2))
+        _write_plainly(ax.yaxis)
         ax.xaxis.get_major_locator().set_params(integer=True)
         _legend(figure)
     return DescribedFigure(figure, "Consensus over rounds", _decay_in_words(distances, factor))
@@ -300,22 +246,15 @@ def line(rounds: np.ndarray, values: np.ndarray, name: str) -> DescribedFigure:
         margin = max((rounds[-1] - rounds[0]) / 20, 0.5)  # the same rounds where values are missing
         ax.set(xlabel="round", title=name, xlim=(rounds[0] - margin, rounds[-1] + margin))
         ax.xaxis.get_major_locator().set_params(integer=True)
-    return DescribedFigure(
-        figure,
-        name,
-        (
-            f"From {known[0]:.4g} to {known[-1]:.4g}, lowest {known.min():.4g}, highest "
-            f"{known.max():.4g}."
-        ),
-    )
+    ends = f"From {known[0]:.4g} to {known[-1]:.4g}"
+    words = f"{ends}, lowest {known.min():.4g}, highest {known.max():.4g}."
+    return DescribedFigure(figure, name, words)
 
 
 def _decay_in_words(distances: np.ndarray, factor: float | None) -> str:
-    left = (
-        "0 up to rounding"
-        if distances[-1] <= ROUNDING_FLOOR
-        else f"{distances[-1]:.3g} of its initial value"
-    )
+    left = "0 up to rounding"
+    if distances[-1] > ROUNDING_FLOOR:
+        left = f"{distances[-1]:.3g} of its initial value"
     if factor is None:
         prediction = "theory predicts no rate"
     elif factor == 0:
@@ -329,44 +268,10 @@ def _rounds(count: int) -> str:
     return f"{count:,} round{'' if count == 1 else 's'}"
 
 
-def _limit_decades(ax: Any, lowest: float) -> None:
-    """Set the limits of a logarithmic axis to the measured values, at least one decade."""
-    ax.set_ylim(min(lowest / 2, 0.09), 2)
-    _write_plainly(ax.yaxis)
-
-
 def _write_plainly(axis: Any) -> None:
     """Write numbers, not powers, at the major ticks of a logarithmic axis, and none at others."""
     axis.set_major_formatter(lambda value, place: f"{value:g}")
     axis.set_minor_formatter(lambda value, place: "")
-
-
-def gap_figure(points: Sequence[Point]) -> DescribedFigure:
-    """Plot measured against predicted spectral gaps."""
-    return against_identity(
-        points,
-        "Spectral gap against measured decay",
-        "spectral gap (theory)",
-        "1 - measured contraction",
-        logarithmic=True,
-    )
-
-
-def push_sum_figure(points: Sequence[Point], *, quantity: str) -> DescribedFigure:
-    """Plot a measured constant of push-sum against its theoretical bound.
-
-    Parameters
-    ----------
-    points
-        Name, predicted and measured value of each graph, as logarithms, since bounds on 1 - q often
-        underflow.
-    quantity
-        Name of the quantity, for example ``"log10(1 - q)"``.
-    """
-    title = f"Push-sum: {quantity}, theory against measured"
-    return against_identity(
-        points, title, f"{quantity}, theory", f"{quantity}, measured", logarithmic=False
-    )
 
 
 def against_identity(
@@ -443,7 +348,9 @@ def _place(ax: Any, label: Annotation, taken: Sequence[Bbox]) -> Bbox:
         for across, up in ((1, -1), (1, 1), (-1, -1), (-1, 1), (1, 0), (-1, 0), (0, -1), (0, 1)):
             middle = center + (size / 2 + away) * (across, up)
             boxes.append(Bbox([middle - size / 2, middle + size / 2]))
-    overlaps = [_overlap(box, taken) + _outside(box, ax.bbox) for box in boxes]
+    outside = [box.width * box.height - _shared(box, ax.bbox) for box in boxes]
+    covered = [sum(_shared(box, other) for other in taken) for box in boxes]
+    overlaps = np.add(covered, outside)
     best = int(np.argmin(np.round(overlaps, 6)))
     middle = (boxes[best].p0 + boxes[best].p1) / 2
     label.set_position(tuple((middle - center) * 72 / ax.figure.dpi))
@@ -453,16 +360,10 @@ def _place(ax: Any, label: Annotation, taken: Sequence[Bbox]) -> Bbox:
     return boxes[best]
 
 
-def _overlap(box: Bbox, taken: Sequence[Bbox]) -> float:
-    """Return the area of a box that others cover."""
-    shared = [Bbox.intersection(box, other) for other in taken]
-    return sum(part.width * part.height for part in shared if part is not None)
-
-
-def _outside(box: Bbox, frame: Bbox) -> float:
-    """Return the area of a box outside a frame."""
-    inside = Bbox.intersection(box, frame)
-    return box.width * box.height - (0 if inside is None else inside.width * inside.height)
+def _shared(box: Bbox, other: Bbox) -> float:
+    """Return the area that two boxes share."""
+    part = Bbox.intersection(box, other)
+    return 0.0 if part is None else part.width * part.height
 
 
 def picture(graph: Topology | TopologySequence, label_counts: Any = None) -> DescribedFigure:
@@ -479,25 +380,16 @@ def picture(graph: Topology | TopologySequence, label_counts: Any = None) -> Des
     """
     nameless = as_topology(graph, name="")
     with styled(grid=False):
-        if isinstance(nameless, Topology):
-            return _graph_picture(nameless, label_counts)
-        return _sequence_picture(nameless, label_counts)
-
-
-def _graph_picture(graph: Topology, label_counts: Any) -> DescribedFigure:
-    figure, ax = _axes(3.5 if label_counts is None else 4.2)
-    graph.plot(ax, label_counts=label_counts)
+        if isinstance(nameless, TopologySequence):
+            figure, period = nameless.plot(label_counts=label_counts), nameless.period
+            repeats = "without a period" if period is None else f"of a period of {period:,}"
+            words = f"Rounds 0 to {len(figure.axes) - 1} {repeats}, {nameless.n:,} nodes."
+            return DescribedFigure(figure, "Picture", words)
+        figure, ax = _axes(3.5 if label_counts is None else 4.2)
+        nameless.plot(ax, label_counts=label_counts)
     remark = ax.get_title().replace("\n", " ")
     ax.set_title("")
-    kind = "directed" if graph.is_directed else "undirected"
-    groups = f", in {len(graph.groups):,} groups" if graph.groups else ""
-    words = f"{graph.n:,} nodes and {graph.n_edges:,} {kind} edges{groups}."
+    kind = "directed" if nameless.is_directed else "undirected"
+    groups = f", in {len(nameless.groups):,} groups" if nameless.groups else ""
+    words = f"{nameless.n:,} nodes and {nameless.n_edges:,} {kind} edges{groups}."
     return DescribedFigure(figure, "Picture", words + (f" Drawn: {remark}." if remark else ""))
-
-
-def _sequence_picture(graphs: TopologySequence, label_counts: Any) -> DescribedFigure:
-    figure = graphs.plot(label_counts=label_counts)
-    repeats = "without a period" if graphs.period is None else f"of a period of {graphs.period:,}"
-    return DescribedFigure(
-        figure, "Picture", f"Rounds 0 to {len(figure.axes) - 1} {repeats}, {graphs.n:,} nodes."
-    )

@@ -15,9 +15,9 @@ from topofl.metrics import label_distributions
 from topofl.metrics._rounds import WeightRule, as_rounds, node_groups
 from topofl.metrics.compare import headline
 from topofl.metrics.labels import check_row_per_node
-from topofl.report.figures import DescribedFigure, line
+from topofl.report.figures import DescribedFigure, inline, line
 from topofl.report.pages import page_template, title_of, view
-from topofl.report.spectral import inline_figure, weights_and_versions
+from topofl.report.spectral import weights_and_versions
 
 ENTRIES = 20
 """Largest number of classes that are listed in a legend; of more, the first and the last are."""
@@ -36,11 +36,7 @@ class NodeOrder(NamedTuple):
 
 
 def node_order(
-    n: int,
-    groups: Sequence[Sequence[int]],
-    label_counts: Any,
-    last: Collection[int],
-    name: str,
+    n: int, groups: Sequence[Sequence[int]], label_counts: Any, last: Collection[int], name: str
 ) -> NodeOrder:
     """Return nodes by whether they are in `last`, by group, most frequent class and number.
 
@@ -109,22 +105,6 @@ OPEN_ROWS = 12
 """Largest number of rows of the table of rounds that is shown without being unfolded."""
 
 
-class ScriptData(NamedTuple):
-    """Data for the script of the page, where consecutive equal rounds are one stage.
-
-    These are: n; first round and label of each stage; the distinct graphs, and each stage's index
-    into them; the number of marked nodes; and the metrics of each stage.
-    """
-
-    n: int
-    starts: list[int]
-    labels: list[str]
-    graphs: list[str]
-    graph: list[int]
-    marked: int
-    cells: list[list[str]]
-
-
 def rounds_report(
     x: Any,
     table: Table,
@@ -190,10 +170,8 @@ def rounds_report(
     _check_table(table)
     marked_name = marked_name or ("attacking" if marked is None else "marked")
     marked = (x.attackers if isinstance(x, History) else ()) if marked is None else marked
-    last = {
-        check_int("marked", i, minimum=0, maximum=source.n - 1, maximum_name="n - 1")
-        for i in marked
-    }
+    limits: dict[str, Any] = {"minimum": 0, "maximum": source.n - 1, "maximum_name": "n - 1"}
+    last = {check_int("marked", i, **limits) for i in marked}
     nodes = node_order(source.n, node_groups(x), label_counts, last, source.name)
     known, missing = _split_columns(table)
     shown, stages = _stages(source, known, nodes, len(last))
@@ -201,14 +179,14 @@ def rounds_report(
     curves = _column_curves(known, first)
     return page_template("topofl.report", "rounds.html").render(
         title=title or title_of(source.name),
-        shown=shown._asdict(),
+        shown=shown,
         n_rounds=len(table.rows),
         headline=[known.columns.index(name) - 1 for name in first],
         columns=known.columns[1:],
         numbers=view(stages, "numbers", "Numbers of the graph in each round"),
         is_open=len(stages.rows) <= OPEN_ROWS,
         missing=missing,
-        curves=[inline_figure(drawn, f"curve-{k}") for k, drawn in enumerate(curves)],
+        curves=[inline(drawn, f"curve-{k}") for k, drawn in enumerate(curves)],
         first_curves=sum(drawn.title in first for drawn in curves),
         nodes=nodes,
         marked=marked_name,
@@ -243,22 +221,31 @@ def _split_columns(table: Table) -> tuple[Table, list[tuple[str, str]]]:
     return Table(tuple(known), rows, title=table.title), missing
 
 
-def _stages(source: Any, table: Table, nodes: NodeOrder, marked: int) -> tuple[ScriptData, Table]:
-    """Return the data of the script, and a table whose rows are stages of equal rounds."""
+def _stages(
+    source: Any, table: Table, nodes: NodeOrder, marked: int
+) -> tuple[dict[str, Any], Table]:
+    """Return the data of the script, and a table whose rows are stages of equal rounds.
+
+    The data: n; first round and label of each stage; the distinct graphs, and each stage's index
+    into them; the number of marked nodes; and the metrics of each stage.
+    """
     rounds = [int(t) for t in table.column("round")]
     bits = [_encoded_pairs(source.at(t).weights, nodes.order) for t in rounds]
     cells = [[as_text(cell) for cell in row[1:]] for row in table.rows]
     graphs = {graph: k for k, graph in enumerate(dict.fromkeys(bits))}
-    stages = [
-        list(members)
-        for _, members in itertools.groupby(range(len(rounds)), lambda k: (bits[k], cells[k]))
-    ]
+    by_content = itertools.groupby(range(len(rounds)), lambda k: (bits[k], cells[k]))
+    stages = [list(members) for _, members in by_content]
     labels = [_label([rounds[k] for k in members]) for members in stages]
     firsts = [members[0] for members in stages]
-    shown = ScriptData(
-        source.n, [rounds[k] for k in firsts], labels, list(graphs),
-        [graphs[bits[k]] for k in firsts], marked, [cells[k] for k in firsts],
-    )  # fmt: skip
+    shown = {
+        "n": source.n,
+        "starts": [rounds[k] for k in firsts],
+        "labels": labels,
+        "graphs": list(graphs),
+        "graph": [graphs[bits[k]] for k in firsts],
+        "marked": marked,
+        "cells": [cells[k] for k in firsts],
+    }
     rows = [(label, *table.rows[k][1:]) for label, k in zip(labels, firsts, strict=True)]
     return shown, Table(table.columns, tuple(rows))
 
@@ -284,9 +271,8 @@ def _column_curves(table: Table, first: Sequence[str]) -> list[DescribedFigure]:
     rounds = np.array(table.column("round"))
     drawn = []
     for name in dict.fromkeys([*first, *table.columns[1:]]):
-        values = np.array(
-            [float(v) if isinstance(v, int | float) else np.nan for v in table.column(name)]
-        )
+        cells = table.column(name)
+        values = np.array([float(v) if isinstance(v, int | float) else np.nan for v in cells])
         if len({value for value in values if np.isfinite(value)}) > 1:
             drawn.append(line(rounds, values, name))
     return drawn

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-from markupsafe import Markup
 
 import topofl
 from topofl import metrics
@@ -24,11 +23,10 @@ from topofl.report.figures import (
     ROUNDING_FLOOR,
     DescribedFigure,
     Point,
+    against_identity,
     decay,
-    gap_figure,
     inline,
     picture,
-    push_sum_figure,
     spectrum,
 )
 from topofl.report.pages import page_template, view
@@ -81,24 +79,19 @@ def measure(
     weights
         Rule from Topology to MixingMatrix for graphs.
     """
-    if isinstance(graph, MixingMatrix) or is_list_of_matrices(graph):
-        used = as_rounds(graph)
-        source = graph
-        rule = None
-        drawn = _support_of(used)
-    else:
-        drawn = source = as_topology(graph)
-        used = as_rounds(source, weights)
-        rule = weights
+    source, rule = graph, None
+    if not (isinstance(graph, MixingMatrix) or is_list_of_matrices(graph)):
+        source, rule = as_topology(graph), weights
+    used = as_rounds(source, rule)
+    drawn = source if isinstance(source, Topology | TopologySequence) else _support_of(used)
     whole = rounds if used.period is None else -(-rounds // used.period) * used.period
     try:
         contraction = metrics.measured_contraction(source, rounds=whole, seed=seed, weights=rule)
         distances = _distances(used, rounds, seed)
     except TopologyError as error:
         contraction = distances = NotApplicable(str(error))
-    return Measurements(
-        name, used.n, used.period, drawn, contraction, distances, _eigenvalues(used)
-    )
+    found = (contraction, distances, _eigenvalues(used))
+    return Measurements(name, used.n, used.period, drawn, *found)
 
 
 def _support_of(used: MixingSequence) -> Topology | TopologySequence:
@@ -201,44 +194,32 @@ def spectral_report(
     seed = check_int("seed", seed, minimum=0)
     rounds = check_int("rounds", rounds, minimum=1)
     _check_table(graphs, table)
-    names = [str(name) for name in table.column("name")]
     measured = [
-        measure(graph, name, rounds=rounds, seed=seed, weights=weights)
-        for graph, name in zip(graphs, names, strict=True)
+        measure(graph, str(name), rounds=rounds, seed=seed, weights=weights)
+        for graph, name in zip(graphs, table.column("name"), strict=True)
     ]
     numbers = view(table, "numbers", table.title or "All numbers")
-    glance = view(
-        _glance(table), "glance", "The numbers that decide; the others are below", grouped=False
-    )
+    decisive = "The numbers that decide; the others are below"
+    glance = view(_glance(table), "glance", decisive, grouped=False)
     theory = _prediction_table(table, measured)
-    slems = table.column("slem")
+    factors = "Factor on consensus distance per round, predicted and measured"
+    start = "averaging from a standard normal start, one number per node"
     rule, versions = weights_and_versions(weights)
+    rows = zip(numbers["rows"], glance["rows"], measured, table.column("slem"), strict=True)
     return page_template("topofl.report", "page.html").render(
         title=f"Spectral report of {len(graphs)} graph{'' if len(graphs) == 1 else 's'}",
         glance=glance,
         numbers=numbers,
         n_numbers=len(table.columns) - 1,
-        theory=view(
-            theory, "theory", "Factor on consensus distance per round, predicted and measured"
-        ),
+        theory=view(theory, "theory", factors),
         against=[_gap_panel(theory), *_push_sum_panels(table)],
         cards=[
-            {
-                "row": row,
-                "first": first,
-                "panels": _graph_panels(item, slem, row["number"], label_counts),
-            }
-            for row, first, item, slem in zip(
-                numbers["rows"], glance["rows"], measured, slems, strict=True
-            )
+            {"row": row, "first": first, "panels": _panels(item, slem, row["number"], label_counts)}
+            for row, first, item, slem in rows
         ],
         facts=[
             rule,
-            (
-                "Measured",
-                f"over {rounds:,} rounds of averaging from a standard normal start, one number "
-                "per node",
-            ),
+            ("Measured", f"over {rounds:,} rounds of {start}"),
             ("Seed", str(seed)),
             versions,
         ],
@@ -325,12 +306,15 @@ def _gap_panel(theory: Table) -> dict[str, Any]:
     )
     if left_out:
         words += f" Graphs not shown, since a value is missing or not above 0: {left_out}."
-    drawn = gap_figure(points) if points else NotApplicable(words)
-    return _panel("Spectral gap against measured decay", drawn, "gaps", words)
+    axes = ("spectral gap (theory)", "1 - measured contraction")
+    return _comparison("Spectral gap against measured decay", axes, points, "gaps", words)
 
 
 def _push_sum_panels(table: Table) -> list[dict[str, Any]]:
-    """Return plots of measured q and C of push-sum against the bounds of SGP, if in the table."""
+    """Return plots of measured q and C of push-sum against the bounds of SGP, if in the table.
+
+    They are of logarithms, since bounds on 1 - q often underflow.
+    """
     panels = []
     for symbol, quantity, value in (
         ("q", "log10(1 - q)", lambda q: 1 - q),
@@ -349,10 +333,26 @@ def _push_sum_panels(table: Table) -> list[dict[str, Any]]:
         )
         if left_out:
             words += f" Graphs not shown, since a value is not finite: {left_out}."
-        drawn = push_sum_figure(points, quantity=quantity) if points else NotApplicable(words)
-        title = f"Push-sum: {quantity}, theory against measured"
-        panels.append(_panel(title, drawn, f"push-sum-{symbol.lower()}", words))
+        axes = [f"{quantity}, {kind}" for kind in ("theory", "measured")]
+        title, key = f"Push-sum: {axes[0]} against measured", f"push-sum-{symbol.lower()}"
+        panels.append(_comparison(title, axes, points, key, words, logarithmic=False))
     return panels
+
+
+def _comparison(
+    title: str,
+    axes: Sequence[str],
+    points: Sequence[Point],
+    key: str,
+    words: str,
+    *,
+    logarithmic: bool = True,
+) -> dict[str, Any]:
+    """Return the plot of measured against predicted values; its words alone if there are none."""
+    if not points:
+        return _panel(title, NotApplicable(words), key)
+    drawn = against_identity(points, title, *axes, logarithmic=logarithmic)
+    return _panel(title, drawn, key, words)
 
 
 def _log10(cell: Any, value: Callable[[float], float]) -> Any:
@@ -365,9 +365,7 @@ def _is_finite(cell: Any) -> bool:
     return not isinstance(cell, NotApplicable) and math.isfinite(cell)
 
 
-def _graph_panels(
-    item: Measurements, slem: Any, number: int, label_counts: Any
-) -> list[dict[str, Any]]:
+def _panels(item: Measurements, slem: Any, number: int, label_counts: Any) -> list[dict[str, Any]]:
     """Return the panels of one graph."""
     drawn: list[Any] = [picture(item.graph, label_counts), item.eigenvalues, item.distances]
     if not isinstance(item.eigenvalues, NotApplicable):
@@ -392,15 +390,5 @@ def _panel(
     """
     if isinstance(drawn, NotApplicable):
         return {"title": title, "markup": None, "description": drawn.reason, "kind": ""}
-    markup = inline_figure(drawn, key)
-    return {
-        "title": title,
-        "markup": markup,
-        "description": words or drawn.description,
-        "kind": kind,
-    }
-
-
-def inline_figure(drawn: DescribedFigure, key: str) -> Markup:
-    """Return the markup of a figure; `key` must be unique among the figures of a page."""
-    return inline(drawn.figure, key, drawn.title, drawn.description)
+    words = words or drawn.description
+    return {"title": title, "markup": inline(drawn, key), "description": words, "kind": kind}

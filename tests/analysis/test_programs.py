@@ -1,0 +1,428 @@
+"""The smaller programs measure and judge what they say, and their checks can fail."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+
+import topofl
+from analysis import (
+    architecture,
+    cost_in_seconds,
+    gallery,
+    kill_and_resume,
+    larger_than_memory,
+    rank_checkpoints,
+    ranks,
+    scale,
+    soak,
+    spectral_report,
+    start_up,
+)
+from analysis.larger_than_memory import DiskCase, Measured
+from analysis.peak_memory import SETTINGS, MemoryCase, estimate_of, peak_of
+from analysis.ranks import CASES, RankCase, Way, clients_of, graph_of, predicted
+from analysis.soak import MIB, Check, Sample, Soak
+from analysis.sweep_benchmark import Repeats, kills
+from tests import markup
+from topofl import data, topologies
+from topofl._drawing import layout
+from topofl._support.calls import parse_spec
+from topofl.cli import main as command
+from topofl.engine.joining import place
+from topofl.runs.work import RUNNING, claimed_folder
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
+
+
+def test_the_picture_of_the_architecture_is_that_of_the_code():
+    drawn = architecture.PICTURE.read_text(encoding="utf-8")
+    assert drawn == architecture.picture(), "run python -m analysis.architecture"
+    found = architecture.rooms()
+    assert found.has_edge("engine", "algorithms")
+    assert not found.has_edge("algorithms", "engine")
+
+
+def test_the_table_of_start_up_times_subtracts_torch():
+    starts = [start_up.Start(3.0, 4.0), start_up.Start(1.0, 9.0), start_up.Start(2.0, 5.0)]
+    found = dict.fromkeys(start_up.CASES, starts)
+    found["import torch"] = [start_up.Start(1.5, 2.0)]
+    rows = {row[0]: row[1:] for row in start_up.table(found, dict.fromkeys(found, 7)).rows}
+    assert rows["import topofl"] == (2.0, 1.0, 0.5, 5.0, 7)
+    assert rows["import torch"] == (1.5, 1.5, 0.0, 2.0, 7)
+    few, more = (start_up.modules_loaded_by(("-c", code)) for code in ("pass", "import wave"))
+    assert 0 < few < more
+
+
+# The gallery
+
+
+def test_the_gallery_has_an_example_of_every_generator():
+    assert sorted(gallery.EXAMPLES) == sorted(topologies.__all__)
+    for name, example in gallery.EXAMPLES.items():
+        is_spec = isinstance(example, str)
+        made = parse_spec(example).name if is_spec else example().name.partition("(")[0]
+        assert made == name
+    assert gallery.caption(lambda: topologies.ring(5)) == "ring(n=5)"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [*gallery.EXAMPLES.values(), *gallery.MORE, *gallery.STRIP.values()],
+    ids=gallery.caption,
+)
+def test_every_example_is_small_and_can_be_drawn(spec):
+    graph = gallery.example(spec)
+    assert graph.n <= (100 if isinstance(graph, topofl.Topology) else 16), "four small panels"
+    for t in range(min(graph.period or 2, 2)):
+        assert np.isfinite(layout(graph.at(t))).all()
+    assert graph._repr_svg_() is not None
+
+
+@pytest.mark.slow
+def test_the_gallery_is_a_page_a_strip_and_an_index(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(gallery, "MORE", ())
+    assert gallery.main(["--out", str(tmp_path)]) == 0
+    assert "gallery.png" in capsys.readouterr().out
+    assert (tmp_path / "gallery.png").stat().st_size > 50_000
+    assert (tmp_path / "strip.png").stat().st_size > 10_000
+    text = (tmp_path / "index.md").read_text()
+    assert all(f"- `{name}` (" in text for name in topologies.__all__)
+    assert "Return the cycle 0 - 1" in text
+
+
+# Runs that are killed
+
+
+def test_killed_runs_lose_no_bit(monkeypatch, capsys):
+    monkeypatch.setattr(kill_and_resume, "ROUNDS", 12)
+    assert kill_and_resume.main(["--kills", "3"]) == 0
+    assert capsys.readouterr().out.startswith("3 processes killed in ")
+
+
+def models(place):
+    values = np.load(place / "models.npy")
+    values.view(np.int32)[0, 0] ^= 1
+    np.save(place / "models.npy", values)
+
+
+def history(place):
+    changed = topofl.History.load(place)
+    changed.node_loss[0, 0] += 1e-12
+    changed.save(place / "history")
+
+
+def leftover(place):
+    (place / "checkpoints" / "round-00000001.partial").touch()
+
+
+def crash(place):
+    raise ZeroDivisionError(place)
+
+
+@pytest.mark.parametrize(
+    ("lose", "wanted"),
+    [
+        (models, "models differs"),
+        (history, "node_loss differs"),
+        (leftover, "round-00000001.partial is left"),
+        (crash, "it could not be resumed: exit code 1"),
+        (lambda place: None, ""),
+    ],
+)
+def test_what_is_lost_is_noticed(monkeypatch, tmp_path, lose, wanted):
+    monkeypatch.setattr(kill_and_resume, "ROUNDS", 2)
+    train = partial(kill_and_resume._train, data.shards(data.digits(), n=16, per_node=2, seed=0))
+    train(tmp_path / "whole")
+    whole = kill_and_resume._read(tmp_path / "whole")
+
+    def lossy(place):
+        train(place)
+        lose(place)
+
+    found = kill_and_resume._trial(lossy, tmp_path / "a", whole, 0, lambda: 0.0)
+    assert (found.kills, found.wrong) == (0, wanted)
+    assert (wanted or "every bit is the same") in str(found)
+
+
+KEYS = ["0" * 16, "1" * 16]
+
+
+def test_beginning_a_finished_run_is_noticed(tmp_path):
+    (tmp_path / KEYS[0]).mkdir()
+    (tmp_path / KEYS[0] / "run.json").write_text("{}")
+    left = tmp_path / RUNNING / f"{KEYS[0]}+1+a+b+c"  # of a process that was killed after storing
+    left.mkdir(parents=True)
+    again = Repeats(tmp_path)
+    claimed_folder(tmp_path, KEYS[1])
+    again.look()
+    assert again.found == set()
+    left.rmdir()
+    mine = claimed_folder(tmp_path, KEYS[0])
+    sleep = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.3)"])
+    again.watch(sleep, None)
+    assert again.found == {mine.name}
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_repeats_nothing():
+    assert kills(2, 20, 1) | {"killed": 0} == {"killed": 0, "repeated": 0, "equal": True}
+
+
+# Memory
+
+
+@linux
+@pytest.mark.slow
+def test_a_peak_is_predicted_within_20_percent():
+    sizes = {"shape": (1, 28, 28), "examples": 14_000}
+    setting = MemoryCase("logistic_regression", 100, 128, "auto", clique_averaging=True, **sizes)
+    assert estimate_of(setting).added == pytest.approx(peak_of(setting), rel=0.2)
+    assert len({setting.label for setting in SETTINGS}) == len(SETTINGS)
+
+
+@linux
+def test_models_in_a_file_and_in_memory_train_alike(tmp_path):
+    case = larger_than_memory.CASES["smoke"][0]
+    found = [larger_than_memory.train(case, place) for place in (str(tmp_path), None)]
+    assert found[0].loss == pytest.approx(found[1].loss, rel=1e-6)
+    assert found[0].models == 4 * 20 * 85_354
+    assert all(one.seconds > 0 and one.peak > one.models for one in found)
+
+
+def test_tables_of_memory_have_medians():
+    case, times = (
+        DiskCase("gn_lenet", 1000, 2),
+        {"file": (3.0, 5.0, 9.0), "memory": (1.0, 2.0, 2.0)},
+    )
+    found = [
+        (case, where, Measured(seconds, 2**31, 2**30, 0.0))
+        for where, some in times.items()
+        for seconds in some
+    ]
+    assert larger_than_memory.table(found).rows == (
+        ("gn_lenet x 1,000, batch 2", "file", 1.0, 2.0, 5.0, 2.5),
+        ("gn_lenet x 1,000, batch 2", "memory", 1.0, 2.0, 2.0, 1.0),
+    )
+
+    def measured(rank, saved, peak, seconds):
+        row = {"rank": rank, "saved": saved, "peak": peak * 2**20, "models": 2**30}
+        return row | {"seconds": seconds, "bytes": 2**21}
+
+    turns = [(130, 1.0), (110, 2.0), (120, 9.0)]
+    rows = [measured(rank, False, 100 + rank, None) for rank in (0, 1)]
+    rows += [measured(rank, True, *turn) for rank in (0, 1) for turn in turns]
+    assert rank_checkpoints.table(rows).rows == (
+        (0, 1024.0, 100.0, 120.0, 20.0, 2.0, 2.0),
+        (1, 1024.0, 101.0, 120.0, 19.0, "-", "-"),
+    )
+
+
+@linux
+@pytest.mark.slow
+def test_the_commands_of_memory_print_tables(capsys, tmp_path):
+    larger_than_memory.main(["--preset", "smoke", "--scratch", str(tmp_path)])
+    assert capsys.readouterr().out.count("gn_lenet x 20, batch 2") == 2
+    rank_checkpoints.main(["--preset", "smoke", "--turns", "1"])
+    rows = [line.split("|") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [row[1].strip() for row in rows] == ["0", "1"]
+    for row in rows:
+        assert float(row[2]) == pytest.approx(4 * 20 * 85_354 / 2**20, rel=1e-3)
+    assert float(rows[0][7]) > float(rows[0][2])
+
+
+# Ranks
+
+
+def test_predictions_use_the_placement_of_the_run():
+    """Cliques of ten stay on one rank, so a rank that trains two of them is the slowest."""
+    case = RankCase("D-Cliques of 10", "gn_lenet", 40, 2)
+    owner, method = place(graph_of(case, clients_of(case)), 3)
+    assert sorted(np.bincount(owner)) == [10, 10, 20] or method != "groups"
+    found = predicted(case, Way(3, 1), 0.01, (1e-9, 2e-9), cores=3)
+    assert found == pytest.approx(np.bincount(owner).max() * 0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize(("count", "steps"), [(1, 0.06), (2, 0.03), (3, 1.5 * 0.02)])
+def test_predictions_are_steps_and_messages(count, steps):
+    """On a ring, each rank trains its nodes, and sends two rows and receives two."""
+    model, messages = 85_354 * 4, (1e-4, 1e-4 + 2**22 / 1e8)  # 100 MB/s
+    case = RankCase("ring", "gn_lenet", 6, 2)
+    sent = 1e-4 + 2 * model / 1e8 if count > 1 else 0.0
+    found = predicted(case, Way(count, 1), 0.01, messages, cores=2)
+    assert found == pytest.approx(steps + sent)
+    assert ranks.ways(4) == [Way(1, 1), Way(1, 4), Way(2, 1), Way(3, 1)]
+    assert ranks.ways(1) == [Way(1, 1), Way(2, 1)]
+
+
+def test_a_run_gives_the_seconds_of_rounds_without_evaluation():
+    found = ranks.train(CASES["smoke"][0], 2)
+    assert len(found["seconds"]) == 2
+    assert min(found["seconds"]) > 0
+    assert (found["bytes"], found["nodes"]) == (0.0, [6])
+
+
+@pytest.mark.slow
+def test_messages_between_two_processes_are_timed():
+    short, long = ranks.of_first_rank(Way(2, 1), ranks.link)
+    assert 0 < short < long
+
+
+def test_tables_of_ranks_have_ratios_where_there_are_predictions():
+    row = {"case": CASES["smoke"][0]._asdict(), "seconds": 0.03, "bytes": 2**21, "cores": 2}
+    row |= {"step": 0.01, "messages": (1e-9, 2e-9), "turns": [0.03, 0.02, 0.04]}
+    alone = {"way": {"ranks": 1, "threads": 1}, "seconds": 0.12, "turns": [0.12, 0.06, 0.14]}
+    more = [{"way": {"ranks": 1, "threads": 2}}, {"way": {"ranks": 2, "threads": 1}}]
+    rows = json.loads(json.dumps([row | alone, *(row | one for one in more)]))
+    near = partial(pytest.approx, rel=1e-3)
+    assert ranks.table(rows).rows == (
+        ("ring", "1 rank of 1 thread", 0.12, "3.5 (3 to 4)", 2.0, near(0.5), "-"),
+        ("ring", "1 rank of 2 threads", 0.03, "1", 2.0, "-", "-"),
+        ("ring", "2 ranks of 1 thread", 0.03, "1 (1 to 1)", 2.0, near(1.0), near(2.0)),
+    )
+
+
+# Scale and costs
+
+
+@pytest.mark.slow
+def test_scale_measures_training_and_graphs(tmp_path):
+    assert scale.main(["--preset", "small", "--threads", "1", "--out", str(tmp_path)]) == 0
+    records = json.loads((tmp_path / "records.json").read_text())
+    assert [one["n"] for one in records["training"]] == [20, 40]
+    for one in records["training"]:
+        assert len(one["seconds"]) == 2
+        assert one["bytes"] > 4 * 650 * one["n"]  # the models themselves
+    found = {(one["family"], one["name"]): one for one in records["graphs"]}
+    assert found["ring", "messages per round"]["value"] == 120
+    assert found["fully connected", "H_10"]["value"] == 0
+    gap = (1 - np.cos(2 * np.pi / 60)) * 2 / 3
+    assert found["ring", "spectral gap"]["value"] == pytest.approx(gap)
+    assert "TopologySequence" in found["one-peer exponential", "heterogeneity spectrum"]["reason"]
+    text = (tmp_path / "report.md").read_text()
+    assert "Slopes in logarithms" in text
+    assert "| fully connected | 60 | seconds per round |" in text
+
+
+def test_slopes_and_graphs_that_are_left_out():
+    assert scale.fitted_slope([1, 10, 100], [5, 50, 500]) == pytest.approx(1)
+    assert scale.fitted_slope([1, 10], [7, 7]) == pytest.approx(0)
+    assert "slow above 1,000 nodes" in cost_in_seconds.cost_of("designed, degree 6", 2000)["reason"]
+    assert "n^2 messages" in cost_in_seconds.cost_of("fully connected", 6000)["reason"]
+
+
+@pytest.mark.slow
+def test_costs_in_seconds(tmp_path):
+    words = ["--nodes", "30", "--simulated", "30", "--out", str(tmp_path)]
+    assert cost_in_seconds.main(words) == 0
+    records = json.loads((tmp_path / "records.json").read_text())
+    by_family = {record["family"]: record for record in records["costs"]}
+    assert (by_family["ring"]["busiest"], by_family["star"]["busiest"]) == (2, 29)
+    model, links = cost_in_seconds.MODELS[0], cost_in_seconds.HARDWARE["homes"]
+    cells = by_family["random 6-regular"]["cells"]
+    message = 4 * model.n_parameters / links["bandwidth"]
+    expected = model.compute + links["latency"] + 6 * message
+    seconds = next(one["seconds"] for one in cells if one["hardware"] == "homes")
+    assert seconds == pytest.approx(expected)
+    for record in records["regions"]:
+        assert 0 < record["neighbors"] <= record["all"] + 1e-12
+    before = (tmp_path / "report.md").read_text()
+    assert cost_in_seconds.main(["--draw", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "report.md").read_text() == before
+    for name in ("seconds", "regimes", "stragglers"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+# The soak test
+
+GOOD = Check("resuming changes nothing", True, "")
+
+
+def samples(growth=0.0, noise=0.05, count=40, **later):
+    """Return samples that grow by `growth` MiB in 10,000 rounds after a warm-up, with noise."""
+    rounds = 500 * np.arange(1, count + 1)
+    resident = 300 + growth * rounds / soak.PER + noise * (-1) ** np.arange(count)
+    resident[: count // 4] -= 30 * np.linspace(1, 0.1, count // 4)
+    found = zip(rounds.tolist(), resident, strict=True)
+    made = [Sample(t, int(r * MIB), 8, 4, 10_000) for t, r in found]
+    return (*made[:-1], dataclasses.replace(made[-1], **later))
+
+
+@pytest.mark.parametrize(
+    ("made", "history_bytes", "expected"),
+    [
+        (samples(), 0.0, [True] * 4),  # flat, though it warms up
+        (samples(1.2), 0.0, [False, True, True, True]),
+        (samples(1.2), 0.5 * MIB / soak.PER, [True] * 4),  # only the history may grow
+        (samples(noise=20.0), 0.0, [False, True, True, True]),  # too noisy to tell
+        (samples(descriptors=9), 0.0, [True, False, True, True]),
+        (samples(files=5), 0.0, [True, True, False, True]),
+    ],
+)
+def test_memory_must_be_flat_and_files_must_not_get_more(made, history_bytes, expected):
+    checks = soak.checks(Soak(made, history_bytes, GOOD))
+    assert [check.holds for check in checks] == expected
+
+
+def test_slope_is_that_of_the_line_and_its_interval_that_of_students_t():
+    exact = soak.slope(samples(growth=3.0, noise=0.0))
+    assert (exact.estimate, exact.low, exact.high) == pytest.approx((3, 3, 3), abs=1e-3)
+    points = [(0, 99), (10_000, 1), (20_000, 2), (30_000, 2)]
+    slope = soak.slope([Sample(t, r * MIB, 1, 1, 1) for t, r in points])
+    # Of 1, 2, 2: slope 1/2, residuals -1/6, 1/3, -1/6, standard error sqrt(1/12), t 12.706.
+    width = 2 * 12.706 * np.sqrt(1 / 12)
+    assert (slope.estimate, slope.high - slope.low) == pytest.approx((0.5, width), rel=1e-4)
+
+
+def test_a_short_run_is_watched_and_resumed():
+    measured = soak.measure(24, every=3)
+    assert [s.round for s in measured.samples] == list(range(3, 25, 3))
+    assert all(s.resident > MIB and s.descriptors > 2 and s.folder > 0 for s in measured.samples)
+    assert len(soak.table(measured.samples).rows) == 8
+    assert measured.resumed.holds, measured.resumed.numbers
+    assert measured.resumed.numbers.startswith("from round 21: models equal, losses equal")
+    per_round = 8 * soak.N + 8 + 7 * 8  # node losses, matrix of the round, seven columns
+    assert per_round <= measured.history_bytes < 3 * per_round
+    assert [check.holds for check in soak.checks(measured)][1:] == [True] * 3
+
+
+@pytest.mark.parametrize(("growth", "code"), [(0.0, 0), (5.0, 1)])
+def test_the_soak_test_fails_on_what_grows(growth, code, monkeypatch, capsys, tmp_path):
+    asked = []
+
+    def measured(rounds, *, every):
+        asked.append((rounds, every))
+        return Soak(samples(growth), 100.0, GOOD)
+
+    monkeypatch.setattr(soak, "measure", measured)
+    out = tmp_path / "deep" / "soak.md"
+    assert soak.main(["--out", str(out)]) == code
+    assert asked == [(20_000, 500)]
+    first = "HOLDS  memory is flat" if code == 0 else "FAILS  memory is flat"
+    assert first in capsys.readouterr().out
+    assert f"- {first}" in out.read_text()
+
+
+# The spectral report
+
+
+@pytest.mark.slow
+def test_script_and_command_write_the_same_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    graphs = ["ring:10", "random_regular:10,k=3", "--rounds", "5"]
+    for words in ([], ["--data", "digits"]):
+        assert spectral_report.main([*graphs, *words]) == 0
+        assert capsys.readouterr().out.endswith("wrote report.html\n")
+        first = (tmp_path / "report.html").read_text()
+        page = markup.read(first)
+        (shown,) = [code.text for code in page.all("pre")]
+        assert command(shown.split()[1:]) == 0  # the command on the page
+        assert (tmp_path / "report.html").read_text() == first
+        assert "no `seed` given; 0 is used" in page.text
+        headings = [heading.text for heading in page.all("th")]
+        assert ("label heterogeneity" in headings) == bool(words)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]

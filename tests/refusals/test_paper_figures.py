@@ -1,0 +1,179 @@
+"""What the figures of papers refuse."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paper_figures import planned, reproduce
+from paper_figures.command import figures_named
+from paper_figures.kit import report
+from paper_figures.kit.claims import Claim, at_least, judge
+from paper_figures.kit.curves import Curve, arms_table, average, spread
+from paper_figures.kit.drawing import convergence, descent, histogram
+from paper_figures.kit.paper import Setting
+from paper_figures.kit.store import load_earlier_report
+from paper_figures.time_rounds import tables_at_paper_scale
+from tests.refusals import named, refused
+from tests.rows.pages import result, some_report, some_results
+
+
+def judged(values):
+    return judge("it is so", "points", values, at_least(0, "any"))
+
+
+MEAN = np.arange(4.0)[None]
+CURVE = Curve(np.arange(1), np.arange(4.0), MEAN, MEAN, MEAN, {})
+PANELS = {"MNIST": {"full": CURVE}}
+
+
+def made(path, name="dcliques-fig01", **options):
+    return reproduce(name, out=path / "out", progress=False, **{"scale": "smoke"} | options)
+
+
+def in_place_of_the_folder(path):
+    (path / "out").write_text("mine")
+    made(path, "dcliques-fig05")
+
+
+def lacking_a_picture(path):
+    first, second = some_results(path)
+    (path / "lost.png").unlink(missing_ok=True)
+    lost = replace(second, picture=path / "lost.png")
+    report.write(some_report([first, lost]), path, "a")
+
+
+def with_ids(path, *ids):
+    return some_report([result(path, id, "title", ()) for id in ids])
+
+
+def with_a_verdict(path, verdict):
+    (_, one) = some_results(path)
+    claims = (replace(one.claims[0], verdict=verdict),)
+    return report.to_html(some_report([replace(one, claims=claims)]))
+
+
+def earlier(path, seeds):
+    arm = {"epochs": [0], "seeds": seeds, "numbers": {}}
+    runs = {f"run {seed}": {"run": {"seed": seed}} for seed in (0, 1)}
+    told = {"figure": "fig", "key": "key", "data": {"MNIST": {"arm": arm}}, "runs": runs}
+    (path / "fig.json").write_text(json.dumps(told | {"seeds": [0, 1]}))
+    return load_earlier_report(path)
+
+
+def damaged(path):
+    (path / "fig.json").write_text("{")
+    load_earlier_report(path)
+
+
+def paper_scale(path, algorithm):
+    (path / "data_batch_1").touch()
+    return tables_at_paper_scale("dfedpgp-tab01", algorithm, path)
+
+
+FINITE = "`values` must be finite numbers"
+ROWS = [
+    (ValueError, "`values` must contain at least one statistic, got none", lambda: judged({})),
+    (ValueError, FINITE, lambda: judged({"a": [np.nan]})),
+    (ValueError, FINITE, lambda: judged([]), lambda: judged([1.0])),
+    (ValueError, FINITE, lambda: judged([1.0, np.inf])),
+    (ValueError, FINITE, lambda: judged([[1.0, 2.0]])),
+    (ValueError, FINITE, lambda: judged(1.0)),
+    (ValueError, "`kind` must be one of", lambda: Claim("s", "p", "t", 1.0, "", "HOLDS", "mine")),
+    (ValueError, "epochs 3 and inf; the last one is at epoch 3", lambda: average(CURVE, 3)),
+    (ValueError, "epochs 0.2 and 0.8; the last", lambda: spread(CURVE, 0.2, 0.8)),
+    (ValueError, "epochs 2 and 1; the last", lambda: average(CURVE, 2, 1)),
+    (ValueError, "`arms` must contain at least one curve", lambda: arms_table("MNIST", {})),
+    (ValueError, "`panels` must contain data in every panel", lambda: convergence({})),
+    (ValueError, "panel 'MNIST' is empty", lambda: convergence(PANELS, hidden=("full",))),
+    (ValueError, "panel 'MNIST' is empty", lambda: histogram({"MNIST": {}})),
+    (
+        ValueError,
+        "`bottom` must be below `top`, got 100 and 100",
+        lambda: convergence(PANELS, bottom=100),
+        lambda: convergence(PANELS, bottom=99),
+    ),
+    (ValueError, "`values` must be vectors", lambda: histogram({"MNIST": {"a": [-0.1, 0.2]}})),
+    (ValueError, "`values` must be vectors", lambda: histogram({"MNIST": {"a": []}})),
+    (ValueError, "`values` must be vectors", lambda: histogram({"MNIST": {"a": [[0.1]]}})),
+    (ValueError, "`a` must be finite", lambda: histogram({"MNIST": {"a": [np.nan]}})),
+    (ValueError, "`panels` must have shape (rep", lambda: descent({"MNIST": np.ones(3)})),
+    (ValueError, "`MNIST` must be finite", lambda: descent({"MNIST": [[np.nan, 1.0]]})),
+    (
+        ValueError,
+        "no figure 'dcliques-fg09'; did you mean 'dcliques-fig09'",
+        lambda path: made(path, "dcliques-fg09"),
+    ),
+    (
+        ValueError,
+        ("dcliques-fig07 is not reproduced: ", "clique_averaging; topofl reproduce --"),
+        lambda: figures_named("dcliques-fig7"),
+    ),
+    (ValueError, "`scale` must be one of", lambda path: made(path, scale="large")),
+    (ValueError, "`seeds` must be at least 1", lambda path: made(path, seeds=0)),
+    (TypeError, "`seeds` must be an integer", lambda path: made(path, seeds=1.5)),
+    (ValueError, "`seeds` must be one or more different", lambda: Setting("smoke", (0, 0))),
+    (ValueError, "`jobs` must be at least 1", lambda path: made(path, jobs=0)),
+    (
+        ValueError,
+        ("`datasets` must be one of ", "did you mean 'mnist'"),
+        lambda path: made(path, datasets="mnits"),
+    ),
+    (
+        FileNotFoundError,
+        "files of mnist are needed",
+        lambda path: made(path, scale="quick", datasets="mnist", data=path),
+    ),
+    (
+        FileNotFoundError,
+        ("no folder /no/such/folder; ", " --data"),
+        lambda path: made(path, data="/no/such/folder"),
+    ),
+    (
+        FileNotFoundError,
+        ("dcliques-fig10 needs the files of cifar10; ", "--data"),
+        lambda path: planned("dcliques-fig10", data=path),
+    ),
+    (
+        FileNotFoundError,
+        ("dcliques-fig10 needs the files of cifar10; ", "--data"),
+        lambda path: made(path, "dcliques-fig10", scale="quick", data=path),
+    ),
+    (NotADirectoryError, "`--out` must be a writable folder", in_place_of_the_folder),
+    (FileNotFoundError, "lost.png", lacking_a_picture),
+    (
+        ValueError,
+        "must have distinct ids of letters, digits, _, ",
+        lambda path: with_ids(path, "a", "a"),
+    ),
+    (ValueError, "`results` must have distinct ids", lambda path: with_ids(path, "a b:c")),
+    (ValueError, "`scale` must be one of", lambda: some_report([], scale="huge")),
+    (ValueError, "`verdict` must be one of", lambda path: with_a_verdict(path, "-")),
+    (
+        FileNotFoundError,
+        "`kept` must be a folder with the JSON files of an earlier report",
+        lambda path: made(path, kept=path),
+    ),
+    (
+        ValueError,
+        "file of fig is damaged: the seeds of its runs and curves differ",
+        lambda path: earlier(path, [1, 0]),
+        lambda path: earlier(path, [0, 1]),
+    ),
+    (ValueError, "fig.json is damaged", damaged),
+    (
+        ValueError,
+        ("`algorithm` must be one of dfedpgp-tab01's, dfedavgm, ", "got 'adam'"),
+        lambda path: paper_scale(path, "adam"),
+        lambda path: paper_scale(path, "dfedpgp"),
+    ),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=named)
+def test_refused(row, tmp_path):
+    refused(*row, path=tmp_path)
+    mine = tmp_path / "out"
+    assert not mine.exists() or Path(mine).read_text() == "mine", "nothing is done before"
