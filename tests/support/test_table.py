@@ -126,14 +126,8 @@ def test_html_of_wide_tables_is_transposed_as_text_is():
 
 def test_pandas_keeps_numbers_and_splits_spreads():
     frame = TABLE.to_pandas()
-    assert list(frame.columns) == [
-        "graph",
-        "nodes",
-        "gap & co",
-        "accuracy",
-        "accuracy low",
-        "accuracy high",
-    ]
+    spread = ["accuracy", "accuracy low", "accuracy high"]
+    assert list(frame.columns) == ["graph", "nodes", "gap & co", *spread]
     assert frame["nodes"].tolist() == [16, 12345, 1]
     assert frame["accuracy high"][0] == 0.92
     assert frame["accuracy"].isna().tolist() == [False, True, True]
@@ -179,12 +173,11 @@ def test_no_cell_of_csv_is_a_formula(tmp_path):
 @pytest.mark.parametrize("write", [str, repr, Table.to_markdown, Table.to_latex, Table._repr_html_])
 def test_control_characters_are_escaped(write):
     text = write(HOSTILE)
-    assert not [
-        c for c in text if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp", "Cf") and c != "\n"
-    ]
-    assert len(write(Table(HOSTILE.columns, HOSTILE.rows[8:9])).splitlines()) == len(
-        write(Table(("a", "b", "c"), (("d", 1, 3),))).splitlines()
-    )
+    hostile = ("Cc", "Cs", "Zl", "Zp", "Cf")
+    assert not [c for c in text if unicodedata.category(c) in hostile and c != "\n"]
+    plain = write(Table(("a", "b", "c"), (("d", 1, 3),)))
+    one = write(Table(HOSTILE.columns, HOSTILE.rows[8:9]))
+    assert len(one.splitlines()) == len(plain.splitlines())
     text.encode()
 
 
@@ -211,12 +204,6 @@ def test_printable(text, shown):
     assert printable(shown) == shown
 
 
-def test_column():
-    assert TABLE.column("nodes") == (16, 12345, 1)
-    with pytest.raises(ValueError, match=r"`name` must be one of .* did you mean 'nodes'"):
-        TABLE.column("node")
-
-
 def test_tables_without_rows_or_title():
     empty = Table(("a", "b"), ())
     assert str(empty) == "a  b\n-  -"
@@ -226,16 +213,10 @@ def test_tables_without_rows_or_title():
 
 
 def test_is_frozen_and_compares_by_value():
+    assert TABLE.column("nodes") == (16, 12345, 1)
     assert Table(["a"], [[1]]) == Table(("a",), ((1,),))
     with pytest.raises(AttributeError):
         TABLE.title = "other"
-
-
-def test_bad_input():
-    with pytest.raises(ValueError, match="`rows` must have 2 cells each"):
-        Table(("a", "b"), ((1, 2), (1,)))
-    with pytest.raises(ValueError, match="`columns` must have distinct names"):
-        Table(("a", "a"), ())
 
 
 def test_pandas_is_only_imported_when_needed(monkeypatch):
@@ -275,13 +256,3 @@ def test_columns_are_selected_in_the_order_given():
     assert found == Table(("gap", "graph"), ((0.5, "ring"), (0.25, "star")), "graphs")
     assert table.select("edges").rows == ((4,), (3,))
     assert Table(("a", "b"), ()).select(["b"]).columns == ("b",)
-    for columns, message in (
-        (["gap", "gapp"], r"`columns` must be one of .* got 'gapp'; did you mean 'gap'"),
-        (["gap", "gap"], "`columns` must have distinct names"),
-        ([], "`columns` must name at least one column"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            table.select(columns)
-    for columns in (3, [3], None):
-        with pytest.raises(TypeError, match="`columns` must be a name of a column or a list"):
-            table.select(columns)

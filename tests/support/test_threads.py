@@ -106,12 +106,3 @@ def test_the_first_exception_is_raised_but_interrupts_before_it(errors, wanted):
 
     with worker_threads(2) as parallel_map, pytest.raises(wanted):
         parallel_map(fail, range(2))
-
-
-@pytest.mark.parametrize(
-    ("workers", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)]
-)
-def test_refuses_no_workers(workers, error, two_torch_threads):
-    with pytest.raises(error, match="`workers` must be"), worker_threads(workers):
-        pass
-    assert torch.get_num_threads() == two_torch_threads

@@ -17,10 +17,11 @@ from topofl import config
 from topofl._support.files import (
     backup_path,
     holds_only,
-    naming,
     remove_if_ours,
     remove_staging_folders,
+    replace_file,
     sync_folder,
+    write_file,
 )
 from topofl._support.locks import LOCK, locked
 from topofl.cli.commands import Run
@@ -31,7 +32,7 @@ from topofl.engine.checkpoint import move_all, rounds_in
 from topofl.history import OURS as HISTORY
 from topofl.history import History, check_replaceable, saved_in
 from topofl.runs.identity import differences, other_settings
-from topofl.runs.record import RECORD, curves_of, read_record, write_file
+from topofl.runs.record import RECORD, curves_of, read_record
 from topofl.runs.work import Job
 
 NEXT = ".topofl-next"
@@ -55,10 +56,7 @@ _IN_NEXT = re.compile(
 
 def write_config(out: Path, tables: config.Tables) -> None:
     """Write the configuration of a run atomically."""
-    partial = out / PARTIAL
-    with naming(out / "config.toml"):
-        partial.write_text(config.dumps(tables), encoding="utf-8")
-    os.replace(partial, out / "config.toml")
+    replace_file(out / "config.toml", config.dumps(tables), out / PARTIAL)
 
 
 def settle(out: Path) -> None:
@@ -283,11 +281,6 @@ def commit_record(out: Path) -> None:
     """Give the record its name: the run is finished."""
     os.replace(out / PARTIAL_RECORD, out / RECORD)
     sync_folder(out)
-
-
-def is_pending(out: Path) -> bool:
-    """Return whether a process is saving a run in this folder, or was killed meanwhile."""
-    return (out / PARTIAL_RECORD).is_file()
 
 
 def settings_in(out: Path) -> config.Tables:

@@ -21,6 +21,7 @@ from topofl.cli.commands import Resume, Run
 from topofl.cli.compare import check_column, table_of_runs
 from topofl.cli.folders import (
     NEXT,
+    PARTIAL_RECORD,
     check_history,
     check_place,
     check_same,
@@ -28,7 +29,6 @@ from topofl.cli.folders import (
     command_to_resume,
     commit_record,
     is_finished,
-    is_pending,
     load_finished,
     record_in,
     settings_in,
@@ -202,7 +202,7 @@ def _is_skipped(out: Path, job: Job, options: Run) -> bool:
     """
     if not (options.skip_done and is_finished(out)):
         return False
-    if is_pending(out):  # the process that saved it was killed, or is about to end
+    if (out / PARTIAL_RECORD).is_file():  # the process that saved it was killed, or is about to end
         with locked(out, "--out"):
             settle(out)
     check_same(out, job)

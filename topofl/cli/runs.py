@@ -67,6 +67,11 @@ class Unfinished:
         """The configuration as one flat dictionary, with keys such as ``"data.alpha"``."""
         return flat_settings(self.tables)
 
+    @property
+    def is_resumed(self) -> bool:
+        """Whether ``topofl resume`` finishes it."""
+        return self.remedy.startswith("topofl resume ")
+
 
 Entry = StoredRun | Failure | Unfinished
 
@@ -145,6 +150,14 @@ def _print_table(
     print_table(_table(found, settings, columns), options)
     if not options.failed and (failed := sum(isinstance(one, Failure) for one in matching)):
         print_notes([f"{failed} failed, see --failed"])
+    begun = [entry for entry in found if isinstance(entry, Unfinished)]
+    if named := [one.key for one in begun if one.is_resumed and names_functions(one.tables)]:
+        print_notes(
+            [
+                f"to resume {', '.join(named)}, whose settings name functions of modules, add "
+                "--trust if you trust them, as those of your own"
+            ]
+        )
     done = [entry for entry in found if isinstance(entry, StoredRun)]
     if unscored := sum(not entry.curves["scores"] for entry in done):
         print_notes(
