@@ -73,12 +73,7 @@ def test_all_defaults_are_filled_in():
             "local_steps": 1,
         },
         "model": {"name": "logistic_regression", "in_features": 64, "n_classes": 10},
-        "run": {
-            "rounds": 1,
-            "seed": 0,
-            "init": "common",
-            "progress": "auto",
-        },
+        "run": {"rounds": 1, "seed": 0, "init": "common", "progress": "auto"},
         "evaluation": {
             "every": 10,
             "on": "test",

@@ -121,11 +121,7 @@ COMMANDS = [
     Command("spectral dcliques:20,seed=0", ("seed=0: no data given; one class per node is used",)),
     Command(
         "recommend --data digits --n 12 --max-degree 2 --static",
-        (
-            "candidates within max_degree=2",
-            "1. topologies.",
-            'configuration file: topology = "',
-        ),
+        ("candidates within max_degree=2", "1. topologies.", 'configuration file: topology = "'),
     ),
     Command(
         "recommend --data digits --n 12 --max-degree 2 --static --json",

@@ -103,8 +103,7 @@ def test_two_writers_of_one_run_leave_one_complete_run(tmp_path, finished):
 
 
 @pytest.mark.parametrize(
-    "broken",
-    ["topofl.history.files.save", "topofl.config.dumps", "topofl.runs.store.sync_folder"],
+    "broken", ["topofl.history.files.save", "topofl.config.dumps", "topofl.runs.store.sync_folder"]
 )
 def test_a_run_that_cannot_be_written_leaves_nothing(tmp_path, finished, monkeypatch, broken):
     monkeypatch.setattr(broken, full)

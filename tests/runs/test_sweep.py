@@ -21,7 +21,6 @@ import torch
 import topofl
 from tests.runs.conftest import BASE, GRID
 from tests.runs.functions import arguments
-from topofl._support import machine
 from topofl.callbacks import Event
 from topofl.runs import RunStore, SweepInterrupted, planned, probe, sweep, work
 from topofl.runs import sweep as sweep_function
@@ -211,20 +210,32 @@ def test_functions_of_the_point(tmp_path):
     np.testing.assert_array_equal(found.runs[3].history["loss"], history["loss"])
 
 
-def test_runs_that_do_not_fit_into_memory_are_throttled_or_refused(tmp_path, monkeypatch):
+def test_runs_that_do_not_fit_into_memory_are_throttled_or_refused(monkeypatch):
     module = sys.modules[sweep_function.__module__]
-    points = prepare(BASE, {"algorithm.lr": [0.1, 0.2]}, seeds=None, with_memory=True)
-    need, own = points[0].memory, 100
-    assert need
-    monkeypatch.setattr(module, "resident", lambda: own)
-    monkeypatch.setattr(module, "free_memory", lambda device: 2 * (need + own))
-    assert module._fitting(points, 2) == 2
-    monkeypatch.setattr(module, "free_memory", lambda device: 2 * (need + own) - 1)
+    (point,) = prepare(BASE, None, seeds=None, with_memory=True)
+    assert point.memory
+    assert point.device == ("cuda" if torch.cuda.is_available() else "cpu")
+    monkeypatch.setattr(module, "resident", lambda: 10)
+    free = {"cpu": 220, "cuda:1": 1000}
+    monkeypatch.setattr(module, "free_memory", free.get)
+    here = [replace(point, device="cpu", memory=100) for _ in range(2)]
+    assert module._fitting(here, 2) == 2
+    free["cpu"] = 219
     with pytest.warns(UserWarning, match="1 of 2 processes are used: more runs do not fit"):
-        assert module._fitting(points, 2) == 1
-    monkeypatch.setattr(module, "free_memory", lambda device: need)
+        assert module._fitting(here, 2) == 1
+    free["cpu"] = 109
     with pytest.raises(ValueError, match="`jobs` must be runs that fit into memory"):
-        module._fitting(points, 2)
+        module._fitting(here, 2)
+    there = [replace(point, device="cuda:1", memory=60) for _ in range(4)]
+    free["cpu"] = 35
+    with pytest.warns(UserWarning, match="3 of 4 processes are used"):
+        assert module._fitting(there, 4) == 3
+    free |= {"cpu": 1000, "cuda:1": 130}
+    with pytest.warns(UserWarning, match="2 of 4 processes are used: .* memory of cuda:1"):
+        assert module._fitting(there, 4) == 2
+    free["cuda:1"] = 59
+    with pytest.raises(ValueError, match="fit into the memory of cuda:1"):
+        module._fitting(there, 4)
 
 
 def test_the_plan_counts_runs_that_are_stored(stored):
@@ -237,34 +248,13 @@ def test_the_plan_counts_runs_that_are_stored(stored):
 
 
 def test_the_plan_counts_points_that_differ_in_an_unused_topology(tmp_path):
-    grid = {
-        "topology": ["ring", "star", "fully_connected"],
-        "algorithm": ["dsgd,lr=0.1", "fedavg,lr=0.1,epochs=1"],
-    }
     base = {**BASE, "run": {"rounds": 1}}
-    table = planned(base, grid, store=tmp_path)
+    grid = {"algorithm": ["dsgd,lr=0.1", "fedavg,lr=0.1,epochs=1"]}
+    table = planned(base, {**grid, "topology": ["ring", "star", "path"]}, store=tmp_path)
     text = "; 2 of 6 points repeat other points, since fedavg ignores the topology"
     assert table.title.endswith(text)
     one = planned(base, {**grid, "topology": ["ring"]}, store=tmp_path)
     assert "ignores the topology" not in one.title
-
-
-def test_runs_on_other_devices_are_judged_by_the_memory_of_these(monkeypatch):
-    module = sys.modules[sweep_function.__module__]
-    (point,) = prepare(BASE, None, seeds=None, with_memory=True)
-    assert point.device == ("cuda" if torch.cuda.is_available() else "cpu")
-    points = [replace(point, device="cuda:1", memory=60) for _ in range(4)]
-    monkeypatch.setattr(module, "resident", lambda: 10)
-    free = {"cpu": 35, "cuda:1": 1000}
-    monkeypatch.setattr(module, "free_memory", free.get)
-    with pytest.warns(UserWarning, match="3 of 4 processes are used"):
-        assert module._fitting(points, 4) == 3
-    free |= {"cpu": 1000, "cuda:1": 130}
-    with pytest.warns(UserWarning, match="2 of 4 processes are used: .* memory of cuda:1"):
-        assert module._fitting(points, 4) == 2
-    free["cuda:1"] = 59
-    with pytest.raises(ValueError, match="fit into the memory of cuda:1"):
-        module._fitting(points, 4)
 
 
 def test_surplus_processes_are_ended():
@@ -276,17 +266,6 @@ def test_surplus_processes_are_ended():
             time.sleep(0.05)
         assert [_lives(pid) for pid in pids] == [True, False]
         assert processes.submit(os.getpid).result(60) == pids[0]
-
-
-def test_processes_share_the_cores_that_this_one_may_use(monkeypatch):
-    cores = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(cores)})
-        assert machine.available_cores() == 1
-    finally:
-        os.sched_setaffinity(0, cores)
-    monkeypatch.delattr(os, "sched_getaffinity")
-    assert machine.available_cores() == os.cpu_count()
 
 
 def test_processes_of_clusters_set_their_threads(tmp_path, monkeypatch):
@@ -317,29 +296,26 @@ class Broken:
         return future
 
 
-def test_other_errors_of_an_executor_stop_the_sweep_with_their_traceback(tmp_path):
-    class FailedJobError(Exception):
-        __module__ = "submitit.core.utils"
+def of(module: str, name: str, text: str) -> Exception:
+    """Return an error of a class of another package."""
+    return type(name, (Exception,), {"__module__": module})(text)
 
-    for error in (RuntimeError("no such queue"), FailedJobError("ImportError: topofl")):
+
+FAILED = ("submitit.core.utils", "FailedJobError")
+
+
+def test_errors_of_an_executor_stop_the_sweep_unless_the_process_was_killed(tmp_path):
+    for error in (RuntimeError("no such queue"), of(*FAILED, "ImportError: topofl")):
         with pytest.raises(type(error), match=str(error)) as raised:
             sweep(BASE, store=tmp_path, executor=Broken(error), progress=False)
         assert raised.value is error
     assert RunStore(tmp_path).failures() == ()
-
-
-def test_killed_processes_are_recognized(tmp_path):
-    class KilledWorker(Exception):
-        __module__ = "distributed.scheduler"
-
-    class FailedJobError(Exception):
-        __module__ = "submitit.core.utils"
-
-    limit = FailedJobError("UncompletedJobError: timed-out and not checkpointable")
-    for error in (BrokenProcessPool("a"), KilledWorker("b"), limit):
-        (point,) = prepare(BASE, None, seeds=None)
-        executor = Broken(error)
-        found = sweep(BASE, store=tmp_path, executor=executor, retry_failed=True, progress=False)
+    killed = of("distributed.scheduler", "KilledWorker", "b")
+    limit = of(*FAILED, "UncompletedJobError: timed-out and not checkpointable")
+    (point,) = prepare(BASE, None, seeds=None)
+    for error in (BrokenProcessPool("a"), killed, limit):
+        how = {"executor": Broken(error), "retry_failed": True, "progress": False}
+        found = sweep(BASE, store=tmp_path, **how)
         assert found.failures[0].key == point.key
         assert "the process of the run was killed" in found.failures[0].error
 

@@ -13,12 +13,7 @@ import pytest
 import torch
 
 from topofl._support import machine
-from topofl._support.machine import (
-    free_memory,
-    return_freed_memory,
-    returning_freed_memory,
-    watched_growth,
-)
+from topofl._support.machine import free_memory, returning_freed_memory, watched_growth
 
 NEW = "processor\t: 0\nmodel name\t: A Processor @ 3 GHz\nflags\t\t: fpu amx_bf16 sse2\n"
 OLD = "processor\t: 0\nmodel name\t: Another: one\nflags\t\t: fpu bf16x sse2\n"
@@ -40,18 +35,14 @@ def test_processor_and_its_instructions(cpuinfo, text, name, fast):
     assert machine.machine().endswith(f", {name}, {os.cpu_count()} CPU cores")
     assert machine.has_fast_bf16() is fast
     assert machine.emulates_bf16() is not fast
+    assert machine.has_fast_bf16("meta") is False
 
 
 def test_systems_without_cpuinfo(cpuinfo):
     assert not cpuinfo.exists()
-    assert machine.has_fast_bf16("cpu") is False
-    assert machine.emulates_bf16("cpu") is False
+    assert machine.has_fast_bf16("cpu") is machine.emulates_bf16("cpu") is False
     assert isinstance(machine.processor(), str)
-
-
-def test_unknown_devices_have_no_fast_bf16(cpuinfo):
-    cpuinfo.write_text(NEW)
-    assert machine.has_fast_bf16("meta") is False
+    assert machine.total_memory() > 1 << 28
 
 
 @pytest.mark.parametrize(("threads", "text"), [(1, "1 thread, torch "), (2, "2 threads, torch ")])
@@ -60,8 +51,15 @@ def test_software_is_described(threads, text, monkeypatch):
     assert machine.describe_software().startswith(text)
 
 
-def test_total_memory_is_plausible():
-    assert machine.total_memory() > 1 << 28
+def test_cores_are_those_that_this_process_may_use(monkeypatch):
+    cores = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(cores)})
+        assert machine.available_cores() == 1
+    finally:
+        os.sched_setaffinity(0, cores)
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert machine.available_cores() == os.cpu_count()
 
 
 def write(root, files):
@@ -77,22 +75,18 @@ def _machine(monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: known)
 
 
+ALL, USED = 800 * 1024, {"memory.max": "9000\n", "memory.current": "5000\n"}
+
+
 @pytest.mark.parametrize(
     ("files", "free"),
     [
-        ({}, 800 * 1024),
-        ({"memory.max": "max\n", "memory.current": "5\n"}, 800 * 1024),
-        ({"memory.max": "9000\n", "memory.current": "5000\n"}, 4000),
-        (
-            {
-                "memory.max": "9000\n",
-                "memory.current": "5000\n",
-                "memory.stat": "anon 7\ninactive_file 600\n",
-            },
-            4600,
-        ),
-        ({"memory.max": "9000\n", "memory.current": "9500\n"}, 0),
-        ({"memory.max": f"{2**50}\n", "memory.current": "5000\n"}, 800 * 1024),
+        ({}, ALL),
+        ({"memory.max": "max\n", "memory.current": "5\n"}, ALL),
+        (USED, 4000),
+        (USED | {"memory.stat": "anon 7\ninactive_file 600\n"}, 4600),
+        (USED | {"memory.current": "9500\n"}, 0),
+        (USED | {"memory.max": f"{2**50}\n"}, ALL),
     ],
 )
 @pytest.mark.parametrize("folder", ["sys/fs/cgroup/a/b", "sys/fs/cgroup/a", "sys/fs/cgroup"])
@@ -110,7 +104,7 @@ def test_older_control_groups_limit_too(tmp_path):
 
 
 def test_elsewhere_it_is_what_the_system_says_or_unknown(tmp_path):
-    assert free_memory("cpu", tmp_path) == 800 * 1024
+    assert free_memory("cpu", tmp_path) == ALL
     assert free_memory("meta") is None
 
 
@@ -126,7 +120,7 @@ def test_memory_is_given_back_before_and_after_whatever_happens(monkeypatch):
 
 def test_other_c_libraries_keep_their_memory(monkeypatch):
     monkeypatch.delattr(psutil, "heap_trim", raising=False)
-    return_freed_memory()
+    machine.return_freed_memory()
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is Linux's")
@@ -143,9 +137,8 @@ with returning_freed_memory(True):
     del blocks
 print(held - resident())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(done.stdout) > 30_000_000
 
 

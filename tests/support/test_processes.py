@@ -57,10 +57,7 @@ def test_a_process_that_proc_hides_lives(monkeypatch, ended):
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_a_zombie_and_another_process_of_its_number_are_dead():
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    held = processes.identity() | {
-        "pid": process.pid,
-        "started": processes.start_time(process.pid),
-    }
+    held = processes.identity() | {"pid": process.pid, "started": processes.start_time(process.pid)}
     assert not processes.is_dead(held)
     assert processes.is_dead(held | {"started": f"{processes._boot()} 1"})
     assert process.stdin

@@ -122,23 +122,18 @@ def _check_movable(out: Path) -> None:
             )
 
 
-def _make(out: Path) -> None:
-    """Create a folder for results, or raise an error that names the option."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise type(error)(
-            f"`--out` must be a folder that can be created, got {out}: {error.strerror}; name "
-            "another"
-        ) from error
-
-
 @contextmanager
 def claimed(out: Path) -> Iterator[None]:
     """Create and lock a folder; if the body fails before any checkpoint, undo this."""
     made = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
-        _make(out)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise type(error)(
+                f"`--out` must be a folder that can be created, got {out}: {error.strerror}; name "
+                "another"
+            ) from error
         with locked(out, "--out"):
             fresh = not (out / "config.toml").exists()
             try:

@@ -123,18 +123,8 @@ def _rule(options: Spectral) -> WeightRule | None:
 def _command_of_page(options: Spectral) -> str:
     """Return the command that writes the same page, with its defaults."""
     words = ["topofl", "spectral", *options.specs]
-    names = (
-        "data",
-        "partition",
-        "per_node",
-        "seed",
-        "rounds",
-        "about",
-        "metrics",
-        "weights",
-        "html",
-    )
-    for name in names:
+    names = ("data", "partition", "per_node", "seed", "rounds", "about", "metrics", "weights")
+    for name in (*names, "html"):
         if (value := getattr(options, name)) is not None:
             words += [f"--{name.replace('_', '-')}", str(value)]
     return shlex.join(words)
