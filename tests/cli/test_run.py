@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -15,23 +16,28 @@ from topofl.engine.saving import naming_checkpoints
 from topofl.history import History
 
 
-@pytest.mark.parametrize("topology", ["", FAILING.format("dcliques,clique_size=5,seed=2")])
-def test_run_saves_and_can_be_repeated(shell, toml, tmp_path, topology):
-    printed = shell(f"run small.toml --no-progress --set 'topology={topology}'" if topology
-                    else "run small.toml --no-progress")  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ([], "dcliques(label_counts[10x10], clique_size=5,"),
+        (
+            [f"topology={FAILING.format('dcliques,clique_size=5,seed=2')}"],
+            "link_failures(dcliques(",
+        ),
+    ],
+)
+def test_run_saves_and_can_be_repeated(shell, toml, tmp_path, changes, name):
+    words = shlex.join(word for change in changes for word in ("--set", change))
+    printed = shell(f"run small.toml --no-progress {words}")
     assert printed.err == ""
     assert "saved in runs/small" in printed.out
     folder = tmp_path / "runs" / "small"
     saved = ["checkpoints", "config.toml", "history", "run.json"]
     assert sorted(path.name for path in folder.iterdir()) == saved
     first = History.load(folder / "history")
-    changes = [f"topology={topology}"] if topology else []
-    np.testing.assert_array_equal(
-        first["accuracy"], config.load(toml, changes).run(progress=False)["accuracy"]
-    )
-    assert first.meta["topology"].startswith(
-        "link_failures(dcliques(label_counts[10x10], clique_size=5," if topology else "dcliques"
-    )
+    wanted = config.load(toml, changes).run(progress=False)
+    np.testing.assert_array_equal(first["accuracy"], wanted["accuracy"])
+    assert first.meta["topology"].startswith(name)
     shell("run runs/small/config.toml --out again")
     again = History.load("again/history")
     for name in ("accuracy", "loss"):

@@ -139,7 +139,7 @@ def claimed(out: Path) -> Iterator[None]:
             try:
                 yield
             except Exception:
-                stopped = rounds_in(out / "checkpoints") or rounds_in(out / NEXT / "checkpoints")
+                stopped = rounds_in(place_of(out) / "checkpoints")
                 if fresh and not stopped and not is_finished(out):
                     (out / "config.toml").unlink(missing_ok=True)
                     with suppress(OSError):
@@ -151,9 +151,14 @@ def claimed(out: Path) -> Iterator[None]:
                 folder.rmdir()  # only if it is empty
 
 
+def place_of(folder: Path) -> Path:
+    """Return where the run of a folder is: in :data:`NEXT` if one there can be resumed."""
+    return folder / NEXT if rounds_in(folder / NEXT / "checkpoints") else folder
+
+
 def is_finished(folder: Path) -> bool:
     """Return whether a folder holds a finished run and no resumable run that is to replace it."""
-    return saved_in(folder / "history") is not None and not rounds_in(folder / NEXT / "checkpoints")
+    return saved_in(folder / "history") is not None and place_of(folder) == folder
 
 
 def command_to_resume(folder: Path, *, started_here: bool = False) -> str:
@@ -161,13 +166,12 @@ def command_to_resume(folder: Path, *, started_here: bool = False) -> str:
 
     It has ``--trust``, where that is needed, only for a run that this process has trained.
     """
-    place = folder / NEXT if rounds_in(folder / NEXT / "checkpoints") else folder
-    return resume_command(folder, place, started_here=started_here)
+    return resume_command(folder, place_of(folder), started_here=started_here)
 
 
 def unfinished_run(folder: Path) -> str:
     """Return a message about the unfinished run in a folder, or an empty string."""
-    stopped = rounds_in(folder / NEXT / "checkpoints") or rounds_in(folder / "checkpoints")
+    stopped = rounds_in(place_of(folder) / "checkpoints")
     if is_finished(folder) or not stopped:
         return ""
     return (

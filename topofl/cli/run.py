@@ -36,7 +36,7 @@ from topofl.cli.folders import (
     write_config,
     write_pending,
 )
-from topofl.cli.options import TrainingOptions
+from topofl.cli.options import TrainingOptions, check_alone
 from topofl.cli.output import CommandFailed, json_rows, print_notes, print_remark, print_rows
 from topofl.engine import Interrupted, RankError
 from topofl.engine.checkpoint import OtherRunError, prune, rounds_in
@@ -66,9 +66,7 @@ def run(options: Run) -> None:
 def _run(options: Run) -> None:
     """Run the experiment in this process."""
     if options.store is not None:
-        for name in ("out", "force", "log", "tensorboard"):
-            if getattr(options, name):
-                raise ValueError(f"`--store` must be given without `--{name}`; leave one out")
+        check_alone(options, "store", "out", "force", "log", "tensorboard")
         if process_count() > 1:
             raise ValueError(
                 "`--store` must be given without torchrun, which started "
@@ -226,10 +224,7 @@ def _train(
     reset_peak_memory()
     start = time.perf_counter()
     history = _shared(experiment).run(
-        progress=options.progress,
-        folder=checkpoints,
-        resume=resume,
-        callbacks=[write_again, *made],
+        progress=options.progress, folder=checkpoints, resume=resume, callbacks=[write_again, *made]
     )
     return history, time.perf_counter() - start
 
