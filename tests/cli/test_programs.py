@@ -101,14 +101,6 @@ def test_a_page_may_be_in_a_new_folder(shell, folder):
     assert list(folder.iterdir()) == []
 
 
-def test_reproduce_lists_figures(shell):
-    lines = shell("reproduce --list").out.splitlines()
-    names = [line.split()[0] for line in lines if line]
-    assert {"dcliques", "dcliques-fig01", "dcliques-fig19", "dcliques-numbers"} < set(names)
-    (missing,) = (line for line in lines if line.startswith("dfedpgp-appendix-accuracy"))
-    assert "Tiny-ImageNet" in missing
-
-
 def test_the_help_does_not_promise_hours_for_one_figure(capsys, shell):
     with pytest.raises(SystemExit):
         shell("reproduce --help")

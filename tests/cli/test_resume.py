@@ -188,15 +188,6 @@ def test_stopped_before_the_first_checkpoint_it_starts_again(toml, shell, monkey
     assert History.load("runs/small").n_rounds == 4
 
 
-def test_an_interrupted_run_that_replaces_another_says_how_to_go_on(toml, shell, stopped):
-    shell("run small.toml --out r")
-    printed, _ = stopped("run small.toml --out r --force --set run.seed=9", 2)
-    said = "topofl: interrupted after round 2 of 4; resume with: topofl resume r\n"
-    assert printed.err == said
-    shell("resume r")
-    assert History.load("r").meta["seed"] == 9
-
-
 @pytest.mark.filterwarnings("always:the checkpoint of round")
 def test_an_interruption_of_which_nothing_could_be_saved_leaves_the_finished_run(
     toml, shell, stopped, monkeypatch

@@ -67,7 +67,8 @@ def test_a_run_that_replaces_another_takes_its_place_or_leaves_it(r, shell, monk
 
     with monkeypatch.context() as patch:
         patch.setattr(Mixing, "mix", interrupted)
-        shell(AGAIN, 1)
+        said = "topofl: interrupted after round 2 of 4; resume with: topofl resume r\n"
+        assert shell(AGAIN, 1).err == said
     shell("resume r")
     assert History.load(r).meta["seed"] == 9
     assert [path.name for path in r.parent.iterdir() if path.name.startswith(".")] == []

@@ -201,7 +201,8 @@ def test_the_documented_example_is_complete():
         experiment.topology.name
         == "dcliques(label_counts[50x10], clique_size=10, inter='ring', seed=0)"
     )
-    assert experiment.estimate().messages == 2 * (5 * 45 + 5)
+    need = experiment.estimate()
+    assert (need.messages, need.seconds_per_round) == (2 * (5 * 45 + 5), None)
 
 
 def test_seeds_of_data_are_separate():
@@ -263,3 +264,10 @@ def test_the_point_of_a_number_decides_whether_it_is_a_share():
     sent = [experiment.estimate().messages for experiment in counts.values()]
     assert sent == [2, 20]
     assert "``participation = 1`` is one of them" in config.__doc__
+
+
+def test_functions_of_installed_packages_need_no_folder(tmp_path):
+    (tmp_path / "a.toml").write_text(TEXT)
+    experiment = config.load(tmp_path / "a.toml", ["algorithm=topofl.algorithms:dsgd,lr=0.1"])
+    assert experiment.tables["algorithm"]["name"] == "topofl.algorithms:dsgd"
+    assert "modules" not in experiment.tables

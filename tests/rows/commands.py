@@ -96,6 +96,7 @@ FIGURE = "dcliques-fig05"
 
 COMMANDS = [
     Command("new mine.toml", ("train with: topofl run mine.toml",)),
+    Command("list", ("  ring(n)\n      Return the cycle", "  shards(", "  slem\n")),
     Command("list compressor", ("  top_k(share)\n",)),
     Command("list clock", ("  exponential(mean)\n",)),
     Command("list attack", ("  sign_flip(nodes, scale=1.0)\n",)),

@@ -222,27 +222,6 @@ def test_folders_of_processes_that_may_be_alive_are_left_alone(tmp_path, left_by
     assert (old / "file").exists()
 
 
-@pytest.mark.slow
-def test_only_one_of_several_processes_adopts_a_folder(tmp_path, left_by, ended):
-    left_by(pid=ended)
-    script = (
-        "import sys; from pathlib import Path; from topofl.runs.work import claimed_folder; "
-        "sys.stdin.read(1); "
-        "print((claimed_folder(Path(sys.argv[1]), sys.argv[2]) / 'file').exists()); "
-        "sys.stdout.flush(); sys.stdin.read()"
-    )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    command = [sys.executable, "-c", script, str(tmp_path), KEY]
-    started = [subprocess.Popen(command, **pipes) for _ in range(2)]
-    for process in started:
-        process.stdin.write("x")
-        process.stdin.flush()
-    found = [process.stdout.readline().strip() for process in started]
-    for process in started:
-        process.communicate()
-    assert sorted(found) == ["False", "True"]
-
-
 def test_of_threads_that_rename_one_folder_only_one_succeeds(tmp_path, monkeypatch, left_by, ended):
     """The moment between finding and renaming, which real processes rarely share."""
     old = left_by(pid=ended)
