@@ -14,34 +14,40 @@ from topofl.data import partitioners
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "name", "arguments"),
     [
-        ("ring", Spec("ring", {})),
-        ("ring:100", Spec("ring", {"n": 100})),
-        (" ring : 100 ", Spec("ring", {"n": 100})),
-        (
-            "dcliques:100,inter=ring,seed=0",
-            Spec("dcliques", {"n": 100, "inter": "ring", "seed": 0}),
-        ),
-        ("exponential:8,directed=true", Spec("exponential", {"n": 8, "directed": True})),
+        ("ring", "ring", {}),
+        ("ring:100", "ring", {"n": 100}),
+        (" ring : 100 ", "ring", {"n": 100}),
+        ("dcliques:100,inter=ring,seed=0", "dcliques", {"n": 100, "inter": "ring", "seed": 0}),
+        ("exponential:8,directed=true", "exponential", {"n": 8, "directed": True}),
         (
             "gn_lenet,in_shape=[1, 28, 28],n_classes=10",
-            Spec("gn_lenet", {"in_shape": [1, 28, 28], "n_classes": 10}),
+            "gn_lenet",
+            {"in_shape": [1, 28, 28], "n_classes": 10},
         ),
-        ("mnist,root=a=b", Spec("mnist", {"root": "a=b"})),
-        ("mnist,root=a (b, c)/d", Spec("mnist", {"root": "a (b, c)/d"})),
-        (
-            "participation,base=(ring:9),seed=1",
-            Spec("participation", {"base": "(ring:9)", "seed": 1}),
-        ),
+        ("mnist,root=a=b", "mnist", {"root": "a=b"}),
+        ("mnist,root=a (b, c)/d", "mnist", {"root": "a (b, c)/d"}),
+        ("participation,base=(ring:9),seed=1", "participation", {"base": "(ring:9)", "seed": 1}),
         (
             "x,base=(y,base=(z:1,a=2),b=[3,4]),c=5",
-            Spec("x", {"base": "(y,base=(z:1,a=2),b=[3,4])", "c": 5}),
+            "x",
+            {"base": "(y,base=(z:1,a=2),b=[3,4])", "c": 5},
         ),
+        ("mine:wheel", "mine:wheel", {}),
+        (" mine : wheel ", "mine:wheel", {}),
+        ("a.b:c,n=10,hub=none", "a.b:c", {"n": 10, "hub": None}),
+        ("a.b:c:10,hub=1", "a.b:c", {"n": 10, "hub": 1}),
+        ("random_in,base=(mine:wheel,n=3)", "random_in", {"base": "(mine:wheel,n=3)"}),
+        (r"C:\ring.graphml,own_weights=true", r"C:\ring.graphml", {"own_weights": True}),
+        ("C:/ring.npz", "C:/ring.npz", {}),
+        ("ring.npz:10", "ring.npz", {"n": 10}),
+        ("ring:1e3", "ring", {"n": 1000.0}),
+        ("ring:[1,2]", "ring", {"n": [1, 2]}),
     ],
 )
-def test_parse_spec(text, expected):
-    assert parse_spec(text) == expected
+def test_parse_spec(text, name, arguments):
+    assert parse_spec(text) == Spec(name, arguments)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +94,7 @@ def test_any_text_is_built_or_refused(text):
         if spec.name in topologies.__all__ and isinstance(n, int) and n < 100:
             build_topology(spec.name, spec.arguments)
         else:
-            with pytest.raises(
-                ValueError, match=r"there is no topology|must be of one of"
-            ):
+            with pytest.raises(ValueError, match=r"there is no topology|must be of one of"):
                 build_topology(f"no {spec.name}", spec.arguments)
     except (ValueError, TypeError):
         return

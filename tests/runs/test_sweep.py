@@ -24,7 +24,7 @@ from tests.runs.functions import arguments
 from topofl.callbacks import Event
 from topofl.runs import RunStore, SweepInterrupted, planned, probe, sweep, work
 from topofl.runs import sweep as sweep_function
-from topofl.runs.execute import InProcess, Live, Processes, execute
+from topofl.runs.execute import SHOWN, InProcess, Live, Processes, execute
 from topofl.runs.plan import prepare
 from topofl.runs.probe import PROBED_ROUNDS, _timed
 from topofl.runs.work import RUNNING, Outcome, Reporter, claimed_folder
@@ -431,9 +431,15 @@ def test_the_live_table(tmp_path):
     reporter = Reporter(folder, 40, _last=-1e9)
     reporter._score = 0.25
     reporter(Event("round", 7, {}))
-    lines = live.text()
-    assert lines[1] == "  seed=0\\x1b[2J: round 7 of 40, score 0.250"
-    assert lines[2] == f"  {second.key}"
+    shown = ["  seed=0\\x1b[2J: round 7 of 40, score 0.250", f"  {second.key}"]
+    assert live.text()[1:] == shown
+    others = [replace(second, key=f"{k:016x}") for k in range(SHOWN)]
+    for job in others:
+        live.started(job)
+    assert live.text()[1:3] == shown
+    assert live.text()[SHOWN + 1 :] == ["  and 2 more"]
+    for job in others:
+        live._running.pop(job.key)
     live.ended(Outcome(first.key, "done"))
     live.ended(Outcome(second.key, "failed", "ValueError: no"))
     live._began = time.monotonic() - 8  # two runs have ended, so the third takes four seconds

@@ -12,27 +12,8 @@ from tests.rows.user_code import MINE, TABLES, install
 from topofl import algorithms, config, data, metrics, mixing, topologies
 from topofl._spec import build_topology, find
 from topofl._support import plugins
-from topofl._support.calls import Spec, evaluate_call, parse_spec
+from topofl._support.calls import evaluate_call, parse_spec
 from topofl.cli import main
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("mine:wheel", Spec("mine:wheel", {})),
-        (" mine : wheel ", Spec("mine:wheel", {})),
-        ("a.b:c,n=10,hub=none", Spec("a.b:c", {"n": 10, "hub": None})),
-        ("a.b:c:10,hub=1", Spec("a.b:c", {"n": 10, "hub": 1})),
-        ("random_in,base=(mine:wheel,n=3)", Spec("random_in", {"base": "(mine:wheel,n=3)"})),
-        (r"C:\ring.graphml,own_weights=true", Spec(r"C:\ring.graphml", {"own_weights": True})),
-        ("C:/ring.npz", Spec("C:/ring.npz", {})),
-        ("ring.npz:10", Spec("ring.npz", {"n": 10})),
-        ("ring:1e3", Spec("ring", {"n": 1000.0})),
-        ("ring:[1,2]", Spec("ring", {"n": [1, 2]})),
-    ],
-)
-def test_specs_with_colons(text, expected):
-    assert parse_spec(text) == expected
 
 
 def test_calls_are_evaluated_also_of_functions_of_modules(mine):
