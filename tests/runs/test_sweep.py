@@ -257,7 +257,7 @@ def test_the_plan_counts_points_that_differ_in_an_unused_topology(tmp_path):
     assert "ignores the topology" not in one.title
 
 
-def test_surplus_processes_are_ended():
+def test_surplus_processes_are_ended(tmp_path):
     with Processes(2) as processes:
         pids = [pid.result(60) for _, pid in processes._pools.values()]
         processes.keep(1)
@@ -266,6 +266,8 @@ def test_surplus_processes_are_ended():
             time.sleep(0.05)
         assert [_lives(pid) for pid in pids] == [True, False]
         assert processes.submit(os.getpid).result(60) == pids[0]
+        execute([], tmp_path, processes, limit=1)
+        assert not _lives(pids[0])
 
 
 def test_processes_of_clusters_set_their_threads(tmp_path, monkeypatch):
