@@ -185,7 +185,7 @@ def killed_by(
                 shutil.copy(path, copy)
         where = mutant.path.relative_to(root)
         (copy / where).write_bytes(mutant.applied())
-        package = where.with_suffix("").parts[1]
+        package = where.with_suffix("").parts[1].lstrip("_")
         first = [f"tests/{package}", f"tests/refusals/test_{package}.py"]
         groups = [
             [name for name in names if (copy / name).exists()]

@@ -19,23 +19,8 @@ numbers = st.sampled_from(
 )
 
 
-words = st.sampled_from(
-    [
-        "",
-        "auto",
-        "test",
-        "raise",
-        "cpu",
-        "cuda",
-        "cuda:9",
-        "float32",
-        "`",
-        "a\nb",
-        "\0",
-        "é",
-        "ring",
-    ]
-)
+NAMES = "auto,test,raise,cpu,cuda,cuda:9,float32,ring"
+words = st.sampled_from(["", *NAMES.split(","), "`", "a\nb", "\0", "é"])
 
 
 plain = st.none() | st.booleans() | numbers | words
@@ -53,15 +38,10 @@ def small_run():
     }
 
 
+DATA = {"name": "digits", "n": 6, "partition": "shards", "per_node": 2}
+
 TABLES = {
-    "data": {
-        "name": "digits",
-        "n": 6,
-        "partition": "shards",
-        "per_node": 2,
-        "seed": 1,
-        "split_seed": 0,
-    },
+    "data": {**DATA, "seed": 1, "split_seed": 0},
     "topology": {"name": "dcliques", "clique_size": 3, "inter": "ring", "steps": 10, "seed": 2},
     "mixing": {"name": "metropolis_hastings"},
     "algorithm": {"name": "dsgd", "lr": 0.5, "batch_size": 8, "momentum": 0.5, "local_steps": 1},

@@ -14,60 +14,40 @@ from topofl.data import partitioners
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "name", "arguments"),
     [
-        ("ring", Spec("ring", {})),
-        ("ring:100", Spec("ring", {"n": 100})),
-        (" ring : 100 ", Spec("ring", {"n": 100})),
-        (
-            "dcliques:100,inter=ring,seed=0",
-            Spec("dcliques", {"n": 100, "inter": "ring", "seed": 0}),
-        ),
-        ("exponential:8,directed=true", Spec("exponential", {"n": 8, "directed": True})),
+        ("ring", "ring", {}),
+        ("ring:100", "ring", {"n": 100}),
+        (" ring : 100 ", "ring", {"n": 100}),
+        ("dcliques:100,inter=ring,seed=0", "dcliques", {"n": 100, "inter": "ring", "seed": 0}),
+        ("exponential:8,directed=true", "exponential", {"n": 8, "directed": True}),
         (
             "gn_lenet,in_shape=[1, 28, 28],n_classes=10",
-            Spec("gn_lenet", {"in_shape": [1, 28, 28], "n_classes": 10}),
+            "gn_lenet",
+            {"in_shape": [1, 28, 28], "n_classes": 10},
         ),
-        ("mnist,root=a=b", Spec("mnist", {"root": "a=b"})),
-        ("mnist,root=a (b, c)/d", Spec("mnist", {"root": "a (b, c)/d"})),
-        (
-            "participation,base=(ring:9),seed=1",
-            Spec("participation", {"base": "(ring:9)", "seed": 1}),
-        ),
+        ("mnist,root=a=b", "mnist", {"root": "a=b"}),
+        ("mnist,root=a (b, c)/d", "mnist", {"root": "a (b, c)/d"}),
+        ("participation,base=(ring:9),seed=1", "participation", {"base": "(ring:9)", "seed": 1}),
         (
             "x,base=(y,base=(z:1,a=2),b=[3,4]),c=5",
-            Spec("x", {"base": "(y,base=(z:1,a=2),b=[3,4])", "c": 5}),
+            "x",
+            {"base": "(y,base=(z:1,a=2),b=[3,4])", "c": 5},
         ),
+        ("mine:wheel", "mine:wheel", {}),
+        (" mine : wheel ", "mine:wheel", {}),
+        ("a.b:c,n=10,hub=none", "a.b:c", {"n": 10, "hub": None}),
+        ("a.b:c:10,hub=1", "a.b:c", {"n": 10, "hub": 1}),
+        ("random_in,base=(mine:wheel,n=3)", "random_in", {"base": "(mine:wheel,n=3)"}),
+        (r"C:\ring.graphml,own_weights=true", r"C:\ring.graphml", {"own_weights": True}),
+        ("C:/ring.npz", "C:/ring.npz", {}),
+        ("ring.npz:10", "ring.npz", {"n": 10}),
+        ("ring:1e3", "ring", {"n": 1000.0}),
+        ("ring:[1,2]", "ring", {"n": [1, 2]}),
     ],
 )
-def test_parse_spec(text, expected):
-    assert parse_spec(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "must begin with a name"),
-        (":100", "must begin with a name"),
-        ("n=100", "must begin with a name"),
-        ("dsgd:lr=0.5", "must have a comma before each key=value: write dsgd,lr=0.5"),
-        ("dsgd:lr=0.5,batch_size=8", "write dsgd,lr=0.5,batch_size=8"),
-        ("ring:100,", "'' in 'ring:100,' must be key=value"),
-        ("ring,100", "'100' in 'ring,100' must be key=value"),
-        ("ring:100,=3", "must be key=value"),
-        ("ring:100,n=3", "`n` must be given once"),
-        ("dcliques,seed=0,seed=0", "`seed` must be given once"),
-        (
-            "participation,base=(ring:9,seed=1",
-            r"'participation,base=\(ring:9,seed=1' must close .* '\)' is missing",
-        ),
-        ("gn_lenet,in_shape=[1,28", r"must close its brackets, '\]' is missing"),
-        ("participation,base=(ring:9,(a]),seed=1", r"must close its brackets, '\)' is missing"),
-    ],
-)
-def test_bad_specs(text, message):
-    with pytest.raises(ValueError, match=message):
-        parse_spec(text)
+def test_parse_spec(text, name, arguments):
+    assert parse_spec(text) == Spec(name, arguments)
 
 
 @pytest.mark.parametrize(
@@ -110,14 +90,11 @@ def test_any_text_is_parsed_or_refused(text):
 def test_any_text_is_built_or_refused(text):
     try:
         spec = parse_spec(text)
-        if (
-            spec.name in topologies.__all__
-            and isinstance(n := spec.arguments.get("n", 1), int)
-            and n < 100
-        ):
+        n = spec.arguments.get("n", 1)
+        if spec.name in topologies.__all__ and isinstance(n, int) and n < 100:
             build_topology(spec.name, spec.arguments)
         else:
-            with pytest.raises(ValueError, match="there is no topology"):
+            with pytest.raises(ValueError, match=r"there is no topology|must be of one of"):
                 build_topology(f"no {spec.name}", spec.arguments)
     except (ValueError, TypeError):
         return
@@ -151,10 +128,8 @@ def test_graphs_of_graphs(base):
     assert built.value.name == topologies.link_failures(topologies.ring(8), **FAILING).name
     assert built.arguments == {"name": "link_failures", "base": {"name": "ring", "n": 8}, **FAILING}
     assert built.notes == []
-    again = build_topology(
-        "link_failures", {key: value for key, value in built.arguments.items() if key != "name"}
-    )
-    assert again.arguments == built.arguments
+    said = {key: value for key, value in built.arguments.items() if key != "name"}
+    assert build_topology("link_failures", said).arguments == built.arguments
 
 
 def test_nested_specs_are_those_of_python():
@@ -180,49 +155,11 @@ def test_notes_of_a_base_say_so():
 
 def test_a_base_gets_the_data():
     counts = np.eye(10, dtype=int)[np.arange(20) % 10]
-    assert (
-        build_topology(
-            "participation", {"base": "ring", "fraction": 0.5, "seed": 0}, counts
-        ).value.n
-        == 20
-    )
-    built = build_topology(
-        "participation", {"base": "(dcliques,seed=0)", "fraction": 0.5, "seed": 0}, counts
-    )
+    half = {"fraction": 0.5, "seed": 0}
+    assert build_topology("participation", {"base": "ring", **half}, counts).value.n == 20
+    built = build_topology("participation", {"base": "(dcliques,seed=0)", **half}, counts)
     assert "label_counts[20x10]" in built.value.name
     assert built.notes == []
-    with pytest.raises(
-        ValueError,
-        match="`base`: `n` must be the number of nodes with data, 20, or left out, got 21",
-    ):
-        build_topology("participation", {"base": "(ring:21)", "fraction": 0.5, "seed": 0}, counts)
-
-
-@pytest.mark.parametrize(
-    ("base", "message"),
-    [
-        ("(rng:8)", "`base`: there is no topology 'rng'; did you mean 'ring'"),
-        ("(torus:9,row=3)", "`base`: `torus` takes n, rows, not 'row'; did you mean 'rows'"),
-        (
-            "(participation,base=(rng:8),fraction=1)",
-            "`base`: `base`: there is no topology 'rng'; did you mean 'ring'",
-        ),
-        ("(ring)", "`base`: `ring` needs `n`"),
-        ("(ring:0)", "`base`: `n` must be at least 1, got 0"),
-        ("()", "`base`: '' must begin with a name"),
-        ("random_in:8,k=2", "`base` must be one graph, got TopologySequence"),
-        (8, "`base`: must be a table or text such as 'ring', got 8"),
-        ({"n": 8}, "`base`: `name` is missing"),
-        ({"spec": "ring:8", "n": 8}, "`base`: `n` must be given once, got it in `spec`, too"),
-        ({"spec": 8}, "`base`: `spec` must be text"),
-        ({"name": 8}, "`base`: the name of a topology must be text, got 8"),
-    ],
-)
-def test_mistakes_in_a_base_are_named(base, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        build_topology("link_failures", {"base": base, **FAILING})
-    with pytest.raises(ValueError, match="`link_failures` needs `base`"):
-        build_topology("link_failures", FAILING)
 
 
 def test_catalogue_is_what_the_packages_export():
@@ -245,34 +182,6 @@ def test_catalogue_is_what_the_packages_export():
         assert all(inspect.getdoc(function) for function in functions.values())
 
 
-def test_names_and_keys_have_suggestions():
-    with pytest.raises(ValueError, match="no topology 'rng'; did you mean 'ring'"):
-        build_topology("rng", {})
-    with pytest.raises(ValueError, match=r"no mixing 'zzz'; there are .*uniform"):
-        _spec.find("mixing", "zzz")
-    with pytest.raises(ValueError, match="`torus` takes n, rows, not 'row'; did you mean 'rows'"):
-        build_topology("torus", {"n": 9, "row": 3})
-    with pytest.raises(ValueError, match="not 'label_counts'"):
-        build_topology("dcliques", {"label_counts": 3, "seed": 0})
-    with pytest.raises(ValueError, match="`random_regular` needs `n` and `k`"):
-        build_topology("random_regular", {"seed": 0})
-    for arguments in ({"n": 5}, {"n": 5, "reward": "x", "seed": 0}):
-        with pytest.raises(
-            ValueError,
-            match="`greedy_collaboration` can be built only in Python, since its `reward` is a",
-        ):
-            build_topology("greedy_collaboration", arguments)
-    with pytest.raises(TypeError, match="name of a topology must be text, got 3"):
-        build_topology(3, {})
-
-
-def test_the_functions_own_errors_come_through():
-    with pytest.raises(ValueError, match="`n` must be at least 1, got 0"):
-        build_topology("ring", {"n": 0})
-    with pytest.raises(TypeError, match="`n` must be an integer, got 'x'"):
-        build_topology("ring", {"n": "x"})
-
-
 def test_random_generators_get_a_seed_and_a_note():
     built = build_topology("random_regular", {"n": 10, "k": 3})
     assert built.arguments == {"name": "random_regular", "n": 10, "k": 3, "seed": 0}
@@ -293,7 +202,8 @@ def test_topologies_of_label_counts():
     assert built.arguments["n"] is None
     assert built.arguments["clique_size"] == 10
     assert build_topology("ring", {}, counts).value.n == 20
-    with pytest.raises(
-        ValueError, match="`n` must be the number of nodes with data, 20, or left out, got 21"
-    ):
+    wrong = "`n` must be the number of nodes with data, 20, or left out, got 21"
+    with pytest.raises(ValueError, match=wrong):
         build_topology("ring", {"n": 21}, counts)
+    with pytest.raises(ValueError, match=f"`base`: {wrong}"):
+        build_topology("participation", {"base": "(ring:21)", "fraction": 1, "seed": 0}, counts)

@@ -250,7 +250,8 @@ def arguments_of(
     ]
     if missing:
         raise ValueError(
-            f"`{function.__name__}` needs {' and '.join(f'`{key}`' for key in missing)}"
+            f"`{function.__name__}` needs {' and '.join(f'`{key}`' for key in missing)}; add "
+            f"{', '.join(f'{key}=...' for key in missing)}"
         )
     for key, value in arguments.items():
         if isinstance(own.get(key), bool) and not isinstance(value, bool):

@@ -1,9 +1,11 @@
-"""The configuration of a small run, and two runs of it."""
+"""The configuration of a small run, two runs of it, and functions that run command lines."""
+
+from functools import partial
 
 import pytest
 
-from tests.cli.commands import TEXT
-from topofl.cli import main
+from tests.rows.commands import TEXT, refusal, rows_of
+from tests.rows.commands import shell as run_in_shell
 
 
 @pytest.fixture
@@ -15,7 +17,25 @@ def toml(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def runs(toml):
-    assert main(["run", toml, "--out", "a"]) == 0
-    assert main(["run", toml, "--out", "b", "--set", "algorithm=local_only,lr=0.5"]) == 0
+def shell(capsys):
+    """Return a function that runs a command line, checks its exit code, and gives its output."""
+    return partial(run_in_shell, capsys)
+
+
+@pytest.fixture
+def fails(capsys):
+    """Return a function that runs a command line that must fail, and gives its error."""
+    return partial(refusal, capsys)
+
+
+@pytest.fixture
+def rows(shell):
+    """Return a function that gives the rows in JSON that a command line prints."""
+    return lambda line: rows_of(shell(f"{line} --json").out)
+
+
+@pytest.fixture
+def runs(toml, shell):
+    shell("run small.toml --out a")
+    shell("run small.toml --out b --set algorithm=local_only,lr=0.5")
     return ["a", "b"]

@@ -1,38 +1,31 @@
 """``topofl recommend``."""
 
 import csv
-import json
 from typing import Any
 
 import pytest
 
-from tests.cli.commands import fails
 from topofl import TopologySequence, data, topologies
-from topofl.cli import main
 from topofl.toolkit import build_topology, parse_spec
 
-WORDS = ["recommend", "--data", "digits", "--n", "12", "--max-degree", "3", "--static"]
+LINE = "recommend --data digits --n 12 --max-degree 3 --static"
+BYTES = 2600 * 20
 
 
-def test_it_is_that_of_python(capsys, tmp_path):
+def test_it_is_that_of_python(rows, tmp_path):
     path = tmp_path / "candidates.csv"
-    assert main([*WORDS, "--lr", "0.5", "--json", "--csv", str(path)]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    found = rows(f"{LINE} --lr 0.5 --csv {path}")
     clients = data.shards(data.digits(), n=12, per_node=2, seed=0)
-    found = topologies.recommend(clients, max_degree=3, static=True, lr=0.5)
-    assert [row["code"] for row in rows] == [c.code for c in found.candidates]
-    assert rows[0]["rounds / complete"]["mean"] == found.best.rounds
+    wanted = topologies.recommend(clients, max_degree=3, static=True, lr=0.5)
+    assert [row["code"] for row in found] == [c.code for c in wanted.candidates]
+    assert found[0]["rounds / complete"]["mean"] == wanted.best.rounds
     with path.open() as file:
         written = [float(row["deviation"]) for row in csv.DictReader(file)]
-    assert written == [c.deviation for c in found.candidates]
+    assert written == [c.deviation for c in wanted.candidates]
 
 
-def test_it_prints_reasons_and_warnings(capsys):
-    assert main([*WORDS, "--per-node", "3", "--seed", "1"]) == 0
-    printed = capsys.readouterr().out
-    assert "candidates within max_degree=3" in printed
-    assert "1. topologies." in printed
-    assert 'In a configuration file: topology = "' in printed
+def test_it_prints_reasons_and_warnings(shell):
+    printed = shell(f"{LINE} --per-node 3 --seed 1").out
     assert "\nH_10: label heterogeneity of neighborhoods that is left" in printed
     assert "no model given" not in printed  # MB are those of logistic regression
     assert "Warning: the predicted rounds are fitted to a number of nodes" in printed
@@ -53,30 +46,26 @@ def test_specs_build_the_same_graphs():
             assert (pair[0].adjacency != pair[1].adjacency).nnz == 0, one.spec
 
 
-def test_markdown_and_picture(capsys, tmp_path):
+def test_markdown_and_picture(shell, tmp_path):
     path = tmp_path / "rounds.png"
-    assert main([*WORDS, "--markdown", "--plot", str(path)]) == 0
-    captured = capsys.readouterr()
-    assert "| graph | rounds / complete |" in captured.out
-    assert "\nWarning: the predicted rounds are fitted to" in captured.out
-    assert "- H_10: label heterogeneity" in captured.out
+    printed = shell(f"{LINE} --markdown --plot {path}").out
+    assert "| graph | rounds / complete |" in printed
+    assert "\nWarning: the predicted rounds are fitted to" in printed
+    assert "- H_10: label heterogeneity" in printed
     assert path.stat().st_size > 1000
 
 
-def test_an_experiment_gives_data_learning_rate_and_rounds(capsys, toml):
-    assert main(["recommend", toml, "--max-degree", "2", "--static", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert "H_4" in rows[0]  # four rounds
-    assert rows[0]["messages"] <= 20
-    assert rows[0]["rounds / complete"] is None  # no curve is fitted for four hops
-    words = ["--max-bytes", str(2600 * 20), "--static", "--rounds", "9", "--json"]
-    assert main(["recommend", toml, *words]) == 0
-    row = json.loads(capsys.readouterr().out)[0]
+def test_an_experiment_gives_data_learning_rate_and_rounds(rows, toml):
+    found = rows("recommend small.toml --max-degree 2 --static")
+    assert "H_4" in found[0]  # four rounds
+    assert found[0]["messages"] <= 20
+    assert found[0]["rounds / complete"] is None  # no curve is fitted for four hops
+    row = rows(f"recommend small.toml --max-bytes {BYTES} --static --rounds 9")[0]
     assert row["MB"] <= 0.052
     assert "H_9" in row
 
 
-def test_noise_is_measured_with_the_batch_size_of_the_experiment(toml, monkeypatch, capsys):
+def test_noise_is_measured_with_the_batch_size_of_the_experiment(toml, monkeypatch, shell):
     given = []
 
     def recorded(clients, **options):
@@ -84,32 +73,14 @@ def test_noise_is_measured_with_the_batch_size_of_the_experiment(toml, monkeypat
         return topologies.recommend(clients, **options)
 
     monkeypatch.setattr("topofl.cli.graphs.ranked", recorded)
-    for budget in (["--max-messages", "20"], ["--max-bytes", str(2600 * 20)]):
-        assert main(["recommend", toml, *budget, "--static"]) == 0
-    assert main(["recommend", toml, "--max-degree", "2", "--static", "--batch-size", "5"]) == 0
+    for budget in ("--max-messages 20", f"--max-bytes {BYTES}", "--max-degree 2 --batch-size 5"):
+        shell(f"recommend small.toml {budget} --static")
     assert [one["batch_size"] for one in given] == [8, 8, 5]
     assert all(one["model"] is not None for one in given)
-    assert main([*WORDS[:5], "--max-bytes", "90000", "--static"]) == 0
+    shell("recommend --data digits --n 12 --max-bytes 90000 --static")
     assert given[-1]["batch_size"] is None
-    capsys.readouterr()
 
 
-def test_the_format_of_a_picture_is_checked_before_anything_is_computed(capsys, monkeypatch):
+def test_the_format_of_a_picture_is_checked_before_anything_is_computed(fails, monkeypatch):
     monkeypatch.setattr("topofl.cli.graphs.ranked", None)  # calling it would fail
-    printed = fails(capsys, 2, *WORDS, "--plot", "x.foo")
-    assert "`--plot` must end in .png, .pdf or .svg, got x.foo" in printed
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (["--data", "digits", "--max-degree", "2"], "`--n` must be given"),
-        (["--data", "digitz", "--n", "12", "--max-degree", "2"], "did you mean 'digits'?"),
-        (["--max-degree", "2"], "exactly one of CONFIG.toml and `--data` must be given, got nei"),
-        (["--data", "digits", "--n", "12"], "one of the arguments --max-degree"),
-        ([*WORDS[1:], "--max-bytes", "5"], "not allowed with argument"),
-        ([*WORDS[1:5], "--max-messages", "3", "--static"], r"at least 2(n-1)=22"),
-    ],
-)
-def test_mistakes(capsys, words, text):
-    assert text in fails(capsys, 2, "recommend", *words)
+    assert "`--plot` must end in .png, .pdf or .svg, got x.foo" in fails(f"{LINE} --plot x.foo")

@@ -1,21 +1,21 @@
 """``topofl resume``, after runs that were interrupted."""
 
 import errno
-import json
 import os
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.cli.commands import contents, fails, train
+from tests.rows.commands import contents, rows_of, train
 from topofl import config, summarize
 from topofl._support.locks import locked
-from topofl.cli import main
 from topofl.engine import RankError
 from topofl.engine.round import Round
 from topofl.history import History
@@ -30,104 +30,92 @@ def method(lr: float = 0.1) -> Algorithm:
 """
 
 
-def stop_in_step(monkeypatch, step):
-    """Let a Ctrl-C arrive while a step is taken."""
+@contextmanager
+def watched(stop_in=None, also=lambda: None):
+    """Note the rounds that are trained, and interrupt in a certain step."""
     take, steps = Round._train, []
 
-    def interrupted(self, *arguments):
+    def noted(self, *arguments):
         steps.append(self.t)
-        if len(steps) == step:
+        if len(steps) == stop_in:
+            also()
             signal.raise_signal(signal.SIGINT)
         return take(self, *arguments)
 
-    monkeypatch.setattr(Round, "_train", interrupted)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Round, "_train", noted)
+        yield steps
 
 
-def rounds_of(monkeypatch, words):
-    """Return the rounds that a command trains."""
-    take, rounds = Round._train, []
+@pytest.fixture
+def stopped(shell):
+    """Return a function that runs a command with a Ctrl-C in a step: its output and its rounds."""
 
-    def noted(self, *arguments):
-        rounds.append(self.t)
-        return take(self, *arguments)
+    def run(line, step, also=lambda: None):
+        with watched(step, also) as steps:
+            return shell(line, 1), steps
 
-    monkeypatch.setattr(Round, "_train", noted)
-    assert main(words) == 0
-    return rounds
+    return run
 
 
-def test_interrupted_and_resumed_is_as_if_nothing_had_happened(capsys, toml, tmp_path, monkeypatch):
-    assert main(["run", toml, "--out", "whole"]) == 0
-    with monkeypatch.context() as patch:
-        stop_in_step(patch, 3)
-        capsys.readouterr()
-        assert main(["run", toml, "--out", "a run"]) == 1
-    line = "topofl: interrupted after round 3 of 4; resume with: topofl resume 'a run'\n"
-    assert capsys.readouterr().err == line
-    folder = tmp_path / "a run"
+def resumed(line):
+    """Return the words of a command that is shown to the user."""
+    return " ".join(shlex.quote(word) for word in shlex.split(line)[1:])
+
+
+def test_interrupted_and_resumed_is_as_if_nothing_had_happened(toml, shell, fails, stopped):
+    shell("run small.toml --out whole")
+    printed, _ = stopped("run small.toml --out 'a run'", 3)
+    command = "topofl resume 'a run'"
+    assert printed.err == f"topofl: interrupted after round 3 of 4; resume with: {command}\n"
+    folder = Path("a run")
     assert sorted(path.name for path in folder.iterdir()) == ["checkpoints", "config.toml"]
     assert config.load(folder / "config.toml").options["seed"] == 3
-    assert "is not finished (round 3); continue it with topofl resume" in fails(
-        capsys, 2, "run", toml, "--out", "a run"
-    )
-    for verb in ("graphs", "compare"):
-        assert "is not finished (round 3); continue it with topofl resume" in fails(
-            capsys, 2, verb, "a run"
-        )
-    assert main(["resume", "a run"]) == 0
-    assert "saved in a run" in capsys.readouterr().out
-    whole, resumed = History.load("whole"), History.load("a run")
+    begun = "is not finished (round 3); continue it with topofl resume"
+    for line in ("run small.toml --out", "run small.toml --skip-done --out", "graphs", "compare"):
+        assert begun in fails(f"{line} 'a run'")
+    assert "saved in a run" in shell("resume 'a run'").out
+    whole, again = History.load("whole"), History.load("a run")
     for name in ("accuracy", "loss", "train_loss", "round"):
-        np.testing.assert_array_equal(whole[name], resumed[name])
-    assert whole.meta == resumed.meta
-    assert (tmp_path / "whole" / "config.toml").read_text() == (folder / "config.toml").read_text()
+        np.testing.assert_array_equal(whole[name], again[name])
+    assert whole.meta == again.meta
+    assert Path("whole/config.toml").read_text() == (folder / "config.toml").read_text()
+    shell("run small.toml --out 'a run' --skip-done")  # it has a record
 
 
-def test_unfinished_runs_are_listed_with_what_finishes_them(capsys, toml, tmp_path, monkeypatch):
-    def listed(*words):
-        capsys.readouterr()
-        assert main(["runs", *words, "--json"]) == 0
-        return json.loads(capsys.readouterr().out)
-
-    with monkeypatch.context() as patch:
-        stop_in_step(patch, 3)
-        assert main(["run", toml, "--out", "r/a b", "--set", "algorithm.lr=0.1"]) == 1
-    (begun,) = listed("r")
+def test_unfinished_runs_are_listed_with_what_finishes_them(toml, shell, rows, stopped):
+    stopped("run small.toml --out 'r/a b' --set algorithm.lr=0.1", 3)
+    (begun,) = rows("runs r")
     assert (begun["key"], begun["round"], begun["algorithm.name"]) == ("a b", 3, "dsgd")
     assert begun["finished by"] == "topofl resume 'r/a b'"
-    with locked(tmp_path / "r" / "a b", "--out"):
-        assert listed("r")[0]["finished by"] == "nothing: it is running"
-    assert main(["run", toml, "--out", "r/c"]) == 0
-    first, second = listed("r")
+    with locked(Path("r/a b"), "--out"):
+        assert rows("runs r")[0]["finished by"] == "nothing: it is running"
+    shell("run small.toml --out r/c")
+    first, second = rows("runs r")
     assert (first["accuracy"], second["finished by"]) == (None, "")
-    assert [row["key"] for row in listed("r", "--where", "algorithm.lr=0.1")] == ["a b"]
-    assert main(["runs", "r"]) == 0
-    assert "2 runs, 1 not finished" in capsys.readouterr().out
-    assert main(shlex.split(first["finished by"])[1:]) == 0
-    assert "finished by" not in listed("r")[0]
+    assert [row["key"] for row in rows("runs r --where algorithm.lr=0.1")] == ["a b"]
+    assert "2 runs, 1 not finished" in shell("runs r").out
+    shell(resumed(first["finished by"]))
+    assert "finished by" not in rows("runs r")[0]
 
 
-@pytest.mark.parametrize("replaces", [False, True])
+@pytest.mark.parametrize("force", ["", "--force"])
 def test_only_the_command_for_a_run_of_this_process_has_trust_where_it_needs_that(
-    capsys, toml, tmp_path, monkeypatch, replaces
+    toml, shell, rows, fails, stopped, tmp_path, monkeypatch, force
 ):
     (tmp_path / "own.py").write_text(OWN)
     monkeypatch.delitem(sys.modules, "own", raising=False)
-    if replaces:
-        assert main(["run", toml, "--out", "r/a b"]) == 0
-    capsys.readouterr()
-    words = ["run", toml, "--out", "r/a b", *["--force"] * replaces]
-    with monkeypatch.context() as patch:
-        stop_in_step(patch, 3)
-        assert main([*words, "--set", "algorithm=own:method"]) == 1
-    command = "topofl resume --trust 'r/a b'"
-    assert capsys.readouterr().err.endswith(f"; resume with: {command}\n")
-    assert main(["runs", "r", "--json"]) == 0
-    without = "topofl resume 'r/a b'"
-    assert json.loads(capsys.readouterr().out)[0]["finished by"] == without
-    assert f"continue it with {without}" in fails(capsys, 2, "graphs", "r/a b")
-    assert fails(capsys, 2, *shlex.split(without)[1:]).endswith(command)
-    if not replaces:
+    if force:
+        shell("run small.toml --out 'r/a b'")
+    printed, _ = stopped(f"run small.toml --out 'r/a b' {force} --set algorithm=own:method", 3)
+    command, without = "topofl resume --trust 'r/a b'", "topofl resume 'r/a b'"
+    assert printed.err.endswith(f"; resume with: {command}\n")
+    listed = shell("runs r --json")
+    assert rows_of(listed.out)[0]["finished by"] == without
+    assert "to resume a b, whose settings name functions of modules, add --trust if" in listed.err
+    assert f"continue it with {without}" in fails("graphs 'r/a b'")
+    assert fails(resumed(without)).endswith(command)
+    if not force:
         with pytest.raises(FileNotFoundError, match=f"finish it with {without}"):
             summarize(["r/a b"], "seed")
     error = RankError("rank 1 of 2 ended in round 4", (1,))
@@ -135,175 +123,100 @@ def test_only_the_command_for_a_run_of_this_process_has_trust_where_it_needs_tha
     with monkeypatch.context() as patch:
         train(patch, error)
         place = str(tmp_path / "r" / "a b")
-        assert fails(capsys, 1, "run", toml, "--out", "c").endswith(
-            f"from the command line: topofl resume --trust '{place}'"
-        )
-    assert main(shlex.split(command)[1:]) == 0
+        said = fails("run small.toml --out c", 1)
+        assert said.endswith(f"from the command line: topofl resume --trust '{place}'")
+    shell(resumed(command))
 
 
-def test_a_store_lists_its_unfinished_runs(capsys, toml, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        stop_in_step(patch, 3)
-        assert main(["run", toml, "--store", "store"]) == 1
+def test_a_store_lists_its_unfinished_runs(toml, shell, rows, stopped, tmp_path):
+    stopped("run small.toml --store store", 3)
     (folder,) = (tmp_path / "store" / RUNNING).iterdir()
     key = folder.name.partition("+")[0]
-    capsys.readouterr()
-    assert main(["runs", "store", "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
+    (row,) = rows("runs store")
     assert (row["key"], row["round"], row["seconds"]) == (key, 3, None)
     assert (row["algorithm.name"], row["topology.name"]) == ("dsgd", "dcliques")
     assert row["finished by"] == "nothing: it is running"
-    assert main(["runs", "store", "--where", "algorithm=dsgd", "--columns", "run.rounds"]) == 0
-    assert "1 run, 1 not finished" in capsys.readouterr().out
+    found = shell("runs store --where algorithm=dsgd --columns run.rounds").out
+    assert "1 run, 1 not finished" in found
     process = subprocess.Popen(["true"])
     process.wait()
-    dead = folder.rename(
-        folder.with_name(folder.name.replace(f"+{os.getpid()}+", f"+{process.pid}+"))
-    )
-    assert main(["runs", "store", "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
-    assert row["finished by"] == f"topofl run store/.running/{dead.name}/config.toml --store store"
-    (dead / "config.toml").rename(tmp_path / "aside.toml")  # as for runs of functions
-    assert main(["runs", "store"]) == 0
-    assert "the command that started it" in capsys.readouterr().out
-    (tmp_path / "aside.toml").rename(dead / "config.toml")
-    with monkeypatch.context() as patch:
-        assert rounds_of(patch, shlex.split(row["finished by"])[1:]) == [3]
-    capsys.readouterr()
-    assert main(["runs", "store", "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
+    name = folder.name.replace(f"+{os.getpid()}+", f"+{process.pid}+")
+    dead = folder.rename(folder.with_name(name))
+    (row,) = rows("runs store")
+    assert row["finished by"] == f"topofl run store/.running/{name}/config.toml --store store"
+    (dead / "config.toml").rename("aside.toml")  # as for runs of functions
+    assert "the command that started it" in shell("runs store").out
+    Path("aside.toml").rename(dead / "config.toml")
+    with watched() as steps:
+        shell(resumed(row["finished by"]))
+    assert steps == [3]
+    (row,) = rows("runs store")
     assert "finished by" not in row
     assert row["key"] == key
 
 
-def test_a_finished_run_says_so_and_takes_more_rounds(capsys, toml, tmp_path):
-    assert main(["run", toml, "--out", "a", "--checkpoint-every", "1"]) == 0
-    kept = ["round-00000004"]
-    assert sorted(path.name for path in (tmp_path / "a" / "checkpoints").iterdir()) == kept
-    capsys.readouterr()
-    assert main(["resume", "a"]) == 0
-    assert capsys.readouterr().out.startswith(
-        "a is finished: all 4 rounds are done; train more with --set"
-    )
-    before = (tmp_path / "a" / "config.toml").read_text()
-    assert "[saving]\nevery = 1\n" in before
-    assert "a is finished, so only" in fails(capsys, 2, "resume", "a", "--set", "algorithm.lr=0.1")
-    for change, named in (
-        ("algorithm.lr=0.1", "algorithm.lr was 0.5, is 0.1; leave"),
-        ("algorithm.momentum=0.4", "algorithm.momentum was 0.0, is 0.4; leave"),
-        ("data.seed=7", "data.seed was 1, is 7; leave"),
-    ):
-        line = fails(capsys, 2, "resume", "a", "--set", change, "--set", "run.rounds=6")
-        assert f"continued with the settings of its run, but {named}" in line
-    assert (tmp_path / "a" / "config.toml").read_text() == before
-    assert main(["resume", "a", "--set", "run.rounds=7"]) == 0
-    assert main(["run", toml, "--out", "b", "--set", "run.rounds=7"]) == 0
+def test_a_finished_run_says_so_and_takes_more_rounds(toml, shell, fails, tmp_path):
+    shell("run small.toml --out a --checkpoint-every 1")
+    assert [path.name for path in Path("a/checkpoints").iterdir()] == ["round-00000004"]
+    done = "a is finished: all 4 rounds are done; train more with --set"
+    assert shell("resume a").out.startswith(done)
+    assert "[saving]\nevery = 1\n" in Path("a/config.toml").read_text()
+    shell("resume a --set run.rounds=7")
+    shell("run small.toml --out b --set run.rounds=7")
     np.testing.assert_array_equal(History.load("a")["loss"], History.load("b")["loss"])
     assert config.load("a/config.toml").options["rounds"] == 7
     shutil.rmtree(tmp_path / "a" / "checkpoints")
-    assert "its checkpoints were removed" in fails(
-        capsys, 2, "resume", "a", "--set", "run.rounds=9"
-    )
+    assert "its checkpoints were removed" in fails("resume a --set run.rounds=9")
 
 
-def test_a_longer_run_that_is_interrupted_keeps_what_was_asked_for(toml, tmp_path, monkeypatch):
-    assert main(["run", toml, "--out", "a"]) == 0
-    with monkeypatch.context() as patch:
-        stop_in_step(patch, 1)
-        assert main(["resume", "a", "--set", "run.rounds=7"]) == 1
+def test_a_longer_run_that_is_interrupted_keeps_what_was_asked_for(toml, shell, stopped):
+    shell("run small.toml --out a")
+    stopped("resume a --set run.rounds=7", 1)
     assert History.load("a").n_rounds == 4
-    assert main(["resume", "a"]) == 0
+    shell("resume a")
     assert History.load("a").n_rounds == 7
 
 
-def test_stopped_before_the_first_checkpoint_it_starts_again(capsys, toml, tmp_path, monkeypatch):
-    train(monkeypatch, KeyboardInterrupt())
-    assert main(["run", toml]) == 1
-    assert sorted(path.name for path in (tmp_path / "runs" / "small").iterdir()) == [
-        "checkpoints",
-        "config.toml",
-    ]
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
-    capsys.readouterr()
-    assert main(["resume", "runs/small"]) == 0
-    assert (
-        "runs/small has no checkpoint yet; it starts from the beginning" in capsys.readouterr().err
-    )
-    assert History.load("runs/small").n_rounds == 4
-
-
-def test_resume_needs_a_run(capsys, toml, tmp_path):
-    (tmp_path / "thesis").mkdir()
-    for folder in ("thesis", "nowhere", toml):
-        assert "holds no run to continue: config.toml is missing" in fails(
-            capsys, 2, "resume", folder
-        )
-
-
-def test_an_interrupted_run_that_replaces_another_says_how_to_go_on(capsys, toml, monkeypatch):
-    assert main(["run", toml, "--out", "r"]) == 0
+def test_stopped_before_the_first_checkpoint_it_starts_again(toml, shell, monkeypatch):
     with monkeypatch.context() as patch:
-        stop_in_step(patch, 2)
-        capsys.readouterr()
-        assert main(["run", toml, "--out", "r", "--force", "--set", "run.seed=9"]) == 1
-    assert (
-        capsys.readouterr().err
-        == "topofl: interrupted after round 2 of 4; resume with: topofl resume r\n"
-    )
-    assert main(["resume", "r"]) == 0
-    assert History.load("r").meta["seed"] == 9
+        train(patch, KeyboardInterrupt())
+        shell("run small.toml", 1)
+    begun = sorted(path.name for path in Path("runs/small").iterdir())
+    assert begun == ["checkpoints", "config.toml"]
+    started = "runs/small has no checkpoint yet; it starts from the beginning"
+    assert started in shell("resume runs/small").err
+    assert History.load("runs/small").n_rounds == 4
 
 
 @pytest.mark.filterwarnings("always:the checkpoint of round")
 def test_an_interruption_of_which_nothing_could_be_saved_leaves_the_finished_run(
-    capsys, toml, monkeypatch
+    toml, shell, stopped, monkeypatch
 ):
-    assert main(["run", toml, "--out", "r"]) == 0
+    shell("run small.toml --out r")
     before = contents("r")
 
     def full(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["topofl.engine.saving"], "write_checkpoint", full)
-        stop_in_step(patch, 2)
-        capsys.readouterr()
-        assert main(["run", toml, "--out", "r", "--force", "--set", "run.seed=9"]) == 1
-    assert capsys.readouterr().err.endswith(
-        "after round 2 of 4, saved nothing; the finished run is unchanged\n"
-    )
+    monkeypatch.setattr(sys.modules["topofl.engine.saving"], "write_checkpoint", full)
+    printed, _ = stopped("run small.toml --out r --force --set run.seed=9", 2)
+    said = "after round 2 of 4, saved nothing; the finished run is unchanged\n"
+    assert printed.err.endswith(said)
     assert contents("r") == before
 
 
 @pytest.mark.parametrize("verb", ["run", "force", "resume"])
-def test_a_folder_that_vanishes_while_a_run_lasts_can_be_gone_on_with(
-    capsys, toml, tmp_path, monkeypatch, verb
-):
-    words = ["run", toml, "--out", "r", "--set", "run.rounds=6", "--checkpoint-every", "1"]
-    words += ["--force"] * (verb == "force")
+def test_a_folder_that_vanishes_while_a_run_lasts_can_be_gone_on_with(toml, shell, stopped, verb):
+    line = "run small.toml --out r --set run.rounds=6 --checkpoint-every 1"
+    line += " --force" * (verb == "force")
     if verb != "run":
-        assert main(["run", toml, "--out", "r"]) == 0
+        shell("run small.toml --out r")
     if verb == "resume":
-        words = ["resume", "r", "--set", "run.rounds=6"]
-    take, steps, first = Round._train, [], 4 if verb == "resume" else 0
-
-    def vanishing(self, *arguments):
-        steps.append(self.t)
-        if len(steps) == (1 if verb == "resume" else 3):
-            shutil.rmtree(tmp_path / "r")
-            signal.raise_signal(signal.SIGINT)
-        return take(self, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Round, "_train", vanishing)
-        capsys.readouterr()
-        assert main(words) == 1
-    done = first + len(steps)
-    assert (
-        f"interrupted after round {done} of 6; resume with: topofl resume r\n"
-        in capsys.readouterr().err
-    )
-    assert main(["resume", "r"]) == 0
-    assert main(["run", toml, "--out", "whole", "--set", "run.rounds=6"]) == 0
+        line = "resume r --set run.rounds=6"
+    first, step = (4, 1) if verb == "resume" else (0, 3)
+    printed, steps = stopped(line, step, lambda: shutil.rmtree("r"))
+    done = f"interrupted after round {first + len(steps)} of 6; resume with: topofl resume r\n"
+    assert done in printed.err
+    shell("resume r")
+    shell("run small.toml --out whole --set run.rounds=6")
     np.testing.assert_array_equal(History.load("r")["loss"], History.load("whole")["loss"])

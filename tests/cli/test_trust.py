@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import fails
 from topofl import config
 from topofl.cli import main
+from topofl.runs.identity import is_same
 
 CALLED = "called"
 """A file that the code in a received folder writes."""
@@ -25,9 +25,9 @@ def method(lr: float = 0.1) -> Algorithm:
 
 
 @pytest.fixture
-def received(toml, tmp_path):
+def received(toml, shell, tmp_path):
     """Return a function that replaces a table of a finished run."""
-    assert main(["run", toml, "--out", "received"]) == 0
+    shell("run small.toml --out received")
     path = tmp_path / "received" / "config.toml"
     tables = config.read(path)
 
@@ -40,43 +40,34 @@ def received(toml, tmp_path):
     return with_table
 
 
-COMMANDS = (["graphs", "received", "--labels"], ["resume", "received", "--set", "run.rounds=6"])
+commands = pytest.mark.parametrize(
+    "command", ["graphs received --labels", "resume received --set run.rounds=6"]
+)
 
-NAMED = {
-    "algorithm": {"name": "os:system", "command": f"touch {CALLED}"},
-    "topology": {"name": "os:system", "command": f"touch {CALLED}"},
-    "mixing": {"name": "os:system", "command": f"touch {CALLED}"},
-    "task": {"name": "os:system", "command": f"touch {CALLED}"},
-    "attackers": {"name": "os:system", "command": f"touch {CALLED}"},
-    "data": {"name": "os:system", "command": f"touch {CALLED}", "seed": 0},
+TOUCH = {"name": "os:system", "command": f"touch {CALLED}"}
+NAMED = dict.fromkeys(["algorithm", "topology", "mixing", "task", "attackers"], TOUCH) | {
+    "data": {**TOUCH, "seed": 0},
     "evaluation": {"also": {"mine": "os:system"}},
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=["graphs", "resume"])
+@commands
 @pytest.mark.parametrize("table", NAMED)
-def test_names_of_functions_in_a_stored_run_are_refused(capsys, received, tmp_path, command, table):
+def test_names_of_functions_in_a_stored_run_are_refused(fails, received, tmp_path, command, table):
     received(table, NAMED[table])
-    line = fails(capsys, 2, *command)
+    line = fails(command)
     assert not (tmp_path / CALLED).exists()
     assert f"[{table}]" in line
     assert "the run names the function os:system" in line
-    verb, *rest = command
-    assert line.endswith(
-        f"if you trust it, as a run of your own: topofl {verb} --trust {' '.join(rest)}"
-    )
+    verb, _, rest = command.partition(" ")
+    assert line.endswith(f"if you trust it, as a run of your own: topofl {verb} --trust {rest}")
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=["graphs", "resume"])
+@commands
 @pytest.mark.parametrize(
     "arguments",
     [
-        {
-            "name": "choco_sgd",
-            "lr": 0.1,
-            "gamma": 0.3,
-            "compressor": f"os:system('touch {CALLED}')",
-        },
+        {"name": "choco_sgd", "gamma": 0.3, "compressor": f"os:system('touch {CALLED}')", "lr": 1},
         {"name": "dsgd", "lr": f"os:system('touch {CALLED}')"},
         {
             "name": "timed",
@@ -86,70 +77,68 @@ def test_names_of_functions_in_a_stored_run_are_refused(capsys, received, tmp_pa
     ],
     ids=["compressor", "schedule", "nested"],
 )
-def test_functions_in_arguments_are_refused(capsys, received, tmp_path, command, arguments):
+def test_functions_in_arguments_are_refused(fails, received, tmp_path, command, arguments):
     received("algorithm", arguments)
-    assert "the run names the function os:system" in fails(capsys, 2, *command)
+    assert "the run names the function os:system" in fails(command)
     assert not (tmp_path / CALLED).exists()
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=["graphs", "resume"])
-def test_modules_in_the_folder_are_imported_with_trust_only(capsys, received, monkeypatch, command):
+@commands
+def test_modules_in_the_folder_are_imported_with_trust_only(
+    capsys, fails, received, monkeypatch, command
+):
     folder = received("algorithm", {"name": "sent:method", "lr": 0.5})
     (folder / "sent.py").write_text(CODE)
     monkeypatch.delitem(sys.modules, "sent", raising=False)
-    fails(capsys, 2, *command)
+    fails(command)
     assert not Path(CALLED).exists()
-    capsys.readouterr()
-    main([command[0], "--trust", *command[1:]])
+    main([*command.split(), "--trust"])
     assert Path(CALLED).exists()
     assert "--trust" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("inside", [False, True], ids=["folder", "current"])
-def test_a_folder_cannot_pose_as_an_installed_package(capsys, received, monkeypatch, inside):
+def install(place):
+    """Write a package with an algorithm as an entry point."""
+    package = place / "sent-1.0.dist-info"
+    package.mkdir(parents=True)
+    (place / "sent.py").write_text(CODE)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: sent\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[topofl.algorithms]\nplugged = sent:method\n")
+
+
+@pytest.mark.parametrize("place", ["received", "."])
+def test_a_folder_cannot_pose_as_an_installed_package(fails, received, monkeypatch, place):
     folder = received("algorithm", {"name": "plugged", "lr": 0.5})
     with (folder / "config.toml").open("a") as file:
         file.write(f'[modules]\nfolder = "{folder}"\n')
-    (folder / "sent.py").write_text(CODE)
-    package = folder / "sent-1.0.dist-info"
-    package.mkdir()
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: sent\nVersion: 1.0\n")
-    (package / "entry_points.txt").write_text("[topofl.algorithms]\nplugged = sent:method\n")
+    install(folder)
     monkeypatch.delitem(sys.modules, "sent", raising=False)
-    if inside:
+    if place == ".":
         monkeypatch.chdir(folder)
-    place = "." if inside else "received"
     before = list(sys.path)
-    assert "there is no algorithm 'plugged'" in fails(capsys, 2, "graphs", place, "--labels")
+    assert "there is no algorithm 'plugged'" in fails(f"graphs {place} --labels")
     assert not Path(CALLED).exists()
     assert sys.path == before
     main(["graphs", "--trust", place, "--labels"])
     assert Path(CALLED).exists()
 
 
-def test_installed_packages_need_no_trust(capsys, received, tmp_path, monkeypatch):
-    packages = tmp_path / "site"
-    package = packages / "sent-1.0.dist-info"
-    package.mkdir(parents=True)
-    (packages / "sent.py").write_text(CODE)
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: sent\nVersion: 1.0\n")
-    (package / "entry_points.txt").write_text("[topofl.algorithms]\nplugged = sent:method\n")
+def test_installed_packages_need_no_trust(shell, received, tmp_path, monkeypatch):
+    install(tmp_path / "site")
     monkeypatch.delitem(sys.modules, "sent", raising=False)
-    monkeypatch.syspath_prepend(str(packages))
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
     received("algorithm", {"name": "plugged", "lr": 0.5})
-    assert main(["graphs", "received", "--labels"]) == 0
+    shell("graphs received --labels")
 
 
-def test_a_file_that_the_user_names_may_name_functions(toml, tmp_path):
+def test_a_file_that_the_user_names_may_name_functions(toml, shell, tmp_path):
     (tmp_path / "sent.py").write_text(CODE)
     sys.modules.pop("sent", None)
-    assert main(["run", toml, "--out", "own", "--set", "algorithm=sent:method,lr=0.5"]) == 0
+    shell("run small.toml --out own --set algorithm=sent:method,lr=0.5")
     assert (tmp_path / CALLED).exists()
 
 
 def test_records_choose_no_module_to_import(tmp_path, monkeypatch):
-    from topofl.runs.identity import is_same
-
     (tmp_path / "sent.py").write_text(CODE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "sent", raising=False)

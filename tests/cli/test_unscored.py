@@ -5,9 +5,8 @@ import sys
 
 import pytest
 
-from tests.cli.commands import TEXT, fails
+from tests.rows.commands import TEXT
 from topofl import History, config
-from topofl.cli import main
 from topofl.runs import log_uniform, search
 
 CODE = """
@@ -33,47 +32,39 @@ def toml(tmp_path, monkeypatch):
     return str(path)
 
 
-def test_runs_are_saved_continued_and_listed(capsys, toml):
-    line = fails(capsys, 2, "run", toml, "--set", "evaluation.on=test")
+def test_runs_are_saved_continued_and_listed(toml, shell, fails):
+    line = fails("run small.toml --set evaluation.on=test")
     assert "'test' is empty" in line
     assert "Evaluation(on=())" in line
-    assert main(["run", toml, "--out", "r/a"]) == 0
-    printed = capsys.readouterr()
+    printed = shell("run small.toml --out r/a")
     assert printed.out.count(WHY) == 1
     assert printed.err == ""
     assert config.read("r/a/config.toml")["evaluation"]["on"] == []
-    assert main(["resume", "--trust", "r/a", "--set", "run.rounds=6"]) == 0
+    shell("resume --trust r/a --set run.rounds=6")
     assert History.load("r/a")["round"].tolist() == [0, 2, 4, 6]
-    capsys.readouterr()
-    assert main(["run", toml, "--out", "r/b", "--json"]) == 0
-    printed = capsys.readouterr()
+    printed = shell("run small.toml --out r/b --json")
     assert json.loads(printed.out)[0]["final accuracy"] is None
     assert printed.err.count(WHY) == 1
-    assert main(["runs", "r"]) == 0
-    printed = capsys.readouterr()
+    printed = shell("runs r")
     assert "accuracy" not in printed.out
     assert "2 of 2 runs evaluated nothing: evaluation.on is []" in printed.err
-    assert main(["run", toml, "--dry-run", "--set", "evaluation.on=[]"]) == 0
+    shell("run small.toml --dry-run --set evaluation.on=[]")
 
 
-def test_stores_and_comparisons(capsys, toml):
-    assert main(["run", toml, "--store", "store"]) == 0
-    assert main(["run", toml, "--out", "a"]) == 0
-    capsys.readouterr()
-    assert main(["compare", "a"]) == 0
-    assert capsys.readouterr().out.count(WHY) == 1
-    assert WHY in fails(capsys, 2, "compare", "a", "--plot", "a.png")
-    assert "evaluate nothing" in fails(capsys, 2, "compare", "store", "--group-by", "seed")
-    assert main(["runs", "store"]) == 0
-    assert "1 of 1 run evaluated nothing" in capsys.readouterr().err
+def test_stores_and_comparisons(toml, shell, fails):
+    shell("run small.toml --store store")
+    shell("run small.toml --out a")
+    assert shell("compare a").out.count(WHY) == 1
+    assert WHY in fails("compare a --plot a.png")
+    assert "evaluate nothing" in fails("compare store --group-by seed")
+    assert "1 of 1 run evaluated nothing" in shell("runs store").err
 
 
-def test_sweeps(capsys, toml, tmp_path):
-    sweep = ["sweep", toml, "--grid", "algorithm.lr=0.1,0.5", "--store", "store", "--no-progress"]
-    assert main([*sweep, "--dry-run"]) == 0
-    assert main(sweep) == 0
-    assert "accuracy" not in capsys.readouterr().out
-    line = fails(capsys, 2, *sweep, "--search", "2")
+def test_sweeps(toml, shell, fails):
+    sweep = "sweep small.toml --grid algorithm.lr=0.1,0.5 --store store --no-progress"
+    shell(f"{sweep} --dry-run")
+    assert "accuracy" not in shell(sweep).out
+    line = fails(f"{sweep} --search 2")
     assert "its first trial evaluates nothing; run it with a set, as in evaluation.on=test" in line
 
 

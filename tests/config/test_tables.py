@@ -1,4 +1,4 @@
-"""Values of tables: clocks, tasks, custom functions, schedules, attackers and None."""
+"""Values of tables: clocks, tasks, own functions, schedules, attackers and None; and TOML text."""
 
 import sys
 import textwrap
@@ -6,85 +6,21 @@ import tomllib
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.config.example import tables
+from tests.rows.tables import OWN, TEXT, tables
 from topofl import algorithms, attacks, clocks, config
 
-CLOCKS = {
-    "table": {
-        "clock": {
-            "compute": "exponential([1, 1, 1, 1, 5])",
-            "delay": "lognormal(mean=0.1, sigma=0.5)",
-        }
-    },
-    "text": {"clock": "Clock(exponential([1, 1, 1, 1, 5]), delay=lognormal(0.1, 0.5))"},
+SMALL = {
+    "data": {"name": "digits", "n": 5, "seed": 0},
+    "topology": "ring",
+    "run": {"rounds": 2, "seed": 0},
 }
-
-
-@pytest.mark.parametrize("how", ["ad_psgd", "random_walks", "timed"])
-@pytest.mark.parametrize("written", CLOCKS)
-def test_clocks_are_written_as_text_and_repeated(written, how):
-    clock = clocks.Clock(clocks.exponential([1, 1, 1, 1, 5]), clocks.lognormal(0.1, 0.5))
-    if how == "timed":
-        table = {"name": "topofl.algorithms:timed", "algorithm": {"name": "dsgd", "lr": 0.1}}
-        wanted = algorithms.timed(algorithms.dsgd(0.1), clock)
-    else:
-        table, wanted = {"name": how, "lr": 0.1}, getattr(algorithms, how)(0.1, clock=clock)
-    small = {
-        "data": {"name": "digits", "n": 5, "seed": 0},
-        "topology": "ring",
-        "run": {"rounds": 2, "seed": 0},
-    }
-    experiment = config.build(small | {"algorithm": table | CLOCKS[written]})
-    assert experiment.algorithm.settings == wanted.settings
-    history = experiment.run()
-    text = config.dumps(experiment.tables_of(history))
-    repeated = config.build(tomllib.loads(text)).run()
-    np.testing.assert_array_equal(history["simulated_seconds"], repeated["simulated_seconds"])
-    assert len(set(np.diff(history["simulated_seconds"], prepend=0))) == 2
-
-
-def test_the_documented_clock_can_be_built():
-    example = config.__doc__.partition("Arguments of methods that are objects")[2].partition(
-        "On the command line this is"
-    )[0]
-    written = tomllib.loads(textwrap.dedent(example.partition("::")[2]))
-    small = {
-        "data": {"name": "digits", "n": 5, "seed": 0},
-        "topology": "ring",
-        "run": {"rounds": 2, "seed": 0},
-    }
-    settings = config.build(small | written).algorithm.settings["events"]
-    assert settings["clock"] == {
-        "compute": "exponential(1)", "delay": "lognormal(0.1, sigma=0.5)", "bandwidth": 1e6,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "message"),
-    [
-        (
-            "ad_psgd,lr=1,clock=(compute=2)",
-            r"\[algorithm\] `clock` must be such as Clock\(compute=",
-        ),
-        (
-            {"name": "ad_psgd", "lr": 1, "clock": {"compute": "gamma(1)"}},
-            r"\[algorithm\] `clock\.compute` must be such as 1",
-        ),
-        (
-            {"name": "topofl.algorithms:timed", "algorithm": "dsgdd,lr=1"},
-            r"\[algorithm\] `algorithm`: .*dsgd",
-        ),
-        (
-            {"name": "topofl.algorithms:timed", "algorithm": 3},
-            r"\[algorithm\] `algorithm` must be an Algorithm",
-        ),
-    ],
-    ids=["another form", "no distribution", "no such method", "no method"],
-)
-def test_mistakes_in_clocks_are_named(algorithm, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        config.build(tables(algorithm=algorithm))
+CLOCKS = [
+    {"compute": "exponential([1, 1, 1, 1, 5])", "delay": "lognormal(mean=0.1, sigma=0.5)"},
+    "Clock(exponential([1, 1, 1, 1, 5]), delay=lognormal(0.1, 0.5))",
+]
 
 
 @pytest.fixture
@@ -97,144 +33,89 @@ def own_module(tmp_path, monkeypatch):
     sys.modules.pop("owntask_", None)
 
 
-OWN = """
-from topofl import tasks
+@pytest.fixture
+def saved_and_loaded(tmp_path):
+    """Return a function that gives the experiment that saved tables describe."""
 
-def halved(weight=0.5, scores=("accuracy",)):
-    base = tasks.classification(scores)
-    return tasks.Task("halved", \
-lambda outputs, targets: weight * base.loss(outputs, targets), base.scores)
+    def again(written):
+        (tmp_path / "saved.toml").write_text(config.dumps(written))
+        return config.load(tmp_path / "saved.toml")
 
-def no_task():
-    return 3
-
-def mean(models, round):
-    return models.flat.mean(0).expand(round.n, -1)
-
-def length(models, round):
-    return models.flat.norm(dim=1)
-"""
+    return again
 
 
-def test_tasks_are_configured_and_repeated(tmp_path):
-    experiment = config.build(tables(task={"name": "classification", "scores": ["accuracy", "f1"]}))
+@pytest.mark.parametrize("how", ["ad_psgd", "random_walks", "timed"])
+@pytest.mark.parametrize("written", CLOCKS, ids=["table", "text"])
+def test_clocks_are_written_as_text_and_repeated(saved_and_loaded, written, how):
+    clock = clocks.Clock(clocks.exponential([1, 1, 1, 1, 5]), clocks.lognormal(0.1, 0.5))
+    if how == "timed":
+        table = {"name": "timed", "algorithm": {"name": "dsgd", "lr": 0.1}}
+        wanted = algorithms.timed(algorithms.dsgd(0.1), clock)
+    else:
+        table, wanted = {"name": how, "lr": 0.1}, getattr(algorithms, how)(0.1, clock=clock)
+    experiment = config.build(SMALL | {"algorithm": table | {"clock": written}})
+    assert experiment.algorithm.settings == wanted.settings
+    history = experiment.run()
+    repeated = saved_and_loaded(experiment.tables_of(history)).run()
+    np.testing.assert_array_equal(history["simulated_seconds"], repeated["simulated_seconds"])
+    assert len(set(np.diff(history["simulated_seconds"], prepend=0))) == 2
+
+
+def test_the_documented_clock_can_be_built():
+    example = config.__doc__.partition("Arguments of methods that are objects")[2].partition(
+        "On the command line this is"
+    )[0]
+    written = tomllib.loads(textwrap.dedent(example.partition("::")[2]))
+    settings = config.build(SMALL | written).algorithm.settings["events"]
+    assert settings["clock"] == {
+        "compute": "exponential(1)", "delay": "lognormal(0.1, sigma=0.5)", "bandwidth": 1e6,
+    }  # fmt: skip
+
+
+def test_tasks_are_configured_and_repeated(own_module, saved_and_loaded):
+    written = {"name": "classification", "scores": ["accuracy", "f1"]}
+    experiment = config.build(tables(task=written))
     history = experiment.run()
     assert list(history.scores) == ["accuracy", "f1", "loss"]
-    (tmp_path / "again.toml").write_text(config.dumps(experiment.tables_of(history)))
-    again = config.load(tmp_path / "again.toml")
-    assert (
-        again.tables["task"]
-        == experiment.tables["task"]
-        == {"name": "classification", "scores": ["accuracy", "f1"]}
-    )
+    again = saved_and_loaded(experiment.tables_of(history))
+    assert again.tables["task"] == experiment.tables["task"] == written
     np.testing.assert_array_equal(again.run()["f1"], history["f1"])
-
-
-def test_tasks_may_be_a_users_own(own_module):
-    experiment = config.build(tables(task="owntask_:halved,weight=0.25"))
-    assert experiment.tables["task"] == {
-        "name": "owntask_:halved",
-        "weight": 0.25,
-        "scores": ["accuracy"],
-    }
-    plain = config.build(tables()).run()["loss"]
-    np.testing.assert_allclose(experiment.run()["loss"][0], 0.25 * plain[0], rtol=1e-6)
-
-
-def test_own_stages_are_configured_and_repeated(own_module, tmp_path):
-    experiment = config.build(
-        tables(evaluation={"every": 1, "also": {"ensemble": "owntask_:mean"}})
-    )
-    history = experiment.run()
-    assert experiment.tables["evaluation"]["also"] == {"ensemble": "owntask_:mean"}
-    (tmp_path / "again.toml").write_text(config.dumps(experiment.tables))
-    again = config.load(tmp_path / "again.toml").run()
-    np.testing.assert_array_equal(again["accuracy_ensemble"], history["accuracy_ensemble"])
-
-
-def test_columns_of_values_per_node_are_configured_and_repeated(own_module, tmp_path):
-    (tmp_path / "first.toml").write_text(
-        config.dumps(
-            tables() | {"evaluation": {"every": 1, "per_node": {"own": "owntask_:length"}}}
-        )
-    )
-    experiment = config.load(tmp_path / "first.toml")
-    history = experiment.run()
-    np.testing.assert_allclose(
-        history["own"][-1], history.models.flat.norm(dim=1).numpy(), rtol=1e-6
-    )
-    assert experiment.tables["evaluation"]["per_node"] == {"own": "owntask_:length"}
-    (tmp_path / "again.toml").write_text(config.dumps(experiment.tables_of(history)))
-    again = config.load(tmp_path / "again.toml").run()
-    np.testing.assert_array_equal(again["own"], history["own"])
-
-
-BAD_OWN = {
-    "no task": (
-        {"task": "clasification"},
-        r"\[task\] there is no task 'clasification'; did you mean 'classification'",
-    ),
-    "no score": ({"task": "classification,scores=[f2]"}, r"\[task\] .*f2"),
-    "no such key": (
-        {"task": "classification,score=f1"},
-        r"\[task\] `classification` takes scores, not 'score'",
-    ),
-    "another kind": (
-        {"task": "owntask_:no_task"},
-        r"\[task\] `owntask_:no_task` must return a Task, got 3",
-    ),
-    "no targets": ({"task": "regression"}, "`targets` must be of the shape of the model's outputs"),
-    "no stage": (
-        {"evaluation": {"also": {"a": "owntask_:men"}}},
-        "there is no evaluation 'owntask_:men'",
-    ),
-    "no colon": ({"evaluation": {"also": {"a": "mean"}}}, r"must be module:function"),
-    "a number": (
-        {"evaluation": {"also": {"a": 3}}},
-        r"\[evaluation\] `also` must name functions, as in .*, got 3",
-    ),
-    "no table": ({"evaluation": {"also": "mean"}}, r"\[evaluation\] `also` must be a dictionary"),
-    "no column": (
-        {"evaluation": {"per_node": {"a": "owntask_:men"}}},
-        "there is no evaluation 'owntask_:men'",
-    ),
-    "a column of numbers": (
-        {"evaluation": {"per_node": {"a": 3}}},
-        r"\[evaluation\] `per_node` must name functions, as in .*, got 3",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", BAD_OWN)
-def test_tasks_and_stages_that_cannot_be_had_are_refused(own_module, case):
-    changes, message = BAD_OWN[case]
-    with pytest.raises((ValueError, TypeError), match=message):
-        config.build(tables(**changes))
-
-
-def saved_and_loaded(experiment, tmp_path):
-    """Return the experiment that the saved configuration of another one describes."""
-    (tmp_path / "saved.toml").write_text(config.dumps(experiment.tables))
-    return config.load(tmp_path / "saved.toml")
+    own = config.build(tables(task="owntask_:halved,weight=0.25"))
+    assert own.tables["task"] == {
+        "name": "owntask_:halved", "weight": 0.25, "scores": ["accuracy"],
+    }  # fmt: skip
+    np.testing.assert_allclose(own.run()["loss"][0], 0.25 * history["loss"][0], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "key"),
+    ("key", "functions", "column"),
     [
-        ("per_fedavg,lr=0.1,fine_tune_epochs=none", "fine_tune_epochs"),
+        ("also", {"ensemble": "owntask_:mean"}, "accuracy_ensemble"),
+        ("per_node", {"own": "owntask_:length"}, "own"),
     ],
 )
-def test_none_in_place_of_a_default_is_saved(tmp_path, algorithm, key):
-    experiment = config.build(tables(algorithm=algorithm, topology=None))
-    assert experiment.tables["algorithm"][key] == "none"
-    again = saved_and_loaded(experiment, tmp_path)
+def test_own_stages_and_columns_are_configured_and_repeated(
+    own_module, saved_and_loaded, key, functions, column
+):
+    experiment = saved_and_loaded(tables(evaluation={"every": 1, key: functions}))
+    assert experiment.tables["evaluation"][key] == functions
+    history = experiment.run()
+    again = saved_and_loaded(experiment.tables_of(history)).run()
+    np.testing.assert_array_equal(again[column], history[column])
+    if column == "own":
+        lengths = history.models.flat.norm(dim=1).numpy()
+        np.testing.assert_allclose(history["own"][-1], lengths, rtol=1e-6)
+
+
+def test_none_in_place_of_a_default_is_saved(saved_and_loaded):
+    method = "per_fedavg,lr=0.1,fine_tune_epochs=none"
+    experiment = config.build(tables(algorithm=method, topology=None))
+    assert experiment.tables["algorithm"]["fine_tune_epochs"] == "none"
+    again = saved_and_loaded(experiment.tables)
     assert again.tables == experiment.tables
     assert again.algorithm.settings == experiment.algorithm.settings
-    default = algorithm.replace(f",{key}=none", "")
-    assert (
-        config.build(tables(algorithm=default, topology=None)).algorithm.settings
-        != experiment.algorithm.settings
-    )
+    default = config.build(tables(algorithm="per_fedavg,lr=0.1", topology=None))
+    assert default.algorithm.settings != experiment.algorithm.settings
 
 
 def test_none_is_none_except_where_an_argument_takes_text():
@@ -252,61 +133,96 @@ def test_a_table_is_removed_by_none():
     assert config.build(with_attack).attackers is not None
     assert "attackers" not in config.override(with_attack, ["attackers=none"])
     assert config.build(with_attack | {"attackers": "none"}).attackers is None
-    assert config.override({"attackers": "none"}, ["attackers.name=noise"]) == {
-        "attackers": {"name": "noise"}
-    }
+    changed = config.override({"attackers": "none"}, ["attackers.name=noise"])
+    assert changed == {"attackers": {"name": "noise"}}
 
 
-def test_attackers_may_be_drawn(tmp_path):
+def test_attackers_may_be_drawn(saved_and_loaded):
     experiment = config.build(tables(attackers="sign_flip,share=0.2,seed=3,scale=2"))
     assert experiment.attackers.nodes == attacks.drawn(10, 0.2, seed=3)
-    assert experiment.tables["attackers"] == {
-        "name": "sign_flip", "share": 0.2, "seed": 3, "scale": 2,
-    }  # fmt: skip
-    again = saved_and_loaded(experiment, tmp_path)
-    assert again.attackers.nodes == experiment.attackers.nodes
-    with pytest.raises(ValueError, match=r"\[attackers\] `share` must be given without `nodes`"):
-        config.build(tables(attackers="sign_flip,share=0.2,nodes=[1]"))
-    with pytest.raises(ValueError, match=r"\[attackers\] `share` must give .* of n=10"):
-        config.build(tables(attackers="sign_flip,share=0.001"))
+    written = {"name": "sign_flip", "share": 0.2, "seed": 3, "scale": 2}
+    assert experiment.tables["attackers"] == written
+    assert saved_and_loaded(experiment.tables).attackers.nodes == experiment.attackers.nodes
+
+
+def test_learning_rates_may_be_schedules_and_compressors_a_users_own(own_module, saved_and_loaded):
+    wanted = algorithms.dsgd(algorithms.cosine(0.5, rounds=300))
+    for method in (
+        {"name": "dsgd", "lr": "cosine(0.5, rounds=300)"},
+        "dsgd,lr=cosine(0.5, rounds=300)",
+    ):
+        experiment = config.build(tables(algorithm=method))
+        assert experiment.algorithm.settings == wanted.settings
+        assert saved_and_loaded(experiment.tables).algorithm.settings == wanted.settings
+    compressed = "deepsqueeze,lr=0.1,gamma=0.5,compressor="
+    own, ours = (
+        config.build(tables(algorithm=f"{compressed}{name}(0.5)", mixing="metropolis_hastings"))
+        for name in ("owntask_:kept", "top_k")
+    )
+    assert own.algorithm.settings == ours.algorithm.settings
+    assert saved_and_loaded(own.tables).algorithm.settings == ours.algorithm.settings
+
+
+def test_tables_in_tables_of_toml():
+    text = TEXT.replace(
+        'name = "dcliques"\ninter = "ring"\nclique_size = 5\n',
+        'name = "participation"\nfraction = 0.5\n',
+    )
+    text += '[topology.base]\nname = "random_in"\nk = 3\nseed = 9\n'
+    graph = config.build(tomllib.loads(text)).topology
+    assert graph.name == "participation(random_in(n=10, k=3, seed=9), fraction=0.5, seed=2)"
+
+
+AD_PSGD = {"name": "ad_psgd", "lr": 0.1, "clock": {"compute": "exponential([1, 2])"}}
 
 
 @pytest.mark.parametrize(
-    "algorithm",
+    ("before", "changes", "after"),
     [
-        {"name": "dsgd", "lr": "cosine(0.5, rounds=300)"},
-        "dsgd,lr=cosine(0.5, rounds=300)",
+        ({"a": 1, "run": {"rounds": 1}}, [], {"a": 1, "run": {"rounds": 1}}),
+        ({}, ["run.rounds = 5", "run.seed=1"], {"run": {"rounds": 5, "seed": 1}}),
+        ({"run": {"rounds": 1}}, ["run.rounds=5"], {"run": {"rounds": 5}}),
+        ({"topology": {"name": "ring"}}, ["topology=star"], {"topology": "star"}),
+        (
+            {"topology": "dcliques,seed=0"},
+            ["topology.inter=ring"],
+            {"topology": {"name": "dcliques", "seed": 0, "inter": "ring"}},
+        ),
+        (
+            {"topology": "participation,fraction=0.5"},
+            ["topology.base=(torus,rows=2)"],
+            {"topology": {"name": "participation", "fraction": 0.5, "base": "(torus,rows=2)"}},
+        ),
+        ({}, ["data.root=a=b"], {"data": {"root": "a=b"}}),
+        (
+            {"algorithm": "ad_psgd,lr=0.1"},
+            ["algorithm.clock.compute=exponential([1, 2])"],
+            {"algorithm": AD_PSGD},
+        ),
+        (
+            {"algorithm": AD_PSGD},
+            ["algorithm.clock.delay = 0.5"],
+            {"algorithm": AD_PSGD | {"clock": AD_PSGD["clock"] | {"delay": 0.5}}},
+        ),
     ],
 )
-def test_learning_rates_may_be_schedules(tmp_path, algorithm):
-    experiment = config.build(tables(algorithm=algorithm))
-    wanted = algorithms.dsgd(algorithms.cosine(0.5, rounds=300))
-    assert experiment.algorithm.settings == wanted.settings
-    assert saved_and_loaded(experiment, tmp_path).algorithm.settings == wanted.settings
-    with pytest.raises(ValueError, match=r"\[algorithm\] `rounds` must be at least 1, got 0"):
-        config.build(tables(algorithm="dsgd,lr=cosine(0.5, rounds=0)"))
+def test_assignments_change_a_copy(before, changes, after):
+    kept = repr(before)
+    assert config.override(before, changes) == after
+    assert repr(before) == kept
 
 
-def test_compressors_may_be_a_users_own(tmp_path, monkeypatch):
-    (tmp_path / "owncompressor_.py").write_text(
-        "from topofl.algorithms import top_k\ndef kept(share):\n    return top_k(share)\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    changes = {"mixing": "metropolis_hastings"}
-    own = config.build(
-        tables(
-            algorithm="deepsqueeze,lr=0.1,gamma=0.5,compressor=owncompressor_:kept(0.5)", **changes
-        )
-    )
-    ours = config.build(
-        tables(algorithm="deepsqueeze,lr=0.1,gamma=0.5,compressor=top_k(0.5)", **changes)
-    )
-    assert own.algorithm.settings == ours.algorithm.settings
-    assert saved_and_loaded(own, tmp_path).algorithm.settings == ours.algorithm.settings
+scalars = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+keys = st.from_regex(r"[A-Za-z0-9_-]+", fullmatch=True)
+values = scalars | texts | st.lists(scalars | texts)
 
 
-def test_timed_methods_are_named_as_others():
-    experiment = config.build(
-        tables(algorithm={"name": "timed", "algorithm": "dsgd,lr=0.1", "clock": {"compute": 2}})
-    )
-    assert "clock" in experiment.algorithm.phases
+@given(st.dictionaries(keys, st.dictionaries(keys, values | st.dictionaries(keys, values))))
+def test_toml_is_read_back(written):
+    assert tomllib.loads(config.dumps(written)) == written
+
+
+def test_toml_leaves_out_none():
+    assert config.dumps({"compute": {"chunk": None}}) == "[compute]\n"
+    assert config.dumps({"a": {"b": {"c": None, "d": 1, "e": {}}}}) == "[a]\nb = {d = 1, e = {}}\n"

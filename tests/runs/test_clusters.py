@@ -75,7 +75,6 @@ def check(store: Path, executor: Any, alone: Sweep, *, retried: bool) -> None:
     assert again.failures == ()
 
 
-@pytest.mark.slow
 def test_dask(tmp_path, alone):
     distributed = pytest.importorskip("distributed")
     with (
@@ -94,7 +93,6 @@ def test_dask(tmp_path, alone):
         assert len(found.runs) == 1
 
 
-@pytest.mark.slow
 def test_ray(tmp_path, alone):
     ray = pytest.importorskip("ray")
     ray.init(
@@ -110,7 +108,6 @@ def test_ray(tmp_path, alone):
         ray.shutdown()
 
 
-@pytest.mark.slow
 def test_submitit(tmp_path, alone):
     pytest.importorskip("submitit")
     executor = slurm_executor(str(tmp_path / "logs"), cluster="local", timeout_min=5)
@@ -137,6 +134,19 @@ def test_optuna(tmp_path):
     assert len(list(tmp_path.glob("*/run.json"))) == len({point.key for point in first.points})
     with pytest.raises(ValueError, match="`column` must be one of accuracy, loss, got 'acuracy'"):
         search(BASE, space, **how, column="acuracy")
+
+
+def test_optuna_is_told_the_score_of_each_trial(tmp_path, monkeypatch):
+    optuna, told = pytest.importorskip("optuna"), []
+    tell = optuna.study.Study.tell
+    monkeypatch.setattr(
+        optuna.study.Study, "tell", lambda *given: told.append(given[2]) or tell(*given)
+    )
+    space = {"algorithm.lr": log_uniform(1e-4, 1)}
+    found = search(BASE, space, trials=3, batch=2, store=tmp_path, progress=False)
+    finals = [run.curves["scores"]["accuracy"]["mean"][-1] for run in found.runs]
+    assert told == finals
+    assert len(set(told)) > 1
 
 
 def test_ray_must_be_started():

@@ -1,47 +1,30 @@
-"""Points of sweeps: grids, lists, random draws and seeds; wrong ones are refused."""
+"""Points of sweeps, and keys, which change with what determines a run and with nothing else."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.runs.conftest import BASE, GRID
-from tests.runs.functions import arguments, tables, wrong
-from topofl.runs import integers, log_uniform, random_points, uniform
-from topofl.runs.plan import (
-    VARIED,
-    grid_points,
-    parse_grid,
-    prepare,
-    seed_list,
-    shard_of,
-    with_seeds,
-)
+from tests.runs.functions import arguments, tables
+from topofl import config, data
+from topofl.runs import integers, log_uniform, random_points, sweep, uniform
+from topofl.runs.identity import digest_of, key_of
+from topofl.runs.plan import VARIED, grid_points, parse_grid, prepare, shard_of, with_seeds
+
+
+def key(base: Any, grid: Any = None) -> str:
+    return prepare(base, grid, seeds=None)[0].key
 
 
 def test_a_grid_has_all_combinations_in_order():
-    assert grid_points({"a": [1, 2], "b": np.array([0.5])}) == [
-        {"a": 1, "b": 0.5},
-        {"a": 2, "b": 0.5},
-    ]
+    wanted = [{"a": 1, "b": 0.5}, {"a": 2, "b": 0.5}]
+    assert grid_points({"a": [1, 2], "b": np.array([0.5])}) == wanted
     assert grid_points([{"a": 1}, {"b": 2}]) == [{"a": 1}, {"b": 2}]
     assert grid_points(None) == [{}]
-
-
-@pytest.mark.parametrize(
-    ("grid", "match"),
-    [
-        ({}, "`grid` must have at least one key"),
-        ({"topology": []}, "`grid` must have values for 'topology', got none"),
-        ({"topology": "ring"}, r"`grid\['topology'\]` must be a sequence of values, got 'ring'"),
-        ({"lr": uniform(0, 1)}, "draw points by random_points"),
-        ({3: [1]}, "`grid` must have keys such as 'data.alpha', got 3"),
-        ([], "`grid` must have at least one point"),
-        ([3], "got the point 3"),
-        ("ring", "`grid` must be a sequence of points"),
-    ],
-)
-def test_wrong_grids(grid, match):
-    with pytest.raises((ValueError, TypeError), match=match):
-        grid_points(grid)
 
 
 def test_random_points_are_within_their_ranges_and_depend_on_the_seed():
@@ -49,43 +32,15 @@ def test_random_points_are_within_their_ranges_and_depend_on_the_seed():
     points = random_points(space, 200, seed=0)
     assert points == random_points(space, 200, seed=0) != random_points(space, 200, seed=1)
     assert all(2 <= point["a"] <= 3 and 1e-3 <= point["b"] <= 1 for point in points)
-    assert {(point["c"], point["d"]) for point in points} == {
-        (1, "x"), (1, "y"), (2, "x"), (2, "y"),
-    }  # fmt: skip
+    pairs = {(point["c"], point["d"]) for point in points}
+    assert pairs == {(1, "x"), (1, "y"), (2, "x"), (2, "y")}
     below = np.mean([point["b"] < 10**-1.5 for point in points])
     assert 0.35 < below < 0.65  # half of the logarithms
 
 
-@pytest.mark.parametrize(
-    ("make", "match"),
-    [
-        (lambda: uniform(1, 1), "`low` must be below `high`, got 1.0 and 1.0"),
-        (lambda: log_uniform(0, 1), "`low` must be positive for log_uniform"),
-        (lambda: random_points({}, 3, seed=0), "`space` must have at least one key"),
-        (lambda: random_points({"a": [1]}, 0, seed=0), "`count` must be at least 1"),
-        (lambda: parse_grid(["topology"]), "`--grid` must be key=value,value"),
-        (lambda: parse_grid(["a=1", "a=2"]), "`--grid` must have each key once, got 'a' twice"),
-        (lambda: parse_grid(["a=uniform(1)"]), r"`--grid` must have uniform\(low, high\)"),
-        (lambda: seed_list(0), "`seeds` must be at least 1"),
-        (lambda: seed_list([1, 1]), "`seeds` must be a number or distinct seeds"),
-        (lambda: seed_list([]), "`seeds` must be a number or distinct seeds"),
-        (lambda: shard_of([], "3/2"), "`shard` must be between 1 and 2"),
-        (lambda: shard_of([], "half"), "`shard` must be such as '1/2'"),
-        (lambda: prepare(BASE, None, seeds=2, vary=["rnu"]), "`vary` must be one of"),
-        (lambda: prepare(BASE, None, seeds=2, vary="run"), "`vary` must be a list"),
-        (lambda: prepare(3, None, seeds=None), "`base` must be configuration tables"),  # type: ignore
-    ],
-)
-def test_wrong_arguments(make, match):
-    with pytest.raises((ValueError, TypeError), match=match):
-        make()
-
-
 def test_text_of_the_command_line():
-    found = parse_grid(
-        ["data.alpha=0.1,1", "topology=ring,(dcliques,inter=ring)", "a=uniform(0,1)"]
-    )
-    assert found == {
+    texts = ["data.alpha=0.1,1", "topology=ring,(dcliques,inter=ring)", "a=uniform(0,1)"]
+    assert parse_grid(texts) == {
         "data.alpha": [0.1, 1],
         "topology": ["ring", "(dcliques,inter=ring)"],
         "a": uniform(0, 1),
@@ -104,41 +59,11 @@ def test_seeds_go_to_everything_that_draws():
     only = with_seeds(base, 7, ["run"])
     assert only["topology"] == base["topology"]
     assert "seed" not in only["data"]
-
-
-def test_keys_of_other_seeds_are_those_of_building_with_them():
-    points = prepare(BASE, {"topology": ["random_regular:4,k=2"]}, seeds=[3, 5])
-    alone = [prepare(BASE, {"topology": ["random_regular:4,k=2"]}, seeds=[s])[0] for s in (3, 5)]
+    grid = {"topology": ["random_regular:4,k=2"]}
+    points = prepare(BASE, grid, seeds=[3, 5])
+    alone = [prepare(BASE, grid, seeds=[seed])[0] for seed in (3, 5)]
     assert [point.key for point in points] == [point.key for point in alone]
     assert len({point.key for point in points}) == 2
-
-
-def test_two_spellings_are_one_run():
-    spelled = {**BASE, "topology": {"name": "ring"}, "algorithm": {"name": "dsgd", "lr": 0.1}}
-    assert prepare(BASE, None, seeds=None)[0].key == prepare(spelled, None, seeds=None)[0].key
-
-
-def test_all_points_that_cannot_be_built_are_named():
-    grid = {"topology": ["ring", "rign"], "algorithm.lr": [0.1, -1]}
-    with pytest.raises(ValueError, match="3 of 4 points cannot be built, nothing was") as error:
-        prepare(BASE, grid, seeds=2)
-    text = str(error.value)
-    assert "topology=rign, algorithm.lr=0.1; topology=rign, algorithm.lr=-1: " in text
-    assert "did you mean 'ring'?" in text
-    assert "topology=ring, algorithm.lr=-1: " in text
-
-
-@pytest.mark.parametrize(
-    ("key", "match"),
-    [
-        ("topolgy", "all points: an experiment takes .*did you mean 'topology'"),
-        ("algorithm.lrr", "all points: .*did you mean 'lr'"),
-        ("run.rounds.x", "must name a key of a table"),
-    ],
-)
-def test_unknown_keys_suggest_the_nearest(key, match):
-    with pytest.raises(ValueError, match=match):
-        prepare({**BASE, "run": {"rounds": 1}}, {key: [1, 2]}, seeds=None)
 
 
 def test_shards_are_disjoint_and_complete():
@@ -148,24 +73,82 @@ def test_shards_are_disjoint_and_complete():
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-def test_functions_of_the_point():
-    (one, two) = prepare(arguments, {"lr": [0.1, 0.2]}, seeds=None)
+def test_two_spellings_are_one_run_also_of_functions_of_the_point():
+    spelled = {**BASE, "topology": {"name": "ring"}, "algorithm": {"name": "dsgd", "lr": 0.1}}
+    assert key(BASE) == key(spelled)
+    one, two = prepare(arguments, {"lr": [0.1, 0.2]}, seeds=None)
     assert one.key != two.key
-    assert prepare(arguments, [{"lr": 0.1}], seeds=None)[0].key == one.key
-    seeds = prepare(arguments, [{"lr": 0.1}], seeds=2)
-    assert len({point.key for point in seeds}) == 2
+    assert key(arguments, [{"lr": 0.1}]) == one.key
+    assert len({point.key for point in prepare(arguments, [{"lr": 0.1}], seeds=2)}) == 2
     assert prepare(tables, [{"lr": 0.1}], seeds=1)[0].key == prepare(BASE, None, seeds=1)[0].key
 
 
+def test_graph_files_and_own_functions_of_other_contents_are_other_runs(tmp_path, monkeypatch):
+    path = tmp_path / "g.edgelist"
+    keys = []
+    for edges in ("0 1\n1 2\n2 3\n3 0\n", "0 1\n0 2\n0 3\n"):
+        path.write_text(edges)
+        keys.append(key({**BASE, "topology": str(path)}))
+    assert len(set(keys)) == 2
+    assert key({**BASE, "topology": str(path)}) == keys[1]
+    monkeypatch.syspath_prepend(tmp_path)
+    module, keys = tmp_path / "my_graphs_of_keys.py", []
+    for name in ("ring", "star"):
+        module.write_text(f"from topofl.topologies import {name} as graph\n\n\n"
+                          "def own(n: int):\n    return graph(n)\n")  # fmt: skip
+        sys.modules.pop(module.stem, None)
+        importlib.invalidate_caches()
+        keys.append(key({**BASE, "topology": f"{module.stem}:own"}))
+    assert len(set(keys)) == 2
+
+
 @pytest.mark.parametrize(
-    ("lr", "match"),
-    [(0, "did you mean 'rounds'"), (1, "`base` must return configuration tables or the arg")],
+    "edit", [{"flip_labels": [0, 2]}, {"with_validation": 0.2}, {"match_test": "per_client"}]
 )
-def test_functions_that_return_something_else(lr, match):
-    with pytest.raises(ValueError, match=match):
-        prepare(wrong, [{"lr": lr}], seeds=None)
+def test_edited_data_are_swept(edit, tmp_path):
+    base = {**BASE, "data": {**BASE["data"], **edit}}
+    found = sweep(base, seeds=2, store=tmp_path, progress=False)
+    assert [failure.error for failure in found.failures] == []
+    assert len(found.runs) == 2
 
 
-def test_points_of_functions_are_plain():
-    with pytest.raises(ValueError, match="must have numbers, text or lists for a function"):
-        prepare(arguments, [{"lr": 0.1, "graph": object()}], seeds=None)
+def made(rate: float) -> Any:
+    def experiment(point: dict[str, Any]) -> dict[str, Any]:
+        return {**BASE, "algorithm": f"dsgd,lr={rate}", "run": {"rounds": point["rounds"]}}
+
+    return experiment
+
+
+def arguments_of(rate: float) -> Any:
+    def experiment(point: dict[str, Any]) -> dict[str, Any]:
+        built = config.build({**BASE, "algorithm": f"dsgd,lr={rate}"})
+        parts = {name: getattr(built, name) for name in ("algorithm", "model", "topology")}
+        return {**parts, "clients": built.clients, "rounds": point["rounds"], "seed": 0}
+
+    return experiment
+
+
+@pytest.mark.parametrize("function", [made, arguments_of])
+def test_values_that_a_function_captures_are_in_the_key(function):
+    grid = {"rounds": [1]}
+    assert key(function(0.1), grid) == key(function(0.1), grid) != key(function(0.5), grid)
+
+
+def test_shape_and_classes_are_contents_of_a_dataset():
+    flat = data.from_arrays(np.zeros((4, 4)), [0, 1, 0, 1], test=0.25)
+    square = data.from_arrays(np.zeros((4, 2, 2)), [0, 1, 0, 1], test=0.25)
+    assert digest_of(flat) != digest_of(square)
+
+
+def test_the_key_depends_on_settings_contents_and_version_but_not_on_place_or_device(monkeypatch):
+    own = {"data": {"name": "mnist", "root": "a"}, "run": {"rounds": 1, "seed": 0}}
+    known = key_of(own, "digest")
+    same = {**own, "data": {"name": "mnist", "root": str(Path("b")), "cache": "c"}}
+    same |= {"compute": {"device": "cuda"}, "saving": {"every": 3}}
+    same["run"] = {**own["run"], "progress": False}
+    assert key_of(same, "digest") == known
+    assert key_of(own, "other") != known
+    assert key_of({**own, "run": {"rounds": 2, "seed": 0}}, "digest") != known
+    assert key_of({**own, "compute": {"dtype": "float64"}}, "digest") != known
+    monkeypatch.setattr("topofl._support.machine.__version__", "99")
+    assert key_of(own, "digest") != known

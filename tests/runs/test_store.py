@@ -1,22 +1,39 @@
-"""A store: runs are complete or not there, found by what determines them, safe with two writers."""
+"""A store: runs are complete or not there, safe with two writers, and none is trained twice.
+
+Private folders are adopted from ended processes of this host, and kept while they are of use.
+"""
 
 import json
+import os
 import re
 import shlex
 import shutil
+import signal
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.runs.conftest import BASE, GRID
 from topofl import History, config
+from topofl._support import processes
 from topofl.cli import main
-from topofl.runs import Failure, RunStore, curves_of, sweep
-from topofl.runs.identity import key_of
-from topofl.runs.work import RUNNING
+from topofl.engine.checkpoint import rounds_in
+from topofl.runs import Failure, RunStore, curves_of, store, sweep, work
+from topofl.runs.plan import prepare
+from topofl.runs.work import RUNNING, Job, claimed_folder, perform, remove_abandoned, staging_folder
 
 KEY = "0123456789abcdef"
+LONG = {**BASE, "run": {"rounds": 40}}
+CHECKPOINTS = {**LONG, "saving": {"every": 10}}
+
+
+def full(*_, **__):
+    raise OSError(28, "No space left on device")
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +42,17 @@ def finished():
     return experiment.run(progress=False), experiment.tables
 
 
+@pytest.fixture
+def copied(stored, tmp_path):
+    """Return a store of eight runs that may be changed."""
+    return RunStore(shutil.copytree(stored, tmp_path / "a copy"))
+
+
 def test_a_run_comes_back_as_it_was_stored(tmp_path, finished):
     history, tables = finished
-    store = RunStore(tmp_path / "new" / "store")
-    run = store.add(KEY, history, tables, {"seconds": 1.5})
-    again = RunStore(store.root).find(KEY)
-    assert again is not None
+    place = RunStore(tmp_path / "new" / "store")
+    run = place.add(KEY, history, tables, {"seconds": 1.5})
+    again = RunStore(place.root).find(KEY)
     for one in (run, again):
         assert one.settings["topology.name"] == "ring"
         assert one.settings["algorithm.lr"] == 0.1
@@ -38,7 +60,7 @@ def test_a_run_comes_back_as_it_was_stored(tmp_path, finished):
         assert one.curves == json.loads(json.dumps(curves_of(history)))
         np.testing.assert_array_equal(one.history["accuracy"], history["accuracy"])
     assert config.load(run.folder / "config.toml").tables == tables
-    assert store.find("f" * 16) is None
+    assert place.find("f" * 16) is None
 
 
 def test_curves_are_those_of_the_history(finished):
@@ -51,38 +73,22 @@ def test_curves_are_those_of_the_history(finished):
     assert accuracy["worst"][-1] == history["accuracy"][-1].min()
     assert curves["scores"]["loss"]["worst"][-1] == history["loss"][-1].max()
     assert "seconds" not in curves
-
-
-def test_worst_tenth_leaves_out_nodes_without_a_score_and_nan_is_none():
     scores = np.array([[np.nan, *np.arange(20.0)], [np.nan] * 21])
     evaluations = {"round": np.array([0, 1]), "accuracy": scores}
     sent = {"messages": np.ones(1), "bytes": np.ones(1)}
     found = curves_of(History({}, sent, evaluations, np.zeros((1, 21))))["scores"]["accuracy"]
-    assert found["worst_tenth"] == [0.5, None]
+    assert found["worst_tenth"] == [0.5, None]  # without the node that has no score
     assert found["best"] == [19.0, None]
     assert found["std"][0] == pytest.approx(np.arange(20.0).std())
 
 
-def test_the_key_depends_on_settings_and_contents_but_not_on_place_or_device():
-    tables = {"data": {"name": "mnist", "root": "a"}, "run": {"rounds": 1, "seed": 0}}
-    key = key_of(tables, "digest")
-    same = {**tables, "data": {"name": "mnist", "root": "b", "cache": "c"}}
-    same |= {"compute": {"device": "cuda"}, "saving": {"every": 3}}
-    same["run"] = {**tables["run"], "progress": False}
-    assert key_of(same, "digest") == key
-    assert key_of(tables, "other") != key
-    assert key_of({**tables, "run": {"rounds": 2, "seed": 0}}, "digest") != key
-    assert key_of({**tables, "compute": {"dtype": "float64"}}, "digest") != key
-
-
 def test_two_writers_of_one_run_leave_one_complete_run(tmp_path, finished):
-    history, tables = finished
-    store, barrier, errors = RunStore(tmp_path), threading.Barrier(4), []
+    place, barrier, errors = RunStore(tmp_path), threading.Barrier(4), []
 
     def write() -> None:
         barrier.wait()
         try:
-            store.add(KEY, history, tables)
+            place.add(KEY, *finished)
         except Exception as error:
             errors.append(error)
 
@@ -92,25 +98,17 @@ def test_two_writers_of_one_run_leave_one_complete_run(tmp_path, finished):
     for thread in threads:
         thread.join()
     assert not errors
-    assert [run.key for run in store.runs()] == [KEY]
+    assert [run.key for run in place.runs()] == [KEY]
     assert list((tmp_path / RUNNING).iterdir()) == []
 
 
-@pytest.mark.parametrize("broken", ["history", "config", "record"])
+@pytest.mark.parametrize(
+    "broken", ["topofl.history.files.save", "topofl.config.dumps", "topofl.runs.store.sync_folder"]
+)
 def test_a_run_that_cannot_be_written_leaves_nothing(tmp_path, finished, monkeypatch, broken):
-    history, tables = finished
-
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    places = {
-        "history": "topofl.history.files.save",
-        "config": "topofl.config.dumps",
-        "record": "topofl.runs.store.sync_folder",
-    }
-    monkeypatch.setattr(places[broken], full)
+    monkeypatch.setattr(broken, full)
     with pytest.raises(OSError, match="No space left"):
-        RunStore(tmp_path).add(KEY, history, tables)
+        RunStore(tmp_path).add(KEY, *finished)
     monkeypatch.undo()
     assert RunStore(tmp_path).runs() == ()
     assert list((tmp_path / RUNNING).iterdir()) == []
@@ -124,98 +122,282 @@ def test_listing_opens_no_history(stored, monkeypatch):
     assert all(run.curves["scores"]["accuracy"]["mean"] for run in runs)
 
 
-def test_removed_runs_are_gone_at_once(stored, tmp_path):
-    root = shutil.copytree(stored, tmp_path / "copy")
-    store = RunStore(root)
-    first, *rest = store.runs()
-    assert store.remove(first.key)
-    assert [run.key for run in store.runs()] == [run.key for run in rest]
-    assert not store.remove(first.key)
+def test_removed_runs_are_gone_at_once(copied):
+    first, *rest = copied.runs()
+    assert copied.remove(first.key)
+    assert [run.key for run in copied.runs()] == [run.key for run in rest]
+    assert not copied.remove(first.key)
 
 
 def test_failures_are_kept_until_the_run_is_finished(tmp_path, finished):
-    history, tables = finished
-    store = RunStore(tmp_path)
-    store.fail(Failure(KEY, tables, "ValueError: no", "Traceback ..."))
-    (failure,) = store.failures()
-    assert (failure.key, failure.error, failure.traceback) == (
-        KEY,
-        "ValueError: no",
-        "Traceback ...",
-    )
+    place = RunStore(tmp_path)
+    place.fail(Failure(KEY, finished[1], "ValueError: no", "Traceback ..."))
+    (failure,) = place.failures()
+    said = failure.key, failure.error, failure.traceback
+    assert said == (KEY, "ValueError: no", "Traceback ...")
     assert failure.settings["topology.name"] == "ring"
-    store.add(KEY, history, tables)
-    assert store.failures() == ()
-    assert store.remove(KEY)
-
-
-def test_a_store_of_another_version_is_refused(tmp_path, finished):
-    (tmp_path / "store.json").write_text('{"format": 99}')
-    store = RunStore(tmp_path)
-    for use in (store.runs, store.failures, lambda: store.find(KEY), lambda: store.remove(KEY)):
-        with pytest.raises(ValueError, match="must be a store of format 1, got format 99; use the"):
-            use()
-    with pytest.raises(ValueError, match="format 99"):
-        store.add(KEY, *finished)
-
-
-def test_folders_with_other_files_are_refused(tmp_path):
-    (tmp_path / "thesis.tex").write_text("precious")
-    with pytest.raises(ValueError, match=r"it holds thesis.tex; name another folder"):
-        RunStore(tmp_path).create()
-    with pytest.raises(ValueError, match="must be a folder, got a file"):
-        RunStore(tmp_path / "thesis.tex").create()
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        RunStore(tmp_path / "missing").runs()
-
-
-@pytest.mark.parametrize("key", ["../elsewhere", "", "XYZ", 3])
-def test_keys_are_hexadecimal(tmp_path, key):
-    with pytest.raises(ValueError, match="`key` must be hexadecimal digits"):
-        RunStore(tmp_path).find(key)
+    (tmp_path / "failed" / f"{KEY}.json").write_text("{")
+    with pytest.warns(UserWarning, match="is damaged"):
+        assert place.failures() == ()
+    assert place.keys() == [KEY]
+    place.add(KEY, *finished)
+    assert place.failures() == ()
+    assert place.remove(KEY)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"key": "01'])
-def test_damaged_records_are_left_out_and_their_remedy_works(stored, tmp_path, capsys, text):
-    root = shutil.copytree(stored, tmp_path / "a copy")
-    run = RunStore(root).runs()[0]
+def test_damaged_records_are_left_out_and_their_remedy_works(copied, capsys, text):
+    run = copied.runs()[0]
     (run.folder / "run.json").write_text(text)
     with pytest.warns(UserWarning, match=r"run.json is damaged.*; it is left out") as warned:
-        assert len(RunStore(root).runs()) == 7
+        assert len(copied.runs()) == 7
     with pytest.warns(UserWarning, match="is damaged"):
-        assert RunStore(root).find(run.key) is None
+        assert copied.find(run.key) is None
+    how = {"seeds": 2, "store": copied.root, "progress": False}
     with pytest.warns(UserWarning, match="is damaged"):
-        swept = sweep(BASE, GRID, seeds=2, store=root, progress=False)
-    assert len(swept.runs) == 7
+        assert len(sweep(BASE, GRID, **how).runs) == 7
     command = re.findall(r"topofl (runs .* --remove)", str(warned[0].message))[0]
     assert main(shlex.split(command)) == 0
     assert "removed 1 of 8 runs" in capsys.readouterr().err
-    assert len(RunStore(root).runs()) == 7
-    assert len(sweep(BASE, GRID, seeds=2, store=root, progress=False).runs) == 8
+    assert len(copied.runs()) == 7
+    assert len(sweep(BASE, GRID, **how).runs) == 8
 
 
-def test_a_damaged_record_of_a_failure_is_left_out(tmp_path):
-    store = RunStore(tmp_path)
-    store.fail(Failure(KEY, {}, "ValueError: no"))
-    (tmp_path / "failed" / f"{KEY}.json").write_text("{")
-    with pytest.warns(UserWarning, match="is damaged"):
-        assert store.failures() == ()
-    assert store.keys() == [KEY]
-
-
-def test_runs_of_earlier_versions_are_found(stored, tmp_path):
-    root = shutil.copytree(stored, tmp_path / "copy")
-    (root / "store.json").unlink()
-    run = RunStore(root).runs()[0]
+def test_runs_of_earlier_versions_are_found(copied):
+    (copied.root / "store.json").unlink()
+    run = copied.runs()[0]
     (run.folder / "run.json").write_text('{"seconds": 1.0, "made": {}}')
-    again = RunStore(root).find(run.key)
-    assert again is not None
+    again = copied.find(run.key)
     assert again.settings == {k: v for k, v in run.settings.items() if v is not None}
     assert again.curves["scores"] == run.curves["scores"]
 
 
-def test_the_version_of_topofl_is_in_the_key(monkeypatch):
-    tables = {"data": {"name": "digits"}, "run": {"rounds": 1}}
-    before = key_of(tables, "")
-    monkeypatch.setattr("topofl.runs.identity.__version__", "99")
-    assert key_of(tables, "") != before
+@pytest.fixture
+def ended() -> int:
+    """Return the number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+@pytest.fixture
+def left_by(tmp_path, monkeypatch):
+    """Return a function that makes a folder with a file, as claimed by another process."""
+
+    def left(**owner: object) -> Path:
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "identity", lambda: processes.identity() | owner)
+            folder = claimed_folder(tmp_path, KEY)
+        (folder / "file").write_text("kept")
+        return folder
+
+    return left
+
+
+def test_the_folder_of_an_ended_process_is_adopted(tmp_path, left_by, ended):
+    old = left_by(pid=ended)
+    mine = claimed_folder(tmp_path, KEY)
+    assert (mine / "file").read_text() == "kept"
+    assert not old.exists()
+    assert work._owner(mine) == processes.identity()
+    assert claimed_folder(tmp_path, KEY) == mine
+    strange = {"host": "a+b/c-d %", "space": None, "started": None}
+    assert work._owner(left_by(**strange)) == processes.identity() | strange
+    assert work._owner(tmp_path / f"{KEY}-host-12") == {}
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        {"host": "elsewhere"},
+        {"space": "pid:[1]"},
+        {"started": "0aa1b2c3-another-boot 12"},
+        {"pid": os.getppid(), "started": processes.start_time(os.getppid())},
+    ],
+)
+def test_folders_of_processes_that_may_be_alive_are_left_alone(tmp_path, left_by, ended, owner):
+    old = left_by(**({"pid": ended} | owner))
+    assert list(claimed_folder(tmp_path, KEY).iterdir()) == []
+    remove_abandoned(tmp_path, [KEY], [KEY])
+    assert (old / "file").exists()
+
+
+def test_of_threads_that_rename_one_folder_only_one_succeeds(tmp_path, monkeypatch, left_by, ended):
+    """The moment between finding and renaming, which real processes rarely share."""
+    old = left_by(pid=ended)
+    both, rename, adopted = threading.Barrier(2), os.rename, []
+    names = iter(["one", "two"])
+
+    def together(source, target):
+        both.wait()
+        rename(source, target)
+        adopted.append(target)
+
+    monkeypatch.setattr(work.os, "rename", together)
+    monkeypatch.setattr(work, "folder_name", lambda key: f"{key}+{next(names)}")
+    threads = [threading.Thread(target=claimed_folder, args=(tmp_path, KEY)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(adopted) == 1
+    assert not old.exists()
+    assert len(list((tmp_path / RUNNING).glob("*/file"))) == 1
+
+
+def test_folders_are_removed_when_nobody_will_use_them_again(tmp_path, left_by, ended):
+    old = left_by(pid=ended)
+    remove_abandoned(tmp_path, [KEY], [])  # its run is not stored
+    remove_abandoned(tmp_path, [], [KEY])  # it is of another sweep
+    assert (old / "file").exists()
+    remove_abandoned(tmp_path, [KEY], [KEY])
+    assert list((tmp_path / RUNNING).iterdir()) == []
+    old = left_by(host="elsewhere")
+    day_ago = time.time() - work.FORGOTTEN - 1
+    remove_abandoned(tmp_path, [KEY], [KEY])
+    os.utime(old, (day_ago, day_ago))
+    remove_abandoned(tmp_path, [KEY], [KEY])
+    assert old.exists()  # its file is new
+    os.utime(old / "file", (day_ago, day_ago))
+    remove_abandoned(tmp_path, [KEY], [KEY])
+    assert list((tmp_path / RUNNING).iterdir()) == []
+
+
+def test_incomplete_files_are_removed_only_if_their_process_has_ended(tmp_path, monkeypatch, ended):
+    with staging_folder(tmp_path, KEY) as mine:
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "identity", lambda: processes.identity() | {"pid": ended})
+            patch.setattr(work.shutil, "rmtree", lambda *_, **__: None)  # it was killed
+            with staging_folder(tmp_path, KEY) as other:
+                pass
+        assert other.exists()
+        remove_abandoned(tmp_path, [KEY], [])
+        assert mine.exists()
+        assert not other.exists()
+
+
+@pytest.fixture
+def rounds(monkeypatch) -> list[int]:
+    """Return a list that gets the rounds that are trained from now on."""
+    found: list[int] = []
+
+    def note(self, event):
+        if event.kind == "round":
+            found.append(event.round)
+
+    monkeypatch.setattr(work.Reporter, "__call__", note)
+    return found
+
+
+def test_a_full_disk_stops_the_sweep_and_costs_neither_runs_nor_checkpoints(
+    tmp_path, monkeypatch, rounds
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(RunStore, "add", full)
+        said = r"cannot be written to: .*No space left.*start the sweep"
+        with pytest.raises(OSError, match=said):
+            sweep(CHECKPOINTS, store=tmp_path, progress=False)
+    assert max(rounds) == 40
+    assert RunStore(tmp_path).failures() == ()
+    rounds.clear()
+    assert len(sweep(CHECKPOINTS, store=tmp_path, progress=False).runs) == 1
+    assert min(rounds) == 31
+    assert list((tmp_path / RUNNING).iterdir()) == []
+
+
+KILLED = """
+import os, sys
+from topofl.runs import sweep, work
+
+def kill(self, event):
+    if event.kind == "round" and event.round == 25:
+        os._exit(9)
+
+work.Reporter.__call__ = kill
+sweep({base!r}, store={store!r}, progress=False)
+"""
+
+
+def test_a_killed_process_costs_no_checkpoints(tmp_path, rounds):
+    script = KILLED.format(base=CHECKPOINTS, store=str(tmp_path))
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 9
+    (point,) = prepare(CHECKPOINTS, None, seeds=None)
+    RunStore(tmp_path).fail(Failure(point.key, {}, "the process of the run was killed"))
+    assert sweep(CHECKPOINTS, store=tmp_path, progress=False).runs == ()
+    assert rounds == []
+    sweep(CHECKPOINTS, store=tmp_path, retry_failed=True, progress=False)
+    assert min(rounds) == 21
+
+
+def test_errors_of_the_run_train_nothing_again_and_those_of_resuming_do(
+    tmp_path, monkeypatch, rounds
+):
+    (point,) = prepare(CHECKPOINTS, None, seeds=None)
+    count = work.Reporter.__call__
+
+    def fail(reporter, event):
+        count(reporter, event)
+        if event.kind == "round" and event.round == 15:
+            raise ValueError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(work.Reporter, "__call__", fail)
+        outcome = perform(point.job, str(tmp_path))
+    assert (outcome.state, outcome.error, rounds) == ("failed", "ValueError: no", [*range(1, 16)])
+    checkpoints = claimed_folder(tmp_path, point.key) / "checkpoints"
+    (checkpoints / "round-00000010").mkdir(parents=True)
+    (checkpoints / "round-00000010" / "marker.json").write_text("damaged")
+    assert rounds_in(checkpoints) == [10]
+    rounds.clear()
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        assert perform(point.job, str(tmp_path)).state == "done"
+    assert rounds == [*range(1, 41)]
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (PermissionError(13, "Permission denied", "/data/mnist"), "failed"),
+        (OSError(5, "Input/output error", "/data/mnist"), "failed"),
+        (OSError(5, "Input/output error"), "failed"),
+        (OSError(28, "No space left on device"), "unwritable"),
+        (OSError(28, "No space left on device", "/data/cache"), "unwritable"),
+        (PermissionError(13, "Permission denied", "{store}/x"), "unwritable"),
+        (OSError(5, "Input/output error", "{store}/x"), "unwritable"),
+        (FileNotFoundError(2, "No such file", "{store}/x"), "failed"),
+    ],
+)
+def test_only_full_disks_and_errors_below_the_store_stop_the_sweep(
+    tmp_path, monkeypatch, error, state
+):
+    if error.filename:
+        error.filename = error.filename.format(store=tmp_path)
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(work, "_train", fail)
+    assert perform(Job(KEY, {}), str(tmp_path)).state == state
+
+
+@pytest.mark.parametrize(
+    ("place", "when", "state"), [(work, "_built", "interrupted"), (RunStore, "add", "done")]
+)
+def test_a_worker_ends_at_sigterm_before_training_and_after_storing(
+    tmp_path, monkeypatch, rounds, place, when, state
+):
+    (point,) = prepare(LONG, None, seeds=None)
+    original = getattr(place, when)
+
+    def stopped(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return original(*arguments)
+
+    monkeypatch.setattr(place, when, stopped)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # as in a worker
+    try:
+        assert perform(point.job, str(tmp_path)).state == state
+        assert (rounds == []) == (state == "interrupted")
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)

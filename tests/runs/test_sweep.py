@@ -1,6 +1,7 @@
 """Sweeps: nothing is repeated, a killed process costs its own run, interrupted ones go on."""
 
 import functools
+import io
 import os
 import shutil
 import signal
@@ -20,12 +21,13 @@ import torch
 import topofl
 from tests.runs.conftest import BASE, GRID
 from tests.runs.functions import arguments
-from topofl._support import machine
+from topofl.callbacks import Event
 from topofl.runs import RunStore, SweepInterrupted, planned, probe, sweep, work
 from topofl.runs import sweep as sweep_function
-from topofl.runs.execute import InProcess, Processes, execute
+from topofl.runs.execute import SHOWN, InProcess, Live, Processes, execute
 from topofl.runs.plan import prepare
-from topofl.runs.work import RUNNING
+from topofl.runs.probe import PROBED_ROUNDS, _timed
+from topofl.runs.work import RUNNING, Outcome, Reporter, claimed_folder
 
 DIVERGING = {"algorithm.lr": [0.1, 1e38]}
 LONG = {**BASE, "run": {"rounds": 40}}
@@ -76,18 +78,6 @@ def test_failures_are_kept_with_their_traceback_and_tried_again_only_when_asked(
         assert tried == []
         sweep(BASE, DIVERGING, store=tmp_path, retry_failed=True, progress=False)
         assert len(tried) == 1
-
-
-def test_a_full_disk_stops_the_sweep_and_is_no_failure_of_the_run(tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(RunStore, "add", full)
-    with pytest.raises(OSError, match=r"cannot be written to: .*No space left.*start the sweep"):
-        sweep(BASE, GRID, store=tmp_path, progress=False)
-    assert RunStore(tmp_path).failures() == ()
-    monkeypatch.undo()
-    assert len(sweep(BASE, GRID, store=tmp_path, progress=False).runs) == 4
 
 
 @pytest.mark.parametrize("when", ["too little", "nothing"])
@@ -212,12 +202,6 @@ def test_no_further_run_starts_when_the_caller_says_so(tmp_path):
     assert {run.key for run in RunStore(tmp_path).runs()} == {job.key for job in jobs[:2]}
 
 
-def test_a_graph_that_takes_its_nodes_from_the_data_is_built_in_every_process(tmp_path):
-    base = {**BASE, "topology": "dcliques,clique_size=2,inter=ring,seed=0"}
-    (run,) = sweep(base, store=tmp_path, progress=False).runs
-    assert run.settings["topology.name"] == "dcliques"
-
-
 def test_functions_of_the_point(tmp_path):
     found = sweep(arguments, {"lr": [0.1, 0.2]}, seeds=2, store=tmp_path, progress=False)
     assert [run.settings["lr"] for run in found.runs] == [0.1, 0.1, 0.2, 0.2]
@@ -226,46 +210,32 @@ def test_functions_of_the_point(tmp_path):
     np.testing.assert_array_equal(found.runs[3].history["loss"], history["loss"])
 
 
-@pytest.mark.parametrize(
-    ("changes", "match"),
-    [
-        ({"jobs": 0}, "`jobs` must be at least 1"),
-        ({"jobs": 2, "base": lambda point: point}, "`base` must be a function of a module"),
-        ({"executor": "dask"}, "`executor` must have a method submit"),
-        ({"progress": "yes"}, "`progress` must be True, False or 'auto'"),
-        ({"retry_failed": 1}, "`retry_failed` must be True or False"),
-        ({"store": ""}, "must be the path of a folder"),
-        ({"base": "missing.toml"}, "missing.toml, which does not exist"),
-        ({"grid": {"topology": []}}, "got none"),
-    ],
-)
-def test_wrong_arguments_are_refused_before_anything_runs(tmp_path, changes, match):
-    how = {"base": BASE, "store": tmp_path / "store", "progress": False} | changes
-    with pytest.raises((ValueError, TypeError, OSError), match=match):
-        sweep(**how)
-    assert not (tmp_path / "store").exists()
-
-
-def test_a_store_of_another_version_is_refused_before_anything_runs(tmp_path):
-    (tmp_path / "store.json").write_text('{"format": 0}')
-    with pytest.raises(ValueError, match="must be a store of format 1, got format 0"):
-        sweep(BASE, store=tmp_path, progress=False)
-
-
-def test_runs_that_do_not_fit_into_memory_are_throttled_or_refused(tmp_path, monkeypatch):
+def test_runs_that_do_not_fit_into_memory_are_throttled_or_refused(monkeypatch):
     module = sys.modules[sweep_function.__module__]
-    points = prepare(BASE, {"algorithm.lr": [0.1, 0.2]}, seeds=None, with_memory=True)
-    need, own = points[0].memory, 100
-    assert need
-    monkeypatch.setattr(module, "resident", lambda: own)
-    monkeypatch.setattr(module, "free_memory", lambda device: 2 * (need + own))
-    assert module._fitting(points, 2) == 2
-    monkeypatch.setattr(module, "free_memory", lambda device: 2 * (need + own) - 1)
+    (point,) = prepare(BASE, None, seeds=None, with_memory=True)
+    assert point.memory
+    assert point.device == ("cuda" if torch.cuda.is_available() else "cpu")
+    monkeypatch.setattr(module, "resident", lambda: 10)
+    free = {"cpu": 220, "cuda:1": 1000}
+    monkeypatch.setattr(module, "free_memory", free.get)
+    here = [replace(point, device="cpu", memory=100) for _ in range(2)]
+    assert module._fitting(here, 2) == 2
+    free["cpu"] = 219
     with pytest.warns(UserWarning, match="1 of 2 processes are used: more runs do not fit"):
-        assert module._fitting(points, 2) == 1
-    monkeypatch.setattr(module, "free_memory", lambda device: need)
+        assert module._fitting(here, 2) == 1
+    free["cpu"] = 109
     with pytest.raises(ValueError, match="`jobs` must be runs that fit into memory"):
-        module._fitting(points, 2)
+        module._fitting(here, 2)
+    there = [replace(point, device="cuda:1", memory=60) for _ in range(4)]
+    free["cpu"] = 35
+    with pytest.warns(UserWarning, match="3 of 4 processes are used"):
+        assert module._fitting(there, 4) == 3
+    free |= {"cpu": 1000, "cuda:1": 130}
+    with pytest.warns(UserWarning, match="2 of 4 processes are used: .* memory of cuda:1"):
+        assert module._fitting(there, 4) == 2
+    free["cuda:1"] = 59
+    with pytest.raises(ValueError, match="fit into the memory of cuda:1"):
+        module._fitting(there, 4)
 
 
 def test_the_plan_counts_runs_that_are_stored(stored):
@@ -275,42 +245,19 @@ def test_the_plan_counts_runs_that_are_stored(stored):
     assert table.column("to do") == (0, 2, 2)
     assert table.column("minutes")[-1] > 0
     assert "in 2 processes" in table.title
-    with pytest.raises(ValueError, match="must return configuration tables for a plan"):
-        planned(arguments, [{"lr": 0.1}], store=stored)
 
 
 def test_the_plan_counts_points_that_differ_in_an_unused_topology(tmp_path):
-    grid = {
-        "topology": ["ring", "star", "fully_connected"],
-        "algorithm": ["dsgd,lr=0.1", "fedavg,lr=0.1,epochs=1"],
-    }
     base = {**BASE, "run": {"rounds": 1}}
-    table = planned(base, grid, store=tmp_path)
+    grid = {"algorithm": ["dsgd,lr=0.1", "fedavg,lr=0.1,epochs=1"]}
+    table = planned(base, {**grid, "topology": ["ring", "star", "path"]}, store=tmp_path)
     text = "; 2 of 6 points repeat other points, since fedavg ignores the topology"
     assert table.title.endswith(text)
     one = planned(base, {**grid, "topology": ["ring"]}, store=tmp_path)
     assert "ignores the topology" not in one.title
 
 
-def test_runs_on_other_devices_are_judged_by_the_memory_of_these(monkeypatch):
-    module = sys.modules[sweep_function.__module__]
-    (point,) = prepare(BASE, None, seeds=None, with_memory=True)
-    assert point.device == ("cuda" if torch.cuda.is_available() else "cpu")
-    points = [replace(point, device="cuda:1", memory=60) for _ in range(4)]
-    monkeypatch.setattr(module, "resident", lambda: 10)
-    free = {"cpu": 35, "cuda:1": 1000}
-    monkeypatch.setattr(module, "free_memory", free.get)
-    with pytest.warns(UserWarning, match="3 of 4 processes are used"):
-        assert module._fitting(points, 4) == 3
-    free |= {"cpu": 1000, "cuda:1": 130}
-    with pytest.warns(UserWarning, match="2 of 4 processes are used: .* memory of cuda:1"):
-        assert module._fitting(points, 4) == 2
-    free["cuda:1"] = 59
-    with pytest.raises(ValueError, match="fit into the memory of cuda:1"):
-        module._fitting(points, 4)
-
-
-def test_surplus_processes_are_ended():
+def test_surplus_processes_are_ended(tmp_path):
     with Processes(2) as processes:
         pids = [pid.result(60) for _, pid in processes._pools.values()]
         processes.keep(1)
@@ -319,17 +266,8 @@ def test_surplus_processes_are_ended():
             time.sleep(0.05)
         assert [_lives(pid) for pid in pids] == [True, False]
         assert processes.submit(os.getpid).result(60) == pids[0]
-
-
-def test_processes_share_the_cores_that_this_one_may_use(monkeypatch):
-    cores = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(cores)})
-        assert machine.available_cores() == 1
-    finally:
-        os.sched_setaffinity(0, cores)
-    monkeypatch.delattr(os, "sched_getaffinity")
-    assert machine.available_cores() == os.cpu_count()
+        execute([], tmp_path, processes, limit=1)
+        assert not _lives(pids[0])
 
 
 def test_processes_of_clusters_set_their_threads(tmp_path, monkeypatch):
@@ -360,37 +298,37 @@ class Broken:
         return future
 
 
-def test_other_errors_of_an_executor_stop_the_sweep_with_their_traceback(tmp_path):
-    class FailedJobError(Exception):
-        __module__ = "submitit.core.utils"
+def of(module: str, name: str, text: str) -> Exception:
+    """Return an error of a class of another package."""
+    return type(name, (Exception,), {"__module__": module})(text)
 
-    for error in (RuntimeError("no such queue"), FailedJobError("ImportError: topofl")):
+
+FAILED = ("submitit.core.utils", "FailedJobError")
+
+
+def test_errors_of_an_executor_stop_the_sweep_unless_the_process_was_killed(tmp_path):
+    for error in (RuntimeError("no such queue"), of(*FAILED, "ImportError: topofl")):
         with pytest.raises(type(error), match=str(error)) as raised:
             sweep(BASE, store=tmp_path, executor=Broken(error), progress=False)
         assert raised.value is error
     assert RunStore(tmp_path).failures() == ()
-
-
-def test_killed_processes_are_recognized(tmp_path):
-    class KilledWorker(Exception):
-        __module__ = "distributed.scheduler"
-
-    class FailedJobError(Exception):
-        __module__ = "submitit.core.utils"
-
-    limit = FailedJobError("UncompletedJobError: timed-out and not checkpointable")
-    for error in (BrokenProcessPool("a"), KilledWorker("b"), limit):
-        (point,) = prepare(BASE, None, seeds=None)
-        executor = Broken(error)
-        found = sweep(BASE, store=tmp_path, executor=executor, retry_failed=True, progress=False)
+    killed = of("distributed.scheduler", "KilledWorker", "b")
+    limit = of(*FAILED, "UncompletedJobError: timed-out and not checkpointable")
+    (point,) = prepare(BASE, None, seeds=None)
+    for error in (BrokenProcessPool("a"), killed, limit):
+        how = {"executor": Broken(error), "retry_failed": True, "progress": False}
+        found = sweep(BASE, store=tmp_path, **how)
         assert found.failures[0].key == point.key
         assert "the process of the run was killed" in found.failures[0].error
 
 
 def test_a_repeated_point_keeps_its_first_place(tmp_path):
+    """The graph takes its nodes from the data."""
+    base = {**BASE, "topology": "dcliques,clique_size=2,inter=ring,seed=0"}
     points = [{"algorithm.lr": lr} for lr in (0.1, 0.2, 0.1)]
-    found = sweep(BASE, points, store=tmp_path, progress=False)
+    found = sweep(base, points, store=tmp_path, progress=False)
     assert found.table.column("algorithm.lr") == (0.1, 0.2)
+    assert found.runs[0].settings["topology.name"] == "dcliques"
 
 
 def test_the_time_of_a_plan_is_that_of_the_processes_that_fit(monkeypatch):
@@ -431,8 +369,6 @@ def test_a_script_without_a_guard_is_told_so_and_stores_no_failures(tmp_path):
 
 
 def test_seeds_in_the_grid_are_not_replaced(tmp_path):
-    with pytest.raises(ValueError, match=r"`grid` must be without 'run\.seed' where `seeds`"):
-        sweep(BASE, {"run.seed": [1, 2]}, seeds=2, store=tmp_path)
     found = sweep(BASE, {"run.seed": [1, 2]}, seeds=1, vary=["data"], store=tmp_path)
     assert [run.settings["run.seed"] for run in found.runs] == [1, 2]
 
@@ -451,3 +387,74 @@ def test_the_best_point_and_the_number_of_trained_runs(tmp_path):
     assert sweep(base, grid, seeds=2, store=tmp_path).trained == 0
     with pytest.raises(ValueError, match="`column` must be"):
         found.best("acuracy")
+
+
+@pytest.mark.parametrize(
+    ("patience", "probed"), [(100.0, [*range(1, 3 * PROBED_ROUNDS // 2 + 2)]), (0.0, [1, 2, 3])]
+)
+def test_a_probe_times_rounds_for_a_while_and_ends_after_an_evaluation(
+    monkeypatch, patience, probed
+):
+    events = []
+    run = topofl.config.Experiment.run
+
+    def noted(self, *, callbacks=(), **how):
+        return run(self, callbacks=[events.append, *callbacks], **how)
+
+    monkeypatch.setattr(topofl.config.Experiment, "run", noted)
+    monkeypatch.setattr(probe, "PROBED_SECONDS", patience)
+    timed = _timed(topofl.config.build({**BASE, "run": {"rounds": 1000}}))
+    rounds = [event for event in events if event.kind == "round"]
+    assert [event.round for event in rounds] == probed
+    plain = [event.values["seconds"] for event in rounds if event.round % 3]
+    assert min(plain[1:]) <= timed.round <= max(plain[1:])  # the first of them warms up
+    assert timed.fine_tuning == 0
+
+
+def test_fine_tuning_is_timed_apart():
+    tables = {**LONG, "algorithm": "per_fedavg,lr=0.1,fine_tune_epochs=30"}
+    assert _timed(topofl.config.build(tables)).fine_tuning > 0
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_live_table(tmp_path):
+    first, second = (point.job for point in prepare(BASE, None, seeds=2))
+    live = Live(tmp_path, 3, title="mine", labels={first.key: "seed=0\x1b[2J"})
+    assert live.text() == ["mine: 0 of 3 runs done"]
+    for job in (first, second):
+        live.started(job)
+    folder = claimed_folder(tmp_path, first.key)
+    reporter = Reporter(folder, 40, _last=-1e9)
+    reporter._score = 0.25
+    reporter(Event("round", 7, {}))
+    shown = ["  seed=0\\x1b[2J: round 7 of 40, score 0.250", f"  {second.key}"]
+    assert live.text()[1:] == shown
+    others = [replace(second, key=f"{k:016x}") for k in range(SHOWN)]
+    for job in others:
+        live.started(job)
+    assert live.text()[1:3] == shown
+    assert live.text()[SHOWN + 1 :] == ["  and 2 more"]
+    for job in others:
+        live._running.pop(job.key)
+    live.ended(Outcome(first.key, "done"))
+    live.ended(Outcome(second.key, "failed", "ValueError: no"))
+    live._began = time.monotonic() - 8  # two runs have ended, so the third takes four seconds
+    (head,) = live.text()
+    assert head == "mine: 1 of 3 runs done, 1 failed, about 4 s left"
+
+
+def test_the_live_table_is_drawn_on_terminals_only_and_erased(tmp_path):
+    for stream, drawn in ((Terminal(), True), (io.StringIO(), False)):
+        with Live(tmp_path, 3, stream=stream):
+            deadline = time.monotonic() + 10
+            while drawn and not stream.getvalue() and time.monotonic() < deadline:
+                time.sleep(0.05)
+        text = stream.getvalue()
+        assert ("0 of 3 runs done\n" in text) is drawn
+        assert text.endswith("\x1b[1F\x1b[J") is drawn

@@ -10,47 +10,61 @@ from topofl import config
 from topofl._support.plugins import appended_folder, current_folder, load_function
 from topofl.runs import RunStore, sweep
 
-MODULE = """
-from topofl.algorithms import chain, gossip, sgd
+TABLES = """
+topology = "ring"
+algorithm = "{},lr=0.1"
+data = {{name = "digits", n = 4, seed = 0}}
+run = {{rounds = {}, seed = 0}}
+"""
+
+NAMED = """
+from topofl.algorithms import chain, sgd
 
 def twice(lr):
-    return chain("twice", local=sgd(lr, batch_size=16), first=gossip(), second=gossip())
+    return chain("{0}", local=sgd(lr, batch_size=16))
 
 def thrice(lr):
-    return chain("thrice", **{key: gossip() for key in "abc"}, local=sgd(lr))
+    return chain("{0} again", local=sgd(lr, batch_size=8))
 """
 
-EXPERIMENT = """
-topology = "ring"
-algorithm = "beside_{}:twice,lr=0.1"
-data = {{name = "digits", n = 4, seed = 0}}
-run = {{rounds = 2, seed = 0}}
-"""
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    """Forget the modules that a test imports."""
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if not name.startswith("topofl"):
+            del sys.modules[name]
+
+
+def write(folder, files, name, rounds=1):
+    """Write files into a folder, and an experiment that names a function; return its path."""
+    for file, text in {**files, "run.toml": TABLES.format(name, rounds)}.items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(text)
+    return folder / "run.toml"
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch, request):
+def folder(tmp_path, monkeypatch):
     """Return a folder with an experiment and its module, which is not the current folder."""
-    name = request.node.name
-    place = tmp_path / "experiment"
-    place.mkdir()
-    (place / f"beside_{name}.py").write_text(MODULE)
-    (place / "run.toml").write_text(EXPERIMENT.format(name))
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    yield place
-    sys.modules.pop(f"beside_{name}", None)
+    write(tmp_path / "experiment", {"beside_.py": NAMED.format("twice")}, "beside_:twice", 2)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    return tmp_path / "experiment"
 
 
-def topofl_elsewhere(*words):
+def topofl_elsewhere(*words, code=0):
     """Run topofl as a process in the current folder, which is not on Python's path."""
-    code = (
+    program = (
         "import sys; sys.path = [p for p in sys.path if p]; "
         "from topofl.cli import main; sys.exit(main(sys.argv[1:]))"
     )
-    command = [sys.executable, "-c", code, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", program, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stderr
 
 
 def test_a_module_next_to_the_file_is_found_and_python_s_path_restored(folder):
@@ -59,30 +73,23 @@ def test_a_module_next_to_the_file_is_found_and_python_s_path_restored(folder):
     assert experiment.algorithm.name == "twice"
     assert sys.path == before
     assert experiment.tables["modules"] == {"folder": str(folder)}
-    name = experiment.tables["algorithm"]["name"].partition(":")[0]
-    del sys.modules[name]
+    del sys.modules["beside_"]
     assert config.build(experiment.tables).algorithm.name == "twice"
     assert "modules" not in config.load(folder / "run.toml", ["algorithm=dsgd,lr=1"]).tables
+    (folder / "colorsys.py").write_text("1 / 0\n")
+    sys.modules.pop("colorsys", None)
+    with appended_folder(str(folder)):  # installed modules take precedence
+        assert load_function("colorsys:rgb_to_hsv")(0, 0, 0) == (0.0, 0.0, 0)
 
 
 def test_the_table_modules_names_another_folder_relative_to_the_file(folder):
     (folder / "lib").mkdir()
-    for module in folder.glob("*.py"):
-        module.rename(folder / "lib" / module.name)
+    (folder / "beside_.py").rename(folder / "lib" / "beside_.py")
     path = folder / "run.toml"
-    with pytest.raises(ValueError, match=f"Python finds no module beside_.* in .*{folder}, instal"):
+    with pytest.raises(ValueError, match=f"Python finds no module beside_ in .*{folder}, instal"):
         config.load(path)
     path.write_text(path.read_text() + '[modules]\nfolder = "lib"\n')
     assert config.load(path).tables["modules"] == {"folder": str(folder / "lib")}
-    with pytest.raises(ValueError, match=r"\[modules\] the table takes folder, not 'folders'"):
-        config.build({**config.read(path), "modules": {"folders": "lib"}})
-
-
-def test_installed_modules_take_precedence(folder):
-    (folder / "colorsys.py").write_text("1 / 0\n")
-    sys.modules.pop("colorsys", None)
-    with appended_folder(str(folder)):
-        assert load_function("colorsys:rgb_to_hsv")(0, 0, 0) == (0.0, 0.0, 0)
 
 
 def test_two_modules_of_one_name_are_not_mistaken_for_each_other(folder, tmp_path):
@@ -94,71 +101,29 @@ def test_two_modules_of_one_name_are_not_mistaken_for_each_other(folder, tmp_pat
 
 @pytest.mark.slow
 def test_runs_are_resumed_from_another_folder(folder, tmp_path):
-    done = topofl_elsewhere("run", folder / "run.toml", "--out", "a")
-    assert done.returncode == 0, done.stderr
-    done = topofl_elsewhere("resume", "--trust", "a", "--set", "run.rounds=3")
-    assert done.returncode == 0, done.stderr
-    again = topofl_elsewhere("run", folder / "run.toml", "--out", "a", "--skip-done")
-    assert "run.rounds was 3, is 2" in again.stderr
+    topofl_elsewhere("run", folder / "run.toml", "--out", "a")
+    topofl_elsewhere("resume", "--trust", "a", "--set", "run.rounds=3")
+    again = topofl_elsewhere("run", folder / "run.toml", "--out", "a", "--skip-done", code=2)
+    assert "run.rounds was 3, is 2" in again
     folder.rename(tmp_path / "moved")
-    done = topofl_elsewhere("resume", "--trust", "a", "--set", "run.rounds=4")
-    assert done.returncode == 2
-    assert f"{folder} (which does not exist)" in done.stderr
-    assert "put that folder on PYTHONPATH" in done.stderr
+    said = topofl_elsewhere("resume", "--trust", "a", "--set", "run.rounds=4", code=2)
+    assert f"{folder} (which does not exist)" in said
+    assert "put that folder on PYTHONPATH" in said
 
 
 @pytest.mark.slow
 def test_processes_of_a_sweep_find_it(folder, tmp_path):
-    module = next(folder.glob("*.py"))
-    names = [f"{module.stem}:{name},lr=0.1" for name in ("twice", "thrice")]
-    found = sweep(
-        folder / "run.toml", {"algorithm": names}, store=tmp_path / "a", jobs=2, progress=False
-    )
+    grid = {"algorithm": ["beside_:twice,lr=0.1", "beside_:thrice,lr=0.1"]}
+    found = sweep(folder / "run.toml", grid, store=tmp_path / "a", jobs=2, progress=False)
     assert len(found.runs) == 2
     words = ["--grid", "algorithm.lr=0.1,0.2", "--jobs", "2", "--store", tmp_path / "b"]
-    done = topofl_elsewhere("sweep", folder / "run.toml", *words)
-    assert done.returncode == 0, done.stderr
+    topofl_elsewhere("sweep", folder / "run.toml", *words)
     moved = shutil.copytree(folder, tmp_path / "copy")
     keys = {run.key for run in RunStore(tmp_path / "b").runs()}
-    done = topofl_elsewhere("sweep", moved / "run.toml", *words)
-    assert done.returncode == 0, done.stderr
+    topofl_elsewhere("sweep", moved / "run.toml", *words)
     assert {run.key for run in RunStore(tmp_path / "b").runs()} == keys  # the folder is no setting
 
 
-@pytest.fixture
-def forgotten():
-    """Forget the modules that a test imports."""
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        if not name.startswith("topofl"):
-            del sys.modules[name]
-
-
-def write(folder, files, name):
-    """Write files into a folder, and an experiment that names a function; return its path."""
-    for file, text in {**files, "run.toml": TABLES.format(name)}.items():
-        (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file).write_text(text)
-    return folder / "run.toml"
-
-
-TABLES = """
-topology = "ring"
-algorithm = "{},lr=0.1"
-data = {{name = "digits", n = 4, seed = 0}}
-run = {{rounds = 1, seed = 0}}
-"""
-
-NAMED = """
-from topofl.algorithms import chain, sgd
-
-def twice(lr):
-    return chain("{}", local=sgd(lr, batch_size=16))
-"""
-
-
-@pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize("package", [{"pkg_/__init__.py": ""}, {}], ids=["package", "namespace"])
 @pytest.mark.parametrize("second", ["one", "two"])
 def test_modules_of_two_packages_of_one_name_are_not_mistaken(tmp_path, package, second):
@@ -174,14 +139,14 @@ def test_modules_of_two_packages_of_one_name_are_not_mistaken(tmp_path, package,
         config.load(path)
 
 
-@pytest.mark.usefixtures("forgotten")
 def test_modules_that_modules_import_are_not_mistaken(tmp_path):
-    main = "from helper_x_ import *"
-    first = write(
-        tmp_path / "a", {"main_a_.py": main, "helper_x_.py": NAMED.format("a")}, "main_a_:twice"
-    )
-    second = write(
-        tmp_path / "b", {"main_b_.py": main, "helper_x_.py": NAMED.format("b")}, "main_b_:twice"
+    first, second = (
+        write(
+            tmp_path / name,
+            {f"main_{name}_.py": "from helper_x_ import *", "helper_x_.py": NAMED.format(name)},
+            f"main_{name}_:twice",
+        )
+        for name in ("a", "b")
     )
     experiment = config.load(first)
     with pytest.raises(ValueError, match=r"module helper_x_ must be one file .*a/h.*b/h.*rename"):
@@ -191,27 +156,13 @@ def test_modules_that_modules_import_are_not_mistaken(tmp_path):
 
 
 LAZY = """
+from topofl.algorithms import chain, sgd
+
 def mean(params, round):
     import lazy_help_
     return lazy_help_.same(params)
-"""
 
-
-@pytest.mark.usefixtures("forgotten")
-def test_modules_that_functions_import_are_found_during_a_run(tmp_path):
-    text = "def same(params):\n    return params\n"
-    path = write(tmp_path, {"lazy_.py": LAZY, "lazy_help_.py": text}, "dsgd")
-    path.write_text(path.read_text() + 'evaluation = {also = {copied = "lazy_:mean"}}\n')
-    before = list(sys.path)
-    history = config.load(path).run(progress=False)
-    assert "accuracy_copied" in history.columns
-    assert sys.path == before
-
-
-SCHEDULED = """
-from topofl.algorithms import chain, sgd
-
-def twice(lr):
+def scheduled(lr):
     def rate(round, rounds):
         import lazy_help_
         return lr
@@ -220,15 +171,19 @@ def twice(lr):
 """
 
 
-@pytest.mark.usefixtures("forgotten")
-def test_modules_that_functions_import_are_found_by_an_estimate(tmp_path):
-    path = write(tmp_path, {"lazy_.py": SCHEDULED, "lazy_help_.py": ""}, "lazy_:twice")
+def test_modules_that_functions_import_are_found_during_a_run_and_by_an_estimate(tmp_path):
+    text = "def same(params):\n    return params\n"
+    path = write(tmp_path, {"lazy_.py": LAZY, "lazy_help_.py": text}, "lazy_:scheduled")
     experiment = config.load(path)
     del sys.modules["lazy_help_"]
     assert experiment.estimate().messages == 0
+    path.write_text(path.read_text() + 'evaluation = {also = {copied = "lazy_:mean"}}\n')
+    before = list(sys.path)
+    history = config.load(path).run(progress=False)
+    assert "accuracy_copied" in history.columns
+    assert sys.path == before
 
 
-@pytest.mark.usefixtures("forgotten")
 @pytest.mark.slow
 def test_modules_next_to_the_file_precede_those_of_the_current_folder(tmp_path, monkeypatch):
     path = write(tmp_path / "a", {"methods_.py": NAMED.format("next to it")}, "methods_:twice")
@@ -239,13 +194,11 @@ def test_modules_next_to_the_file_precede_those_of_the_current_folder(tmp_path, 
         experiment = config.load("a/run.toml")
     assert experiment.algorithm.name == "next to it"
     assert experiment.tables["modules"] == {"folder": str(path.parent)}
-    assert topofl_elsewhere("run", path, "--out", "done").returncode == 0
+    topofl_elsewhere("run", path, "--out", "done")
     (tmp_path / "done" / "methods_.py").write_text(NAMED.format("next to the results"))
-    done = topofl_elsewhere("resume", "--trust", "done", "--set", "run.rounds=2")
-    assert done.returncode == 0, done.stderr
+    topofl_elsewhere("resume", "--trust", "done", "--set", "run.rounds=2")
 
 
-@pytest.mark.usefixtures("forgotten")
 @pytest.mark.slow
 def test_a_folder_given_at_the_shell_is_relative_to_the_file(tmp_path, monkeypatch):
     path = write(tmp_path / "a", {"lib/methods_.py": NAMED.format("in lib")}, "methods_:twice")
@@ -253,5 +206,4 @@ def test_a_folder_given_at_the_shell_is_relative_to_the_file(tmp_path, monkeypat
     experiment = config.load(path, ["modules.folder=lib"])
     assert experiment.tables["modules"] == {"folder": str(path.parent / "lib")}
     words = ["--set", "modules.folder=lib", "--store", "store", "--grid", "algorithm.lr=0.1,0.2"]
-    done = topofl_elsewhere("sweep", path, *words)
-    assert done.returncode == 0, done.stderr
+    topofl_elsewhere("sweep", path, *words)

@@ -5,7 +5,7 @@ import io
 import json
 import re
 import shutil
-from html import escape
+from html import escape, unescape
 
 import numpy as np
 import pytest
@@ -43,10 +43,7 @@ def picture_of(html):
 
 def words_of(html):
     """Return the words of HTML without its tags."""
-    text = re.sub(r"<[^>]*>", " ", html)
-    for entity, letter in (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#x27;", "'")):
-        text = text.replace(entity, letter)
-    return text.replace("&amp;", "&").split()
+    return unescape(re.sub(r"<[^>]*>", " ", html)).split()
 
 
 def test_matrices_show_their_weights():
@@ -98,15 +95,12 @@ def test_html_has_the_words_of_the_text(value):
     assert set(text) - {f"{k}." for k in range(9)} <= set(shown)  # numbers of an ordered list
 
 
-def test_sweeps_show_their_table(sweep):
+def test_sweeps_show_the_first_rows_of_their_table(sweep):
     words = words_of(sweep._repr_html_())
     assert words[:6] == repr(sweep).split()
     printed = [word for word in str(sweep.table).split() if set(word) - set("-")]
     assert len(sweep.runs) == 2
     assert words[6:] == printed
-
-
-def test_long_sweeps_show_their_first_rows(sweep):
     many = topofl.runs.Sweep(sweep.points[:1] * (ROWS + 5), sweep.runs, ())
     html = many._repr_html_()
     assert html.count("<tr>") == 1 + ROWS
@@ -126,34 +120,30 @@ def test_stored_runs_show_settings_and_final_scores(sweep):
             assert as_text(float(run.history[score][-1].mean())) == final
 
 
-def test_stores_show_their_runs(sweep, tmp_path):
-    store = topofl.runs.RunStore(sweep.runs[0].folder.parent)
-    words = words_of(store._repr_html_())
+def test_stores_show_finished_runs_and_count_the_others(sweep, tmp_path):
+    words = words_of(topofl.runs.RunStore(sweep.runs[0].folder.parent)._repr_html_())
     assert words[0].startswith("RunStore(root=")
     for run in sweep.runs:
         assert {run.key, run.settings["algorithm.name"]} <= set(words)
-    missing = topofl.runs.RunStore(tmp_path / "<none>")
-    assert "&lt;none&gt;" in missing._repr_html_()
-    assert "<table>" not in missing._repr_html_()
-
-
-def test_stores_show_finished_runs_and_count_the_others(sweep, tmp_path):
+    missing = topofl.runs.RunStore(tmp_path / "<none>")._repr_html_()
+    assert "&lt;none&gt;" in missing
+    assert "<table>" not in missing
     store = topofl.runs.RunStore(tmp_path)
-    run = sweep.runs[0]
     keys = [f"f{k:015x}" for k in range(ROWS + 3)]
     for key in keys[:3]:
-        store.add(key, run.history, run.tables)
+        store.add(key, sweep.runs[0].history, sweep.runs[0].tables)
     assert "<p>" not in store._repr_html_()
     for k in range(ROWS + 5):  # their keys are before those of finished runs
         store.fail(topofl.runs.Failure(f"a{k:015x}", {}, "ValueError: <x>"))
-    html = store._repr_html_()
-    assert re.findall(r"<td>([0-9a-f]{16})</td>", html) == keys[:3]
-    assert re.findall(r"<p>(.*?)</p>", html) == [f"{ROWS + 5} failed"]
-    for key in keys[3:]:
-        shutil.copytree(tmp_path / keys[0], tmp_path / key)
-    html = store._repr_html_()
-    assert re.findall(r"<td>([0-9a-f]{16})</td>", html) == keys[:ROWS]
-    assert re.findall(r"<p>(.*?)</p>", html) == ["3 more runs", f"{ROWS + 5} failed"]
+    for shown, notes in (
+        (keys[:3], [f"{ROWS + 5} failed"]),
+        (keys[:ROWS], ["3 more runs", f"{ROWS + 5} failed"]),
+    ):
+        html = store._repr_html_()
+        assert re.findall(r"<td>([0-9a-f]{16})</td>", html) == shown
+        assert re.findall(r"<p>(.*?)</p>", html) == notes
+        for key in keys[3:]:
+            shutil.copytree(tmp_path / keys[0], tmp_path / key, dirs_exist_ok=True)
 
 
 OWN = ("key", "round", "loss", "accuracy", "MB sent")
@@ -188,15 +178,12 @@ def test_settings_with_the_name_of_a_column_are_renamed(tmp_path, capsys):
     assert {row["key"] for row in rows} == {run.key for run in found.runs}
 
 
-def test_failures_show_their_error_and_settings():
+def test_failures_and_best_points_are_shown(sweep):
     failure = topofl.runs.Failure("0a", {"algorithm": {"lr": 9.0}}, "ValueError: <x>", "Trace")
     html = failure._repr_html_()
     assert "Failure(&#x27;0a&#x27;): ValueError: &lt;x&gt;" in html
     assert "<td>algorithm.lr</td><td>9</td>" in html
     assert "Trace" not in html
-
-
-def test_the_best_point_is_shown_as_printed(sweep):
     best = sweep.best()
     assert words_of(best._repr_html_()) == ["Best:", *str(best).split()]
 

@@ -1,4 +1,4 @@
-"""User-defined functions given as module:function."""
+"""User-defined functions: given as module:function, in text that is a call, or entry points."""
 
 import subprocess
 import sys
@@ -8,48 +8,21 @@ import numpy as np
 import pytest
 
 import topofl
-from tests.support.user_code import MINE, TABLES
-from topofl import _spec, config, data, mixing, models, topologies
+from tests.rows.user_code import MINE, TABLES, install
+from topofl import algorithms, config, data, metrics, mixing, topologies
 from topofl._spec import build_topology, find
 from topofl._support import plugins
-from topofl._support.calls import Spec, parse_spec
+from topofl._support.calls import evaluate_call, parse_spec
 from topofl.cli import main
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("mine:wheel", Spec("mine:wheel", {})),
-        (" mine : wheel ", Spec("mine:wheel", {})),
-        ("a.b:c,n=10,hub=none", Spec("a.b:c", {"n": 10, "hub": None})),
-        ("a.b:c:10,hub=1", Spec("a.b:c", {"n": 10, "hub": 1})),
-        ("random_in,base=(mine:wheel,n=3)", Spec("random_in", {"base": "(mine:wheel,n=3)"})),
-        (
-            r"C:\graphs\ring.graphml,own_weights=true",
-            Spec(r"C:\graphs\ring.graphml", {"own_weights": True}),
-        ),
-        ("C:/ring.npz", Spec("C:/ring.npz", {})),
-        ("ring.npz:10", Spec("ring.npz", {"n": 10})),
-        ("ring:1e3", Spec("ring", {"n": 1000.0})),
-        ("ring:[1,2]", Spec("ring", {"n": [1, 2]})),
-    ],
-)
-def test_specs_with_colons(text, expected):
-    assert parse_spec(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("ring:", "'ring:' must have a number or a function after its colon"),
-        ("mine:wheel:", "'mine:wheel:' must have a number or a function after its colon"),
-        (":wheel", "must begin with a name"),
-        ("mine:dsgt:lr=0.5", "must have a comma before each key=value: write mine:dsgt,lr=0.5"),
-    ],
-)
-def test_bad_specs_with_colons(text, message):
-    with pytest.raises(ValueError, match=message):
-        parse_spec(text)
+def test_calls_are_evaluated_also_of_functions_of_modules(mine):
+    functions = {"pair": lambda a, b=0: (a, b), "range": range}
+    assert evaluate_call("x", "pair(1, b=[2, 3])", functions, "") == (1, [2, 3])
+    nested = evaluate_call("x", " pair(pair(1), b=pair(a=2)) ", functions, "")
+    assert nested == ((1, 0), (2, 0))
+    assert evaluate_call("x", "mine_:crops", {}, "") == data.crop_and_flip(padding=1)
+    assert evaluate_call("x", " mine_:crops(padding=2)", {}, "") == data.crop_and_flip(padding=2)
 
 
 @pytest.mark.parametrize("name", ["petersen", "matrix", "pairs", "rounds"])
@@ -74,221 +47,38 @@ def test_files_with_colons_are_read(tmp_path, monkeypatch):
 def test_user_defined_topologies(mine):
     built = build_topology("mine_:wheel", {"n": 5, "hub": 1})
     assert built.value.out_degrees.tolist() == [1, 4, 1, 1, 1]
-    assert built.arguments == {
-        "name": "mine_:wheel",
-        "n": 5,
-        "hub": 1,
-        "base": None,
-        "sizes": (1, 2),
-    }
-    said = {key: value for key, value in built.arguments.items() if key != "name"}
+    said = {"n": 5, "hub": 1, "base": None, "sizes": (1, 2)}
+    assert built.arguments == {"name": "mine_:wheel"} | said
     assert (build_topology("mine_:wheel", said).value.adjacency != built.value.adjacency).nnz == 0
     counts = np.eye(10, dtype=int)
     assert build_topology("mine_:wheel", {}, counts).value.n == 10
     assert build_topology("mine_:counted", {}, counts).value.n == 10
     assert build_topology("mine_:on_another", {"base": "mine_:wheel:6"}).value.n == 6
-    assert (
-        build_topology(
-            "link_failures", {"base": "(mine_:wheel,n=6)", "fail": 0, "recover": 1, "seed": 0}
-        ).value.n
-        == 6
-    )
+    failing = {"base": "(mine_:wheel,n=6)", "fail": 0, "recover": 1, "seed": 0}
+    assert build_topology("link_failures", failing).value.n == 6
     assert build_topology("mine_:any_keys", {"n": 7, "more": 3}).value.n == 7
     assert build_topology("mine_:half", {"n": 7}).value.n == 7
     assert find("topology", "topofl.topologies:ring") is topologies.ring
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        (
-            "no_such:wheel",
-            (
-                "Python finds no module no_such in .*, installed packages; put it next to the "
-                "experiment's file, start topofl in the folder that holds it, or put that folder"
-            ),
-        ),
-        ("mine_.part:wheel", "Python finds no module mine_.part"),
-        (
-            "mine_:weel",
-            r"module mine_ \(.*mine_.py\) has no function `weel`; did you mean 'wheel'\?",
-        ),
-        ("mine_:zzzzzz", r"has no function `zzzzzz`; it has wheel, counted, on_another"),
-        ("mine_:made", "`made` of module mine_ must be a function, got <?Topology"),
-        ("mine_:__doc__", '`__doc__` of module mine_ must be a function, got "A user\'s module."'),
-        (
-            "raises_:f",
-            r"importing module raises_ raised ZeroDivisionError: division by zero "
-            r"\(line 2 of raises_.py\)",
-        ),
-        (
-            "needs_:f",
-            (
-                "importing module needs_ raised ModuleNotFoundError: No module named "
-                "'there_is_no_such_module'"
-            ),
-        ),
-        ("stops_:f", "importing module stops_ raised SystemExit: 3"),
-        ("wrong_:f", r"importing module wrong_ raised SyntaxError: .*wrong_.py, line 1"),
-        ("mine_:", "a name with a colon must be module:function, as in mymodule:wheel"),
-        (":wheel", "a name with a colon must be module:function"),
-        ("mine_:wheel:x", "a name with a colon must be module:function"),
-        (r"C:\ring.txt", "a name with a colon must be module:function"),
-        (
-            "ring:big",
-            "to use topofl's own, put the number of nodes after the colon, as in ring:100",
-        ),
-    ],
-)
-def test_functions_that_cannot_be_loaded_are_named(mine, name, message):
-    with pytest.raises((ValueError, TypeError), match=message) as error:
-        build_topology(name, {})
-    assert str(error.value).startswith(f"there is no topology {name!r}: ")
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "message"),
-    [
-        (
-            "topology",
-            "mine_:positional",
-            "`mine_:positional` must take its arguments by name, got `n` before the /",
-        ),
-        (
-            "topology",
-            "builtins:dict",
-            "`builtins:dict` must be a function whose parameters can be read",
-        ),
-        ("mixing", "mine_:no_rule", "`mine_:no_rule` must take the topology as its first argument"),
-        (
-            "partition",
-            "mine_:any_keys",
-            "`mine_:any_keys` must take the dataset as its first argument",
-        ),
-    ],
-)
-def test_functions_that_cannot_be_called_by_keyword_are_named(mine, kind, name, message):
-    with pytest.raises(TypeError, match=message):
-        find(kind, name)
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "message"),
-    [
-        (
-            "nothing",
-            {},
-            (
-                r"`mine_:nothing` must return a Topology or another graph that topofl\.as_topology "
-                r"accepts, got None \(NoneType\); "
-                "does it lack a return"
-            ),
-        ),
-        (
-            "text",
-            {},
-            r"`mine_:text` must return a Topology .*, got 'ring' \(str\): "
-            "`graph` must be a networkx or PyG graph, .* got str",
-        ),
-        (
-            "slow_sgd",
-            {"lr": 1},
-            r"must return a Topology or another graph .*, got dsgd: .* \(Algorithm\): `graph` must",
-        ),
-        ("fails", {}, r"`mine_:fails` raised KeyError: 'x' \(line \d+ of mine_.py\)"),
-        ("refuses", {}, r"`n` must be prime \(line \d+ of mine_.py\)"),
-        (
-            "wheel",
-            {"n": 5, "hubs": 1},
-            "`mine_:wheel` takes n, hub, base, key, sizes, not 'hubs'; did you mean 'hub'",
-        ),
-        ("wheel", {}, "`mine_:wheel` needs `n`"),
-    ],
-)
-def test_errors_in_calls_of_user_defined_functions_are_explained(mine, name, arguments, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        build_topology(f"mine_:{name}", arguments)
-
-
-def test_topology_errors_keep_their_type(mine):
-    with pytest.raises(topofl.TopologyError, match=r"^no such graph$"):
-        build_topology("mine_:refuses_graph", {})
-
-
 def test_experiments_with_user_defined_functions_run_and_repeat(mine, tmp_path):
     experiment = config.build(TABLES)
-    assert experiment.tables["algorithm"] == {"name": "mine_:slow_sgd", "lr": 0.5, "local_steps": 2}
-    assert experiment.tables["model"] == {
-        "name": "mine_:Net",
-        "in_features": 64,
-        "n_classes": 10,
-        "width": 3,
-    }
-    assert experiment.tables["mixing"] == {"name": "mine_:rule", "laziness": 0.25}
-    assert [experiment.tables["data"][key] for key in ("name", "partition")] == [
-        "mine_:digits",
-        "mine_:split",
-    ]
-    (tmp_path / "again.toml").write_text(config.dumps(experiment.tables))
+    tables = experiment.tables
+    assert tables["algorithm"] == {"name": "mine_:slow_sgd", "lr": 0.5, "local_steps": 2}
+    sizes = {"in_features": 64, "n_classes": 10, "width": 3}
+    assert tables["model"] == {"name": "mine_:Net"} | sizes
+    assert tables["mixing"] == {"name": "mine_:rule", "laziness": 0.25}
+    named = [tables["data"][key] for key in ("name", "partition")]
+    assert named == ["mine_:digits", "mine_:split"]
+    (tmp_path / "again.toml").write_text(config.dumps(tables))
     again = config.load(tmp_path / "again.toml")
-    assert again.tables == listed(experiment.tables) | {"modules": {"folder": str(tmp_path)}}
+    listed = tables["topology"] | {"sizes": [1, 2]}  # as in TOML
+    assert again.tables == tables | {"topology": listed, "modules": {"folder": str(tmp_path)}}
     history = experiment.run()
     np.testing.assert_array_equal(history["accuracy"], again.run()["accuracy"])
     weights = mixing.lazy(mixing.metropolis_hastings(experiment.topology), share=0.25).weights
     np.testing.assert_array_equal(history.mixing(0).weights.toarray(), weights.toarray())
     assert experiment.model.scale.item() == again.model.scale.item()
-
-
-def listed(tables):
-    """Return tables with lists in place of tuples, as in TOML."""
-    plain = {
-        key: list(value) if isinstance(value, tuple) else value
-        for key, value in tables["topology"].items()
-    }
-    return tables | {"topology": plain}
-
-
-@pytest.mark.parametrize(
-    ("table", "value", "message"),
-    [
-        (
-            "algorithm",
-            "mine_:wheel,n=3",
-            r"\[algorithm\] `mine_:wheel` must return an Algorithm, got <?Topology",
-        ),
-        ("model", "mine_:heaviest,matrix=3", r"\[model\] `mine_:heaviest` raised AttributeError"),
-        (
-            "model",
-            "mine_:text",
-            r"\[model\] `mine_:text` must return a torch.nn.Module, got 'ring'",
-        ),
-        ("data", "mine_:nothing,n=3", r"\[data\] `mine_:nothing` must return a Dataset, got None"),
-        (
-            "data",
-            "digits,partition=mine_:half_of",
-            r"\[data\] `mine_:half_of` must return a Partition, got Dataset",
-        ),
-        (
-            "algorithm",
-            "mine_:dsgt,lr=1",
-            r"\[algorithm\] there is no algorithm 'mine_:dsgt': module mine_",
-        ),
-    ],
-)
-def test_errors_in_tables_name_the_table(mine, table, value, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        config.build(TABLES | {table: value})
-
-
-def test_results_in_place_of_functions_are_refused(mine):
-    with pytest.raises(
-        TypeError,
-        match=r"`net` must be a function that returns a torch.nn.Module, got Sequential.*wrap it",
-    ):
-        plugins.with_checked_result(
-            "net", models.logistic_regression(), *_spec._RETURN_TYPES["model"]
-        )
 
 
 def test_partitions_without_a_seed_may_have_labels_flipped(mine):
@@ -302,43 +92,156 @@ def test_augmentations_can_be_user_defined(mine):
     assert find("augmentation", "mine_:crops")(padding=2) == data.crop_and_flip(padding=2)
 
 
+def test_entry_points_are_found_by_name(package):
+    built = build_topology("spokes", {"n": 4})
+    assert built.value.out_degrees.tolist() == [3, 1, 1, 1]
+    assert built.arguments["name"] == "spokes"
+    assert str(find("algorithm", "slow")(lr=0.5)) == str(algorithms.dsgd(0.5, local_steps=2))
+    named = {"data": "my_digits,partition=my_split,n=4", "algorithm": "slow,lr=1"}
+    tables = config.build(TABLES | named).tables
+    assert (tables["data"]["name"], tables["data"]["partition"]) == ("my_digits", "my_split")
+    assert tables["algorithm"]["name"] == "slow"
+
+
+def test_names_of_topofl_take_precedence_with_a_warning(package):
+    with pytest.warns(
+        UserWarning,
+        match=r"ring is the topology of topofl, not entry point ring \(mine_:wheel\) "
+        "of package mypackage 1.0",
+    ) as caught:
+        assert find("topology", "ring") is topologies.ring
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def test_packages_that_cannot_be_read_do_not_affect_others(package):
+    install(package, "other", "[topofl.topologies]\nno equals sign\n")
+    install(package, "latin", "")
+    latin = package / "latin-1.0.dist-info" / "entry_points.txt"
+    latin.write_bytes(b"[topofl.topologies]\nr\xe9 = a:b\n")
+    with pytest.warns(
+        UserWarning, match="entry points of package other 1.0 cannot be read: .*; reinstall it"
+    ):
+        assert build_topology("spokes", {"n": 4}).value.n == 4
+
+
+def test_entry_points_are_imported_only_when_used(package):
+    with pytest.raises(ValueError, match="did you mean"):
+        find("topology", "spoke")
+    assert find("topology", "torus") is topologies.torus
+    assert plugins.entry_points("topology")[0] == ("absent", "mypackage 1.0", "mine_:whee")
+    assert "mine_" not in sys.modules
+    find("topology", "spokes")
+    assert "mine_" in sys.modules
+    install(package, "another", "[topofl.topologies]\nspokes = mine_:text\n")
+    assert find("topology", "mine_:wheel")(n=3).n == 3
+
+
+def test_the_first_of_several_versions_of_a_package_is_used(package, tmp_path, monkeypatch):
+    (newer := tmp_path / "newer").mkdir()
+    monkeypatch.syspath_prepend(newer)
+    install(newer, "mypackage", "[topofl.topologies]\nonly = mine_:wheel\n", version="2.0")
+    assert plugins.entry_points("topology") == [("only", "mypackage 2.0", "mine_:wheel")]
+    assert plugins.entry_points("metric") == []
+
+
+def test_metrics_can_be_user_defined(package):
+    graphs = [topologies.ring(6), topologies.random_in(6, 2, seed=0)]
+
+    def edges_received(matrix):
+        return matrix.n if isinstance(matrix, mixing.MixingMatrix) else None
+
+    names = ["mine_:heaviest", "heavy", "diameter", "mine_:of_lines", "mine_:of_nothing"]
+    table = metrics.compare(graphs[:1], about="averaging", metrics=[*names, edges_received])
+    assert table.columns[-6:] == (*names, "edges_received")
+    third = pytest.approx(1 / 3)
+    assert table.rows[0][-6:-3] == (third, third, 3)
+    assert [str(cell) for cell in table.rows[0][-3:]] == ["n/a", "n/a", "6"]
+    assert table.rows[0][-3].reason == "it is no line"
+    own = metrics.compare(graphs[:1], about=[], metrics=edges_received)
+    assert own.columns == ("name", "edges_received")
+    with pytest.raises(TypeError, match="`edges_received` must return a number, got None"):
+        metrics.compare(graphs[1:], about=[], metrics=edges_received)
+    with pytest.warns(
+        UserWarning, match=r"slem is the metric of topofl, not entry point slem \(mine_:heaviest\)"
+    ):
+        table = metrics.compare(graphs[:1], about=[], metrics="slem")
+    assert table.column("slem") == metrics.compare(graphs[:1], about="averaging").column("slem")
+
+
+LISTED = """
+  spokes(n, hub=0, *, base=None, key=<built-in function len>, sizes=[1, 2])
+      Return a hub and its spokes. (package mypackage 1.0)
+
+  ring
+      not used, since topofl has its own ring; write mine_:wheel (package mypackage 1.0)
+
+  broken
+      the topology broken cannot be loaded, entry point broken (raises_:f) of package mypackage 1.0
+
+  slow(lr, head=
+
+  heavy(matrix)
+
+  spectral gap
+      averaging: speed of agreement
+
+  slem
+      not used, since topofl has its own slem; write mine_:heaviest (package mypackage 1.0)
+"""
+"""Parts of what ``topofl list`` prints."""
+
+
+def test_list_names_packages(package, capsys):
+    assert main(["list"]) == 0
+    text = capsys.readouterr().out
+    for part in LISTED.strip("\n").split("\n\n"):
+        assert part in text
+
+
+def test_list_groups_data_functions_by_return_annotation(mine, capsys):
+    (mine / "typed_.py").write_text(
+        "from topofl import data\n"
+        "def one(n) -> data.Dataset: ...\n"
+        "def two(dataset, n) -> 'data.Partition': ...\n"
+        "def three(n): ...\n"
+    )
+    points = "".join(f"{name} = typed_:{name}\n" for name in ("one", "two", "three"))
+    install(mine, "typed", f"[topofl.data]\n{points}")
+    found = {}
+    for kind in ("dataset", "partition", "augmentation"):
+        assert main(["list", kind]) == 0
+        names = [line.split("(")[0].strip() for line in capsys.readouterr().out.splitlines()]
+        found[kind] = [name for name in names if name in ("one", "two", "three")]
+    sys.modules.pop("typed_")
+    assert found == {
+        "dataset": ["one", "three"], "partition": ["three", "two"], "augmentation": ["three"],
+    }  # fmt: skip
+
+
 def topofl_in(folder, *words):
     """Run topofl as a process in a folder that is not on Python's path."""
     code = (
         "import sys; sys.path = [p for p in sys.path if p]; "
         "from topofl.cli import main; sys.exit(main(sys.argv[1:]))"
     )
-    return subprocess.run(
-        [sys.executable, "-c", code, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-    )
+    command = [sys.executable, "-c", code, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
 
 
 @pytest.mark.slow
 def test_the_command_finds_modules_of_the_current_folder(tmp_path):
     (tmp_path / "mine_.py").write_text(MINE)
     (tmp_path / "json.py").write_text("1 / 0\n")  # which must not take the library's place
-    done = topofl_in(
-        tmp_path,
-        "spectral",
-        "mine_:wheel,n=6",
-        "--about",
-        "paths",
-        "--metrics",
-        "mine_:heaviest",
-        "--json",
-    )
+    own = ["--about", "paths", "--metrics", "mine_:heaviest", "--json"]
+    done = topofl_in(tmp_path, "spectral", "mine_:wheel,n=6", *own)
     assert done.stderr == ""
     assert '"diameter": 2,' in done.stdout
     assert '"mine_:heaviest": 0.8333333333333334' in done.stdout
     done = topofl_in(tmp_path, "spectral", "mine_:weel:6")
     assert done.returncode == 2
-    assert done.stderr.startswith(
-        "topofl: error: mine_:weel:6: there is no topology 'mine_:weel': module mine_ ("
-    )
+    told = "topofl: error: mine_:weel:6: there is no topology 'mine_:weel': module mine_ ("
+    assert done.stderr.startswith(told)
 
 
 def test_sys_path_is_restored(tmp_path, monkeypatch, capsys):
@@ -349,4 +252,3 @@ def test_sys_path_is_restored(tmp_path, monkeypatch, capsys):
     assert sys.path == before
     with plugins.current_folder():
         assert sys.path == [*before, str(tmp_path)]
-    capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Whether a process is known to be dead."""
+"""Whether a process is known to be dead, and what torchrun tells the processes that it starts."""
 
 import os
 import subprocess
@@ -8,6 +8,13 @@ from pathlib import Path
 import pytest
 
 from topofl._support import processes
+from topofl._support.processes import (
+    local_process_number,
+    process_count,
+    process_number,
+    processes_on_machine,
+    torchrun_holds_store,
+)
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals")
 
@@ -50,10 +57,7 @@ def test_a_process_that_proc_hides_lives(monkeypatch, ended):
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_a_zombie_and_another_process_of_its_number_are_dead():
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    held = processes.identity() | {
-        "pid": process.pid,
-        "started": processes.start_time(process.pid),
-    }
+    held = processes.identity() | {"pid": process.pid, "started": processes.start_time(process.pid)}
     assert not processes.is_dead(held)
     assert processes.is_dead(held | {"started": f"{processes._boot()} 1"})
     assert process.stdin
@@ -74,3 +78,21 @@ def test_without_proc_only_processes_of_this_machine_are_known_to_be_dead(monkey
     assert not processes.is_dead(held | {"space": None})
     monkeypatch.setattr(processes.uuid, "getnode", lambda: 1 << 40 | 7)  # it found no card
     assert not processes.is_dead(processes.identity() | {"pid": ended})
+
+
+def test_variables_of_torchrun_are_read(monkeypatch):
+    given = {"RANK": 9, "WORLD_SIZE": 12, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 4}
+    for name, value in given.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    assert (process_number(), process_count()) == (9, 12)
+    assert (local_process_number(), processes_on_machine()) == (1, 4)
+    assert torchrun_holds_store()
+
+
+def test_without_torchrun_there_is_one_process(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_USE_AGENT_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    assert process_number() is None
+    assert (process_count(), local_process_number(), processes_on_machine()) == (1, 0, 1)
+    assert not torchrun_holds_store()

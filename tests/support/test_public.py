@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import itertools
 import pickle
 
 import pytest
@@ -23,16 +24,8 @@ from topofl import (
 from topofl._support.public import public
 
 OPTIONS = (
-    topofl.Compute,
-    topofl.Evaluation,
-    topofl.Saving,
-    metrics.Hardware,
-    clocks.Clock,
-    tasks.Task,
-    tasks.Score,
-    data.Dataset,
-    data.Partition,
-    attacks.Attack,
+    *(topofl.Compute, topofl.Evaluation, topofl.Saving, metrics.Hardware, clocks.Clock),
+    *(tasks.Task, tasks.Score, data.Dataset, data.Partition, attacks.Attack),
 )
 
 PACKAGES = (algorithms, attacks, callbacks, clocks, data, metrics, mixing, models, privacy, tasks)
@@ -48,14 +41,8 @@ def functions_of(package):
     ]
 
 
-PUBLIC = [
-    *(
-        function
-        for package in (*PACKAGES, topologies, topofl)
-        for function in functions_of(package)
-    ),
-    *OPTIONS,
-]
+FUNCTIONS = map(functions_of, (*PACKAGES, topologies, topofl))
+PUBLIC = [*itertools.chain(*FUNCTIONS), *OPTIONS]
 
 
 def identify(value):
@@ -68,46 +55,30 @@ def arguments_of(function):
 
 
 @pytest.mark.parametrize("function", PUBLIC, ids=identify)
-def test_an_unknown_keyword_is_answered_with_names_and_page(function):
+def test_wrong_calls_are_answered_with_names_and_page(function):
     takes = inspect.signature(function).parameters.values()
-    if any(p.kind is p.VAR_KEYWORD for p in takes):
-        pytest.skip("it takes any keyword")
-    with pytest.raises(TypeError) as raised:
-        function(zzqx_=1)
-    start, _, page = str(raised.value).rpartition("; see the reference of ")
-    known = ", ".join(arguments_of(function)) or "none"
-    assert start == f"{function.__name__}() has no argument 'zzqx_'; it has {known}"
-    module, _, name = page.rpartition(".")
-    assert module.count(".") <= 1  # as users import it, not the module in which it is written
-    assert getattr(importlib.import_module(module), name) is function
-
-
-@pytest.mark.parametrize("function", PUBLIC, ids=identify)
-def test_a_misspelled_keyword_is_answered_with_the_nearest_one(function):
-    names = [name for name in arguments_of(function) if len(name) > 3]
-    if not names or any(
-        p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values()
-    ):
-        pytest.skip("it has no names that can be misspelled")
-    for name in names:
-        word = name[:-2] + name[:-3:-1] if name[-1] != name[-2] else f"{name}_"
-        with pytest.raises(
-            TypeError, match=rf"has no argument '{word}'; did you mean '{name}'\? It"
-        ):
-            function(**{word: 1})
-
-
-@pytest.mark.parametrize("function", PUBLIC, ids=identify)
-def test_too_many_arguments_are_answered_with_the_names(function):
-    takes = inspect.signature(function).parameters.values()
-    if any(p.kind is p.VAR_POSITIONAL for p in takes):
-        pytest.skip("it takes any number of arguments")
-    n = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in takes) + 1
-    with pytest.raises(TypeError) as raised:
-        function(*[1] * n)
-    start, _, _ = str(raised.value).rpartition("; see the reference of topofl.")
-    assert f" without a name, got {n} argument" in start
-    assert start.endswith(f"It has {', '.join(arguments_of(function)) or 'none'}")
+    names = arguments_of(function)
+    known = ", ".join(names) or "none"
+    if not any(p.kind is p.VAR_KEYWORD for p in takes):
+        with pytest.raises(TypeError) as raised:
+            function(zzqx_=1)
+        start, _, page = str(raised.value).rpartition("; see the reference of ")
+        assert start == f"{function.__name__}() has no argument 'zzqx_'; it has {known}"
+        module, _, name = page.rpartition(".")
+        assert module.count(".") <= 1  # as users import it, not the module in which it is written
+        assert getattr(importlib.import_module(module), name) is function
+        for name in (name for name in names if len(name) > 3):
+            word = name[:-2] + name[:-3:-1] if name[-1] != name[-2] else f"{name}_"
+            nearest = rf"has no argument '{word}'; did you mean '{name}'\? It"
+            with pytest.raises(TypeError, match=nearest):
+                function(**{word: 1})
+    if not any(p.kind is p.VAR_POSITIONAL for p in takes):
+        n = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in takes) + 1
+        with pytest.raises(TypeError) as raised:
+            function(*[1] * n)
+        start, _, _ = str(raised.value).rpartition("; see the reference of topofl.")
+        assert f" without a name, got {n} argument" in start
+        assert start.endswith(f"It has {known}")
 
 
 def test_arguments_without_a_name_are_those_at_the_front():

@@ -37,26 +37,17 @@ def test_text():
     assert repr(TABLE) == str(TABLE)
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (1234567, "1,234,567"),
-        (-1234, "-1,234"),
-        (0.5, "0.5"),
-        (1 / 3, "0.3333"),
-        (9999.4, "9999"),
-        (12345.6, "12,346"),
-        (1.23456e-7, "1.235e-07"),
-        (1e20, "1e+20"),
-        (float("inf"), "inf"),
-        (np.float32(0.25), "0.25"),
-        (True, "True"),
-        ("text", "text"),
-        (Spread(10000.4, 1, 20000), "10,000 (1 to 20,000)"),
-    ],
-)
-def test_numbers(value, expected):
-    assert str(Table(("x",), ((value,),))).splitlines()[-1] == expected
+NUMBERS = [
+    *((1234567, "1,234,567"), (-1234, "-1,234"), (0.5, "0.5"), (1 / 3, "0.3333")),
+    *((9999.4, "9999"), (12345.6, "12,346"), (1.23456e-7, "1.235e-07"), (1e20, "1e+20")),
+    *((float("inf"), "inf"), (np.float32(0.25), "0.25"), (True, "True"), ("text", "text")),
+    (Spread(10000.4, 1, 20000), "10,000 (1 to 20,000)"),
+]
+
+
+def test_numbers():
+    for value, expected in NUMBERS:
+        assert str(Table(("x",), ((value,),))).splitlines()[-1] == expected
 
 
 def test_markdown():
@@ -116,24 +107,10 @@ def test_html_is_escaped():
     assert "caption" not in Table(("c",), ())._repr_html_()
 
 
-def test_html_of_wide_tables_is_transposed_as_text_is():
-    names = tuple(f"a column with a long name, {k}" for k in range(8))
-    wide = Table(("graph", *names), (("ring", *range(8)), ("star", *range(8))))
-    assert str(wide).startswith("graph ")
-    assert str(wide).splitlines()[0].split() == ["graph", "ring", "star"]
-    assert wide._repr_html_().startswith("<table><tr><th>graph</th><th>ring</th><th>star</th>")
-
-
 def test_pandas_keeps_numbers_and_splits_spreads():
     frame = TABLE.to_pandas()
-    assert list(frame.columns) == [
-        "graph",
-        "nodes",
-        "gap & co",
-        "accuracy",
-        "accuracy low",
-        "accuracy high",
-    ]
+    spread = ["accuracy", "accuracy low", "accuracy high"]
+    assert list(frame.columns) == ["graph", "nodes", "gap & co", *spread]
     assert frame["nodes"].tolist() == [16, 12345, 1]
     assert frame["accuracy high"][0] == 0.92
     assert frame["accuracy"].isna().tolist() == [False, True, True]
@@ -179,12 +156,11 @@ def test_no_cell_of_csv_is_a_formula(tmp_path):
 @pytest.mark.parametrize("write", [str, repr, Table.to_markdown, Table.to_latex, Table._repr_html_])
 def test_control_characters_are_escaped(write):
     text = write(HOSTILE)
-    assert not [
-        c for c in text if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp", "Cf") and c != "\n"
-    ]
-    assert len(write(Table(HOSTILE.columns, HOSTILE.rows[8:9])).splitlines()) == len(
-        write(Table(("a", "b", "c"), (("d", 1, 3),))).splitlines()
-    )
+    hostile = ("Cc", "Cs", "Zl", "Zp", "Cf")
+    assert not [c for c in text if unicodedata.category(c) in hostile and c != "\n"]
+    plain = write(Table(("a", "b", "c"), (("d", 1, 3),)))
+    one = write(Table(HOSTILE.columns, HOSTILE.rows[8:9]))
+    assert len(one.splitlines()) == len(plain.splitlines())
     text.encode()
 
 
@@ -195,26 +171,19 @@ def test_vertical_bars_in_markdown_are_escaped():
         assert bare.count("|") == 4, row
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("ring(n=4), größer ✓", "ring(n=4), größer ✓"),
-        ("a\tb\r\n", r"a\tb\r\n"),
-        ("\x1b[2J\x7f\x9b", r"\x1b[2J\x7f\x9b"),
-        ("\u202eabc\u2069", r"\u202eabc\u2069"),
-        ("\udc80", r"\udc80"),
-        ("👩\u200d🔬", "👩\u200d🔬"),
-    ],
-)
-def test_printable(text, shown):
-    assert printable(text) == shown
-    assert printable(shown) == shown
+PRINTED = {
+    "ring(n=4), größer ✓": "ring(n=4), größer ✓",
+    "a\tb\r\n": r"a\tb\r\n",
+    "\x1b[2J\x7f\x9b": r"\x1b[2J\x7f\x9b",
+    "\u202eabc\u2069": r"\u202eabc\u2069",
+    "\udc80": r"\udc80",
+    "👩\u200d🔬": "👩\u200d🔬",
+}
 
 
-def test_column():
-    assert TABLE.column("nodes") == (16, 12345, 1)
-    with pytest.raises(ValueError, match=r"`name` must be one of .* did you mean 'nodes'"):
-        TABLE.column("node")
+def test_printable():
+    for text, shown in PRINTED.items():
+        assert printable(text) == printable(shown) == shown
 
 
 def test_tables_without_rows_or_title():
@@ -226,16 +195,10 @@ def test_tables_without_rows_or_title():
 
 
 def test_is_frozen_and_compares_by_value():
+    assert TABLE.column("nodes") == (16, 12345, 1)
     assert Table(["a"], [[1]]) == Table(("a",), ((1,),))
     with pytest.raises(AttributeError):
         TABLE.title = "other"
-
-
-def test_bad_input():
-    with pytest.raises(ValueError, match="`rows` must have 2 cells each"):
-        Table(("a", "b"), ((1, 2), (1,)))
-    with pytest.raises(ValueError, match="`columns` must have distinct names"):
-        Table(("a", "a"), ())
 
 
 def test_pandas_is_only_imported_when_needed(monkeypatch):
@@ -246,13 +209,10 @@ def test_pandas_is_only_imported_when_needed(monkeypatch):
         TABLE.to_pandas()
 
 
-def test_wide_tables_are_transposed_if_that_is_narrower() -> None:
+def test_wide_tables_are_transposed_if_that_is_narrower():
     columns = ("graph", *(f"a long name of a number {k}" for k in range(8)))
-    table = Table(
-        columns,
-        (("ring", *range(8)), ("ring", *range(7), NotApplicable("because " * 40))),
-        title="two",
-    )
+    last = (*range(7), NotApplicable("because " * 40))
+    table = Table(columns, (("ring", *range(8)), ("ring", *last)), title="two")
     lines = str(table).splitlines()
     assert lines[1].split() == ["graph", "ring", "ring", "(2)"]
     assert lines[3].split()[-2:] == ["0", "0"]
@@ -260,11 +220,11 @@ def test_wide_tables_are_transposed_if_that_is_narrower() -> None:
     assert lines[-1].startswith("[1] because because")
     assert table.transposed().columns == ("graph", "ring", "ring (2)")
     assert str(table) == str(table.transposed())
+    assert "<tr><th>graph</th><th>ring</th><th>ring (2)</th>" in table._repr_html_()
     narrow = Table(("graph", "edges", "more"), (("ring", 4, 5),))
     assert str(narrow).splitlines()[0] == "graph  edges  more"
-    many = Table(
-        columns[:5], tuple((f"a graph of a long name, number {k}", 1, 2, 3, 4) for k in range(30))
-    )
+    rows = tuple((f"a graph of a long name, number {k}", 1, 2, 3, 4) for k in range(30))
+    many = Table(columns[:5], rows)
     assert str(many).splitlines()[0].startswith("graph ")
     assert len(str(many).splitlines()) == 32  # turned round it would be wider still
 
@@ -275,13 +235,3 @@ def test_columns_are_selected_in_the_order_given():
     assert found == Table(("gap", "graph"), ((0.5, "ring"), (0.25, "star")), "graphs")
     assert table.select("edges").rows == ((4,), (3,))
     assert Table(("a", "b"), ()).select(["b"]).columns == ("b",)
-    for columns, message in (
-        (["gap", "gapp"], r"`columns` must be one of .* got 'gapp'; did you mean 'gap'"),
-        (["gap", "gap"], "`columns` must have distinct names"),
-        ([], "`columns` must name at least one column"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            table.select(columns)
-    for columns in (3, [3], None):
-        with pytest.raises(TypeError, match="`columns` must be a name of a column or a list"):
-            table.select(columns)

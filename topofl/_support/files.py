@@ -9,6 +9,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
@@ -210,6 +211,33 @@ def _renameat2() -> Any:
         )
         function.restype = ctypes.c_int
     return function
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write text to a file and to disk; errors name the file."""
+    with naming(path):
+        path.write_text(text, encoding="utf-8")
+        sync_file(path)
+
+
+def replace_file(path: Path, text: str, partial: Path | None = None) -> None:
+    """Write a file that appears under its name only when it is complete.
+
+    Parameters
+    ----------
+    path, text
+        The file, which errors name, and its contents.
+    partial
+        Where it is written; None: a place that no other process uses.
+    """
+    partial = partial or path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with naming(path):
+            partial.write_text(text, encoding="utf-8")
+            sync_file(partial)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def sync_file(path: Path) -> None:

@@ -8,14 +8,7 @@ from topofl._support.calls import parse_value
 from topofl._support.table import NotApplicable, Spread, Table
 from topofl.cli.commands import Compare
 from topofl.cli.folders import load_finished, unfinished_run
-from topofl.cli.output import (
-    json_rows,
-    print_notes,
-    print_rows,
-    print_table,
-    save_picture,
-    with_columns,
-)
+from topofl.cli.output import print_notes, print_table, save_picture, with_columns
 from topofl.history import SECONDS, History, compare_histories, over_nodes, why_not_scored
 from topofl.summary import Summary, summarize
 
@@ -175,15 +168,7 @@ def _compare_groups(options: Compare) -> None:
     summary = with_columns(summary, options.columns)
     if options.plot is not None:
         save_picture(_figure(summary, options), options.plot)
-    if options.csv is not None:
-        summary.to_csv(options.csv)
-    if options.json:
-        print_rows(json_rows(summary.numbers))
-        print_notes(summary.notes)
-    elif options.latex:
-        print(summary.to_latex())
-    else:
-        print(summary.to_markdown() if options.markdown else summary)
+    print_table(summary.numbers, options, rounded=summary, notes=summary.notes)
 
 
 def _words(text: str | None) -> list[str]:

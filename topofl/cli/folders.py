@@ -17,10 +17,11 @@ from topofl import config
 from topofl._support.files import (
     backup_path,
     holds_only,
-    naming,
     remove_if_ours,
     remove_staging_folders,
+    replace_file,
     sync_folder,
+    write_file,
 )
 from topofl._support.locks import LOCK, locked
 from topofl.cli.commands import Run
@@ -31,7 +32,7 @@ from topofl.engine.checkpoint import move_all, rounds_in
 from topofl.history import OURS as HISTORY
 from topofl.history import History, check_replaceable, saved_in
 from topofl.runs.identity import differences, other_settings
-from topofl.runs.record import RECORD, curves_of, read_record, write_file
+from topofl.runs.record import RECORD, curves_of, read_record
 from topofl.runs.work import Job
 
 NEXT = ".topofl-next"
@@ -55,10 +56,7 @@ _IN_NEXT = re.compile(
 
 def write_config(out: Path, tables: config.Tables) -> None:
     """Write the configuration of a run atomically."""
-    partial = out / PARTIAL
-    with naming(out / "config.toml"):
-        partial.write_text(config.dumps(tables), encoding="utf-8")
-    os.replace(partial, out / "config.toml")
+    replace_file(out / "config.toml", config.dumps(tables), out / PARTIAL)
 
 
 def settle(out: Path) -> None:
@@ -124,29 +122,24 @@ def _check_movable(out: Path) -> None:
             )
 
 
-def _make(out: Path) -> None:
-    """Create a folder for results, or raise an error that names the option."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise type(error)(
-            f"`--out` must be a folder that can be created, got {out}: {error.strerror}; name "
-            "another"
-        ) from error
-
-
 @contextmanager
 def claimed(out: Path) -> Iterator[None]:
     """Create and lock a folder; if the body fails before any checkpoint, undo this."""
     made = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
-        _make(out)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise type(error)(
+                f"`--out` must be a folder that can be created, got {out}: {error.strerror}; name "
+                "another"
+            ) from error
         with locked(out, "--out"):
             fresh = not (out / "config.toml").exists()
             try:
                 yield
             except Exception:
-                stopped = rounds_in(out / "checkpoints") or rounds_in(out / NEXT / "checkpoints")
+                stopped = rounds_in(place_of(out) / "checkpoints")
                 if fresh and not stopped and not is_finished(out):
                     (out / "config.toml").unlink(missing_ok=True)
                     with suppress(OSError):
@@ -158,9 +151,14 @@ def claimed(out: Path) -> Iterator[None]:
                 folder.rmdir()  # only if it is empty
 
 
+def place_of(folder: Path) -> Path:
+    """Return where the run of a folder is: in :data:`NEXT` if one there can be resumed."""
+    return folder / NEXT if rounds_in(folder / NEXT / "checkpoints") else folder
+
+
 def is_finished(folder: Path) -> bool:
     """Return whether a folder holds a finished run and no resumable run that is to replace it."""
-    return saved_in(folder / "history") is not None and not rounds_in(folder / NEXT / "checkpoints")
+    return saved_in(folder / "history") is not None and place_of(folder) == folder
 
 
 def command_to_resume(folder: Path, *, started_here: bool = False) -> str:
@@ -168,13 +166,12 @@ def command_to_resume(folder: Path, *, started_here: bool = False) -> str:
 
     It has ``--trust``, where that is needed, only for a run that this process has trained.
     """
-    place = folder / NEXT if rounds_in(folder / NEXT / "checkpoints") else folder
-    return resume_command(folder, place, started_here=started_here)
+    return resume_command(folder, place_of(folder), started_here=started_here)
 
 
 def unfinished_run(folder: Path) -> str:
     """Return a message about the unfinished run in a folder, or an empty string."""
-    stopped = rounds_in(folder / NEXT / "checkpoints") or rounds_in(folder / "checkpoints")
+    stopped = rounds_in(place_of(folder) / "checkpoints")
     if is_finished(folder) or not stopped:
         return ""
     return (
@@ -283,11 +280,6 @@ def commit_record(out: Path) -> None:
     """Give the record its name: the run is finished."""
     os.replace(out / PARTIAL_RECORD, out / RECORD)
     sync_folder(out)
-
-
-def is_pending(out: Path) -> bool:
-    """Return whether a process is saving a run in this folder, or was killed meanwhile."""
-    return (out / PARTIAL_RECORD).is_file()
 
 
 def settings_in(out: Path) -> config.Tables:

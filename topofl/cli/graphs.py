@@ -19,14 +19,7 @@ from topofl.advice import recommend as ranked
 from topofl.cli.commands import Graphs, Recommend, Spectral
 from topofl.cli.folders import load_finished
 from topofl.cli.options import DataOptions
-from topofl.cli.output import (
-    check_picture,
-    json_rows,
-    print_notes,
-    print_rows,
-    print_table,
-    save_picture,
-)
+from topofl.cli.output import check_picture, print_notes, print_table, save_picture
 from topofl.config.experiment import build_clients, build_rule
 from topofl.data import READERS, Partition
 from topofl.metrics.compare import HINT, headline
@@ -123,18 +116,8 @@ def _rule(options: Spectral) -> WeightRule | None:
 def _command_of_page(options: Spectral) -> str:
     """Return the command that writes the same page, with its defaults."""
     words = ["topofl", "spectral", *options.specs]
-    names = (
-        "data",
-        "partition",
-        "per_node",
-        "seed",
-        "rounds",
-        "about",
-        "metrics",
-        "weights",
-        "html",
-    )
-    for name in names:
+    names = ("data", "partition", "per_node", "seed", "rounds", "about", "metrics", "weights")
+    for name in (*names, "html"):
         if (value := getattr(options, name)) is not None:
             words += [f"--{name.replace('_', '-')}", str(value)]
     return shlex.join(words)
@@ -224,13 +207,7 @@ def recommend(options: Recommend) -> None:
         figure = Figure(figsize=(9, height), layout="constrained")
         found.plot(figure.subplots())
         save_picture(figure, options.plot)
-    if options.csv is not None:
-        found.table.to_csv(options.csv)
-    if options.json:
-        print_rows(json_rows(found.table))
-        print_notes(found.warnings)
-    else:
-        print(found.to_markdown() if options.markdown else found)
+    print_table(found.table, options, rounded=found, notes=found.warnings)
 
 
 def _asked_for(options: Recommend) -> dict[str, Any]:

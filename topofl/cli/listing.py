@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from topofl._support.files import replace_file
 from topofl._support.plugins import EntryPoint, has_entry_points, imported, resolve_name, signature
 from topofl._support.text import printable
 from topofl.cli.commands import KINDS_OF_NAMES, Completion, List, make_parser
@@ -132,9 +133,7 @@ def index() -> dict[str, list[Row]]:
     text = json.dumps({"state": state.hexdigest(), "names": _names()}, default=str)
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        partial = file.with_name(f"{file.name}.{os.getpid()}")
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, file)
+        replace_file(file, text)
     return json.loads(text)["names"]
 
 

@@ -28,6 +28,14 @@ class Options(argparse.Namespace):
     """Options of a command; those without a default, and those with ``nargs``, are positional."""
 
 
+def check_alone(options: Options, *names: str) -> None:
+    """Raise ``ValueError`` if the first option and another one are given, which exclude it."""
+    if given := [name for name in names[1:] if getattr(options, name)]:
+        raise ValueError(
+            f"`--{names[0]}` must be given without `--{given[0].replace('_', '-')}`; leave one out"
+        )
+
+
 class JsonOptions(Options):
     """Options of commands whose result is no table.
 

@@ -81,20 +81,28 @@ def plain_cell(cell: Any) -> Any:
 
 
 def print_table(
-    table: "Table", options: TableOptions, printed: Sequence[str] | None = None
+    table: "Table",
+    options: TableOptions,
+    printed: Sequence[str] | None = None,
+    *,
+    rounded: Any = None,
+    notes: Iterable[str] = (),
 ) -> None:
     """Print a table as text, Markdown or JSON; with ``--csv``, also write it to a file.
 
-    JSON and the file have all columns. Text has those of `printed`; None for all.
+    JSON and the file have all columns. Text has those of `printed`; None for all. A summary or a
+    recommendation has its own text, `rounded`, which includes the notes that are printed for JSON.
     """
     if options.csv is not None:
         table.to_csv(options.csv)
     shown = table if printed is None else table.select(printed)
     if options.json:
         print_rows(json_rows(table))
+        print_notes(notes)
     elif getattr(options, "latex", False):
-        print(shown.to_latex(booktabs=True))
+        print(shown.to_latex(booktabs=True) if rounded is None else rounded.to_latex())
     else:
+        shown = shown if rounded is None else rounded
         print(shown.to_markdown() if options.markdown else shown)
 
 

@@ -21,6 +21,7 @@ from topofl.cli.commands import Resume, Run
 from topofl.cli.compare import check_column, table_of_runs
 from topofl.cli.folders import (
     NEXT,
+    PARTIAL_RECORD,
     check_history,
     check_place,
     check_same,
@@ -28,7 +29,6 @@ from topofl.cli.folders import (
     command_to_resume,
     commit_record,
     is_finished,
-    is_pending,
     load_finished,
     record_in,
     settings_in,
@@ -36,7 +36,7 @@ from topofl.cli.folders import (
     write_config,
     write_pending,
 )
-from topofl.cli.options import TrainingOptions
+from topofl.cli.options import TrainingOptions, check_alone
 from topofl.cli.output import CommandFailed, json_rows, print_notes, print_remark, print_rows
 from topofl.engine import Interrupted, RankError
 from topofl.engine.checkpoint import OtherRunError, prune, rounds_in
@@ -45,13 +45,7 @@ from topofl.estimate import Estimate
 from topofl.history import History
 from topofl.runs import RunStore, SweepInterrupted
 from topofl.runs.execute import InProcess
-from topofl.runs.identity import (
-    asked_for,
-    digest_of,
-    note_of,
-    other_settings,
-    reset_peak_memory,
-)
+from topofl.runs.identity import asked_for, digest_of, note_of, other_settings, reset_peak_memory
 from topofl.runs.plan import Point
 from topofl.runs.record import RECORD, record_of
 from topofl.runs.sweep import perform_points
@@ -72,9 +66,7 @@ def run(options: Run) -> None:
 def _run(options: Run) -> None:
     """Run the experiment in this process."""
     if options.store is not None:
-        for name in ("out", "force", "log", "tensorboard"):
-            if getattr(options, name):
-                raise ValueError(f"`--store` must be given without `--{name}`; leave one out")
+        check_alone(options, "store", "out", "force", "log", "tensorboard")
         if process_count() > 1:
             raise ValueError(
                 "`--store` must be given without torchrun, which started "
@@ -166,16 +158,16 @@ def _run_in_folder(out: Path, experiment: config.Experiment, job: Job, options: 
             return
         check_place(out, options)  # again, now that the folder is locked
         place = out / NEXT if is_finished(out) else out
-        reset_peak_memory()
-        start = time.perf_counter()
         try:
-            history = _train(place, experiment, options)
+            (place / "checkpoints").mkdir(parents=True, exist_ok=True)
+            (place / RECORD).unlink(missing_ok=True)  # of a run whose history was removed
+            write_config(place, experiment.tables)
+            history, seconds = _train(place, experiment, options)
         except BaseException as error:
             settle(out)
             if isinstance(error, Interrupted):
                 error.folder = out / "checkpoints"  # their place after settle
             raise
-        seconds = time.perf_counter() - start
         # Without checkpoints of this run, those in `out` belong to the run that it replaces.
         n_checkpoints = 1 if rounds_in(place / "checkpoints") else 0
         try:
@@ -202,7 +194,7 @@ def _is_skipped(out: Path, job: Job, options: Run) -> bool:
     """
     if not (options.skip_done and is_finished(out)):
         return False
-    if is_pending(out):  # the process that saved it was killed, or is about to end
+    if (out / PARTIAL_RECORD).is_file():  # the process that saved it was killed, or is about to end
         with locked(out, "--out"):
             settle(out)
     check_same(out, job)
@@ -210,36 +202,31 @@ def _is_skipped(out: Path, job: Job, options: Run) -> bool:
     return True
 
 
-def _train(place: Path, experiment: config.Experiment, options: Run) -> History:
-    """Train in a folder, with the configuration next to every checkpoint."""
+def _train(
+    place: Path, experiment: config.Experiment, options: TrainingOptions, *, resume: bool = False
+) -> tuple[History, float]:
+    """Train in a folder, with the configuration next to every checkpoint; return also the seconds.
+
+    It trains on all ranks, and writes the logs that the options name.
+    """
 
     def write_again(event: Event) -> None:
         is_removed = not (place / "config.toml").is_file()  # with the folder, during training
-        if event.kind == "checkpoint" and is_removed:
+        if event.kind == "start" or (event.kind == "checkpoint" and is_removed):
             write_config(place, experiment.tables)
 
-    (place / "checkpoints").mkdir(parents=True, exist_ok=True)
-    (place / RECORD).unlink(missing_ok=True)  # of a run whose history was removed
-    write_config(place, experiment.tables)
-    return _trained(experiment, place / "checkpoints", write_again, options)
-
-
-def _trained(
-    experiment: config.Experiment,
-    folder: Path,
-    callback: Callable[[Event], None],
-    options: TrainingOptions,
-    resume: bool = False,
-) -> History:
-    """Train with checkpoints in a folder and the logs that the options name; on all ranks."""
+    checkpoints = place / "checkpoints"
     if process_number() is not None:
-        decided = {"folder": str(folder.absolute()), "resume": resume}
+        decided = {"folder": str(checkpoints.absolute()), "resume": resume}
         joined_store().set("topofl/command", json.dumps(decided))  # the others begin, too
     logs = {callbacks.jsonl: options.log, callbacks.tensorboard: options.tensorboard}
-    made = [make(place) for make, place in logs.items() if place is not None]
-    return _shared(experiment).run(
-        progress=options.progress, folder=folder, resume=resume, callbacks=[callback, *made]
+    made = [make(path) for make, path in logs.items() if path is not None]
+    reset_peak_memory()
+    start = time.perf_counter()
+    history = _shared(experiment).run(
+        progress=options.progress, folder=checkpoints, resume=resume, callbacks=[write_again, *made]
     )
+    return history, time.perf_counter() - start
 
 
 def resume(options: Resume) -> None:
@@ -306,21 +293,13 @@ def _continue(out: Path, options: Resume) -> None:
     tables = asked_for(experiment.tables, record_in(out) if done else None)
     job = Job.of(tables, digest_of(experiment.dataset))
     before = settings_in(out)
-
-    def write_changes(event: Event) -> None:
-        is_removed = not (out / "config.toml").is_file()
-        if event.kind == "start" or (event.kind == "checkpoint" and is_removed):
-            write_config(out, experiment.tables)
-
-    reset_peak_memory()
-    start = time.perf_counter()
     try:
         with _naming_settings(out, before, experiment.tables):
-            history = _trained(experiment, out / "checkpoints", write_changes, options, resume=True)
+            history, seconds = _train(out, experiment, options, resume=True)
     except Interrupted as stopped:
         stopped.folder = out / "checkpoints"  # as the user named it
         raise
-    _finish(out, experiment, job, history, time.perf_counter() - start)
+    _finish(out, experiment, job, history, seconds)
     print_report(str(out), history, options, f"saved in {out}")
 
 

@@ -20,9 +20,10 @@ from topofl._support.plugins import imported
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import plain_text, printable
 from topofl.cli.commands import Runs, Sweep
-from topofl.cli.folders import NEXT, is_finished
+from topofl.cli.folders import command_to_resume, is_finished, place_of
+from topofl.cli.options import check_alone
 from topofl.cli.output import CommandFailed, print_notes, print_rows, print_table, runs_text
-from topofl.config.toml import names_functions, resume_command, with_modules
+from topofl.config.toml import names_functions, with_modules
 from topofl.engine.checkpoint import newest_round
 from topofl.runs import Failure, RunStore, StoredRun
 from topofl.runs import Sweep as SweepOfRuns
@@ -145,6 +146,10 @@ def _print_table(
     print_table(_table(found, settings, columns), options)
     if not options.failed and (failed := sum(isinstance(one, Failure) for one in matching)):
         print_notes([f"{failed} failed, see --failed"])
+    begun = [one for one in found if isinstance(one, Unfinished) and names_functions(one.tables)]
+    if named := [one.key for one in begun if one.remedy.startswith("topofl resume")]:
+        note = f"to resume {', '.join(named)}, whose settings name functions of modules, add "
+        print_notes([f"{note}--trust if you trust them, as those of your own"])
     done = [entry for entry in found if isinstance(entry, StoredRun)]
     if unscored := sum(not entry.curves["scores"] for entry in done):
         print_notes(
@@ -187,15 +192,13 @@ def _in_folders(store: RunStore) -> list[StoredRun | Unfinished]:
 
 def _unfinished_in(folder: Path) -> Iterator[Unfinished]:
     """Yield the run in a folder if it is not finished."""
-    saved = newest_round(folder / NEXT / "checkpoints")
-    place = folder if saved is None else folder / NEXT
+    place = place_of(folder)
     if is_finished(folder) or not (place / "checkpoints").is_dir():
         return
     with suppress(OSError, ValueError):  # without a configuration it cannot be continued
         tables = config.read(place / "config.toml")
         done = newest_round(place / "checkpoints") or 0
-        command = resume_command(folder, place)
-        way = _RUNNING if is_in_use(folder) else command
+        way = _RUNNING if is_in_use(folder) else command_to_resume(folder)
         yield Unfinished(folder.absolute().name, tables, done, way)
 
 
@@ -339,7 +342,7 @@ def _cell(value: Any) -> Any:
 def sweep(options: Sweep) -> None:
     """Perform the runs of a sweep and print their table."""
     if options.search is not None:
-        _check_alone(options, "search", "points", "random", "shard", "dry_run")
+        check_alone(options, "search", "points", "random", "shard", "dry_run")
     if options.points is None:
         _check_space(options)
     tables = config.override(config.read(options.config), options.set)
@@ -409,7 +412,7 @@ def _check_space(options: Sweep) -> None:
 def _grid(options: Sweep) -> Any:
     """Return the grid, the points of a file, or random points."""
     if options.points is not None:
-        _check_alone(options, "points", "grid", "random")
+        check_alone(options, "points", "grid", "random")
         try:
             return json.loads(options.points.read_text(encoding="utf-8"))
         except ValueError as error:
@@ -422,20 +425,10 @@ def _grid(options: Sweep) -> Any:
     return random_points(grid or {}, options.random, seed=options.draw_seed)
 
 
-def _check_alone(options: Sweep, name: str, *others: str) -> None:
-    """Raise if options that exclude each other are given."""
-    given = [other for other in others if getattr(options, other)]
-    if given:
-        raise ValueError(
-            f"`--{name}` must be given without `--{given[0].replace('_', '-')}`; leave one out"
-        )
-
-
 def _executor(options: Sweep) -> Any:
     """Return the executor of the cluster that the options name, or None."""
     chosen = [name for name in ("slurm", "dask", "ray") if getattr(options, name) is not None]
-    if len(chosen) > 1:
-        raise ValueError(f"`--{chosen[0]}` must be given without `--{chosen[1]}`; leave one out")
+    check_alone(options, *chosen)
     if options.slurm is not None:
         return slurm_executor(str(options.store / "slurm"), **_parameters(options.slurm))
     if options.dask is not None:

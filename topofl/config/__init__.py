@@ -71,7 +71,9 @@ synchronous method has a clock if it is wrapped by ``name = "timed"``, whose ``a
 another such table, or its line of text: ``algorithm = "dsgd,lr=0.1"``. Compressors and
 learning rate schedules are text as well: ``compressor = "top_k(share=0.1)"`` and
 ``lr = "cosine(0.5, rounds=300)"``. Custom functions can be called, too:
-``compressor = "mymodule:half"``. None is written ``"none"`` where it is not the default.
+``compressor = "mymodule:half"``. None is written ``"none"`` where it is not the default. Where a
+share and a number are both possible, the decimal point decides: ``participation = 1.0`` is all
+clients, and ``participation = 1`` is one of them per round.
 """
 
 from topofl.config.experiment import Experiment, build, load

@@ -350,7 +350,13 @@ def build_clients(table: dict[str, Any], read: Read = _read_data) -> Built:
     source = {key.removeprefix("split_"): rest[key] for key in rest if key not in of_partitioner}
     source = arguments_of(reader, source, hidden=["name"])  # in a file, the name of the reader
     if is_ours(reader) and source.get("root", "") is None:
-        source["root"] = None if (place := default_root()) is None else str(place)
+        if (place := default_root()) is None:
+            raise ValueError(
+                "`root` must be given unless the environment variable TOPOFL_DATA names a folder "
+                f'of datasets, got neither; write root = "FOLDER" (as text: {name},root=FOLDER), '
+                "or set TOPOFL_DATA"
+            )
+        source["root"] = str(place)
     source |= dict(_absolute_paths(reader, source))
     clients = partitioner(read(name, reader, source), **split)
     source = recorded(reader, source)

@@ -5,7 +5,6 @@ import hashlib
 import inspect
 import json
 import os
-import platform
 import re
 import resource
 import sys
@@ -23,9 +22,8 @@ import torch
 from topofl import config, data
 from topofl._support.calls import is_graph_file
 from topofl._support.check import shown
-from topofl._support.machine import machine
+from topofl._support.machine import machine, versions
 from topofl._support.plugins import appended_folder, current_folder, load_function
-from topofl._version import __version__
 from topofl.data import Dataset
 from topofl.history import History
 from topofl.runs.record import flat_settings
@@ -268,16 +266,6 @@ class DatasetCache:
 def cache_of_process() -> DatasetCache:
     """Return the datasets of this process; ``cache_of_process.cache_clear()`` frees them."""
     return DatasetCache()
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of topofl, torch, numpy and Python."""
-    return {
-        "topofl": __version__,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
 
 
 def reset_peak_memory() -> None:

@@ -475,11 +475,8 @@ def _points_of_tables(
         tables = with_seeds(tables, seeds[0], vary)
     experiment = config.build(tables, read=cache.read)
     first = _point_of_experiment(experiment, values, None, cache)
-    first = replace(
-        first,
-        memory=experiment.estimate().total if with_memory else None,
-        device=str(device_of(experiment.options["compute"])),
-    )
+    if with_memory:
+        first = replace(first, memory=experiment.estimate().total)
     if seeds is None:
         return [first]
     digest = first.job.digest
@@ -496,7 +493,8 @@ def _point_of_experiment(
     job = Job.of(experiment.tables, cache.digest(experiment.dataset))
     ignores = experiment.topology is not None and not experiment.uses_topology
     scores = _scores_of(experiment.options["evaluation"], experiment.task)
-    return Point(values, seed, job, ignores_topology=ignores, scores=scores)
+    device = str(device_of(experiment.options["compute"]))
+    return Point(values, seed, job, device=device, ignores_topology=ignores, scores=scores)
 
 
 def _point_of_call(

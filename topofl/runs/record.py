@@ -1,8 +1,6 @@
 """The record ``run.json`` of a run, its learning curves, and what is shown of it."""
 
 import json
-import os
-import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
@@ -10,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from topofl._support.files import naming, sync_file
 from topofl._support.public import warn_caller
 from topofl._support.table import NotApplicable, Table
 from topofl.history import SECONDS, History
@@ -84,23 +81,6 @@ def readable(path: Path) -> dict[str, Any] | None:
     except ValueError as error:
         warn_caller(f"{error}; it is left out")
         return None
-
-
-def write_file(path: Path, text: str) -> None:
-    """Write a file to disk."""
-    with naming(path):
-        path.write_text(text, encoding="utf-8")
-        sync_file(path)
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write a file that appears under its name only when it is complete."""
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        write_file(partial, text)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def record_of(

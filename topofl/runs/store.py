@@ -14,7 +14,7 @@ from typing import Any
 
 from topofl import config
 from topofl._support.check import check_path, shown
-from topofl._support.files import sync_folder
+from topofl._support.files import replace_file, sync_folder, write_file
 from topofl._support.notebook import as_html, paragraph
 from topofl._support.processes import identity, name_of
 from topofl._support.table import Table
@@ -29,10 +29,8 @@ from topofl.runs.record import (
     read_record,
     readable,
     record_of,
-    replace_file,
     results_of,
     settings_as_html,
-    write_file,
 )
 
 ROWS = 40

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from topofl import config
-from topofl._support.files import FULL
+from topofl._support.files import FULL, replace_file
 from topofl._support.machine import available_cores
 from topofl._support.processes import from_name, identity, is_dead
 from topofl.callbacks import Event
@@ -33,7 +33,7 @@ from topofl.engine.checkpoint import ResumeError
 from topofl.engine.options import Saving, as_options
 from topofl.history import History
 from topofl.runs.identity import cache_of_process, key_of, note_of, reset_peak_memory, versions
-from topofl.runs.record import RECORD, replace_file
+from topofl.runs.record import RECORD, read_record
 from topofl.runs.store import NEW, RUNNING, Failure, RunStore, folder_name, staging_folder
 
 _PROGRESS = "progress.json"
@@ -82,10 +82,9 @@ def _owner(folder: Path) -> dict[str, Any]:
 def _content(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; empty if it is missing or incomplete."""
     try:
-        found = json.loads(path.read_bytes())
+        return read_record(path) or {}
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 @dataclass(eq=False)

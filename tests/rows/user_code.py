@@ -1,6 +1,8 @@
 """Source of a user's module, tables of an experiment that uses it, and package metadata."""
 
+import sys
 import textwrap
+from contextlib import contextmanager
 
 MINE = '''
 """A user's module."""
@@ -116,6 +118,47 @@ def install(folder, name, points, version="1.0"):
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     (info / "entry_points.txt").write_text(textwrap.dedent(points))
+
+
+BROKEN = {
+    "raises_": "x = 1\n1 / 0\n",
+    "needs_": "import there_is_no_such_module\n",
+    "stops_": "raise SystemExit(3)\n",
+    "wrong_": "def f(:\n",
+}
+"""Modules that cannot be imported."""
+
+POINTS = """
+[topofl.topologies]
+spokes = mine_:wheel [extra]
+ring = mine_:wheel
+broken = raises_:f
+absent = mine_:whee
+[topofl.algorithms]
+slow = mine_:slow_sgd
+[topofl.data]
+my_digits = mine_:digits
+my_split = mine_:split
+[topofl.metrics]
+heavy = mine_:heaviest
+slem = mine_:heaviest
+"""
+"""Entry points in all groups, some of them broken."""
+
+
+@contextmanager
+def installed_modules(folder, monkeypatch, package=True):
+    """Put a user's modules on the path, and a package with entry points."""
+    monkeypatch.syspath_prepend(folder)
+    modules = {"mine_": MINE} | BROKEN
+    for name, text in modules.items():
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        (folder / f"{name}.py").write_text(text)
+    if package:
+        install(folder, "mypackage", POINTS)
+    yield folder
+    for name in modules:
+        sys.modules.pop(name, None)
 
 
 TABLES = {
