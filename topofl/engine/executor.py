@@ -97,11 +97,13 @@ class Executor:
 
         Parameters are (k, *shape) each, followed by the buffers of which each node has its own.
         """
-        some = minibatches._make(None if x is None else x[rows] for x in minibatches)
+        some = Minibatches(*(x if x is None else x[rows] for x in minibatches))
         chosen, shape = some.indices.view(-1), some.indices.shape
         choices = None if some.choices is None else some.choices.view(-1)
-        inputs = self.examples.gather(chosen, self.memory[worker], choices).unflatten(0, shape)
-        targets = torch.index_select(self.targets, 0, chosen).unflatten(0, shape)
+        inputs = self.examples.gather(chosen, self.memory[worker], choices)
+        inputs = inputs.view(*shape, *inputs.shape[1:])
+        targets = torch.index_select(self.targets, 0, chosen)
+        targets = targets.view(*shape, *targets.shape[1:])
         if some.keys is not None:
             parameters = [*parameters, some.keys]
         return self.differentiate[worker](parameters, inputs, targets, some.weights, trained)

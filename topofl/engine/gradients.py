@@ -371,11 +371,7 @@ def linear_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradie
         logs = torch.log_softmax(logits.add_(bias.unsqueeze(2)), 1)  # (k, classes, b)
         share = 1 / targets.shape[1] if weights is None else weights.unsqueeze(1)
         losses = (logs.gather(1, labels) * -share).sum((1, 2))
-        errors = (
-            logs.exp_()
-            .scatter_add_(1, labels, logs.new_full((1, 1, 1), -1).expand(labels.shape))
-            .mul_(share)
-        )
+        errors = logs.exp_().scatter_(1, labels, -1, reduce="add").mul_(share)
         found = (_product("gradient", errors, x), errors.sum(2))
         return losses, found if trained is None else [found[k] for k in trained]
 

@@ -1,7 +1,7 @@
 """Local steps of all nodes: worker threads train chunks of nodes by the terms of a phase."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -445,7 +445,8 @@ def _train_separately(
         chunk, memory = job.of(rows), executor.memory[worker]
         for k in range(len(steps) if chunk.counts is None else int(chunk.counts.max())):
             idle = chunk.idle(k)
-            with chunk.undoing(losses[rows, k], idle):
+            undone = idle is not None or chunk.policy == "freeze"
+            with chunk.undoing(losses[rows, k], idle) if undone else nullcontext():
                 losses[rows, k], gradients = chunk.gradients(
                     k, partial(differentiate, worker, chunk, k, idle), memory
                 )
