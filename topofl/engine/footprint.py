@@ -31,6 +31,7 @@ from topofl.engine.mixing import (
     sums_by_group,
 )
 from topofl.engine.neighbors import bytes_of_neighbors
+from topofl.engine.network import Network
 from topofl.engine.plan import Fits, Plan, Sizes, most_nodes
 from topofl.engine.population import Layout, Population, trained_parameters
 from topofl.engine.recorder import NUMBERS
@@ -205,6 +206,7 @@ class Footprint:
 _ADVICE = {
     "parameters": "use fewer nodes or a smaller model",
     "state": "use no momentum, or fewer nodes",
+    "buffers": "use fewer nodes or a smaller model",
     "fine_tuning": "turn it off with fine_tune=False, or use fewer nodes",
     "gradients": "use an algorithm that does not mix gradients, or fewer nodes",
     "minibatches": "lower batch_size",
@@ -283,6 +285,7 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
         groups_of(setup),
         of_nodes={
             "state": trace.state,
+            "buffers": n * sum(module.get_buffer(name).nbytes for name in setup.network.buffers),
             "fine_tuning": trace.fine_tuning,
             "gradients": n * len(trace.gradients) * model,
             "phases": trace.scratch,
@@ -328,7 +331,8 @@ def _bytes_of_augmenting(setup: Setup, stored: torch.dtype) -> int:
 
 def _bytes_of_steps(setup: Setup, width: int) -> tuple[int, int]:
     """Return the bytes of one node's step on `width` examples, looped and batched."""
-    module, sample, task, compute = setup.module, setup.sample, setup.task, setup.compute
+    network, sample, task, compute = setup.network, setup.sample, setup.task, setup.compute
+    module = network.module
     if in_closed_form(module, task):
         # Gradients, logits, their log-softmax, and three numbers per example.
         numbers = setup.trace.layout.d + width * (2 * _classes(module) + 3)
@@ -336,7 +340,7 @@ def _bytes_of_steps(setup: Setup, width: int) -> tuple[int, int]:
     target = setup.clients.dataset.learned(compute.dtype)[:1].to(sample.device)
 
     def step(executor: str) -> int:
-        live = bytes_of_step(module, executor, setup.order, sample, width, task.loss, target)
+        live = bytes_of_step(network, executor, setup.order, sample, width, task.loss, target)
         return live if sample.is_cuda else int(TRAINED * live)
 
     looped = step("looped")
@@ -413,7 +417,7 @@ takes 35 MB and a second.
 
 
 def bytes_of_step(
-    model: nn.Module,
+    network: Network,
     executor: str,
     order: Order,
     sample: Tensor,
@@ -432,14 +436,16 @@ def bytes_of_step(
         If the executor is ``"batched"``, and torch cannot batch the model.
     """
     nodes = 2 if executor == "batched" else 1  # a stack of one model takes a shortcut
-    gradients = autograd_gradients(model, executor, order, loss=loss)
-    parameters = [
-        p.detach().expand(nodes, *p.shape).contiguous() for p in trained_parameters(model)
-    ]
+    gradients = autograd_gradients(network, executor, order, loss=loss)
+    module = network.module
+    values = [*trained_parameters(module), *map(module.get_buffer, network.buffers)]
+    values = [x.detach().expand(nodes, *x.shape).contiguous() for x in values]
+    keys = [] if network.drawing is None else [torch.arange(nodes, device=sample.device)]
 
     def prepare(*examples: Tensor) -> Callable[[], object]:
         inputs, expected = (part.expand(nodes, *part.shape).contiguous() for part in examples)
-        return lambda: gradients(parameters, inputs, expected, None)
+        own = [x.clone() for x in values]  # a step changes buffers
+        return lambda: gradients([*own, *keys], inputs, expected, None)
 
     return -(-extrapolated(prepare, sample, targets)(width) // nodes)
 

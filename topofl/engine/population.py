@@ -253,6 +253,11 @@ class Population:
         return self.held.stored.dtype
 
     @property
+    def buffer_bytes(self) -> int:
+        """Bytes of the buffers of one node."""
+        return sum(held.stored[:1].nbytes for held in self.buffers.values())
+
+    @property
     def distinct(self) -> int:
         """Number of models that are stored; fewer than ``len(models)`` if some are equal."""
         return len(self.held.stored)
@@ -327,11 +332,34 @@ class Population:
         """Return one tensor (c, *shape) per buffer of some models; views of slices, once apart."""
         return [held.rows(which) for held in self.buffers.values()]
 
-    def traveling_with(self, values: "Tensor | Models") -> list[Tensor]:
-        """Return the buffers (n, k) that are mixed with values: if these are all models."""
+    def buffers_of_node(self, node: int) -> list[Tensor]:
+        """Return one tensor (1, *shape) per buffer of a node of this process, to be read."""
+        row = int(self.ranks.row_of[node]) if len(self) < self.n else node
+        return self.buffers_of(slice(row, row + 1))
+
+    def traveling_with(self, values: "Tensor | Models", columns: Sequence[range]) -> list[Tensor]:
+        """Return the buffers (n, k) that are mixed with some columns of values.
+
+        If the values are these models, a buffer travels with the parameters of its layer: if all of
+        them are among the columns. One of a layer without parameters travels with whole models.
+        Numbers that are not real, such as counts, stay.
+        """
         if not self.travels or (values is not self and values is not self.held.stored):
             return []
-        rows = [held.apart() for held in self.buffers.values()]
+        bounds = [0, *itertools.accumulate(self.layout.sizes)]
+        sent = [
+            name
+            for name, start, stop in zip(self.layout.names, bounds, bounds[1:], strict=False)
+            if any(part.start <= start and stop <= part.stop for part in columns)
+        ]
+        whole = len(sent) == len(self.layout.names)
+
+        def travels(buffer: str) -> bool:
+            layer = buffer.rpartition(".")[0]
+            own = [name for name in self.layout.names if name.rpartition(".")[0] == layer]
+            return whole or (bool(own) and set(own) <= set(sent))
+
+        rows = [held.apart() for name, held in self.buffers.items() if travels(name)]
         return [x.view(len(x), -1) for x in rows if x.is_floating_point()]
 
     @property
