@@ -86,8 +86,9 @@ class Footprint:
         nodes must exist at once, 0 if none are mixed.
     of_nodes
         Parts that grow with the number of nodes: ``"state"`` that phases carry from round to
-        round, ``"fine_tuning"`` with copies of models, all ``"gradients"`` that phases request at
-        once, temporary memory of ``"phases"``, and mixing ``"matrices"``.
+        round, with the buffers of which each node has its own, ``"fine_tuning"`` with copies of
+        models, all ``"gradients"`` that phases request at once, temporary memory of ``"phases"``,
+        and mixing ``"matrices"``.
     of_run
         Other parts: ``"data"``, ``"torch"`` with the network itself, and ``"history"``.
     of_worker
@@ -206,7 +207,6 @@ class Footprint:
 _ADVICE = {
     "parameters": "use fewer nodes or a smaller model",
     "state": "use no momentum, or fewer nodes",
-    "buffers": "use fewer nodes or a smaller model",
     "fine_tuning": "turn it off with fine_tune=False, or use fewer nodes",
     "gradients": "use an algorithm that does not mix gradients, or fewer nodes",
     "minibatches": "lower batch_size",
@@ -284,8 +284,8 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
         looped,
         groups_of(setup),
         of_nodes={
-            "state": trace.state,
-            "buffers": n * sum(module.get_buffer(name).nbytes for name in setup.network.buffers),
+            "state": trace.state
+            + n * sum(module.get_buffer(x).nbytes for x in setup.network.buffers),
             "fine_tuning": trace.fine_tuning,
             "gradients": n * len(trace.gradients) * model,
             "phases": trace.scratch,

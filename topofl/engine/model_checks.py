@@ -269,8 +269,7 @@ def _check_batched(network: Network, inputs: Tensor) -> None:
         )
     except RuntimeError as error:
         raise ValueError(
-            f"{wanted} torch.func cannot batch it: "
-            f"{str(error).strip().partition(chr(10))[0]}"
+            f"{wanted} torch.func cannot batch it: {str(error).strip().partition(chr(10))[0]}"
         ) from error
 
 

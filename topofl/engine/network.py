@@ -236,7 +236,7 @@ class Masks(TorchFunctionMode):
             scale = ((1 - p) * (1 + p * _SATURATED**2)) ** -0.5 if p < 1 else 0.0
             found = scale * (torch.where(kept, input, _SATURATED) - _SATURATED * p)
         else:
-            found = input * (kept / (1 - p) if p < 1 else 0.0 * kept).to(input.dtype)
+            found = input * kept / (1 - p) if p < 1 else torch.zeros_like(input)
         return input.copy_(found) if inplace else found
 
     def _attended(
