@@ -16,7 +16,7 @@ from topofl._support.seeding import random_keys, seeded_torch, torch_seed
 from topofl.engine.checkpoint import ResumeError
 from topofl.engine.gradients import is_linear
 from topofl.engine.minibatches import Batches
-from topofl.engine.population import initial_population
+from topofl.engine.population import Layout, initial_population
 from topofl.topology import from_edges
 
 N, ROUNDS, LR, MOMENTUM, BATCH = 4, 3, 0.05, 0.9, 4
@@ -391,6 +391,33 @@ def test_shapes_of_ragged_clients_change_nothing():
     for chunk in (1, 4, 6):
         batched = trained("Dropout2d", "batched", chunk, **run)
         torch.testing.assert_close(batched.models.flat, looped.models.flat, rtol=1e-11, atol=1e-11)
+
+
+def test_fedbn_keeps_normalization_layers_with_their_statistics():
+    options = {"lr": LR, "batch_size": BATCH, "epochs": 1}
+    found = trained("BatchNorm2d", method=algorithms.fedbn(**options)).models
+    wanted = trained("BatchNorm2d", method=algorithms.fedper(head="1", **options)).models
+    assert torch.equal(found.flat, wanted.flat)
+    names = ["weight", "bias", "running_mean", "running_var"]
+    for i in range(1, N):
+        first, own = found.state_dict(0), found.state_dict(i)
+        assert torch.equal(own["0.weight"], first["0.weight"])
+        assert not any(torch.equal(own[f"1.{name}"], first[f"1.{name}"]) for name in names)
+
+
+def test_parts_are_named_by_types_of_layers():
+    layout = Layout.of(network("TransformerEncoderLayer"))
+    norms = [name for name in layout.names if "norm" in name]
+    for pattern in (nn.LayerNorm, "*Norm()", "LayerNorm()"):
+        assert [layout.names[k] for k in layout.places(algorithms.part(pattern))] == norms
+    rest = layout.places(algorithms.part(nn.LayerNorm, "head").rest)
+    assert not {"layer.norm1.weight", "head.bias"} & {layout.names[k] for k in rest}
+    with pytest.raises(
+        ValueError, match=r"'LayrNorm\(\)' matches none; did you mean 'LayerNorm\(\)'"
+    ):
+        layout.places(algorithms.part("LayrNorm()"))
+    with pytest.raises(TypeError, match="`patterns` must be names"):
+        algorithms.part(3)
 
 
 class Global(nn.Module):

@@ -106,6 +106,7 @@ from topofl.algorithms.personalized.dfedpgp import dfedpgp
 from topofl.algorithms.personalized.dispfl import dispfl
 from topofl.algorithms.personalized.ditto import ditto
 from topofl.algorithms.personalized.fedbabu import fedbabu
+from topofl.algorithms.personalized.fedbn import fedbn
 from topofl.algorithms.personalized.fedper import fedper
 from topofl.algorithms.personalized.fedrep import fedrep
 from topofl.algorithms.personalized.knn_per import knn_per
@@ -146,6 +147,7 @@ __all__ = [
     "fedavg",
     "fedavgm",
     "fedbabu",
+    "fedbn",
     "feddyn",
     "fednova",
     "fedper",

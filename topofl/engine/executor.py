@@ -1,6 +1,7 @@
 """The executor of a run: plan, threads, reused memory, and gradients of chunks of nodes."""
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -192,7 +193,8 @@ def new_executor(
     def trial(name: str, chunk: int, nodes: int) -> None:
         tried = executor(Plan(name, chunk, 1, 1))
         (minibatches,) = tried.on_device([batches.at(0, batch_size, "probe")])
-        with _explaining_compile_errors(compute.compile):
+        with _explaining_compile_errors(compute.compile), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "There is a performance drop")  # which is measured
             for rows in tried.chunks(nodes):
                 tried.gradients(0, models.views_of(rows), minibatches, rows)
 

@@ -124,8 +124,8 @@ def _with_features(
 
     Raises ``ValueError`` if the head is not one layer, which the model calls once.
     """
-    names = Layout.of(module).names
-    layer, *others = dict.fromkeys(names[k].rpartition(".")[0] for k in head.places(names))
+    layout = Layout.of(module)
+    layer, *others = dict.fromkeys(layout.names[k].rpartition(".")[0] for k in layout.places(head))
     if others:
         raise ValueError(
             f"`head` must be one layer, whose inputs are compared, got "

@@ -29,16 +29,22 @@ class Layout:
     ----------
     names, shapes
         Names and shapes of the parameters, in the order of the model.
+    kinds
+        Names of the types of each parameter's layer: its class, and those above it.
     """
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
+    kinds: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def of(cls, model: nn.Module) -> "Layout":
         """Return the layout of `model`'s trained parameters."""
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        return cls(tuple(named), tuple(p.shape for p in named.values()))
+        layers = (type(model.get_submodule(name.rpartition(".")[0])) for name in named)
+        above = len(nn.Module.__mro__)
+        kinds = tuple(tuple(one.__name__ for one in kind.__mro__[:-above]) for kind in layers)
+        return cls(tuple(named), tuple(p.shape for p in named.values()), kinds)
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -63,7 +69,7 @@ class Layout:
         return cache(self._find)  # since patterns are slow to match
 
     def _find(self, share: Part) -> tuple[list[int], list[slice]]:
-        places = share.places(self.names)
+        places = share.places(self.names, self.kinds)
         bounds = [0, *itertools.accumulate(self.sizes)]
         found: list[slice] = []
         for k in places:
