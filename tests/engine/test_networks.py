@@ -1,6 +1,7 @@
 """Networks that people train: each kind of layer equals a loop over torch modules, in float64."""
 
 import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -323,7 +324,11 @@ def test_pushed_statistics_are_averaged_by_push_sum_weights():
 
 def test_a_server_averages_statistics_over_its_cohort():
     method = algorithms.fedavg(lr=LR, batch_size=BATCH, epochs=1, participation=0.5)
-    buffers = trained("BatchNorm2d", method=method, rounds=2).models.buffers
+    stored = []
+    note = problems.each_round(lambda t, models: stored.append(models.buffers["1.running_mean"]))
+    history = trained("BatchNorm2d", method=method, rounds=2, callbacks=[note])
+    assert len(stored[-1].stored) == 1, "equal rows are stored once"
+    buffers = history.models.buffers
     for key in ("1.running_mean", "1.running_var"):
         assert torch.equal(buffers[key], buffers[key][:1].expand_as(buffers[key]))
         assert not torch.equal(buffers[key][0], network("BatchNorm2d").state_dict()[key])
@@ -563,3 +568,21 @@ def test_equal_models_with_different_statistics_are_scored_apart():
     flat = history.models.flat
     assert torch.equal(flat, flat[:1].expand_as(flat))
     assert len(np.unique(history["loss"][-1])) == N
+
+
+def test_the_page_says_how_each_layer_is_trained():
+    page = (Path(__file__).parents[2] / "docs" / "bring-your-network.md").read_text()
+    table = page.split("| Layer |")[1].partition("\n\n")[0].splitlines()[2:]
+    rows = {
+        cells[0]: tuple(cells[1:3])
+        for cells in ([c.strip() for c in r.split("|")[1:-1]] for r in table)
+    }
+    batched = dict.fromkeys(NETWORKS, ("yes", "yes")) | dict.fromkeys(LOOPED_ONLY, ("no", "yes"))
+    assert rows == batched | dict.fromkeys(REFUSED, ("no", "no"))
+
+
+@pytest.mark.parametrize("name", sorted(LOOPED_ONLY - {"weight_norm"}))
+def test_networks_that_cannot_be_batched_are_looped(name):
+    with pytest.raises(ValueError, match="`executor` must be 'looped' or 'auto' for this model"):
+        trained(name, "batched", 2)
+    assert trained(name, "auto").meta["executor"] == "looped"

@@ -343,8 +343,8 @@ class Population:
         row = int(self.ranks.row_of[node]) if len(self) < self.n else node
         return self.buffers_of(slice(row, row + 1))
 
-    def traveling_with(self, values: "Tensor | Models", columns: Sequence[range]) -> list[Tensor]:
-        """Return the buffers (n, k) that are mixed with some columns of values.
+    def traveling_with(self, values: "Tensor | Models", columns: Sequence[range]) -> list[Held]:
+        """Return the buffers that are mixed with some columns of values.
 
         If the values are these models, a buffer travels with the parameters of its layer: if all of
         them are among the columns. One of a layer without parameters travels with whole models.
@@ -353,20 +353,20 @@ class Population:
         if not self.travels or (values is not self and values is not self.held.stored):
             return []
         bounds = [0, *itertools.accumulate(self.layout.sizes)]
-        sent = [
+        own = [
             name
             for name, start, stop in zip(self.layout.names, bounds, bounds[1:], strict=False)
             if any(part.start <= start and stop <= part.stop for part in columns)
         ]
-        whole = len(sent) == len(self.layout.names)
+        whole = len(own) == len(self.layout.names)
 
         def travels(buffer: str) -> bool:
             layer = buffer.rpartition(".")[0]
-            own = [name for name in self.layout.names if name.rpartition(".")[0] == layer]
-            return whole or (bool(own) and set(own) <= set(sent))
+            needed = {name for name in self.layout.names if name.rpartition(".")[0] == layer}
+            return whole or (bool(needed) and needed <= set(own))
 
-        rows = [held.apart() for name, held in self.buffers.items() if travels(name)]
-        return [x.view(len(x), -1) for x in rows if x.is_floating_point()]
+        sent = (held for name, held in self.buffers.items() if travels(name))
+        return [held for held in sent if held.stored.is_floating_point()]
 
     @property
     def push_sum_weights(self) -> Tensor:

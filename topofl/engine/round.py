@@ -23,7 +23,7 @@ from topofl.engine.divergence import Diverged
 from topofl.engine.evaluation import check_trials, cross_evaluate
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Aggregate
-from topofl.engine.population import Population
+from topofl.engine.population import Held, Population
 from topofl.engine.recorder import Exchange, GradientStatistics
 from topofl.engine.requests import (
     Setup,
@@ -427,7 +427,7 @@ class Round:
         width = sum(map(len, ranges))
         owner = self.models if self.everyone is None else self.everyone
         buffers = owner.traveling_with(values, ranges) if owner.buffers else []
-        sent = width + scalars + sum(buffer.shape[1] for buffer in buffers)
+        sent = width + scalars + sum(held.stored[0].numel() for held in buffers)
         exchange = self._begin_exchange("mix", weights, sent if counted else None, server)
         once = server and width == d and self.setup.attack is None  # whole models are stored once
         if run is None:
@@ -435,8 +435,8 @@ class Round:
                 self.mixed[weights] = self.mixed.get(weights, 0) + width
             self._note_mixed(values, ranges, once)
             return
-        for k, buffer in enumerate(buffers):
-            self._mix_buffer(run, weights, buffer, f"{exchange}/buffers/{k}", server)
+        for k, held in enumerate(buffers):
+            self._mix_buffer(run, weights, held, f"{exchange}/buffers/{k}", server)
         if once and isinstance(values, Population):
             run.mixing.average(weights, values.held)
             return
@@ -445,9 +445,13 @@ class Round:
             run.mixing.mix(weights, flat[:, part], self.t, f"{exchange}/{k}", server)
 
     def _mix_buffer(
-        self, run: Run, weights: MixingMatrix, buffer: Tensor, exchange: str, server: bool
+        self, run: Run, weights: MixingMatrix, held: Held, exchange: str, server: bool
     ) -> None:
-        """Average a buffer (n, k) of all nodes by a matrix; pushed ones by push-sum weights."""
+        """Average a buffer of all nodes by a matrix; pushed ones by push-sum weights."""
+        if server and self.setup.attack is None:
+            run.mixing.average(weights, held)
+            return
+        buffer = held.apart().view(len(held), -1)
         if server or weights.is_row_stochastic:
             run.mixing.mix(weights, buffer, self.t, exchange, server)
             return
