@@ -305,7 +305,6 @@ def estimate(
     task: Task | None = None,
     attackers: Attack | None = None,
     rounds: int | None = None,
-    buffers: str = "average",
     evaluation: Evaluation | int | str | Sequence[str] | None = None,
     compute: Compute | torch.device | str | None = None,
     probe: bool = False,
@@ -321,7 +320,7 @@ def estimate(
 
     Parameters
     ----------
-    algorithm, model, clients, topology, mixing, task, attackers, buffers, evaluation
+    algorithm, model, clients, topology, mixing, task, attackers, evaluation
         As in :func:`topofl.run`. For graphs that change, messages are means over a period, or over
         the first 10 rounds if there is none; those of the busiest node are maxima. For methods that
         draw their messages at random, such as :func:`topofl.algorithms.random_walks`, messages are
@@ -368,7 +367,6 @@ def estimate(
             mixing=mixing,
             task=task,
             attackers=attackers,
-            buffers=buffers,
             evaluation=evaluation,
             compute=replace(as_options(Compute, compute), on_disconnected="allow"),
         )
@@ -598,7 +596,6 @@ def _trial(setup: Setup, k: int) -> tuple[Plan, float, float]:
         seed=0,
         # identical models would be evaluated once for all nodes
         init="common" if setup.trace.common_start else "independent",
-        buffers=setup.buffers,
         evaluation=Evaluation(
             every=4, on=setup.evaluation.on, examples=setup.evaluation.examples, fine_tune=False
         ),

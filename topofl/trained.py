@@ -217,7 +217,8 @@ class Trained:
     def save(self, path: Path) -> None:
         """Write parameters, their names and shapes, and the normalization of inputs to a file."""
         inputs = self.inputs
-        tensors = {"flat": self.flat, "scale": inputs.scale, "shift": inputs.shift}
+        flat = self.flat if self.flat.stride(0) else self.flat[:1]  # equal models are stored once
+        tensors = {"flat": flat, "scale": inputs.scale, "shift": inputs.shift}
         tensors |= {_BUFFER + name: values for name, values in self.buffers.items()}
         content = {
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
@@ -251,6 +252,7 @@ class Trained:
             if any(len(values) != n for values in buffers.values()):
                 raise ValueError(f"its buffers must have {n} rows")
             size = sum(torch.Size(shape).numel() for shape in shapes.values())
+            flat = flat.expand(n, -1) if len(flat) == 1 else flat
             if flat.shape != (n, size) or not isinstance(inputs.dtype, torch.dtype):
                 got = tuple(flat.shape)
                 raise ValueError(f"its parameters have shape {got}, expected {(n, size)}")

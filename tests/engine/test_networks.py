@@ -343,8 +343,7 @@ def test_messages_count_statistics_and_estimates_say_so():
             model=network("BatchNorm2d"),
             clients=problems.equal_clients(N),
             topology=graph,
-            buffers=buffers,
-            compute=topofl.Compute(dtype=torch.float64, device="cpu"),
+            compute=topofl.Compute(dtype=torch.float64, device="cpu", buffers=buffers),
         )
         sent[buffers] = history.rounds["bytes"][0]
         assert estimate.bytes == sent[buffers]

@@ -57,7 +57,7 @@ from topofl.history import History
 from topofl.tasks import Task
 from topofl.topology import TopologyError
 
-_RUN = ("rounds", "seed", "init", "buffers", "progress")
+_RUN = ("rounds", "seed", "init", "progress")
 """Arguments of :func:`topofl.run` in the table ``[run]``."""
 
 _WITH_DEFAULTS = ("model", "evaluation", "compute", "saving")

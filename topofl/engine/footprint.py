@@ -440,7 +440,11 @@ def bytes_of_step(
     module = network.module
     values = [*trained_parameters(module), *map(module.get_buffer, network.buffers)]
     values = [x.detach().expand(nodes, *x.shape).contiguous() for x in values]
-    keys = [] if network.drawing is None else [torch.arange(nodes, device=sample.device)]
+    keys = (
+        []
+        if network.drawing is None
+        else [torch.arange(nodes, dtype=torch.int64, device=sample.device)]
+    )
 
     def prepare(*examples: Tensor) -> Callable[[], object]:
         inputs, expected = (part.expand(nodes, *part.shape).contiguous() for part in examples)

@@ -100,7 +100,7 @@ def applied(
 
 def one_forward(
     model: nn.Module, order: Order, buffers: Sequence[str] = ()
-) -> Callable[[Tensor, Sequence[Tensor]], Callable[[Tensor], Tensor]]:
+) -> Callable[..., Callable[[Tensor], Tensor]]:
     """Return a function from models (d,) of this structure to (inputs -> outputs (1, b, ...)).
 
     It may be given the values of the network's `buffers`, too.
@@ -120,7 +120,7 @@ def one_forward(
         if parameter.data_ptr() != view.data_ptr():
             converted.append((parameter.data, view))
 
-    def applied_to(values: Tensor, statistics: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
+    def applied_to(values: Tensor, statistics: Sequence[Tensor] = ()) -> Callable[[Tensor], Tensor]:
         flat.copy_(values)
         for name, value in zip(buffers, statistics, strict=True):
             own.get_buffer(name).copy_(value)
@@ -277,7 +277,7 @@ def autograd_gradients(
     buffers, drawing = network.buffers, network.drawing
     own, looped = sharing_copy(network.module).train(), executor == "looped"
     places = [*trained_parameters(own), *map(own.get_buffer, buffers)]
-    count = len(places) - len(buffers)
+    count, given = len(places) - len(buffers), [place.data for place in places]
     forward: Any = own if looped else forward_of_each(own, buffers, drawing)
     forward = torch.compile(forward) if compile else forward
 
@@ -308,7 +308,11 @@ def autograd_gradients(
             losses = _mean_loss(loss, found, targets, weights)
             chosen = [leaf for leaf in leaves if leaf.requires_grad]
             parts = _mutable(torch.autograd.grad(losses.sum(), chosen))
-            return losses.detach(), [g[None] for g in parts] if looped else parts
+        if not looped:
+            return losses.detach(), parts
+        for place, values in zip(places, given, strict=True):
+            place.data = values  # models that are no longer stored are not kept alive
+        return losses.detach(), [g[None] for g in parts]
 
     return gradients
 

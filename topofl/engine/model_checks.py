@@ -258,7 +258,11 @@ def _check_batched(network: Network, inputs: Tensor) -> None:
         return
     values = [*trained_parameters(module), *map(module.get_buffer, network.buffers)]
     twice = [x.detach().repeat(2, *(1 for _ in x.shape)) for x in values]
-    keys = [] if network.drawing is None else [torch.arange(2, device=inputs.device)]
+    keys = (
+        []
+        if network.drawing is None
+        else [torch.arange(2, dtype=torch.int64, device=inputs.device)]
+    )
     examples = inputs[: network.smallest]
     wanted = "`executor` must be 'looped' or 'auto' for this model, since"
     if network.drawing is seeded:

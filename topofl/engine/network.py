@@ -77,7 +77,10 @@ def network_of(module: nn.Module, inputs: Tensor) -> Network:
     buffers, drawn = found
     drawing: Drawing | None = None
     if drawn:
-        with seeded_torch(0) as left, Masks(torch.zeros((), dtype=torch.int64)):
+        with (
+            seeded_torch(0) as left,
+            Masks(torch.zeros((), dtype=torch.int64, device=inputs.device)),
+        ):
             copy.deepcopy(module).train()(inputs[:smallest])
         drawing = seeded if left else Masks
     return Network(module, buffers, drawing, smallest)
@@ -218,7 +221,9 @@ class Masks(TorchFunctionMode):
         """Return a mask of the values that are kept with probability 1 - p, to 20 bits."""
         self._calls += 1
         count = torch.Size(shape).numel()
-        bits = (self._key ^ (self._calls << 40)) + torch.arange(count, device=device)
+        bits = (self._key ^ (self._calls << 40)) + torch.arange(
+            count, dtype=torch.int64, device=device
+        )
         for factor in _FACTORS:
             bits = (bits ^ ((bits >> 31) & 0x1FFFFFFFF)) * factor
         return (((bits >> 20) & 0xFFFFF) >= round(p * 2**20)).view(shape)

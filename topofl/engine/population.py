@@ -168,22 +168,49 @@ class Held:
         They are written in place unless a stored row also serves other rows. Once all rows differ,
         each is stored apart.
         """
-        if self.place is not None and (np.bincount(self.place)[self.place[which]] > 1).any():
-            others = np.setdiff1d(np.arange(len(self)), which)
-            used, first, place_of = np.unique(
-                self.place[others], return_index=True, return_inverse=True
-            )
-            if len(used) + len(which) == len(self):
-                self.apart()
-            else:
-                place = np.empty_like(self.place)
-                place[others], place[which] = place_of, len(used) + np.arange(len(which))
-                stored = self.stored.new_empty(len(used) + len(which), *self.stored.shape[1:])
-                stored[: len(used)] = self.rows(others[first])
-                self._store(stored, place)
-        if not self.stored.is_meta:
+        if self._shares(which):
+            self._separate(which, values)
+        elif not self.stored.is_meta:
             places = which if self.place is None else self.place[which]
             self.stored[self._uploaded(places)] = values
+
+    def _shares(self, which: np.ndarray) -> bool:
+        """Return whether a stored row of some rows also serves other rows."""
+        return self.place is not None and bool(
+            (np.bincount(self.place)[self.place[which]] > 1).any()
+        )
+
+    def own(self, which: np.ndarray) -> Tensor | None:
+        """Store rows at distinct places (c,) one after another, apart from all others.
+
+        Returns a view of them, to be changed in place; None if all rows are stored apart, and these
+        are where they were.
+        """
+        if self._shares(which):
+            self._separate(which, self.rows(which))
+        if self.place is None or self.stored.is_meta:
+            return None
+        start = int(self.place[which[0]])
+        consecutive = np.array_equal(self.place[which], start + np.arange(len(which)))
+        return self.stored[start : start + len(which)] if consecutive else None
+
+    def _separate(self, which: np.ndarray, values: Tensor) -> None:
+        """Write rows at distinct places, whose stored rows serve others, and store them last."""
+        place = self.place if self.place is not None else np.arange(len(self))
+        others = np.setdiff1d(np.arange(len(self)), which)
+        used, first, place_of = np.unique(place[others], return_index=True, return_inverse=True)
+        if len(used) + len(which) == len(self):
+            self.apart()
+            if not self.stored.is_meta:
+                self.stored[self._uploaded(which)] = values
+            return
+        place = np.empty_like(place)
+        place[others], place[which] = place_of, len(used) + np.arange(len(which))
+        stored = self.stored.new_empty(len(used) + len(which), *self.stored.shape[1:])
+        if not stored.is_meta:
+            stored[: len(used)] = self.rows(others[first])
+            stored[len(used) :] = values
+        self._store(stored, place)
 
     def fill(self, row: Tensor) -> None:
         """Let all rows be equal to one, (1, d); it is stored once unless all are stored apart."""
@@ -318,9 +345,21 @@ class Population:
             held.apart().copy_(convert(other.buffers[name].apart()))
 
     def some(self, which: np.ndarray) -> "Population":
-        """Return a copy of the models in some rows, on their own."""
+        """Return the models in some rows, on their own: to be changed, and given to `put`."""
+        rows = self.held.own(which)
         buffers = {name: Held(held.rows(which)) for name, held in self.buffers.items()}
-        return replace(Population.alone(self.rows(which), self.layout), buffers=buffers)
+        models = Population.alone(self.rows(which) if rows is None else rows, self.layout)
+        return replace(models, buffers=buffers)
+
+    def put(self, which: np.ndarray, models: "Population") -> None:
+        """Write models that `some` returned into their rows."""
+        if (
+            models.flat.untyped_storage().data_ptr()
+            != self.held.stored.untyped_storage().data_ptr()
+        ):
+            self.write(which, models.flat)
+        for name, buffer in models.buffers.items():
+            self.buffers[name].write(which, buffer.stored)
 
     @property
     def views(self) -> list[Tensor]:

@@ -239,7 +239,7 @@ class Setup:
         What a dry run of the first rounds found; empty before it.
     rounds
         Number of rounds; None in an estimate of memory, which has none.
-    seed, init, buffers
+    seed, init
         As in :func:`topofl.run`.
     evaluation, compute
         Options, with shorthands expanded.
@@ -269,7 +269,6 @@ class Setup:
     rounds: int | None
     seed: int
     init: str
-    buffers: str
     evaluation: Evaluation
     compute: Compute
     device: torch.device
@@ -286,7 +285,7 @@ class Setup:
     @property
     def travels(self) -> bool:
         """Whether buffers of which each node has its own are averaged with the models."""
-        return self.buffers == "average"
+        return self.compute.buffers == "average"
 
     @property
     def graphs(self) -> Topology | TopologySequence:

@@ -67,7 +67,6 @@ def run(
     task: Task | None = None,
     attackers: Attack | None = None,
     init: str = "common",
-    buffers: str = "average",
     evaluation: Evaluation | int | str | Sequence[str] | None = None,
     compute: Compute | torch.device | str | None = None,
     saving: Saving | os.PathLike[str] | str | None = None,
@@ -113,10 +112,6 @@ def run(
     init
         ``"common"``: all nodes start from one random model; ``"independent"``: each node from its
         own; ``"given"``: all from `model` as it is.
-    buffers
-        What happens to the buffers that the model changes in training, such as the running
-        statistics of batch normalization: ``"average"``: they are averaged together with the
-        parameters of their layer where these are averaged; ``"own"``: each node keeps its own.
     evaluation
         When models are evaluated, and on which examples: a :class:`topofl.Evaluation`. A number is
         short for its `every`, names of sets such as ``"own_test"`` for its `on`.
@@ -194,7 +189,6 @@ def run(
         topology=topology,
         mixing=mixing,
         init=init,
-        buffers=buffers,
         evaluation=evaluation,
         compute=compute,
         task=task,

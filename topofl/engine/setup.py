@@ -43,7 +43,6 @@ def resolve(
     topology: Any = None,
     mixing: Rule | MixingMatrix | None = None,
     init: str = "common",
-    buffers: str = "average",
     evaluation: Any = None,
     compute: Any = None,
     task: Task | None = None,
@@ -62,7 +61,6 @@ def resolve(
     evaluation, compute = as_options(Evaluation, evaluation), as_options(Compute, compute)
     task = as_task(task)
     check_choice("init", init, ["common", "independent", "given"])
-    check_choice("buffers", buffers, ["average", "own"])
     rounds = None if rounds is None else check_int("rounds", rounds, minimum=1)
     seed = check_int("seed", seed, minimum=0)
 
@@ -84,7 +82,7 @@ def resolve(
     layout = Layout.of(network.module)
     setup = Setup(
         algorithm, model, network, sample, clients, given, *weight_rules(mixing, given),
-        Trace(algorithm, layout, clients.n), rounds, seed, init, buffers, evaluation, compute,
+        Trace(algorithm, layout, clients.n), rounds, seed, init, evaluation, compute,
         device, sets, task, attack,
     )  # fmt: skip
     rounds_played = DRY_ROUNDS if rounds is None else min(rounds, DRY_ROUNDS)

@@ -271,7 +271,9 @@ class Run:
         In a distributed run they are gathered by rank 0, and other ranks return None.
         """
         models, setup = self.models, self.setup
-        flat = self.ranks.to_first(models.rows(slice(None)))
+        flat = models.rows(slice(0, 1)).cpu().expand(models.n, -1)
+        if models.distinct > 1 or len(models) < models.n:
+            flat = self.ranks.to_first(models.rows(slice(None)))
         rows = {name: held.rows(slice(None)) for name, held in models.buffers.items()}
         gathered = {name: self.ranks.to_first(own) for name, own in rows.items()}
         if flat is None:
@@ -305,7 +307,7 @@ class Run:
             "rounds": setup.rounds,
             "seed": setup.seed,
             "init": setup.init,
-            **({"buffers": setup.buffers} if setup.network.buffers else {}),
+            **({"buffers": setup.compute.buffers} if setup.network.buffers else {}),
             "on_disconnected": compute.on_disconnected,
             **({} if setup.attack is None else {"attackers": setup.attack.description}),
             **({} if setup.share is None else {"largest_share": list(setup.share)}),
