@@ -19,6 +19,7 @@ from topofl.data.readers.folders import *
 from topofl.data.readers.leaf import *
 from topofl.data.readers.mnist import *
 from topofl.data.readers.tables import *
+from topofl.data.readers.text import *
 
 __all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll]
     name
