@@ -11,6 +11,7 @@ from topofl.data.clients import *
 from topofl.data.dataset import *
 from topofl.data.dataset import READERS as READERS
 from topofl.data.edits import *
+from topofl.data.graphs import *
 from topofl.data.partition import *
 from topofl.data.partitioners import *
 from topofl.data.readers.cifar import *
