@@ -137,7 +137,7 @@ def graphs(count=24):
         n = int(rng.integers(5, 9))
         made = topologies.ring(n) if k % 2 == 0 else topologies.star(n)
         edges = np.array(made.adjacency.nonzero())
-        degrees = torch.from_numpy(made.in_degrees[:, None]).float()
+        degrees = torch.tensor(made.in_degrees[:, None]).float()
         found.append(Data(x=degrees, edge_index=torch.from_numpy(edges), y=torch.tensor([k % 2])))
     return found
 
