@@ -1,10 +1,11 @@
 """The networks of the papers, as plain ``torch.nn`` modules.
 
 The last layer of each is called ``head``: personalized methods keep the parameters whose names
-start with ``head.``; all others are the body. Networks use GroupNorm, never BatchNorm, whose
-running statistics are neither averaged nor personal; :func:`with_group_norm` replaces it in other
-networks. Building a model neither reads nor changes torch's global generator, and its parameters
-are float32 on the CPU whatever torch's defaults are.
+start with ``head.``; all others are the body. Networks use GroupNorm, as the papers do;
+:func:`with_group_norm` puts it in the place of BatchNorm in other networks, and :func:`lora` lets
+nodes train small adapters of a network instead of the network. Building a model neither reads nor
+changes torch's global generator, and its parameters are float32 on the CPU whatever torch's
+defaults are.
 """
 
 import copy
@@ -12,6 +13,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
@@ -19,8 +21,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.utils import parametrize
 
-from topofl._support.check import check_int, check_sequence, shown
+from topofl._support.check import (
+    check_int,
+    check_positive,
+    check_sequence,
+    did_you_mean,
+    shown,
+)
 from topofl._support.public import public
 from topofl._support.seeding import plain_torch, seeded_torch
 
@@ -30,6 +39,7 @@ __all__ = [
     "fedavg_cnn",
     "gn_lenet",
     "logistic_regression",
+    "lora",
     "resnet18_gn",
     "with_group_norm",
 ]
@@ -491,3 +501,159 @@ def _as_group_norm(norm: Any, groups: int) -> nn.GroupNorm:
     if norm.affine:
         made.weight, made.bias = norm.weight, norm.bias
     return made
+
+
+@public
+def lora(
+    module: nn.Module,
+    *,
+    rank: int = 8,
+    alpha: float | None = None,
+    layers: str | Sequence[str] = "*",
+    also: str | Sequence[str] = (),
+) -> nn.Module:
+    """Return a copy of a network of which low-rank adapters are trained, and nothing else.
+
+    The weight W of an adapted layer, (out, in), becomes ``W + alpha / rank * B A`` with trained A,
+    (rank, in), and B, (out, rank). A run stores and sends only what is trained: W exists once, not
+    once per node. B starts at 0, so that the network computes what it did before.
+
+    Parameters
+    ----------
+    module
+        The network, for example a trained one; it is not modified.
+    rank
+        Rank of the adapters, at most the smaller side of each weight.
+    alpha
+        The scale of the adapters times their rank; None: `rank`.
+    layers
+        Names of the adapted layers, with the wildcards of file names. Of those that match, every
+        ``nn.Linear`` and ``nn.MultiheadAttention`` is adapted; the latter in the weights of its
+        queries, keys, values and outputs.
+    also
+        Names of layers that are trained as a whole, such as ``"head"``.
+
+    Raises
+    ------
+    TypeError
+        If `module` is no network, or cannot be copied.
+    ValueError
+        If a name matches no layer, or `layers` none that can be adapted; if `rank` or `alpha` is
+        out of range.
+
+    References
+    ----------
+    Hu et al., "LoRA: Low-rank adaptation of large language models" (2021), Section 4.1; Ghiasvand
+    et al., "Decentralized low-rank fine-tuning of large language models" (2025), in which nodes
+    average A and B over a graph.
+
+    Examples
+    --------
+    >>> net = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    >>> adapted = lora(net, rank=2)
+    >>> {name: tuple(p.shape) for name, p in adapted.named_parameters() if p.requires_grad}
+    {'0.adapter.a': (2, 64), '0.adapter.b': (32, 2), '2.adapter.a': (2, 32), '2.adapter.b': (10, 2)}
+    >>> x = torch.ones(1, 64)
+    >>> torch.equal(adapted(x), net(x))
+    True
+    """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"`module` must be a torch.nn.Module, got {shown(module)}")
+    rank = check_int("rank", rank, minimum=1)
+    scale = 1.0 if alpha is None else check_positive("alpha", alpha) / rank
+    twin = copy.deepcopy(module).requires_grad_(False)
+    for name in _layers_named("also", also, twin):
+        twin.get_submodule(name).requires_grad_(True)
+    chosen = {name: twin.get_submodule(name) for name in _layers_named("layers", layers, twin)}
+    frozen = {
+        name: layer
+        for name, layer in chosen.items()
+        if not any(p.requires_grad for p in layer.parameters())
+    }
+    attentions = [layer for layer in frozen.values() if isinstance(layer, nn.MultiheadAttention)]
+    linear = {name: layer for name, layer in frozen.items() if type(layer) is nn.Linear}
+    if not attentions and not linear:
+        raise ValueError(
+            "`layers` must match an nn.Linear or nn.MultiheadAttention that is not trained as a "
+            f"whole, got {shown(layers)}"
+        )
+    with _built_from_seed_0():
+        for layer in attentions:
+            _adapt_attention(layer, rank, scale)
+        adapted = {name: _LowRank(layer, rank, scale) for name, layer in linear.items()}
+    for name, layer in adapted.items():
+        if not name:
+            return layer
+        parent, _, own = name.rpartition(".")
+        twin.get_submodule(parent).register_module(own, layer)
+    return twin
+
+
+def _layers_named(argument: str, patterns: str | Sequence[str], module: nn.Module) -> list[str]:
+    """Return the names of the layers that match some patterns; raise if one matches none."""
+    names = [name for name, _ in module.named_modules()]
+    found = list[str]()
+    for pattern in [patterns] if isinstance(patterns, str) else check_sequence(argument, patterns):
+        own = [name for name in names if fnmatchcase(name, str(pattern))]
+        if not own:
+            raise ValueError(
+                f"`{argument}` must be names of layers, {shown(pattern)} matches none"
+                f"{did_you_mean(str(pattern), names)}; they are {', '.join(names[1:])}"
+            )
+        found += own
+    return found
+
+
+class _Adapter(nn.Module):
+    """The product ``scale * B A`` that is added to a weight (out, in)."""
+
+    def __init__(self, weight: Tensor, rank: int, scale: float) -> None:
+        super().__init__()
+        out, inside = weight.shape
+        check_int("rank", rank, minimum=1, maximum=min(out, inside), maximum_name="a weight's side")
+        options: dict[str, Any] = {"dtype": weight.dtype, "device": weight.device}
+        self.scale = scale
+        self.a = nn.Parameter(torch.empty(rank, inside, **options))
+        self.b = nn.Parameter(torch.empty(out, rank, **options))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw A as the weight of a linear layer, and set B to 0."""
+        nn.init.kaiming_uniform_(self.a, a=math.sqrt(5))
+        nn.init.zeros_(self.b)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Return the adapted weight."""
+        return weight + self.scale * (self.b @ self.a)
+
+
+class _LowRank(nn.Module):
+    """A frozen linear layer and its adapter, whose product is only formed if it is read."""
+
+    def __init__(self, frozen: nn.Linear, rank: int, scale: float) -> None:
+        super().__init__()
+        self.frozen, self.adapter = frozen, _Adapter(frozen.weight, rank, scale)
+
+    @property
+    def weight(self) -> Tensor:
+        """The adapted weight, which torch's transformer layers read in evaluation."""
+        return self.adapter(self.frozen.weight)
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The bias, which is frozen."""
+        return self.frozen.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``W x + b + scale * B (A x)``."""
+        low = nn.functional.linear(x, self.adapter.a)
+        return self.frozen(x) + self.adapter.scale * nn.functional.linear(low, self.adapter.b)
+
+
+def _adapt_attention(layer: nn.MultiheadAttention, rank: int, scale: float) -> None:
+    """Adapt the weights of a layer of attention, which reads them in one function, in place."""
+    for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
+        if (weight := getattr(layer, name)) is not None:
+            parametrize.register_parametrization(layer, name, _Adapter(weight, rank, scale))
+    adapter = _Adapter(layer.out_proj.weight, rank, scale)
+    parametrize.register_parametrization(layer.out_proj, "weight", adapter)

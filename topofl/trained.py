@@ -5,7 +5,7 @@ import hashlib
 import json
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,10 @@ class Normalization:
         return x if self.dtype in (torch.int32, torch.int64) else x.to(dtype)
 
 
+_BUFFER = "buffer "
+"""How names of buffers begin in files."""
+
+
 @dataclass(frozen=True, eq=False)
 class Trained:
     """The nodes' models after the last round; ``topofl.History.models``.
@@ -69,6 +73,9 @@ class Trained:
     flat
         (n, d) on the CPU: row i contains the parameters of node i's model. If loaded from a file,
         it is memory-mapped: read from disk on access.
+    buffers
+        Buffers of which each node has its own by name, (n, *shape) each, such as running
+        statistics. Other buffers, and parameters with ``requires_grad=False``, are the network's.
 
     Examples
     --------
@@ -89,6 +96,7 @@ class Trained:
     inputs: Normalization
     network: nn.Module | None
     flat: Tensor
+    buffers: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def n(self) -> int:
@@ -109,7 +117,9 @@ class Trained:
         return {**self.__dict__, "network": network}
 
     def state_dict(self, node: int) -> dict[str, Tensor]:
-        """Return a copy of a node's parameters by name, for ``load_state_dict`` of a network.
+        """Return a copy of a node's parameters and own buffers by name, for ``load_state_dict``.
+
+        If some parameters of the network are not trained, load with ``strict=False``.
 
         Raises
         ------
@@ -119,7 +129,8 @@ class Trained:
         row = self.flat[check_int("node", node, minimum=0, maximum=self.n - 1)].detach()
         sizes = [torch.Size(shape).numel() for shape in self.shapes.values()]
         parts = zip(self.shapes.items(), row.split(sizes), strict=True)
-        return {name: part.view(shape).clone() for (name, shape), part in parts}
+        found = {name: part.view(shape).clone() for (name, shape), part in parts}
+        return found | {name: values[node].clone() for name, values in self.buffers.items()}
 
     def module(self, node: int, network: nn.Module | None = None) -> nn.Module:
         """Return a copy of the network with a node's parameters, in evaluation mode.
@@ -139,7 +150,7 @@ class Trained:
         """
         parameters = self.state_dict(node)
         module = self._copied(network).to(self.flat.dtype)
-        module.load_state_dict(parameters, strict=False)  # buffers stay those of the network
+        module.load_state_dict(parameters, strict=False)  # what is not trained stays the network's
         return module
 
     def _copied(self, network: nn.Module | None) -> nn.Module:
@@ -152,7 +163,8 @@ class Trained:
             )
         if not isinstance(found, nn.Module):
             raise TypeError(f"`network` must be an nn.Module, got {shown(found)}")
-        shapes = {name: tuple(parameter.shape) for name, parameter in found.named_parameters()}
+        named = found.named_parameters()
+        shapes = {name: tuple(one.shape) for name, one in named if one.requires_grad}
         if shapes != dict(self.shapes):
             raise ValueError(
                 f"`network` must have parameters {_listed(self.shapes)}, got {_listed(shapes)}; "
@@ -205,7 +217,9 @@ class Trained:
     def save(self, path: Path) -> None:
         """Write parameters, their names and shapes, and the normalization of inputs to a file."""
         inputs = self.inputs
-        tensors = {"flat": self.flat, "scale": inputs.scale, "shift": inputs.shift}
+        flat = self.flat if self.flat.stride(0) else self.flat[:1]  # equal models are stored once
+        tensors = {"flat": flat, "scale": inputs.scale, "shift": inputs.shift}
+        tensors |= {_BUFFER + name: values for name, values in self.buffers.items()}
         content = {
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "inputs": [list(inputs.shape), str(inputs.dtype).removeprefix("torch.")],
@@ -231,15 +245,21 @@ class Trained:
             shape, name = content["inputs"]
             inputs = Normalization(tuple(map(int, shape)), getattr(torch, name))
             flat = tensors.pop("flat")
-            inputs = replace(inputs, **{name: part.clone() for name, part in tensors.items()})
+            own = {name: part for name, part in tensors.items() if name.startswith(_BUFFER)}
+            buffers = {name.removeprefix(_BUFFER): part.clone() for name, part in own.items()}
+            rest = tensors.keys() - own.keys()
+            inputs = replace(inputs, **{name: tensors[name].clone() for name in rest})
+            if any(len(values) != n for values in buffers.values()):
+                raise ValueError(f"its buffers must have {n} rows")
             size = sum(torch.Size(shape).numel() for shape in shapes.values())
+            flat = flat.expand(n, -1) if len(flat) == 1 else flat
             if flat.shape != (n, size) or not isinstance(inputs.dtype, torch.dtype):
                 got = tuple(flat.shape)
                 raise ValueError(f"its parameters have shape {got}, expected {(n, size)}")
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             what = (str(error).splitlines() or [type(error).__name__])[0]
             raise ValueError(f"{path} is damaged: {what}; remove it, or run it again") from error
-        made = cls(shapes, inputs, None, flat)
+        made = cls(shapes, inputs, None, flat, buffers)
         if checksum:  # the file is read, and compared with it, at the first access to `flat`
             made.__dict__["_unread"] = (path, mapped(path), checksum, made.__dict__.pop("flat"))
         return made

@@ -157,14 +157,19 @@ class Buffers:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._tensors: dict[str, Tensor] = {}
+        self._taken: dict[str, Tensor] = {}
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Return an uninitialized contiguous tensor, valid until the name is taken again."""
+        taken = self._taken.get(name)
+        if taken is not None and taken.shape == shape and taken.dtype == dtype:
+            return taken
         size = math.prod(shape)
         buffer = self._tensors.get(name)
         if buffer is None or buffer.dtype != dtype or buffer.numel() < size:
             buffer = self._tensors[name] = torch.empty(size, dtype=dtype, device=self.device)
-        return buffer[:size].view(shape)
+        taken = self._taken[name] = buffer[:size].view(shape)
+        return taken
 
     def apart(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return tensors with those copied that are in a buffer, and would change with it.

@@ -90,6 +90,7 @@ from topofl.algorithms.exchanges.scored import scored_peers as scored_peers
 from topofl.algorithms.exchanges.similar import similar_peers as similar_peers
 from topofl.algorithms.learned_graphs import dpfl, pfeddst, pfedgraph, random_collaboration
 from topofl.algorithms.personalized.dispfl import dispfl
+from topofl.algorithms.personalized.fedbn import fedbn
 from topofl.algorithms.personalized.personal_heads import dfedpgp, fedbabu, fedper, fedrep
 from topofl.algorithms.personalized.personal_models import apfl, ditto, knn_per, per_fedavg
 from topofl.algorithms.references import centralized, local_only
@@ -125,6 +126,7 @@ __all__ = [
     "fedavg",
     "fedavgm",
     "fedbabu",
+    "fedbn",
     "feddyn",
     "fednova",
     "fedper",

@@ -11,6 +11,7 @@ from topofl.data.clients import *
 from topofl.data.dataset import *
 from topofl.data.dataset import READERS as READERS
 from topofl.data.edits import *
+from topofl.data.graphs import *
 from topofl.data.partition import *
 from topofl.data.partitioners import *
 from topofl.data.readers.cifar import *
@@ -19,6 +20,7 @@ from topofl.data.readers.folders import *
 from topofl.data.readers.leaf import *
 from topofl.data.readers.mnist import *
 from topofl.data.readers.tables import *
+from topofl.data.readers.text import *
 
 __all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll]
     name

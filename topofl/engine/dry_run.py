@@ -54,7 +54,13 @@ def _models(setup: Setup, states: Mapping[str, State]) -> Population:
     layout = setup.trace.layout
     rows = new((n if independent else 1, layout.d), setup.compute.dtype)
     held = Held(rows) if independent else Held.equal(rows, n, new)
-    models = Population(held, layout, one_process(n, meta), graph=graph, reads=check)
+    network = setup.network
+    named = ((name, network.module.get_buffer(name)) for name in network.buffers)
+    buffers = {name: Held.equal(new((1, *x.shape), x.dtype), n, new) for name, x in named}
+    models = Population(
+        held, layout, one_process(n, meta),
+        graph=graph, reads=check, buffers=buffers, travels=setup.travels,
+    )  # fmt: skip
     _ = models.push_sum_weights  # allocated now, not while bytes are counted
     return models
 

@@ -24,7 +24,7 @@ from topofl.engine.gradients import (
     stacked_forward,
 )
 from topofl.engine.memory import bytes_of_forward
-from topofl.engine.population import Layout, Population
+from topofl.engine.population import Population
 from topofl.tasks import Score, Task, accuracy, classification, cross_entropy
 
 T = TypeVar("T")
@@ -393,7 +393,7 @@ SumsOf = Callable[[Mapping[int, Tensor]], Iterator[Tensor]]
 
 def cross_evaluate(
     plan: EvaluationPlan,
-    layout: Layout,
+    population: Population,
     executor: Executor,
     trials: Mapping[int, Trial[T]],
     indices_of: Sequence[np.ndarray],
@@ -407,8 +407,11 @@ def cross_evaluate(
 
     Parameters
     ----------
-    plan, layout
-        How models are applied to many examples, and the columns of their parameters.
+    plan
+        How models are applied to many examples.
+    population
+        The models of this process, by whose layout and with whose buffers models are applied: a
+        node has its own statistics, whatever the parameters that it tries.
     executor
         The examples and their targets, and the workers.
     trials
@@ -424,13 +427,13 @@ def cross_evaluate(
     in_turn = on_cpu if plan.linear else executor.plan.executor == "looped"
     size = len(nodes) if not on_cpu else 1 if in_turn else chunk
     build = _sums_in_turn if in_turn else _sums_together
-    idle = [build(plan, layout, executor, own) for _ in range(executor.plan.workers)]
+    idle = [build(plan, population, executor, own) for _ in range(executor.plan.workers)]
 
     @torch.no_grad()
     def work(group: Sequence[int]) -> dict[int, T]:
         sums_of = idle.pop()  # of the worker that is ready for this group
         try:
-            return _answers({i: trials[i] for i in group}, sums_of, own, chunk, layout.d)
+            return _answers({i: trials[i] for i in group}, sums_of, own, chunk, population.d)
         finally:
             idle.append(sums_of)
 
@@ -500,14 +503,15 @@ def _checked_models(models: object, d: int) -> Tensor:
 
 
 def _sums_in_turn(
-    plan: EvaluationPlan, layout: Layout, executor: Executor, own: Mapping[int, Tensor]
+    plan: EvaluationPlan, population: Population, executor: Executor, own: Mapping[int, Tensor]
 ) -> SumsOf:
     """Return the function that applies models to one node's examples after another's.
 
     Linear models of a node are applied together, others in turn, with few small operations.
     """
     loss = {"loss": Score(plan.task.loss)}
-    forward, one = stacked_forward(plan.model), one_forward(plan.model, plan.order)
+    views, names = population.layout.views, tuple(population.buffers)
+    forward, one = stacked_forward(plan.model), one_forward(plan.model, plan.order, names)
 
     @lru_cache(maxsize=1)  # a node asks again and again
     def examples_of(i: int) -> list[Batch]:
@@ -517,7 +521,12 @@ def _sums_in_turn(
 
     def sums(models_of: Mapping[int, Tensor]) -> Iterator[Tensor]:
         for i, models in models_of.items():
-            applied = [forward(layout.views(models), True)] if plan.linear else map(one, models)
+            own_buffers = [held[0] for held in population.buffers_of_node(i)]
+            applied = (
+                [forward(views(models), True)]
+                if plan.linear
+                else (one(model, own_buffers) for model in models)
+            )
             for apply in applied:
                 yield sums_on(loss, apply, examples_of(i))[0]
 
@@ -525,15 +534,20 @@ def _sums_in_turn(
 
 
 def _sums_together(
-    plan: EvaluationPlan, layout: Layout, executor: Executor, own: Mapping[int, Tensor]
+    plan: EvaluationPlan, population: Population, executor: Executor, own: Mapping[int, Tensor]
 ) -> SumsOf:
     """Return the function that applies the models of several nodes in one call."""
     loss = {"loss": Score(plan.task.loss)}
-    forward = stacked_forward(sharing_copy(plan.model))  # torch replaces parameters in it
+    # torch replaces parameters in it
+    forward = stacked_forward(sharing_copy(plan.model), buffers=tuple(population.buffers))
 
     def sums(models_of: Mapping[int, Tensor]) -> Iterator[Tensor]:
-        views = layout.views(torch.cat(list(models_of.values())))
-        of_models = [own[i] for i, models in models_of.items() for _ in models]
+        nodes = [i for i, models in models_of.items() for _ in models]
+        views = population.layout.views(torch.cat(list(models_of.values())))
+        views += [
+            torch.cat(rows) for rows in zip(*map(population.buffers_of_node, nodes), strict=True)
+        ]
+        of_models = [own[i] for i in nodes]
         batches = batches_of(executor, padded(of_models, EXAMPLES))
         yield sums_on(loss, forward(views, False), batches)[0]
 

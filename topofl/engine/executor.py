@@ -1,5 +1,7 @@
 """The executor of a run: plan, threads, reused memory, and gradients of chunks of nodes."""
 
+import itertools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -7,7 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from topofl._support.threads import (
     Buffers,
@@ -16,8 +18,9 @@ from topofl._support.threads import (
     torch_threads,
     worker_threads,
 )
-from topofl.engine.gradients import Drawing, Gradients, Order, new_gradients
+from topofl.engine.gradients import Gradients, Order, new_gradients
 from topofl.engine.minibatches import Batches, Examples, Minibatches, on_device
+from topofl.engine.network import Network
 from topofl.engine.options import Compute
 from topofl.engine.plan import Plan, TimingTrial
 from topofl.engine.population import Population
@@ -40,6 +43,9 @@ class Executor:
         Minibatches of all nodes, by step and phase.
     new_gradients
         Returns the gradient function of a thread, given the memory that it reuses.
+    unpadded
+        Whether nodes with fewer examples in a minibatch than others are differentiated apart from
+        these, since their outputs may depend on padding.
 
     Attributes
     ----------
@@ -56,6 +62,7 @@ class Executor:
     targets: Tensor
     batches: Batches
     new_gradients: Callable[[Buffers], Gradients]
+    unpadded: bool = False
     memory: Sequence[Buffers] = field(init=False)
     differentiate: Sequence[Gradients] = field(init=False)
     buffers: Buffers = field(init=False)
@@ -97,11 +104,44 @@ class Executor:
 
         Parameters are (k, *shape) each, followed by the buffers of which each node has its own.
         """
-        some = minibatches._make(None if x is None else x[rows] for x in minibatches)
+        some = Minibatches(*(x if x is None else x[rows] for x in minibatches))
+        if self.unpadded and some.weights is not None:
+            return self._without_padding(worker, parameters, some, some.weights, trained)
+        return self._gradients(worker, parameters, some, trained)
+
+    def _without_padding(
+        self,
+        worker: int,
+        parameters: Sequence[Tensor],
+        some: Minibatches,
+        weights: Tensor,
+        trained: Sequence[int] | None,
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """Return the same for consecutive nodes with minibatches of one size at a time."""
+        counts, losses, gradients, start = (weights > 0).sum(1).tolist(), [], [], 0
+        for count, same in itertools.groupby(counts):
+            part = slice(start, start := start + len(list(same)))
+            own = Minibatches(*(x if x is None else x[part] for x in some))
+            choices = None if own.choices is None else own.choices[:, :count].contiguous()
+            own = Minibatches(own.indices[:, :count].contiguous(), None, choices, own.keys)
+            found = self._gradients(worker, [x[part] for x in parameters], own, trained)
+            losses.append(found[0].clone())
+            gradients.append([g.clone() for g in found[1]])
+        return torch.cat(losses), [torch.cat(parts) for parts in zip(*gradients, strict=True)]
+
+    def _gradients(
+        self,
+        worker: int,
+        parameters: Sequence[Tensor],
+        some: Minibatches,
+        trained: Sequence[int] | None,
+    ) -> tuple[Tensor, Sequence[Tensor]]:
         chosen, shape = some.indices.view(-1), some.indices.shape
         choices = None if some.choices is None else some.choices.view(-1)
-        inputs = self.examples.gather(chosen, self.memory[worker], choices).unflatten(0, shape)
-        targets = torch.index_select(self.targets, 0, chosen).unflatten(0, shape)
+        inputs = self.examples.gather(chosen, self.memory[worker], choices)
+        inputs = inputs.view(*shape, *inputs.shape[1:])
+        targets = torch.index_select(self.targets, 0, chosen)
+        targets = targets.view(*shape, *targets.shape[1:])
         if some.keys is not None:
             parameters = [*parameters, some.keys]
         return self.differentiate[worker](parameters, inputs, targets, some.weights, trained)
@@ -130,7 +170,7 @@ class Executor:
 
 
 def new_executor(
-    module: nn.Module,
+    network: Network,
     order: Order,
     models: Population,
     examples: Examples,
@@ -140,7 +180,6 @@ def new_executor(
     task: Task,
     batch_size: int,
     choose: Callable[[TimingTrial], Plan],
-    drawing: Drawing | None = None,
 ) -> Executor:
     """Return the executor of a run, with a plan chosen by trials on its largest minibatches.
 
@@ -148,16 +187,14 @@ def new_executor(
     """
 
     def executor(plan: Plan) -> Executor:
-        build = partial(
-            new_gradients, module, plan.executor, order,
-            compute=compute, task=task, buffers=tuple(models.buffers), drawing=drawing,
-        )  # fmt: skip
-        return Executor(plan, examples, targets, batches, build)
+        build = partial(new_gradients, network, plan.executor, order, compute=compute, task=task)
+        return Executor(plan, examples, targets, batches, build, network.unpadded)
 
     def trial(name: str, chunk: int, nodes: int) -> None:
         tried = executor(Plan(name, chunk, 1, 1))
         (minibatches,) = tried.on_device([batches.at(0, batch_size, "probe")])
-        with _explaining_compile_errors(compute.compile):
+        with _explaining_compile_errors(compute.compile), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "There is a performance drop")  # which is measured
             for rows in tried.chunks(nodes):
                 tried.gradients(0, models.views_of(rows), minibatches, rows)
 

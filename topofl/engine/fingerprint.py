@@ -67,6 +67,7 @@ def fingerprint(setup: Setup, plan: Plan) -> dict[str, Any]:
     return found | {
         "seed": setup.seed,
         "init": setup.init,
+        **({"compute.buffers": setup.compute.buffers} if setup.network.buffers else {}),
         "augment": None if clients.augment is None else clients.augment.name,
         **{f"evaluation.{key}": plain(value) for key, value in setup.evaluation_settings.items()},
         **{f"compute.{key}": plain(getattr(setup.compute, key)) for key in _ROUNDING_OPTIONS},
@@ -104,7 +105,8 @@ def _model_parts(setup: Setup) -> Iterator[Any]:
     """Yield the structure, the buffers, and the parameters: values if they are used, or shapes."""
     yield without_addresses(repr(setup.model))
     for name, parameter in setup.model.named_parameters():
-        yield from (name, parameter if setup.init == "given" else tuple(parameter.shape))
+        kept = setup.init == "given" or not parameter.requires_grad
+        yield from (name, parameter if kept else tuple(parameter.shape))
     for name, buffer in setup.model.named_buffers():
         yield from (name, buffer)
 

@@ -31,6 +31,7 @@ from topofl.engine.mixing import (
     sums_by_group,
 )
 from topofl.engine.neighbors import bytes_of_neighbors
+from topofl.engine.network import Network
 from topofl.engine.plan import Fits, Plan, Sizes, most_nodes
 from topofl.engine.population import Layout, Population, trained_parameters
 from topofl.engine.recorder import NUMBERS
@@ -85,8 +86,9 @@ class Footprint:
         nodes must exist at once, 0 if none are mixed.
     of_nodes
         Parts that grow with the number of nodes: ``"state"`` that phases carry from round to
-        round, ``"fine_tuning"`` with copies of models, all ``"gradients"`` that phases request at
-        once, temporary memory of ``"phases"``, and mixing ``"matrices"``.
+        round, with the buffers of which each node has its own, ``"fine_tuning"`` with copies of
+        models, all ``"gradients"`` that phases request at once, temporary memory of ``"phases"``,
+        and mixing ``"matrices"``.
     of_run
         Other parts: ``"data"``, ``"torch"`` with the network itself, and ``"history"``.
     of_worker
@@ -282,7 +284,8 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
         looped,
         groups_of(setup),
         of_nodes={
-            "state": trace.state,
+            "state": trace.state
+            + n * sum(module.get_buffer(x).nbytes for x in setup.network.buffers),
             "fine_tuning": trace.fine_tuning,
             "gradients": n * len(trace.gradients) * model,
             "phases": trace.scratch,
@@ -328,7 +331,8 @@ def _bytes_of_augmenting(setup: Setup, stored: torch.dtype) -> int:
 
 def _bytes_of_steps(setup: Setup, width: int) -> tuple[int, int]:
     """Return the bytes of one node's step on `width` examples, looped and batched."""
-    module, sample, task, compute = setup.module, setup.sample, setup.task, setup.compute
+    network, sample, task, compute = setup.network, setup.sample, setup.task, setup.compute
+    module = network.module
     if in_closed_form(module, task):
         # Gradients, logits, their log-softmax, and three numbers per example.
         numbers = setup.trace.layout.d + width * (2 * _classes(module) + 3)
@@ -336,7 +340,7 @@ def _bytes_of_steps(setup: Setup, width: int) -> tuple[int, int]:
     target = setup.clients.dataset.learned(compute.dtype)[:1].to(sample.device)
 
     def step(executor: str) -> int:
-        live = bytes_of_step(module, executor, setup.order, sample, width, task.loss, target)
+        live = bytes_of_step(network, executor, setup.order, sample, width, task.loss, target)
         return live if sample.is_cuda else int(TRAINED * live)
 
     looped = step("looped")
@@ -413,7 +417,7 @@ takes 35 MB and a second.
 
 
 def bytes_of_step(
-    model: nn.Module,
+    network: Network,
     executor: str,
     order: Order,
     sample: Tensor,
@@ -432,14 +436,20 @@ def bytes_of_step(
         If the executor is ``"batched"``, and torch cannot batch the model.
     """
     nodes = 2 if executor == "batched" else 1  # a stack of one model takes a shortcut
-    gradients = autograd_gradients(model, executor, order, loss=loss)
-    parameters = [
-        p.detach().expand(nodes, *p.shape).contiguous() for p in trained_parameters(model)
-    ]
+    gradients = autograd_gradients(network, executor, order, loss=loss)
+    module = network.module
+    values = [*trained_parameters(module), *map(module.get_buffer, network.buffers)]
+    values = [x.detach().expand(nodes, *x.shape).contiguous() for x in values]
+    keys = (
+        []
+        if network.drawing is None
+        else [torch.arange(nodes, dtype=torch.int64, device=sample.device)]
+    )
 
     def prepare(*examples: Tensor) -> Callable[[], object]:
         inputs, expected = (part.expand(nodes, *part.shape).contiguous() for part in examples)
-        return lambda: gradients(parameters, inputs, expected, None)
+        own = [x.clone() for x in values]  # a step changes buffers
+        return lambda: gradients([*own, *keys], inputs, expected, None)
 
     return -(-extrapolated(prepare, sample, targets)(width) // nodes)
 

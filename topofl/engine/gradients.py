@@ -13,19 +13,13 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from topofl._support.threads import Buffers
+from topofl.engine.network import Drawing, Network
 from topofl.engine.options import Compute
 from topofl.engine.population import trained_parameters
 from topofl.tasks import Function, Task, cross_entropy
 
 Order = Callable[[Tensor], Tensor]
 """Function that converts a tensor to the preferred memory format of a model."""
-
-
-Drawing = Callable[[Tensor], AbstractContextManager[object]]
-"""Key of a node and step, an int64 -> context in which its model draws random numbers from it.
-
-Keys are batched where models are, by ``torch.func.vmap``.
-"""
 
 Forward = Callable[[Sequence[Tensor], bool], Callable[[Tensor], Tensor]]
 """(parameters, shared) -> (inputs -> outputs (n, batch, ...)) of n models.
@@ -104,8 +98,12 @@ def applied(
     return apply
 
 
-def one_forward(model: nn.Module, order: Order) -> Callable[[Tensor], Callable[[Tensor], Tensor]]:
+def one_forward(
+    model: nn.Module, order: Order, buffers: Sequence[str] = ()
+) -> Callable[..., Callable[[Tensor], Tensor]]:
     """Return a function from models (d,) of this structure to (inputs -> outputs (1, b, ...)).
+
+    It may be given the values of the network's `buffers`, too.
 
     It computes the same as :func:`stacked_forward` for a single model, but faster for many small
     models in succession: each is copied into the parameters of a copy of `model`, of
@@ -122,8 +120,10 @@ def one_forward(model: nn.Module, order: Order) -> Callable[[Tensor], Callable[[
         if parameter.data_ptr() != view.data_ptr():
             converted.append((parameter.data, view))
 
-    def applied_to(values: Tensor) -> Callable[[Tensor], Tensor]:
+    def applied_to(values: Tensor, statistics: Sequence[Tensor] = ()) -> Callable[[Tensor], Tensor]:
         flat.copy_(values)
+        for name, value in zip(buffers, statistics, strict=True):
+            own.get_buffer(name).copy_(value)
         for parameter, view in converted:
             parameter.copy_(view)
         return lambda inputs: own(order(inputs))[None]
@@ -260,27 +260,24 @@ _CONVOLUTIONS = (functional.conv1d, functional.conv2d, functional.conv3d)
 
 
 def autograd_gradients(
-    model: nn.Module,
+    network: Network,
     executor: str,
     order: Order = _unchanged,
     lower: Autocast = nullcontext,
     compile: bool = False,
     loss: Function = cross_entropy,
-    buffers: Sequence[str] = (),
-    drawing: Drawing | None = None,
 ) -> Gradients:
-    """Return the function that differentiates models by autograd, batched or looped.
+    """Return the function that differentiates models in training by autograd, batched or looped.
 
     It is ``"batched"`` for several nodes, or ``"looped"`` for one node, whose model gets views into
     the population; `order` then converts images alone, since torch converts kernels itself where
-    that is faster. The model is copied: torch puts parameters into it during a call, so every
+    that is faster. The network is copied: torch puts parameters into it during a call, so every
     thread needs its own copy.
     """
-    own, looped = sharing_copy(model), executor == "looped"
-    if buffers or drawing:
-        own.train()
+    buffers, drawing = network.buffers, network.drawing
+    own, looped = sharing_copy(network.module).train(), executor == "looped"
     places = [*trained_parameters(own), *map(own.get_buffer, buffers)]
-    count = len(places) - len(buffers)
+    count, given = len(places) - len(buffers), [place.data for place in places]
     forward: Any = own if looped else forward_of_each(own, buffers, drawing)
     forward = torch.compile(forward) if compile else forward
 
@@ -311,7 +308,11 @@ def autograd_gradients(
             losses = _mean_loss(loss, found, targets, weights)
             chosen = [leaf for leaf in leaves if leaf.requires_grad]
             parts = _mutable(torch.autograd.grad(losses.sum(), chosen))
-            return losses.detach(), [g[None] for g in parts] if looped else parts
+        if not looped:
+            return losses.detach(), parts
+        for place, values in zip(places, given, strict=True):
+            place.data = values  # models that are no longer stored are not kept alive
+        return losses.detach(), [g[None] for g in parts]
 
     return gradients
 
@@ -371,11 +372,7 @@ def linear_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradie
         logs = torch.log_softmax(logits.add_(bias.unsqueeze(2)), 1)  # (k, classes, b)
         share = 1 / targets.shape[1] if weights is None else weights.unsqueeze(1)
         losses = (logs.gather(1, labels) * -share).sum((1, 2))
-        errors = (
-            logs.exp_()
-            .scatter_add_(1, labels, logs.new_full((1, 1, 1), -1).expand(labels.shape))
-            .mul_(share)
-        )
+        errors = logs.exp_().scatter_(1, labels, -1, reduce="add").mul_(share)
         found = (_product("gradient", errors, x), errors.sum(2))
         return losses, found if trained is None else [found[k] for k in trained]
 
@@ -394,20 +391,11 @@ def in_closed_form(model: nn.Module, task: Task) -> bool:
 
 
 def new_gradients(
-    model: nn.Module,
-    executor: str,
-    order: Order,
-    memory: Buffers,
-    compute: Compute,
-    task: Task,
-    buffers: Sequence[str] = (),
-    drawing: Drawing | None = None,
+    network: Network, executor: str, order: Order, memory: Buffers, compute: Compute, task: Task
 ) -> Gradients:
     """Return the gradient function of one thread: batched, looped, or in closed form."""
     low = torch.bfloat16 if compute.precision == "bf16" else None
-    if in_closed_form(model, task):
+    if in_closed_form(network.module, task):
         return linear_gradients(memory, low)
-    return autograd_gradients(
-        model, executor, order, autocast(memory.device, low), compute.compile, task.loss, buffers,
-        drawing,
-    )  # fmt: skip
+    lower = autocast(memory.device, low)
+    return autograd_gradients(network, executor, order, lower, compute.compile, task.loss)

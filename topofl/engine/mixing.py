@@ -205,7 +205,8 @@ class Mixing:
         nodes, shares = weights.weights.indices[row], weights.weights.data[row]
         own = ranks.owner[nodes] == ranks.rank
         read = held.rows(ranks.row_of[nodes[own]])
-        held.fill(ranks.sum_(torch.from_numpy(shares[own]).to(read) @ read)[None])
+        mean = torch.from_numpy(shares[own]).to(read) @ read.reshape(len(read), -1)
+        held.fill(ranks.sum_(mean).view(1, *read.shape[1:]))
 
     def aggregate(
         self, weights: MixingMatrix, values: Tensor, rule: Aggregate, t: int, exchange: str

@@ -14,24 +14,31 @@ from topofl.algorithms.contract.phase import Algorithm
 from topofl.data import Dataset, Partition
 from topofl.engine.evaluation import CLASSIFICATION, check_per_example
 from topofl.engine.gradients import forward_of_each, is_linear
+from topofl.engine.network import Network, network_of, seeded
 from topofl.engine.options import Compute
 from topofl.engine.population import trained_parameters
 from topofl.tasks import Function, Task, cross_entropy
 
 
-def checked_model(
+def checked_network(
     model: nn.Module, clients: Partition, compute: Compute, device: torch.device, task: Task
-) -> tuple[nn.Module, Tensor]:
+) -> tuple[Network, Tensor]:
     """Return a copy of the model and at most two examples, on the device; raise unless they fit."""
     dataset = clients.dataset
-    module = check_model(model).to(device=device, dtype=compute.dtype)
+    module = check_model(model).to(device=device, dtype=compute.dtype).eval()
     sample = dataset.examples(range(min(2, len(dataset.labels))), compute.dtype).to(device)
     known = task.loss is cross_entropy and dataset.targets is None
     check_output(module, sample, clients.n_classes if known else None)
     check_task(module, sample, dataset, task)
+    network = network_of(module, sample)
+    if compute.compile and network.unpadded:
+        raise ValueError(
+            "`compile` must be False for a model with running statistics or random layers, whose "
+            "functions torch does not compile; leave it out"
+        )
     if compute.executor == "batched":
-        _check_batched(module, sample)
-    return module, sample
+        _check_batched(network, sample)
+    return network, sample
 
 
 def check_model(model: object) -> nn.Module:
@@ -42,8 +49,8 @@ def check_model(model: object) -> nn.Module:
     TypeError
         If it is not an ``nn.Module``, or cannot be copied.
     ValueError
-        If it has no parameters, or parameters that are frozen, uninitialized, complex or of several
-        dtypes; if it has layers with running statistics or dropout, or wraps another model.
+        If it has no parameters to train, or some that are uninitialized, complex or of several
+        dtypes; if it normalizes by the minibatch in evaluation, too, or wraps another model.
 
     Examples
     --------
@@ -70,8 +77,10 @@ def check_model(model: object) -> nn.Module:
 
 
 def _check_parameters(parameters: dict[str, nn.Parameter]) -> None:
-    if not parameters:
-        raise ValueError("`model` must have parameters to train, got none")
+    trained = [p for p in parameters.values() if p.requires_grad]
+    if not trained:
+        frozen = f"; all {len(parameters)} have requires_grad=False" if parameters else ""
+        raise ValueError(f"`model` must have parameters to train, got none{frozen}")
     for name, p in parameters.items():
         if nn.parameter.is_lazy(p) or p.is_meta:
             must = (
@@ -83,12 +92,10 @@ def _check_parameters(parameters: dict[str, nn.Parameter]) -> None:
                 f"have real parameters, {name!r} is of {p.dtype}; store its real and imaginary "
                 "parts as two parameters"
             )
-        elif not p.requires_grad:
-            must = f"train all its parameters, {name!r} has requires_grad=False; make it a buffer"
         else:
             continue
         raise ValueError(f"`model` must {must}")
-    if len(kinds := {str(p.dtype) for p in parameters.values()}) > 1:
+    if len(kinds := {str(p.dtype) for p in trained}) > 1:
         raise ValueError(
             f"`model` must have parameters of one dtype, got {', '.join(sorted(kinds))}; convert "
             "it, e.g. model.float()"
@@ -97,20 +104,11 @@ def _check_parameters(parameters: dict[str, nn.Parameter]) -> None:
 
 def _reason_against(module: nn.Module) -> str:
     """Return why the engine cannot train a layer, or an empty string."""
-    if _draws_numbers(module):
+    batch_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
+    if batch_norm and not getattr(module, "track_running_stats", True):
         return (
-            "draws random numbers of its own, so runs could not be repeated; "
-            "set its dropout to 0, or remove it"
-        )
-    if getattr(module, "track_running_stats", False):
-        return (
-            "keeps running statistics, neither averaged nor personal; "
-            "use models.with_group_norm(model)"
-        )
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return (
-            "normalizes each example by the others in its minibatch; "
-            "use models.with_group_norm(model)"
+            "normalizes each example by the others in its minibatch in evaluation, too; let it "
+            "track running statistics, or use models.with_group_norm(model)"
         )
     if isinstance(
         module, torch.jit.ScriptModule | nn.DataParallel | nn.parallel.DistributedDataParallel
@@ -125,23 +123,15 @@ def _reason_against(module: nn.Module) -> str:
     return ""
 
 
-def _draws_numbers(module: nn.Module) -> bool:
-    if isinstance(module, nn.RReLU):
-        return module.lower < module.upper
-    if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
-        return module.dropout > 0
-    return isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
-
-
 def check_output(module: nn.Module, inputs: Tensor, n_classes: int | None) -> None:
-    """Check a model on one example and on two, before training.
+    """Check a model in evaluation mode on one example and on two, before training.
 
     Raises
     ------
     ValueError
         If the model cannot take the examples or does not return logits of `n_classes` classes
         (None: a tensor); if a parameter is not used; if its output is random or depends on other
-        examples of the minibatch; if it changes its buffers.
+        examples of the minibatch, or if it changes its buffers, all in evaluation.
     """
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     try:
@@ -158,14 +148,15 @@ def check_output(module: nn.Module, inputs: Tensor, n_classes: int | None) -> No
         raise ValueError(_RANDOM_OUTPUT)
     if not _close(logits, in_batch):
         raise ValueError(
-            "`model` must treat the examples of a minibatch independently, but its output for one "
-            "depends on the others (as with batch normalization); use nn.GroupNorm"
+            "`model` must treat the examples of a minibatch independently in evaluation, but its "
+            "output for one depends on the others; use running statistics there, as nn.BatchNorm2d "
+            "does"
         )
 
 
 _RANDOM_OUTPUT = (
-    "`model` must return the same output for the same input, but it draws random numbers (as "
-    "dropout does), so that runs could not be repeated; remove the random layers"
+    "`model` must return the same output for the same input in evaluation, but it draws random "
+    "numbers after model.eval(); draw them only if self.training, as nn.Dropout does"
 )
 
 
@@ -228,7 +219,7 @@ def _remedy(module: nn.Module, inputs: Tensor, n_classes: int | None) -> str:
 
 
 def _check_used(module: nn.Module, logits: Tensor) -> None:
-    named = dict(module.named_parameters())
+    named = {name: p for name, p in module.named_parameters() if p.requires_grad}
     gradients = torch.autograd.grad(logits.sum(), list(named.values()), allow_unused=True)
     unused = [name for name, gradient in zip(named, gradients, strict=True) if gradient is None]
     if unused:
@@ -244,9 +235,8 @@ def _check_buffers(module: nn.Module, before: Mapping[str, Tensor]) -> None:
         same = old is not None and old.shape == buffer.shape
         if not same or not bool(((old == buffer) | (old != old)).all()):
             raise ValueError(
-                f"`model` must not change its buffers, {name!r} changed in a forward pass: such "
-                "statistics would be neither averaged nor personal; leave it unchanged, or use "
-                "nn.GroupNorm"
+                f"`model` must not change its buffers in evaluation, {name!r} changed in a forward "
+                "pass after model.eval(); change it only if self.training"
             )
 
 
@@ -261,18 +251,29 @@ def _close(logits: Tensor, others: Tensor) -> bool:
     return not np.isfinite(difference) or difference <= tolerance
 
 
-def _check_batched(module: nn.Module, inputs: Tensor) -> None:
+def _check_batched(network: Network, inputs: Tensor) -> None:
     """Raise ``ValueError`` if torch cannot apply two models of this structure in one call."""
+    module = copy.deepcopy(network.module).train()
     if is_linear(module):
         return
-    twice = [p.detach().expand(2, *p.shape) for p in trained_parameters(module)]
+    values = [*trained_parameters(module), *map(module.get_buffer, network.buffers)]
+    twice = [x.detach().repeat(2, *(1 for _ in x.shape)) for x in values]
+    keys = (
+        []
+        if network.drawing is None
+        else [torch.arange(2, dtype=torch.int64, device=inputs.device)]
+    )
+    examples = inputs[: network.smallest]
+    wanted = "`executor` must be 'looped' or 'auto' for this model, since"
+    if network.drawing is seeded:
+        raise ValueError(f"{wanted} it draws random numbers in other ways than by dropout")
     try:
-        forward_of_each(module)(twice, inputs[:1].expand(2, *inputs[:1].shape))
+        forward_of_each(module, network.buffers, network.drawing)(
+            [*twice, *keys], examples.expand(2, *examples.shape)
+        )
     except RuntimeError as error:
         raise ValueError(
-            "`executor` must be 'looped' or 'auto' for this model, since torch.func cannot batch "
-            "it: "
-            f"{str(error).strip().partition(chr(10))[0]}"
+            f"{wanted} torch.func cannot batch it: {str(error).strip().partition(chr(10))[0]}"
         ) from error
 
 
@@ -390,7 +391,7 @@ def _check_differentiable(module: nn.Module, losses: Tensor) -> None:
     why = f"got {losses.dtype} with requires_grad={losses.requires_grad}"
     if losses.is_floating_point() and losses.requires_grad:
         try:
-            torch.autograd.grad(losses.sum(), list(module.parameters()), allow_unused=True)
+            torch.autograd.grad(losses.sum(), trained_parameters(module), allow_unused=True)
             return
         except RuntimeError as error:
             why = f"got {str(error).partition(chr(10))[0]}"

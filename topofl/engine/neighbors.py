@@ -62,7 +62,8 @@ def neighbor_scores(
     sums = {name: torch.zeros(shape, dtype=torch.float64, device=device) for name in sets}
 
     outputs_of = [
-        _with_features(plan.model, neighbors.head, plan.order) for _ in range(executor.plan.workers)
+        _with_features(plan.model, neighbors.head, plan.order, tuple(models.buffers))
+        for _ in range(executor.plan.workers)
     ]
 
     @torch.no_grad()
@@ -116,13 +117,15 @@ def _log(share: float) -> float:
     return math.log(share) if share else -math.inf
 
 
-def _with_features(module: nn.Module, head: Part, order: Order) -> Outputs:
+def _with_features(
+    module: nn.Module, head: Part, order: Order, buffers: Sequence[str] = ()
+) -> Outputs:
     """Return a function that applies one model and captures the input of its head.
 
     Raises ``ValueError`` if the head is not one layer, which the model calls once.
     """
-    names = Layout.of(module).names
-    layer, *others = dict.fromkeys(names[k].rpartition(".")[0] for k in head.places(names))
+    layout = Layout.of(module)
+    layer, *others = dict.fromkeys(layout.names[k].rpartition(".")[0] for k in layout.places(head))
     if others:
         raise ValueError(
             f"`head` must be one layer, whose inputs are compared, got "
@@ -130,7 +133,7 @@ def _with_features(module: nn.Module, head: Part, order: Order) -> Outputs:
         )
     own, taken = sharing_copy(module), []
     own.get_submodule(layer).register_forward_pre_hook(lambda _, inputs: taken.append(inputs))
-    apply = applied(own)
+    apply = applied(own, buffers)
 
     def outputs_of(parameters: Sequence[Tensor], inputs: Tensor) -> tuple[Tensor, Tensor]:
         taken.clear()

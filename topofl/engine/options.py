@@ -238,6 +238,10 @@ class Compute:
         averaged; ``"record"`` continues, so that NaN and infinity spread, and means of losses leave
         out NaN. ``history.meta["diverged"]`` lists node, round (from 1) and learning rate, in order
         of occurrence.
+    buffers
+        What happens to buffers that the model changes in training, such as the running statistics
+        of batch normalization: ``"average"``: they are averaged with the parameters of their layer,
+        where these are averaged; ``"own"``: each node keeps its own.
     on_disconnected
         ``"raise"`` refuses graphs on which consensus is impossible, ``"allow"`` trains on them.
     distributed
@@ -275,6 +279,7 @@ class Compute:
     channels_last: bool | str = "auto"
     compile: bool = False
     on_divergence: str = "raise"
+    buffers: str = "average"
     on_disconnected: str = "raise"
     distributed: bool = False
     placement: Sequence[int] | None = None
@@ -295,6 +300,7 @@ class Compute:
         check_switch("channels_last", self.channels_last)
         check_switch("compile", self.compile, auto=False)
         check_choice("on_divergence", self.on_divergence, ["raise", "freeze", "record"])
+        check_choice("buffers", self.buffers, ["average", "own"])
         check_choice("on_disconnected", self.on_disconnected, ["raise", "allow"])
         check_switch("distributed", self.distributed, auto=False)
         check_positive("rank_timeout", self.rank_timeout)

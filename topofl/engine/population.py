@@ -29,16 +29,22 @@ class Layout:
     ----------
     names, shapes
         Names and shapes of the parameters, in the order of the model.
+    kinds
+        Names of the types of each parameter's layer: its class, and those above it.
     """
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
+    kinds: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def of(cls, model: nn.Module) -> "Layout":
         """Return the layout of `model`'s trained parameters."""
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        return cls(tuple(named), tuple(p.shape for p in named.values()))
+        layers = (type(model.get_submodule(name.rpartition(".")[0])) for name in named)
+        above = len(nn.Module.__mro__)
+        kinds = tuple(tuple(one.__name__ for one in kind.__mro__[:-above]) for kind in layers)
+        return cls(tuple(named), tuple(p.shape for p in named.values()), kinds)
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -63,7 +69,7 @@ class Layout:
         return cache(self._find)  # since patterns are slow to match
 
     def _find(self, share: Part) -> tuple[list[int], list[slice]]:
-        places = share.places(self.names)
+        places = share.places(self.names, self.kinds)
         bounds = [0, *itertools.accumulate(self.sizes)]
         found: list[slice] = []
         for k in places:
@@ -162,22 +168,49 @@ class Held:
         They are written in place unless a stored row also serves other rows. Once all rows differ,
         each is stored apart.
         """
-        if self.place is not None and (np.bincount(self.place)[self.place[which]] > 1).any():
-            others = np.setdiff1d(np.arange(len(self)), which)
-            used, first, place_of = np.unique(
-                self.place[others], return_index=True, return_inverse=True
-            )
-            if len(used) + len(which) == len(self):
-                self.apart()
-            else:
-                place = np.empty_like(self.place)
-                place[others], place[which] = place_of, len(used) + np.arange(len(which))
-                stored = self.stored.new_empty(len(used) + len(which), *self.stored.shape[1:])
-                stored[: len(used)] = self.rows(others[first])
-                self._store(stored, place)
-        if not self.stored.is_meta:
+        if self._shares(which):
+            self._separate(which, values)
+        elif not self.stored.is_meta:
             places = which if self.place is None else self.place[which]
             self.stored[self._uploaded(places)] = values
+
+    def _shares(self, which: np.ndarray) -> bool:
+        """Return whether a stored row of some rows also serves other rows."""
+        return self.place is not None and bool(
+            (np.bincount(self.place)[self.place[which]] > 1).any()
+        )
+
+    def own(self, which: np.ndarray) -> Tensor | None:
+        """Store rows at distinct places (c,) one after another, apart from all others.
+
+        Returns a view of them, to be changed in place; None if all rows are stored apart, and these
+        are where they were.
+        """
+        if self._shares(which):
+            self._separate(which, self.rows(which))
+        if self.place is None or self.stored.is_meta:
+            return None
+        start = int(self.place[which[0]])
+        consecutive = np.array_equal(self.place[which], start + np.arange(len(which)))
+        return self.stored[start : start + len(which)] if consecutive else None
+
+    def _separate(self, which: np.ndarray, values: Tensor) -> None:
+        """Write rows at distinct places, whose stored rows serve others, and store them last."""
+        place = self.place if self.place is not None else np.arange(len(self))
+        others = np.setdiff1d(np.arange(len(self)), which)
+        used, first, place_of = np.unique(place[others], return_index=True, return_inverse=True)
+        if len(used) + len(which) == len(self):
+            self.apart()
+            if not self.stored.is_meta:
+                self.stored[self._uploaded(which)] = values
+            return
+        place = np.empty_like(place)
+        place[others], place[which] = place_of, len(used) + np.arange(len(which))
+        stored = self.stored.new_empty(len(used) + len(which), *self.stored.shape[1:])
+        if not stored.is_meta:
+            stored[: len(used)] = self.rows(others[first])
+            stored[len(used) :] = values
+        self._store(stored, place)
 
     def fill(self, row: Tensor) -> None:
         """Let all rows be equal to one, (1, d); it is stored once unless all are stored apart."""
@@ -253,6 +286,11 @@ class Population:
         return self.held.stored.dtype
 
     @property
+    def buffer_bytes(self) -> int:
+        """Bytes of the buffers of one node."""
+        return sum(held.stored[:1].nbytes for held in self.buffers.values())
+
+    @property
     def distinct(self) -> int:
         """Number of models that are stored; fewer than ``len(models)`` if some are equal."""
         return len(self.held.stored)
@@ -307,9 +345,21 @@ class Population:
             held.apart().copy_(convert(other.buffers[name].apart()))
 
     def some(self, which: np.ndarray) -> "Population":
-        """Return a copy of the models in some rows, on their own."""
+        """Return the models in some rows, on their own: to be changed, and given to `put`."""
+        rows = self.held.own(which)
         buffers = {name: Held(held.rows(which)) for name, held in self.buffers.items()}
-        return replace(Population.alone(self.rows(which), self.layout), buffers=buffers)
+        models = Population.alone(self.rows(which) if rows is None else rows, self.layout)
+        return replace(models, buffers=buffers)
+
+    def put(self, which: np.ndarray, models: "Population") -> None:
+        """Write models that `some` returned into their rows."""
+        if (
+            models.flat.untyped_storage().data_ptr()
+            != self.held.stored.untyped_storage().data_ptr()
+        ):
+            self.write(which, models.flat)
+        for name, buffer in models.buffers.items():
+            self.buffers[name].write(which, buffer.stored)
 
     @property
     def views(self) -> list[Tensor]:
@@ -327,12 +377,35 @@ class Population:
         """Return one tensor (c, *shape) per buffer of some models; views of slices, once apart."""
         return [held.rows(which) for held in self.buffers.values()]
 
-    def traveling_with(self, values: "Tensor | Models") -> list[Tensor]:
-        """Return the buffers (n, k) that are mixed with values: if these are all models."""
+    def buffers_of_node(self, node: int) -> list[Tensor]:
+        """Return one tensor (1, *shape) per buffer of a node of this process, to be read."""
+        row = int(self.ranks.row_of[node]) if len(self) < self.n else node
+        return self.buffers_of(slice(row, row + 1))
+
+    def traveling_with(self, values: "Tensor | Models", columns: Sequence[range]) -> list[Held]:
+        """Return the buffers that are mixed with some columns of values.
+
+        If the values are these models, a buffer travels with the parameters of its layer: if all of
+        them are among the columns. One of a layer without parameters travels with whole models.
+        Numbers that are not real, such as counts, stay.
+        """
         if not self.travels or (values is not self and values is not self.held.stored):
             return []
-        rows = [held.apart() for held in self.buffers.values()]
-        return [x.view(len(x), -1) for x in rows if x.is_floating_point()]
+        bounds = [0, *itertools.accumulate(self.layout.sizes)]
+        own = [
+            name
+            for name, start, stop in zip(self.layout.names, bounds, bounds[1:], strict=False)
+            if any(part.start <= start and stop <= part.stop for part in columns)
+        ]
+        whole = len(own) == len(self.layout.names)
+
+        def travels(buffer: str) -> bool:
+            layer = buffer.rpartition(".")[0]
+            needed = {name for name in self.layout.names if name.rpartition(".")[0] == layer}
+            return whole or (bool(needed) and needed <= set(own))
+
+        sent = (held for name, held in self.buffers.items() if travels(name))
+        return [held for held in sent if held.stored.is_floating_point()]
 
     @property
     def push_sum_weights(self) -> Tensor:

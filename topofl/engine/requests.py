@@ -22,6 +22,7 @@ from topofl.data import Partition
 from topofl.engine.evaluation import Evaluated, EvaluationPlan, evaluation_plan
 from topofl.engine.gradients import Order, image_order
 from topofl.engine.mixing import Aggregate
+from topofl.engine.network import Network
 from topofl.engine.options import Compute, Evaluation
 from topofl.engine.population import Layout
 from topofl.mixing import MixingMatrix, check_pulls, check_pushes
@@ -221,7 +222,7 @@ class Setup:
     ----------
     algorithm
         The algorithm, with the fine-tuning of the run.
-    model, module
+    model, network
         The model as given, and the copy of it that is used, on the device.
     sample
         At most two examples, on the device.
@@ -257,7 +258,7 @@ class Setup:
 
     algorithm: Algorithm
     model: nn.Module
-    module: nn.Module
+    network: Network
     sample: Tensor
     clients: Partition
     topology: Topology | TopologySequence | None
@@ -275,6 +276,16 @@ class Setup:
     task: Task
     attack: Attack | None
     share: tuple[int, float] | None = None
+
+    @property
+    def module(self) -> nn.Module:
+        """The network, in evaluation mode."""
+        return self.network.module
+
+    @property
+    def travels(self) -> bool:
+        """Whether buffers of which each node has its own are averaged with the models."""
+        return self.compute.buffers == "average"
 
     @property
     def graphs(self) -> Topology | TopologySequence:

@@ -23,7 +23,7 @@ from topofl.engine.divergence import Diverged
 from topofl.engine.evaluation import check_trials, cross_evaluate
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Aggregate
-from topofl.engine.population import Population
+from topofl.engine.population import Held, Population
 from topofl.engine.recorder import Exchange, GradientStatistics
 from topofl.engine.requests import (
     Setup,
@@ -104,6 +104,7 @@ class Round:
     mixed: dict[MixingMatrix, int] = field(default_factory=dict, init=False)
     noted: dict[str, float | Tensor] = field(default_factory=dict, init=False)
     gathered: dict[str, State] | None = field(default=None, init=False)
+    everyone: Population | None = field(default=None, init=False)
     exchanges: list[Exchange] = field(default_factory=list, init=False)
     calls: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
     losses: Tensor | None = field(default=None, init=False)
@@ -383,8 +384,8 @@ class Round:
         indices, ranks = run.examples_of_nodes[on], run.ranks
         check_trials(trials, indices)
         own = {i: trial for i, trial in trials.items() if ranks.owner[i] == ranks.rank}
-        plan, layout = self.setup.evaluation_plan, self.models.layout
-        found = cross_evaluate(plan, layout, run.executor, own, indices) if own else {}
+        plan, models = self.setup.evaluation_plan, self.models
+        found = cross_evaluate(plan, models, run.executor, own, indices) if own else {}
         merged = {i: result for part in ranks.objects(found) for i, result in part.items()}
         return {i: merged[i] for i in trials}
 
@@ -424,8 +425,9 @@ class Round:
         d, run = values.shape[1] if isinstance(values, Tensor) else values.d, self.run
         ranges = [range(d)[part] for part in columns]
         width = sum(map(len, ranges))
-        buffers = self.models.traveling_with(values) if width == d else []
-        sent = width + scalars + sum(buffer.shape[1] for buffer in buffers)
+        owner = self.models if self.everyone is None else self.everyone
+        buffers = owner.traveling_with(values, ranges) if owner.buffers else []
+        sent = width + scalars + sum(held.stored[0].numel() for held in buffers)
         exchange = self._begin_exchange("mix", weights, sent if counted else None, server)
         once = server and width == d and self.setup.attack is None  # whole models are stored once
         if run is None:
@@ -433,14 +435,31 @@ class Round:
                 self.mixed[weights] = self.mixed.get(weights, 0) + width
             self._note_mixed(values, ranges, once)
             return
-        for k, buffer in enumerate(buffers):
-            run.mixing.mix(weights, buffer, self.t, f"{exchange}/buffers/{k}", server)
+        for k, held in enumerate(buffers):
+            self._mix_buffer(run, weights, held, f"{exchange}/buffers/{k}", server)
         if once and isinstance(values, Population):
             run.mixing.average(weights, values.held)
             return
         flat = values if isinstance(values, Tensor) else values.flat
         for k, part in enumerate(columns):
             run.mixing.mix(weights, flat[:, part], self.t, f"{exchange}/{k}", server)
+
+    def _mix_buffer(
+        self, run: Run, weights: MixingMatrix, held: Held, exchange: str, server: bool
+    ) -> None:
+        """Average a buffer of all nodes by a matrix; pushed ones by push-sum weights."""
+        if server and self.setup.attack is None:
+            run.mixing.average(weights, held)
+            return
+        buffer = held.apart().view(len(held), -1)
+        if server or weights.is_row_stochastic:
+            run.mixing.mix(weights, buffer, self.t, exchange, server)
+            return
+        owner = self.models if self.everyone is None else self.everyone
+        shares = owner.push_sum_weights.to(buffer.dtype)[:, None]
+        pushed = torch.cat([buffer * shares, shares], 1)
+        run.mixing.mix(weights, pushed, self.t, exchange)
+        buffer.copy_(pushed[:, :-1] / pushed[:, -1:])
 
     def _note_mixed(self, values: Tensor | Models, ranges: Sequence[range], once: bool) -> None:
         """Note columns that are mixed; if models are stored `once`, a server has averaged them."""
@@ -531,14 +550,14 @@ class Round:
         ranks, everyone = self.models.ranks, models.of_all_nodes()
         if everyone is models:
             return function(models, state)
-        self.gathered = {}
+        self.gathered, self.everyone = {}, cast(Population, everyone)
         try:
             state = function(everyone, state)
             for owner, whole in self.gathered.items():
                 for key in self._sharded(owner):
                     self.states[owner][key].copy_(ranks.own_rows(whole[key]))
         finally:
-            self.gathered = None
+            self.gathered = self.everyone = None
         cast(Population, models).take(cast(Population, everyone), ranks.own_rows)
         models.push_sum_weights.copy_(ranks.own_rows(everyone.push_sum_weights))
         return state

@@ -25,7 +25,7 @@ from topofl.engine.graph_checks import (
     with_graphs,
 )
 from topofl.engine.joining import local_device
-from topofl.engine.model_checks import as_task, check_voters, checked_model
+from topofl.engine.model_checks import as_task, check_voters, checked_network
 from topofl.engine.options import Compute, Evaluation, as_options, device_of
 from topofl.engine.population import Layout
 from topofl.engine.requests import Setup, Trace
@@ -78,19 +78,39 @@ def resolve(
     device = local_device(device_of(compute)) if compute.distributed else device_of(compute)
     attacking = () if attack is None else attack.nodes
     sets = _evaluation_sets(clients, evaluation, seed, device, attacking)
-    module, sample = checked_model(model, clients, compute, device, task)
+    network, sample = checked_network(model, clients, compute, device, task)
+    layout = Layout.of(network.module)
     setup = Setup(
-        algorithm, model, module, sample, clients, given, *weight_rules(mixing, given),
-        Trace(algorithm, Layout.of(module), clients.n), rounds, seed, init, evaluation, compute,
+        algorithm, model, network, sample, clients, given, *weight_rules(mixing, given),
+        Trace(algorithm, layout, clients.n), rounds, seed, init, evaluation, compute,
         device, sets, task, attack,
     )  # fmt: skip
     rounds_played = DRY_ROUNDS if rounds is None else min(rounds, DRY_ROUNDS)
     if given is not None:
         check_needs(algorithm.name, algorithm.needs, given, rounds_played)
     trace_first_rounds(setup, rounds_played)
+    _check_minibatches(setup)
     setup = with_graphs(setup, warn=mixing is None)
     _check_columns(setup)
     return setup
+
+
+def _check_minibatches(setup: Setup) -> None:
+    """Raise ``ValueError`` if a node trains on fewer examples at once than its network can take."""
+    smallest, sizes = setup.network.smallest, setup.sizes
+    trained = [training.sizes for some in setup.trace.steps.values() for training, _ in some]
+    for batch_size in trained + setup.trace.gradient_sizes:
+        whole = np.minimum(batch_size, sizes)
+        last = np.where(sizes % whole, sizes % whole, whole)
+        if len(found := np.flatnonzero(last < smallest)):
+            i = int(found[0])
+            raise ValueError(
+                f"`clients` must give every minibatch at least {smallest} examples, from which a "
+                f"layer of this model computes statistics, but node {i} trains on "
+                f"{sizes[i]} examples, and the last minibatch of an epoch has {last[i]} "
+                f"({len(found)} such nodes); choose another batch_size, leave out examples, or use "
+                "models.with_group_norm(model)"
+            )
 
 
 def _check_columns(setup: Setup) -> None:

@@ -177,7 +177,7 @@ class Run:
         of_nodes = [*self.setup.columns, *noted, *(self.setup.evaluation.per_node or ())]
         scores = len(of_nodes) * (2 + self.rounds // self.setup.evaluation.every)
         recorded = 8 * models.n * (self.rounds + scores)
-        held = len(models) * models.d * models.dtype.itemsize
+        held = len(models) * (models.d * models.dtype.itemsize + models.buffer_bytes)
         held += sum(x.nbytes for state in self.states.values() for x in state.values())
         return held * models.n // len(models) + recorded + 2**14
 
@@ -271,15 +271,20 @@ class Run:
         In a distributed run they are gathered by rank 0, and other ranks return None.
         """
         models, setup = self.models, self.setup
-        flat = self.ranks.to_first(models.rows(slice(None)))
+        flat = models.rows(slice(0, 1)).cpu().expand(models.n, -1)
+        if models.distinct > 1 or len(models) < models.n:
+            flat = self.ranks.to_first(models.rows(slice(None)))
+        rows = {name: held.rows(slice(None)) for name, held in models.buffers.items()}
+        gathered = {name: self.ranks.to_first(own) for name, own in rows.items()}
         if flat is None:
             return None
+        buffers = {name: own.clone() for name, own in gathered.items() if own is not None}
         dataset = setup.clients.dataset
         affine = dataset.affine(models.dtype)
         scale, shift = (None, None) if affine is None else (part.cpu() for part in affine)
         inputs = Normalization(tuple(dataset.inputs.shape[1:]), dataset.inputs.dtype, scale, shift)
         shapes = {name: tuple(shape) for name, shape in models.shapes.items()}
-        return Trained(shapes, inputs, copy.deepcopy(setup.module).cpu(), flat)
+        return Trained(shapes, inputs, copy.deepcopy(setup.module).cpu(), flat, buffers)
 
     def metadata(self) -> dict[str, Any]:
         """Return the settings of the run as JSON values."""
@@ -302,6 +307,7 @@ class Run:
             "rounds": setup.rounds,
             "seed": setup.seed,
             "init": setup.init,
+            **({"buffers": setup.compute.buffers} if setup.network.buffers else {}),
             "on_disconnected": compute.on_disconnected,
             **({} if setup.attack is None else {"attackers": setup.attack.description}),
             **({} if setup.share is None else {"largest_share": list(setup.share)}),
@@ -379,10 +385,11 @@ def _executor(
     """Return the executor of a run, with the examples of this rank on the device."""
     compute, device, augment = setup.compute, setup.device, setup.clients.augment
     examples = Examples.of(dataset, device, compute.dtype, augment)
+    draws = setup.network.drawing is not None
     return new_executor(
-        setup.module, setup.order, models, examples,
+        setup.network, setup.order, models, examples,
         dataset.learned(compute.dtype).to(device),
-        Batches(members, setup.seed, examples.augment, models.ranks.nodes), compute,
+        Batches(members, setup.seed, examples.augment, models.ranks.nodes, draws), compute,
         setup.task, int(setup.trace.batch_sizes().max()), choose,
     )  # fmt: skip
 
@@ -394,6 +401,7 @@ def _initial_models(setup: Setup, ranks: Ranks, files: MappedFiles | None) -> Po
         dtype=setup.compute.dtype,
         graph=setup.graphs if isinstance(setup.graphs, Topology) else None,
         ranks=ranks, new=None if files is None else files.new,
+        buffers=setup.network.buffers, travels=setup.travels,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Local steps of all nodes: worker threads train chunks of nodes by the terms of a phase."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -90,7 +90,7 @@ class LocalSteps:
     rows: slice = field(default_factory=lambda: slice(None))
 
     def of(self, which: slice | np.ndarray) -> "LocalSteps":
-        """Return the steps of some nodes: on views of a slice, or on copies at places (k,)."""
+        """Return the steps of some nodes: on views of a slice, or of models of their own."""
         n = len(self.nodes)
         if isinstance(which, slice):
             if which == slice(0, n):
@@ -386,9 +386,7 @@ def local_steps(
     nodes = np.argsort(-job.counts, kind="stable")[: np.count_nonzero(job.counts)]
     small, some_batches = job.of(nodes), [batch.of(nodes) for batch in batches]
     some_losses = _take_steps(executor, small, some_batches, mix_gradients)
-    job.models.write(nodes, small.models.flat)
-    for name, buffer in small.models.buffers.items():
-        job.models.buffers[name].write(nodes, buffer.stored)
+    job.models.put(nodes, small.models)
     rows = torch.from_numpy(nodes).to(job.bad.device)
     losses = some_losses.new_zeros(len(job.bad), some_losses.shape[1])
     losses[rows], job.bad[rows] = some_losses, small.bad
@@ -445,7 +443,8 @@ def _train_separately(
         chunk, memory = job.of(rows), executor.memory[worker]
         for k in range(len(steps) if chunk.counts is None else int(chunk.counts.max())):
             idle = chunk.idle(k)
-            with chunk.undoing(losses[rows, k], idle):
+            undone = idle is not None or chunk.policy == "freeze"
+            with chunk.undoing(losses[rows, k], idle) if undone else nullcontext():
                 losses[rows, k], gradients = chunk.gradients(
                     k, partial(differentiate, worker, chunk, k, idle), memory
                 )

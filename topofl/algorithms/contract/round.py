@@ -3,11 +3,12 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from topofl._support.check import did_you_mean, shown
 from topofl._support.public import public
@@ -26,7 +27,7 @@ class Part:
     ----------
     patterns
         Names of parameters or of layers, with the wildcards ``*``, ``?`` and ``[...]`` of file
-        names.
+        names. With parentheses they are types of layers: ``"*Norm*()"`` are all normalizations.
     complement
         Whether the part consists of all other parameters instead.
 
@@ -52,23 +53,28 @@ class Part:
         """Whether the part contains every parameter, whatever the model."""
         return self.patterns == ("*",) and not self.complement
 
-    def places(self, names: Sequence[str]) -> list[int]:
+    def places(self, names: Sequence[str], kinds: Sequence[Sequence[str]] = ()) -> list[int]:
         """Return the indices of the parameters that belong to the part.
+
+        `kinds` are the types of each parameter's layer, its class and those above it.
 
         Raises
         ------
         ValueError
             If a pattern matches no name, or if the part is empty.
         """
+        every = list(zip_longest(names, kinds, fillvalue=()))
         for pattern in self.patterns:
-            if not any(_matches(name, pattern) for name in names):
+            if not any(_matches(name, of, pattern) for name, of in every):
                 layers = [name.rpartition(".")[0] or name for name in names]
-                hint = did_you_mean(pattern, list(dict.fromkeys([*layers, *names])))
+                types = [f"{of[0]}()" for of in kinds]
+                hint = did_you_mean(pattern, list(dict.fromkeys([*layers, *names, *types])))
+                layers = types if pattern.endswith("()") else layers
                 raise ValueError(
                     f"`head`, or a part, must name parameters of the model, {pattern!r} matches "
                     f"none{hint}; the model's layers are {', '.join(dict.fromkeys(layers))}"
                 )
-        chosen = [any(_matches(name, pattern) for pattern in self.patterns) for name in names]
+        chosen = [any(_matches(*one, pattern) for pattern in self.patterns) for one in every]
         found = [k for k, inside in enumerate(chosen) if inside != self.complement]
         if not found:
             raise ValueError(
@@ -102,31 +108,45 @@ body = head.rest
 
 
 @public
-def part(*patterns: str) -> Part:
-    """Return the part of a model whose parameter or layer names match one of some patterns.
+def part(*patterns: str | type[nn.Module]) -> Part:
+    """Return the part of a model that matches one of some patterns.
 
-    Patterns are matched when a run starts.
+    Parameters
+    ----------
+    patterns
+        Names of parameters or layers, with the wildcards of file names; or types of layers, also
+        as text with parentheses, such as ``"*Norm*()"`` or ``"BatchNorm2d()"``. They are matched
+        when a run starts.
 
     Raises
     ------
     TypeError
-        If there is no pattern, or one is not text.
+        If there is no pattern, or one is neither text nor a type of layers.
 
     Examples
     --------
     >>> part("classifier", "encoder.*.bias")
     part('classifier', 'encoder.*.bias')
+    >>> part(nn.LayerNorm, "head")
+    part('LayerNorm()', 'head')
     >>> head.places(["conv.weight", "conv.bias", "head.weight", "head.bias"])
     [2, 3]
     >>> head.rest == body
     True
     """
-    if not patterns or not all(isinstance(pattern, str) and pattern for pattern in patterns):
-        raise TypeError(f"`patterns` must be names such as 'head', got {shown(patterns)}")
-    return Part(tuple(patterns))
+    texts = tuple(f"{p.__name__}()" if isinstance(p, type) else p for p in patterns)
+    if not texts or not all(isinstance(text, str) and text for text in texts):
+        raise TypeError(
+            "`patterns` must be names such as 'head', or types of layers such as nn.LayerNorm, got "
+            f"{shown(patterns)}"
+        )
+    return Part(texts)
 
 
-def _matches(name: str, pattern: str) -> bool:
+def _matches(name: str, kinds: Sequence[str], pattern: str) -> bool:
+    """Return whether a parameter, in a layer of some types, matches a pattern."""
+    if pattern.endswith("()"):
+        return any(fnmatchcase(kind, pattern.removesuffix("()")) for kind in kinds)
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 

@@ -1,0 +1,200 @@
+"""Graphs of PyTorch Geometric as data: clients train on subgraphs, or on whole graphs."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import topofl
+from tests import naive
+from topofl import algorithms, data, mixing, topologies
+from topofl._support.seeding import seeded_torch
+
+geometric = pytest.importorskip("torch_geometric")
+from torch_geometric.data import Data  # noqa: E402
+from torch_geometric.datasets import KarateClub  # noqa: E402
+from torch_geometric.nn import GCNConv, GINConv, SAGEConv, global_mean_pool  # noqa: E402
+
+LR = 0.1
+CONVOLUTIONS = {
+    "GCN": GCNConv,
+    "SAGE": SAGEConv,
+    "GIN": lambda inside, out: GINConv(nn.Linear(inside, out)),
+}
+
+
+class Network(nn.Module):
+    def __init__(self, convolution, features, hidden, classes):
+        super().__init__()
+        make = CONVOLUTIONS[convolution]
+        self.first, self.second = make(features, hidden), make(hidden, hidden)
+        self.head = nn.Linear(hidden, classes)
+
+    def forward(self, x, edges, batch=None):
+        x = self.first(x, edges).relu()
+        x = self.second(x, edges).relu()
+        return self.head(x if batch is None else global_mean_pool(x, batch))
+
+
+@seeded_torch(0)
+def network(convolution, features, classes):
+    return Network(convolution, features, 8, classes).double()
+
+
+@pytest.fixture(scope="module")
+def karate():
+    return data.from_pyg(KarateClub()[0], test=0.2, name="karate")
+
+
+def trained(model, clients, graph, **options):
+    return topofl.run(
+        algorithms.dsgd(lr=LR, batch_size=64),
+        model=model,
+        clients=clients,
+        topology=graph,
+        rounds=4,
+        seed=0,
+        init="given",
+        compute=topofl.Compute(dtype=torch.float64),
+        **options,
+    )
+
+
+def subgraph(graph, members):
+    """Return features and edges of some vertices, renumbered, one edge after another."""
+    place = {v: k for k, v in enumerate(members)}
+    edges = [(place[a], place[b]) for a, b in graph.edges.T.tolist() if a in place and b in place]
+    return graph.features[members].double(), torch.tensor(edges).T.reshape(2, -1)
+
+
+@pytest.mark.parametrize("convolution", CONVOLUTIONS)
+def test_clients_train_on_their_own_subgraphs(karate, convolution):
+    clients, graph = karate.communities(3, seed=0), topologies.ring(3)
+    weights = mixing.metropolis_hastings(graph).weights.toarray()
+    modules = [network(convolution, 34, 4) for _ in range(3)]
+    labels = karate.dataset.labels
+    for _ in range(4):
+        for i, module in enumerate(modules):
+            members = np.sort(np.concatenate([clients.train[i], clients.val[i], clients.test[i]]))
+            outputs = module(*subgraph(karate, members.tolist()))
+            own = clients.train[i].copy()
+            chosen = np.searchsorted(members, own)
+            loss = functional.cross_entropy(outputs[chosen], labels[own])
+            for p, g in zip(
+                module.parameters(), torch.autograd.grad(loss, module.parameters()), strict=True
+            ):
+                p.data.sub_(LR * g)
+        naive.average(modules, weights)
+    model = karate.network(network(convolution, 34, 4), clients)
+    history = trained(model, clients, graph)
+    for i, module in enumerate(modules):
+        wanted = nn.utils.parameters_to_vector(module.parameters()).detach()
+        torch.testing.assert_close(history.models.flat[i], wanted, rtol=1e-11, atol=1e-11)
+    assert history["loss"][-1].mean() < history["loss"][0].mean()
+
+
+def test_edges_between_clients_are_left_out_or_kept(karate):
+    clients = karate.communities(3, seed=0)
+    module = network("GCN", 34, 4).float()
+    numbers = torch.arange(34)[:, None]
+    whole = module(karate.features, karate.edges)
+    kept = karate.network(module, between="keep")
+    torch.testing.assert_close(kept(numbers), whole)
+    torch.testing.assert_close(kept(numbers[[5, 2]]), whole[[5, 2]])
+    dropped = karate.network(module, clients)
+    owner = np.zeros(34, dtype=int)
+    for part in (clients.train, clients.test):
+        for i, own in enumerate(part):
+            owner[own] = i
+    inside = torch.from_numpy(owner[karate.edges[0]] == owner[karate.edges[1]])
+    assert 0 < inside.sum() < karate.edges.shape[1]
+    torch.testing.assert_close(dropped(numbers), module(karate.features, karate.edges[:, inside]))
+    for order in ([5, 33, 2], [7]):
+        torch.testing.assert_close(dropped(numbers[order]), dropped(numbers)[order])
+
+
+def test_communities_are_those_of_louvain_and_balanced(karate):
+    clients = karate.communities(2, seed=0)
+    sizes = [len(a) + len(b) for a, b in zip(clients.train, clients.test, strict=True)]
+    assert sum(sizes) == 34
+    assert min(sizes) >= 10
+    again = karate.communities(2, seed=0)
+    assert all(map(np.array_equal, clients.train, again.train))
+    owner = np.zeros(34, dtype=int)
+    owner[np.concatenate([clients.train[1], clients.test[1]])] = 1
+    inside = (owner[karate.edges[0]] == owner[karate.edges[1]]).mean()
+    share = max(sizes) / 34
+    assert inside > share**2 + (1 - share) ** 2 + 0.2, "more edges are inside than by chance"
+
+
+def graphs(count=24):
+    """Return rings of class 0 and stars of class 1, of different sizes."""
+    rng, found = np.random.default_rng(0), []
+    for k in range(count):
+        n = int(rng.integers(5, 9))
+        made = topologies.ring(n) if k % 2 == 0 else topologies.star(n)
+        edges = np.array(made.adjacency.nonzero())
+        degrees = torch.tensor(made.in_degrees[:, None]).float()
+        found.append(Data(x=degrees, edge_index=torch.from_numpy(edges), y=torch.tensor([k % 2])))
+    return found
+
+
+def test_whole_graphs_are_classified():
+    every = data.from_pyg(graphs(), test=0.25)
+    assert every.dataset.inputs.shape == (24, 1)
+    clients = data.iid(every.dataset, 3, seed=0)
+    module = network("GIN", 1, 2)
+    model = every.network(module)
+    single = torch.cat([
+        module(one.x.double(), one.edge_index, torch.zeros(len(one.x), dtype=torch.int64))
+        for one in graphs()
+    ])  # fmt: skip
+    double = copy.deepcopy(model).double()
+    order = torch.tensor([[3], [20], [3], [0]])
+    torch.testing.assert_close(double(order), single[order[:, 0]])
+    history = trained(model, clients, topologies.ring(3))
+    assert history["loss"][-1].mean() < history["loss"][0].mean()
+    with pytest.raises(ValueError, match="`communities` needs one graph"):
+        every.communities(2, seed=0)
+
+
+def test_masks_of_the_graph_are_its_split():
+    graph = KarateClub()[0]
+    graph.test_mask = torch.arange(34) >= 30
+    dataset = data.from_pyg(graph).dataset
+    assert dataset.train.tolist() == graph.train_mask.nonzero().view(-1).tolist()
+    assert dataset.test.tolist() == [30, 31, 32, 33]
+
+
+def test_refused(karate):
+    graph = KarateClub()[0]
+    clients = karate.communities(3, seed=0)
+    other = data.from_pyg(graph, test=0.2)
+    for call, message in {
+        lambda: data.from_pyg([]): "`graphs` must have at least one graph",
+        lambda: data.from_pyg(Data(x=graph.x, edge_index=graph.edge_index + 1, y=graph.y)): (
+            "nodes from 0 to 33, got 1 to 34"
+        ),
+        lambda: data.from_pyg(Data(x=graph.x, edge_index=graph.edge_index, y=graph.y[:3])): (
+            "must have one class per node"
+        ),
+        lambda: data.from_pyg([graph]): r"`graphs\[0\].y` must have one class, got",
+        lambda: data.from_pyg(Data(x=graph.x, edge_index=graph.edge_index.T, y=graph.y)): (
+            r"must be integers of shape \(2, E\)"
+        ),
+        lambda: karate.communities(20, seed=0): "`n` must be at most the number of communities",
+        lambda: karate.network(nn.Linear(34, 4)): "`clients` must be a partition of this graph",
+        lambda: other.network(nn.Linear(34, 4), clients): "must be a partition of this graph",
+        lambda: karate.network(
+            nn.Linear(34, 4), clients, between="cut"
+        ): "`between` must be one of",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.raises(TypeError, match=r"`graphs` must be a torch_geometric.data.Data"):
+        data.from_pyg(graph.x)
+    with pytest.raises(TypeError, match=r"`module` must be a torch.nn.Module"):
+        karate.network(3, clients)

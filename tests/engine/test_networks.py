@@ -1,0 +1,587 @@
+"""Networks that people train: each kind of layer equals a loop over torch modules, in float64."""
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+import topofl
+from tests import naive, problems
+from topofl import algorithms, mixing, topologies
+from topofl._support.seeding import random_keys, seeded_torch, torch_seed
+from topofl.engine.checkpoint import ResumeError
+from topofl.engine.gradients import is_linear
+from topofl.engine.minibatches import Batches
+from topofl.engine.population import Layout, initial_population
+from topofl.topology import from_edges
+
+N, ROUNDS, LR, MOMENTUM, BATCH = 4, 3, 0.05, 0.9, 4
+
+
+class Tokens(nn.Module):
+    """Applies layers to images (b, 1, 6, 6) as sequences of 6 tokens of 6 numbers."""
+
+    def __init__(self, layer, width=6, last=False):
+        super().__init__()
+        self.layer, self.last = layer, last
+        self.head = nn.Linear(width if last else 6 * width, 3)
+
+    def forward(self, x):
+        found = self.layer(x[:, 0])
+        found = found[0] if isinstance(found, tuple) else found
+        return self.head(found[:, -1] if self.last else found.flatten(1))
+
+
+class Attention(nn.Module):
+    def __init__(self, direct=False, **options):
+        super().__init__()
+        self.direct, self.p = direct, options["dropout"]
+        self.attention = nn.MultiheadAttention(6, 2, batch_first=True, **options)
+        self.head, self.with_weights = nn.Linear(36, 3), not direct
+
+    def forward(self, x):
+        x = x[:, 0]
+        found, _ = self.attention(x, x, x, need_weights=self.with_weights)
+        return self.head(found.flatten(1))
+
+
+class Scaled(nn.Module):
+    """Applies torch's attention function, with its dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.inside, self.head = nn.Linear(6, 18), nn.Linear(36, 3)
+
+    def forward(self, x):
+        q, k, v = self.inside(x[:, 0]).split(6, -1)
+        p = 0.3 if self.training else 0.0
+        found = functional.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
+        return self.head(found.flatten(1))
+
+
+class Drawing(nn.Module):
+    """Adds noise of torch's generator in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(36, 3)
+
+    def forward(self, x):
+        x = x.flatten(1)
+        return self.head(x + 0.1 * torch.randn_like(x) if self.training else x)
+
+
+class Counting(nn.Module):
+    """Keeps a moving maximum of its inputs, by which it divides."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(36, 3)
+        self.register_buffer("most", torch.ones(()))
+
+    def forward(self, x):
+        x = x.flatten(1)
+        if self.training:
+            self.most.mul_(0.9).add_(0.1 * x.detach().abs().max())
+        return self.head(x / self.most)
+
+
+def images(*layers):
+    """Return a network of a convolution, layers on 4 channels, and a head."""
+    return nn.Sequential(nn.Conv2d(1, 4, 3), *layers, nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
+
+
+def flat(*layers):
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, 8), *layers, nn.Linear(8, 3))
+
+
+def frozen():
+    model = flat(nn.ReLU())
+    model[1].requires_grad_(False)
+    return model
+
+
+STATISTICS = {
+    "BatchNorm1d": lambda: flat(nn.BatchNorm1d(8), nn.ReLU()),
+    "BatchNorm2d": lambda: images(nn.BatchNorm2d(4)),
+    "BatchNorm2d without affine": lambda: images(nn.BatchNorm2d(4, affine=False)),
+    "BatchNorm2d with cumulative means": lambda: images(nn.BatchNorm2d(4, momentum=None)),
+    "BatchNorm3d": lambda: images(nn.Unflatten(2, (2, 2)), nn.BatchNorm3d(4), nn.Flatten(2, 3)),
+    "InstanceNorm2d with statistics": lambda: images(
+        nn.InstanceNorm2d(4, affine=True, track_running_stats=True)
+    ),
+    "own buffer": Counting,
+}
+MASKED = {
+    "Dropout": lambda: flat(nn.Dropout(0.4), nn.ReLU(), nn.Dropout(0.1)),
+    "Dropout in place": lambda: flat(nn.Dropout(0.4, inplace=True), nn.ReLU()),
+    "Dropout1d": lambda: Tokens(nn.Dropout1d(0.4)),
+    "Dropout2d": lambda: images(nn.Dropout2d(0.4)),
+    "Dropout3d": lambda: images(nn.Unflatten(2, (2, 2)), nn.Dropout3d(0.4), nn.Flatten(2, 3)),
+    "AlphaDropout": lambda: flat(nn.SELU(), nn.AlphaDropout(0.4)),
+    "FeatureAlphaDropout": lambda: images(nn.FeatureAlphaDropout(0.4)),
+    "MultiheadAttention": lambda: Attention(dropout=0.3),
+    "MultiheadAttention without weights": lambda: Attention(direct=True, dropout=0.3),
+    "TransformerEncoderLayer": lambda: Tokens(
+        nn.TransformerEncoderLayer(6, 2, 12, dropout=0.2, batch_first=True)
+    ),
+    "attention": Scaled,
+    "BatchNorm and Dropout": lambda: flat(nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.4)),
+}
+SEEDED = {
+    "RReLU": lambda: flat(nn.RReLU()),
+    "LSTM with dropout": lambda: Tokens(nn.LSTM(6, 5, 2, batch_first=True, dropout=0.3), 5, True),
+    "noise": Drawing,
+}
+PLAIN = {
+    "frozen": frozen,
+    "LSTM": lambda: Tokens(nn.LSTM(6, 5, batch_first=True), 5, True),
+    "GRU": lambda: Tokens(nn.GRU(6, 5, batch_first=True), 5, True),
+    "weight_norm": lambda: flat(nn.utils.parametrizations.weight_norm(nn.Linear(8, 8))),
+}
+NETWORKS = STATISTICS | MASKED | SEEDED | PLAIN
+LOOPED_ONLY = {*SEEDED, "LSTM", "GRU", "weight_norm", "BatchNorm2d with cumulative means"}
+"""Networks that torch cannot batch."""
+
+
+def network(name):
+    with seeded_torch(0):
+        return NETWORKS[name]().double()
+
+
+class Masks(TorchFunctionMode):
+    """Dropout by masks of Python's integers: the definition, one number after another."""
+
+    def __init__(self, key):
+        super().__init__()
+        self.key, self.calls = int(key), 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func.__name__ == "multi_head_attention_forward":
+            return self.attention(*args, **kwargs)
+        if func.__name__ == "scaled_dot_product_attention":
+            return self.scaled(*args, **kwargs)
+        if "dropout" not in func.__name__:
+            return func(*args, **kwargs)
+        x, p, training = [*args, *list(kwargs.values())][:3]
+        return self.dropped(func.__name__, x, p) if training else x
+
+    def dropped(self, name, x, p):
+        self.calls += 1
+        channels = name not in ("dropout", "alpha_dropout")
+        shape = (*x.shape[:2], *(1 for _ in x.shape[2:])) if channels else x.shape
+        kept = torch.tensor([self.kept(k, p) for k in range(torch.Size(shape).numel())])
+        kept = kept.view(shape).double()
+        if "alpha" in name:  # torch's own formula: a (x mask + alpha (1 - mask)) + b
+            alpha = -1.7580993408473766
+            a = (1 - p + p * (1 - p) * alpha**2) ** -0.5
+            return a * (x * kept + alpha * (1 - kept)) - a * alpha * p
+        return x * kept / (1 - p)
+
+    def kept(self, place, p):
+        bits = ((self.key ^ (self.calls << 40)) + place) % 2**64
+        for factor in (0x2545F4914F6CDD1D, 0x369DEA0F31A53F85):
+            bits = (bits ^ (bits >> 31)) * factor % 2**64
+        return (bits >> 20) % 2**20 >= round(p * 2**20)
+
+    def scaled(self, q, k, v, mask=None, p=0.0, is_causal=False, **options):
+        p = options.get("dropout_p", p)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if is_causal:
+            scores[..., torch.ones_like(scores[0]).triu(1) > 0] = -torch.inf
+        return self.dropped("dropout", scores.softmax(-1), p) @ v
+
+    def attention(self, x, _key, _value, width, heads, weight, bias, *rest, **options):
+        """Multi-head attention of a sequence (length, b, width) to itself, by its definition."""
+        p, out_weight, out_bias = rest[3:6]
+        length, b, _ = x.shape
+        parts = (x @ weight.T + bias).split(width, -1)
+        q, k, v = (part.reshape(length, b * heads, -1).transpose(0, 1) for part in parts)
+        scores = (q @ k.mT / (width / heads) ** 0.5).softmax(-1)
+        if not options["need_weights"]:
+            scores = scores.view(b, heads, length, length)
+        mixed = self.dropped("dropout", scores, p).reshape(b * heads, length, length) @ v
+        joined = mixed.transpose(0, 1).reshape(length * b, width)
+        return (joined @ out_weight.T + out_bias).view(length, b, width), None
+
+
+def key_of(node, step, seed=0):
+    """Return the key from which a node draws in a step."""
+    seeds = torch_seed(seed, "forward/local")
+    return random_keys(seeds, [(step << 32) | node], [0]).view(np.int64)[0, 0]
+
+
+def loops(name, clients, weights, rounds=ROUNDS, averaged=True):
+    """D-SGD by one torch module and one torch optimizer per node; returns the modules."""
+    modules = [copy.deepcopy(network(name)).train() for _ in range(N)]
+    optimizers = [
+        torch.optim.SGD((p for p in m.parameters() if p.requires_grad), LR, MOMENTUM)
+        for m in modules
+    ]
+    inputs = clients.dataset.examples(range(len(clients.dataset.labels)), torch.float64)
+    for t in range(rounds):
+        for i, (module, optimizer) in enumerate(zip(modules, optimizers, strict=True)):
+            chosen = naive.minibatch(clients.train[i], i, t, BATCH, "local", 0)
+            optimizer.zero_grad()
+            key = key_of(i, t)
+            draws = seeded_torch(int(key) & (2**63 - 1)) if name in SEEDED else Masks(key)
+            with draws:
+                outputs = module(inputs[chosen])
+            functional.cross_entropy(outputs, clients.dataset.labels[chosen]).backward()
+            optimizer.step()
+        shared = [dict(m.named_parameters()) for m in modules]
+        if averaged:
+            shared = [own | dict(m.named_buffers()) for own, m in zip(shared, modules, strict=True)]
+        old = [{key: x.detach().clone() for key, x in own.items()} for own in shared]
+        for i, own in enumerate(shared):
+            for key, x in own.items():
+                if x.is_floating_point():
+                    x.data.copy_(sum(weights[i, j] * old[j][key] for j in range(N)))
+    return modules
+
+
+def trained(name, executor="looped", chunk="auto", rounds=ROUNDS, **changes):
+    """Return the history of D-SGD with momentum over a ring."""
+    settings = {"clients": problems.equal_clients(N), "rounds": rounds, "seed": 0, "init": "given"}
+    settings |= {"topology": topologies.ring(N)} | changes
+    options = problems.options(
+        executor=executor, chunk=chunk, dtype=torch.float64, device="cpu", **settings
+    )
+    method = options.pop("method", algorithms.dsgd(lr=LR, batch_size=BATCH, momentum=MOMENTUM))
+    return topofl.run(method, model=network(name), **options)
+
+
+def assert_equal(history, modules):
+    for i, module in enumerate(modules):
+        found, wanted = history.models.state_dict(i), module.state_dict()
+        for key, value in found.items():
+            torch.testing.assert_close(value, wanted[key], rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_layer_equals_the_loop_over_modules(name):
+    clients = problems.equal_clients(N)
+    weights = mixing.metropolis_hastings(topologies.ring(N)).weights.toarray()
+    modules = loops(name, clients, weights)
+    for executor, chunk in (("looped", "auto"), ("batched", 1), ("batched", 3)):
+        if executor == "looped" or name not in LOOPED_ONLY:
+            assert_equal(trained(name, executor, chunk), modules)
+    start = nn.utils.parameters_to_vector(network(name).parameters())
+    assert not torch.allclose(nn.utils.parameters_to_vector(modules[0].parameters()), start)
+
+
+def test_nodes_may_keep_their_own_statistics():
+    clients = problems.equal_clients(N)
+    weights = mixing.metropolis_hastings(topologies.ring(N)).weights.toarray()
+    assert_equal(
+        trained("BatchNorm2d", buffers="own"),
+        loops("BatchNorm2d", clients, weights, averaged=False),
+    )
+
+
+@pytest.mark.parametrize("name", ["BatchNorm2d", "BatchNorm2d without affine", "own buffer"])
+def test_statistics_travel_with_the_parameters_of_their_layer(name):
+    """A layer without parameters of its own travels with whole models."""
+    kept = {}
+    for part in ("*", "0", "1"):
+        share = algorithms.part(part)
+        if part != "*" and (name == "own buffer" or (part == "1" and "without" in name)):
+            continue
+        method = algorithms.chain(
+            "method", local=algorithms.sgd(LR, batch_size=BATCH), average=algorithms.gossip(share)
+        )
+        own, shared = (
+            trained(name, method=method, rounds=1, buffers=b) for b in ("own", "average")
+        )
+        torch.testing.assert_close(own.models.flat, shared.models.flat)
+        kept[part] = [
+            torch.allclose(own.models.buffers[key], shared.models.buffers[key])
+            for key in own.models.buffers
+            if own.models.buffers[key].is_floating_point()
+        ]
+    assert not any(kept["*"])
+    assert all(kept.get("0", [True])), "the statistics of layer 1 stay with layer 0 alone"
+    assert not any(kept.get("1", [False]))
+
+
+def test_pushed_statistics_are_averaged_by_push_sum_weights():
+    graph = from_edges([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)], N, directed=True)
+    graphs = {"topology": graph, "rounds": 1}
+    method = algorithms.osgp(lr=LR, batch_size=BATCH, epochs=1)
+    own = trained("BatchNorm2d", method=method, buffers="own", **graphs).models.buffers
+    found = trained("BatchNorm2d", method=method, **graphs).models.buffers
+    weights = mixing.uniform(graph, direction="push").weights.toarray()
+    shares = torch.from_numpy(weights / weights.sum(1, keepdims=True))  # all start with weight 1
+    for key in ("1.running_mean", "1.running_var"):
+        torch.testing.assert_close(found[key], shares @ own[key], rtol=1e-12, atol=1e-12)
+
+
+def test_a_server_averages_statistics_over_its_cohort():
+    method = algorithms.fedavg(lr=LR, batch_size=BATCH, epochs=1, participation=0.5)
+    stored = []
+    note = problems.each_round(lambda t, models: stored.append(models.buffers["1.running_mean"]))
+    history = trained("BatchNorm2d", method=method, rounds=2, callbacks=[note])
+    assert len(stored[-1].stored) == 1, "equal rows are stored once"
+    buffers = history.models.buffers
+    for key in ("1.running_mean", "1.running_var"):
+        assert torch.equal(buffers[key], buffers[key][:1].expand_as(buffers[key]))
+        assert not torch.equal(buffers[key][0], network("BatchNorm2d").state_dict()[key])
+
+
+def test_messages_count_statistics_and_estimates_say_so():
+    graph, sent = topologies.ring(N), {}
+    for buffers in ("own", "average"):
+        history = trained("BatchNorm2d", buffers=buffers)
+        estimate = topofl.estimate(
+            algorithms.dsgd(lr=LR, batch_size=BATCH),
+            model=network("BatchNorm2d"),
+            clients=problems.equal_clients(N),
+            topology=graph,
+            compute=topofl.Compute(dtype=torch.float64, device="cpu", buffers=buffers),
+        )
+        sent[buffers] = history.rounds["bytes"][0]
+        assert estimate.bytes == sent[buffers]
+    assert sent["average"] - sent["own"] == 2 * N * 8 * 8  # messages x numbers x bytes
+
+
+def test_a_node_tries_models_of_others_with_its_own_statistics():
+    """Once one class of node is far from others, the losses of tried models depend on whose."""
+    method = algorithms.dpfl(lr=LR, batch_size=BATCH, budget=2, epochs=1, first_epochs=1)
+    clients = problems.validated_clients(N)
+    histories = [
+        trained("BatchNorm2d", executor, chunk, method=method, clients=clients, rounds=2)
+        for executor, chunk in (("looped", "auto"), ("batched", 2))
+    ]
+    torch.testing.assert_close(histories[0].models.flat, histories[1].models.flat)
+
+
+def test_saved_models_predict_with_their_statistics(tmp_path):
+    history = trained("BatchNorm2d", saving=topofl.Saving(models=True))
+    x = problems.dataset().examples(range(5), torch.float64)
+    wanted = [history.models.module(i)(x) for i in range(N)]
+    module = network("BatchNorm2d").eval()
+    module.load_state_dict(history.models.state_dict(1), strict=True)
+    assert torch.equal(module(x), wanted[1])
+    history.save(tmp_path / "history", models=True)
+    loaded = topofl.History.load(tmp_path / "history").models
+    for i in range(N):
+        assert torch.equal(loaded.predict(x, i, network("BatchNorm2d")), wanted[i])
+    torch.testing.assert_close(
+        loaded.predict(x, network=network("BatchNorm2d")), torch.stack(wanted)
+    )
+
+
+def test_frozen_parameters_are_stored_once_and_not_sent():
+    history, whole = trained("frozen"), trained("Dropout")
+    assert history.models.flat.shape == (N, 8 * 3 + 3)
+    assert history.rounds["bytes"][0] < whole.rounds["bytes"][0]
+    model = network("frozen")
+    module = history.models.module(0)
+    assert torch.equal(module[1].weight, model[1].weight)
+    assert not torch.equal(module[3].weight, model[3].weight)
+
+
+def test_shapes_of_ragged_clients_change_nothing():
+    """Nodes with fewer examples train on whole minibatches of their own, without padding."""
+    clients = problems.ragged_clients(6)
+    run = {"clients": clients, "topology": topologies.ring(6)}
+    looped = trained("Dropout2d", **run)
+    for chunk in (1, 4, 6):
+        batched = trained("Dropout2d", "batched", chunk, **run)
+        torch.testing.assert_close(batched.models.flat, looped.models.flat, rtol=1e-11, atol=1e-11)
+
+
+def test_fedbn_keeps_normalization_layers_with_their_statistics():
+    options = {"lr": LR, "batch_size": BATCH, "epochs": 1}
+    found = trained("BatchNorm2d", method=algorithms.fedbn(**options)).models
+    wanted = trained("BatchNorm2d", method=algorithms.fedper(head="1", **options)).models
+    assert torch.equal(found.flat, wanted.flat)
+    names = ["weight", "bias", "running_mean", "running_var"]
+    for i in range(1, N):
+        first, own = found.state_dict(0), found.state_dict(i)
+        assert torch.equal(own["0.weight"], first["0.weight"])
+        assert not any(torch.equal(own[f"1.{name}"], first[f"1.{name}"]) for name in names)
+
+
+def test_parts_are_named_by_types_of_layers():
+    layout = Layout.of(network("TransformerEncoderLayer"))
+    norms = [name for name in layout.names if "norm" in name]
+    for pattern in (nn.LayerNorm, "*Norm()", "LayerNorm()"):
+        assert [layout.names[k] for k in layout.places(algorithms.part(pattern))] == norms
+    rest = layout.places(algorithms.part(nn.LayerNorm, "head").rest)
+    assert not {"layer.norm1.weight", "head.bias"} & {layout.names[k] for k in rest}
+    with pytest.raises(
+        ValueError, match=r"'LayrNorm\(\)' matches none; did you mean 'LayerNorm\(\)'"
+    ):
+        layout.places(algorithms.part("LayrNorm()"))
+    with pytest.raises(TypeError, match="`patterns` must be names"):
+        algorithms.part(3)
+
+
+class Global(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head, self.noise = nn.Linear(36, 3), Numpy()
+
+    def forward(self, x):
+        return self.head(self.noise(x.flatten(1)))
+
+
+class Numpy(nn.Module):
+    def forward(self, x):
+        noise = torch.from_numpy(np.random.standard_normal(x.shape))  # noqa: NPY002
+        return x + noise.to(x) if self.training else x
+
+
+class Replacing(Counting):
+    def forward(self, x):
+        if self.training:
+            self.most = self.most * 0.9
+        return self.head(x.flatten(1) / self.most)
+
+
+class Always(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(36, 3)
+
+    def forward(self, x):
+        return self.head(functional.dropout(x.flatten(1), 0.5))
+
+
+REFUSED = {
+    "draws of numpy": (Global, "'noise' draws others, as of numpy"),
+    "replaced buffers": (Replacing, "change its buffers in place, 'most' is replaced"),
+    "draws in evaluation": (Always, "draw them only if self.training"),
+    "no running statistics": (
+        lambda: images(nn.BatchNorm2d(4, track_running_stats=False)),
+        "let it track running statistics",
+    ),
+    "nothing to train": (lambda: flat().requires_grad_(False), "all 4 have requires_grad=False"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_networks_are_told_why(name):
+    make, message = REFUSED[name]
+    clients = problems.equal_clients(N)
+    with pytest.raises(ValueError, match=message):
+        topofl.run(algorithms.local_only(lr=LR), model=make(), clients=clients, rounds=1, seed=0)
+
+
+def test_a_minibatch_of_one_example_is_refused_with_its_node():
+    with pytest.raises(ValueError, match=r"at least 2 examples.* node 0 trains on 1 examples"):
+        trained("BatchNorm1d", clients=problems.ragged_clients(N))
+    trained("BatchNorm2d", clients=problems.ragged_clients(N), rounds=1)  # has several pixels
+
+
+def test_models_that_draw_are_not_compiled():
+    with pytest.raises(ValueError, match="`compile` must be False for a model with running"):
+        topofl.run(
+            algorithms.local_only(lr=LR),
+            model=network("Dropout"),
+            clients=problems.equal_clients(N),
+            rounds=1,
+            seed=0,
+            compute=topofl.Compute(compile=True),
+        )
+
+
+@pytest.mark.parametrize("policy", ["raise", "freeze"])
+def test_nodes_that_take_no_step_keep_their_statistics(policy):
+    found = []
+    for executor, chunk in (("looped", "auto"), ("batched", 4)):
+        history = trained(
+            "BatchNorm2d",
+            executor,
+            chunk,
+            method=algorithms.local_only(lr=LR, batch_size=4, epochs=1),
+            clients=problems.ragged_clients(6),
+            topology=None,
+            on_divergence=policy,
+        )
+        found.append(history.models.buffers)
+    assert found[0]["1.num_batches_tracked"].tolist() == [3, 3, 3, 6, 9, 12]
+    for key, looped in found[0].items():
+        torch.testing.assert_close(found[1][key], looped, rtol=1e-12, atol=1e-12)
+
+
+def test_checkpoints_keep_statistics(tmp_path):
+    whole = trained("BatchNorm and Dropout", rounds=4).models
+    trained("BatchNorm and Dropout", rounds=2, saving=topofl.Saving(tmp_path))
+    resumed = trained(
+        "BatchNorm and Dropout", rounds=4, saving=topofl.Saving(tmp_path, resume=True)
+    ).models
+    assert torch.equal(resumed.flat, whole.flat)
+    for name, values in whole.buffers.items():
+        assert torch.equal(resumed.buffers[name], values)
+    with pytest.raises(ResumeError, match="buffers"):
+        trained("BatchNorm and Dropout", rounds=5, buffers="own",
+                saving=topofl.Saving(tmp_path, resume=True))  # fmt: skip
+
+
+def test_statistics_are_stored_once_until_they_are_trained():
+    models = initial_population(
+        network("BatchNorm2d"), 1000, init="common", seed=0, device=torch.device("cpu"),
+        dtype=torch.float64, buffers=("1.running_mean",),
+    )  # fmt: skip
+    held = models.buffers["1.running_mean"]
+    assert len(held.stored) == 1
+    small = models.some(np.array([3, 900]))
+    small.buffers["1.running_mean"].stored.add_(1)
+    held.write(np.array([3, 900]), small.buffers["1.running_mean"].stored)
+    assert len(held.stored) == 3
+    assert held.rows(slice(900, 901)).tolist() == [[1.0] * 4]
+    models.flat  # noqa: B018
+    assert len(held.stored) == 1000
+
+
+def test_ranks_draw_as_one_process():
+    members = problems.equal_clients(6).train
+    whole = Batches(members, 0, draws=True)
+    part = Batches(members[3:], 0, nodes=np.arange(3, 6), draws=True)
+    for phase, step in (("sgd", 0), ("sgd", 5), ("other", 5)):
+        keys = whole.at(step, 4, phase).keys
+        assert torch.equal(part.at(step, 4, phase).keys, keys[3:])
+        assert torch.equal(whole.at(step, 4, phase).of(np.array([4, 1])).keys, keys[[4, 1]])
+    assert len(torch.cat([whole.at(k, 4, p).keys for k in range(3) for p in "ab"]).unique()) == 36
+
+
+def test_frozen_linear_layers_have_no_closed_form():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    assert is_linear(model)
+    model[1].weight.requires_grad_(False)
+    assert not is_linear(model)
+
+
+def test_equal_models_with_different_statistics_are_scored_apart():
+    """As after an exact average of parameters, without their statistics."""
+    method = algorithms.fedavg(lr=LR, batch_size=4, epochs=1)
+    history = trained("BatchNorm2d", method=method, buffers="own")
+    flat = history.models.flat
+    assert torch.equal(flat, flat[:1].expand_as(flat))
+    assert len(np.unique(history["loss"][-1])) == N
+
+
+def test_the_page_says_how_each_layer_is_trained():
+    page = (Path(__file__).parents[2] / "docs" / "bring-your-network.md").read_text()
+    table = page.split("| Layer |")[1].partition("\n\n")[0].splitlines()[2:]
+    rows = {
+        cells[0]: tuple(cells[1:3])
+        for cells in ([c.strip() for c in r.split("|")[1:-1]] for r in table)
+    }
+    batched = dict.fromkeys(NETWORKS, ("yes", "yes")) | dict.fromkeys(LOOPED_ONLY, ("no", "yes"))
+    assert rows == batched | dict.fromkeys(REFUSED, ("no", "no"))
+
+
+@pytest.mark.parametrize("name", sorted(LOOPED_ONLY - {"weight_norm"}))
+def test_networks_that_cannot_be_batched_are_looped(name):
+    with pytest.raises(ValueError, match="`executor` must be 'looped' or 'auto' for this model"):
+        trained(name, "batched", 2)
+    assert trained(name, "auto").meta["executor"] == "looped"

@@ -1,0 +1,279 @@
+"""Graphs as data: examples are the nodes of one graph, or the graphs of a list.
+
+An example is a number; the graph itself is a part of the network, which all nodes of a run share.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from topofl._support.check import check_choice, check_nodes, shown
+from topofl._support.public import public
+from topofl._support.seeding import stream, torch_seed
+from topofl.data.arrays import from_arrays
+from topofl.data.dataset import Dataset
+from topofl.data.partition import Partition
+
+__all__ = ["GraphData", "from_pyg"]
+
+
+@public
+@dataclass(frozen=True, eq=False)
+class GraphData:
+    """Graphs whose vertices, or which as a whole, are examples; see :func:`from_pyg`.
+
+    Parameters
+    ----------
+    dataset
+        Inputs (N, 1) int64: the number of the vertex, or of the graph.
+    features
+        (V, features...) of the vertices of all graphs.
+    edges
+        (2, E) int64, from and to, as ``edge_index``.
+    graph_of
+        (V,) int64, the graph of each vertex, ascending; None: vertices are the examples.
+    """
+
+    dataset: Dataset
+    features: Tensor
+    edges: Tensor
+    graph_of: Tensor | None = None
+
+    def communities(self, n: int, *, seed: int | np.random.Generator) -> Partition:
+        """Return a partition in which clients hold communities of the graph, found by Louvain.
+
+        The largest communities come first, each to the client with the fewest vertices.
+
+        Parameters
+        ----------
+        n
+            Number of clients, at most that of communities.
+        seed
+            Seed of the algorithm.
+
+        Raises
+        ------
+        ValueError
+            If examples are graphs; if there are fewer communities; if a client gets no training
+            examples.
+        """
+        n = check_nodes(n)
+        if self.graph_of is not None:
+            raise ValueError(
+                "`communities` needs one graph, whose vertices are the examples; partition graphs "
+                "by any partitioner, such as data.iid"
+            )
+        graph = nx.Graph(self.edges.T.tolist())
+        graph.add_nodes_from(range(len(self.features)))
+        draw = seed if isinstance(seed, np.random.Generator) else torch_seed(seed, "communities")
+        rng = draw if isinstance(draw, np.random.Generator) else stream(draw, "communities")
+        found = nx.community.louvain_communities(graph, seed=int(rng.integers(2**31)))
+        if len(found) < n:
+            raise ValueError(
+                f"`n` must be at most the number of communities, {len(found)}, got {n}; use fewer "
+                "clients, or partition by labels"
+            )
+        owner, sizes = np.zeros(len(self.features), dtype=np.int64), np.zeros(n, dtype=np.int64)
+        for members in sorted(found, key=lambda own: (-len(own), min(own))):
+            client = int(sizes.argmin())
+            owner[list(members)] = client
+            sizes[client] += len(members)
+        parts = [
+            tuple(some[owner[some] == i] for i in range(n))
+            for some in (self.dataset.train, self.dataset.val, self.dataset.test)
+        ]
+        return Partition(self.dataset, *parts, name=f"communities(n={n})")
+
+    def network(
+        self, module: nn.Module, clients: Partition | None = None, *, between: str = "drop"
+    ) -> nn.Module:
+        """Return a network for runs, which applies a module to the graphs of its examples.
+
+        Parameters
+        ----------
+        module
+            Called as ``module(x, edge_index)``, and returns a row for each vertex; for lists of
+            graphs as ``module(x, edge_index, batch)``, and returns a row for each graph. For
+            example a model of ``torch_geometric.nn``. Its parameters are those of the run, named
+            ``network.*``.
+        clients
+            The partition of one graph among the clients; vertices of no client have no edges.
+        between
+            Edges between vertices of two clients: ``"drop"`` leaves them out, so that each client
+            trains on its own subgraph; ``"keep"`` keeps them and all features, as context.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `module` is no network; if `clients` is missing for one graph, is of another dataset,
+            or has vertices that two clients hold.
+        """
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"`module` must be a torch.nn.Module, got {shown(module)}")
+        check_choice("between", between, ["drop", "keep"])
+        if self.graph_of is not None:
+            return _OnGraphs(module, self.features, self.edges, self.graph_of, whole=True)
+        if between == "keep":
+            everything = torch.zeros(len(self.features), dtype=torch.int64)
+            return _OnGraphs(module, self.features, self.edges, everything, whole=False)
+        owner = self._owners(clients)
+        source, target = self.edges
+        kept = (owner[source] == owner[target]) & (owner[source] >= 0)
+        return _OnGraphs(module, self.features, self.edges[:, kept], owner, whole=False)
+
+    def _owners(self, clients: Partition | None) -> Tensor:
+        """Return the client of each vertex, -1 for those of no client."""
+        if not isinstance(clients, Partition) or clients.dataset is not self.dataset:
+            raise ValueError(
+                "`clients` must be a partition of this graph, whose edges between clients are left "
+                f"out, got {shown(clients)}; partition `.dataset`, or give between='keep'"
+            )
+        owner = np.full(len(self.features), -1)
+        for part in (clients.train, clients.val, clients.test):
+            for i, own in enumerate(part):
+                held = owner[own]
+                if ((held >= 0) & (held != i)).any():
+                    raise ValueError(
+                        "`clients` must hold each vertex at most once, so that it has one "
+                        "subgraph; use a partition without overlap, or between='keep'"
+                    )
+                owner[own] = i
+        return torch.from_numpy(owner)
+
+
+@public
+def from_pyg(
+    graphs: Any, *, test: float | None = None, val: float | None = None, seed: int = 0,
+    name: str = "graph",
+) -> GraphData:  # fmt: skip
+    """Return the graphs of PyTorch Geometric as data: nodes of one graph, or a list of graphs.
+
+    Parameters
+    ----------
+    graphs
+        A ``torch_geometric.data.Data`` with ``x``, ``edge_index`` and ``y``, one class for each of
+        its nodes; or a sequence of these, with one class each.
+    test, val
+        Shares of the examples that are held out, drawn at random in the proportions of classes.
+        None: the nodes of ``test_mask`` and ``val_mask``, if the graph has them; then nodes that
+        are in no mask are left out of training.
+    seed
+        Seed of this draw.
+    name
+        Label of the dataset.
+
+    Raises
+    ------
+    TypeError
+        If something is neither such an object nor a sequence of them.
+    ValueError
+        If features, edges and classes do not fit each other.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> path = SimpleNamespace(
+    ...     x=torch.eye(4), edge_index=torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]),
+    ...     y=torch.tensor([0, 0, 1, 1]),
+    ... )
+    >>> from_pyg(path).dataset
+    Dataset('graph', inputs=(4, 1), n_classes=2, train=4, val=0, test=0)
+    """
+    several = isinstance(graphs, Sequence) or type(graphs).__name__.endswith("Dataset")
+    every = list(graphs) if several else [graphs]
+    if not every:
+        raise ValueError("`graphs` must have at least one graph, got none")
+    for k, one in enumerate(every):
+        _check_graph(one, f"graphs[{k}]" if several else "graphs", 1 if several else None)
+    starts = np.cumsum([0, *(len(one.x) for one in every)])
+    features = torch.cat([one.x for one in every]).float()
+    edges = torch.cat(
+        [one.edge_index + int(start) for one, start in zip(every, starts, strict=False)], 1
+    )
+    labels = torch.cat([one.y.reshape(-1) for one in every]).numpy()
+    masks = (
+        {} if several else {key: _mask(graphs, f"{key}_mask") for key in ("train", "val", "test")}
+    )
+    held = {
+        key: masks.get(key) if share is None else share
+        for key, share in (("test", test), ("val", val))
+    }
+    dataset = from_arrays(
+        np.arange(len(labels))[:, None], labels, test=held["test"], val=held["val"], seed=seed,
+        name=name,
+    )  # fmt: skip
+    if test is None and val is None and (train := masks.get("train")) is not None:
+        dataset = Dataset(
+            dataset.inputs, dataset.labels, dataset.n_classes, dataset.name,
+            np.flatnonzero(train), dataset.val, dataset.test,
+        )  # fmt: skip
+    graph_of = torch.from_numpy(np.repeat(np.arange(len(every)), np.diff(starts)))
+    return GraphData(dataset, features, edges, graph_of if several else None)
+
+
+def _mask(graph: Any, name: str) -> np.ndarray | None:
+    """Return a mask of nodes; None if there is none, or it has another split in each column."""
+    found = getattr(graph, name, None)
+    return found.numpy() if isinstance(found, Tensor) and found.dim() == 1 else None
+
+
+def _check_graph(graph: Any, name: str, labels: int | None) -> None:
+    """Raise unless a graph has features, edges, and a class of each node, or `labels` classes."""
+    parts = {key: getattr(graph, key, None) for key in ("x", "edge_index", "y")}
+    for key, part in parts.items():
+        if not isinstance(part, Tensor):
+            raise TypeError(
+                f"`{name}` must be a torch_geometric.data.Data with x, edge_index and y, got "
+                f"{shown(part)} as {key}"
+            )
+    x, edges, y = parts.values()
+    if edges.dim() != 2 or len(edges) != 2 or edges.is_floating_point():
+        raise ValueError(
+            f"`{name}.edge_index` must be integers of shape (2, E), got {edges.dtype} of shape "
+            f"{tuple(edges.shape)}"
+        )
+    if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < len(x):
+        raise ValueError(
+            f"`{name}.edge_index` must be nodes from 0 to {len(x) - 1}, got "
+            f"{int(edges.min())} to {int(edges.max())}"
+        )
+    if y.numel() != (len(x) if labels is None else labels):
+        raise ValueError(
+            f"`{name}.y` must have {'one class per node' if labels is None else 'one class'}, got "
+            f"shape {tuple(y.shape)} for {len(x)} nodes"
+        )
+
+
+class _OnGraphs(nn.Module):
+    """A module, applied to the blocks of vertices in which its examples are.
+
+    Blocks are graphs, or the subgraphs of clients: no edge is between two of them, so that the
+    output for an example depends on its own block only.
+    """
+
+    def __init__(
+        self, network: nn.Module, features: Tensor, edges: Tensor, block_of: Tensor, *, whole: bool
+    ) -> None:
+        super().__init__()
+        self.network, self.whole = network, whole
+        for name, values in (("features", features), ("edges", edges), ("block_of", block_of)):
+            self.register_buffer(name, values, persistent=False)
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        """Return the rows of examples, (b, 1) int64."""
+        features, edges, block_of = self.features, self.edges, self.block_of
+        numbers = numbers[:, 0]
+        wanted = numbers if self.whole else block_of[numbers]
+        blocks, place = torch.unique(wanted, return_inverse=True)
+        inside = torch.isin(block_of, blocks)
+        new = inside.cumsum(0) - 1
+        own = new[edges[:, inside[edges[0]]]]
+        if self.whole:
+            batch = torch.searchsorted(blocks, block_of[inside])
+            return self.network(features[inside], own, batch)[place]
+        return self.network(features[inside], own)[new[numbers]]

@@ -1,0 +1,273 @@
+"""A network as runs train it: the buffers that a forward changes, and the numbers that it draws.
+
+Each node has its own rows of such buffers, and each node and step its own random numbers, which
+depend on neither executor, chunk, nor number of ranks.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from topofl._support.seeding import NoGeneratorError, seeded_torch
+
+Drawing = Callable[[Tensor], AbstractContextManager[object]]
+"""Key of a node and step, an int64 -> context in which its model draws random numbers from it.
+
+Keys are batched where models are, by ``torch.func.vmap``.
+"""
+
+
+class Network(NamedTuple):
+    """A network, and what a forward of it does in training.
+
+    Attributes
+    ----------
+    module
+        The network in evaluation mode, on the device and in the dtype of the run.
+    buffers
+        Names of the buffers that a forward in training changes, such as running statistics.
+    drawing
+        How it draws random numbers in training; None: it draws none.
+    smallest
+        Fewest examples of a minibatch on which it can be trained.
+    """
+
+    module: nn.Module
+    buffers: tuple[str, ...] = ()
+    drawing: Drawing | None = None
+    smallest: int = 1
+
+    @property
+    def unpadded(self) -> bool:
+        """Whether outputs in training may depend on padding, so that minibatches have none."""
+        return bool(self.buffers) or self.drawing is not None
+
+
+def network_of(module: nn.Module, inputs: Tensor) -> Network:
+    """Return a network, with what a forward of it in training changes and draws.
+
+    Parameters
+    ----------
+    module
+        The network, in evaluation mode.
+    inputs
+        One or two examples.
+
+    Raises
+    ------
+    ValueError
+        If it cannot take the examples in training; if it replaces a buffer instead of changing it
+        in place; if it draws random numbers that torch's seed does not determine.
+    """
+    smallest, found = 1, _tried(module, inputs[:1])
+    if isinstance(found, Exception) and len(inputs) > 1:
+        smallest, found = 2, _tried(module, inputs)
+    if isinstance(found, Exception):
+        raise ValueError(
+            f"`model` must take examples of shape {tuple(inputs.shape[1:])} in training mode, too, "
+            f"got {found!r}"
+        ) from found
+    buffers, drawn = found
+    drawing: Drawing | None = None
+    if drawn:
+        with (
+            seeded_torch(0) as left,
+            Masks(torch.zeros((), dtype=torch.int64, device=inputs.device)),
+        ):
+            copy.deepcopy(module).train()(inputs[:smallest])
+        drawing = seeded if left else Masks
+    return Network(module, buffers, drawing, smallest)
+
+
+def _tried(module: nn.Module, inputs: Tensor) -> tuple[tuple[str, ...], bool] | Exception:
+    """Return the buffers that a forward in training changes, and whether it draws numbers.
+
+    Errors of the forward are returned.
+    """
+    own = copy.deepcopy(module).train()
+    before = dict(own.named_buffers())
+    values = {name: buffer.clone() for name, buffer in before.items()}
+    try:
+        outputs, drawn = _traced(own, inputs)
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except NoGeneratorError as error:
+        raise ValueError(
+            f"`model` must draw random numbers by operations that can be seeded, but {error} on "
+            f"{inputs.device.type}; set its dropout to 0, or train on another device"
+        ) from error
+    except Exception as error:  # whatever the user's forward raises
+        return error
+    again, _ = _traced(copy.deepcopy(module).train(), inputs)
+    for name, (output, other) in _pairs(outputs, again).items():
+        if not torch.equal(output.nan_to_num(), other.nan_to_num()):
+            raise ValueError(
+                "`model` must draw random numbers by torch's functions, so that runs can be "
+                f"repeated, but {name or type(module).__name__!r} draws others, as of numpy; use "
+                "torch.nn.functional.dropout, or torch.rand"
+            )
+    after = dict(own.named_buffers())
+    for name, buffer in before.items():
+        if after.get(name) is not buffer:
+            raise ValueError(
+                f"`model` must change its buffers in place, {name!r} is replaced in a forward "
+                "pass; write self.buffer.copy_(values)"
+            )
+    changed = (name for name, old in values.items() if not _same(old, after[name]))
+    return tuple(changed), bool(drawn)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return bool(((one == other) | (one != one)).all())
+
+
+def _traced(module: nn.Module, inputs: Tensor) -> tuple[Mapping[str, object], list[str]]:
+    """Return the outputs of all layers in order, and the operations that drew random numbers."""
+    outputs = dict[str, object]()
+
+    def note(name: str) -> Callable[[nn.Module, object, object], None]:
+        return lambda _module, _inputs, output: outputs.update({name: output})
+
+    hooks = [layer.register_forward_hook(note(name)) for name, layer in module.named_modules()]
+    with seeded_torch(0) as drawn, torch.no_grad():
+        module(inputs)
+    for hook in hooks:
+        hook.remove()
+    return outputs, drawn
+
+
+def _pairs(
+    outputs: Mapping[str, object], others: Mapping[str, object]
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return the outputs of layers that are tensors, of two forwards."""
+    found = {name: (one, others.get(name)) for name, one in outputs.items()}
+    return {
+        name: (one, other)
+        for name, (one, other) in found.items()
+        if isinstance(one, Tensor) and isinstance(other, Tensor)
+    }
+
+
+def seeded(key: Tensor) -> AbstractContextManager[object]:
+    """Return a context in which torch draws from one key; models that enter it are not batched."""
+    return seeded_torch(int(key) & (2**63 - 1))
+
+
+_FACTORS = (0x2545F4914F6CDD1D, 0x369DEA0F31A53F85)
+"""Odd numbers by which the bits of a mask are mixed."""
+
+_SATURATED = -1.7580993408473766
+"""What alpha dropout puts in the place of a dropped value: the limit of SELU."""
+
+_BY_CHANNEL = {
+    functional.dropout1d: (3,),
+    functional.dropout2d: (4,),
+    functional.dropout3d: (5,),
+    functional.feature_alpha_dropout: (2, 3, 4, 5),
+}
+"""Functions that drop whole channels, and the numbers of axes of their inputs."""
+
+_DROPOUTS = (functional.dropout, functional.alpha_dropout, *_BY_CHANNEL)
+
+# Within a mode, the function itself would be looked up again, and what it calls would not be.
+_attention_forward = FunctionType(
+    functional.multi_head_attention_forward.__code__,
+    {**functional.multi_head_attention_forward.__globals__, "has_torch_function": lambda _: False},
+    argdefs=functional.multi_head_attention_forward.__defaults__,
+)
+
+
+class Masks(TorchFunctionMode):
+    """Answers dropout by masks hashed from a key, the number of the call, and the position.
+
+    The same key gives the same bits to models that are batched or looped. Other functions, and
+    dropout of inputs of other shapes, draw from torch's generators.
+
+    Examples
+    --------
+    >>> ones = torch.ones(8)
+    >>> with Masks(torch.tensor(3)):
+    ...     functional.dropout(ones), functional.dropout(ones)
+    (tensor([0., 2., 0., 2., 2., 0., 0., 0.]), tensor([2., 0., 2., 2., 2., 2., 0., 0.]))
+    """
+
+    def __init__(self, key: Tensor) -> None:
+        super().__init__()
+        self._key, self._calls = key, 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function, or answer dropout."""
+        del types
+        kwargs = kwargs or {}
+        if func in _DROPOUTS and (args[0] if args else kwargs["input"]).dim() in _BY_CHANNEL.get(
+            func, range(99)
+        ):
+            return self._dropped(func, *args, **kwargs)
+        if func is functional.scaled_dot_product_attention:
+            return self._attended(*args, **kwargs)
+        if func is functional.multi_head_attention_forward:
+            with self:
+                return _attention_forward(*args, **kwargs)
+        return func(*args, **kwargs)
+
+    def _kept(self, shape: tuple[int, ...], p: float, device: torch.device) -> Tensor:
+        """Return a mask of the values that are kept with probability 1 - p, to 20 bits."""
+        self._calls += 1
+        count = torch.Size(shape).numel()
+        bits = (self._key ^ (self._calls << 40)) + torch.arange(
+            count, dtype=torch.int64, device=device
+        )
+        for factor in _FACTORS:
+            bits = (bits ^ ((bits >> 31) & 0x1FFFFFFFF)) * factor
+        return (((bits >> 20) & 0xFFFFF) >= round(p * 2**20)).view(shape)
+
+    def _dropped(
+        self, func: Any, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor:
+        if not training or p == 0:
+            return input
+        shape = tuple(input.shape)
+        if func in _BY_CHANNEL:
+            shape = (*shape[:2], *(1 for _ in shape[2:]))
+        kept = self._kept(shape, p, input.device)
+        if func in (functional.alpha_dropout, functional.feature_alpha_dropout):
+            scale = ((1 - p) * (1 + p * _SATURATED**2)) ** -0.5 if p < 1 else 0.0
+            found = scale * (torch.where(kept, input, _SATURATED) - _SATURATED * p)
+        else:
+            found = input * kept / (1 - p) if p < 1 else torch.zeros_like(input)
+        return input.copy_(found) if inplace else found
+
+    def _attended(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        if dropout_p == 0 or enable_gqa:
+            return functional.scaled_dot_product_attention(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale,
+                enable_gqa=enable_gqa,
+            )  # fmt: skip
+        scores = (
+            query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+        )
+        if is_causal:
+            ones = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
+            scores = scores.masked_fill(~ones.tril(), -torch.inf)
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            scores = scores.masked_fill(~attn_mask, -torch.inf)
+        elif attn_mask is not None:
+            scores = scores + attn_mask
+        return self._dropped(functional.dropout, scores.softmax(-1), dropout_p) @ value
