@@ -8,7 +8,7 @@ average with peers that a policy chooses (:func:`greedy_peers`, :func:`random_pe
 (:data:`everything`, :data:`head`, :data:`body`, :func:`part`); and participation (:func:`sampled`).
 """
 
-from topofl.algorithms.asynchronous.events import ad_psgd, random_walks
+from topofl.algorithms.asynchronous.nodes_and_walks import ad_psgd, random_walks
 from topofl.algorithms.asynchronous.timed import timed as timed
 from topofl.algorithms.bias_free import d2, dsgt, extra, local_gt, push_diging, sab
 from topofl.algorithms.byzantine_robust import (

@@ -10,10 +10,10 @@ from torch import Tensor
 from topofl._columns import SECONDS
 from topofl._support.check import shown
 from topofl._support.public import public
-from topofl.algorithms.asynchronous.events import zero_times
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import Models, Round, State
+from topofl.algorithms.exchanges.events import zero_times
 from topofl.clocks import AnyClock, Clock, as_clock
 from topofl.mixing import MixingMatrix
 
