@@ -199,7 +199,7 @@ ROOMS = {
         "references server",
     ],
     "advice": ["candidates predict", "recommend"],
-    "data": ["_labels", "dataset", "arrays partition", "clients edits partitioners", "readers"],
+    "data": ["_labels", "dataset", "partition", "arrays edits partitioners", "readers"],
     "metrics": [
         "_columns _rounds hardware",
         "consensus shape spectral waiting",

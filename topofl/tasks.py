@@ -65,6 +65,10 @@ class Score:
                 raise TypeError(f"`{name}` of a Score must be a function, got {shown(value)}")
 
 
+Scores = str | Sequence[str | Score | Function] | Mapping[str, Score | Function]
+"""Names of known scores, functions and Scores, or a dictionary of functions and Scores by name."""
+
+
 @public
 @dataclass(frozen=True)
 class Task:
@@ -171,7 +175,7 @@ class Task:
 
 def _choose_scores(
     known: Mapping[str, Score],
-    scores: str | Sequence[str | Score | Function] | Mapping[str, Score | Function],
+    scores: Scores,
 ) -> dict[str, Score | Function]:
     """Return the scores that `scores` names or holds, by name, in its order.
 
@@ -206,7 +210,7 @@ def _named_score(known: Mapping[str, Score], given: Any) -> tuple[str, Score]:
 
 @public
 def classification(
-    scores: Sequence[str | Score | Function] | Mapping[str, Score | Function] = ("accuracy",),
+    scores: Scores = ("accuracy",),
 ) -> Task:
     """Return the task of classification by cross-entropy.
 
@@ -324,9 +328,7 @@ def _misfit_of_classes(outputs: Tensor, targets: Tensor) -> str:
 
 @public
 def multi_label(
-    scores: Sequence[str | Score | Function] | Mapping[str, Score | Function] = (
-        "subset_accuracy",
-    ),
+    scores: Scores = ("subset_accuracy",),
 ) -> Task:
     """Return the task of multi-label classification by binary cross-entropy.
 
@@ -402,10 +404,7 @@ def _misfit_of_labels(outputs: Tensor, targets: Tensor) -> str:
 
 @public
 def next_token(
-    scores: Sequence[str | Score | Function] | Mapping[str, Score | Function] = (
-        "accuracy",
-        "perplexity",
-    ),
+    scores: Scores = ("accuracy", "perplexity"),
     *,
     ignored: int = -100,
 ) -> Task:
@@ -494,7 +493,7 @@ class _Tokens:
 
 @public
 def regression(
-    scores: Sequence[str | Score | Function] | Mapping[str, Score | Function] = ("mse",),
+    scores: Scores = ("mse",),
 ) -> Task:
     """Return the task of regression by the mean squared error.
 

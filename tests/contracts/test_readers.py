@@ -132,6 +132,7 @@ def test_what_is_missing_is_named(name, tmp_path):
             row.read(folder)
         wanted = f"missing in {folder}: {needed.removesuffix('.gz')}"
         assert wanted in str(caught.value)
+        assert f"looked in {folder}" in str(caught.value)
         shutil.rmtree(folder)
         shutil.rmtree(tmp_path / "elsewhere", ignore_errors=True)
         (tmp_path / "elsewhere").unlink(missing_ok=True)

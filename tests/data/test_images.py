@@ -15,7 +15,7 @@ from PIL import EpsImagePlugin, Image
 
 from tests.rows.readers import PLACES, pixels, save, save_cinic, save_pets, save_tiny, stacked
 from topofl import data
-from topofl.data.readers import _images
+from topofl.data.readers import folders
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def root(tmp_path):
 @pytest.fixture
 def decodings(monkeypatch):
     """Count how often images are decoded."""
-    calls, decoded = [], _images._decode
-    monkeypatch.setattr(_images, "_decode", lambda *args: calls.append(1) or decoded(*args))
+    calls, decoded = [], folders._decode
+    monkeypatch.setattr(folders, "_decode", lambda *args: calls.append(1) or decoded(*args))
     return calls
 
 
@@ -74,7 +74,7 @@ def test_tiny_imagenet_holds_out_and_stretches(tmp_path):
 def test_the_original_sizes_have_a_plain_name(sizes, sides, notes):
     parts = [[[Path("x")] * size] * 200 for size in sizes]
     whole = [[500] * 200, [50] * 200]
-    name = _images.name_with_differences("tiny_imagenet", sides, (64, 64), parts, whole)
+    name = folders._name_with_differences("tiny_imagenet", sides, (64, 64), parts, whole)
     assert name == f"tiny_imagenet{notes}"
 
 
@@ -321,12 +321,12 @@ def test_an_image_of_another_size_is_refused_before_it_is_decoded(root, decoded)
 def test_what_does_not_fit_into_memory_is_refused_before_anything_is_decoded(
     root, monkeypatch, decoded
 ):
-    monkeypatch.setattr(_images, "total_memory", lambda: 6 * 3 * 4 * 6 - 1)
+    monkeypatch.setattr(folders, "total_memory", lambda: 6 * 3 * 4 * 6 - 1)
     match = r"`root` must allow all images to fit into memory, got 6 images of 4 x 6 pixels"
     with pytest.raises(ValueError, match=match):
         data.image_folder(root)
     assert decoded == []
-    monkeypatch.setattr(_images, "total_memory", lambda: 6 * 3 * 4 * 6)
+    monkeypatch.setattr(folders, "total_memory", lambda: 6 * 3 * 4 * 6)
     assert len(data.image_folder(root).inputs) == 6
 
 
@@ -344,7 +344,7 @@ def test_every_image_is_opened_once_and_the_first_twice(root, monkeypatch):
         Image, "open", lambda path, **how: opened.append(path) or open_image(path, **how)
     )
     monkeypatch.setattr(
-        _images.os, "stat", lambda path, **how: stats.append(path) or look(path, **how)
+        folders.os, "stat", lambda path, **how: stats.append(path) or look(path, **how)
     )
     data.image_folder(root)
     assert len(opened) == 7

@@ -140,8 +140,7 @@ def test_splits_of_emnist_have_their_classes_and_are_normalized(tmp_path, split)
 
 
 def test_sizes_are_verified(tmp_path, monkeypatch):
-    small = {"letters": readers._EMNIST["letters"]._replace(sizes=((3, 3),))}
-    monkeypatch.setattr(readers, "_EMNIST", small)
+    monkeypatch.setitem(readers._EMNIST, "letters", (26, 1, ((3, 3),)))
     save_emnist(tmp_path, labels=[1, 2, 3])
     assert data.emnist(tmp_path, split="letters", val=1).name == "emnist letters"
     save_emnist(tmp_path, labels=[1, 2, 3], side=4)

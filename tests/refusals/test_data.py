@@ -151,7 +151,11 @@ LABELED = [
     (ValueError, "a fraction or a pair (x, y), got 3 items", lambda: arrays(test=(X, Y, Y))),
     (ValueError, "`test` must have inputs of shape (2,)", lambda: arrays(test=(X[:, :1], Y))),
     (ValueError, "`test[1]` must have one label", lambda: arrays(test=(X, Y[:3]))),
-    (TypeError, "uint8 inputs (which are divided", lambda: arrays(val=(X.astype("u1"), Y))),
+    (
+        TypeError,
+        "of torch.float32, as `x` has, got torch.uint8",
+        lambda: arrays(val=(X.astype("u1"), Y)),
+    ),
     (TypeError, "inputs of torch.float32, as `x` has", lambda: arrays(test=(X.astype(int), Y))),
     (
         ValueError,
@@ -420,6 +424,7 @@ DIVIDED = [
         lambda: dealt("shards", 4, per_node=4),
     ),
     (ValueError, "`alpha` must be a finite number above 0", lambda: per_class(alpha=INF)),
+    (ValueError, "`alpha` must be", lambda: dealt("dirichlet_per_client", alpha=0)),
     (ValueError, "`min_size` must be at least 1", lambda: per_class(min_size=0)),
     (
         ValueError,

@@ -7,7 +7,6 @@
 # editors find them in the `__all__` of each module.
 
 from topofl.data.arrays import *
-from topofl.data.clients import *
 from topofl.data.dataset import *
 from topofl.data.dataset import READERS as READERS
 from topofl.data.edits import *

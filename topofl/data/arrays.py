@@ -1,4 +1,4 @@
-"""Datasets from numpy arrays, torch tensors and map-style torch datasets."""
+"""Datasets and partitions from arrays, tensors and map-style torch datasets."""
 
 import operator
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ from topofl._support.check import (
     as_array,
     check_fraction,
     check_int,
+    check_sequence,
     check_switch,
     shown,
 )
@@ -26,10 +27,11 @@ from topofl.data._labels import (
     rows_of,
     stratified,
 )
-from topofl.data.dataset import Dataset
+from topofl.data.dataset import Dataset, check_finite_tensor
+from topofl.data.partition import Partition
 from topofl.topology.interchange import is_pyg
 
-__all__ = ["from_arrays", "from_torch"]
+__all__ = ["from_arrays", "from_clients", "from_torch"]
 
 
 @public
@@ -151,7 +153,7 @@ def as_dataset(
     """
     n_classes = None if n_classes is None else check_int("n_classes", n_classes, minimum=1)
     known = None if class_names is None else as_names("class_names", class_names, n_classes)
-    parts = [_as_part(("x", "y", "targets"), x, y, targets, known)]
+    parts = [_as_part("x", ("x", "y", "targets"), x, y, targets, known)]
     held_out = {"test": test, "val": val}
     pairs = {key: value for key, value in held_out.items() if isinstance(value, tuple | list)}
     if owners is not None:
@@ -270,8 +272,9 @@ def _held_size(key: str, fraction: float | None, total: int, available: int) -> 
 
 
 class _Part(NamedTuple):
-    """Inputs, labels, names of classes and targets if there are any."""
+    """Examples of an argument: inputs, labels, names of classes, and targets if there are any."""
 
+    argument: str
     inputs: Tensor
     labels: np.ndarray
     names: tuple[str, ...] | None
@@ -279,7 +282,12 @@ class _Part(NamedTuple):
 
 
 def _as_part(
-    names: tuple[str, str, str], x: Any, y: Any, targets: Any, known: tuple[str, ...] | None
+    argument: str,
+    names: tuple[str, str, str],
+    x: Any,
+    y: Any,
+    targets: Any,
+    known: tuple[str, ...] | None,
 ) -> _Part:
     """Return checked examples of the `known` classes, if there are names for them.
 
@@ -290,7 +298,7 @@ def _as_part(
         raise TypeError(
             f"`{y_name}` must be given, the class of each example, or `{t_name}`, got neither"
         )
-    inputs = as_inputs(x_name, x)
+    inputs = _as_inputs(x_name, x)
     blank = Numbered(np.zeros(len(inputs), np.int64), known)
     labels, classes = blank if y is None else as_classes(y_name, y, known)
     if len(labels) != len(inputs):
@@ -304,7 +312,7 @@ def _as_part(
         raise ValueError(
             f"`{t_name}` must have one target for each of the {len(inputs)} inputs, got shape {got}"
         )
-    return _Part(inputs, labels, classes, learned)
+    return _Part(argument, inputs, labels, classes, learned)
 
 
 def _as_targets(name: str, values: Any) -> Tensor:
@@ -326,7 +334,7 @@ def _torch_dtype(name: str, values: np.ndarray) -> Any:
     return values.dtype.newbyteorder("=")
 
 
-def as_inputs(name: str, x: Any) -> Tensor:
+def _as_inputs(name: str, x: Any) -> Tensor:
     """Return a contiguous copy: uint8 and int32 unchanged, other integers int64, else float32."""
     x = _real(name, x)
     inputs = _from_tensor(x) if isinstance(x, Tensor) else _from_numpy(name, x)
@@ -367,17 +375,12 @@ def _from_numpy(name: str, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array.astype(np.float32, order="C"))
 
 
-def _is_uint8(x: Any) -> bool:
-    return getattr(x, "dtype", None) in (torch.uint8, np.dtype(np.uint8))
-
-
 def _as_held_part(key: str, given: Any, x: Any, y: Any, train: _Part) -> _Part:
     """Return held-out examples whose inputs and targets match those for training, or raise."""
     wanted = "a pair (x, y)" if train.targets is None else "a triple (x, y, targets)"
     if len(given) != (2 if train.targets is None else 3):
         raise ValueError(f"`{key}` must be a fraction or {wanted}, got {len(given)} items")
-    names = (f"{key}[0]", f"{key}[1]", f"{key}[2]")
-    part = _as_part(names, *given, *[None] * (3 - len(given)), known=train.names)
+    part = _as_part(key, _names_in(key), *given, *[None] * (3 - len(given)), known=train.names)
     if (part.targets is None) != (train.targets is None) or (given[1] is None) != (y is None):
         raise TypeError(
             f"`{key}` must have labels and targets if and only if they are given for training, as "
@@ -388,20 +391,15 @@ def _as_held_part(key: str, given: Any, x: Any, y: Any, train: _Part) -> _Part:
             f"`{key}` must have labels like `y`, either integers or names, got "
             f"{shown(part.labels.tolist() if not _is_text(given[1]) else given[1])}; convert one"
         )
-    _check_same_shape(f"`{key}` must have inputs", part.inputs, train.inputs, "`x`")
-    if train.targets is not None and part.targets is not None:
-        _check_same_shape(f"`{key}` must have targets", part.targets, train.targets, "`targets`")
-    if _is_uint8(given[0]) != _is_uint8(x):
-        raise TypeError(
-            f"`{key}` must have uint8 inputs (which are divided by 255) if and only if `x` has; "
-            "convert one"
-        )
-    if part.inputs.dtype != train.inputs.dtype:
-        raise TypeError(
-            f"`{key}` must have inputs of {train.inputs.dtype}, as `x` has, got "
-            f"{part.inputs.dtype}; convert one"
-        )
+    _check_alike(part, train, "`x`")
+    if part.targets is not None and train.targets is not None:
+        _check_same_shape(key, "targets", part.targets, train.targets, "`targets` have")
     return part
+
+
+def _names_in(argument: str) -> tuple[str, str, str]:
+    """Return how messages name the entries of a tuple (x, y, targets)."""
+    return f"{argument}[0]", f"{argument}[1]", f"{argument}[2]"
 
 
 def _is_text(labels: Any) -> bool:
@@ -409,10 +407,21 @@ def _is_text(labels: Any) -> bool:
     return not (hasattr(labels, "detach") or np.asarray(labels).dtype.kind in "iu")
 
 
-def _check_same_shape(what: str, given: Tensor, expected: Tensor, name: str) -> None:
+def _check_alike(part: _Part, first: _Part, other: str) -> None:
+    """Raise unless inputs are of the shape and dtype of the `first` ones; `other` names these."""
+    _check_same_shape(part.argument, "inputs", part.inputs, first.inputs, f"{other} has")
+    if part.inputs.dtype != first.inputs.dtype:
+        raise TypeError(
+            f"`{part.argument}` must have inputs of {first.inputs.dtype}, as {other} has, got "
+            f"{part.inputs.dtype}; convert one"
+        )
+
+
+def _check_same_shape(argument: str, what: str, given: Tensor, expected: Tensor, has: str) -> None:
     if given.shape[1:] != expected.shape[1:]:
         raise ValueError(
-            f"{what} of shape {tuple(expected.shape[1:])}, as {name}, got {tuple(given.shape[1:])}"
+            f"`{argument}` must have {what} of shape {tuple(expected.shape[1:])}, as {has}, got "
+            f"{tuple(given.shape[1:])}"
         )
 
 
@@ -468,11 +477,11 @@ def from_torch(
     Dataset('TensorDataset', inputs=(8, 8), n_classes=2, train=6, val=0, test=2)
     """
     check_switch("targets", targets, auto=False)
-    x, y, learned = collected("dataset", dataset, targets)
+    x, y, learned = _collected("dataset", dataset, targets)
     held: dict[str, Any] = {
         key: value
         if value is None or isinstance(value, Real | np.ndarray)
-        else collected(key, value, targets)[: 2 + targets]
+        else _collected(key, value, targets)[: 2 + targets]
         for key, value in (("test", test), ("val", val))
     }
     name = type(dataset).__name__ if name is None else name
@@ -499,24 +508,19 @@ def _names(dataset: Any) -> tuple[str, ...] | None:
     return tuple(names) if len(set(names)) == len(names) else None
 
 
-def collected(name: str, dataset: Any, targets: bool) -> tuple[Tensor, Any, Tensor | None]:
+def _collected(name: str, dataset: Any, targets: bool) -> tuple[Tensor, Any, Tensor | None]:
     """Return the inputs, the labels if items have them, and the targets if `targets` is true."""
     _check_no_graph(name, dataset, targets)
+    wanted = f"`{name}` must be a map-style dataset with a length, got"
     if isinstance(dataset, Mapping) or hasattr(dataset, "columns"):
-        raise TypeError(
-            f"`{name}` must be a map-style dataset with a length, got {type(dataset).__name__}; "
-            "use data.from_dataframe or data.from_huggingface for tables"
-        )
+        remedy = "use data.from_dataframe or data.from_huggingface for tables"
+        raise TypeError(f"{wanted} {type(dataset).__name__}; {remedy}")
     if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
-        raise TypeError(
-            f"`{name}` must be a map-style dataset with a length, got {type(dataset).__name__}"
-        )
+        raise TypeError(f"{wanted} {type(dataset).__name__}")
     try:
         size = len(dataset)
     except TypeError as error:  # for example for a zero-dimensional array
-        raise TypeError(
-            f"`{name}` must be a map-style dataset with a length, got {shown(dataset)}"
-        ) from error
+        raise TypeError(f"{wanted} {shown(dataset)}") from error
     if size == 0:
         raise ValueError(f"`{name}` must have at least one item, got none")
     items = [_as_item(name, i, dataset[i], targets) for i in range(size)]
@@ -591,3 +595,184 @@ def _as_item(
         ) from error
     target = _as_targets(f"{name}[{place}][{len(item) - 1}]", item[-1]) if targets else None
     return x if isinstance(x, Tensor) else torch.as_tensor(x, device="cpu"), label, target
+
+
+@public
+def from_clients(
+    clients: Sequence[Any],
+    *,
+    own_test: Sequence[Any] | None = None,
+    test: Any = None,
+    n_classes: int | None = None,
+    class_names: Sequence[str] | None = None,
+    name: str = "clients",
+    mean: Any = 0.0,
+    std: Any = 1.0,
+) -> Partition:
+    """Return the partition whose node i holds the examples of client i.
+
+    Parameters
+    ----------
+    clients
+        For each client a pair (x, y) of arrays or tensors, or a map-style torch dataset, as in
+        :func:`from_arrays` and :func:`from_torch`. Inputs of all clients have one shape and one
+        dtype after the conversions of :func:`from_arrays`. Labels are class numbers, or names,
+        which are numbered in sorted order over all clients.
+    own_test
+        For each client, its own test examples in the same form, or None for a client without any;
+        for ``run(evaluation="own_test")``.
+    test
+        Test examples for all clients, in the same form. None: the own test examples of all clients
+        together.
+    n_classes
+        Number of classes; default: the largest label of all examples plus 1, or the number of
+        names.
+    class_names
+        Name of each class, which also sets the order of classes if labels are names.
+    name
+        Label of the partition and of its dataset.
+    mean, std
+        Normalization of uint8 pixels, as in :func:`from_arrays`.
+
+    Raises
+    ------
+    TypeError
+        If a client is neither a pair nor a map-style dataset; if inputs differ in dtype, or only
+        some labels are class numbers; as :func:`from_arrays` and :func:`from_torch`. Messages name
+        the client, as in ``clients[3][1]``.
+    ValueError
+        If there are no clients, or one has no examples; if inputs differ in shape; if `own_test` is
+        of another number of clients; if a label is not one of the classes, or a class occurs in
+        held-out examples only; as :func:`from_arrays` and :func:`from_torch`.
+
+    See Also
+    --------
+    with_validation : holds out a share of the examples of each client.
+    natural : makes a node of each owner in one dataset.
+
+    Examples
+    --------
+    >>> x, y = np.eye(4), [0, 1, 0, 1]
+    >>> from_clients([(x, y), (x[:2], y[:2])], test=(x, y))
+    Partition('clients', n=2, train=2..4 and classes=2..2 per node)
+    """
+    known = None if class_names is None else as_names("class_names", class_names, n_classes)
+    train = [
+        _part_of(f"clients[{i}]", client, known)
+        for i, client in enumerate(check_sequence("clients", clients, "pairs (x, y)"))
+    ]
+    if not train:
+        raise ValueError("`clients` must have at least one client, got none")
+    own = _own_parts(own_test, len(train), known)
+    held = [part for part in own if part is not None]
+    if isinstance(test, Real | np.ndarray | Tensor):
+        raise TypeError(
+            "`test` must be a pair (x, y) or a map-style torch dataset, got "
+            f"{shown(test)}; split the examples of each client, and pass test=(x, y) or own_test="
+        )
+    shared = [] if test is None else [_part_of("test", test, known)]
+    parts = [*train, *held, *shared]
+    for part in parts[1:]:
+        _check_alike(part, parts[0], "clients[0]")
+    labels, names = _numbered(parts, known)
+    size = _class_count(parts, labels, names, n_classes)
+    ends = np.cumsum([len(own) for own in labels])
+    places = np.split(np.arange(ends[-1]), ends[:-1])
+    own_places = iter(places[len(train) :])
+    nothing = np.zeros(0, np.int64)
+    own_tests = [nothing if part is None else next(own_places) for part in own]
+    dataset = Dataset(
+        torch.cat([part.inputs for part in parts]),
+        torch.from_numpy(np.concatenate(labels)),
+        size,
+        name,
+        np.concatenate(places[: len(train)]),
+        nothing,
+        places[-1] if shared else np.concatenate([nothing, *own_tests]),
+        class_names=names,
+        mean=mean,
+        std=std,
+    )
+    check_trained("clients", dataset)
+    return Partition(dataset, places[: len(train)], (), own_tests, name=name)
+
+
+def _part_of(argument: str, given: Any, known: tuple[str, ...] | None) -> _Part:
+    """Return the checked examples of a pair (x, y) or a torch dataset."""
+    names = _names_in(argument)
+    if not isinstance(given, tuple | list):
+        given, names = _collected(argument, given, targets=False)[:2], (argument,) * 3
+    if len(given) != 2:
+        raise TypeError(
+            f"`{argument}` must be a pair (x, y) or a map-style torch dataset, got a "
+            f"{type(given).__name__} of {len(given)} items"
+        )
+    x, y = given
+    if hasattr(x, "__len__") and np.ndim(x) and not len(x):
+        remedy = "pass None" if argument.startswith("own_test") else "leave it out"
+        raise ValueError(f"`{argument}` must have at least one example, got none; {remedy}")
+    part = _as_part(argument, names, x, y, None, known)
+    check_finite_tensor(names[0], part.inputs)
+    return part
+
+
+def _own_parts(own_test: Any, n: int, known: tuple[str, ...] | None) -> Sequence[_Part | None]:
+    """Return the own test examples of each of n clients, None for a client without any."""
+    if own_test is None:
+        return [None] * n
+    given = check_sequence("own_test", own_test, "pairs (x, y), one for each client")
+    if len(given) != n:
+        raise ValueError(
+            f"`own_test` must have one pair (x, y) or None for each of the {n} clients, got "
+            f"{len(given)}; pass examples that all clients share as test=(x, y)"
+        )
+    return [
+        None if own is None else _part_of(f"own_test[{i}]", own, known)
+        for i, own in enumerate(given)
+    ]
+
+
+def _numbered(
+    parts: Sequence[_Part], known: tuple[str, ...] | None
+) -> tuple[list[np.ndarray], tuple[str, ...] | None]:
+    """Return the class numbers of all parts, and the names of classes if labels are names."""
+    first = parts[0].names
+    odd = next((part.argument for part in parts if (part.names is None) != (first is None)), None)
+    if odd is not None:
+        kinds = ("class numbers", "names") if first is None else ("names", "class numbers")
+        raise TypeError(
+            f"`{odd}` must have {kinds[0]} as labels, as clients[0] has, got {kinds[1]}; convert "
+            "one"
+        )
+    if known is not None or first is None:
+        return [part.labels for part in parts], known
+    names = as_classes("clients", [name for part in parts for name in part.names or ()]).names
+    place = {name: number for number, name in enumerate(names or ())}
+    labels = [
+        np.array([place[name] for name in part.names or ()], np.int64)[part.labels]
+        for part in parts
+    ]
+    return labels, names
+
+
+def _class_count(
+    parts: Sequence[_Part],
+    labels: Sequence[np.ndarray],
+    names: tuple[str, ...] | None,
+    n_classes: int | None,
+) -> int:
+    """Return the number of classes, or raise if a label is too large."""
+    wanted = None if n_classes is None else check_int("n_classes", n_classes, minimum=1)
+    if names is not None and wanted not in (None, len(names)):
+        raise ValueError(
+            f"`n_classes` must be the number of names, {len(names)}, got {wanted}; leave it out, "
+            "or name all classes by class_names"
+        )
+    largest = [int(own.max()) for own in labels]
+    size = len(names) if names else max(largest) + 1 if wanted is None else wanted
+    odd = next((k for k, label in enumerate(largest) if label >= size), None)
+    if odd is not None:
+        raise ValueError(
+            f"`{parts[odd].argument}` must have labels in 0..{size - 1}, got {largest[odd]}"
+        )
+    return size

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -114,41 +114,29 @@ class Dataset:
         _check_examples(self.inputs, self.labels, n_classes)
         if self.targets is not None:
             _check_targets(self.targets, len(self.inputs))
-        object.__setattr__(self, "mean", _check_channels("mean", self.mean, self.inputs.shape))
-        object.__setattr__(
-            self, "std", _check_channels("std", self.std, self.inputs.shape, positive=True)
-        )
-        _check_normalization(self.inputs, self.mean, self.std)
+        checked: dict[str, Any] = {
+            "mean": _check_channels("mean", self.mean, self.inputs.shape),
+            "std": _check_channels("std", self.std, self.inputs.shape, positive=True),
+        }
+        _check_normalization(self.inputs, **checked)
         splits = {
             key: check_indices(key, getattr(self, key), len(self.inputs))
             for key in ("train", "val", "test")
         }
-        for key, indices in splits.items():
-            object.__setattr__(self, key, indices)
-        if not len(self.train):
-            raise ValueError(
-                "`train` must hold at least one example, got none; hold out fewer for `val` and "
-                "`test`"
-            )
-        uses = np.bincount(np.concatenate(list(splits.values())), minlength=len(self.inputs))
-        if uses.max() > 1:
-            raise ValueError(
-                f"`train`, `val` and `test` must be disjoint, got example {uses.argmax()} "
-                f"{uses.max()} times ({(uses > 1).sum()} such examples)"
-            )
+        _check_splits(splits, len(self.inputs))
         if self.owners is not None:
-            owners = check_indices("owners", self.owners, len(self.inputs))
-            if len(owners) != len(self.inputs):
+            checked["owners"] = check_indices("owners", self.owners, len(self.inputs))
+            if len(checked["owners"]) != len(self.inputs):
                 raise ValueError(
                     f"`owners` must have shape ({len(self.inputs)},), one per label, got "
-                    f"{owners.shape}"
+                    f"{checked['owners'].shape}"
                 )
-            object.__setattr__(self, "owners", owners)
-        n_owners = None if self.owners is None else int(self.owners.max()) + 1
-        sizes = {"class_names": n_classes, "owner_names": n_owners}
-        for key, size in sizes.items():
+        n_owners = None if self.owners is None else int(checked["owners"].max()) + 1
+        for key, size in (("class_names", n_classes), ("owner_names", n_owners)):
             if getattr(self, key) is not None:
-                object.__setattr__(self, key, as_names(key, getattr(self, key), size))
+                checked[key] = as_names(key, getattr(self, key), size)
+        for key, value in (checked | splits).items():
+            object.__setattr__(self, key, value)
 
     def name_of(self, label: int) -> str:
         """Return the name of a class, which is its number if classes have no names.
@@ -287,6 +275,19 @@ def _check_examples(inputs: Tensor, labels: Tensor, n_classes: int) -> None:
         raise ValueError(
             f"`labels` must be in 0..{n_classes - 1}, got {int(labels[bad[0]])} at index "
             f"{int(bad[0])} ({len(bad)} such labels); set `n_classes`, or relabel the examples"
+        )
+
+
+def _check_splits(splits: Mapping[str, np.ndarray], size: int) -> None:
+    if not len(splits["train"]):
+        raise ValueError(
+            "`train` must hold at least one example, got none; hold out fewer for `val` and `test`"
+        )
+    uses = np.bincount(np.concatenate(list(splits.values())), minlength=size)
+    if uses.max() > 1:
+        raise ValueError(
+            f"`train`, `val` and `test` must be disjoint, got example {uses.argmax()} "
+            f"{uses.max()} times ({(uses > 1).sum()} such examples)"
         )
 
 
@@ -506,7 +507,7 @@ Files = TypeVar("Files", bound=Collection[str])
 def first_complete(
     what: str,
     places: Sequence[tuple[Path, Files]],
-    is_there: Callable[[Path, str], bool] = lambda folder, name: (folder / name).is_file(),
+    is_there: Callable[[Path, str], bool] = lambda folder, name: (folder / name).exists(),
 ) -> tuple[Path, Files]:
     """Return the first folder that has all of its files, and these, or raise ``FileNotFoundError``.
 

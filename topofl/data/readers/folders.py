@@ -1,27 +1,31 @@
-"""Datasets of image files in one folder per class: any such, CINIC-10 and Tiny ImageNet."""
+"""Datasets of image files in one folder per class: any such, CINIC-10 and Tiny ImageNet.
 
+Images are decoded once, into a file of pixels that is read from then on.
+"""
+
+import hashlib
+import json
+import math
 import os
+import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from topofl._support.check import check_switch
-from topofl._support.files import read_file
+from topofl._support.check import check_int, check_path, check_switch
+from topofl._support.files import check_regular, read_file
+from topofl._support.machine import total_memory
 from topofl.data._labels import validation
-from topofl.data.dataset import Dataset, reader, with_notes
-from topofl.data.readers._images import (
-    Classes,
-    folder_with,
-    folders_in,
-    images_by_class,
-    images_in,
-    load_parts,
-    name_with_differences,
-    split_indices,
-)
+from topofl.data.dataset import Dataset, first_complete, reader, with_notes
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 __all__ = ["cinic10", "image_folder", "tiny_imagenet"]
 
@@ -40,6 +44,9 @@ _CINIC10 = [
 ]
 _CINIC10_MEAN = (0.47889522, 0.47227842, 0.43047404)
 _CINIC10_STD = (0.24205776, 0.23828046, 0.25874835)
+
+_Classes = list[list[Path]]
+"""Paths of the images of each class, in the order of the classes."""
 
 
 @reader
@@ -117,9 +124,9 @@ def image_folder(
     >>> image_folder(root)
     Dataset('pets', inputs=(3, 3, 4, 6), n_classes=2, train=2, val=0, test=1)
     """
-    folder = folder_with(root, "train/<class>/", "train")
+    folder, _ = first_complete("train/<class>/", [(check_path("root", root), ["train"])])
     merge_val = bool(check_switch("merge_val", merge_val, auto=False))
-    names = folders_in(folder / "train")
+    names = _folders_in(folder / "train")
     if not names:
         raise ValueError(
             f"`root` must hold a folder for each class in {folder / 'train'}, got none"
@@ -128,15 +135,15 @@ def image_folder(
     if len(held) > 1:
         raise ValueError(f"`root` must hold one of val and valid, got both in {folder}; rename one")
     splits = "train", *(held or ["val"]), "test"
-    parts = [images_by_class(folder / split, names) for split in splits]
-    inputs, labels = load_parts(folder, names, parts, size, cache)
+    parts = [_images_by_class(folder / split, names) for split in splits]
+    inputs, labels = _load_parts(folder, names, parts, size, cache)
     resized = "" if size is None else f"{inputs.shape[2]} x {inputs.shape[3]} pixels"
     return Dataset(
         inputs,
         labels,
         len(names),
         with_notes(folder.resolve().name or "images", resized),
-        *split_indices(parts, merge_val),
+        *_split_indices(parts, merge_val),
         mean=mean,
         std=std,
         class_names=tuple(names),
@@ -207,13 +214,14 @@ def cinic10(
     'cinic10 (10 classes, 10 + 10 + 10 images)'
     """
     inside = *(f"train/{name}" for name in _CINIC10), "valid", "test"
-    folder = folder_with(root, "the folders of CINIC-10", *inside, nested="CINIC-10")
+    places = [(check_path("root", root) / name, inside) for name in ("", "CINIC-10")]
+    folder, _ = first_complete("the folders of CINIC-10", places)
     merge_val = bool(check_switch("merge_val", merge_val, auto=False))
-    parts = [images_by_class(folder / split, _CINIC10) for split in ("train", "valid", "test")]
+    parts = [_images_by_class(folder / split, _CINIC10) for split in ("train", "valid", "test")]
     if not any(parts[2]):
         raise ValueError(f"`root` must hold test images, got none in {folder / 'test'}")
-    inputs, labels = load_parts(folder, _CINIC10, parts, size, cache)
-    name = name_with_differences(
+    inputs, labels = _load_parts(folder, _CINIC10, parts, size, cache)
+    name = _name_with_differences(
         "cinic10", tuple(inputs.shape[2:]), (32, 32), parts, [[9000] * 10] * 3
     )
     return Dataset(
@@ -221,7 +229,7 @@ def cinic10(
         labels,
         10,
         name,
-        *split_indices(parts, merge_val),
+        *_split_indices(parts, merge_val),
         mean=_CINIC10_MEAN,
         std=_CINIC10_STD,
         class_names=tuple(_CINIC10),
@@ -299,12 +307,13 @@ def tiny_imagenet(
     ('tiny_imagenet (1 classes, 1 + 1 images)', torch.Size([2, 3, 64, 64]))
     """
     inside = "wnids.txt", "train", "val/images", "val/val_annotations.txt"
-    folder = folder_with(root, "the files of Tiny ImageNet", *inside, nested="tiny-imagenet-200")
+    places = [(check_path("root", root) / name, inside) for name in ("", "tiny-imagenet-200")]
+    folder, _ = first_complete("the files of Tiny ImageNet", places)
     names = _wnids(folder)
-    parts = [images_by_class(folder / "train", names, "images"), _annotated(folder / "val", names)]
-    inputs, labels = load_parts(folder, names, parts, size, cache)
+    parts = [_images_by_class(folder / "train", names, "images"), _annotated(folder / "val", names)]
+    inputs, labels = _load_parts(folder, names, parts, size, cache)
     splits = validation(labels.numpy(), sum(map(len, parts[0])), val, seed)
-    name = name_with_differences(
+    name = _name_with_differences(
         "tiny_imagenet", tuple(inputs.shape[2:]), (64, 64), parts, [[500] * 200, [50] * 200]
     )
     return Dataset(inputs, labels, len(names), name, *splits, mean=0.5, std=0.5)
@@ -327,10 +336,10 @@ def _wnids(folder: Path) -> list[str]:
     return names
 
 
-def _annotated(folder: Path, names: Sequence[str]) -> Classes:
+def _annotated(folder: Path, names: Sequence[str]) -> _Classes:
     """Return the validation images of each class."""
     place = folder / "val_annotations.txt"
-    found = images_in(folder / "images")
+    found = _images_in(folder / "images")
     classes = _annotations(place)
     unknown = [path for path in found if path.name not in classes]
     if unknown:
@@ -367,3 +376,300 @@ def _annotations(place: Path) -> dict[str, str]:
 
 def _text(path: Path) -> str:
     return read_file(path).decode("utf-8", errors="replace")
+
+
+def _name_with_differences(
+    name: str,
+    sides: tuple[int, ...],
+    original_sides: tuple[int, int],
+    parts: Sequence[_Classes],
+    original_sizes: list[list[int]],
+) -> str:
+    """Return a name that lists differences from the original sides and numbers of images."""
+    sizes = [[len(images) for images in part] for part in parts]
+    total = " + ".join(str(sum(own)) for own in sizes)
+    return with_notes(
+        name,
+        "" if sides == original_sides else f"{sides[0]} x {sides[1]} pixels",
+        "" if sizes == original_sizes else f"{len(sizes[0])} classes, {total} images",
+    )
+
+
+def _split_indices(parts: Sequence[_Classes], merge_val: bool) -> list[np.ndarray]:
+    """Return the indices of images for training, validation and test, loaded in this order."""
+    n_train, n_val, n_test = (sum(map(len, part)) for part in parts)
+    return np.split(
+        np.arange(n_train + n_val + n_test), [n_train + n_val * merge_val, n_train + n_val]
+    )
+
+
+def _height_and_width(size: int | Sequence[int] | None) -> tuple[int, int] | None:
+    """Return (height, width) from an integer or a pair, or None for None."""
+    if size is None:
+        return None
+    sides = list(size) if isinstance(size, list | tuple) else [size, size]
+    if len(sides) != 2:
+        raise ValueError(
+            f"`size` must be an integer, or height and width, got {len(sides)} numbers"
+        )
+    return check_int("size", sides[0], minimum=1), check_int("size", sides[1], minimum=1)
+
+
+def _folders_in(folder: Path) -> list[str]:
+    """Return the sorted names of the visible folders in a folder."""
+    return sorted(
+        path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
+    )
+
+
+def _images_in(folder: Path) -> list[Path]:
+    """Return the sorted paths of the visible image files in a folder, if it exists."""
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(
+        path for path in found if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
+    )
+
+
+def _images_by_class(split: Path, names: Sequence[str], inside: str = "") -> _Classes:
+    """Return the images of each class in a split, or none if the split is missing."""
+    unknown = sorted(set(_folders_in(split)) - set(names)) if split.is_dir() and not inside else []
+    if unknown:
+        raise ValueError(
+            f"`root` must hold the classes of train only, got {unknown[0]!r} in {split} "
+            f"({len(unknown)} such folders)"
+        )
+    return [_images_in(split / name / inside) for name in names]
+
+
+_SUFFIXES = {".png", ".jpg", ".jpeg"}
+
+_FORMATS = ("PNG", "JPEG")
+"""Formats that are decoded. For others, such as EPS, Pillow may start external programs."""
+
+_MAX_PIXELS = 2**26
+"""Largest image that is decoded; 64 megapixels take 192 MiB. Small files can declare more."""
+
+_MAGIC = b"topofl pixels\n"
+_FORMAT = 1
+
+
+def _load_parts(
+    folder: Path,
+    names: Sequence[str],
+    parts: Sequence[_Classes],
+    size: int | Sequence[int] | None,
+    cache: str | os.PathLike[str] | None,
+) -> tuple[Tensor, Tensor]:
+    """Return the pixels of images, (N, 3, height, width) uint8, and their labels.
+
+    Parameters
+    ----------
+    folder
+        Folder that contains all image files.
+    names
+        Folders of the classes in ``train``, of which each must have an image.
+    parts
+        Image files for training, then for other sets. They are returned in this order, each set
+        sorted by class.
+    size
+        Side, or height and width, to resize images to; None: all must have the same size.
+    cache
+        Folder of the cache, which is read if it matches the files; None: `folder`.
+
+    Raises
+    ------
+    OSError
+        If the cache cannot be written.
+    ValueError
+        If a class has no training images; if an image cannot be read, is neither PNG nor JPEG, has
+        more than 64 megapixels or another size than the first; if all images together do not fit
+        into memory; if the path of the cache is taken by another file.
+    """
+    sides = _height_and_width(size)
+    empty = [name for name, own in zip(names, parts[0], strict=True) if not own]
+    if empty:
+        raise ValueError(
+            f"`root` must hold images of every class, got none ({', '.join(sorted(_SUFFIXES))}) of "
+            f"{empty[0]!r} in {folder / 'train'} ({len(empty)} such classes); remove its folder, "
+            "or fill it"
+        )
+    paths = [path for part in parts for images in part for path in images]
+    labels = [label for part in parts for label, images in enumerate(part) for _ in images]
+    listing = _listing_digest(folder, paths, sides)
+    place = _cache_path(folder, sides, cache)
+    pixels = _read_cache(place, len(paths), listing)
+    if pixels is None:
+        with _replacing(place) as stream:  # fails before hours of decoding, not after
+            pixels = _decode(paths, sides)
+            crc32 = _checksum(pixels, listing)
+            header = {"listing": listing, "shape": list(pixels.shape), "crc32": crc32}
+            stream.write(_MAGIC + json.dumps(header).encode() + b"\n")
+            stream.write(pixels.data.cast("B"))
+    return torch.from_numpy(pixels), torch.tensor(labels, device="cpu")
+
+
+def _listing_digest(root: Path, paths: Sequence[Path], size: tuple[int, int] | None) -> str:
+    """Return a digest of the names, sizes and modification times of files, and of `size`."""
+    digest = hashlib.sha256(f"{_FORMAT} {size}\n".encode())
+    depth = len(root.parts)
+    for path in paths:
+        with _naming(path):
+            about = check_regular(path)
+        name = os.fsencode("/".join(path.parts[depth:]))
+        digest.update(name + f"\0{about.st_size}\0{about.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _cache_path(
+    root: Path, size: tuple[int, int] | None, cache: str | os.PathLike[str] | None
+) -> Path:
+    """Return the path of the cache file, in `root` or in the folder `cache`."""
+    note = "" if size is None else f"-{size[0]}x{size[1]}"
+    if cache is None:
+        return root / f"topofl{note}.pixels"
+    root = root.resolve()
+    return (
+        check_path("cache", cache)
+        / f"{root.name}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:8]}{note}.pixels"
+    )
+
+
+def _read_cache(place: Path, count: int, listing: str) -> np.ndarray | None:
+    """Return the pixels in a cache, or None if it is missing, damaged or of other files."""
+    if not place.exists():
+        return None
+    is_cache = place.is_file()
+    if is_cache:
+        with place.open("rb") as stream:
+            is_cache = _MAGIC.startswith(stream.read(len(_MAGIC)))
+    if not is_cache:
+        raise ValueError(
+            f"`cache` must be a folder in which {place.name} is free or a cache, got another file "
+            f"of that name, {place}; move it away, or choose another folder"
+        )
+    with place.open("rb") as stream:
+        stream.seek(len(_MAGIC))
+        try:
+            header = json.loads(stream.readline(1000))
+            left = place.stat().st_size - stream.tell()
+            shape = header["shape"]
+            is_same = header["listing"] == listing and shape[:2] == [count, 3]
+            if not is_same or math.prod(shape) != left:
+                return None
+            pixels = np.empty(shape, np.uint8)
+            is_complete = stream.readinto(pixels.data.cast("B")) == left
+            return pixels if is_complete and _checksum(pixels, listing) == header["crc32"] else None
+        except (LookupError, RecursionError, TypeError, ValueError):  # the header is damaged
+            return None
+
+
+def _checksum(pixels: np.ndarray, listing: str) -> int:
+    return zlib.crc32(pixels.data, zlib.crc32(f"{listing} {pixels.shape}".encode()))
+
+
+@contextmanager
+def _replacing(place: Path) -> Iterator[IO[bytes]]:
+    """Open a file for writing that replaces `place` only once it is complete."""
+    partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as stream:
+            yield stream
+        os.replace(partial, place)
+    except OSError as error:
+        raise OSError(
+            f"`cache` must be a writable folder with free space, cannot write {place}: "
+            f"{error}; choose another folder"
+        ) from error
+    finally:
+        with suppress(OSError):
+            partial.unlink()
+
+
+def _decode(paths: Sequence[Path], size: tuple[int, int] | None) -> np.ndarray:
+    """Return the decoded images, (N, 3, height, width)."""
+    from PIL.Image import Resampling
+
+    height, width = size or _sides_of(paths[0])
+    pixels = _allocate(len(paths), height, width, "root" if size is None else "size")
+    for place, path in zip(pixels, paths, strict=True):
+        image = _rgb(path, None if size else (height, width))
+        if image is None:
+            other = " x ".join(map(str, _sides_of(path)))
+            raise ValueError(
+                f"`root` must hold images of one size unless `size` is given, got {other} pixels "
+                f"in {path} and {height} x {width} in {paths[0]}; pass size=({height}, {width}), "
+                "for example"
+            )
+        if image.size != (width, height):
+            image = image.resize((width, height), Resampling.BILINEAR)
+        place[:] = np.asarray(image).transpose(2, 0, 1)
+    return pixels
+
+
+def _allocate(count: int, height: int, width: int, name: str) -> np.ndarray:
+    """Return an empty array for all images, or raise ``ValueError`` if memory is too small."""
+    needed = count * 3 * height * width
+    try:
+        if needed > (total_memory() or math.inf):
+            raise MemoryError("more than this machine has")
+        return np.empty((count, 3, height, width), np.uint8)
+    except (MemoryError, ValueError) as error:
+        raise ValueError(
+            f"`{name}` must allow all images to fit into memory, got {count:,} images of "
+            f"{height} x {width} pixels, {needed / 2**30:.3g} GiB ({error}); pass a smaller "
+            "`size`, or fewer images"
+        ) from error
+
+
+def _sides_of(path: Path) -> tuple[int, int]:
+    """Return the height and width of an image from its header."""
+    with _opened(path) as image:
+        return image.height, image.width
+
+
+def _rgb(path: Path, sides: tuple[int, int] | None) -> "Image | None":
+    """Return an image as RGB, without transparency, or None if it does not have these `sides`.
+
+    `sides` are (height, width); nothing is decoded if they differ.
+    """
+    with _opened(path) as image:
+        if sides is not None and sides != (image.height, image.width):
+            return None
+        if image.mode == "P":  # converting directly would warn about per-color transparency
+            return image.convert("RGBA").convert("RGB")
+        return image.convert("RGB")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator["Image"]:
+    """Open an image without decoding it, and check its header."""
+    from PIL import Image
+
+    with _naming(path), Image.open(path, formats=_FORMATS) as image:
+        if image.mode == "F" or image.mode.startswith("I"):
+            raise ValueError(f"mode {image.mode} has more than 8 bits per channel")
+        if image.width * image.height > _MAX_PIXELS:
+            raise ValueError(f"{image.height} x {image.width} pixels are more than {_MAX_PIXELS:,}")
+        yield image
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Re-raise any error about an image as ``ValueError`` that names the file."""
+    from PIL import UnidentifiedImageError
+
+    try:
+        yield
+    except Exception as error:  # every format raises its own errors
+        if str(error).startswith("`root` must"):  # it names the file already
+            raise
+        why = (
+            "neither PNG nor JPEG by its contents"
+            if isinstance(error, UnidentifiedImageError)
+            else error
+        )
+        raise ValueError(
+            f"`root` must hold complete PNG or JPEG images with 8 bits per channel, cannot "
+            f"read {path} ({why}); copy it again, convert it, or remove it"
+        ) from error

@@ -31,23 +31,15 @@ _MNIST_MD5 = {
 """MD5 checksums of the uncompressed files of MNIST."""
 
 
-class _Split(NamedTuple):
-    """A split of EMNIST: classes, and accepted numbers of (training, test) images."""
-
-    n_classes: int
-    first_label: int
-    sizes: tuple[tuple[int, int], ...]
-
-
 _EMNIST = {
-    "balanced": _Split(47, 0, ((112_800, 18_800),)),
-    "byclass": _Split(62, 0, ((697_932, 116_323),)),
-    "bymerge": _Split(47, 0, ((697_932, 116_323),)),
-    "digits": _Split(10, 0, ((240_000, 40_000),)),
-    "letters": _Split(26, 1, ((124_800, 20_800), (88_800, 14_800))),
-    "mnist": _Split(10, 0, ((60_000, 10_000),)),
+    "balanced": (47, 0, ((112_800, 18_800),)),
+    "byclass": (62, 0, ((697_932, 116_323),)),
+    "bymerge": (47, 0, ((697_932, 116_323),)),
+    "digits": (10, 0, ((240_000, 40_000),)),
+    "letters": (26, 1, ((124_800, 20_800), (88_800, 14_800))),
+    "mnist": (10, 0, ((60_000, 10_000),)),
 }
-"""The splits of EMNIST by name.
+"""Classes, first label, and accepted numbers of (training, test) images of the splits of EMNIST.
 
 The letters are published in two sizes: 145,600 images, the size that NIST states, and 103,600
 images, the size in TensorFlow Datasets.
@@ -265,29 +257,20 @@ def emnist(
     >>> dataset.name, dataset.n_classes, dataset.inputs.shape
     ('emnist digits (unverified)', 10, torch.Size([20, 1, 28, 28]))
     """
-    published = _EMNIST[check_choice("split", split, _EMNIST)]
+    classes, first_label, sizes = _EMNIST[check_choice("split", split, _EMNIST)]
     check_switch("verify", verify, auto=False)
     names = tuple(
         f"emnist-{split}-{part}-{what}"
         for part in ("train", "test")
         for what in ("images-idx3-ubyte", "labels-idx1-ubyte")
     )
-    classes = published.n_classes
-    found = _read_files(root, "emnist", names, classes, first_label=published.first_label)
+    found = _read_files(root, "emnist", names, classes, first_label=first_label)
     if verify:
-        _check_sizes(found, published.sizes)
+        _check_sizes(found, sizes)
     upright = np.ascontiguousarray(found.images.transpose(0, 2, 1))
     mean, std = _mean_and_std(upright[: found.train_size])
-    return _dataset(
-        found._replace(images=upright),
-        classes,
-        f"emnist {split}",
-        verify,
-        val,
-        seed,
-        mean=mean,
-        std=std,
-    )
+    found = found._replace(images=upright)
+    return _dataset(found, classes, f"emnist {split}", verify, val, seed, mean=mean, std=std)
 
 
 class _Found(NamedTuple):
@@ -443,9 +426,12 @@ def read_idx(path: str | os.PathLike[str], *, md5: str | None = None) -> np.ndar
     path = check_path("path", path, "file")
     if not path.is_file():
         raise FileNotFoundError(f"`path` must be an IDX file, got {path}, which is not a file")
-    with path.open("rb") as file, _uncompressed(file) as content:
+    with path.open("rb") as file:
+        is_packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
         try:
-            return _read_array(path, content, md5)
+            with cast(BinaryIO, gzip.GzipFile(fileobj=file) if is_packed else file) as content:
+                return _read_array(path, content, md5)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(
                 f"`path` must be a whole gzip file, got {path}, which is damaged or incomplete "
@@ -453,13 +439,6 @@ def read_idx(path: str | os.PathLike[str], *, md5: str | None = None) -> np.ndar
             ) from error
         except MemoryError as error:
             raise ValueError(f"`path` must fit into memory, got {path}, which does not") from error
-
-
-def _uncompressed(file: BinaryIO) -> BinaryIO:
-    """Return a stream of the uncompressed contents."""
-    is_packed = file.read(2) == b"\x1f\x8b"
-    file.seek(0)
-    return cast(BinaryIO, gzip.GzipFile(fileobj=file)) if is_packed else file
 
 
 def _read_array(path: Path, content: BinaryIO, md5: str | None) -> np.ndarray:
@@ -483,7 +462,7 @@ def _read_array(path: Path, content: BinaryIO, md5: str | None) -> np.ndarray:
             f"`path` must have a header of {4 + 4 * start[3]} bytes, got {len(header)} bytes in "
             f"{path}; copy it again"
         )
-    shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
+    shape = tuple(np.frombuffer(sizes, ">u4").tolist())
     if 0 in shape:
         raise ValueError(f"`path` must hold at least one number, got shape {shape} in {path}")
     if (n_bytes := dtype.itemsize * math.prod(shape)) > (total_memory() or math.inf):
@@ -492,7 +471,14 @@ def _read_array(path: Path, content: BinaryIO, md5: str | None) -> np.ndarray:
             f"GiB, in {path}"
         )
     numbers = _read_numbers(path, content, shape, n_bytes, len(header))
-    _check_md5(path, md5, header, numbers)
+    if md5 is not None:
+        digest = hashlib.md5(header, usedforsecurity=False)
+        digest.update(numbers)
+        if digest.hexdigest() != md5.lower():
+            raise ValueError(
+                f"`path` must have the checksum (`md5`) {md5}, got {digest.hexdigest()} for "
+                f"{path}; this is another file"
+            )
     return np.frombuffer(numbers, dtype).reshape(shape).astype(dtype.newbyteorder("="))
 
 
@@ -512,16 +498,3 @@ def _read_numbers(
         f"`path` must have {header_size + n_bytes} bytes for shape {shape}, got {got}: {path} "
         f"{'is incomplete' if left else 'has surplus bytes'}; copy it again"
     )
-
-
-def _check_md5(path: Path, md5: str | None, *parts: bytes) -> None:
-    if md5 is None:
-        return
-    digest = hashlib.md5(usedforsecurity=False)
-    for part in parts:
-        digest.update(part)
-    if digest.hexdigest() != md5.lower():
-        raise ValueError(
-            f"`path` must have the checksum (`md5`) {md5}, got {digest.hexdigest()} for {path}; "
-            "this is another file"
-        )
