@@ -29,6 +29,8 @@ def test_every_eigenvalue_is_in_a_bar():
     values = np.concatenate([[1 + 1e-12, 1, -1 - 1e-12], np.linspace(-0.9, 0.9, 17)])
     drawn = spectrum(np.sort(values)[::-1])
     assert sum(bar.get_height() for bar in axes(drawn).patches) == 20
+    middle = axes(drawn).patches[figures.BINS // 2]  # 0 is in the middle of a bar
+    assert middle.get_x() + middle.get_width() / 2 == pytest.approx(0, abs=1e-9)
     assert "20 real eigenvalues between -1 and 1" in drawn.description
 
 
@@ -82,9 +84,8 @@ def gaps(points):
 
 def test_gaps_of_all_magnitudes_are_inside_the_axes():
     drawn = gaps([("1", 1e-6, 3e-6), ("2", 1.0, 1.0)])
-    low, high = axes(drawn).get_xlim()
-    assert low < 1e-6 < 1 < high
-    assert axes(drawn).get_ylim() == (low, high)
+    assert axes(drawn).get_xlim() == pytest.approx((1e-6 / 1.5, 1.5))
+    assert axes(drawn).get_ylim() == axes(drawn).get_xlim()
 
 
 def inline_figure(key="k", title="a <title>", words="with & in it"):

@@ -14,6 +14,7 @@ from tests.rows.pages import EVIL, MATRICES
 from topofl import NotApplicable, metrics, report, topologies
 from topofl.metrics.compare import headline
 from topofl.mixing import MixingSequence
+from topofl.report.rounds import node_order
 
 # Those with most of class 0, with most of class 1, then the marked ones likewise.
 ORDER = [1, 3, 2, 5, 4, 0]
@@ -108,6 +109,13 @@ def test_cliques_are_squares_on_the_diagonal():
     across = re.findall(r"linear-gradient\(to right, (.*?)\)\"", page)
     assert across[0].split(", ")[:2] == ["var(--soft) 0% 33.33%", "var(--rule) 33.33% 66.67%"]
     assert len(across[1].split(", ")) == 12
+
+
+@pytest.mark.parametrize(("classes", "listed"), [(20, 20), (21, 2)])
+def test_of_many_classes_the_first_and_the_last_are_listed(classes, listed):
+    nodes = node_order(classes, (), np.eye(classes, dtype=int), (), "graph")
+    names = [name for _, name in nodes.strips[0]["legend"]]
+    assert (len(names), names[0], names[-1]) == (listed, "class 0", f"class {classes - 1}")
 
 
 def has_value(cells):
