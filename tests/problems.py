@@ -1,6 +1,7 @@
 """Small problems that many tests share."""
 
 import copy
+import re
 from dataclasses import fields
 from itertools import combinations, product
 
@@ -133,6 +134,11 @@ def options(**settings):
             assert name not in settings, f"{name} is given as a whole and by {', '.join(own)}"
             settings[name] = kind(**own)
     return settings
+
+
+def without_addresses(value):
+    """Return text of any value that is the same in every process: a name of a test."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))[:70]
 
 
 def each_round(function):

@@ -114,7 +114,7 @@ def test_groups_may_change_from_round_to_round(chunk, workers, meetings):
         {"momentum": 0.9, "reset_momentum": True},
         {"terms": [algorithms.proximal(0.5)]},
     ],
-    ids=str,
+    ids=problems.without_addresses,
 )
 def test_group_sums_and_stored_gradients_give_the_same_steps(options, monkeypatch, meetings):
     clients, found = problems.equal_clients(12), []

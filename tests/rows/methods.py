@@ -240,7 +240,7 @@ class Twin:
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value}" for name, value in (self.both | self.mine).items())
-        return f"{self.method}({given})"[:70]
+        return problems.without_addresses(f"{self.method}({given})")
 
     def graph_of(self, clients: Any) -> Any:
         """Return the graph, or the sequence of graphs, of a run."""
@@ -691,7 +691,7 @@ class Same:
     bytes: bool = False
 
     def __str__(self) -> str:
-        return f"{self.one}({self.how}) is {self.other}"[:70]
+        return problems.without_addresses(f"{self.one}({self.how}) is {self.other}")
 
     @property
     def sides(self) -> list[tuple[algorithms.Algorithm, Any]]:
