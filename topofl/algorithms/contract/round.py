@@ -246,6 +246,11 @@ class Models(Protocol):
         ...
 
     @property
+    def statistics(self) -> Sequence[str]:
+        """Names of the buffers of which each node has its own, such as running statistics."""
+        ...
+
+    @property
     def push_sum_weights(self) -> Tensor:
         """(n,) float64: push-sum weights, 1 unless an exchange has changed them in place."""
         ...
