@@ -157,7 +157,6 @@ MODELS = [
         "must not contain BatchNorm1d (layer '1')",
         lambda: dense(nn.BatchNorm1d(36, track_running_stats=False)),
     ),
-    (ValueError, "in training mode, too, got", lambda: first(nn.SyncBatchNorm(1))),
     (ValueError, "examples of a minibatch independently", lambda: Applied(before=normalized)),
     (ValueError, "examples of a minibatch", lambda: Applied(before=lambda x: x - x.mean(0))),
     (
