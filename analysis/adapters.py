@@ -2,10 +2,10 @@
 
 ``python -m analysis.adapters`` cuts the sources of modules of Python's standard library into
 sequences of bytes; each module is a topic. Nodes with one topic each train a transformer of 26,000
-parameters over D-Cliques. Its mean is then adapted to other topics, which nodes hold in the same
-way: by D-SGD on all parameters, and on low-rank adapters alone, which then are all that is sent
-(decentralized LoRA), over each graph. It prints the perplexity on text of all topics, and
-the bytes that were sent. ``--preset smoke`` takes few topics and rounds.
+parameters over D-Cliques. The model of the first node is then adapted to other topics, which nodes
+hold in the same way: by D-SGD on all parameters, and on low-rank adapters alone, which then are all
+that is sent (decentralized LoRA), over each graph. It prints the perplexity on text of all topics,
+and the bytes that were sent. ``--preset smoke`` takes few topics and rounds.
 """
 
 import importlib

@@ -81,6 +81,21 @@ CASES = {
 """Whether nodes hold two classes each, and what happens to edges between them, by name."""
 
 
+def clients_of(dataset: data.Dataset, n: int, skewed: bool, seed: int) -> data.Partition:
+    """Return nodes with vertices for training, and with some of the test vertices.
+
+    A test vertex is drawn to a node that trains on its class, so that it has neighbors.
+    """
+    split = partial(data.shards, per_node=2) if skewed else data.iid
+    clients, rng = split(dataset, n, seed=seed), np.random.default_rng(seed)
+    held: list[list[int]] = [[] for _ in range(n)]
+    for vertex in dataset.test.tolist():
+        fitting = np.flatnonzero(clients.label_counts[:, int(dataset.labels[vertex])])
+        held[int(rng.choice(fitting))].append(vertex)
+    test = tuple(np.array(own, dtype=np.int64) for own in held)
+    return data.Partition(dataset, clients.train, clients.val, test, name=clients.name)
+
+
 def graphs_of(clients: data.Partition, seed: int) -> list[topofl.Topology]:
     """Return the communication graphs that are compared."""
     n = clients.n
@@ -117,8 +132,7 @@ def study(preset: Preset) -> list[Table]:
     for seed in range(preset.seeds):
         graph = data.from_pyg(drawn(preset.n * preset.vertices, seed), test=0.25)
         for name, (skewed, between) in CASES.items():
-            split = partial(data.shards, per_node=2) if skewed else data.iid
-            clients = split(graph.dataset, preset.n, seed=seed)
+            clients = clients_of(graph.dataset, preset.n, skewed, seed)
             model = graph.network(Convolution(), clients, between=between)
             for over in graphs_of(clients, seed):
                 found = accuracy(model, clients, over, preset.rounds, seed)

@@ -571,7 +571,7 @@ def lora(
         if not any(p.requires_grad for p in layer.parameters())
     }
     attentions = [layer for layer in frozen.values() if isinstance(layer, nn.MultiheadAttention)]
-    linear = {name: layer for name, layer in frozen.items() if type(layer) is nn.Linear}
+    linear = [layer for layer in frozen.values() if type(layer) is nn.Linear]
     if not attentions and not linear:
         raise ValueError(
             "`layers` must match an nn.Linear or nn.MultiheadAttention that is not trained as a "
@@ -580,13 +580,12 @@ def lora(
     with _built_from_seed_0():
         for layer in attentions:
             _adapt_attention(layer, rank, scale)
-        adapted = {name: _LowRank(layer, rank, scale) for name, layer in linear.items()}
-    for name, layer in adapted.items():
-        if not name:
-            return layer
-        parent, _, own = name.rpartition(".")
-        twin.get_submodule(parent).register_module(own, layer)
-    return twin
+        adapted = {id(layer): _LowRank(layer, rank, scale) for layer in linear}
+    for parent in list(twin.modules()):
+        for name, child in list(parent._modules.items()):
+            if id(child) in adapted:
+                parent.register_module(name, adapted[id(child)])  # a layer with two names, too
+    return adapted.get(id(twin), twin)
 
 
 def _layers_named(argument: str, patterns: str | Sequence[str], module: nn.Module) -> list[str]:

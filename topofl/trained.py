@@ -151,6 +151,8 @@ class Trained:
         parameters = self.state_dict(node)
         module = self._copied(network).to(self.flat.dtype)
         module.load_state_dict(parameters, strict=False)  # what is not trained stays the network's
+        for name, values in self.buffers.items():  # some of which no state dictionary has
+            module.get_buffer(name).copy_(values[node])
         return module
 
     def _copied(self, network: nn.Module | None) -> nn.Module:

@@ -187,6 +187,12 @@ def test_refused(karate):
         ),
         lambda: karate.communities(20, seed=0): "`n` must be at most the number of communities",
         lambda: karate.network(nn.Linear(34, 4)): "`clients` must be a partition of this graph",
+        lambda: karate.network(nn.Linear(34, 4), data.iid(karate.dataset, 2, seed=0)): (
+            "`clients` must hold the vertices for validation and test, too, .* but 7 are of no"
+        ),
+        lambda: data.from_pyg(
+            Data(x=graph.x, edge_index=graph.edge_index, y=graph.y, edge_attr=graph.x)
+        ): "must have edges without numbers, .* got edge_attr",
         lambda: other.network(nn.Linear(34, 4), clients): "must be a partition of this graph",
         lambda: karate.network(
             nn.Linear(34, 4), clients, between="cut"

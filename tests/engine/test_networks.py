@@ -12,11 +12,13 @@ from torch.overrides import TorchFunctionMode
 
 import topofl
 from tests import naive, problems
-from topofl import algorithms, mixing, topologies
+from topofl import algorithms, attacks, mixing, topologies
 from topofl._support.seeding import random_keys, seeded_torch, torch_seed
 from topofl.engine.checkpoint import ResumeError
 from topofl.engine.gradients import is_linear
 from topofl.engine.minibatches import Batches
+from topofl.engine.network import Masks as Masked
+from topofl.engine.network import network_of
 from topofl.engine.population import Layout, initial_population
 from topofl.topology import from_edges
 
@@ -473,6 +475,82 @@ def test_refused_networks_are_told_why(name):
     clients = problems.equal_clients(N)
     with pytest.raises(ValueError, match=message):
         topofl.run(algorithms.local_only(lr=LR), model=make(), clients=clients, rounds=1, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (algorithms.apfl(0.1, epochs=1), "phase .* trains copies of the models"),
+        (algorithms.dp_dsgd(0.1, clip=1.0, noise=1.0, batch_size=4), "sent without noise"),
+    ],
+)
+def test_methods_that_would_lose_or_leak_statistics_refuse_them(method, message):
+    with pytest.raises(ValueError, match=message):
+        trained("BatchNorm2d", method=method)
+    trained("Dropout", method=method, rounds=1)
+
+
+class Late(nn.Module):
+    """Normalizes what is 0 at the start, so that a mean does not change by value."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.head = nn.Linear(36, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
+        nn.init.zeros_(self.first.weight)
+        nn.init.zeros_(self.first.bias)
+
+    def forward(self, x):
+        return self.head(self.norm(self.first(x.flatten(1))))
+
+
+class Centered(nn.Module):
+    """Subtracts the mean of the minibatch in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(36, 3)
+
+    def forward(self, x):
+        x = x.flatten(1)
+        return self.head(x - x.mean(0) if self.training else x)
+
+
+def test_what_a_forward_changes_is_found_by_layer_and_coupling_by_outputs():
+    inputs = torch.rand(2, 1, 6, 6)
+    assert network_of(Late(), inputs).buffers == tuple(
+        f"norm.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")
+    )
+    assert network_of(Centered(), inputs).unpadded
+    assert not network_of(flat(nn.LayerNorm(8)), inputs).unpadded
+
+
+def test_frozen_nodes_keep_their_statistics_where_gradients_are_mixed():
+    found = trained(
+        "BatchNorm1d",
+        method=algorithms.clique_averaging(lr=1e200, batch_size=BATCH),
+        topology=problems.cliques(problems.equal_clients(6)),
+        clients=problems.equal_clients(6),
+        on_divergence="freeze",
+    )
+    assert found.meta["diverged"]
+    assert all(bool(values.isfinite().all()) for values in found.models.buffers.values())
+
+
+def test_attackers_do_not_forge_statistics():
+    graph = from_edges([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)], N, directed=True)
+    osgp = algorithms.osgp(lr=LR, batch_size=BATCH, epochs=1)
+    for how in ({}, {"method": osgp, "topology": graph}):
+        found = trained("BatchNorm2d", attackers=attacks.sign_flip([0], scale=3), **how)
+        assert (found.models.buffers["1.running_var"] > 0).all()
+
+
+def test_rows_of_attention_that_see_nothing_are_0():
+    x = torch.rand(1, 3, 4)
+    mask = torch.tensor([[True, False, False], [False, False, False], [True, True, True]])
+    with Masked(torch.tensor(5)):
+        found = functional.scaled_dot_product_attention(x, x, x, mask, dropout_p=0.1)
+    assert (found[0, 1] == 0).all()
+    assert found.isfinite().all()
 
 
 def test_a_minibatch_of_one_example_is_refused_with_its_node():

@@ -120,3 +120,11 @@ def test_refused(options, message):
 def test_what_is_no_network_is_refused():
     with pytest.raises(TypeError, match="`module` must be a"):
         lora("net")
+
+
+def test_a_layer_with_two_names_is_adapted_in_both():
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    net.append(net[0])
+    adapted = lora(net, rank=1)
+    assert adapted[0] is adapted[2]
+    assert set(adapters(adapted)) == {"0.adapter.a", "0.adapter.b"}

@@ -46,7 +46,9 @@ VALUE_ERRORS = {
         DSGD, graph=topologies.ring(6), mixing=mixing.metropolis_hastings(topologies.star(6))
     ),
     "`model` cannot take examples": lambda: need(DSGD, model=nn.Linear(5, 3)),
-    "`model` must not contain BatchNorm1d": lambda: need(DSGD, model=nn.BatchNorm1d(3)),
+    "`model` must not contain BatchNorm1d": lambda: need(
+        DSGD, model=nn.BatchNorm1d(3, track_running_stats=False)
+    ),
 }
 
 TYPE_ERRORS = {

@@ -701,7 +701,10 @@ def _part_of(argument: str, given: Any, known: tuple[str, ...] | None) -> _Part:
     """Return the checked examples of a pair (x, y) or a torch dataset."""
     names = _names_in(argument)
     if not isinstance(given, tuple | list):
-        given, names = _collected(argument, given, targets=False)[:2], (argument,) * 3
+        given, names = (
+            _collected(argument, given, targets=False)[:2],
+            (argument, argument, argument),
+        )
     if len(given) != 2:
         raise TypeError(
             f"`{argument}` must be a pair (x, y) or a map-style torch dataset, got a "

@@ -3,7 +3,6 @@
 An example is a number; the graph itself is a part of the network, which all nodes of a run share.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from topofl._support.check import check_choice, check_nodes, shown
 from topofl._support.public import public
-from topofl._support.seeding import stream, torch_seed
+from topofl._support.seeding import stream
 from topofl.data.arrays import from_arrays
 from topofl.data.dataset import Dataset
 from topofl.data.partition import Partition
@@ -25,7 +24,7 @@ __all__ = ["GraphData", "from_pyg"]
 @public
 @dataclass(frozen=True, eq=False)
 class GraphData:
-    """Graphs whose vertices, or which as a whole, are examples; see :func:`from_pyg`.
+    """A graph whose vertices are the examples, or graphs that are; see :func:`from_pyg`.
 
     Parameters
     ----------
@@ -70,9 +69,8 @@ class GraphData:
             )
         graph = nx.Graph(self.edges.T.tolist())
         graph.add_nodes_from(range(len(self.features)))
-        draw = seed if isinstance(seed, np.random.Generator) else torch_seed(seed, "communities")
-        rng = draw if isinstance(draw, np.random.Generator) else stream(draw, "communities")
-        found = nx.community.louvain_communities(graph, seed=int(rng.integers(2**31)))
+        drawn = int(stream(seed, "communities").integers(2**31))
+        found = nx.community.louvain_communities(graph, seed=drawn)
         if len(found) < n:
             raise ValueError(
                 f"`n` must be at most the number of communities, {len(found)}, got {n}; use fewer "
@@ -102,7 +100,8 @@ class GraphData:
             example a model of ``torch_geometric.nn``. Its parameters are those of the run, named
             ``network.*``.
         clients
-            The partition of one graph among the clients; vertices of no client have no edges.
+            The partition of one graph among the clients, with all vertices for validation and
+            test; other vertices of no client have no edges.
         between
             Edges between vertices of two clients: ``"drop"`` leaves them out, so that each client
             trains on its own subgraph; ``"keep"`` keeps them and all features, as context.
@@ -143,6 +142,14 @@ class GraphData:
                         "subgraph; use a partition without overlap, or between='keep'"
                     )
                 owner[own] = i
+        held_out = np.concatenate([self.dataset.val, self.dataset.test])
+        if len(alone := held_out[owner[held_out] < 0]):
+            raise ValueError(
+                "`clients` must hold the vertices for validation and test, too, which would "
+                f"otherwise have no neighbors, but {len(alone)} are of no client, such as "
+                f"{alone[0]}; use .communities(n), a partition with test_fraction, or "
+                "between='keep'"
+            )
         return torch.from_numpy(owner)
 
 
@@ -159,9 +166,9 @@ def from_pyg(
         A ``torch_geometric.data.Data`` with ``x``, ``edge_index`` and ``y``, one class for each of
         its nodes; or a sequence of these, with one class each.
     test, val
-        Shares of the examples that are held out, drawn at random in the proportions of classes.
-        None: the nodes of ``test_mask`` and ``val_mask``, if the graph has them; then nodes that
-        are in no mask are left out of training.
+        Shares of the examples that are held out, drawn at random in the proportions of classes. If
+        both are None, the masks of the graph are its split, if it has some; vertices outside of
+        ``train_mask`` are then left out of training.
     seed
         Seed of this draw.
     name
@@ -184,8 +191,8 @@ def from_pyg(
     >>> from_pyg(path).dataset
     Dataset('graph', inputs=(4, 1), n_classes=2, train=4, val=0, test=0)
     """
-    several = isinstance(graphs, Sequence) or type(graphs).__name__.endswith("Dataset")
-    every = list(graphs) if several else [graphs]
+    several = isinstance(graphs, list | tuple) or type(graphs).__name__.endswith("Dataset")
+    every: list[Any] = list(graphs) if several else [graphs]
     if not every:
         raise ValueError("`graphs` must have at least one graph, got none")
     for k, one in enumerate(every):
@@ -196,18 +203,15 @@ def from_pyg(
         [one.edge_index + int(start) for one, start in zip(every, starts, strict=False)], 1
     )
     labels = torch.cat([one.y.reshape(-1) for one in every]).numpy()
-    masks = (
-        {} if several else {key: _mask(graphs, f"{key}_mask") for key in ("train", "val", "test")}
-    )
-    held = {
-        key: masks.get(key) if share is None else share
-        for key, share in (("test", test), ("val", val))
-    }
+    masks: dict[str, np.ndarray | None] = {}
+    if not several and test is None and val is None:
+        masks = {key: _mask(graphs, f"{key}_mask") for key in ("train", "val", "test")}
     dataset = from_arrays(
-        np.arange(len(labels))[:, None], labels, test=held["test"], val=held["val"], seed=seed,
+        np.arange(len(labels))[:, None], labels, test=masks.get("test") if test is None else test,
+        val=masks.get("val") if val is None else val, seed=seed,
         name=name,
     )  # fmt: skip
-    if test is None and val is None and (train := masks.get("train")) is not None:
+    if (train := masks.get("train")) is not None:
         dataset = Dataset(
             dataset.inputs, dataset.labels, dataset.n_classes, dataset.name,
             np.flatnonzero(train), dataset.val, dataset.test,
@@ -231,7 +235,15 @@ def _check_graph(graph: Any, name: str, labels: int | None) -> None:
                 f"`{name}` must be a torch_geometric.data.Data with x, edge_index and y, got "
                 f"{shown(part)} as {key}"
             )
-    x, edges, y = parts.values()
+    x, edges, y = graph.x, graph.edge_index, graph.y
+    if not len(x):
+        raise ValueError(f"`{name}` must have at least one node, got none")
+    for key in ("edge_weight", "edge_attr"):
+        if getattr(graph, key, None) is not None:
+            raise ValueError(
+                f"`{name}` must have edges without numbers, which networks do not get, got {key}; "
+                "remove it"
+            )
     if edges.dim() != 2 or len(edges) != 2 or edges.is_floating_point():
         raise ValueError(
             f"`{name}.edge_index` must be integers of shape (2, E), got {edges.dtype} of shape "
@@ -255,6 +267,10 @@ class _OnGraphs(nn.Module):
     Blocks are graphs, or the subgraphs of clients: no edge is between two of them, so that the
     output for an example depends on its own block only.
     """
+
+    features: Tensor
+    edges: Tensor
+    block_of: Tensor
 
     def __init__(
         self, network: nn.Module, features: Tensor, edges: Tensor, block_of: Tensor, *, whole: bool

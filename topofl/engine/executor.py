@@ -104,7 +104,7 @@ class Executor:
 
         Parameters are (k, *shape) each, followed by the buffers of which each node has its own.
         """
-        some = Minibatches(*(x if x is None else x[rows] for x in minibatches))
+        some = Minibatches._make([None if x is None else x[rows] for x in minibatches])
         if self.unpadded and some.weights is not None:
             return self._without_padding(worker, parameters, some, some.weights, trained)
         return self._gradients(worker, parameters, some, trained)
@@ -117,11 +117,11 @@ class Executor:
         weights: Tensor,
         trained: Sequence[int] | None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        """Return the same for consecutive nodes with minibatches of one size at a time."""
+        """Return losses and gradients, of consecutive nodes with as many examples at a time."""
         counts, losses, gradients, start = (weights > 0).sum(1).tolist(), [], [], 0
         for count, same in itertools.groupby(counts):
             part = slice(start, start := start + len(list(same)))
-            own = Minibatches(*(x if x is None else x[part] for x in some))
+            own = Minibatches._make([None if x is None else x[part] for x in some])
             choices = None if own.choices is None else own.choices[:, :count].contiguous()
             own = Minibatches(own.indices[:, :count].contiguous(), None, choices, own.keys)
             found = self._gradients(worker, [x[part] for x in parameters], own, trained)

@@ -110,7 +110,7 @@ def one_forward(
     which only kernels in another memory format are copied again. Only the most recent function of
     a model may be used.
     """
-    own, converted = sharing_copy(model), []
+    own, converted = sharing_copy(model, buffers), []
     parameters = trained_parameters(own)
     flat = nn.utils.parameters_to_vector(parameters).detach()
     parts = flat.split([p.numel() for p in parameters])
@@ -275,7 +275,7 @@ def autograd_gradients(
     thread needs its own copy.
     """
     buffers, drawing = network.buffers, network.drawing
-    own, looped = sharing_copy(network.module).train(), executor == "looped"
+    own, looped = sharing_copy(network.module, buffers).train(), executor == "looped"
     places = [*trained_parameters(own), *map(own.get_buffer, buffers)]
     count, given = len(places) - len(buffers), [place.data for place in places]
     forward: Any = own if looped else forward_of_each(own, buffers, drawing)
@@ -332,10 +332,13 @@ def _mutable(gradients: Sequence[Tensor]) -> list[Tensor]:
     return found
 
 
-def sharing_copy(model: nn.Module) -> nn.Module:
-    """Return a copy of a model whose parameters share memory with it."""
-    shared = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in model.parameters()}
-    return copy.deepcopy(model, shared)
+def sharing_copy(model: nn.Module, apart: Sequence[str] = ()) -> nn.Module:
+    """Return a copy of a model that shares its numbers, but for the buffers named in `apart`."""
+    shared: dict[int, Any] = {
+        id(p): nn.Parameter(p.detach(), p.requires_grad) for p in model.parameters()
+    }
+    buffers = (buffer for name, buffer in model.named_buffers() if name not in apart)
+    return copy.deepcopy(model, shared | {id(buffer): buffer for buffer in buffers})
 
 
 def _mean_loss(loss: Function, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:

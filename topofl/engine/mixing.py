@@ -177,19 +177,20 @@ class Mixing:
         name of the exchange, which seeds the random numbers of attackers.
         """
         if self.attack is None:
-            self._mix(weights, values, server)
+            self.multiply(weights, values, server)
             return
         everyone = self.ranks.all_rows(values)
         forged = self._forged(self.attack, everyone, weights, t, exchange)
         if server:
             everyone[self.attackers] = forged
-            self._mix(weights, everyone, server)
+            self.multiply(weights, everyone, server)
         else:
             self._mix_forged(self.attack, weights, everyone, forged)
         if everyone is not values:
             values.copy_(self.ranks.own_rows(everyone))
 
-    def _mix(self, weights: MixingMatrix, values: Tensor, server: bool) -> None:
+    def multiply(self, weights: MixingMatrix, values: Tensor, server: bool = False) -> None:
+        """Multiply values by a matrix in place, as they are, with attackers, too."""
         if server:
             self.average(weights, Held(values))
         else:
@@ -283,7 +284,7 @@ class Mixing:
         dense = self._dense(weights).to(values.dtype)
         own = dense[self.attackers] @ values
         values[self.attackers] = 0 if attack.to_each else forged
-        self._mix(weights, values, server=False)
+        self.multiply(weights, values, server=False)
         if attack.to_each:
             values += forged.mul_(dense[:, self.attackers].sum(1, keepdim=True))
         values[self.attackers] = own

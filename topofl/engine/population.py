@@ -42,8 +42,10 @@ class Layout:
         """Return the layout of `model`'s trained parameters."""
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         layers = (type(model.get_submodule(name.rpartition(".")[0])) for name in named)
-        above = len(nn.Module.__mro__)
-        kinds = tuple(tuple(one.__name__ for one in kind.__mro__[:-above]) for kind in layers)
+        kinds = tuple(
+            tuple(one.__name__ for one in kind.__mro__ if one not in nn.Module.__mro__)
+            for kind in layers
+        )
         return cls(tuple(named), tuple(p.shape for p in named.values()), kinds)
 
     @cached_property
@@ -389,7 +391,8 @@ class Population:
         them are among the columns. One of a layer without parameters travels with whole models.
         Numbers that are not real, such as counts, stay.
         """
-        if not self.travels or (values is not self and values is not self.held.stored):
+        ours = values is self or values is self.held.stored
+        if not (self.travels and self.buffers and ours):
             return []
         bounds = [0, *itertools.accumulate(self.layout.sizes)]
         own = [
@@ -406,6 +409,11 @@ class Population:
 
         sent = (held for name, held in self.buffers.items() if travels(name))
         return [held for held in sent if held.stored.is_floating_point()]
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Names of the buffers of which each node has its own."""
+        return tuple(self.buffers)
 
     @property
     def push_sum_weights(self) -> Tensor:
@@ -512,7 +520,11 @@ def initial_population(
         held = Held(new(shape, dtype) if new else torch.empty(shape, dtype=dtype, device=device))
         for k, row in enumerate(checked):
             held.stored[k] = row
-    named = dict(model.named_buffers())
+    start = model
+    if buffers and init != "given":
+        start = copy.deepcopy(model)
+        _reset(start, torch_seed(seed, "init", 0))  # sets statistics to those of a new layer
+    named = dict(start.named_buffers())
     own = {name: Held.equal(named[name][None].to(device), len(nodes)) for name in buffers}
     return Population(held, layout, ranks, graph=graph, buffers=own, travels=travels)
 

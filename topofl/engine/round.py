@@ -233,6 +233,12 @@ class Round:
     def _note_training(
         self, models: Population, training: Training, state: State, counts: np.ndarray
     ) -> None:
+        if self.setup.network.buffers and models is not self.models:
+            raise ValueError(
+                f"`model` must not keep running statistics in {self.setup.algorithm.name}, whose "
+                f"phase {self.phase!r} trains copies of the models, and statistics of the copies "
+                "would be lost; use models.with_group_norm(model)"
+            )
         with _disable_current_modes():  # these tensors do not belong to the phase
             needed = training.init(models).keys()
             trained = np.flatnonzero(counts)
@@ -384,7 +390,7 @@ class Round:
         indices, ranks = run.examples_of_nodes[on], run.ranks
         check_trials(trials, indices)
         own = {i: trial for i, trial in trials.items() if ranks.owner[i] == ranks.rank}
-        plan, models = self.setup.evaluation_plan, self.models
+        plan, models = self.setup.evaluation_plan, self._owner
         found = cross_evaluate(plan, models, run.executor, own, indices) if own else {}
         merged = {i: result for part in ranks.objects(found) for i, result in part.items()}
         return {i: merged[i] for i in trials}
@@ -403,7 +409,10 @@ class Round:
         population = cast(Population, models)
         name = f"{self.phase}/{key}" if key else self.phase
         batch = run.executor.batches.at(self.t, batch_size, name)
-        losses, gradients = all_gradients(run.executor, population.of_own_nodes(), batch, key)
+        own = population.of_own_nodes()
+        losses, gradients = all_gradients(run.executor, own, batch, key)
+        if own is not population and own.buffers:
+            population.take(own, run.ranks.all_rows)
         self.steps += self.n
         if self._predicts(population):  # these losses count without local steps
             self.gradient_losses.setdefault(self.phase, []).append(losses)
@@ -425,8 +434,7 @@ class Round:
         d, run = values.shape[1] if isinstance(values, Tensor) else values.d, self.run
         ranges = [range(d)[part] for part in columns]
         width = sum(map(len, ranges))
-        owner = self.models if self.everyone is None else self.everyone
-        buffers = owner.traveling_with(values, ranges) if owner.buffers else []
+        buffers = self._owner.traveling_with(values, ranges) if counted else []
         sent = width + scalars + sum(held.stored[0].numel() for held in buffers)
         exchange = self._begin_exchange("mix", weights, sent if counted else None, server)
         once = server and width == d and self.setup.attack is None  # whole models are stored once
@@ -435,8 +443,8 @@ class Round:
                 self.mixed[weights] = self.mixed.get(weights, 0) + width
             self._note_mixed(values, ranges, once)
             return
-        for k, held in enumerate(buffers):
-            self._mix_buffer(run, weights, held, f"{exchange}/buffers/{k}", server)
+        for held in buffers:
+            self._mix_buffer(run, weights, held, server)
         if once and isinstance(values, Population):
             run.mixing.average(weights, values.held)
             return
@@ -444,22 +452,29 @@ class Round:
         for k, part in enumerate(columns):
             run.mixing.mix(weights, flat[:, part], self.t, f"{exchange}/{k}", server)
 
-    def _mix_buffer(
-        self, run: Run, weights: MixingMatrix, held: Held, exchange: str, server: bool
-    ) -> None:
-        """Average a buffer of all nodes by a matrix; pushed ones by push-sum weights."""
-        if server and self.setup.attack is None:
+    def _mix_buffer(self, run: Run, weights: MixingMatrix, held: Held, server: bool) -> None:
+        """Average a buffer of all nodes by a matrix; pushed ones by push-sum weights.
+
+        Attackers forge models, but not their statistics.
+        """
+        if server:
             run.mixing.average(weights, held)
             return
         buffer = held.apart().view(len(held), -1)
-        if server or weights.is_row_stochastic:
-            run.mixing.mix(weights, buffer, self.t, exchange, server)
+        if weights.is_row_stochastic:
+            run.mixing.multiply(weights, buffer)
             return
-        owner = self.models if self.everyone is None else self.everyone
-        shares = owner.push_sum_weights.to(buffer.dtype)[:, None]
-        pushed = torch.cat([buffer * shares, shares], 1)
-        run.mixing.mix(weights, pushed, self.t, exchange)
-        buffer.copy_(pushed[:, :-1] / pushed[:, -1:])
+        before = self._owner.push_sum_weights
+        everywhere = weights.weights @ self.all_rows(before).cpu().numpy()
+        after = torch.from_numpy(everywhere).to(before)
+        after = after if len(held) == self.n else run.ranks.own_rows(after)
+        run.mixing.multiply(weights, buffer.mul_(before[:, None].to(buffer)))
+        buffer.div_(after[:, None].to(buffer))
+
+    @property
+    def _owner(self) -> Population:
+        """The models that predict: those of all nodes while a phase works on these."""
+        return self.models if self.everyone is None else self.everyone
 
     def _note_mixed(self, values: Tensor | Models, ranges: Sequence[range], once: bool) -> None:
         """Note columns that are mixed; if models are stored `once`, a server has averaged them."""

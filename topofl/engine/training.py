@@ -542,7 +542,11 @@ class _MixedGradients:
     def _differentiate(self, k: int, any_bad: bool, worker: int, chunk: LocalSteps) -> None:
         """Store the gradients of some nodes, or add them to the sums of their groups."""
         rows, minibatches = chunk.rows, self.steps[k][-1]
+        freezes = self.job.policy == "freeze"
+        before = [x.clone() for x in chunk.buffers] if freezes else []
         losses, found = self.executor.gradients(worker, chunk.parameters, minibatches, rows)
+        for x, old in zip(chunk.buffers, before, strict=False):  # of nodes that are frozen
+            x.copy_(torch.where(per_row(chunk.bad | ~torch.isfinite(losses), x), old, x))
         self.losses[rows, k] = losses
         if k == 0 and self.job.statistics is not None:
             chunk.observe(self.observed[worker], found, None)

@@ -9,6 +9,7 @@ from topofl.engine import evaluation as module
 from topofl.engine.evaluation import evaluation_plan
 from topofl.engine.gradients import autograd_gradients
 from topofl.engine.memory import AllocationTrace, bytes_of_forward
+from topofl.engine.network import Network
 from topofl.engine.population import initial_population
 from topofl.engine.recorder import NUMBERS, GradientStatistics
 from topofl.metrics import consensus_distance
@@ -66,8 +67,8 @@ def test_executors_share_the_numbers_of_their_copies():
     model = convolutional()
     with AllocationTrace() as allocations:
         executors = [
-            autograd_gradients(model, "batched"),
-            *(autograd_gradients(model, "looped") for _ in range(2)),
+            autograd_gradients(Network(model), "batched"),
+            *(autograd_gradients(Network(model), "looped") for _ in range(2)),
         ]
     assert allocations.peak == 0
     before = [p.clone() for p in model.parameters()]

@@ -11,6 +11,7 @@ from tests import problems
 from topofl.engine.footprint import bytes_of_step
 from topofl.engine.gradients import autograd_gradients, image_order
 from topofl.engine.memory import AllocationTrace, bytes_of_forward
+from topofl.engine.network import Network
 
 
 def as_it_is(x):
@@ -42,9 +43,9 @@ class Choosy(nn.Module):
 
 
 def test_models_that_torch_cannot_batch():
-    assert bytes_of_step(Choosy(), "looped", as_it_is, torch.zeros(2, 4), 50) > 50 * 3 * 4
+    assert bytes_of_step(Network(Choosy()), "looped", as_it_is, torch.zeros(2, 4), 50) > 50 * 3 * 4
     with pytest.raises(RuntimeError):
-        bytes_of_step(Choosy(), "batched", as_it_is, torch.zeros(2, 4), 50)
+        bytes_of_step(Network(Choosy()), "batched", as_it_is, torch.zeros(2, 4), 50)
 
 
 @pytest.mark.parametrize("width", [1, 2, 9])
@@ -52,10 +53,10 @@ def test_larger_minibatches_are_extrapolated_exactly(width):
     model = problems.convolutional()
     parameters = [p.detach().expand(2, *p.shape).contiguous() for p in model.parameters()]
     inputs, labels = torch.zeros(2, width, 1, 6, 6), torch.zeros(2, width, dtype=torch.long)
-    function = autograd_gradients(model, "batched")
+    function = autograd_gradients(Network(model), "batched")
     with AllocationTrace() as allocations:
         function(parameters, inputs, labels, None)
-    assert bytes_of_step(model, "batched", as_it_is, inputs[0, :1], width) == -(
+    assert bytes_of_step(Network(model), "batched", as_it_is, inputs[0, :1], width) == -(
         -allocations.peak // 2
     )
 
@@ -64,7 +65,7 @@ def test_nothing_is_drawn_or_changed():
     model = problems.convolutional()
     before, state = [p.clone() for p in model.parameters()], torch.get_rng_state()
     few = torch.zeros(2, 1, 6, 6)
-    bytes_of_step(model, "looped", image_order(model, few), few, 3)
+    bytes_of_step(Network(model), "looped", image_order(model, few), few, 3)
     bytes_of_forward(model, image_order(model, few), few)(3)
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     assert torch.equal(torch.get_rng_state(), state)
@@ -74,7 +75,8 @@ def test_nothing_is_drawn_or_changed():
 def test_torch_does_not_load_its_compiler():
     code = (
         "import sys, torch; from torch import nn; from topofl.engine.footprint import "
-        "bytes_of_step\nbytes_of_step(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), 'looped', "
-        "lambda x: x, torch.zeros(2, 4), 5)\nsys.exit('torch._dynamo' in sys.modules)"
+        "bytes_of_step, Network\nmodel = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3))\n"
+        "bytes_of_step(Network(model), 'looped', lambda x: x, torch.zeros(2, 4), 5)\n"
+        "sys.exit('torch._dynamo' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -75,7 +75,7 @@ def test_the_looped_executor_and_evaluation_convolve_channels_last(monkeypatch):
         nn.Conv2d, "forward", lambda self, x: seen.append(is_channels_last(x)) or convolve(self, x)
     )
     run(Viewing(flatten=True), "looped")
-    assert seen.count(False) == 4, "the checks that the model and the task take these examples"
+    assert seen.count(False) == 7, "the checks that the model and the task take these examples"
     seen.clear()
     run(Viewing(flatten=False), "looped")
     assert seen.count(True) == 2, "one trial for the executor, one for all evaluations"

@@ -11,6 +11,7 @@ from topofl import algorithms
 from topofl._support.seeding import seeded_torch
 from topofl._support.threads import Buffers
 from topofl.engine.gradients import autocast, autograd_gradients, linear_gradients
+from topofl.engine.network import Network
 from topofl.engine.population import initial_population
 
 CPU = torch.device("cpu")
@@ -39,8 +40,8 @@ def smooth():
 
 
 EXECUTORS = {
-    "batched": lambda model, **how: autograd_gradients(model, "batched", **how),
-    "looped": lambda model, **how: autograd_gradients(model, "looped", **how),
+    "batched": lambda model, **how: autograd_gradients(Network(model), "batched", **how),
+    "looped": lambda model, **how: autograd_gradients(Network(model), "looped", **how),
     "closed form": lambda model, lower=None: linear_gradients(
         Buffers(CPU), torch.bfloat16 if lower else None
     ),
@@ -78,7 +79,9 @@ def test_models_are_compiled_where_asked(executor, monkeypatch):
     monkeypatch.setattr(torch, "compile", compile_)
     model = problems.convolutional()
     arguments = *problem(model), None
-    plain, doubled = (autograd_gradients(model, executor, compile=asked) for asked in (False, True))
+    plain, doubled = (
+        autograd_gradients(Network(model), executor, compile=asked) for asked in (False, True)
+    )
     assert len(compiled) == 1
     assert not torch.allclose(plain(*arguments)[0], doubled(*arguments)[0])
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
@@ -63,7 +62,7 @@ class Part:
         ValueError
             If a pattern matches no name, or if the part is empty.
         """
-        every = list(zip_longest(names, kinds, fillvalue=()))
+        every = list(zip(names, kinds or [()] * len(names), strict=True))
         for pattern in self.patterns:
             if not any(_matches(name, of, pattern) for name, of in every):
                 layers = [name.rpartition(".")[0] or name for name in names]
@@ -243,6 +242,11 @@ class Models(Protocol):
     @property
     def nodes(self) -> np.ndarray:
         """(k,) nodes whose models are the rows of `flat`: all, unless the run is distributed."""
+        ...
+
+    @property
+    def statistics(self) -> Sequence[str]:
+        """Names of the buffers of which each node has its own, such as running statistics."""
         ...
 
     @property

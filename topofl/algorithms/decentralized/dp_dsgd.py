@@ -1,5 +1,7 @@
 """Differentially private D-SGD, with privacy per record or per node."""
 
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -178,7 +180,7 @@ def _private_steps(training: Training, scale: float, size: int, steps: int) -> P
             round.train(models, training, state)
         return state
 
-    return Phase(training.init, apply, rowwise=True)
+    return Phase(partial(_private_init, training), apply, rowwise=True)
 
 
 def _private_update(training: Training, limit: float, scale: float) -> Phase:
@@ -191,7 +193,17 @@ def _private_update(training: Training, limit: float, scale: float) -> Phase:
         _add_noise(models.flat, models, round.rng("noise"), scale)
         return state
 
-    return Phase(training.init, apply, rowwise=True)
+    return Phase(partial(_private_init, training), apply, rowwise=True)
+
+
+def _private_init(training: Training, models: Models) -> State:
+    """Return the state at the start; raise ``ValueError`` if data would be sent without noise."""
+    if models.statistics:
+        raise ValueError(
+            "`model` must not keep running statistics in dp_dsgd, which would be sent without "
+            f"noise, got {models.statistics[0]!r}; use models.with_group_norm(model)"
+        )
+    return training.init(models)
 
 
 def _add_noise(values: Tensor, models: Models, rng: np.random.Generator, scale: float) -> None:
