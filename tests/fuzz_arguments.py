@@ -5,6 +5,7 @@ import io
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import matplotlib as mpl
@@ -62,6 +63,14 @@ def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return dict(inspect.signature(function).parameters)
 
 
+GRAPH = SimpleNamespace(
+    x=torch.eye(8),
+    edge_index=torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]),
+    y=torch.tensor([0, 1] * 4),
+)
+"""As ``torch_geometric.data.Data`` holds a graph."""
+
+
 def _values() -> dict[str, Any]:
     """Return a valid value for each argument without a default, by name or by function and name."""
     clients = problems.equal_clients(8)
@@ -92,6 +101,8 @@ def _values() -> dict[str, Any]:
         **{"edges": [(0, 1), (1, 2)], "from_edges.n": 3, "chosen": np.eye(8, dtype=bool)},
         **{"reward": lambda models_, i: 0.0, "generate": lambda t: graph},
         **{"MixingSequence.generate": lambda t: weights},
+        **{"from_pyg.graphs": GRAPH, "features": GRAPH.x, "GraphData.edges": GRAPH.edge_index},
+        **{"lora.module": problems.linear(), "rank": 2},
         **{"from_arrays.x": np.eye(8), "y": [0, 1] * 4},
         **{
             "frame": pd.DataFrame({"a": range(8), "k": ["x", "y"] * 4}),
@@ -149,6 +160,7 @@ GIVEN = {
     "topologies": ("steps",),
     "data": ("root", "min_size", "min_per_class"),
     "neighborhood_swap": ("base",),
+    "lora": ("rank",),
     "designed": ("degree", "n"),
     "neighborhood_heterogeneity": ("label_counts",),
     "predicted_deviation": ("model", "batch_size"),

@@ -184,7 +184,7 @@ ROOMS = {
     "_linalg": ["distributions sparse", "bisection nilpotent", "spectral", "second"],
     "engine": [
         "ranks",
-        "population recorder options",
+        "network population recorder options",
         *("divergence plan", "minibatches", "gradients", "memory", "executor"),
         *("mixing", "training evaluation"),
         *("requests", "neighbors", "graph_checks model_checks footprint"),
@@ -199,7 +199,7 @@ ROOMS = {
         "references server",
     ],
     "advice": ["candidates predict", "recommend"],
-    "data": ["_labels", "dataset", "partition", "arrays edits partitioners", "readers"],
+    "data": ["_labels", "dataset", "partition", "arrays edits partitioners", "graphs readers"],
     "metrics": [
         "_columns _rounds hardware",
         "consensus shape spectral waiting",

@@ -166,7 +166,9 @@ def test_catalogue_is_what_the_packages_export():
     kinds = _spec.catalogue()
     assert list(kinds["topology"]) == topologies.__all__
     assert list(kinds["algorithm"]) == [*algorithms.__all__, "timed"]
-    assert list(kinds["model"]) == [name for name in models.__all__ if name != "with_group_norm"]
+    assert list(kinds["model"]) == [
+        name for name in models.__all__ if name not in ("lora", "with_group_norm")
+    ]
     assert set(kinds["dataset"]) == {*data.READERS} >= {"digits", "mnist", "cifar10", "femnist"}
     assert set(kinds["partition"]) == set(partitioners.__all__)
     assert {"metropolis_hastings", "uniform"} <= set(kinds["mixing"])

@@ -610,10 +610,9 @@ class _Adapter(nn.Module):
         super().__init__()
         out, inside = weight.shape
         check_int("rank", rank, minimum=1, maximum=min(out, inside), maximum_name="a weight's side")
-        options: dict[str, Any] = {"dtype": weight.dtype, "device": weight.device}
         self.scale = scale
-        self.a = nn.Parameter(torch.empty(rank, inside, **options))
-        self.b = nn.Parameter(torch.empty(out, rank, **options))
+        self.a = nn.Parameter(torch.empty(rank, inside, dtype=weight.dtype, device=weight.device))
+        self.b = nn.Parameter(torch.empty(out, rank, dtype=weight.dtype, device=weight.device))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

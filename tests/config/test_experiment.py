@@ -95,6 +95,7 @@ def test_all_defaults_are_filled_in():
             "dtype": "float32",
             "on_divergence": "raise",
             "on_disconnected": "raise",
+            "buffers": "average",
             "distributed": False,
             "placement": None,
             "rank_timeout": 600.0,

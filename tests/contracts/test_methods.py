@@ -18,7 +18,7 @@ from tests.rows.methods import ALGORITHMS, ARGUMENTS, SAME, TWINS
 from topofl import algorithms, topologies
 
 BY_NAME = pytest.mark.parametrize("name", ALGORITHMS)
-PERSONAL = [name for name, arguments in ARGUMENTS.items() if "head" in arguments]
+PERSONAL = [name for name, arguments in ARGUMENTS.items() if {"head", "local"} & arguments.keys()]
 
 
 def build(name, **changes):
@@ -197,6 +197,7 @@ OTHER = {
     "clock": {"compute": 2.0},
     "compressor": "sign",
     "head": "0",
+    "local": "1",
     "header_sign": "literal",
     "level": "node",
     "loss_refresh": "none",

@@ -93,7 +93,7 @@ def of_runs(contract):
 
 def chosen(request, test):
     """Return the runs for which a test has been selected, which one process computes."""
-    items = [item for item in request.session.items if item.originalname == test]
+    items = [item for item in request.session.items if getattr(item, "originalname", "") == test]
     return [item.callspec.params["name"] for item in items if item.path == request.path]
 
 
@@ -286,7 +286,13 @@ def tables(name):
     method = "dsgd" if name in OPTIONS else name
     row, how = ALGORITHMS[method], of_method(method) | OPTIONS.get(name, {})
     given = {**row.required, **row.killed}
-    model = "convolutional" if name in OPTIONS else "perceptron" if "head" in given else "linear"
+    model = (
+        "convolutional"
+        if name in OPTIONS
+        else "perceptron"
+        if {"head", "local"} & given.keys()
+        else "linear"
+    )
     partition = (
         {"partition": "dirichlet_per_class", "alpha": 1.0, "min_size": 4, "val_fraction": 0.3}
         if row.validated

@@ -67,6 +67,7 @@ class Row:
 
 
 EPOCH = {"epochs": 1}
+NORMS = {"local": "*Norm*()"}
 WITH_HEAD = {"epochs": 1, "head": HEAD}
 TWO_RATES = WITH_HEAD | {"head_lr": 0.05}
 SOME = {"epochs": 1, "participation": 0.5}
@@ -141,6 +142,7 @@ ALGORITHMS: dict[str, Row] = {
         0.05, options=EPOCH | {"personal_epochs": 1}, killed=SOME | {"personal_epochs": 1}
     ),
     "fedbabu": Row(0.2, options=WITH_HEAD, killed=WITH_HEAD),
+    "fedbn": Row(0.05, options=EPOCH | NORMS, killed=SOME | NORMS),
     "fedper": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"participation": 3}),
     "fedrep": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD),
     "knn_per": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"k": 3}),
@@ -377,6 +379,7 @@ def shared(adaptive, how):
 WITH_A_SERVER = [
     *(central("fedavg", how) for how in PASSES),
     *personal("fedper", {}, {}),
+    *(central("fedbn", how, {"local": HEAD}, {"travels": is_body}, **FEDAVG) for how in PASSES),
     *personal("fedbabu", {}, {"trains": is_body}),
     *personal("fedrep", {"head_lr": 0.05}, {"trains": is_body, "head": (is_head, 0.05, 1)}),
     central("knn_per", PASSES[0], {"head": HEAD, "k": 5}, **FEDAVG),

@@ -29,7 +29,7 @@ def of_method(name="dsgd", **changes):
     row = ALGORITHMS[name]
     clients = problems.validated_clients() if row.validated else problems.equal_clients()
     given = {**row.required, **row.killed}
-    personal = "head" in given
+    personal = bool({"head", "local"} & given.keys())
     return {
         "algorithm": getattr(algorithms, name)(lr=0.1, batch_size=4, **given),
         "model": problems.perceptron() if personal else problems.linear(),

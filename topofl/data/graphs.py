@@ -6,7 +6,6 @@ An example is a number; the graph itself is a part of the network, which all nod
 from dataclasses import dataclass
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -36,6 +35,15 @@ class GraphData:
         (2, E) int64, from and to, as ``edge_index``.
     graph_of
         (V,) int64, the graph of each vertex, ascending; None: vertices are the examples.
+
+    Examples
+    --------
+    >>> path = Dataset(torch.arange(4)[:, None], torch.tensor([0, 0, 1, 1]), 2, "path",
+    ...                np.arange(4), np.arange(0), np.arange(0))
+    >>> edges = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+    >>> graph = GraphData(path, torch.eye(4), edges)
+    >>> [part.tolist() for part in graph.communities(2, seed=0).train]
+    [[0, 1], [2, 3]]
     """
 
     dataset: Dataset
@@ -61,6 +69,8 @@ class GraphData:
             If examples are graphs; if there are fewer communities; if a client gets no training
             examples.
         """
+        import networkx as nx  # which takes longer to load than most uses of this module
+
         n = check_nodes(n)
         if self.graph_of is not None:
             raise ValueError(
@@ -118,7 +128,7 @@ class GraphData:
         if self.graph_of is not None:
             return _OnGraphs(module, self.features, self.edges, self.graph_of, whole=True)
         if between == "keep":
-            everything = torch.zeros(len(self.features), dtype=torch.int64)
+            everything = torch.zeros(len(self.features), dtype=torch.int64, device="cpu")
             return _OnGraphs(module, self.features, self.edges, everything, whole=False)
         owner = self._owners(clients)
         source, target = self.edges

@@ -206,7 +206,8 @@ class Mixing:
         nodes, shares = weights.weights.indices[row], weights.weights.data[row]
         own = ranks.owner[nodes] == ranks.rank
         read = held.rows(ranks.row_of[nodes[own]])
-        mean = torch.from_numpy(shares[own]).to(read) @ read.reshape(len(read), -1)
+        flat = read.flatten(1) if read.dim() > 1 else read[:, None]
+        mean = torch.from_numpy(shares[own]).to(read) @ flat
         held.fill(ranks.sum_(mean).view(1, *read.shape[1:]))
 
     def aggregate(

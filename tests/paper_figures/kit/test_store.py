@@ -48,7 +48,7 @@ def test_everything_that_determines_a_run_is_in_its_key():
     assert replace(RUN, tables=tables(run_seed=7)).seed == 7
 
 
-@pytest.mark.parametrize("module", ["topofl.runs.identity", "torch", "numpy"])
+@pytest.mark.parametrize("module", ["topofl._support.machine", "torch", "numpy"])
 def test_versions_are_in_the_key(module, monkeypatch):
     monkeypatch.setattr(f"{module}.__version__", "0.0.0")
     assert Run(tables()).key != RUN.key

@@ -54,6 +54,8 @@ def text_files(
         If there is no such file.
     OSError
         If a file cannot be read.
+    TypeError
+        If `vocabulary` is not text.
     ValueError
         If a file is not UTF-8, has a character that is not in `vocabulary`, or is too short for a
         sequence; if a character is in `vocabulary` twice.
@@ -73,6 +75,8 @@ def text_files(
     """
     place, length = check_path("root", root), check_int("length", length, minimum=1)
     test, val = check_fraction("test", test), check_fraction("val", val)
+    if vocabulary is not None and not isinstance(vocabulary, str):
+        raise TypeError(f"`vocabulary` must be text, or None for bytes, got {shown(vocabulary)}")
     if vocabulary is not None and len(set(vocabulary)) < len(vocabulary):
         twice = next(c for c in vocabulary if vocabulary.count(c) > 1)
         raise ValueError(f"`vocabulary` must have each character once, got {twice!r} twice")
