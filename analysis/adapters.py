@@ -83,7 +83,7 @@ def clients_of(topics: Sequence[str], preset: Preset) -> data.Partition:
 
 
 def trained(
-    network: nn.Module, clients: data.Partition, graph: topofl.Topology, rounds: int, **options: str
+    network: nn.Module, clients: data.Partition, graph: topofl.Topology, rounds: int, init: str
 ) -> topofl.History:
     """Return the history of D-SGD with momentum and four local steps a round."""
     return topofl.run(
@@ -95,7 +95,7 @@ def trained(
         seed=0,
         task=tasks.next_token(),
         evaluation=Evaluation(every=rounds),
-        **options,
+        init=init,
     )
 
 
@@ -111,14 +111,14 @@ def graphs_of(clients: data.Partition) -> list[topofl.Topology]:
 def study(preset: Preset) -> Table:
     """Return a row for each graph and each way to adapt the model."""
     before, after = (clients_of(topics, preset) for topics in (preset.before, preset.after))
-    start = trained(LanguageModel(), before, graphs_of(before)[-1], preset.trained)
+    start = trained(LanguageModel(), before, graphs_of(before)[-1], preset.trained, "common")
     assert start.models is not None  # since runs keep them
     network = start.models.module(0)
     rows = []
     for graph in graphs_of(after):
         ways = {"all parameters": network, "adapters": models.lora(network, rank=RANK)}
         for way, own in ways.items():
-            found = trained(own, after, graph, preset.adapted, init="given")
+            found = trained(own, after, graph, preset.adapted, "given")
             perplexity = found["perplexity"]
             rows.append({
                 "graph": graph.name.partition("(")[0],

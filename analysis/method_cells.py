@@ -97,7 +97,7 @@ METHODS = {
 
 _PERSONAL = "learns a separate model for every node, which a shared test set does not evaluate"
 _PERSONALIZED = """
-    apfl dfedavgm_p dfedpgp dispfl ditto dpfl fedbabu fedper fedrep knn_per per_fedavg pfeddst
+    apfl dfedavgm_p dfedpgp dispfl ditto dpfl fedbabu fedbn fedper fedrep knn_per per_fedavg pfeddst
     pfedgraph random_collaboration
 """
 LEFT_OUT = dict.fromkeys(_PERSONALIZED.split(), _PERSONAL)

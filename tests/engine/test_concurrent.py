@@ -63,7 +63,7 @@ def test_models_that_draw_are_refused_and_leave_the_generator_as_it_was(draw):
             return super().forward(x.flatten(1)) + 0 * draw(x).sum()
 
     model, before = Random(36, 3), torch.get_rng_state()
-    with pytest.raises(ValueError, match="the same output for the same input, but it draws"):
+    with pytest.raises(ValueError, match="the same input in evaluation, but it draws"):
         trained(0, model=model)
     assert torch.equal(torch.get_rng_state(), before)
 

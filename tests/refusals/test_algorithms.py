@@ -202,7 +202,17 @@ OF_METHODS = {
 }
 """Those of single functions; what is true counts as True for the last two."""
 
-UNBOUNDED = {"clock", "compressor", "head", "part", "participants", "terms", "name", "kept"}
+UNBOUNDED = {
+    "clock",
+    "compressor",
+    "head",
+    "local",
+    "part",
+    "participants",
+    "terms",
+    "name",
+    "kept",
+}
 """Arguments that are no numbers, choices or switches."""
 
 GIVEN = {
