@@ -117,7 +117,7 @@ class Executor:
         weights: Tensor,
         trained: Sequence[int] | None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        """Return losses and gradients, of consecutive nodes with as many examples at a time."""
+        """Return the result of `gradients`, from calls for nodes with equally many examples."""
         counts, losses, gradients, start = (weights > 0).sum(1).tolist(), [], [], 0
         for count, same in itertools.groupby(counts):
             part = slice(start, start := start + len(list(same)))

@@ -20,6 +20,7 @@ from topofl.engine.gradients import (
     autograd_gradients,
     in_closed_form,
     is_linear,
+    rows_of,
 )
 from topofl.engine.memory import LARGEST, AllocationTrace, extrapolated
 from topofl.engine.mixing import (
@@ -33,7 +34,7 @@ from topofl.engine.mixing import (
 from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.network import Network
 from topofl.engine.plan import Fits, Plan, Sizes, most_nodes
-from topofl.engine.population import Layout, Population, trained_parameters
+from topofl.engine.population import Layout, Population
 from topofl.engine.recorder import NUMBERS
 from topofl.engine.requests import Setup
 from topofl.engine.training import LocalSteps, gradients_in_memory, nodes_per_update
@@ -437,19 +438,11 @@ def bytes_of_step(
     """
     nodes = 2 if executor == "batched" else 1  # a stack of one model takes a shortcut
     gradients = autograd_gradients(network, executor, order, loss=loss)
-    module = network.module
-    values = [*trained_parameters(module), *map(module.get_buffer, network.buffers)]
-    values = [x.detach().expand(nodes, *x.shape).contiguous() for x in values]
-    keys = (
-        []
-        if network.drawing is None
-        else [torch.arange(nodes, dtype=torch.int64, device=sample.device)]
-    )
 
     def prepare(*examples: Tensor) -> Callable[[], object]:
         inputs, expected = (part.expand(nodes, *part.shape).contiguous() for part in examples)
-        own = [x.clone() for x in values]  # a step changes buffers
-        return lambda: gradients([*own, *keys], inputs, expected, None)
+        own = rows_of(network, nodes)  # of which a step changes buffers
+        return lambda: gradients(own, inputs, expected, None)
 
     return -(-extrapolated(prepare, sample, targets)(width) // nodes)
 

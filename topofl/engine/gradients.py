@@ -70,6 +70,19 @@ def forward_of_each(
     return lambda parameters, inputs: apply(list(parameters), inputs)
 
 
+def rows_of(network: Network, k: int) -> list[Tensor]:
+    """Return k rows of a network's own numbers, as models in training take them: all equal.
+
+    They are (k, *shape) of each trained parameter and changing buffer, and keys (k,) if it draws.
+    """
+    module = network.module
+    values = [*trained_parameters(module), *map(module.get_buffer, network.buffers)]
+    rows = [x.detach().repeat(k, *(1 for _ in x.shape)) for x in values]
+    if network.drawing is not None:
+        rows.append(torch.arange(k, dtype=torch.int64, device=values[0].device))
+    return rows
+
+
 def applied(
     model: nn.Module, buffers: Sequence[str] = (), drawing: Drawing | None = None
 ) -> Callable[[Sequence[Tensor], Tensor], Tensor]:

@@ -190,7 +190,7 @@ class Mixing:
             values.copy_(self.ranks.own_rows(everyone))
 
     def multiply(self, weights: MixingMatrix, values: Tensor, server: bool = False) -> None:
-        """Multiply values by a matrix in place, as they are, with attackers, too."""
+        """Multiply values by a matrix in place; nothing is forged, also if there are attackers."""
         if server:
             self.average(weights, Held(values))
         else:

@@ -13,7 +13,7 @@ from topofl._support.seeding import NoGeneratorError, seeded_torch
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.data import Dataset, Partition
 from topofl.engine.evaluation import CLASSIFICATION, check_per_example
-from topofl.engine.gradients import forward_of_each, is_linear
+from topofl.engine.gradients import forward_of_each, is_linear, rows_of
 from topofl.engine.network import Network, network_of, seeded
 from topofl.engine.options import Compute
 from topofl.engine.population import trained_parameters
@@ -256,20 +256,13 @@ def _check_batched(network: Network, inputs: Tensor) -> None:
     module = copy.deepcopy(network.module).train()
     if is_linear(module):
         return
-    values = [*trained_parameters(module), *map(module.get_buffer, network.buffers)]
-    twice = [x.detach().repeat(2, *(1 for _ in x.shape)) for x in values]
-    keys = (
-        []
-        if network.drawing is None
-        else [torch.arange(2, dtype=torch.int64, device=inputs.device)]
-    )
     examples = inputs[: network.smallest]
     wanted = "`executor` must be 'looped' or 'auto' for this model, since"
     if network.drawing is seeded:
         raise ValueError(f"{wanted} it draws random numbers in other ways than by dropout")
     try:
         forward_of_each(module, network.buffers, network.drawing)(
-            [*twice, *keys], examples.expand(2, *examples.shape)
+            rows_of(network, 2), examples.expand(2, *examples.shape)
         )
     except RuntimeError as error:
         raise ValueError(

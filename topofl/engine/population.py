@@ -185,8 +185,8 @@ class Held:
     def own(self, which: np.ndarray) -> Tensor | None:
         """Store rows at distinct places (c,) one after another, apart from all others.
 
-        Returns a view of them, to be changed in place; None if all rows are stored apart, and these
-        are where they were.
+        Returns a view of them, to be changed in place; None if they are not stored one after
+        another, as where all rows are stored apart.
         """
         if self._shares(which):
             self._separate(which, self.rows(which))
