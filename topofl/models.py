@@ -2,8 +2,9 @@
 
 The last layer of each is called ``head``: personalized methods keep the parameters whose names
 start with ``head.``; all others are the body. Networks use GroupNorm, as the papers do;
-:func:`with_group_norm` puts it in the place of BatchNorm in other networks, and :func:`lora` lets
-nodes train small adapters of a network instead of the network. Building a model neither reads nor
+:func:`with_group_norm` puts it in the place of BatchNorm in other networks, :func:`lora` lets
+nodes train small adapters of a network instead of the network, and :func:`of_kinds` gives nodes
+different networks. Building a model neither reads nor
 changes torch's global generator, and its parameters are float32 on the CPU whatever torch's
 defaults are.
 """
@@ -40,6 +41,7 @@ __all__ = [
     "gn_lenet",
     "logistic_regression",
     "lora",
+    "of_kinds",
     "resnet18_gn",
     "with_group_norm",
 ]
@@ -655,3 +657,138 @@ def _adapt_attention(layer: nn.MultiheadAttention, rank: int, scale: float) -> N
             parametrize.register_parametrization(layer, name, _Adapter(weight, rank, scale))
     adapter = _Adapter(layer.out_proj.weight, rank, scale)
     parametrize.register_parametrization(layer.out_proj, "weight", adapter)
+
+
+@public
+def of_kinds(networks: Sequence[nn.Module], kinds: Sequence[int]) -> nn.Module:
+    """Return the model of a run whose nodes have networks of different architectures.
+
+    Layers that have the same name and shapes in all networks are one layer, of which every node has
+    its own parameters, as of any model: these can be exchanged, as by
+    ``algorithms.fedper(lr=0.1, head=algorithms.part("head").rest)``. They keep their names, and
+    start from the values of the first network. All others are called ``networks.0.conv.weight``
+    and so on. Only nodes of one kind use them, so that a method that averages them is refused.
+
+    Nodes are trained one after another. A row of the models holds the parameters of all kinds.
+
+    Parameters
+    ----------
+    networks
+        The networks. They take the same examples and return outputs of the same shape; none is
+        modified.
+    kinds
+        (n,) the index of each node's network.
+
+    Raises
+    ------
+    TypeError
+        If a network is none, or cannot be copied.
+    ValueError
+        If there are fewer than two networks, if a kind is not an index of `networks`, or if a
+        network is of no node.
+
+    Examples
+    --------
+    Two kinds of nodes with their own first layers, which average their last:
+
+    >>> import topofl
+    >>> from topofl import algorithms, data
+    >>> def network(width):
+    ...     layers = {"flat": nn.Flatten(), "first": nn.Linear(64, width), "relu": nn.ReLU(),
+    ...               "second": nn.Linear(width, 16), "head": nn.Linear(16, 10)}
+    ...     return nn.Sequential(OrderedDict(layers))
+    >>> model = of_kinds([network(8), network(32)], kinds=[0, 0, 1, 1])
+    >>> [name for name, _ in model.named_parameters()][:2]
+    ['head.weight', 'head.bias']
+    >>> clients = data.iid(data.digits(), n=4, seed=0)
+    >>> own = algorithms.part("head").rest
+    >>> history = topofl.run(algorithms.fedper(lr=0.1, epochs=1, head=own), model=model,
+    ...                      clients=clients, rounds=2, seed=0)
+    >>> bool((history.models.flat[:, :170] == history.models.flat[0, :170]).all())
+    True
+    """
+    nets = [copy.deepcopy(net) for net in check_sequence("networks", networks)]
+    for net in nets:
+        if not isinstance(net, nn.Module):
+            raise TypeError(f"`networks` must be torch.nn.Modules, got {shown(net)}")
+    if len(nets) < 2:
+        raise ValueError(
+            f"`networks` must be at least two, got {len(nets)}; give a run one network as it is"
+        )
+    of_nodes = [
+        check_int("kinds", kind, minimum=0, maximum=len(nets) - 1, maximum_name="len(networks) - 1")
+        for kind in check_sequence("kinds", kinds)
+    ]
+    if unused := sorted(set(range(len(nets))) - set(of_nodes)):
+        raise ValueError(
+            f"`kinds` must contain every index of `networks`, {unused[0]} is of no node; leave out "
+            "that network"
+        )
+    return _OfKinds(nets, of_nodes)
+
+
+class _OfKinds(nn.Module):
+    """One of several networks, by the buffer ``kind``, of which each node has its own."""
+
+    kind: Tensor
+    kinds: Tensor
+
+    def __init__(self, networks: Sequence[nn.Module], kinds: Sequence[int]) -> None:
+        super().__init__()
+        for name in list(_equal_layers(networks)):
+            above, _, own = name.rpartition(".")
+            layer = networks[0].get_submodule(name)
+            for network in networks[1:]:
+                network.get_submodule(above).register_module(own, layer)
+            place: nn.Module = self
+            for part in above.split(".") if above else ():
+                if part not in place._modules:
+                    place.register_module(part, nn.Module())
+                place = place.get_submodule(part)
+            place.register_module(own, layer)
+        self.networks = nn.ModuleList(networks)
+        self.register_buffer("kind", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("kinds", torch.tensor(kinds, dtype=torch.int64))
+
+    @property
+    def node_buffers(self) -> dict[str, Tensor]:
+        """The values from which each node's own buffers start, (n, ...) by name."""
+        return {"kind": self.kinds}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs of the network of one kind."""
+        return self.networks[int(self.kind)](x)
+
+
+def _equal_layers(layers: Sequence[nn.Module], above: str = "") -> Iterator[str]:
+    """Yield the names of the largest layers inside that are the same in all networks."""
+    first, *others = layers
+    for own, child in first.named_children():
+        children = [child, *(other._modules.get(own) for other in others)]
+        if not all(isinstance(one, nn.Module) for one in children):
+            continue
+        if any(True for _ in child.parameters()) and all(
+            _are_equal(child, one) for one in children[1:]
+        ):
+            yield above + own
+        else:
+            yield from _equal_layers(children, f"{above}{own}.")
+
+
+def _are_equal(one: nn.Module, other: nn.Module) -> bool:
+    """Return whether two layers differ in the values of trained parameters at most."""
+    types = [[(name, type(m)) for name, m in layer.named_modules()] for layer in (one, other)]
+    trained = [
+        {name: p.shape for name, p in layer.named_parameters() if p.requires_grad}
+        for layer in (one, other)
+    ]
+    fixed = [
+        {name: x for name, x in layer.state_dict().items() if name not in shapes}
+        for layer, shapes in zip((one, other), trained, strict=True)
+    ]
+    return (
+        types[0] == types[1]
+        and trained[0] == trained[1]
+        and fixed[0].keys() == fixed[1].keys()
+        and all(torch.equal(x, fixed[1][name]) for name, x in fixed[0].items())
+    )

@@ -67,7 +67,7 @@ def fingerprint(setup: Setup, plan: Plan) -> dict[str, Any]:
     return found | {
         "seed": setup.seed,
         "init": setup.init,
-        **({"compute.buffers": setup.compute.buffers} if setup.network.buffers else {}),
+        **({"compute.buffers": setup.compute.buffers} if setup.network.statistics else {}),
         "augment": None if clients.augment is None else clients.augment.name,
         **{f"evaluation.{key}": plain(value) for key, value in setup.evaluation_settings.items()},
         **{f"compute.{key}": plain(getattr(setup.compute, key)) for key in _ROUNDING_OPTIONS},

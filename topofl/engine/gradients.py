@@ -320,7 +320,7 @@ def autograd_gradients(
                 found = outputs([*leaves, *parameters[count:]], inputs)
             losses = _mean_loss(loss, found, targets, weights)
             chosen = [leaf for leaf in leaves if leaf.requires_grad]
-            parts = _mutable(torch.autograd.grad(losses.sum(), chosen))
+            parts = _mutable(torch.autograd.grad(losses.sum(), chosen, materialize_grads=True))
         if not looped:
             return losses.detach(), parts
         for place, values in zip(places, given, strict=True):

@@ -1,7 +1,7 @@
 """Checks that a model can be trained by the engine, and that task and targets fit its outputs."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,15 @@ from topofl.algorithms.contract.phase import Algorithm
 from topofl.data import Dataset, Partition
 from topofl.engine.evaluation import CLASSIFICATION, check_per_example
 from topofl.engine.gradients import forward_of_each, is_linear, rows_of
-from topofl.engine.network import Network, network_of, seeded
+from topofl.engine.network import (
+    Network,
+    as_node,
+    joined,
+    network_of,
+    one_of_each_kind,
+    seeded,
+    starts_of,
+)
 from topofl.engine.options import Compute
 from topofl.engine.population import trained_parameters
 from topofl.tasks import Function, Task, cross_entropy
@@ -28,13 +36,20 @@ def checked_network(
     module = check_model(model).to(device=device, dtype=compute.dtype).eval()
     sample = dataset.examples(range(min(2, len(dataset.labels))), compute.dtype).to(device)
     known = task.loss is cross_entropy and dataset.targets is None
-    check_output(module, sample, clients.n_classes if known else None)
-    check_task(module, sample, dataset, task)
-    network = network_of(module, sample)
-    if compute.compile and network.unpadded:
+    starts, used, kinds = starts_of(module, clients.n), list[set[str]](), list[Network]()
+    nodes = one_of_each_kind(starts)
+    for node in nodes:
+        as_node(module, starts, node)
+        used.append(check_output(module, sample, clients.n_classes if known else None))
+        check_task(module, sample, dataset, task)
+        kinds.append(network_of(module, sample))
+    network = joined(kinds, starts, _used_by_some(module, used))
+    sizes = [sum(module.get_parameter(name).numel() for name in names) for names in used]
+    as_node(module, starts, nodes[int(np.argmax(sizes))])  # whose memory is predicted
+    if compute.compile and (network.unpadded or starts):
         raise ValueError(
-            "`compile` must be False for a model with running statistics or random layers, whose "
-            "functions torch does not compile; leave it out"
+            "`compile` must be False for a model with running statistics, random layers or several "
+            "kinds of nodes, whose functions torch does not compile; leave it out"
         )
     if compute.executor == "batched":
         _check_batched(network, sample)
@@ -123,21 +138,26 @@ def _reason_against(module: nn.Module) -> str:
     return ""
 
 
-def check_output(module: nn.Module, inputs: Tensor, n_classes: int | None) -> None:
+def check_output(module: nn.Module, inputs: Tensor, n_classes: int | None) -> set[str]:
     """Check a model in evaluation mode on one example and on two, before training.
+
+    Returns
+    -------
+    used
+        Names of the trained parameters on which its output depends.
 
     Raises
     ------
     ValueError
         If the model cannot take the examples or does not return logits of `n_classes` classes
-        (None: a tensor); if a parameter is not used; if its output is random or depends on other
+        (None: a tensor); if its output is random or depends on other
         examples of the minibatch, or if it changes its buffers, all in evaluation.
     """
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     try:
         with seeded_torch(0) as drawn, torch.enable_grad():
             logits = _logits(module, inputs, n_classes)
-            _check_used(module, logits)
+            used = _used(module, logits)
             _check_buffers(module, buffers)
             with torch.no_grad():
                 again = module(inputs[:1])
@@ -152,6 +172,7 @@ def check_output(module: nn.Module, inputs: Tensor, n_classes: int | None) -> No
             "output for one depends on the others; use running statistics there, as nn.BatchNorm2d "
             "does"
         )
+    return used
 
 
 _RANDOM_OUTPUT = (
@@ -218,15 +239,26 @@ def _remedy(module: nn.Module, inputs: Tensor, n_classes: int | None) -> str:
     return "put nn.Flatten() before its first layer"
 
 
-def _check_used(module: nn.Module, logits: Tensor) -> None:
+def _used(module: nn.Module, logits: Tensor) -> set[str]:
+    """Return the names of the trained parameters on which logits depend."""
     named = {name: p for name, p in module.named_parameters() if p.requires_grad}
     gradients = torch.autograd.grad(logits.sum(), list(named.values()), allow_unused=True)
-    unused = [name for name, gradient in zip(named, gradients, strict=True) if gradient is None]
-    if unused:
-        raise ValueError(
-            f"`model` must use all its parameters, {unused[0]!r} does not change its output; "
-            "remove it"
-        )
+    return {name for name, g in zip(named, gradients, strict=True) if g is not None}
+
+
+def _used_by_some(module: nn.Module, used: Sequence[set[str]]) -> list[str]:
+    """Return the parameters that some kinds of nodes use and others do not; raise if none does."""
+    found = []
+    for name, p in module.named_parameters():
+        kinds = sum(name in names for names in used)
+        if p.requires_grad and not kinds:
+            raise ValueError(
+                f"`model` must use all its parameters, {name!r} does not change its output; "
+                "remove it"
+            )
+        if p.requires_grad and kinds < len(used):
+            found.append(name)
+    return found
 
 
 def _check_buffers(module: nn.Module, before: Mapping[str, Tensor]) -> None:

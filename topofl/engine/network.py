@@ -5,9 +5,9 @@ depend on neither executor, chunk, nor number of ranks.
 """
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -39,6 +39,11 @@ class Network(NamedTuple):
         Fewest examples of a minibatch on which it can be trained.
     coupled
         Whether its outputs for an example depend on the others in training.
+    starts
+        By name, (n, *shape): the values from which each node's own buffer starts, where they
+        differ between nodes; see :func:`starts_of`.
+    partial
+        Names of the parameters that only some of the nodes use, by what their buffers start from.
     """
 
     module: nn.Module
@@ -46,11 +51,72 @@ class Network(NamedTuple):
     drawing: Drawing | None = None
     smallest: int = 1
     coupled: bool = False
+    starts: Mapping[str, Tensor] = MappingProxyType({})
+    partial: tuple[str, ...] = ()
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Names of the buffers that a forward in training changes."""
+        return tuple(name for name in self.buffers if name not in self.starts)
 
     @property
     def unpadded(self) -> bool:
         """Whether outputs in training may depend on padding, so that minibatches have none."""
-        return bool(self.buffers) or self.drawing is not None or self.coupled
+        return bool(self.statistics) or self.drawing is not None or self.coupled
+
+
+def starts_of(module: nn.Module, n: int) -> dict[str, Tensor]:
+    """Return the values (n, *shape) from which a network wants its nodes' buffers to start.
+
+    A network names them in an attribute ``node_buffers``, as :func:`topofl.models.of_kinds` does.
+
+    Raises
+    ------
+    ValueError
+        If they are not one row of the buffer's shape for each node.
+    """
+    starts = dict(getattr(module, "node_buffers", {}))
+    for name, rows in starts.items():
+        shape = (n, *module.get_buffer(name).shape)
+        if tuple(rows.shape) != shape:
+            raise ValueError(
+                f"`model` must have one value of {name!r} for each of n={n} nodes, shape {shape}, "
+                f"got {tuple(rows.shape)}; give one kind per node"
+            )
+    return starts
+
+
+def one_of_each_kind(starts: Mapping[str, Tensor]) -> list[int]:
+    """Return the first node of each kind: nodes whose buffers start alike are of one kind."""
+    if not starts:
+        return [0]
+    rows = zip(*(x.reshape(len(x), -1).tolist() for x in starts.values()), strict=True)
+    kinds = dict[str, int]()
+    for i, row in enumerate(rows):
+        kinds.setdefault(str(row), i)
+    return list(kinds.values())
+
+
+def as_node(module: nn.Module, starts: Mapping[str, Tensor], node: int) -> nn.Module:
+    """Return a network whose buffers are set, in place, to those from which a node starts."""
+    for name, x in starts.items():
+        module.get_buffer(name).copy_(x[node])
+    return module
+
+
+def joined(kinds: Sequence[Network], starts: Mapping[str, Tensor], partial: Sequence[str]) -> Network:
+    """Return one network from what it does for each kind of nodes."""
+    buffers = dict.fromkeys([*starts, *(name for kind in kinds for name in kind.buffers)])
+    drawings = [kind.drawing for kind in kinds if kind.drawing is not None]
+    return Network(
+        kinds[0].module,
+        tuple(buffers),
+        seeded if seeded in drawings else next(iter(drawings), None),
+        max(kind.smallest for kind in kinds),
+        any(kind.coupled for kind in kinds),
+        starts,
+        tuple(partial),
+    )
 
 
 class _Forward(NamedTuple):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,22 +32,25 @@ class Layout:
         Names and shapes of the parameters, in the order of the model.
     kinds
         Names of the types of each parameter's layer: its class, and those above it.
+    partial
+        Names of the parameters that only some of the nodes use.
     """
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
     kinds: tuple[tuple[str, ...], ...] = ()
+    partial: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, model: nn.Module) -> "Layout":
-        """Return the layout of `model`'s trained parameters."""
+    def of(cls, model: nn.Module, partial: Sequence[str] = ()) -> "Layout":
+        """Return the layout of `model`'s trained parameters, of which some may be partial."""
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         layers = (type(model.get_submodule(name.rpartition(".")[0])) for name in named)
         kinds = tuple(
             tuple(one.__name__ for one in kind.__mro__ if one not in nn.Module.__mro__)
             for kind in layers
         )
-        return cls(tuple(named), tuple(p.shape for p in named.values()), kinds)
+        return cls(tuple(named), tuple(p.shape for p in named.values()), kinds, tuple(partial))
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -70,9 +74,29 @@ class Layout:
     def _found(self) -> Callable[[Part], tuple[list[int], list[slice]]]:
         return cache(self._find)  # since patterns are slow to match
 
+    @cached_property
+    def bounds(self) -> list[int]:
+        """The first column of each parameter, followed by the number of columns."""
+        return [0, *itertools.accumulate(self.sizes)]
+
+    def partial_in(self, columns: Sequence[range]) -> str | None:
+        """Return the first parameter among columns that only some of the nodes use, if any."""
+        places = (k for k, name in enumerate(self.names) if name in self.partial)
+        found = (
+            self.names[k]
+            for k in places
+            if any(c.start < self.bounds[k + 1] and self.bounds[k] < c.stop for c in columns)
+        )
+        return next(found, None)
+
+    @cached_property
+    def common(self) -> list[slice]:
+        """Columns of the parameters that all nodes use; all columns if there are none."""
+        own = [name for name in self.names if name not in self.partial]
+        return self.columns(Part(tuple(own))) if self.partial and own else [slice(0, self.d)]
+
     def _find(self, share: Part) -> tuple[list[int], list[slice]]:
-        places = share.places(self.names, self.kinds)
-        bounds = [0, *itertools.accumulate(self.sizes)]
+        places, bounds = share.places(self.names, self.kinds), self.bounds
         found: list[slice] = []
         for k in places:
             start = found.pop().start if found and found[-1].stop == bounds[k] else bounds[k]
@@ -394,7 +418,7 @@ class Population:
         ours = values is self or values is self.held.stored
         if not (self.travels and self.buffers and ours):
             return []
-        bounds = [0, *itertools.accumulate(self.layout.sizes)]
+        bounds = self.layout.bounds
         own = [
             name
             for name, start, stop in zip(self.layout.names, bounds, bounds[1:], strict=False)
@@ -476,6 +500,7 @@ def initial_population(
     new: New | None = None,
     buffers: Sequence[str] = (),
     travels: bool = False,
+    starts: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> Population:
     """Return n models at the start of a run, or those of a rank's nodes.
 
@@ -496,6 +521,8 @@ def initial_population(
         Names of the buffers of which each node has its own; all start from those of the model.
     travels
         Whether these buffers are mixed with the models.
+    starts
+        By name, (n, *shape): the values from which all nodes' buffers start, where they differ.
 
     Raises
     ------
@@ -526,6 +553,7 @@ def initial_population(
         _reset(start, torch_seed(seed, "init", 0))  # sets statistics to those of a new layer
     named = dict(start.named_buffers())
     own = {name: Held.equal(named[name][None].to(device), len(nodes)) for name in buffers}
+    own |= {name: Held(rows[ranks.nodes].to(device)) for name, rows in starts.items()}
     return Population(held, layout, ranks, graph=graph, buffers=own, travels=travels)
 
 

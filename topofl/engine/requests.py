@@ -167,10 +167,10 @@ class Trace:
 
     @cached_property
     def share(self) -> list[slice]:
-        """Columns of the models that the first phase that mixes sends; all if no phase mixes."""
+        """Columns of the models that the first phase that mixes sends; all nodes' if none mixes."""
         mixed = (self.columns[name] for name in self.algorithm.phases if name in self.columns)
         found = next(mixed, set())
-        return _merged_ranges(found) if found else [slice(0, self.layout.d)]
+        return _merged_ranges(found) if found else self.layout.common
 
     @cached_property
     def pushed(self) -> tuple[int, ...]:

@@ -233,7 +233,7 @@ class Round:
     def _note_training(
         self, models: Population, training: Training, state: State, counts: np.ndarray
     ) -> None:
-        if self.setup.network.buffers and models is not self.models:
+        if self.setup.network.statistics and models is not self.models:
             raise ValueError(
                 f"`model` must not keep running statistics in {self.setup.algorithm.name}, whose "
                 f"phase {self.phase!r} trains copies of the models, and statistics of the copies "
@@ -480,6 +480,7 @@ class Round:
         """Note columns that are mixed; if models are stored `once`, a server has averaged them."""
         shape = tuple(values.shape) if isinstance(values, Tensor) else (len(values.nodes), values.d)
         if shape == (len(self.models), self.models.d):
+            self._check_common(ranges)
             noted = self.setup.trace.columns.setdefault(self.phase, set())
             noted.update((part.start, part.stop) for part in ranges)
         if once and isinstance(values, Population):
@@ -487,6 +488,17 @@ class Round:
                 values.fill(values.rows(slice(0, 1)))
         else:
             self._allocate_forged(values if isinstance(values, Tensor) else values.flat)
+
+    def _check_common(self, columns: Sequence[range]) -> None:
+        """Raise ``ValueError`` if nodes would average parameters that only some of them use."""
+        name = self.setup.trace.layout.partial_in(columns)
+        if name is not None:
+            raise ValueError(
+                f"`model` must give all nodes the parameters that {self.setup.algorithm.name} "
+                f"exchanges, but only nodes of some kinds use {name!r}, which its phase "
+                f"{self.phase!r} averages; exchange a part that all nodes have, as by "
+                "algorithms.fedper(head=...), or class means, as by algorithms.fedproto"
+            )
 
     def _begin_exchange(
         self, method: str, weights: MixingMatrix, sent: int | None, server: bool = False
@@ -533,6 +545,8 @@ class Round:
             self.run.mixing.aggregate(weights, values, checked, self.t, f"{exchange}/0")
             return
         check_rule(phase, rule)
+        if values.shape == (len(self.models), self.models.d):
+            self._check_common([range(self.models.d)])
         self._allocate_forged(values)
         rows = torch.empty_like(values)
         largest = int(weights.in_messages.max(initial=0))

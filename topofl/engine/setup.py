@@ -79,7 +79,7 @@ def resolve(
     attacking = () if attack is None else attack.nodes
     sets = _evaluation_sets(clients, evaluation, seed, device, attacking)
     network, sample = checked_network(model, clients, compute, device, task)
-    layout = Layout.of(network.module)
+    layout = Layout.of(network.module, network.partial)
     setup = Setup(
         algorithm, model, network, sample, clients, given, *weight_rules(mixing, given),
         Trace(algorithm, layout, clients.n), rounds, seed, init, evaluation, compute,

@@ -307,7 +307,7 @@ class Run:
             "rounds": setup.rounds,
             "seed": setup.seed,
             "init": setup.init,
-            **({"buffers": setup.compute.buffers} if setup.network.buffers else {}),
+            **({"buffers": setup.compute.buffers} if setup.network.statistics else {}),
             "on_disconnected": compute.on_disconnected,
             **({} if setup.attack is None else {"attackers": setup.attack.description}),
             **({} if setup.share is None else {"largest_share": list(setup.share)}),
@@ -401,7 +401,7 @@ def _initial_models(setup: Setup, ranks: Ranks, files: MappedFiles | None) -> Po
         dtype=setup.compute.dtype,
         graph=setup.graphs if isinstance(setup.graphs, Topology) else None,
         ranks=ranks, new=None if files is None else files.new,
-        buffers=setup.network.buffers, travels=setup.travels,
+        buffers=setup.network.buffers, travels=setup.travels, starts=setup.network.starts,
     )  # fmt: skip
 
 
