@@ -38,6 +38,7 @@ from topofl.algorithms.contract.needs import static as static
 from topofl.algorithms.contract.needs import strongly_connected as strongly_connected
 from topofl.algorithms.contract.needs import symmetric as symmetric
 from topofl.algorithms.contract.needs import undirected as undirected
+from topofl.algorithms.contract.objective import Objective as Objective
 from topofl.algorithms.contract.phase import Algorithm as Algorithm
 from topofl.algorithms.contract.phase import Phase as Phase
 from topofl.algorithms.contract.phase import chain as chain
@@ -91,6 +92,7 @@ from topofl.algorithms.exchanges.similar import similar_peers as similar_peers
 from topofl.algorithms.learned_graphs import dpfl, pfeddst, pfedgraph, random_collaboration
 from topofl.algorithms.personalized.dispfl import dispfl
 from topofl.algorithms.personalized.fedbn import fedbn
+from topofl.algorithms.personalized.fedproto import fedproto
 from topofl.algorithms.personalized.personal_heads import dfedpgp, fedbabu, fedper, fedrep
 from topofl.algorithms.personalized.personal_models import apfl, ditto, knn_per, per_fedavg
 from topofl.algorithms.references import centralized, local_only
@@ -130,6 +132,7 @@ __all__ = [
     "feddyn",
     "fednova",
     "fedper",
+    "fedproto",
     "fedprox",
     "fedrep",
     "fedyogi",

@@ -18,7 +18,7 @@ from topofl._support.threads import (
     torch_threads,
     worker_threads,
 )
-from topofl.engine.gradients import Gradients, Order, new_gradients
+from topofl.engine.gradients import Bound, Gradients, Order, new_gradients
 from topofl.engine.minibatches import Batches, Examples, Minibatches, on_device
 from topofl.engine.network import Network
 from topofl.engine.options import Compute
@@ -99,15 +99,17 @@ class Executor:
         minibatches: Minibatches,
         rows: slice,
         trained: Sequence[int] | None = None,
+        bound: Bound | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """Return losses (k,) and gradients of some nodes on their minibatches, by a thread.
 
         Parameters are (k, *shape) each, followed by the buffers of which each node has its own.
+        With an objective `bound` to its state, they are those of the objective.
         """
         some = Minibatches._make([None if x is None else x[rows] for x in minibatches])
         if self.unpadded and some.weights is not None:
-            return self._without_padding(worker, parameters, some, some.weights, trained)
-        return self._gradients(worker, parameters, some, trained)
+            return self._without_padding(worker, parameters, some, some.weights, trained, bound)
+        return self._gradients(worker, parameters, some, trained, bound)
 
     def _without_padding(
         self,
@@ -116,6 +118,7 @@ class Executor:
         some: Minibatches,
         weights: Tensor,
         trained: Sequence[int] | None,
+        bound: Bound | None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """Return the result of `gradients`, from calls for nodes with equally many examples."""
         counts, losses, gradients, start = (weights > 0).sum(1).tolist(), [], [], 0
@@ -124,7 +127,8 @@ class Executor:
             own = Minibatches._make([None if x is None else x[part] for x in some])
             choices = None if own.choices is None else own.choices[:, :count].contiguous()
             own = Minibatches(own.indices[:, :count].contiguous(), None, choices, own.keys)
-            found = self._gradients(worker, [x[part] for x in parameters], own, trained)
+            rows = bound and (bound[0], {k: x[part] if len(x) > 1 else x for k, x in bound[1].items()})
+            found = self._gradients(worker, [x[part] for x in parameters], own, trained, rows)
             losses.append(found[0].clone())
             gradients.append([g.clone() for g in found[1]])
         return torch.cat(losses), [torch.cat(parts) for parts in zip(*gradients, strict=True)]
@@ -135,6 +139,7 @@ class Executor:
         parameters: Sequence[Tensor],
         some: Minibatches,
         trained: Sequence[int] | None,
+        bound: Bound | None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         chosen, shape = some.indices.view(-1), some.indices.shape
         choices = None if some.choices is None else some.choices.view(-1)
@@ -144,7 +149,8 @@ class Executor:
         targets = targets.view(*shape, *targets.shape[1:])
         if some.keys is not None:
             parameters = [*parameters, some.keys]
-        return self.differentiate[worker](parameters, inputs, targets, some.weights, trained)
+        differentiate = self.differentiate[worker]
+        return differentiate(parameters, inputs, targets, some.weights, trained, bound=bound)
 
     def chunks(self, n: int, size: int | None = None) -> list[slice]:
         """Return n nodes as slices of at most `size` nodes; None: those of one call."""

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -11,11 +11,14 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 from topofl._support.threads import Buffers
+from topofl.algorithms.contract.objective import Objective
+from topofl.algorithms.contract.round import Part, State
 from topofl.engine.network import Drawing, Network
 from topofl.engine.options import Compute
-from topofl.engine.population import trained_parameters
+from topofl.engine.population import Layout, trained_parameters
 from topofl.tasks import Function, Task, cross_entropy
 
 Order = Callable[[Tensor], Tensor]
@@ -406,12 +409,117 @@ def in_closed_form(model: nn.Module, task: Task) -> bool:
     return task.loss is cross_entropy and is_linear(model)
 
 
+Bound = tuple[Objective, State]
+"""An objective of local steps, and the rows (k, ...) of the state that it reads."""
+
+
+def _objective_gradients(
+    network: Network, order: Order, lower: Autocast, loss: Function
+) -> Callable[..., tuple[Tensor, Sequence[Tensor]]]:
+    """Return the function that differentiates objectives: of several nodes by vmap, else of one."""
+    layout, buffers = Layout.of(network.module), network.buffers
+    count, known = len(layout.names), dict[int, tuple[Objective, Callable[..., Tensor]]]()
+
+    def losses_of(objective: Objective) -> Callable[..., Tensor]:
+        own = sharing_copy(network.module, buffers).train()
+        outputs_of = with_features(own, objective.features, buffers, network.drawing)
+
+        def losses(
+            parameters: Sequence[Tensor], inputs: Tensor, targets: Tensor, rows: State
+        ) -> Tensor:
+            def apply(x: Tensor, model: Tensor | None = None) -> tuple[Tensor, Tensor]:
+                given = list(parameters)
+                if model is not None:
+                    given[:count] = [view[0] for view in layout.views(model[None])]
+                features, outputs = outputs_of(given, order(x))
+                return outputs, features
+
+            return objective.losses(apply, inputs, targets, rows, loss)
+
+        return losses
+
+    def gradients(
+        parameters: Sequence[Tensor],
+        inputs: Tensor,
+        targets: Tensor,
+        weights: Tensor | None,
+        trained: Sequence[int] | None,
+        bound: Bound,
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        objective, state = bound
+        if id(objective) not in known:
+            known[id(objective)] = objective, losses_of(objective)
+        k, one = len(inputs), known[id(objective)][1]
+        rows = {name: x.expand(k, *x.shape[1:]) for name, x in state.items() if len(x) in (1, k)}
+        leaves = [p.data for p in parameters[:count]]
+        for place, leaf in enumerate(leaves):
+            leaf.requires_grad_(trained is None or place in trained)
+        with torch.enable_grad():
+            given = ([*leaves, *parameters[count:]], inputs, targets, rows)
+            with lower():
+                if k > 1:
+                    each = vmap(one)(*given)
+                else:
+                    each = one(*tree_map(lambda x: x[0], given))[None]
+            losses = each.mean(1) if weights is None else (each * weights).sum(1)
+            chosen = [leaf for leaf in leaves if leaf.requires_grad]
+            found = torch.autograd.grad(losses.sum(), chosen, materialize_grads=True)
+        return losses.detach(), _mutable(found)
+
+    return gradients
+
+
+def with_features(
+    module: nn.Module,
+    layer_of: Part,
+    buffers: Sequence[str] = (),
+    drawing: Drawing | None = None,
+) -> Callable[[Sequence[Tensor], Tensor], tuple[Tensor, Tensor]]:
+    """Return (parameters, inputs) -> features (b, m), the inputs of a layer, and outputs (b, ...).
+
+    The module is changed, and so belongs to this function. Raises ``ValueError`` if the part is
+    not one layer, which the model calls once.
+    """
+    layout = Layout.of(module)
+    places = layout.places(layer_of)
+    layer, *others = dict.fromkeys(layout.names[k].rpartition(".")[0] for k in places)
+    if others:
+        raise ValueError(
+            f"`head` must be one layer, whose inputs are compared, got "
+            f"{', '.join([layer, *others])}; name the last of them"
+        )
+    taken = list[Any]()
+    module.get_submodule(layer).register_forward_pre_hook(lambda _, inputs: taken.append(inputs))
+    apply = applied(module, buffers, drawing)
+
+    def outputs_of(parameters: Sequence[Tensor], inputs: Tensor) -> tuple[Tensor, Tensor]:
+        taken.clear()
+        outputs = apply(parameters, inputs)
+        if len(taken) != 1 or not taken[0] or len(taken[0][0]) != len(inputs):
+            raise ValueError(
+                "`head` must be a layer that the model calls once, on features of each example, "
+                f"{layer!r} is not; name its last layer"
+            )
+        features = taken[0][0].flatten(1)
+        low = features.dtype in (torch.float16, torch.bfloat16)
+        return features.float() if low else features, outputs
+
+    return outputs_of
+
+
 def new_gradients(
     network: Network, executor: str, order: Order, memory: Buffers, compute: Compute, task: Task
 ) -> Gradients:
     """Return the gradient function of one thread: batched, looped, or in closed form."""
     low = torch.bfloat16 if compute.precision == "bf16" else None
-    if in_closed_form(network.module, task):
-        return linear_gradients(memory, low)
     lower = autocast(memory.device, low)
-    return autograd_gradients(network, executor, order, lower, compute.compile, task.loss)
+    if in_closed_form(network.module, task):
+        of_task = linear_gradients(memory, low)
+    else:
+        of_task = autograd_gradients(network, executor, order, lower, compute.compile, task.loss)
+    build = cache(partial(_objective_gradients, network, order, lower, task.loss))
+
+    def gradients(*given: Any, bound: Bound | None = None) -> tuple[Tensor, Sequence[Tensor]]:
+        return of_task(*given) if bound is None else build()(*given, bound)
+
+    return gradients

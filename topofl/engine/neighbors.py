@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +22,9 @@ from topofl.engine.evaluation import (
     uploaded,
 )
 from topofl.engine.executor import Executor
-from topofl.engine.gradients import Order, applied, sharing_copy
+from topofl.engine.gradients import Order, rows_of, sharing_copy, with_features
 from topofl.engine.memory import bytes_of_forward
-from topofl.engine.population import Layout, Population, trained_parameters
+from topofl.engine.population import Population, trained_parameters
 from topofl.engine.requests import Setup
 
 Outputs = Callable[[Sequence[Tensor], Tensor], tuple[Tensor, Tensor]]
@@ -120,34 +121,9 @@ def _log(share: float) -> float:
 def _with_features(
     module: nn.Module, head: Part, order: Order, buffers: Sequence[str] = ()
 ) -> Outputs:
-    """Return a function that applies one model and captures the input of its head.
-
-    Raises ``ValueError`` if the head is not one layer, which the model calls once.
-    """
-    layout = Layout.of(module)
-    layer, *others = dict.fromkeys(layout.names[k].rpartition(".")[0] for k in layout.places(head))
-    if others:
-        raise ValueError(
-            f"`head` must be one layer, whose inputs are compared, got "
-            f"{', '.join([layer, *others])}; name the last of them"
-        )
-    own, taken = sharing_copy(module), []
-    own.get_submodule(layer).register_forward_pre_hook(lambda _, inputs: taken.append(inputs))
-    apply = applied(own, buffers)
-
-    def outputs_of(parameters: Sequence[Tensor], inputs: Tensor) -> tuple[Tensor, Tensor]:
-        taken.clear()
-        logits = apply([order(p) for p in parameters], order(inputs))
-        if len(taken) != 1 or not taken[0] or len(taken[0][0]) != len(inputs):
-            raise ValueError(
-                "`head` must be a layer that the model calls once, on features of each example, "
-                f"{layer!r} is not; name its last layer"
-            )
-        features = taken[0][0].flatten(1)
-        low = features.dtype in (torch.float16, torch.bfloat16)
-        return features.float() if low else features, logits
-
-    return outputs_of
+    """Return a function that applies one model and returns the input of its head, too."""
+    apply = with_features(sharing_copy(module), head, buffers)
+    return lambda parameters, inputs: apply([order(p) for p in parameters], order(inputs))
 
 
 def bytes_of_neighbors(setup: Setup, neighbors: Neighbors, gathered: int) -> int:
@@ -164,3 +140,47 @@ def bytes_of_neighbors(setup: Setup, neighbors: Neighbors, gathered: int) -> int
     forward = bytes_of_forward(setup.module, setup.order, setup.sample)(EXAMPLES)
     compared = 2 * largest * dim * size + EXAMPLES * (2 * largest + dim) * size
     return compared + forward + EXAMPLES * gathered
+
+
+ClassSums = Callable[[Tensor, Tensor], Tensor]
+"""(features (b, m), targets (b,)) -> sums over the examples, a tensor of one shape."""
+
+
+def feature_sums(
+    plan: EvaluationPlan, models: Population, executor: Executor, layer: Part, function: ClassSums
+) -> Tensor:
+    """Return the sums of a function of features over each node's own training examples, (k, ...).
+
+    Features are the inputs of a layer, of models in evaluation mode.
+    """
+    k = len(models)
+    members = uploaded([executor.batches.members(i) for i in range(k)], executor.targets.device)
+    outputs_of = [
+        _with_features(plan.model, layer, plan.order, tuple(models.buffers))
+        for _ in range(executor.plan.workers)
+    ]
+    found: list[Any] = [None] * k
+
+    @torch.no_grad()
+    def work(worker: int, rows: slice) -> None:
+        parameters = [view[0] for view in models.views_of(rows)]
+        for part in members[rows.start].split(EXAMPLES):
+            features, _ = outputs_of[worker](parameters, executor.examples(part))
+            sums = function(features, executor.targets[part])
+            before = found[rows.start]
+            found[rows.start] = sums if before is None else before + sums
+
+    executor.over_chunks(work, [slice(i, i + 1) for i in range(k)])
+    return torch.stack(found)
+
+
+def feature_sums_like(setup: Setup, layer: Part, function: ClassSums, k: int) -> Tensor:
+    """Return zeros of the shape of `feature_sums` for k nodes, on the meta device."""
+    with torch.no_grad():
+        outputs_of = _with_features(setup.module, layer, setup.order, setup.network.buffers)
+        features, _ = outputs_of(
+            [row[0] for row in rows_of(setup.network, 1)], setup.sample
+        )
+        targets = setup.clients.dataset.learned(setup.compute.dtype)[: len(setup.sample)]
+        sums = function(features, targets.to(features.device))
+    return torch.zeros(k, *sums.shape, dtype=sums.dtype, device="meta")

@@ -18,11 +18,12 @@ from topofl._support.seeding import stream
 from topofl.algorithms.contract.descent import rate_at
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.phase import NO_BRANCHES, WHY_PLAYED, explaining_meta_errors
-from topofl.algorithms.contract.round import Models, Rows, Rule, State, Trial, check_key
+from topofl.algorithms.contract.round import Models, Part, Rows, Rule, State, Trial, check_key
 from topofl.engine.divergence import Diverged
 from topofl.engine.evaluation import check_trials, cross_evaluate
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Aggregate
+from topofl.engine.neighbors import feature_sums, feature_sums_like
 from topofl.engine.population import Held, Population
 from topofl.engine.recorder import Exchange, GradientStatistics
 from topofl.engine.requests import (
@@ -419,6 +420,19 @@ class Round:
             if self.losses is None:
                 self._note_diverged(run, losses[:, None], ~torch.isfinite(losses), float("nan"))
         return self.all_rows(gradients) if len(population) == self.n else gradients
+
+    def feature_sums(
+        self, models: Models, layer: Part, function: Callable[[Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        """See :meth:`topofl.algorithms.Round.feature_sums`."""
+        self._enter("features")
+        population, run = cast(Population, models), self.run
+        if run is None:
+            with _disable_current_modes():  # the network's numbers do not belong to the phase
+                return feature_sums_like(self.setup, layer, function, len(population))
+        own = population.of_own_nodes()
+        found = feature_sums(self.setup.evaluation_plan, own, run.executor, layer, function)
+        return found if own is population else self.all_rows(found)
 
     def mix(
         self,

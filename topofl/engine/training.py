@@ -16,6 +16,7 @@ from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State
 from topofl.algorithms.contract.terms import Step, per_row, writable_result
 from topofl.engine.executor import Executor
+from topofl.engine.gradients import Bound
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Mixer
 from topofl.engine.population import Population
@@ -123,6 +124,12 @@ class LocalSteps:
         """(k, d) the models of these nodes, changed in place."""
         flat = self.models.flat
         return flat if self.rows == slice(None) else flat[self.rows]
+
+    @property
+    def bound(self) -> Bound | None:
+        """What steps minimize, with the state that it reads; None: the loss of the task."""
+        objective = self.training.objective
+        return None if objective is None else (objective, self.own)
 
     @property
     def buffers(self) -> list[Tensor]:
@@ -434,7 +441,8 @@ def _train_separately(
         which: int,
         at: Sequence[Tensor],
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        found = executor.gradients(worker, at, steps[k][which], chunk.rows, chunk.trained)
+        minibatches, bound = steps[k][which], chunk.bound
+        found = executor.gradients(worker, at, minibatches, chunk.rows, chunk.trained, bound)
         if k == 0 and which == -1 and job.statistics is not None:
             chunk.observe(observed[worker], found[1], idle)
         return found

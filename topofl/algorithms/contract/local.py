@@ -18,6 +18,7 @@ from topofl.algorithms.contract.descent import (
     descend,
     merged_states,
 )
+from topofl.algorithms.contract.objective import Objective, check_objective
 from topofl.algorithms.contract.phase import Participation, Phase, participation_setting
 from topofl.algorithms.contract.round import (
     Models,
@@ -96,6 +97,8 @@ class Training:
     per_step
         Number of steps that a history counts as one local step; above 1 if, for example, each
         record of a minibatch takes a step of its own.
+    objective
+        What steps minimize; None: the loss of the task.
 
     Examples
     --------
@@ -112,6 +115,7 @@ class Training:
     at: GradientPoint | None = None
     gradient: Rule | None = None
     per_step: int = 1
+    objective: Objective | None = None
 
     def __post_init__(self) -> None:
         _check_averaged_gradients(self)
@@ -137,6 +141,8 @@ class Training:
         }
         settings |= {} if self.part.is_everything else {"part": str(self.part)}
         settings |= {} if self.at is None else dict(self.at.settings)
+        if self.objective is not None:
+            settings |= {"objective": self.objective.name, **self.objective.settings}
         if self.gradient is not None:
             settings["gradient"] = getattr(self.gradient, "__name__", repr(self.gradient))
         return settings
@@ -163,15 +169,17 @@ class Training:
     @property
     def begins(self) -> bool:
         """Whether the terms or the point have state that starts anew in every round."""
-        return any(one.begin is not no_state for one in (*self.descend.terms, *self._stateful[1:]))
+        points = () if self.at is None else (self.at,)
+        return any(one.begin is not no_state for one in (*self.descend.terms, *points))
 
     def begin(self, models: Models) -> State:
         """Return the state of the terms, and of the point, that starts anew in every round."""
         return merged_states(one.begin(models) for one in self._stateful)
 
     @property
-    def _stateful(self) -> tuple[Descend | GradientPoint, ...]:
-        return (self.descend,) if self.at is None else (self.descend, self.at)
+    def _stateful(self) -> tuple[Descend | GradientPoint | Objective, ...]:
+        others = (self.at, self.objective)
+        return (self.descend, *(one for one in others if one is not None))
 
 
 @public
@@ -185,6 +193,7 @@ def train(
     at: GradientPoint | None = None,
     participants: Participation | None = None,
     gradient: Rule | None = None,
+    objective: Objective | None = None,
 ) -> Phase:
     """Return the phase in which nodes take local steps on minibatches of their own data.
 
@@ -215,6 +224,8 @@ def train(
     gradient
         Weight rule by which nodes average their gradients in each step before these are passed to
         the terms, such as :func:`topofl.mixing.within_groups`; None: each node uses its own.
+    objective
+        What steps minimize, such as a loss with a penalty on features; None: the loss of the task.
 
     Raises
     ------
@@ -242,6 +253,7 @@ def train(
         as_part("part", part),
         _check_point(at),
         gradient,
+        objective=check_objective(objective),
     )
     if participants is not None and not callable(participants):
         raise TypeError(
@@ -308,6 +320,11 @@ def _check_averaged_gradients(training: Training) -> None:
         raise ValueError(
             f"`gradient` must be None with at={training.at.name}, whose gradients are not "
             "averaged; leave one out"
+        )
+    if training.objective is not None:
+        raise ValueError(
+            f"`gradient` must be None with objective={training.objective.name!r}, whose gradients "
+            "are not averaged; leave one out"
         )
 
 

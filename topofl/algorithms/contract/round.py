@@ -465,6 +465,33 @@ class Round(Protocol):
         """
         ...
 
+    def feature_sums(
+        self, models: Models, layer: Part, function: Callable[[Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        """Return sums of a function of features over each node's training examples, (n, ...).
+
+        Parameters
+        ----------
+        models
+            The models, in evaluation mode.
+        layer
+            The layer whose inputs are the features, such as :data:`topofl.algorithms.head`.
+        function
+            ``function(features, targets) -> sums``: from features (b, m) and targets (b, ...) of
+            some examples to a tensor, of the same shape for every b. It runs once before a run.
+
+        Examples
+        --------
+        The mean feature of each node's examples::
+
+            def total(features, targets):
+                return torch.cat([features.sum(0), features.new_full((1,), len(features))])
+
+            sums = round.feature_sums(models, head, total)  # (n, m + 1)
+            means = sums[:, :-1] / sums[:, -1:]
+        """
+        ...
+
     def mix(
         self,
         weights: MixingMatrix,
