@@ -103,6 +103,7 @@ def _values() -> dict[str, Any]:
         **{"MixingSequence.generate": lambda t: weights},
         **{"from_pyg.graphs": GRAPH, "features": GRAPH.x, "GraphData.edges": GRAPH.edge_index},
         **{"lora.module": problems.linear(), "rank": 2},
+        **{"networks": [problems.linear(), problems.convolutional()], "kinds": [0, 1, 1]},
         **{"from_arrays.x": np.eye(8), "y": [0, 1] * 4},
         **{
             "frame": pd.DataFrame({"a": range(8), "k": ["x", "y"] * 4}),
@@ -161,6 +162,7 @@ GIVEN = {
     "data": ("root", "min_size", "min_per_class"),
     "neighborhood_swap": ("base",),
     "lora": ("rank",),
+    "of_kinds": ("kinds",),
     "designed": ("degree", "n"),
     "neighborhood_heterogeneity": ("label_counts",),
     "predicted_deviation": ("model", "batch_size"),

@@ -8,6 +8,7 @@ weights of the graph.
 """
 
 import copy
+import functools
 import math
 import statistics
 
@@ -146,6 +147,7 @@ def passes(
     strength=0.0,
     mask=None,
     toward=None,
+    penalty=None,
 ):
     """Take some epochs of heavy-ball SGD, from velocity zero, on one node's data.
 
@@ -162,7 +164,8 @@ def passes(
         )
         module.zero_grad()
         seen = nodes.see(nodes.inputs[batch], i, step, phase)
-        functional.cross_entropy(module(seen), nodes.labels[batch]).backward()
+        loss = functional.cross_entropy(module(seen), nodes.labels[batch])
+        (loss if penalty is None else loss + penalty(seen, nodes.labels[batch])).backward()
         gradients = [p.grad.clone() for _, p in named]
         norm = float(sum(g.square().sum() for g in gradients)) ** 0.5
         turns = [0.0] * len(named) if toward is None else turning([p for _, p in named], toward)
@@ -573,6 +576,47 @@ def fedprox(nodes, members, rounds, *, lr, strength, epochs=5, lr_decay=1.0, **l
                 **local,
             )
         serve(nodes, nodes.modules, members(t), lambda name: True)
+
+
+def fedproto(
+    nodes, members, rounds, *, lr, strength, weights=None, epochs=5, lr_decay=1.0, **local
+):
+    """FedProto, by a server, or with `weights` by each node's neighbors.
+
+    Features are the inputs of the last layer. A node without examples of a class sends no prototype
+    of it.
+    """
+    n, known = len(nodes.modules), [{} for _ in nodes.modules]
+
+    def features(i, inputs):
+        *layers, _ = nodes.modules[i]
+        return nn.Sequential(*layers)(inputs)
+
+    def penalty(i, seen, labels):
+        near = zip(features(i, seen), labels.tolist(), strict=True)
+        far = [(x - known[i][c]).square().mean() for x, c in near if c in known[i]]
+        return strength * sum(far) / len(labels)
+
+    for t in range(rounds):
+        active = members(t)
+        for i in active:
+            far = functools.partial(penalty, i)
+            passes(nodes, i, t, "local", epochs, lr * lr_decay**t, penalty=far, **local)
+        own = [{} for _ in nodes.modules]
+        with torch.no_grad():
+            for i, examples in enumerate(nodes.members):
+                labels = nodes.labels[torch.tensor(examples)]
+                looks = features(i, nodes.inputs[torch.tensor(examples)])
+                own[i] = {c: looks[labels == c].mean(0) for c in set(labels.tolist())}
+        for i in range(n):
+            row = [float(j in active) for j in range(n)] if weights is None else weights[i]
+            heard = [j for j in range(n) if row[j] > 0]
+            for c in set().union(*(own[j] for j in heard)):
+                having = [j for j in heard if c in own[j]]
+                total = sum(row[j] for j in having)
+                known[i][c] = sum(row[j] * own[j][c] for j in having) / total
+            known[i] = {c: p for c, p in known[i].items() if any(c in own[j] for j in heard)}
+    return known
 
 
 def per_fedavg(nodes, members, rounds, *, lr, inner_lr, epochs=5, lr_decay=1.0, **local):

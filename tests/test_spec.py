@@ -167,7 +167,7 @@ def test_catalogue_is_what_the_packages_export():
     assert list(kinds["topology"]) == topologies.__all__
     assert list(kinds["algorithm"]) == [*algorithms.__all__, "timed"]
     assert list(kinds["model"]) == [
-        name for name in models.__all__ if name not in ("lora", "with_group_norm")
+        name for name in models.__all__ if name not in ("lora", "of_kinds", "with_group_norm")
     ]
     assert set(kinds["dataset"]) == {*data.READERS} >= {"digits", "mnist", "cifar10", "femnist"}
     assert set(kinds["partition"]) == set(partitioners.__all__)

@@ -144,6 +144,7 @@ ALGORITHMS: dict[str, Row] = {
     "fedbabu": Row(0.2, options=WITH_HEAD, killed=WITH_HEAD),
     "fedbn": Row(0.05, options=EPOCH | NORMS, killed=SOME | NORMS),
     "fedper": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"participation": 3}),
+    "fedproto": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"participation": 3}),
     "fedrep": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD),
     "knn_per": Row(0.05, options=WITH_HEAD, killed=WITH_HEAD | {"k": 3}),
     "per_fedavg": Row(0.05, options={"epochs": 2}, killed=EPOCH),
@@ -307,6 +308,16 @@ def masks(told, history, models, state):
     assert not torch.equal(first, last)
 
 
+def prototypes(told, history, models, state):
+    """Check the prototypes of each node, and that there is one of every class that is known."""
+    for node, known in enumerate(told):
+        assert state["known"][node].nonzero().flatten().tolist() == sorted(known)
+        for label, prototype in known.items():
+            torch.testing.assert_close(
+                state["prototypes"][node, label], prototype, rtol=0, atol=1e-12
+            )
+
+
 def personal_shares(adaptive, told, history, models, state):
     """Check the shares of personal models in the mixtures."""
     np.testing.assert_allclose(state["share"].numpy(), told[1], rtol=0, atol=1e-12)
@@ -350,6 +361,7 @@ FEDAVG = {"function": naive.fedavg}
 ADAPTIVE = {"server_lr": 0.05, "beta1": 0.8, "beta2": 0.7, "tau": 0.01, "epochs": 2}
 SERVER_MOMENTUM = {"server_lr": 0.7, "epochs": 2}
 EXPONENTIAL = {"lr": algorithms.exponential(0.1, 0.5)}
+NEAR = {"strength": 2.0}
 DITTO = {"personal_lr": 0.05, "strength": 0.5, "personal_epochs": 3}
 
 
@@ -387,6 +399,11 @@ WITH_A_SERVER = [
     central("fedprox", PASSES[0] | {"strength": 0.5}),
     central("fedprox", PASSES[1] | STRENGTHS),
     central("fedprox", PASSES[0] | {"strength": 2.0}, **LINEAR, **RAGGED),
+    *(
+        central("fedproto", how | NEAR, {"head": HEAD}, {"weights": None}, also=prototypes)
+        for how in PASSES
+    ),
+    central("fedproto", PASSES[0] | NEAR, {"head": HEAD}, {"weights": None}, **RAGGED),
     central("per_fedavg", PASSES[0] | {"inner_lr": 0.3}),
     central("per_fedavg", PASSES[1] | {"inner_lr": 0.3, "epochs": 1}),
     central("per_fedavg", PASSES[0] | {"inner_lr": 0.2}, **LINEAR, **RAGGED),
@@ -486,6 +503,13 @@ ON_GRAPHS = [
     Twin("dfedsam", SHARP | {"radius": 0.5, "epochs": 2}),
     *(Twin("dadam", how) for how in ADAM),
     *(Twin("dadam", how, {"track": True}, {}, naive.damsgrad) for how in ADAM),
+    Twin(
+        "fedproto",
+        PASSES[0] | NEAR,
+        {"head": HEAD, "server": False},
+        {"members": lambda t: range(N)},
+        also=prototypes,
+    ),
     *(Twin("relay_sgd", how, graph=lambda clients: TREE, rounds=7) for how in ({}, LOCAL_STEPS)),
     *(
         Twin("dp_dsgd", PRIVATE | {"level": level}, {}, {"size": BATCH})

@@ -425,13 +425,17 @@ def _objective_gradients(
         outputs_of = with_features(own, objective.features, buffers, network.drawing)
 
         def losses(
-            parameters: Sequence[Tensor], inputs: Tensor, targets: Tensor, rows: State
+            ordered: Order,
+            parameters: Sequence[Tensor],
+            inputs: Tensor,
+            targets: Tensor,
+            rows: State,
         ) -> Tensor:
             def apply(x: Tensor, model: Tensor | None = None) -> tuple[Tensor, Tensor]:
                 given = list(parameters)
                 if model is not None:
                     given[:count] = [view[0] for view in layout.views(model[None])]
-                features, outputs = outputs_of(given, order(x))
+                features, outputs = outputs_of(given, ordered(x))
                 return outputs, features
 
             return objective.losses(apply, inputs, targets, rows, loss)
@@ -458,9 +462,9 @@ def _objective_gradients(
             given = ([*leaves, *parameters[count:]], inputs, targets, rows)
             with lower():
                 if k > 1:
-                    each = vmap(one)(*given)
+                    each = vmap(partial(one, _unchanged))(*given)
                 else:
-                    each = one(*tree_map(lambda x: x[0], given))[None]
+                    each = one(order, *tree_map(lambda x: x[0], given))[None]
             losses = each.mean(1) if weights is None else (each * weights).sum(1)
             chosen = [leaf for leaf in leaves if leaf.requires_grad]
             found = torch.autograd.grad(losses.sum(), chosen, materialize_grads=True)

@@ -142,7 +142,8 @@ class Training:
         settings |= {} if self.part.is_everything else {"part": str(self.part)}
         settings |= {} if self.at is None else dict(self.at.settings)
         if self.objective is not None:
-            settings |= {"objective": self.objective.name, **self.objective.settings}
+            name, features = self.objective.name, str(self.objective.features)
+            settings |= {"objective": name, "features": features, **self.objective.settings}
         if self.gradient is not None:
             settings["gradient"] = getattr(self.gradient, "__name__", repr(self.gradient))
         return settings
