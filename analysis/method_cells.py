@@ -97,8 +97,8 @@ METHODS = {
 
 _PERSONAL = "learns a separate model for every node, which a shared test set does not evaluate"
 _PERSONALIZED = """
-    apfl dfedavgm_p dfedpgp dispfl ditto dpfl fedbabu fedbn fedper fedrep knn_per per_fedavg pfeddst
-    pfedgraph random_collaboration
+    apfl dfedavgm_p dfedpgp dispfl ditto dpfl fedbabu fedbn fedper fedproto fedrep knn_per
+    per_fedavg pfeddst pfedgraph random_collaboration
 """
 LEFT_OUT = dict.fromkeys(_PERSONALIZED.split(), _PERSONAL)
 """Methods that are not compared, with the reason."""

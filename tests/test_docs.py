@@ -143,6 +143,8 @@ TABLES = {
     "The parts of a `Phase`:": algorithms.Phase,
     "The parts of a `Term` of local steps:": algorithms.Term,
     "The parts of a `GradientPoint`, at which gradients are taken:": algorithms.GradientPoint,
+    "The parts of an `Objective`, which `train(objective=...)` minimizes in place of the task's "
+    "loss:": algorithms.Objective,
 }
 
 

@@ -96,7 +96,9 @@ _CATALOGUE: dict[str, Callable[[], dict[str, Function]]] = {
     "topology": lambda: _functions(_exports(topologies)),
     "algorithm": lambda: _functions(_exports(algorithms)) | {"timed": algorithms.timed},
     "model": lambda: {
-        name: f for name, f in _functions(_exports(models)).items() if first(f) not in ("module", "networks")
+        name: f
+        for name, f in _functions(_exports(models)).items()
+        if first(f) not in ("module", "networks")
     },
     "dataset": lambda: dict(data.READERS),
     "partition": lambda: _functions(_exports(data), data.Partition, "dataset"),

@@ -12,7 +12,9 @@ from topofl.engine.gradients import image_order
 from topofl.engine.model_checks import check_model
 
 EVERY = [
-    getattr(models, name) for name in models.__all__ if name not in ("lora", "of_kinds", "with_group_norm")
+    getattr(models, name)
+    for name in models.__all__
+    if name not in ("lora", "of_kinds", "with_group_norm")
 ]
 OF_IMAGES = [build for build in EVERY if build is not models.logistic_regression]
 SMALLEST = {"gn_lenet": 15, "resnet18_gn": 8}

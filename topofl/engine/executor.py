@@ -127,7 +127,10 @@ class Executor:
             own = Minibatches._make([None if x is None else x[part] for x in some])
             choices = None if own.choices is None else own.choices[:, :count].contiguous()
             own = Minibatches(own.indices[:, :count].contiguous(), None, choices, own.keys)
-            rows = bound and (bound[0], {k: x[part] if len(x) > 1 else x for k, x in bound[1].items()})
+            rows = bound and (
+                bound[0],
+                {k: x[part] if len(x) > 1 else x for k, x in bound[1].items()},
+            )
             found = self._gradients(worker, [x[part] for x in parameters], own, trained, rows)
             losses.append(found[0].clone())
             gradients.append([g.clone() for g in found[1]])

@@ -438,7 +438,14 @@ def _objective_gradients(
                 features, outputs = outputs_of(given, ordered(x))
                 return outputs, features
 
-            return objective.losses(apply, inputs, targets, rows, loss)
+            found: Any = objective.losses(apply, inputs, targets, rows, loss)
+            if getattr(found, "shape", None) != inputs.shape[:1]:
+                got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else found
+                raise ValueError(
+                    f"`losses` of the objective {objective.name!r} must return one loss per "
+                    f"example, ({len(inputs)},), got {got}; take no mean over examples"
+                )
+            return found
 
         return losses
 

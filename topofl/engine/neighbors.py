@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from topofl.algorithms.contract.phase import Neighbors
+from topofl.algorithms.contract.phase import Neighbors, named_errors
 from topofl.algorithms.contract.round import Part
 from topofl.engine.evaluation import (
     EXAMPLES,
@@ -178,9 +178,8 @@ def feature_sums_like(setup: Setup, layer: Part, function: ClassSums, k: int) ->
     """Return zeros of the shape of `feature_sums` for k nodes, on the meta device."""
     with torch.no_grad():
         outputs_of = _with_features(setup.module, layer, setup.order, setup.network.buffers)
-        features, _ = outputs_of(
-            [row[0] for row in rows_of(setup.network, 1)], setup.sample
-        )
+        features, _ = outputs_of([row[0] for row in rows_of(setup.network, 1)], setup.sample)
         targets = setup.clients.dataset.learned(setup.compute.dtype)[: len(setup.sample)]
-        sums = function(features, targets.to(features.device))
+        with named_errors("`function` of round.feature_sums", features):
+            sums = function(features, targets.to(features.device))
     return torch.zeros(k, *sums.shape, dtype=sums.dtype, device="meta")

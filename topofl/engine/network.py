@@ -104,7 +104,9 @@ def as_node(module: nn.Module, starts: Mapping[str, Tensor], node: int) -> nn.Mo
     return module
 
 
-def joined(kinds: Sequence[Network], starts: Mapping[str, Tensor], partial: Sequence[str]) -> Network:
+def joined(
+    kinds: Sequence[Network], starts: Mapping[str, Tensor], partial: Sequence[str]
+) -> Network:
     """Return one network from what it does for each kind of nodes."""
     buffers = dict.fromkeys([*starts, *(name for kind in kinds for name in kind.buffers)])
     drawings = [kind.drawing for kind in kinds if kind.drawing is not None]

@@ -436,8 +436,8 @@ class Population:
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """Names of the buffers of which each node has its own."""
-        return tuple(self.buffers)
+        """Names of the buffers of real numbers of which each node has its own."""
+        return tuple(n for n, held in self.buffers.items() if held.stored.is_floating_point())
 
     @property
     def push_sum_weights(self) -> Tensor:

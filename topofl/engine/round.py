@@ -259,6 +259,7 @@ class Round:
         self._enter("mixed gradients")
         weights, d = self.setup.pulled(self.topology, rule), self.models.d
         if self.run is None:
+            self._check_common([range(d)])
             self.setup.trace.rules.append(weights)
         self.mixed[weights] = self.mixed.get(weights, 0) + steps * d
         exchange = Exchange(weights, d * self.models.dtype.itemsize, gradients=True)
@@ -504,13 +505,13 @@ class Round:
             self._allocate_forged(values if isinstance(values, Tensor) else values.flat)
 
     def _check_common(self, columns: Sequence[range]) -> None:
-        """Raise ``ValueError`` if nodes would average parameters that only some of them use."""
+        """Raise ``ValueError`` if nodes would exchange parameters that only some of them use."""
         name = self.setup.trace.layout.partial_in(columns)
         if name is not None:
             raise ValueError(
                 f"`model` must give all nodes the parameters that {self.setup.algorithm.name} "
                 f"exchanges, but only nodes of some kinds use {name!r}, which its phase "
-                f"{self.phase!r} averages; exchange a part that all nodes have, as by "
+                f"{self.phase!r} sends; exchange a part that all nodes have, as by "
                 "algorithms.fedper(head=...), or class means, as by algorithms.fedproto"
             )
 
@@ -616,6 +617,7 @@ class Round:
                 f"`nbytes` of round.send must be one number with a server, got shape "
                 f"{nbytes.shape}; give the bytes of one message"
             )
+        self._check_common([range(self.models.d)])  # what is sent may be whole models
         self.used = self.used or weights
         self.exchanges.append(Exchange(weights, nbytes, server=server))
 

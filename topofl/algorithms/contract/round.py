@@ -246,7 +246,7 @@ class Models(Protocol):
 
     @property
     def statistics(self) -> Sequence[str]:
-        """Names of the buffers of which each node has its own, such as running statistics."""
+        """Names of the real buffers of which each node has its own, such as running statistics."""
         ...
 
     @property
