@@ -65,6 +65,11 @@ class Network(NamedTuple):
         return bool(self.statistics) or self.drawing is not None or self.coupled
 
 
+def copy_of_trained(module: nn.Module) -> nn.Module:
+    """Return a copy of a network that shares its frozen parameters, which nothing changes."""
+    return copy.deepcopy(module, {id(p): p for p in module.parameters() if not p.requires_grad})
+
+
 def starts_of(module: nn.Module, n: int) -> dict[str, Tensor]:
     """Return the values (n, *shape) from which a network wants its nodes' buffers to start.
 
@@ -176,7 +181,7 @@ class _ForwardError(ValueError):
 
 def _forward(module: nn.Module, inputs: Tensor) -> _Forward:
     """Return what a forward of a copy in training does, with masks from one key."""
-    own = copy.deepcopy(module).train()
+    own = copy_of_trained(module).train()
     before = dict(own.named_buffers())
     values = {name: (buffer._version, buffer.clone()) for name, buffer in before.items()}
     outputs = dict[str, object]()

@@ -587,10 +587,10 @@ def _reset(model: nn.Module, seed: int) -> None:
 
 def _check_repeatable(model: nn.Module, seed: int) -> None:
     """Raise ``ValueError`` unless a second draw with `seed` gives the values of the model."""
-    before = [p.detach().clone() for p in model.parameters()]
+    before = {n: p.detach().clone() for n, p in model.named_parameters() if p.requires_grad}
     _reset(model, seed)
-    for (name, p), old in zip(model.named_parameters(), before, strict=True):
-        if not torch.equal(p.detach(), old):
+    for name, old in before.items():
+        if not torch.equal(model.get_parameter(name).detach(), old):
             raise ValueError(
                 f"`model` {_REPEATABLE}, {name!r} got other values the second time, which happens "
                 "if reset_parameters draws them from numpy or Python, or modifies the previous "

@@ -33,6 +33,7 @@ from topofl.engine.gradients import is_linear
 from topofl.engine.memory import MappedFiles
 from topofl.engine.minibatches import Batches, Examples
 from topofl.engine.mixing import Mixing
+from topofl.engine.network import copy_of_trained
 from topofl.engine.options import Compute, Evaluation
 from topofl.engine.plan import Plan, TimingTrial, choose_plan, least_plans
 from topofl.engine.population import Population, initial_population
@@ -284,7 +285,9 @@ class Run:
         scale, shift = (None, None) if affine is None else (part.cpu() for part in affine)
         inputs = Normalization(tuple(dataset.inputs.shape[1:]), dataset.inputs.dtype, scale, shift)
         shapes = {name: tuple(shape) for name, shape in models.shapes.items()}
-        return Trained(shapes, inputs, copy.deepcopy(setup.module).cpu(), flat, buffers)
+        on_cpu = setup.device.type == "cpu"
+        network = copy_of_trained(setup.module) if on_cpu else copy.deepcopy(setup.module).cpu()
+        return Trained(shapes, inputs, network, flat, buffers)
 
     def metadata(self) -> dict[str, Any]:
         """Return the settings of the run as JSON values."""
