@@ -18,7 +18,7 @@ from topofl.engine.checkpoint import ResumeError
 from topofl.engine.gradients import is_linear
 from topofl.engine.minibatches import Batches
 from topofl.engine.network import Masks as Masked
-from topofl.engine.network import network_of
+from topofl.engine.network import copy_of_trained, network_of
 from topofl.engine.population import Layout, initial_population
 from topofl.topology import from_edges
 
@@ -387,6 +387,16 @@ def test_frozen_parameters_are_stored_once_and_not_sent():
     module = history.models.module(0)
     assert torch.equal(module[1].weight, model[1].weight)
     assert not torch.equal(module[3].weight, model[3].weight)
+
+
+def test_copies_of_a_network_share_its_frozen_parameters_alone():
+    model = network("frozen")
+    copied = copy_of_trained(model)
+    for one, other in zip(model.parameters(), copied.parameters(), strict=True):
+        assert (one.data_ptr() == other.data_ptr()) == (not one.requires_grad)
+    assert all(
+        one is not other for one, other in zip(model.buffers(), copied.buffers(), strict=True)
+    )
 
 
 def test_shapes_of_ragged_clients_change_nothing():
