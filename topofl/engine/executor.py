@@ -1,11 +1,9 @@
 """The executor of a run: plan, threads, reused memory, and gradients of chunks of nodes."""
 
 import itertools
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeVar
 
 import torch
@@ -18,13 +16,9 @@ from topofl._support.threads import (
     torch_threads,
     worker_threads,
 )
-from topofl.engine.gradients import Gradients, Order, new_gradients
+from topofl.engine.gradients import Gradients
 from topofl.engine.minibatches import Batches, Examples, Minibatches, on_device
-from topofl.engine.network import Network
-from topofl.engine.options import Compute
-from topofl.engine.plan import Plan, TimingTrial
-from topofl.engine.population import Population
-from topofl.tasks import Task
+from topofl.engine.plan import Plan
 
 T = TypeVar("T")
 
@@ -167,52 +161,3 @@ class Executor:
                 function(k, chunk)
 
         self.parallel_map(work, range(workers))
-
-
-def new_executor(
-    network: Network,
-    order: Order,
-    models: Population,
-    examples: Examples,
-    targets: Tensor,
-    batches: Batches,
-    compute: Compute,
-    task: Task,
-    batch_size: int,
-    choose: Callable[[TimingTrial], Plan],
-) -> Executor:
-    """Return the executor of a run, with a plan chosen by trials on its largest minibatches.
-
-    Trials do not change the models' buffers, which are equal before a run, and so are copied.
-    """
-
-    def executor(plan: Plan) -> Executor:
-        build = partial(new_gradients, network, plan.executor, order, compute=compute, task=task)
-        return Executor(plan, examples, targets, batches, build, network.unpadded)
-
-    def trial(name: str, chunk: int, nodes: int) -> None:
-        tried = executor(Plan(name, chunk, 1, 1))
-        (minibatches,) = tried.on_device([batches.at(0, batch_size, "probe")])
-        with _explaining_compile_errors(compute.compile), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "There is a performance drop")  # which is measured
-            for rows in tried.chunks(nodes):
-                tried.gradients(0, models.views_of(rows), minibatches, rows)
-
-    plan = choose(trial)
-    if compute.compile:
-        trial(plan.executor, 1, 1)
-    return executor(plan)
-
-
-@contextmanager
-def _explaining_compile_errors(compiled: bool) -> Iterator[None]:
-    """Turn the errors of ``torch.compile`` into one ``ValueError``."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not compiled:
-            raise
-        raise ValueError(
-            "`compile` must be False for this model on this machine, torch cannot compile it: "
-            f"{str(error).strip().partition(chr(10))[0]}"
-        ) from error

@@ -68,19 +68,11 @@ Aggregate = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(own (d,), received rows (k, d), weights (k,)) -> the node's new row (d,)."""
 
 
-class Means(NamedTuple):
-    """Mixing that replaces every row by the mean of its group.
+Means = tuple[Tensor, Tensor]
+"""The group of each row, (n,) int64, and the inverse of the size of each group, (groups, 1).
 
-    Attributes
-    ----------
-    groups
-        (n,) int64, the group of each row.
-    share
-        (groups, 1), the inverse of the size of each group.
-    """
-
-    groups: Tensor
-    share: Tensor
+Every row is replaced by the mean of its group.
+"""
 
 
 class Mixer(NamedTuple):
@@ -557,4 +549,4 @@ def _mean_mixer(labels: np.ndarray, cut: np.ndarray, ranks: Ranks, dtype: torch.
                 torch.index_select(sums.mul_(share), 0, groups, out=block)
 
     by_group = not is_cut and sums_by_group(ranks.device, dtype)
-    return Mixer(mean, by_columns=False, means=Means(groups, share) if by_group else None)
+    return Mixer(mean, by_columns=False, means=(groups, share) if by_group else None)

@@ -4,20 +4,19 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from topofl._support.check import check_int, check_switch, shown
 from topofl._support.machine import emulates_bf16, returning_freed_memory
-from topofl._support.notebook import in_notebook
+from topofl._support.notebook import progress_bar
 from topofl._support.public import public
 from topofl._support.seeding import in_plain_torch
-from topofl._support.text import printable
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
@@ -235,16 +234,15 @@ def _run_part(
         meta, start, began = run.metadata(), resumed or 0, time.perf_counter()
         stops = stop_between_rounds(folder is not None, patient=setup.compute.distributed)
         with run.executor.threads(), stops as request:
-            checkpoints = CheckpointSchedule(
-                run, saving, folder, marker, run.emit, request, resumed, lock
-            )
+            checkpoints = CheckpointSchedule(run, saving, folder, marker, request, resumed, lock)
             run.emit(Event("start", start, meta | {"resumed_at": start}, run.models))
             if resumed is None:
-                values = _evaluate(run, None, math.nan, computed_round(run).noted_values(True))
+                values = _evaluate(run, computed_round(run))
                 with checkpoints.after_round(0):
                     run.emit(Event("evaluation", 0, values, run.models))
             title = f"{setup.algorithm.name} on {setup.graphs.name}"
-            for t in _progress_bar(start, run.rounds, progress, title):
+            left, whole = range(start, run.rounds), {"initial": start, "total": run.rounds}
+            for t in progress_bar(left, title, "round", progress, **whole):
                 _run_round(run, t, checkpoints)
         values = {"seconds": time.perf_counter() - began, "rounds": run.rounds}
         run.emit(Event("end", run.rounds, values, run.models))
@@ -264,12 +262,13 @@ def _checkpoint(folder: Path, resume: bool, ranks: Ranks) -> Checkpoint | None:
 
 def _evaluate(
     run: Run,
-    before_exchange: Mapping[str, Scores] | None,
-    diversity: float,
-    noted: Mapping[str, Tensor],
+    current: Round,
+    before_exchange: Mapping[str, Scores] | None = None,
+    diversity: float = math.nan,
 ) -> dict[str, float]:
     """Evaluate the models, record all columns, and return those of one number."""
     began = time.perf_counter()
+    noted = current.noted_values(per_node=True)
     scores = evaluation_columns(run, before_exchange, diversity, noted)
     recorded = evaluation_record(run.recorder.add_evaluation({"round": run.done} | scores))
     return recorded | {"seconds": time.perf_counter() - began}
@@ -315,8 +314,7 @@ def _round(
     diversity = statistics.diversity
     statistics = current.statistics = None  # frees its memory before the evaluation
     run.lr = current.lr
-    scores = _evaluate(run, before_exchange, diversity, current.noted_values(per_node=True))
-    return current.diverged, columns, scores
+    return current.diverged, columns, _evaluate(run, current, before_exchange, diversity)
 
 
 def _emit_divergence(run: Run, found: Sequence[Diverged]) -> None:
@@ -351,15 +349,3 @@ def _warn_of_emulation(setup: Setup) -> None:
             f"which has no bfloat16 products{needs}: leave it out"
         )
         warnings.warn(text, RuntimeWarning, stacklevel=6)
-
-
-def _progress_bar(start: int, rounds: int, progress: bool | str, title: str) -> Iterator[int]:
-    """Return the rounds of a run, shown as a progress bar."""
-    with warnings.catch_warnings():  # a bar of text takes the place of a missing widget
-        warnings.filterwarnings("ignore", "IProgress not found")
-        from tqdm.auto import tqdm
-
-    quiet = False if in_notebook() else None  # None: silent unless on a terminal
-    disable = quiet if progress == "auto" else not progress
-    bar = {"desc": printable(title), "disable": disable, "leave": False, "unit": "round"}
-    return iter(tqdm(range(start, rounds), initial=start, total=rounds, **bar))

@@ -201,8 +201,6 @@ class CheckpointSchedule:
         The folder of checkpoints; None: no checkpoints.
     marker
         Description of the run, written next to the state.
-    emit
-        Called with events.
     request
         Whether the user requests a stop after the round.
     saved
@@ -216,7 +214,6 @@ class CheckpointSchedule:
     saving: Saving
     folder: Path | None
     marker: Mapping[str, Any]
-    emit: Callable[[Event], None]
     request: Callable[[], bool]
     saved: int | None
     lock: Lock | None
@@ -252,11 +249,11 @@ class CheckpointSchedule:
         if failed:
             raise RankError("a callback of rank 0 raised an error", reporter=False)
         if written is not None:
-            self.emit(written)
+            self.run.emit(written)
         if self._stops:
             saved = ranks.of_first(newest_round(folder) if ranks.is_first else None)
             stopped = Interrupted(done, self.run.rounds, folder, saved)
-            self.emit(Event("interrupt", done, {"message": str(stopped)}))
+            self.run.emit(Event("interrupt", done, {"message": str(stopped)}))
             raise stopped
 
     @property

@@ -1,8 +1,11 @@
 """A run in progress: its models, states of phases and records, and how to save and restore them."""
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,10 +29,10 @@ from topofl.engine.checkpoint import (
 )
 from topofl.engine.divergence import DivergenceMonitor
 from topofl.engine.evaluation import Evaluated
-from topofl.engine.executor import Executor, new_executor
+from topofl.engine.executor import Executor
 from topofl.engine.fingerprint import check_same, fingerprint, members_of, structure_of
 from topofl.engine.footprint import footprint
-from topofl.engine.gradients import is_linear
+from topofl.engine.gradients import is_linear, new_gradients
 from topofl.engine.memory import MappedFiles
 from topofl.engine.minibatches import Batches, Examples
 from topofl.engine.mixing import Mixing
@@ -382,16 +385,49 @@ def _executor(
     models: Population,
     choose: Callable[[TimingTrial], Plan],
 ) -> Executor:
-    """Return the executor of a run, with the examples of this rank on the device."""
-    compute, device, augment = setup.compute, setup.device, setup.clients.augment
-    examples = Examples.of(dataset, device, compute.dtype, augment)
-    draws = setup.network.drawing is not None
-    return new_executor(
-        setup.network, setup.order, models, examples,
-        dataset.learned(compute.dtype).to(device),
-        Batches(members, setup.seed, examples.augment, models.ranks.nodes, draws), compute,
-        setup.task, int(setup.trace.batch_sizes().max()), choose,
-    )  # fmt: skip
+    """Return the executor of a run, with the examples of this rank on the device.
+
+    Its plan is chosen by trials on the largest minibatches. Trials do not change the models'
+    buffers, which are equal before a run, and so are copied.
+    """
+    compute, network, largest = setup.compute, setup.network, setup.trace.batch_sizes().max()
+    examples = Examples.of(dataset, setup.device, compute.dtype, setup.clients.augment)
+    targets = dataset.learned(compute.dtype).to(setup.device)
+    draws = network.drawing is not None
+    batches = Batches(members, setup.seed, examples.augment, models.ranks.nodes, draws)
+
+    def executor(plan: Plan) -> Executor:
+        build = partial(
+            new_gradients, network, plan.executor, setup.order, compute=compute, task=setup.task
+        )
+        return Executor(plan, examples, targets, batches, build, network.unpadded)
+
+    def trial(name: str, chunk: int, nodes: int) -> None:
+        tried = executor(Plan(name, chunk, 1, 1))
+        (minibatches,) = tried.on_device([batches.at(0, int(largest), "probe")])
+        with _explaining_compile_errors(compute.compile), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "There is a performance drop")  # which is measured
+            for rows in tried.chunks(nodes):
+                tried.gradients(0, models.views_of(rows), minibatches, rows)
+
+    plan = choose(trial)
+    if compute.compile:
+        trial(plan.executor, 1, 1)
+    return executor(plan)
+
+
+@contextmanager
+def _explaining_compile_errors(compiled: bool) -> Iterator[None]:
+    """Turn the errors of ``torch.compile`` into one ``ValueError``."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not compiled:
+            raise
+        raise ValueError(
+            "`compile` must be False for this model on this machine, torch cannot compile it: "
+            f"{str(error).strip().partition(chr(10))[0]}"
+        ) from error
 
 
 def _initial_models(setup: Setup, ranks: Ranks, files: MappedFiles | None) -> Population:

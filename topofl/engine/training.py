@@ -512,7 +512,7 @@ class _MixedGradients:
     def __post_init__(self) -> None:
         executor, flat, means = self.executor, self.job.flat, self.mixer.means
         (n, d), plan = flat.shape, executor.plan
-        groups = n if means is None else len(means.share)
+        groups = n if means is None else len(means[1])
         self.losses, self.sums = flat.new_empty(n, len(self.steps)), flat.new_empty(n)
         if gradients_in_memory(groups, plan.workers, plan.chunk, n) < n:
             self.means, name, shape = means, "sums of groups", (groups, d)
@@ -556,7 +556,7 @@ class _MixedGradients:
         torch.sum(own, 1, out=self.sums[rows])
         if self.means is not None:
             self._contain(rows, k, any_bad, own)
-            self.stored[worker].index_add_(0, self.means.groups[rows], own)
+            self.stored[worker].index_add_(0, self.means[0][rows], own)
 
     def _mix(self, k: int, any_bad: bool) -> None:
         """Mix the gradients of all nodes, which are complete; sums of groups are means then."""
@@ -567,14 +567,14 @@ class _MixedGradients:
             return
         for other in others:
             first.add_(other)
-        first.mul_(self.means.share)
+        first.mul_(self.means[1])
 
     def _take_step(self, k: int, worker: int, chunk: LocalSteps) -> None:
         """Take a step of a chunk along the mixed gradients."""
         rows, memory = chunk.rows, self.executor.memory[worker]
         g = self._place(worker, rows)
         if self.means is not None:
-            torch.index_select(self.stored[0], 0, self.means.groups[rows], out=g)
+            torch.index_select(self.stored[0], 0, self.means[0][rows], out=g)
         with chunk.undoing(self.losses[rows, k], None):
             chunk.take_step(k, [g], memory)
         torch.sum(chunk.flat, 1, out=self.sums[rows])
