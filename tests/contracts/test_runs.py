@@ -300,13 +300,7 @@ def tables(name):
     )
     return {
         "data": {"name": "tests.problems:dataset", "n": 6, "seed": 0, **partition},
-        "topology": {
-            "name": "dcliques",
-            "clique_size": 3,
-            "inter": "ring",
-            "steps": 10,
-            "seed": 0,
-        },
+        "topology": {"name": "dcliques", "clique_size": 3, "inter": "ring", "steps": 10, "seed": 0},
         "algorithm": {"name": method, "lr": 0.1, "batch_size": 4, **given},
         "model": {"name": f"tests.problems:{model}"},
         "run": {"rounds": ROUNDS, "seed": 0, "init": how["init"]},

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-import topofl
 from tests import problems
+from tests.engine import runs
 from topofl import algorithms, attacks, metrics, mixing, topologies
 from topofl.algorithms import Phase, chain, gossip
 
@@ -23,16 +23,8 @@ TO_EACH = attacks.Attack(
 
 
 def run(algorithm, **settings):
-    options = {
-        "model": problems.linear(),
-        "clients": problems.equal_clients(N),
-        "topology": GRAPH,
-        "rounds": 1,
-        "seed": 0,
-        "init": "independent",
-        "dtype": torch.float64,
-    } | settings
-    return topofl.run(algorithm, **problems.options(**options))
+    usual = {"topology": GRAPH, "rounds": 1, "init": "independent", "dtype": torch.float64}
+    return runs.run(algorithm, **usual | settings)
 
 
 def phase_of(use):
@@ -183,5 +175,5 @@ def test_more_attackers_than_tolerated_raise_a_warning():
         UserWarning, match="`attackers` are more than mine tolerates: 2 of 1"
     ) as told:
         run(method, attackers=EVERYBODY)
-    assert [one.filename for one in told] == [__file__]
+    assert [one.filename for one in told] == [runs.__file__]
     run(method, attackers=attacks.Attack("flip", (1,), EVERYBODY.forge))

@@ -9,22 +9,17 @@ import pytest
 import torch
 from torch import nn
 
-import topofl
 from tests import problems
+from tests.engine import runs
 from tests.rows.runs import differences
-from topofl import algorithms, topologies
+from topofl import algorithms
 from topofl.engine import plan
 
 
 def trained(seed, **settings):
     """Return the history of a run with random initial models."""
-    how = {"model": problems.convolutional(), "topology": topologies.ring(6), "rounds": 4}
-    how |= {"init": "independent", "executor": "looped", "seed": seed}
-    clients = problems.equal_clients()
-    return topofl.run(
-        algorithms.dsgd(lr=0.1, batch_size=8), clients=clients,
-        **problems.options(**how | settings),
-    )  # fmt: skip
+    how = {"model": problems.convolutional(), "init": "independent", "executor": "looped"}
+    return runs.run(algorithms.dsgd(lr=0.1, batch_size=8), seed=seed, **how | settings)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Phases of users: what their calls count and take, their training, gradients and losses."""
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from torch.nn import functional
 
 import topofl
 from tests import naive, problems
+from tests.engine import runs
 from tests.engine.train.test_divergence import clients_with_extremes
 from topofl import algorithms, mixing, topologies
 from topofl.engine.population import initial_population
@@ -33,14 +35,7 @@ def alone(tried):
     return algorithms.chain("own", tried=tried)
 
 
-def run(method, rounds=2, **settings):
-    settings = {
-        "clients": problems.equal_clients(N),
-        "model": problems.linear(),
-        "seed": SEED,
-        "every": 1,
-    } | settings
-    return topofl.run(method, rounds=rounds, **problems.options(**settings))
+run = partial(runs.run, rounds=2, seed=SEED, every=1, topology=None)
 
 
 def need(tried, **settings):

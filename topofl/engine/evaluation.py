@@ -461,11 +461,7 @@ def check_trials(trials: Mapping[int, Any], indices_of: Sequence[np.ndarray]) ->
 
 
 def _answers(
-    trials: Mapping[int, Trial[T]],
-    sums_of: SumsOf,
-    own: Mapping[int, Tensor],
-    chunk: int,
-    d: int,
+    trials: Mapping[int, Trial[T]], sums_of: SumsOf, own: Mapping[int, Tensor], chunk: int, d: int
 ) -> dict[int, T]:
     """Return the results of some nodes' trials, with one call per chunk and request.
 

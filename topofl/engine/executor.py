@@ -9,13 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from topofl._support.threads import (
-    Buffers,
-    ParallelMap,
-    in_turn,
-    torch_threads,
-    worker_threads,
-)
+from topofl._support.threads import Buffers, ParallelMap, in_turn, torch_threads, worker_threads
 from topofl.engine.gradients import Gradients
 from topofl.engine.minibatches import Batches, Examples, Minibatches, on_device
 from topofl.engine.plan import Plan
@@ -146,11 +140,7 @@ class Executor:
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
     def over_chunks(
-        self,
-        function: Callable[[int, T], None],
-        chunks: Sequence[T],
-        *,
-        interleaved: bool = False,
+        self, function: Callable[[int, T], None], chunks: Sequence[T], *, interleaved: bool = False
     ) -> None:
         """Call ``function(thread, chunk)`` for every chunk; threads take equal shares of them."""
         workers = self.plan.workers

@@ -15,13 +15,7 @@ from topofl._support.threads import Buffers
 from topofl.algorithms.contract.descent import constant
 from topofl.algorithms.contract.local import Training
 from topofl.engine.evaluation import NODES, ROWS, Evaluated, is_shared
-from topofl.engine.gradients import (
-    Order,
-    autograd_gradients,
-    in_closed_form,
-    is_linear,
-    rows_of,
-)
+from topofl.engine.gradients import Order, autograd_gradients, in_closed_form, is_linear, rows_of
 from topofl.engine.memory import LARGEST, AllocationTrace, extrapolated
 from topofl.engine.mixing import (
     FEWEST,

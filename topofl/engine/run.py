@@ -22,13 +22,7 @@ from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
 from topofl.callbacks import Callback, Event
 from topofl.data import Partition
-from topofl.engine.checkpoint import (
-    KEPT,
-    Checkpoint,
-    checkpoint_to_resume,
-    newest_round,
-    prune,
-)
+from topofl.engine.checkpoint import KEPT, Checkpoint, checkpoint_to_resume, newest_round, prune
 from topofl.engine.divergence import Diverged, DivergenceError
 from topofl.engine.evaluation import Scores
 from topofl.engine.joining import history_of_others, joined_ranks, tell_history

@@ -18,12 +18,7 @@ from topofl.attacks import Attack
 from topofl.data import Partition
 from topofl.engine.dry_run import DRY_ROUNDS, trace_first_rounds
 from topofl.engine.evaluation import Evaluated, uploaded
-from topofl.engine.graph_checks import (
-    check_attackers,
-    check_topology,
-    weight_rules,
-    with_graphs,
-)
+from topofl.engine.graph_checks import check_attackers, check_topology, weight_rules, with_graphs
 from topofl.engine.joining import local_device
 from topofl.engine.model_checks import as_task, check_voters, checked_network
 from topofl.engine.options import Compute, Evaluation, as_options, device_of
@@ -230,12 +225,7 @@ def _indices_of(clients: Partition, name: str) -> Any:
 
 
 def _examples(
-    name: str,
-    indices: Any,
-    nodes: Sequence[int],
-    size: int | None,
-    seed: int,
-    device: torch.device,
+    name: str, indices: Any, nodes: Sequence[int], size: int | None, seed: int, device: torch.device
 ) -> Evaluated:
     """Return the indices of `size` examples of a shared set, or of each node's own examples."""
     if not _is_own(name):

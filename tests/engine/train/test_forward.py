@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-import topofl
 from tests import problems
-from topofl import algorithms, data, models, topologies
+from tests.engine import runs
+from topofl import algorithms, data, models
 from topofl.engine.gradients import image_order, is_linear
 
 
@@ -47,13 +47,9 @@ def test_images_are_reordered_where_the_model_convolves_and_can_take_it(model, s
 
 def run(model, executor):
     clients = data.iid(problems.dataset(shape=(3, 6, 6)), 6, seed=0)
-    how = {"topology": topologies.ring(6), "rounds": 5, "every": 1, "seed": 0, "init": "given"}
-    history = topofl.run(
-        algorithms.dsgd(lr=0.1, batch_size=4, momentum=0.9),
-        model=model,
-        clients=clients,
-        **problems.options(dtype=torch.float64, executor=executor, **how),
-    )
+    how = {"rounds": 5, "every": 1, "init": "given", "dtype": torch.float64, "executor": executor}
+    method = algorithms.dsgd(lr=0.1, batch_size=4, momentum=0.9)
+    history = runs.run(method, model=model, clients=clients, **how)
     return history, history.models.flat
 
 
