@@ -16,10 +16,9 @@ from topofl import algorithms, attacks, mixing, topologies
 from topofl._support.seeding import random_keys, seeded_torch, torch_seed
 from topofl.engine.checkpoint import ResumeError
 from topofl.engine.gradients import is_linear
-from topofl.engine.minibatches import Batches
 from topofl.engine.network import Masks as Masked
 from topofl.engine.network import network_of
-from topofl.engine.population import Layout, initial_population
+from topofl.engine.population import Layout
 from topofl.topology import from_edges
 
 N, ROUNDS, LR, MOMENTUM, BATCH = 4, 3, 0.05, 0.9, 4
@@ -559,18 +558,6 @@ def test_a_minibatch_of_one_example_is_refused_with_its_node():
     trained("BatchNorm2d", clients=problems.ragged_clients(N), rounds=1)  # has several pixels
 
 
-def test_models_that_draw_are_not_compiled():
-    with pytest.raises(ValueError, match="`compile` must be False for a model with running"):
-        topofl.run(
-            algorithms.local_only(lr=LR),
-            model=network("Dropout"),
-            clients=problems.equal_clients(N),
-            rounds=1,
-            seed=0,
-            compute=topofl.Compute(compile=True),
-        )
-
-
 @pytest.mark.parametrize("policy", ["raise", "freeze"])
 def test_nodes_that_take_no_step_keep_their_statistics(policy):
     found = []
@@ -602,33 +589,6 @@ def test_checkpoints_keep_statistics(tmp_path):
     with pytest.raises(ResumeError, match="buffers"):
         trained("BatchNorm and Dropout", rounds=5, buffers="own",
                 saving=topofl.Saving(tmp_path, resume=True))  # fmt: skip
-
-
-def test_statistics_are_stored_once_until_they_are_trained():
-    models = initial_population(
-        network("BatchNorm2d"), 1000, init="common", seed=0, device=torch.device("cpu"),
-        dtype=torch.float64, buffers=("1.running_mean",),
-    )  # fmt: skip
-    held = models.buffers["1.running_mean"]
-    assert len(held.stored) == 1
-    small = models.some(np.array([3, 900]))
-    small.buffers["1.running_mean"].stored.add_(1)
-    held.write(np.array([3, 900]), small.buffers["1.running_mean"].stored)
-    assert len(held.stored) == 3
-    assert held.rows(slice(900, 901)).tolist() == [[1.0] * 4]
-    models.flat  # noqa: B018
-    assert len(held.stored) == 1000
-
-
-def test_ranks_draw_as_one_process():
-    members = problems.equal_clients(6).train
-    whole = Batches(members, 0, draws=True)
-    part = Batches(members[3:], 0, nodes=np.arange(3, 6), draws=True)
-    for phase, step in (("sgd", 0), ("sgd", 5), ("other", 5)):
-        keys = whole.at(step, 4, phase).keys
-        assert torch.equal(part.at(step, 4, phase).keys, keys[3:])
-        assert torch.equal(whole.at(step, 4, phase).of(np.array([4, 1])).keys, keys[[4, 1]])
-    assert len(torch.cat([whole.at(k, 4, p).keys for k in range(3) for p in "ab"]).unique()) == 36
 
 
 def test_frozen_linear_layers_have_no_closed_form():

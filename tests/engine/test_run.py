@@ -76,19 +76,6 @@ def test_messages_and_bytes_by_both_accountings():
         assert cost.messages == history[column][0]
 
 
-def test_algorithms_without_exchange_count_no_messages():
-    history = run(algorithms.local_only(lr=0.1), topology=None)
-    assert not history["messages"].any()
-    with pytest.raises(ValueError, match="exchanges nothing"):
-        history.mixing(0)
-
-
-def test_centralized_trains_one_model_on_everything():
-    history = run(algorithms.centralized(lr=0.1, batch_size=24), topology=None, rounds=30)
-    assert history["accuracy"].shape[1] == 1
-    assert history["loss"][-1, 0] < 0.5 * history["loss"][0, 0]
-
-
 def test_consensus_distance_and_gradient_diversity_are_recorded():
     kept = []
     history = run(

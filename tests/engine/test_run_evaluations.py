@@ -17,7 +17,6 @@ from tests.engine.runs import run, same
 from tests.rows.runs import differences
 from topofl import Evaluation, algorithms, config, data, models, topologies
 from topofl.algorithms import Phase, chain, gossip, sgd
-from topofl.engine import evaluation
 
 
 def test_scores_before_exchange_differ_from_those_after():
@@ -140,45 +139,6 @@ def test_a_list_of_one_set_equals_the_set(tmp_path):
     assert first.meta["evaluation"]["on"] == ["own_test"]
     assert differences(first, own_run()) == []
     own_run(on=("own_test",), saving=topofl.Saving(tmp_path, resume=True))
-
-
-def test_equal_models_after_exact_averaging_are_evaluated_once(monkeypatch):
-    found, original = [], evaluation._all_equal
-    monkeypatch.setattr(
-        evaluation, "_all_equal", lambda models: found.append(original(models)) or found[-1]
-    )
-    equal = run(topology=topologies.fully_connected(6), init="independent")
-    assert found == [False, True, True]
-    assert (equal["accuracy"][-1] == equal["accuracy"][-1, 0]).all()
-    monkeypatch.setattr(evaluation, "_all_equal", lambda models: False)
-    each = run(topology=topologies.fully_connected(6), init="independent")
-    np.testing.assert_array_equal(equal["accuracy"], each["accuracy"])
-    np.testing.assert_allclose(equal["loss"], each["loss"], rtol=1e-6)
-
-
-class Exploding(nn.Module):
-    """A model that returns NaN for one node's data only."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(36, 3)
-
-    def forward(self, x):
-        x = x.flatten(1)
-        return self.layer(x) * torch.where(x[:, :1] > 1e6, torch.nan, 1.0)
-
-
-@pytest.mark.parametrize("executor", ["batched", "looped"])
-def test_nan_loss_names_node_round_and_learning_rate(executor):
-    blobs = problems.dataset()
-    clients = data.iid(blobs, 6, seed=0)
-    blobs.inputs[clients.train[4][-1]] = 1e9
-    message = r"loss of node 4 is nan in step \d+ of round \d+ with lr=0.25"
-    with pytest.raises(topofl.DivergenceError, match=message):
-        run(
-            algorithms.dsgd(lr=0.25, batch_size=4), clients=clients, model=Exploding(),
-            executor=executor,
-        )  # fmt: skip
 
 
 def test_divergence_errors_name_node_round_and_remedy():

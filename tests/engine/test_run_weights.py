@@ -1,14 +1,12 @@
 """Mixing matrices of runs: weights of graphs, fixed matrices and changing graphs."""
 
 import functools
-import json
 
 import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse.linalg as sparse_linalg
 import torch
-from torch import nn
 
 import topofl
 from tests import problems
@@ -39,31 +37,11 @@ def test_half_precision_runs_on_sparse_graphs(dtype):
     assert np.isfinite(history["loss"]).all()
 
 
-class Summed(nn.Module):
-    """A model that adds two parameters, for which autograd returns one gradient tensor."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Parameter(torch.zeros(36, 3)), nn.Parameter(torch.ones(36, 3))
-
-    def forward(self, x):
-        return x.flatten(1) @ (self.a + self.b)
-
-
 def averaging(rule):
     """Return a method that averages the gradients of its step."""
     descent = algorithms.descend(lr=0.1)
     local = algorithms.train(descent, batch_size=4, gradient=rule)
     return algorithms.chain("mine", local=local)
-
-
-def test_gradients_that_share_memory_are_mixed_once():
-    settings = {"model": Summed(), "init": "given", "dtype": torch.float64}
-    batched, looped = (
-        run(averaging(mixing.metropolis_hastings), executor=executor, **settings)
-        for executor in ("batched", "looped")
-    )
-    np.testing.assert_allclose(batched["loss"], looped["loss"], rtol=1e-12)
 
 
 def test_gradient_rules_may_be_any_callable():
@@ -250,12 +228,3 @@ def test_shares_of_large_graphs_are_found_though_the_smallest_underflow():
     n = 3000
     node, share = largest_share([mixing.uniform(cycle_with_hub(n))])
     assert (node, share) == (0, pytest.approx(0.4, rel=1e-9))
-
-
-@pytest.mark.parametrize("given", [0.4, [0], [0, "x"], [-1, 0.4], [0, 2.0], [True, 0.4]])
-def test_damaged_shares_are_refused(tmp_path, given):
-    run(topology=topologies.ring(6)).save(tmp_path / "saved")
-    path = tmp_path / "saved" / "meta.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"largest_share": given}))
-    with pytest.raises(ValueError, match="damaged"):
-        topofl.History.load(tmp_path / "saved")

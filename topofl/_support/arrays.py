@@ -206,13 +206,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], texts: Mapping[str,
         If a tensor has a dtype that the format lacks.
     """
     order = {name: tensor.is_complex() for name, tensor in tensors.items()}
-    pairs = {
-        name: torch.view_as_real(tensors[name].detach().resolve_conj())
-        for name in order
-        if order[name]
+    real = {
+        name: torch.view_as_real(x.detach().resolve_conj()) if x.is_complex() else x
+        for name, x in tensors.items()
     }
     # numbers of many bytes come first, so that all tensors are aligned
-    stored = sorted({**tensors, **pairs}.items(), key=lambda item: -item[1].element_size())
+    stored = sorted(real.items(), key=lambda item: -item[1].element_size())
     header: dict[str, object] = {"__metadata__": {**texts, _ORDER: json.dumps(order)}}
     end = 0
     for name, tensor in stored:
@@ -260,8 +259,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             texts = dict(file.metadata() or {})
             order = json.loads(texts.pop(_ORDER))
             found = {name: file.get_tensor(name) for name in order}
-        for name in (name for name in order if order[name]):
-            found[name] = torch.view_as_complex(found[name])
+        found |= {name: torch.view_as_complex(found[name]) for name in order if order[name]}
     except (SafetensorError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"{path.name} is not a file of tensors: {error}") from error
     return found, texts

@@ -202,13 +202,7 @@ def _renameat2() -> Any:
         return None
     function = getattr(ctypes.CDLL(None), "renameat2", None)
     if function is not None:
-        function.argtypes = (
-            ctypes.c_int,
-            ctypes.c_char_p,
-            ctypes.c_int,
-            ctypes.c_char_p,
-            ctypes.c_uint,
-        )
+        function.argtypes = (ctypes.c_int, ctypes.c_char_p) * 2 + (ctypes.c_uint,)
         function.restype = ctypes.c_int
     return function
 

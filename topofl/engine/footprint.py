@@ -245,20 +245,10 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
     history
         Bytes of the record of all rounds; 0 if their number is unknown.
     """
-    compute, trace, module = setup.compute, setup.trace, setup.module
-    clients, dataset, dtype = setup.clients, setup.clients.dataset, compute.dtype
-    n, d, model = clients.n, trace.layout.d, trace.layout.d * dtype.itemsize
-    inputs, targets = dataset.inputs, dataset.learned(dtype)
-    stored = dtype if inputs.is_floating_point() else inputs.dtype
-    seen = dtype if inputs.dtype == torch.uint8 else stored
-    numbers = inputs[0].numel()
-    gathered = numbers * (stored.itemsize + (seen.itemsize if stored != seen else 0))
-    example = gathered + _bytes_of_augmenting(setup, stored) + targets[0].nbytes
-    held = 0  # of a dataset that is used without a copy
-    if setup.device.type == "cpu":
-        held = inputs.nbytes * (inputs.dtype == stored)
-        held += targets.nbytes * (targets is dataset.labels or targets is dataset.targets)
-    width = int(np.minimum(trace.batch_sizes(), list(map(len, clients.train))).max())
+    compute, trace, module, dtype = setup.compute, setup.trace, setup.module, setup.compute.dtype
+    n, d, model = setup.clients.n, trace.layout.d, trace.layout.d * dtype.itemsize
+    width = int(np.minimum(trace.batch_sizes(), setup.sizes).max())
+    data, held, example, gathered, seen = _bytes_of_data(setup)
     most = {  # of each phase, in the round in which it takes the most steps
         name: max(some, key=lambda one: int(one[1].sum()))
         for name, some in trace.steps.items()
@@ -270,8 +260,9 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
     steps = tuple(tuple(sorted(own, reverse=True)) for own in counts)
     evaluations = [_bytes_of_evaluation(setup, one, gathered) for one in setup.sets.values()]
     convolves = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
+    buffers = sum(module.get_buffer(name).nbytes for name in setup.network.buffers)
     return Footprint(
-        Sizes(n, d, width, width * numbers * seen.itemsize, batched, steps),
+        Sizes(n, d, width, width * seen, batched, steps),
         trace.stored,
         model,
         max(p.numel() for p in module.parameters()),
@@ -279,15 +270,14 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
         looped,
         groups_of(setup),
         of_nodes={
-            "state": trace.state
-            + n * sum(module.get_buffer(x).nbytes for x in setup.network.buffers),
+            "state": trace.state + n * buffers,
             "fine_tuning": trace.fine_tuning,
             "gradients": n * len(trace.gradients) * model,
             "phases": trace.scratch,
             "matrices": sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),
         },
         of_run={
-            "data": inputs.numel() * stored.itemsize + targets.nbytes,
+            "data": data,
             "torch": model + TORCH + CONVOLUTIONS * convolves,
             "history": history,
         },
@@ -299,6 +289,25 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
         returned=not is_linear(module),
         on_disk=compute.scratch is not None and not is_in_memory(Path(compute.scratch)),
     )
+
+
+def _bytes_of_data(setup: Setup) -> tuple[int, int, int, int, int]:
+    """Return the bytes of the data, those that are in memory before the run, and of one example.
+
+    These are of an example in a minibatch, of gathering its input, and of this as models see it.
+    """
+    dataset, dtype = setup.clients.dataset, setup.compute.dtype
+    inputs, targets = dataset.inputs, dataset.learned(dtype)
+    stored = dtype if inputs.is_floating_point() else inputs.dtype
+    seen = dtype if inputs.dtype == torch.uint8 else stored
+    numbers, held = inputs[0].numel(), 0  # of a dataset that is used without a copy
+    if setup.device.type == "cpu":
+        held = inputs.nbytes * (inputs.dtype == stored)
+        held += targets.nbytes * (targets is dataset.labels or targets is dataset.targets)
+    gathered = numbers * (stored.itemsize + (seen.itemsize if stored != seen else 0))
+    data = inputs.numel() * stored.itemsize + targets.nbytes
+    example = gathered + _bytes_of_augmenting(setup, stored) + targets[0].nbytes
+    return data, held, example, gathered, numbers * seen.itemsize
 
 
 def groups_of(setup: Setup) -> int:

@@ -202,6 +202,23 @@ class Mixing:
         mean = torch.from_numpy(shares[own]).to(read) @ flat
         held.fill(ranks.sum_(mean).view(1, *read.shape[1:]))
 
+    def mix_buffer(self, weights: MixingMatrix, held: Held, pushed: Tensor, server: bool) -> None:
+        """Average a buffer by a matrix; by push-sum weights `pushed` (k,) if its rows are pushed.
+
+        Attackers forge models, but not their statistics.
+        """
+        if server:
+            self.average(weights, held)
+            return
+        buffer = held.apart().view(len(held), -1)
+        if weights.is_row_stochastic:
+            self.multiply(weights, buffer)
+            return
+        everywhere = weights.weights @ self.ranks.all_rows(pushed).cpu().numpy()
+        after = self._ranks_of(len(held)).own_rows(torch.from_numpy(everywhere).to(pushed))
+        self.multiply(weights, buffer.mul_(pushed[:, None].to(buffer)))
+        buffer.div_(after[:, None].to(buffer))
+
     def aggregate(
         self, weights: MixingMatrix, values: Tensor, rule: Aggregate, t: int, exchange: str
     ) -> None:

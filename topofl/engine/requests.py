@@ -385,17 +385,14 @@ def aggregated(
     ValueError
         If the row does not have the shape of the node's own, or `rule` changed `own` in place.
     """
-    version = own._version
+    what, version = f"`rule` of the phase {phase!r}", own._version
     row = rule(own, received, weights)
     if own._version != version:
         raise ValueError(
-            f"`rule` of the phase {phase!r} must not change `own` in place, which other nodes "
-            "still receive; return a new row, e.g. own + step instead of own.add_(step)"
+            f"{what} must not change `own` in place, which other nodes still receive; return a new "
+            "row, e.g. own + step instead of own.add_(step)"
         )
-    what, remedy = (
-        f"`rule` of the phase {phase!r}",
-        "combine the received rows over their first axis",
-    )
+    remedy = "combine the received rows over their first axis"
     return check_same_shape(what, "a row", row, own, remedy)
 
 

@@ -23,7 +23,7 @@ from topofl.engine.divergence import Diverged
 from topofl.engine.evaluation import check_trials, cross_evaluate
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Aggregate
-from topofl.engine.population import Held, Population
+from topofl.engine.population import Population
 from topofl.engine.recorder import Exchange, GradientStatistics
 from topofl.engine.requests import (
     Setup,
@@ -444,32 +444,13 @@ class Round:
             self._note_mixed(values, ranges, once)
             return
         for held in buffers:
-            self._mix_buffer(run, weights, held, server)
+            run.mixing.mix_buffer(weights, held, self._owner.push_sum_weights, server)
         if once and isinstance(values, Population):
             run.mixing.average(weights, values.held)
             return
         flat = values if isinstance(values, Tensor) else values.flat
         for k, part in enumerate(columns):
             run.mixing.mix(weights, flat[:, part], self.t, f"{exchange}/{k}", server)
-
-    def _mix_buffer(self, run: Run, weights: MixingMatrix, held: Held, server: bool) -> None:
-        """Average a buffer of all nodes by a matrix; pushed ones by push-sum weights.
-
-        Attackers forge models, but not their statistics.
-        """
-        if server:
-            run.mixing.average(weights, held)
-            return
-        buffer = held.apart().view(len(held), -1)
-        if weights.is_row_stochastic:
-            run.mixing.multiply(weights, buffer)
-            return
-        before = self._owner.push_sum_weights
-        everywhere = weights.weights @ self.all_rows(before).cpu().numpy()
-        after = torch.from_numpy(everywhere).to(before)
-        after = after if len(held) == self.n else run.ranks.own_rows(after)
-        run.mixing.multiply(weights, buffer.mul_(before[:, None].to(buffer)))
-        buffer.div_(after[:, None].to(buffer))
 
     @property
     def _owner(self) -> Population:

@@ -236,12 +236,6 @@ class LocalSteps:
         for x, before in zip(current, previous, strict=True):
             x.copy_(torch.where(per_row(undone, x), before, x))
 
-    def observe(
-        self, observed: GradientStatistics, gradients: Sequence[Tensor], idle: Tensor | None
-    ) -> None:
-        """Add the gradients of nodes that take the step to the statistics of a thread."""
-        observed.observe(gradients, ~self.bad if idle is None else ~(self.bad | idle))
-
     def gradients(
         self, k: int, differentiate: Differentiate, memory: Buffers
     ) -> tuple[Tensor, Sequence[Tensor]]:
@@ -436,7 +430,8 @@ def _train_separately(
     ) -> tuple[Tensor, Sequence[Tensor]]:
         found = executor.gradients(worker, at, steps[k][which], chunk.rows, chunk.trained)
         if k == 0 and which == -1 and job.statistics is not None:
-            chunk.observe(observed[worker], found[1], idle)
+            out = chunk.bad if idle is None else chunk.bad | idle
+            observed[worker].observe(found[1], ~out)
         return found
 
     def train(worker: int, rows: slice) -> None:
@@ -549,7 +544,7 @@ class _MixedGradients:
             x.copy_(torch.where(per_row(chunk.bad | ~torch.isfinite(losses), x), old, x))
         self.losses[rows, k] = losses
         if k == 0 and self.job.statistics is not None:
-            chunk.observe(self.observed[worker], found, None)
+            self.observed[worker].observe(found, ~chunk.bad)
         own = self._place(worker, rows)
         for view, g in zip(chunk.models.layout.views(own), found, strict=True):
             view.copy_(g)

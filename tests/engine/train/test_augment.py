@@ -50,21 +50,6 @@ def run(algorithm=None, clients=None, augment=None, **options):
     return history, history.models.flat
 
 
-def test_a_hand_made_image_is_padded_cut_and_mirrored():
-    dataset = data.from_arrays(np.array([[[[1, 2], [3, 4]]]], np.float32), [0])
-    examples = Examples.of(dataset, CPU, torch.float32, data.crop_and_flip(padding=1))
-    made = {
-        0: [[0, 0], [0, 1]],  # from the top left corner
-        8: [[1, 2], [3, 4]],
-        9: [[2, 1], [4, 3]],  # mirrored
-        17: [[0, 4], [0, 0]],
-        13: [[3, 0], [0, 0]],
-    }
-    choices = torch.tensor([*made])
-    found = examples.gather(torch.zeros(5, dtype=torch.long), Buffers(CPU), choices)
-    assert found[:, 0].tolist() == [*made.values()]
-
-
 @pytest.mark.parametrize(
     "augment", [CROPS, MIRRORS, data.crop_and_flip(padding=3, flip=False)], ids=str
 )

@@ -10,6 +10,7 @@ import torch
 
 import topofl
 from tests import naive, problems
+from tests.engine import runs
 from topofl import algorithms, attacks, mixing, topologies
 from topofl.engine import plan
 from topofl.engine.divergence import DivergenceMonitor
@@ -210,12 +211,6 @@ def gradients_of_their_own(topology):
     return mixing.from_weights(np.eye(topology.n), topology)
 
 
-def gradients_of_all(topology):
-    return mixing.from_weights(
-        np.full((topology.n, topology.n), 1 / topology.n), topologies.fully_connected(topology.n)
-    )
-
-
 @pytest.mark.parametrize("gradient", [None, gradients_of_their_own])
 def test_a_step_that_overflows_is_noticed_before_the_exchange(gradient):
     clients = problems.equal_clients()  # its gradient is finite, lr times it is not
@@ -228,27 +223,9 @@ def test_a_step_that_overflows_is_noticed_before_the_exchange(gradient):
         topofl.run(method, clients=clients, **how)
 
 
-def test_gradients_that_are_not_finite_spread_if_that_is_recorded():
-    steps = algorithms.train(algorithms.descend(lr=0.1), batch_size=4, gradient=gradients_of_all)
-    how = {"model": problems.linear(), "clients": clients_with_extremes(), "rounds": 2, "seed": 0}
-    for policy, found in (("record", 6), ("freeze", 1)):
-        options = problems.options(on_divergence=policy, **how)
-        graph = topologies.fully_connected(6)
-        history = topofl.run(algorithms.chain("mine", local=steps), topology=graph, **options)
-        assert len(history.meta["diverged"]) == found
-
-
 def test_the_frequency_of_evaluations_does_not_affect_freezing():
     method = algorithms.dsgd(lr=1e37, batch_size=4)  # finite models whose logits overflow
-    how = {"model": problems.linear(), "topology": topologies.ring(6), "rounds": 3, "seed": 0}
-    one, other = (
-        topofl.run(
-            method,
-            clients=problems.equal_clients(),
-            **problems.options(every=every, on_divergence="freeze", **how),
-        )
-        for every in (1, 100)
-    )
+    one, other = (runs.run(method, every=every, on_divergence="freeze") for every in (1, 100))
     assert torch.equal(one.models.flat, other.models.flat)
     np.testing.assert_array_equal(one["train_loss"], other["train_loss"])
 
