@@ -293,9 +293,8 @@ def test_one_exchange_shrinks_at_most_by_the_declared_sigma(name: str) -> None:
 @pytest.mark.slow
 def test_the_expected_gap_bounds_what_random_graphs_do(name: str) -> None:
     graph = GRAPHS[name]
-    drawn_once = cache(
-        lambda t: mixing.metropolis_or_uniform(graph.at(t))
-    )  # both look at the same rounds
+    # both look at the same rounds
+    drawn_once = cache(lambda t: mixing.metropolis_or_uniform(graph.at(t)))
     matrices = mixing.MixingSequence(graph.n, drawn_once, graph.name)
     factor = math.sqrt(1 - metrics.expected_gap(matrices, rounds=ROUNDS))
     measured = metrics.measured_contraction(matrices, rounds=ROUNDS, seed=0)

@@ -225,11 +225,8 @@ def relabelled(graph: Topology) -> Topology:
         ),
         (topologies.exponential(2048, directed=True), 1 - 2 / 12, "arnoldi"),
         (circulant(LARGE, ODD), circulant_slem(LARGE, ODD), "arnoldi"),
-        (
-            circulant(LARGE, [1]),
-            np.cos(np.pi / LARGE),
-            "shift-invert",
-        ),  # where plain Arnoldi does not converge
+        # where plain Arnoldi does not converge
+        (circulant(LARGE, [1]), np.cos(np.pi / LARGE), "shift-invert"),
     ],
     ids=lambda value: getattr(value, "name", value),
 )
@@ -271,9 +268,8 @@ def test_eigenvalues_near_one_are_not_taken_for_the_largest_without_proof() -> N
 
 
 def test_eigenvalues_near_one_are_enough_for_slow_graphs() -> None:
-    W = mixing.uniform(
-        topologies.grid(60, rows=1)
-    )  # not symmetric, since the ends have fewer neighbors
+    # not symmetric, since the ends have fewer neighbors
+    W = mixing.uniform(topologies.grid(60, rows=1))
     assert second.second_near_one(W.weights).value == pytest.approx(W.slem, abs=1e-12)
 
 

@@ -80,9 +80,7 @@ def test_nodes_receive_forged_models(phase, attack):
 
 
 def test_attackers_average_their_true_models():
-    huge = attacks.Attack(
-        "huge", BAD, lambda sent, bad, weights, rng: torch.full_like(sent, torch.inf)
-    )
+    huge = attacks.Attack("huge", BAD, lambda sent, *_: torch.full_like(sent, torch.inf))
     got = models_after(gossip(), attackers=huge, on_divergence="record")
     wanted = torch.from_numpy(DENSE) @ at_start()
     torch.testing.assert_close(got[list(BAD)], wanted[list(BAD)], rtol=0, atol=1e-12)
@@ -171,9 +169,8 @@ def test_more_attackers_than_tolerated_raise_a_warning():
 
     limit = algorithms.Need("robust", "few attackers", "take fewer", attacked=many)
     method = chain("mine", exchange=gossip(), needs=[limit])
-    with pytest.warns(
-        UserWarning, match="`attackers` are more than mine tolerates: 2 of 1"
-    ) as told:
+    message = "`attackers` are more than mine tolerates: 2 of 1"
+    with pytest.warns(UserWarning, match=message) as told:
         run(method, attackers=EVERYBODY)
     assert [one.filename for one in told] == [runs.__file__]
     run(method, attackers=attacks.Attack("flip", (1,), EVERYBODY.forge))

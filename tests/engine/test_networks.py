@@ -280,10 +280,8 @@ def test_every_layer_equals_the_loop_over_modules(name):
 def test_nodes_may_keep_their_own_statistics():
     clients = problems.equal_clients(N)
     weights = mixing.metropolis_hastings(topologies.ring(N)).weights.toarray()
-    assert_equal(
-        trained("BatchNorm2d", buffers="own"),
-        loops("BatchNorm2d", clients, weights, averaged=False),
-    )
+    modules = loops("BatchNorm2d", clients, weights, averaged=False)
+    assert_equal(trained("BatchNorm2d", buffers="own"), modules)
 
 
 @pytest.mark.parametrize("name", ["BatchNorm2d", "BatchNorm2d without affine", "own buffer"])
@@ -297,9 +295,8 @@ def test_statistics_travel_with_the_parameters_of_their_layer(name):
         method = algorithms.chain(
             "method", local=algorithms.sgd(LR, batch_size=BATCH), average=algorithms.gossip(share)
         )
-        own, shared = (
-            trained(name, method=method, rounds=1, buffers=b) for b in ("own", "average")
-        )
+        how = {"method": method, "rounds": 1}
+        own, shared = (trained(name, buffers=kind, **how) for kind in ("own", "average"))
         torch.testing.assert_close(own.models.flat, shared.models.flat)
         kept[part] = [
             torch.allclose(own.models.buffers[key], shared.models.buffers[key])
@@ -373,9 +370,8 @@ def test_saved_models_predict_with_their_statistics(tmp_path):
     loaded = topofl.History.load(tmp_path / "history").models
     for i in range(N):
         assert torch.equal(loaded.predict(x, i, network("BatchNorm2d")), wanted[i])
-    torch.testing.assert_close(
-        loaded.predict(x, network=network("BatchNorm2d")), torch.stack(wanted)
-    )
+    together = loaded.predict(x, network=network("BatchNorm2d"))
+    torch.testing.assert_close(together, torch.stack(wanted))
 
 
 def test_frozen_parameters_are_stored_once_and_not_sent():
@@ -417,9 +413,8 @@ def test_parts_are_named_by_types_of_layers():
         assert [layout.names[k] for k in layout.places(algorithms.part(pattern))] == norms
     rest = layout.places(algorithms.part(nn.LayerNorm, "head").rest)
     assert not {"layer.norm1.weight", "head.bias"} & {layout.names[k] for k in rest}
-    with pytest.raises(
-        ValueError, match=r"'LayrNorm\(\)' matches none; did you mean 'LayerNorm\(\)'"
-    ):
+    message = r"'LayrNorm\(\)' matches none; did you mean 'LayerNorm\(\)'"
+    with pytest.raises(ValueError, match=message):
         layout.places(algorithms.part("LayrNorm()"))
     with pytest.raises(TypeError, match="`patterns` must be names"):
         algorithms.part(3)
@@ -580,15 +575,13 @@ def test_nodes_that_take_no_step_keep_their_statistics(policy):
 def test_checkpoints_keep_statistics(tmp_path):
     whole = trained("BatchNorm and Dropout", rounds=4).models
     trained("BatchNorm and Dropout", rounds=2, saving=topofl.Saving(tmp_path))
-    resumed = trained(
-        "BatchNorm and Dropout", rounds=4, saving=topofl.Saving(tmp_path, resume=True)
-    ).models
+    saving = topofl.Saving(tmp_path, resume=True)
+    resumed = trained("BatchNorm and Dropout", rounds=4, saving=saving).models
     assert torch.equal(resumed.flat, whole.flat)
     for name, values in whole.buffers.items():
         assert torch.equal(resumed.buffers[name], values)
     with pytest.raises(ResumeError, match="buffers"):
-        trained("BatchNorm and Dropout", rounds=5, buffers="own",
-                saving=topofl.Saving(tmp_path, resume=True))  # fmt: skip
+        trained("BatchNorm and Dropout", rounds=5, buffers="own", saving=saving)
 
 
 def test_frozen_linear_layers_have_no_closed_form():
@@ -610,10 +603,8 @@ def test_equal_models_with_different_statistics_are_scored_apart():
 def test_the_page_says_how_each_layer_is_trained():
     page = (Path(__file__).parents[2] / "docs" / "bring-your-network.md").read_text()
     table = page.split("| Layer |")[1].partition("\n\n")[0].splitlines()[2:]
-    rows = {
-        cells[0]: tuple(cells[1:3])
-        for cells in ([c.strip() for c in r.split("|")[1:-1]] for r in table)
-    }
+    cells = ([cell.strip() for cell in row.split("|")[1:-1]] for row in table)
+    rows = {name: (batched, looped) for name, batched, looped, *_ in cells}
     batched = dict.fromkeys(NETWORKS, ("yes", "yes")) | dict.fromkeys(LOOPED_ONLY, ("no", "yes"))
     assert rows == batched | dict.fromkeys(REFUSED, ("no", "no"))
 

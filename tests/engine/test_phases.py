@@ -154,9 +154,8 @@ def test_losses_of_gradient_evaluations_are_recorded(settings):
         for t, key in itertools.product(range(3), ("first", "second")):
             places = naive.minibatch(clients.train[i], i, t, BATCH, f"step/{key}", SEED)
             batch = torch.as_tensor(places)
-            loss = functional.cross_entropy(
-                module(blobs.inputs[batch].double()), blobs.labels[batch]
-            )
+            outputs = module(blobs.inputs[batch].double())
+            loss = functional.cross_entropy(outputs, blobs.labels[batch])
             gradients = torch.autograd.grad(loss, list(module.parameters()))
             steps[t, key, i] = torch.cat([g.flatten() for g in gradients])
             wanted[t, i] += loss.item() / 2

@@ -5,6 +5,7 @@ import inspect
 import sys
 import warnings
 from dataclasses import FrozenInstanceError, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -78,14 +79,10 @@ def test_messages_and_bytes_by_both_accountings():
 
 def test_consensus_distance_and_gradient_diversity_are_recorded():
     kept = []
-    history = run(
-        init="independent",
-        every=1,
-        callbacks=[problems.each_round(lambda t, m: kept.append(m.flat.clone()))],
-    )
-    np.testing.assert_allclose(
-        history["consensus_distance"][1:], [metrics.consensus_distance(m) for m in kept]
-    )
+    keep = problems.each_round(lambda t, models: kept.append(models.flat.clone()))
+    history = run(init="independent", every=1, callbacks=[keep])
+    wanted = [metrics.consensus_distance(models) for models in kept]
+    np.testing.assert_allclose(history["consensus_distance"][1:], wanted)
     assert np.isnan(history["gradient_diversity"][0])
     assert (history["gradient_diversity"][1:] >= 1 / 6 - 1e-12).all()
 
@@ -98,14 +95,12 @@ def test_gradient_diversity_equals_its_definition():
     gradients = []
     for indices in batch.indices:
         model.zero_grad()
-        nn.functional.cross_entropy(
-            model(blobs.inputs[indices.tolist()].double()), blobs.labels[indices.tolist()]
-        ).backward()
+        outputs = model(blobs.inputs[indices.tolist()].double())
+        nn.functional.cross_entropy(outputs, blobs.labels[indices.tolist()]).backward()
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
     g = torch.stack(gradients)
-    np.testing.assert_allclose(
-        history["gradient_diversity"][1], g.square().sum() / g.sum(0).square().sum()
-    )
+    wanted = g.square().sum() / g.sum(0).square().sum()
+    np.testing.assert_allclose(history["gradient_diversity"][1], wanted)
 
 
 def test_numpy_integers_are_accepted(tmp_path):
@@ -214,21 +209,11 @@ def test_numpy_integers_become_ints():
 
 
 def test_estimate_takes_the_same_options():
-    how = {
-        "model": problems.convolutional(),
-        "clients": problems.equal_clients(),
-        "topology": topologies.ring(6),
-    }
-    one = topofl.estimate(
-        algorithms.dsgd(0.1), **how, evaluation=2, compute=Compute(executor="looped"), rounds=8
-    )
-    other = topofl.estimate(
-        algorithms.dsgd(0.1),
-        **how,
-        evaluation=Evaluation(every=4),
-        compute=Compute("cpu", executor="batched"),
-        rounds=8,
-    )
+    how = {"model": problems.convolutional(), "clients": problems.equal_clients(), "rounds": 8}
+    estimate = partial(topofl.estimate, algorithms.dsgd(0.1), topology=topologies.ring(6), **how)
+    one = estimate(evaluation=2, compute=Compute(executor="looped"))
+    compute = Compute("cpu", executor="batched")
+    other = estimate(evaluation=Evaluation(every=4), compute=compute)
     assert (one.executor, other.executor) == ("looped", "batched")
     assert one.history > other.history
 

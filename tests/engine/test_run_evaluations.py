@@ -31,9 +31,8 @@ def loss_of(models, node, indices):
     model, blobs = problems.linear(), problems.dataset()
     nn.utils.vector_to_parameters(models.flat[node], model.parameters())
     own = torch.tensor(np.asarray(indices))
-    return nn.functional.cross_entropy(
-        model(blobs.inputs[own]), blobs.labels[own], reduction="none"
-    )
+    outputs = model(blobs.inputs[own])
+    return nn.functional.cross_entropy(outputs, blobs.labels[own], reduction="none")
 
 
 @pytest.mark.parametrize("where", ["test", "val", "own_test", "own_val"])
@@ -119,9 +118,8 @@ def test_several_sets_have_the_scores_of_runs_with_one():
     together = own_run(on=names, **how)
     for place, name in enumerate(names):
         alone = own_run(on=[name], **how)
-        for moment, score in itertools.product(
-            ("", "_before_exchange", "_fine_tuned"), ("accuracy", "loss")
-        ):
+        stages, names_of_scores = ("", "_before_exchange", "_fine_tuned"), ("accuracy", "loss")
+        for moment, score in itertools.product(stages, names_of_scores):
             np.testing.assert_allclose(
                 together[f"{score}{moment}{f'_{name}' if place else ''}"],
                 alone[f"{score}{moment}"],
@@ -172,11 +170,10 @@ def test_custom_stages_score_the_returned_models(settings):
     how = {"also": {"ensemble": mean}, "on": ("own_test", "own_val"), "every": 1}
     history = own_run(**(how | settings), dtype=torch.float64, callbacks=[keep])
     clients, module = personal_clients(), problems.linear().double()
+    sets = (("", clients.test), ("_own_val", clients.val))
     for t, flat in enumerate(found, start=1):
         nn.utils.vector_to_parameters(flat, module.parameters())
-        for i, (ending, held) in itertools.product(
-            range(N), (("", clients.test), ("_own_val", clients.val))
-        ):
+        for i, (ending, held) in itertools.product(range(N), sets):
             accuracy, loss = scores(module, clients.dataset, held[i])
             assert history[f"accuracy_ensemble{ending}"][t, i] == pytest.approx(accuracy)
             assert history[f"loss_ensemble{ending}"][t, i] == pytest.approx(loss, abs=1e-9)

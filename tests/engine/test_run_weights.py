@@ -72,11 +72,8 @@ def test_sequences_of_networkx_matchings():
         return nx.relabel_nodes(nx.Graph([EVEN, ODD][t % 2]), dict(enumerate("abcdef")))
 
     wanted = run(topology=told, rounds=6)
-    for graphs in (
-        lambda t: nx.Graph([EVEN, ODD][t % 2]),
-        [nx.Graph(EVEN), nx.Graph(ODD)],
-        lettered,
-    ):
+    turn = [nx.Graph(EVEN), nx.Graph(ODD)]
+    for graphs in (lambda t: turn[t % 2], turn, lettered):
         assert same(run(topology=graphs, rounds=6, on_disconnected="allow"), wanted)
     alone = run(topology=told[0], rounds=6, on_disconnected="allow")  # one leaves pairs apart
     assert wanted["consensus_distance"][-1] < 0.5 * alone["consensus_distance"][-1]

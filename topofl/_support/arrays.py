@@ -330,9 +330,7 @@ def nested(values: dict[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]
     return values
 
 
-def sparse_tensor(
-    matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype
-) -> torch.Tensor:
+def sparse_tensor(matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Return a sparse matrix as a tensor on a device.
 
     Examples

@@ -92,14 +92,9 @@ def holds_only(folder: Path, ours: re.Pattern[str]) -> bool:
     """
     if folder.is_symlink() or not folder.is_dir():
         return False
-    found = [
-        Path(where, name)
-        for where, folders, files in os.walk(folder)
-        for name in (*folders, *files)
-    ]
     return all(
         ours.fullmatch(path.relative_to(folder).as_posix()) and not path.is_symlink()
-        for path in found
+        for path in folder.rglob("*")
     )
 
 

@@ -180,9 +180,7 @@ class _SeededGenerators(TorchDispatchMode):
 
 def _device_of(given: Mapping[str, Any]) -> torch.device:
     """Return the device on which an operation with these arguments draws random numbers."""
-    found = next(
-        (value.device for value in given.values() if isinstance(value, torch.Tensor)), None
-    )
+    found = next((x.device for x in given.values() if isinstance(x, torch.Tensor)), None)
     return torch.device(given.get("device") or found or "cpu")
 
 

@@ -26,13 +26,8 @@ HEAD_LIMIT = 28
 _LATEX_ESCAPES = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {
-        "±": r"$\pm$",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "[": "{[}",
-        "*": "{*}",
-    }  # after \\, a bare [ would start an optional argument, and a bare * would vanish
+    # after \\, a bare [ would start an optional argument, and a bare * would vanish
+    | {"±": r"$\pm$", "<": r"\textless{}", ">": r"\textgreater{}", "[": "{[}", "*": "{*}"}
 )
 
 LATEX_WIDTH = 40
@@ -235,9 +230,8 @@ class Table:
         head, *body = [" & ".join(map(_as_latex, line)) + r" \\" for line in lines]
         begin = rf"\begin{{tabular}}{{{''.join('r' if r else 'l' for r in right)}}}"
         title = [printable(self.title).translate(_LATEX_ESCAPES) + r"\par"] if self.title else []
-        top, middle, bottom = (
-            (r"\toprule", r"\midrule", r"\bottomrule") if booktabs else (r"\hline",) * 3
-        )
+        rules = (r"\toprule", r"\midrule", r"\bottomrule") if booktabs else (r"\hline",) * 3
+        top, middle, bottom = rules
         rows = [*title, begin, top, head, middle, *body, bottom, r"\end{tabular}"]
         return "\n".join([*rows, *(rf"\par {note.translate(_LATEX_ESCAPES)}" for note in notes)])
 
@@ -255,14 +249,11 @@ class Table:
 
         data: dict[str, list[Any]] = {}
         for name in self.columns:
-            cells = [
-                None if isinstance(cell, NotApplicable) else cell for cell in self.column(name)
-            ]
-            data[name] = [cell.mean if isinstance(cell, Spread) else cell for cell in cells]
-            for end in ("low", "high") if any(isinstance(cell, Spread) for cell in cells) else ():
-                data[f"{name} {end}"] = [
-                    getattr(cell, end) if isinstance(cell, Spread) else cell for cell in cells
-                ]
+            cells = [None if isinstance(c, NotApplicable) else c for c in self.column(name)]
+            data[name] = [c.mean if isinstance(c, Spread) else c for c in cells]
+            for end in ("low", "high") if any(isinstance(c, Spread) for c in cells) else ():
+                own = [getattr(c, end) if isinstance(c, Spread) else c for c in cells]
+                data[f"{name} {end}"] = own
         return pd.DataFrame(data)
 
     def to_csv(self, path: str | Path | None = None) -> str:
@@ -273,9 +264,7 @@ class Table:
         """
         frame = self.to_pandas().rename(columns=plain_cell)
         for column in frame.columns[[dtype.kind not in "biuf" for dtype in frame.dtypes]]:
-            frame[column] = [
-                plain_cell(cell) if isinstance(cell, str) else cell for cell in frame[column]
-            ]
+            frame[column] = [plain_cell(c) if isinstance(c, str) else c for c in frame[column]]
         text = frame.to_csv(index=False, lineterminator="\n")
         if path is not None:
             with naming(path):
@@ -292,9 +281,7 @@ class Table:
             [mark[c.reason] if isinstance(c, NotApplicable) else as_text(c) for c in row]
             for row in self.rows
         ]
-        right = [
-            not any(isinstance(cell, str) for cell in self.column(name)) for name in self.columns
-        ]
+        right = [not any(isinstance(c, str) for c in self.column(name)) for name in self.columns]
         notes = [f"{m[4:]} {printable(reason)}" for reason, m in mark.items()]
         notes += [printable(f"{name}: {meaning}") for name, meaning in self.meanings]
         notes += map(printable, self.notes)

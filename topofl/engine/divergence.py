@@ -104,9 +104,8 @@ class DivergenceMonitor:
             return []
         known = {diverged.node for diverged in self.found}
         finite_steps = torch.isfinite(losses).int().cumprod(1).sum(1).tolist()
-        nodes = sorted(
-            (finite_steps[i], i) for i in torch.nonzero(bad).flatten().tolist() if i not in known
-        )
+        found = (i for i in torch.nonzero(bad).flatten().tolist() if i not in known)
+        nodes = sorted((finite_steps[i], i) for i in found)
         new = [Diverged(node, t + 1, lr) for _, node in nodes]
         self.found += new
         if new and self.policy == "raise":

@@ -419,11 +419,9 @@ def cross_evaluate(
     indices_of
         Indices of each node's examples.
     """
-    nodes, chunk = list(trials), executor.plan.chunk
-    own = dict(
-        zip(nodes, uploaded([indices_of[i] for i in nodes], executor.targets.device), strict=True)
-    )
-    on_cpu = executor.targets.device.type == "cpu"
+    nodes, chunk, device = list(trials), executor.plan.chunk, executor.targets.device
+    own = dict(zip(nodes, uploaded([indices_of[i] for i in nodes], device), strict=True))
+    on_cpu = device.type == "cpu"
     in_turn = on_cpu if plan.linear else executor.plan.executor == "looped"
     size = len(nodes) if not on_cpu else 1 if in_turn else chunk
     build = _sums_in_turn if in_turn else _sums_together
@@ -540,9 +538,7 @@ def _sums_together(
     def sums(models_of: Mapping[int, Tensor]) -> Iterator[Tensor]:
         nodes = [i for i, models in models_of.items() for _ in models]
         views = population.layout.views(torch.cat(list(models_of.values())))
-        views += [
-            torch.cat(rows) for rows in zip(*map(population.buffers_of_node, nodes), strict=True)
-        ]
+        views += map(torch.cat, zip(*map(population.buffers_of_node, nodes), strict=True))
         of_models = [own[i] for i in nodes]
         batches = batches_of(executor, padded(of_models, EXAMPLES))
         yield sums_on(loss, forward(views, False), batches)[0]

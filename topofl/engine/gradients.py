@@ -156,12 +156,9 @@ def image_order(model: nn.Module, inputs: Tensor, channels_last: bool | str = "a
     ValueError
         If `channels_last` is True and the model cannot take this format.
     """
-    convolves = (
-        any(isinstance(module, nn.Conv2d) for module in model.modules()) and inputs.dim() == 4
-    )
-    if not channels_last or (
-        channels_last == "auto" and not (convolves and inputs.device.type == "cpu")
-    ):
+    convolves = any(isinstance(layer, nn.Conv2d) for layer in model.modules())
+    wins = convolves and inputs.dim() == 4 and inputs.device.type == "cpu"
+    if not (wins if channels_last == "auto" else channels_last):
         return _unchanged
     try:
         with torch.no_grad():
@@ -334,24 +331,19 @@ def _mutable(gradients: Sequence[Tensor]) -> list[Tensor]:
     """Return gradients that share no memory, so that each can be changed in place."""
     found, seen = [], set()
     for g in gradients:
-        memory = g.untyped_storage()._cdata
-        repeats = any(
-            stride == 0 and size > 1 for stride, size in zip(g.stride(), g.shape, strict=True)
-        )
-        found.append(
-            g.clone(memory_format=torch.contiguous_format) if repeats or memory in seen else g
-        )
+        memory, axes = g.untyped_storage()._cdata, zip(g.stride(), g.shape, strict=True)
+        repeats = any(stride == 0 and size > 1 for stride, size in axes) or memory in seen
+        found.append(g.clone(memory_format=torch.contiguous_format) if repeats else g)
         seen.add(memory)
     return found
 
 
 def sharing_copy(model: nn.Module, apart: Sequence[str] = ()) -> nn.Module:
     """Return a copy of a model that shares its numbers, but for the buffers named in `apart`."""
-    shared: dict[int, Any] = {
-        id(p): nn.Parameter(p.detach(), p.requires_grad) for p in model.parameters()
-    }
-    buffers = (buffer for name, buffer in model.named_buffers() if name not in apart)
-    return copy.deepcopy(model, shared | {id(buffer): buffer for buffer in buffers})
+    shared: dict[int, Any] = {id(b): b for name, b in model.named_buffers() if name not in apart}
+    for p in model.parameters():
+        shared[id(p)] = nn.Parameter(p.detach(), p.requires_grad)
+    return copy.deepcopy(model, shared)
 
 
 def _mean_loss(loss: Function, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:

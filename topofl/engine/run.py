@@ -196,10 +196,9 @@ def run(
     with naming_checkpoints(folder), joined as ranks:
         if not len(ranks.nodes):
             return history_of_others(ranks)
-        first = ranks.is_first
-        history = _run_part(
-            setup, ranks, saving, folder, callbacks if first else (), first and progress
-        )
+        if not ranks.is_first:
+            callbacks, progress = (), False
+        history = _run_part(setup, ranks, saving, folder, callbacks, progress)
         tell_history(ranks, history)
         return history
 

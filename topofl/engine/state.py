@@ -192,7 +192,8 @@ class Run:
         shared = {
             name: {key: x for key, x in sorted(own.items()) if key not in self._row_names(name)}
             for name, own in self.states.items()
-        }  # "guard" and "mass" are names of the stored format
+        }
+        # "guard" and "mass" are names of the stored format
         guard = self.monitor.state()
         return {"recorder": self.recorder.state(), "guard": guard, "phases": shared}
 

@@ -307,9 +307,7 @@ class LocalSteps:
         """
         if not self.first_directions:
             return
-        found = [
-            (node, name) for name, nodes, _ in self.first_directions for node in nodes.tolist()
-        ]
+        found = [(i, name) for name, nodes, _ in self.first_directions for i in nodes.tolist()]
         flags = torch.cat([bad for _, _, bad in self.first_directions]).tolist()
         if failed := [entry for entry, bad in zip(found, flags, strict=True) if bad]:
             # The lowest node and its first term, whatever the order of training.

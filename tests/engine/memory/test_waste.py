@@ -17,14 +17,8 @@ from topofl.metrics.consensus import NUMBERS as COPIED
 
 
 def convolutional():
-    layers = (
-        nn.Conv2d(3, 16, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(16 * 16, 3),
-    )
-    return nn.Sequential(*layers)
+    layers = nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(16 * 16, 3))
 
 
 def population(model, n=4):
@@ -38,9 +32,8 @@ def test_consensus_makes_one_copy_of_a_block(n):
     models = torch.randn(n, 3 * COPIED // n)
     with AllocationTrace() as allocations:
         consensus_distance(models)
-    assert allocations.peak < 8 * COPIED * (
-        1 + 4 / n
-    )  # and two or three rows: the first model, the mean, their sum
+    # and two or three rows: the first model, the mean, their sum
+    assert allocations.peak < 8 * COPIED * (1 + 4 / n)
 
 
 def test_sums_of_gradients_are_made_block_by_block():
@@ -96,9 +89,8 @@ def test_evaluations_hold_the_activations_of_few_examples(monkeypatch):
     assert plan.examples == module.FEWEST_EXAMPLES
     parts, least = evaluated(model, models, inputs, labels)
     assert least < most / 4
-    assert (
-        least < plan.bytes_of(plan.examples) + 2 * plan.examples * inputs[0].nbytes + 120 * 3 * 100
-    )
+    gathered = 2 * plan.examples * inputs[0].nbytes
+    assert least < plan.bytes_of(plan.examples) + gathered + 120 * 3 * 100
     assert torch.equal(whole["accuracy"], parts["accuracy"])
     torch.testing.assert_close(whole["loss"], parts["loss"])
 
@@ -108,22 +100,16 @@ def test_the_activations_of_an_evaluation_are_no_less_than_its_parameters():
         nn.Conv2d(3, 4, 1), nn.Flatten(), nn.Linear(4 * 64, 20_000), nn.Linear(20_000, 3)
     )
     plan = evaluation_plan(model, torch.zeros(2, 3, 8, 8))
-    assert (
-        plan.examples == module.EXAMPLES
-    )  # 20 MB of parameters, 160 kB an example: as many as there may be
+    # 20 MB of parameters, 160 kB an example: as many as there may be
+    assert plan.examples == module.EXAMPLES
     small = evaluation_plan(convolutional(), torch.zeros(2, 3, 8, 8))
     assert small.bytes_of(small.examples) <= module.ACTIVATIONS
 
 
 def test_one_model_is_laid_out_at_a_time():
     model = nn.Sequential(nn.Conv2d(64, 128, 5, padding=2), nn.Flatten(), nn.Linear(128 * 4, 3))
-    inputs, labels, copied = (
-        torch.randn(20, 64, 2, 2),
-        torch.zeros(20, dtype=torch.long),
-        64 * 128 * 25 * 4,
-    )
-    assert (
-        bytes_of_forward(model, evaluation_plan(model, inputs[:2]).order, inputs[:2])(20) > copied
-    )  # kernels, channels last
+    inputs, labels = torch.randn(20, 64, 2, 2), torch.zeros(20, dtype=torch.long)
+    order, copied = evaluation_plan(model, inputs[:2]).order, 64 * 128 * 25 * 4
+    assert bytes_of_forward(model, order, inputs[:2])(20) > copied  # kernels, channels last
     _, peak = evaluated(model, population(model, 3), inputs, labels)
     assert peak < 2 * copied

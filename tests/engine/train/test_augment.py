@@ -219,18 +219,18 @@ def test_memory_is_estimated(kind, size):
     clients = kind(problems.equal_clients())
     plain, augmented = need(clients), need(data.augmented(clients, CROPS))
     width = 10
-    assert augmented.minibatches - plain.minibatches == N * width * (
-        100 * size + 36 * 8
-    )  # padded, and places
+    # padded, and places
+    assert augmented.minibatches - plain.minibatches == N * width * (100 * size + 36 * 8)
     assert augmented.total - plain.total == augmented.minibatches - plain.minibatches
     examples, buffers = Examples.of(clients.dataset, CPU, torch.float32, CROPS), Buffers(CPU)
     examples.gather(
         torch.zeros(N * width, dtype=torch.long), buffers, torch.zeros(N * width, dtype=torch.long)
     )
+    # labels apart
     assert (
         sum(tensor.nbytes for tensor in buffers._tensors.values())
         == augmented.minibatches - N * width * 8
-    )  # labels apart
+    )
 
 
 def test_a_probe_trains_on_augmented_images():

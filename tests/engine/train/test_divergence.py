@@ -166,9 +166,8 @@ def test_recorded_divergence_does_not_stop_the_run_or_damage_its_history(tmp_pat
     history.save(tmp_path / "run")
     restored = topofl.History.load(tmp_path / "run")
     np.testing.assert_array_equal(restored["loss"], history["loss"])
-    wanted = np.where(
-        np.isfinite(history["train_loss"]), history["train_loss"], np.nan
-    )  # JSON has no infinity
+    # JSON has no infinity
+    wanted = np.where(np.isfinite(history["train_loss"]), history["train_loss"], np.nan)
     np.testing.assert_array_equal(restored["train_loss"], wanted)
     assert restored.meta["diverged"] == found
 
