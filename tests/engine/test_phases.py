@@ -13,7 +13,6 @@ from tests import naive, problems
 from tests.engine import runs
 from tests.engine.train.test_divergence import clients_with_extremes
 from topofl import algorithms, mixing, topologies
-from topofl.engine.population import initial_population
 
 N, BATCH, SEED = 6, 4, 3
 UNIFORM = mixing.uniform(topologies.ring(N))
@@ -143,10 +142,7 @@ def test_losses_of_gradient_evaluations_are_recorded(settings):
     """A loop over nodes gives the same losses and gradients, on the minibatches of the key."""
     clients, (algorithm, seen) = problems.ragged_clients(N), descent(["first", "second"])
     history = run(algorithm, rounds=3, clients=clients, dtype=torch.float64, **settings)
-    start = initial_population(
-        problems.linear(), N, init="common", seed=SEED, device=torch.device("cpu"),
-        dtype=torch.float64,
-    )  # fmt: skip
+    start = problems.population(problems.linear(), N, "common", SEED)
     blobs, module = clients.dataset, problems.linear().double()
     wanted, steps = np.zeros((3, N)), {}
     for i in range(N):

@@ -51,14 +51,6 @@ def test_gradient_rules_may_be_any_callable():
         averaging("metropolis")
 
 
-def test_single_and_isolated_nodes_train_locally():
-    alone = run(clients=problems.equal_clients(1), topology=topologies.ring(1))
-    assert np.isfinite(alone["accuracy"]).all()
-    parts = topologies.random_cliques(6, 3, seed=0)
-    apart = run(topology=parts, on_disconnected="allow", init="independent")
-    assert apart["consensus_distance"][-1] > 0
-
-
 EVEN, ODD = [(0, 1), (2, 3), (4, 5)], [(1, 2), (3, 4), (5, 0)]
 
 

@@ -49,15 +49,10 @@ def identify(value):
     return f"{value.__module__.removeprefix('topofl.')}.{value.__name__}"
 
 
-def arguments_of(function):
-    takes = inspect.signature(function).parameters.values()
-    return [p.name for p in takes if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-
-
 @pytest.mark.parametrize("function", PUBLIC, ids=identify)
 def test_wrong_calls_are_answered_with_names_and_page(function):
     takes = inspect.signature(function).parameters.values()
-    names = arguments_of(function)
+    names = [p.name for p in takes if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     known = ", ".join(names) or "none"
     if not any(p.kind is p.VAR_KEYWORD for p in takes):
         with pytest.raises(TypeError) as raised:

@@ -136,11 +136,8 @@ def _checked_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, is_text: bo
 
 
 def _read_header(file: IO[bytes], kinds: str = "biuf") -> Header:
-    version = np.lib.format.read_magic(file)
-    readers = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
+    npy, version = np.lib.format, np.lib.format.read_magic(file)
+    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     if version not in readers:
         raise ValueError(f"format {version} of arrays is not known")
     shape, _, dtype = readers[version](file, max_header_size=_HEADER_LIMIT)

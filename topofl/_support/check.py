@@ -244,9 +244,7 @@ def check_finite(name: str, array: np.ndarray) -> np.ndarray:
 def check_unmasked(name: str, values: Any) -> None:
     """Raise ``ValueError`` if an array, or an array in a list, has masked entries."""
     parts = values if isinstance(values, list | tuple) else [values]
-    masked = sum(
-        int(np.ma.count_masked(part)) for part in parts if isinstance(part, np.ma.MaskedArray)
-    )
+    masked = sum(int(np.ma.count_masked(x)) for x in parts if isinstance(x, np.ma.MaskedArray))
     if masked:
         raise ValueError(
             f"`{name}` must have no masked entries, got {masked}; replace them first, as in "

@@ -239,9 +239,7 @@ def _load(target: str) -> Function:
 def _missing_message(holder: Any, word: str) -> str:
     """Return the error message for a module, or a class in it, that lacks a function."""
     name = holder.__name__ if isinstance(holder, ModuleType) else shown(holder)
-    names = [
-        key for key, value in vars(holder).items() if callable(value) and not key.startswith("_")
-    ]
+    names = [key for key, x in vars(holder).items() if callable(x) and not key.startswith("_")]
     own = [key for key in names if getattr(vars(holder)[key], "__module__", None) == name]
     has = f"; it has {', '.join(own[:20])}" if own else ""
     file = f" ({holder.__file__})" if getattr(holder, "__file__", None) else ""

@@ -150,12 +150,7 @@ def _public_name(function: Any) -> str:
 
 def warn_caller(message: str) -> None:
     """Issue a ``UserWarning`` that points to the innermost line outside of this library."""
-    level = 1
-    frame = sys._getframe()
-    while (
-        frame.f_back is not None
-        and frame.f_globals.get("__name__", "").partition(".")[0] == "topofl"
-    ):
-        level += 1
-        frame = frame.f_back
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "topofl":
+        level, frame = level + 1, frame.f_back
     warnings.warn(message, UserWarning, stacklevel=level)

@@ -53,13 +53,9 @@ class Interrupted(KeyboardInterrupt):
         if saved != done:
             newest = "there is none" if saved is None else f"the newest is of round {saved}"
             text += f", whose checkpoint could not be written to {folder} ({newest})"
-        super().__init__(
-            f"{text}; continue with run(..., saving=Saving({str(folder)!r}, resume=True))"
-        )
-        self.done = done
-        self.rounds = rounds
-        self.folder = folder
-        self.saved = saved
+        text += f"; continue with run(..., saving=Saving({str(folder)!r}, resume=True))"
+        super().__init__(text)
+        self.done, self.rounds, self.folder, self.saved = done, rounds, folder, saved
 
     def __reduce__(self) -> tuple[Any, ...]:  # to pickle it between processes
         return Interrupted, (self.done, self.rounds, self.folder, self.saved)

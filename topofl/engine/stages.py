@@ -186,9 +186,8 @@ def _returned(option: str, name: str, run: Run, everyone: Population) -> Any:
     Raises ``ValueError`` if it changes them or the states of phases.
     """
     argument = f"`evaluation.{option}[{name!r}]`"
-    current = computed_round(
-        _isolated(run, everyone), phase=f"evaluation.{name}", states=run.states
-    )
+    isolated = _isolated(run, everyone)
+    current = computed_round(isolated, phase=f"evaluation.{name}", states=run.states)
     if len(everyone) > len(run.models):
         current.gathered = {}  # states, too, are those of all nodes
     stored = everyone.held.stored

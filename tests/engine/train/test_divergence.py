@@ -14,7 +14,6 @@ from tests.engine import runs
 from topofl import algorithms, attacks, mixing, topologies
 from topofl.engine import plan
 from topofl.engine.divergence import DivergenceMonitor
-from topofl.engine.population import initial_population
 from topofl.engine.training import finite_rows
 
 BAD = 3
@@ -49,8 +48,7 @@ def clients_with_extremes(n=6):
 def nodes_at_start(clients, model=None):
     """Return the nodes of a naive loop, and their models (n, d)."""
     model, dataset = model or problems.linear(), clients.dataset
-    how = {"init": "independent", "seed": 0, "device": torch.device("cpu"), "dtype": torch.float32}
-    start = initial_population(model, clients.n, **how).flat
+    start = problems.population(model, clients.n, dtype=torch.float32).flat
     modules = [copy.deepcopy(model) for _ in start]
     for module, row in zip(modules, start, strict=True):
         torch.nn.utils.vector_to_parameters(row.clone(), module.parameters())
