@@ -14,12 +14,13 @@ N, BAD = 6, (1, 4)
 GRAPH = topologies.dcliques(np.eye(3, dtype=int)[np.arange(N) % 3], clique_size=3, seed=0)
 DENSE = mixing.metropolis_hastings(GRAPH).weights.toarray()
 EVERYBODY = attacks.Attack("flip", BAD, lambda sent, bad, weights, rng: -2 * sent)
-TO_EACH = attacks.Attack(
-    "each",
-    BAD,
-    lambda sent, bad, weights, rng: sent + weights[:, bad].sum(1, keepdim=True).to(sent),
-    to_each=True,
-)
+
+
+def moved(sent, bad, weights, rng):
+    return sent + weights[:, bad].sum(1, keepdim=True).to(sent)
+
+
+TO_EACH = attacks.Attack("each", BAD, moved, to_each=True)
 
 
 def run(algorithm, **settings):

@@ -146,12 +146,13 @@ def test_algorithms_declare_their_fine_tuning():
 
 
 def test_only_evaluated_nodes_are_fine_tuned(monkeypatch):
-    sizes, original = [], training._take_steps
-    monkeypatch.setattr(
-        training,
-        "_take_steps",
-        lambda *a, **k: sizes.append(a[1].models.n) or original(*a, **k),  # executor, job
-    )
+    sizes, take = [], training._take_steps
+
+    def taken(executor, job, *rest):
+        sizes.append(job.models.n)
+        return take(executor, job, *rest)
+
+    monkeypatch.setattr(training, "_take_steps", taken)
     everyone = run(fine_tune=TUNED, rounds=1, chunk=3)
     assert sizes == [N, N]
     sizes.clear()
@@ -166,16 +167,14 @@ def test_only_evaluated_nodes_are_fine_tuned(monkeypatch):
 
 def test_graphs_are_generated_once_per_round():
     """A user's generator of graphs may be slow, or not deterministic."""
-    asked = []
-    graphs = topofl.as_topology(
-        lambda t: asked.append(t) or topologies.random_regular(N, 3, seed=t)
-    )
-    asked.clear()
+    seen = []
+    graphs = topofl.as_topology(lambda t: seen.append(t) or topologies.random_regular(N, 3, seed=t))
+    seen.clear()
     run(topology=graphs, rounds=3, every=1)
-    plain = list(asked)
-    asked.clear()
+    plain = list(seen)
+    seen.clear()
     run(topology=graphs, rounds=3, every=1, fine_tune=TUNED, fine_tune_every=1)
-    assert asked == plain
+    assert seen == plain
 
 
 EXPLODING = algorithms.sgd(1e38, batch_size=4, epochs=2)

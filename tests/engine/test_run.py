@@ -140,9 +140,7 @@ def test_progress_bars_are_hidden_off_terminals(capfd):
 
 
 @pytest.mark.parametrize("shell", [SimpleNamespace(kernel=None), SimpleNamespace(), None])
-def test_progress_bars_are_shown_where_cells_run_not_where_a_kernel_is_installed(
-    shell, capfd, monkeypatch
-):
+def test_progress_bars_show_where_cells_run_not_where_a_kernel_is(shell, capfd, monkeypatch):
     monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     run()
@@ -200,12 +198,8 @@ def test_options_are_immutable_and_comparable(kind):
 
 
 def test_numpy_integers_become_ints():
-    found = [
-        Evaluation(every=np.int64(3)).every,
-        Compute(chunk=np.int32(2)).chunk,
-        Saving(every=np.int8(1)).every,
-    ]
-    assert list(map(type, found)) == [int] * 3
+    found = [Evaluation(every=np.int64(3)).every, Compute(chunk=np.int32(2)).chunk]
+    assert list(map(type, [*found, Saving(every=np.int8(1)).every])) == [int] * 3
 
 
 def test_estimate_takes_the_same_options():
@@ -263,11 +257,7 @@ def test_command_line_assignments_set_options(assignments, name, wanted):
 
 def test_history_records_evaluation_settings():
     evaluated = run(evaluation=Evaluation(every=2, nodes=3)).meta["evaluation"]
-    assert evaluated == {
-        "every": 2,
-        "on": ["test"],
-        "examples": None,
-        "nodes": 3,
+    assert evaluated == {"every": 2, "on": ["test"], "examples": None, "nodes": 3} | {
         "before_exchange": False,
         "fine_tune_every": None,
     }

@@ -6,6 +6,7 @@ that share memory: 8 bytes with the length of the header, the header in JSON, an
 """
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -15,7 +16,6 @@ import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import IO, Any, NamedTuple
@@ -53,11 +53,12 @@ class Header(NamedTuple):
         return self.size * self.dtype.itemsize
 
 
+Choose = Callable[[Mapping[str, Header]], Sequence[str]]
+"""Function that takes headers by name, and returns the names of the arrays to read, or raises."""
+
+
 def read_arrays(
-    path: Path,
-    wanted: Callable[[Mapping[str, Header]], Sequence[str]],
-    *,
-    texts: Collection[str] = (),
+    path: Path, wanted: Choose, *, texts: Collection[str] = ()
 ) -> dict[str, np.ndarray]:
     """Return the selected arrays of an ``.npz`` file.
 
@@ -69,8 +70,7 @@ def read_arrays(
     path
         A file written by ``numpy.savez`` or ``numpy.savez_compressed``.
     wanted
-        Function that takes the headers by name and returns the names of the arrays to read, or
-        raises an error.
+        Chooses the arrays to read by their headers.
     texts
         Names of the arrays that may hold text; all others must hold numbers.
 
@@ -128,10 +128,8 @@ def _checked_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, is_text: bo
         _DEFLATE_LIMIT * info.compress_size
     ):
         raise ValueError(f"{info.filename} is compressed more than deflate can")
-    if start + header.nbytes != info.file_size:
-        raise ValueError(
-            f"{info.filename} has {info.file_size - start} bytes of entries, not {header.nbytes}"
-        )
+    if (size := info.file_size - start) != header.nbytes:
+        raise ValueError(f"{info.filename} has {size} bytes of entries, not {header.nbytes}")
     return header
 
 
@@ -170,24 +168,11 @@ _ORDER = "__tensors__"
 """Entry of the texts of a file: the names of all tensors in their order, and whether each is
 complex, and stored as pairs of real numbers."""
 
-_NAMES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint64: "U64",
-    torch.uint32: "U32",
-    torch.uint16: "U16",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
+_NAMES = {torch.bfloat16: "BF16", torch.bool: "BOOL", torch.int8: "I8", torch.uint8: "U8"}
 """Names of dtypes in the format."""
+_NAMES |= {torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2"}
+for _kind, _bits in itertools.product(("float", "int", "uint"), (64, 32, 16)):
+    _NAMES[getattr(torch, f"{_kind}{_bits}")] = f"{_kind[0].upper()}{_bits}"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], texts: Mapping[str, str]) -> str:
@@ -222,7 +207,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], texts: Mapping[str,
     digest = hashlib.sha256()
     with path.open("wb") as stream:
         numbers = (part for _, tensor in stored for part in _bytes_of(tensor))
-        for part in chain((len(text).to_bytes(8, "little"), text), numbers):
+        for part in itertools.chain((len(text).to_bytes(8, "little"), text), numbers):
             digest.update(part)
             stream.write(part)
         stream.flush()
@@ -356,7 +341,5 @@ def _drop_csr_warning() -> None:
     Done only once, since ``warnings.catch_warnings`` is not thread-safe.
     """
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="Sparse CSR tensor support is in beta", category=UserWarning
-        )
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
         torch.zeros(1, 1, dtype=torch.float32, device="cpu").to_sparse_csr()

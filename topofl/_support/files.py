@@ -270,11 +270,9 @@ def check_regular(path: Path, name: str = "root") -> os.stat_result:
     about = os.stat(path)
     if not stat.S_ISREG(about.st_mode):
         kind = _FILE_KINDS.get(stat.S_IFMT(about.st_mode), "something else")
-        wanted, remedy = (
-            ("hold regular files", "remove it")
-            if name == "root"
-            else ("be a regular file", "name another")
-        )
+        wanted, remedy = "be a regular file", "name another"
+        if name == "root":
+            wanted, remedy = "hold regular files", "remove it"
         raise ValueError(f"`{name}` must {wanted}, got {path}, which is {kind}; {remedy}")
     return about
 

@@ -122,15 +122,11 @@ def _entry_points_text(package: metadata.Distribution) -> str:
 
 
 def _entry_points_of(package: metadata.Distribution, group: str | None) -> list[EntryPoint]:
-    label = (
-        " ".join(str(package.metadata[key]) for key in ("Name", "Version") if package.metadata[key])
-        or "no name"
-    )
+    words = [str(package.metadata[key]) for key in ("Name", "Version") if package.metadata[key]]
+    label = " ".join(words) or "no name"
     try:
-        return [
-            EntryPoint(point.name, label, point.value.partition("[")[0].strip())  # without extras
-            for point in package.entry_points.select(group=group)
-        ]
+        found = package.entry_points.select(group=group)  # and their functions, without extras
+        return [EntryPoint(p.name, label, p.value.partition("[")[0].strip()) for p in found]
     except Exception as error:  # for example, a line without =
         warn_caller(
             f"entry points of package {label} cannot be read: {type(error).__name__}: {error}; "
@@ -153,10 +149,8 @@ def resolve_name(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Fun
     offers = entry_points(kind)
     found = [offer for offer in offers if offer.name == name]
     if name in ours:
-        for offer in found:
-            warn_caller(
-                f"{name} is the {kind} of topofl, not {offer}; write {offer.target} for that"
-            )
+        for one in found:
+            warn_caller(f"{name} is the {kind} of topofl, not {one}; write {one.target} for that")
         return ours[name]
     if len({offer.target for offer in found}) > 1:
         raise ValueError(
@@ -229,10 +223,8 @@ def _load(target: str) -> Function:
             raise ValueError(_missing_message(found, word))
         found = getattr(found, word)
     if not callable(found):
-        raise TypeError(
-            f"`{path}` of module {name} must be a function, got {shown(found)} "
-            f"({type(found).__name__})"
-        )
+        must = f"`{path}` of module {name} must be a function"
+        raise TypeError(f"{must}, got {shown(found)} ({type(found).__name__})")
     return found
 
 
@@ -305,10 +297,8 @@ def with_checked_result(
         its result is of another type; errors of `function` are raised with the line of its file.
     """
     if isinstance(function, types):
-        raise TypeError(
-            f"`{name}` must be a function that returns {wanted}, got {shown(function)}; wrap it "
-            "in a function"
-        )
+        must = f"`{name}` must be a function that returns {wanted}"
+        raise TypeError(f"{must}, got {shown(function)}; wrap it in a function")
 
     @functools.wraps(function, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:

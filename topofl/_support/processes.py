@@ -20,13 +20,8 @@ _RANDOM = 1 << 40
 
 def identity() -> dict[str, Any]:
     """Return values that distinguish this process from all others."""
-    pid = os.getpid()
-    return {
-        "pid": pid,
-        "host": socket.gethostname(),
-        "started": start_time(pid),
-        "space": pid_namespace(),
-    }
+    pid, host = os.getpid(), socket.gethostname()
+    return {"pid": pid, "host": host, "started": start_time(pid), "space": pid_namespace()}
 
 
 def name_of(holder: dict[str, Any]) -> str:

@@ -91,10 +91,8 @@ def _of_names(function: Any, given: Mapping[str, Any], options: Mapping[str, Any
     if word is None or any(p.kind is p.VAR_KEYWORD for p in takes):
         return ""
     hint = _hint(word, known, options)
-    return (
-        f"{function.__name__}() has no argument {word!r}{hint}{'' if hint[-1:] == '?' else ';'} "
-        f"{'It' if hint[-1:] == '?' else 'it'} {_reference(function, known)}"
-    )
+    hint += " It" if hint.endswith("?") else "; it"
+    return f"{function.__name__}() has no argument {word!r}{hint} {_reference(function, known)}"
 
 
 def _of_places(function: Any, n: int) -> str:

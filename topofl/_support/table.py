@@ -120,11 +120,9 @@ class Table:
         object.__setattr__(self, "rows", tuple(tuple(row) for row in self.rows))
         if len(set(self.columns)) != len(self.columns):
             raise ValueError(f"`columns` must have distinct names, got {self.columns}")
-        if any(len(row) != len(self.columns) for row in self.rows):
-            raise ValueError(
-                f"`rows` must have {len(self.columns)} cells each, got "
-                f"{[len(row) for row in self.rows]}"
-            )
+        lengths = [len(row) for row in self.rows]
+        if any(k != len(self.columns) for k in lengths):
+            raise ValueError(f"`rows` must have {len(self.columns)} cells each, got {lengths}")
 
     def column(self, name: str) -> tuple[Any, ...]:
         """Return the values of a column, or raise ``ValueError`` for an unknown name."""
@@ -205,10 +203,8 @@ class Table:
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         lines.insert(1, ["-" * width for width in widths])
         pad = [str.rjust if r else str.ljust for r in right]
-        body = [
-            "  ".join(p(c, w) for p, c, w in zip(pad, line, widths, strict=True)).rstrip()
-            for line in lines
-        ]
+        wide = ([p(c, w) for p, c, w in zip(pad, line, widths, strict=True)] for line in lines)
+        body = ["  ".join(line).rstrip() for line in wide]
         return [printable(self.title), *body] if self.title else body, notes
 
     __repr__ = __str__
@@ -273,14 +269,11 @@ class Table:
 
     def _render(self) -> tuple[list[list[str]], list[str], list[bool]]:
         """Return heading and rows as text, their footnotes, and which columns are right-aligned."""
-        reasons = dict.fromkeys(
-            c.reason for row in self.rows for c in row if isinstance(c, NotApplicable)
-        )
-        mark = {reason: f"n/a [{k}]" for k, reason in enumerate(reasons, start=1)}
-        rows = [
-            [mark[c.reason] if isinstance(c, NotApplicable) else as_text(c) for c in row]
-            for row in self.rows
-        ]
+        mark, rows = dict[str, str](), list[list[str]]()
+        for row in self.rows:
+            for reason in (c.reason for c in row if isinstance(c, NotApplicable)):
+                mark.setdefault(reason, f"n/a [{len(mark) + 1}]")
+            rows += [[mark[c.reason] if isinstance(c, NotApplicable) else as_text(c) for c in row]]
         right = [not any(isinstance(c, str) for c in self.column(name)) for name in self.columns]
         notes = [f"{m[4:]} {printable(reason)}" for reason, m in mark.items()]
         notes += [printable(f"{name}: {meaning}") for name, meaning in self.meanings]
@@ -297,9 +290,7 @@ def _shortened(head: str) -> str:
 
 def _without_bars(cell: str) -> str:
     """Return a Markdown cell with its vertical bars escaped."""
-    return re.sub(
-        r"(\\*)\|", lambda match: match[1] + "\\|" if len(match[1]) % 2 == 0 else match[0], cell
-    )
+    return re.sub(r"(\\*)\|", lambda m: m[1] + "\\|" if len(m[1]) % 2 == 0 else m[0], cell)
 
 
 def _as_latex(cell: str) -> str:

@@ -148,12 +148,11 @@ class DivergenceMonitor:
     def state(self) -> dict[str, Tensor]:
         """Return the record as tensors, for a checkpoint."""
         dtypes = (torch.int64, torch.int64, torch.float64)
-        return {
-            name: torch.tensor(
-                [getattr(one, name) for one in self.found], dtype=dtype, device="cpu"
-            )
-            for name, dtype in zip(Diverged._fields, dtypes, strict=True)
-        }
+        found = {}
+        for name, dtype in zip(Diverged._fields, dtypes, strict=True):
+            own = [getattr(one, name) for one in self.found]
+            found[name] = torch.tensor(own, dtype=dtype, device="cpu")
+        return found
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Restore the record from the result of :meth:`state`."""

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from topofl._support.threads import Buffers, ParallelMap, in_turn, torch_threads, worker_threads
-from topofl.engine.gradients import Gradients
+from topofl.engine.gradients import Found, Gradients, Trained
 from topofl.engine.minibatches import Batches, Examples, Minibatches, on_device
 from topofl.engine.plan import Plan
+from topofl.engine.population import Population
 
 T = TypeVar("T")
 
@@ -83,56 +84,61 @@ class Executor:
     def gradients(
         self,
         worker: int,
-        parameters: Sequence[Tensor],
-        minibatches: Minibatches,
+        at: Sequence[Tensor],
+        drawn: Minibatches,
         rows: slice,
-        trained: Sequence[int] | None = None,
-    ) -> tuple[Tensor, Sequence[Tensor]]:
+        trained: Trained = None,
+    ) -> Found:
         """Return losses (k,) and gradients of some nodes on their minibatches, by a thread.
 
-        Parameters are (k, *shape) each, followed by the buffers of which each node has its own.
+        They are taken `at` parameters (k, *shape) each, followed by the buffers of which each node
+        has its own.
         """
-        some = Minibatches._make([None if x is None else x[rows] for x in minibatches])
-        if self.unpadded and some.weights is not None:
-            return self._without_padding(worker, parameters, some, some.weights, trained)
-        return self._gradients(worker, parameters, some, trained)
-
-    def _without_padding(
-        self,
-        worker: int,
-        parameters: Sequence[Tensor],
-        some: Minibatches,
-        weights: Tensor,
-        trained: Sequence[int] | None,
-    ) -> tuple[Tensor, Sequence[Tensor]]:
-        """Return the result of `gradients`, from calls for nodes with equally many examples."""
-        counts, losses, gradients, start = (weights > 0).sum(1).tolist(), [], [], 0
-        for count, same in itertools.groupby(counts):
+        some = Minibatches._make([None if x is None else x[rows] for x in drawn])
+        if not self.unpadded or some.weights is None:
+            return self._gradients(worker, at, some, trained)
+        counts, losses, gradients, start = (some.weights > 0).sum(1).tolist(), [], [], 0
+        for count, same in itertools.groupby(counts):  # one call for equally many examples
             part = slice(start, start := start + len(list(same)))
             own = Minibatches._make([None if x is None else x[part] for x in some])
             choices = None if own.choices is None else own.choices[:, :count].contiguous()
             own = Minibatches(own.indices[:, :count].contiguous(), None, choices, own.keys)
-            found = self._gradients(worker, [x[part] for x in parameters], own, trained)
+            found = self._gradients(worker, [x[part] for x in at], own, trained)
             losses.append(found[0].clone())
             gradients.append([g.clone() for g in found[1]])
         return torch.cat(losses), [torch.cat(parts) for parts in zip(*gradients, strict=True)]
 
     def _gradients(
-        self,
-        worker: int,
-        parameters: Sequence[Tensor],
-        some: Minibatches,
-        trained: Sequence[int] | None,
-    ) -> tuple[Tensor, Sequence[Tensor]]:
+        self, worker: int, at: Sequence[Tensor], some: Minibatches, trained: Trained
+    ) -> Found:
         chosen, shape = some.indices.view(-1), some.indices.shape
         choices = None if some.choices is None else some.choices.view(-1)
         inputs = self.examples.gather(chosen, self.memory[worker], choices)
         inputs = inputs.view(*shape, *inputs.shape[1:])
         targets = torch.index_select(self.targets, 0, chosen)
         targets = targets.view(*shape, *targets.shape[1:])
-        if some.keys is not None:
-            parameters = [*parameters, some.keys]
-        return self.differentiate[worker](parameters, inputs, targets, some.weights, trained)
+        at = at if some.keys is None else [*at, some.keys]
+        return self.differentiate[worker](at, (inputs, targets, some.weights), trained)
+
+    def all_gradients(
+        self, models: Population, batch: Minibatches, key: str = ""
+    ) -> tuple[Tensor, Tensor]:
+        """Return all nodes' losses (n,) and gradients (n, d) on one minibatch.
+
+        The gradients are in a buffer that the next call with the same `key` reuses.
+        """
+        (drawn,), like = self.on_device([batch]), models.flat
+        buffer = f"gradients of {key}" if key else "gradients"
+        flat = self.buffers.take(buffer, tuple(like.shape), like.dtype)
+        views, losses = models.layout.views(flat), like.new_empty(len(like))
+
+        def work(worker: int, rows: slice) -> None:
+            losses[rows], gradients = self.gradients(worker, models.views_of(rows), drawn, rows)
+            for view, g in zip(views, gradients, strict=True):
+                view[rows].copy_(g)
+
+        self.over_chunks(work, self.chunks(len(like)))
+        return losses, flat
 
     def chunks(self, n: int, size: int | None = None) -> list[slice]:
         """Return n nodes as slices of at most `size` nodes; None: those of one call."""

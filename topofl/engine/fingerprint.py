@@ -120,17 +120,12 @@ def check_same(marker: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         The marker that this process would write.
     """
     if different := _differences(marker["run"], now["run"]):
-        raise OtherRunError(
-            f"`resume` must continue the same run: {'; '.join(different)}; start another run in "
-            "another folder"
-        )
+        must = f"`resume` must continue the same run: {'; '.join(different)}"
+        raise OtherRunError(f"{must}; start another run in another folder")
     loose = ({**one["versions"], "device": one["device"]} for one in (marker, now))
     if different := _differences(*loose):
-        warnings.warn(
-            f"the resumed run may round differently: {'; '.join(different)}",
-            RuntimeWarning,
-            stacklevel=6,
-        )
+        text = f"the resumed run may round differently: {'; '.join(different)}"
+        warnings.warn(text, RuntimeWarning, stacklevel=6)
 
 
 def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

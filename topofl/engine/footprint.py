@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -146,16 +147,12 @@ class Footprint:
 
     def of_first(self, k: int, **known: int) -> "Footprint":
         """Return the footprint of the run with k of its nodes only; some parts may be `known`."""
-        of_nodes = {name: size * k // self.sizes.n for name, size in self.of_nodes.items()}
-        mixing = min(self.of_worker["mixing"], 2 * k * self.model)
-        return replace(
-            self,
-            sizes=self.sizes._replace(n=k),
-            models=min(k, self.models),
-            of_nodes={name: known.get(name, size) for name, size in of_nodes.items()},
-            of_run={name: known.get(name, size) for name, size in self.of_run.items()},
-            of_worker={**self.of_worker, "mixing": mixing},
-        )
+        n, models = self.sizes.n, min(k, self.models)
+        nodes = {name: known.get(name, size * k // n) for name, size in self.of_nodes.items()}
+        once = {name: known.get(name, size) for name, size in self.of_run.items()}
+        worker = {**self.of_worker, "mixing": min(self.of_worker["mixing"], 2 * k * self.model)}
+        parts: dict[str, Any] = {"of_nodes": nodes, "of_run": once, "of_worker": worker}
+        return replace(self, sizes=self.sizes._replace(n=k), models=models, **parts)
 
     def fits_into(self, free: int | None) -> Fits:
         """Return a function that tells whether a run with a plan fits into free memory.
@@ -249,11 +246,8 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
     n, d, model = setup.clients.n, trace.layout.d, trace.layout.d * dtype.itemsize
     width = int(np.minimum(trace.batch_sizes(), setup.sizes).max())
     data, held, example, gathered, seen = _bytes_of_data(setup)
-    most = {  # of each phase, in the round in which it takes the most steps
-        name: max(some, key=lambda one: int(one[1].sum()))
-        for name, some in trace.steps.items()
-        if some
-    }
+    asked = trace.steps.items()  # of each phase, in the round in which it takes the most steps
+    most = {name: max(some, key=lambda one: int(one[1].sum())) for name, some in asked if some}
     terms = [bytes_of_terms(training, trace.layout, dtype, n) for training, _ in most.values()]
     looped, batched = (size + max(terms, default=0) for size in _bytes_of_steps(setup, width))
     counts = [own[own > 0].tolist() for name, (_, own) in most.items() if name != "fine_tune"]
@@ -261,34 +255,23 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
     evaluations = [_bytes_of_evaluation(setup, one, gathered) for one in setup.sets.values()]
     convolves = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
     buffers = sum(module.get_buffer(name).nbytes for name in setup.network.buffers)
-    return Footprint(
-        Sizes(n, d, width, width * seen, batched, steps),
-        trace.stored,
-        model,
-        max(p.numel() for p in module.parameters()),
-        width * example,
-        looped,
-        groups_of(setup),
-        of_nodes={
-            "state": trace.state + n * buffers,
-            "fine_tuning": trace.fine_tuning,
-            "gradients": n * len(trace.gradients) * model,
-            "phases": trace.scratch,
-            "matrices": sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),
-        },
-        of_run={
-            "data": data,
-            "torch": model + TORCH + CONVOLUTIONS * convolves,
-            "history": history,
-        },
-        of_worker={
-            "mixing": _bytes_of_mixing(setup, matrices),
-            "evaluation": max(_bytes_with_neighbors(setup, gathered), *evaluations, 0),
-        },
-        held=held,
-        returned=not is_linear(module),
-        on_disk=compute.scratch is not None and not is_in_memory(Path(compute.scratch)),
-    )
+    sizes = Sizes(n, d, width, width * seen, batched, steps)
+    largest, groups = max(p.numel() for p in module.parameters()), groups_of(setup)
+    of_nodes = {
+        "state": trace.state + n * buffers,
+        "fine_tuning": trace.fine_tuning,
+        "gradients": n * len(trace.gradients) * model,
+        "phases": trace.scratch,
+        "matrices": sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),
+    }
+    torch_itself = model + TORCH + CONVOLUTIONS * convolves
+    of_run = {"data": data, "torch": torch_itself, "history": history}
+    evaluation = max(_bytes_with_neighbors(setup, gathered), *evaluations, 0)
+    of_worker = {"mixing": _bytes_of_mixing(setup, matrices), "evaluation": evaluation}
+    on_disk = compute.scratch is not None and not is_in_memory(Path(compute.scratch))
+    numbers = trace.stored, model, largest, width * example, looped, groups
+    parts = of_nodes, of_run, of_worker
+    return Footprint(sizes, *numbers, *parts, held, not is_linear(module), on_disk)
 
 
 def _bytes_of_data(setup: Setup) -> tuple[int, int, int, int, int]:
@@ -445,7 +428,7 @@ def bytes_of_step(
     def prepare(*examples: Tensor) -> Callable[[], object]:
         inputs, expected = (part.expand(nodes, *part.shape).contiguous() for part in examples)
         own = rows_of(network, nodes)  # of which a step changes buffers
-        return lambda: gradients(own, inputs, expected, None)
+        return lambda: gradients(own, (inputs, expected, None))
 
     return -(-extrapolated(prepare, sample, targets)(width) // nodes)
 

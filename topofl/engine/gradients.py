@@ -29,13 +29,11 @@ node has its own. Inputs are (batch, ...) of all models if `shared`, else (n, ba
 """
 
 
-def _unchanged(x: Tensor) -> Tensor:
+def _same(x: Tensor) -> Tensor:
     return x
 
 
-def stacked_forward(
-    model: nn.Module, order: Order = _unchanged, buffers: Sequence[str] = ()
-) -> Forward:
+def stacked_forward(model: nn.Module, order: Order = _same, buffers: Sequence[str] = ()) -> Forward:
     """Return the function that applies n models of this structure in one call.
 
     Linear models become one (stacked) matrix product; all others go through ``torch.func.vmap``.
@@ -159,15 +157,14 @@ def image_order(model: nn.Module, inputs: Tensor, channels_last: bool | str = "a
     convolves = any(isinstance(layer, nn.Conv2d) for layer in model.modules())
     wins = convolves and inputs.dim() == 4 and inputs.device.type == "cpu"
     if not (wins if channels_last == "auto" else channels_last):
-        return _unchanged
+        return _same
     try:
         with torch.no_grad():
-            applied(model)(
-                [_channels_last(p) for p in trained_parameters(model)], _channels_last(inputs[:2])
-            )
+            own = [_channels_last(p) for p in trained_parameters(model)]
+            applied(model)(own, _channels_last(inputs[:2]))
     except RuntimeError as error:
         if channels_last == "auto":
-            return _unchanged
+            return _same
         raise ValueError(
             f"`channels_last` must be False for a model that cannot take images in this format: "
             f"{error}; or replace view by flatten in the model"
@@ -214,12 +211,20 @@ def _linear_on_shared(parameters: Sequence[Tensor]) -> Callable[[Tensor], Tensor
     return apply
 
 
-Gradients = Callable[..., tuple[Tensor, Sequence[Tensor]]]
-"""(parameters, inputs, targets, weights, trained=None) -> losses (k,) and gradients of some nodes.
+Batch = tuple[Tensor, Tensor, Tensor | None]
+"""Inputs (k, b, ...), targets (k, b, ...), and weights (k, b) or None, of examples of k nodes."""
 
-Parameters are (k, *shape) each, followed by buffers and keys as in :class:`Forward`, inputs (k, b,
-...), targets (k, b, ...), weights (k, b) or None. Gradients are of the parameters at `trained`
-(None: all). They may be modified; the next call reuses their memory.
+Trained = Sequence[int] | None
+"""Indices of the parameters that are trained; None: all."""
+
+Found = tuple[Tensor, Sequence[Tensor]]
+"""Losses (k,) of k nodes, and gradients (k, *shape) of each trained parameter."""
+
+Gradients = Callable[..., Found]
+"""(parameters, batch, trained=None) -> losses and gradients of some nodes.
+
+Parameters are (k, *shape) each, followed by buffers and keys as in :class:`Forward`. Gradients may
+be modified; the next call reuses their memory.
 """
 
 WIDE = 32
@@ -272,7 +277,7 @@ _CONVOLUTIONS = (functional.conv1d, functional.conv2d, functional.conv3d)
 def autograd_gradients(
     network: Network,
     executor: str,
-    order: Order = _unchanged,
+    order: Order = _same,
     lower: Autocast = nullcontext,
     compile: bool = False,
     loss: Function = cross_entropy,
@@ -297,13 +302,8 @@ def autograd_gradients(
         with nullcontext() if drawing is None else drawing(parameters[-1][0]):
             return forward(order(inputs[0]))[None]
 
-    def gradients(
-        parameters: Sequence[Tensor],
-        inputs: Tensor,
-        targets: Tensor,
-        weights: Tensor | None,
-        trained: Sequence[int] | None = None,
-    ) -> tuple[Tensor, Sequence[Tensor]]:
+    def gradients(parameters: Sequence[Tensor], batch: Batch, trained: Trained = None) -> Found:
+        inputs, targets, weights = batch
         if looped:
             for place, view in zip(places, parameters, strict=False):
                 place.data = view[0]
@@ -363,13 +363,8 @@ def linear_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradie
     autograd, which allocates new tensors in every step.
     """
 
-    def gradients(
-        parameters: Sequence[Tensor],
-        inputs: Tensor,
-        targets: Tensor,
-        weights: Tensor | None,
-        trained: Sequence[int] | None = None,
-    ) -> tuple[Tensor, Sequence[Tensor]]:
+    def gradients(parameters: Sequence[Tensor], batch: Batch, trained: Trained = None) -> Found:
+        inputs, targets, weights = batch
         weight, bias = parameters  # (k, classes, features), (k, classes)
         x = inputs.flatten(2)  # (k, b, features)
         labels = targets.unsqueeze(1)  # (k, 1, b)
@@ -386,9 +381,9 @@ def linear_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradie
 
     def _product(name: str, a: Tensor, b: Tensor) -> Tensor:
         out = buffers.take(name, (a.shape[0], a.shape[1], b.shape[2]), a.dtype)
-        return (
-            torch.bmm(a, b, out=out) if low is None else out.copy_(torch.bmm(a.to(low), b.to(low)))
-        )
+        if low is None:
+            return torch.bmm(a, b, out=out)
+        return out.copy_(torch.bmm(a.to(low), b.to(low)))
 
     return gradients
 
@@ -399,7 +394,7 @@ def in_closed_form(model: nn.Module, task: Task) -> bool:
 
 
 def new_gradients(
-    network: Network, executor: str, order: Order, memory: Buffers, compute: Compute, task: Task
+    network: Network, executor: str, order: Order, compute: Compute, task: Task, memory: Buffers
 ) -> Gradients:
     """Return the gradient function of one thread: batched, looped, or in closed form."""
     low = torch.bfloat16 if compute.precision == "bf16" else None

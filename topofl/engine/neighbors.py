@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ from topofl.engine.memory import bytes_of_forward
 from topofl.engine.population import Layout, Population, trained_parameters
 from topofl.engine.requests import Setup
 
-Outputs = Callable[[Sequence[Tensor], Tensor], tuple[Tensor, Tensor]]
+Outputs = Callable[..., tuple[Tensor, Tensor]]
 """(parameters, inputs (b, ...)) -> features (b, dim) and logits (b, classes) of one model.
 
 Features are the input of its head.
@@ -61,15 +62,14 @@ def neighbor_scores(
     shape = (len(scores), n)
     sums = {name: torch.zeros(shape, dtype=torch.float64, device=device) for name in sets}
 
-    outputs_of = [
-        _with_features(plan.model, neighbors.head, plan.order, tuple(models.buffers))
-        for _ in range(executor.plan.workers)
-    ]
+    build = partial(_featuring, plan.model, neighbors.head, plan.order, tuple(models.buffers))
+    outputs_of = [build() for _ in range(executor.plan.workers)]
 
     @torch.no_grad()
     def work(worker: int, rows: slice) -> None:
-        i, parameters = rows.start, [view[0] for view in models.views_of(rows)]
-        apply = _interpolated(outputs_of[worker], parameters, executor, members[i], neighbors)
+        i = rows.start
+        own = partial(outputs_of[worker], [view[0] for view in models.views_of(rows)])
+        apply = _interpolated(own, executor, members[i], neighbors)
         for name, on in sets.items():
             if i in on and len(on[i]):
                 batches = batches_of(executor, on[i].split(EXAMPLES))
@@ -85,11 +85,7 @@ def _accuracy_and_loss(logs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _interpolated(
-    outputs_of: Outputs,
-    parameters: Sequence[Tensor],
-    executor: Executor,
-    members: Tensor,
-    neighbors: Neighbors,
+    outputs_of: Outputs, executor: Executor, members: Tensor, neighbors: Neighbors
 ) -> Apply:
     """Return the function that interpolates one model with the votes of nearest neighbors.
 
@@ -98,11 +94,11 @@ def _interpolated(
     distant.
     """
     parts = (executor.examples(part) for part in members.split(EXAMPLES))
-    features = torch.cat([outputs_of(parameters, part)[0] for part in parts])
+    features = torch.cat([outputs_of(part)[0] for part in parts])
     labels, k = executor.targets[members], min(neighbors.k, len(features))
 
     def apply(inputs: Tensor) -> Tensor:
-        own, logits = outputs_of(parameters, inputs)
+        own, logits = outputs_of(inputs)
         squares, nearest = torch.cdist(own, features).square().topk(k, dim=1, largest=False)
         kernels = torch.softmax(squares / (-neighbors.scale * features.shape[1]), 1)
         logs = torch.log_softmax(logits.to(kernels.dtype), 1)
@@ -117,9 +113,7 @@ def _log(share: float) -> float:
     return math.log(share) if share else -math.inf
 
 
-def _with_features(
-    module: nn.Module, head: Part, order: Order, buffers: Sequence[str] = ()
-) -> Outputs:
+def _featuring(module: nn.Module, head: Part, order: Order, buffers: Sequence[str] = ()) -> Outputs:
     """Return a function that applies one model and captures the input of its head.
 
     Raises ``ValueError`` if the head is not one layer, which the model calls once.
@@ -127,10 +121,8 @@ def _with_features(
     layout = Layout.of(module)
     layer, *others = dict.fromkeys(layout.names[k].rpartition(".")[0] for k in layout.places(head))
     if others:
-        raise ValueError(
-            f"`head` must be one layer, whose inputs are compared, got "
-            f"{', '.join([layer, *others])}; name the last of them"
-        )
+        must = "`head` must be one layer, whose inputs are compared"
+        raise ValueError(f"{must}, got {', '.join([layer, *others])}; name the last of them")
     own, taken = sharing_copy(module), []
     own.get_submodule(layer).register_forward_pre_hook(lambda _, inputs: taken.append(inputs))
     apply = applied(own, buffers)
@@ -157,7 +149,7 @@ def bytes_of_neighbors(setup: Setup, neighbors: Neighbors, gathered: int) -> int
     that the model calls once.
     """
     with torch.no_grad():
-        outputs_of = _with_features(setup.module, neighbors.head, setup.order)
+        outputs_of = _featuring(setup.module, neighbors.head, setup.order)
         features, _ = outputs_of(trained_parameters(setup.module), setup.sample)
     size, dim = features.element_size(), features.shape[1]
     largest = max(map(len, setup.clients.train))

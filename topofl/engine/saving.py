@@ -71,10 +71,8 @@ def naming_checkpoints(folder: Path | None) -> Iterator[None]:
         how = "give a folder for checkpoints, so that a run can be continued"
         if saved is not None:
             found = "no checkpoint" if saved[1] is None else f"one of round {saved[1]}"
-            how = (
-                f"{folder} has {found}, continue on any number of ranks with "
-                f"Saving({str(folder)!r}, resume=True)"
-            )
+            how = f"continue on any number of ranks with Saving({str(folder)!r}, resume=True)"
+            how = f"{folder} has {found}, {how}"
         continued = RankError(f"{error}; {how}", error.missing, error.reporter)
         continued.saved = saved
         raise continued from error
@@ -132,9 +130,8 @@ def reserved_folder(folder: Path | None, ranks: Ranks) -> Iterator[Lock | None]:
             with tempfile.TemporaryFile(dir=folder, prefix=".topofl-") as probe:
                 probe.write(b"x")
         except OSError as error:
-            named = type(error)(
-                f"`saving` must be a writable folder, {folder} is not: {error.strerror or error}"
-            )
+            why = error.strerror or error
+            named = type(error)(f"`saving` must be a writable folder, {folder} is not: {why}")
             named.errno = error.errno  # sweeps stop at a full disk
             raise named from error
     with locked(folder) if ranks.is_first else nullcontext() as lock:
@@ -292,10 +289,8 @@ class CheckpointSchedule:
                 newest = (
                     "there is none" if saved is None else f"the newest is that of round {saved}"
                 )
-                text = (
-                    f"the checkpoint of round {done} could not be written to {folder}: "
-                    f"{error}; {newest}"
-                )
+                text = f"the checkpoint of round {done} could not be written to {folder}"
+                text = f"{text}: {error}; {newest}"
                 warnings.warn(printable(text), RuntimeWarning, stacklevel=2)
             return None
         self._since = clock()

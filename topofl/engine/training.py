@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State
 from topofl.algorithms.contract.terms import Step, per_row, writable_result
 from topofl.engine.executor import Executor
+from topofl.engine.gradients import Found
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Mixer
 from topofl.engine.population import Population
@@ -25,8 +27,11 @@ UPDATED = 2**21
 """Bytes of models that are updated at a time after gradients were mixed, which stay in cache."""
 
 
-Differentiate = Callable[[int, Sequence[Tensor]], tuple[Tensor, Sequence[Tensor]]]
-"""(minibatch, parameters) -> losses (k,) and gradients of the trained parameters of k nodes.
+Steps = Sequence[Sequence[Minibatches]]
+"""The minibatches of each step, one or two."""
+
+Differentiate = Callable[[int, Sequence[Tensor]], Found]
+"""(minibatch, parameters) -> losses and gradients of the trained parameters of k nodes.
 
 The minibatch is the first (0) or the last (-1) of a step; its buffers follow the parameters.
 """
@@ -100,23 +105,15 @@ class LocalSteps:
             models, rows = self.models.some(which), slice(None)
             index = torch.from_numpy(which).to(self.bad.device)
 
-        def some(x: Tensor) -> Tensor:
-            if not has_rows(x, n):
+        def some(x: Any) -> Any:
+            if x is None or not has_rows(x, n):
                 return x
             return x[index.to(x.device) if isinstance(index, Tensor) else index]
 
-        weights, taken = self.push_sum_weights, self.taken
-        return replace(
-            self,
-            models=models,
-            rows=rows,
-            nodes=self.nodes[which],
-            own={name: some(x) for name, x in self.own.items()},
-            bad=some(self.bad),
-            counts=None if self.counts is None else self.counts[which],
-            taken=None if taken is None else some(taken),
-            push_sum_weights=None if weights is None else some(weights),
-        )
+        own = {name: some(x) for name, x in self.own.items()}
+        more = {name: some(getattr(self, name)) for name in ("bad", "taken", "push_sum_weights")}
+        more["counts"] = None if self.counts is None else self.counts[which]
+        return replace(self, models=models, rows=rows, nodes=self.nodes[which], own=own, **more)
 
     @cached_property
     def flat(self) -> Tensor:
@@ -236,9 +233,7 @@ class LocalSteps:
         for x, before in zip(current, previous, strict=True):
             x.copy_(torch.where(per_row(undone, x), before, x))
 
-    def gradients(
-        self, k: int, differentiate: Differentiate, memory: Buffers
-    ) -> tuple[Tensor, Sequence[Tensor]]:
+    def gradients(self, k: int, differentiate: Differentiate, memory: Buffers) -> Found:
         """Return the losses and gradients of step k, taken at the gradient point of the phase."""
         at = self.training.at
         if at is None:
@@ -349,17 +344,14 @@ def has_rows(x: Tensor, n: int) -> bool:
 
 
 def local_steps(
-    executor: Executor,
-    job: LocalSteps,
-    batches: Sequence[Minibatches],
-    mix_gradients: Mixer | None = None,
+    executor: Executor, job: LocalSteps, batches: Sequence[Minibatches], mixer: Mixer | None = None
 ) -> Tensor:
     """Take local steps on every node in place: one step per batch, or per pair of batches.
 
-    Without gradient mixing, each chunk of nodes takes all of its steps while it is in cache, and
-    only one chunk's gradients per worker exist at a time. Nodes that take no step fill no chunks,
-    and their models stay stored as they are. Nodes that diverge are added to ``job.bad``; those
-    that are frozen keep their last finite model.
+    Without a `mixer` of gradients, each chunk of nodes takes all of its steps while it is in cache,
+    and only one chunk's gradients per worker exist at a time. Nodes that take no step fill no
+    chunks, and their models stay stored as they are. Nodes that diverge are added to ``job.bad``;
+    those that are frozen keep their last finite model.
 
     Returns
     -------
@@ -373,11 +365,11 @@ def local_steps(
     """
     together = executor.plan.chunk > 1 or job.models.distinct < len(job.models)
     if job.counts is None or not together:
-        return _take_steps(executor, job, batches, mix_gradients)
+        return _take_steps(executor, job, batches, mixer)
     # Nodes that take steps are trained in one block, most steps first.
     nodes = np.argsort(-job.counts, kind="stable")[: np.count_nonzero(job.counts)]
     small, some_batches = job.of(nodes), [batch.of(nodes) for batch in batches]
-    some_losses = _take_steps(executor, small, some_batches, mix_gradients)
+    some_losses = _take_steps(executor, small, some_batches, mixer)
     job.models.put(nodes, small.models)
     rows = torch.from_numpy(nodes).to(job.bad.device)
     losses = some_losses.new_zeros(len(job.bad), some_losses.shape[1])
@@ -408,10 +400,7 @@ def _take_steps(
 
 
 def _train_separately(
-    executor: Executor,
-    job: LocalSteps,
-    steps: Sequence[Sequence[Minibatches]],
-    observed: Sequence[GradientStatistics],
+    executor: Executor, job: LocalSteps, steps: Steps, observed: Sequence[GradientStatistics]
 ) -> Tensor:
     """Take all steps of a chunk before those of the next, and return the losses (n, steps)."""
     flat, counts = job.models.flat, job.counts
@@ -425,7 +414,7 @@ def _train_separately(
         idle: Tensor | None,
         which: int,
         at: Sequence[Tensor],
-    ) -> tuple[Tensor, Sequence[Tensor]]:
+    ) -> Found:
         found = executor.gradients(worker, at, steps[k][which], chunk.rows, chunk.trained)
         if k == 0 and which == -1 and job.statistics is not None:
             out = chunk.bad if idle is None else chunk.bad | idle
@@ -438,9 +427,8 @@ def _train_separately(
             idle = chunk.idle(k)
             undone = idle is not None or chunk.policy == "freeze"
             with chunk.undoing(losses[rows, k], idle) if undone else nullcontext():
-                losses[rows, k], gradients = chunk.gradients(
-                    k, partial(differentiate, worker, chunk, k, idle), memory
-                )
+                found = partial(differentiate, worker, chunk, k, idle)
+                losses[rows, k], gradients = chunk.gradients(k, found, memory)
                 chunk.take_step(k, gradients, memory)
         chunk.write_states()
         torch.sum(chunk.flat, 1, out=sums[rows])  # while they are in cache
@@ -499,7 +487,7 @@ class _MixedGradients:
     executor: Executor
     job: LocalSteps
     mixer: Mixer
-    steps: Sequence[Sequence[Minibatches]]
+    steps: Steps
     observed: Sequence[GradientStatistics]
 
     def __post_init__(self) -> None:
@@ -588,26 +576,3 @@ class _MixedGradients:
         bad |= ~(torch.isfinite(losses) & finite_rows(gradients, sums))
         if self.job.policy != "record":
             gradients.masked_fill_(bad[:, None], 0)
-
-
-def all_gradients(
-    executor: Executor, models: Population, batch: Minibatches, key: str = ""
-) -> tuple[Tensor, Tensor]:
-    """Return all nodes' losses (n,) and gradients (n, d) on one minibatch.
-
-    The gradients are in a buffer that the next call with the same `key` reuses.
-    """
-    (minibatches,) = executor.on_device([batch])
-    buffer = f"gradients of {key}" if key else "gradients"
-    flat = executor.buffers.take(buffer, tuple(models.flat.shape), models.flat.dtype)
-    views = models.layout.views(flat)
-    losses = models.flat.new_empty(len(models.flat))
-
-    def work(worker: int, rows: slice) -> None:
-        parameters = models.views_of(rows)
-        losses[rows], gradients = executor.gradients(worker, parameters, minibatches, rows)
-        for view, g in zip(views, gradients, strict=True):
-            view[rows].copy_(g)
-
-    executor.over_chunks(work, executor.chunks(len(models.flat)))
-    return losses, flat

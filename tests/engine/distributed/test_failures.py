@@ -143,7 +143,7 @@ def test_training_continues_if_a_rank_cannot_write(found):
         ("kill_before_the_state", 0, 5, ["round-00000004.partial"]),
     ],
 )
-def test_a_rank_killed_while_it_writes_leaves_the_checkpoint_before(
+def test_a_rank_killed_in_writing_leaves_the_checkpoint_before(
     found, name, killed, noticed, partial
 ):
     failure = found[name]

@@ -64,7 +64,7 @@ def test_executors_share_the_numbers_of_their_copies():
     before = [p.clone() for p in model.parameters()]
     inputs, labels = torch.randn(1, 5, 3, 8, 8), torch.zeros(1, 5, dtype=torch.long)
     parameters = [torch.randn(1, *p.shape) for p in model.parameters()]
-    found = [executor(parameters, inputs, labels, None)[1] for executor in executors]
+    found = [executor(parameters, (inputs, labels, None))[1] for executor in executors]
     assert all(torch.equal(a, b) for a, b in zip(found[1], found[2], strict=True))
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
@@ -153,7 +153,7 @@ def test_larger_minibatches_are_extrapolated_exactly(width):
     inputs, labels = torch.zeros(2, width, 1, 6, 6), torch.zeros(2, width, dtype=torch.long)
     function = autograd_gradients(Network(model), "batched")
     with AllocationTrace() as allocations:
-        function(parameters, inputs, labels, None)
+        function(parameters, (inputs, labels, None))
     assert bytes_of_step(Network(model), "batched", as_it_is, inputs[0, :1], width) == -(
         -allocations.peak // 2
     )

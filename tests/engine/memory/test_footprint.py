@@ -22,20 +22,14 @@ from topofl.engine.population import Layout, Population
 from topofl.engine.recorder import NUMBERS
 
 MIB = 2**20
-FACTS = Footprint(
-    sizes=Sizes(n=100, d=MIB, batch=20, batch_bytes=8000, step_bytes=12 * MIB),
-    models=100,
-    model=4 * MIB,
-    largest=MIB // 2,
-    minibatch=MIB,
-    looped=10 * MIB,
-    groups=0,
-    of_nodes={"state": 0, "fine_tuning": 0, "gradients": 0, "phases": 0, "matrices": 3},
-    of_run={"data": 70 * MIB, "torch": 30 * MIB, "history": 0},
-    of_worker={"mixing": 5 * MIB, "evaluation": 50 * MIB},
-    held=70 * MIB,
-    returned=True,
-)
+SIZES = Sizes(n=100, d=MIB, batch=20, batch_bytes=8000, step_bytes=12 * MIB)
+NUMBERS_OF = {"models": 100, "model": 4 * MIB, "largest": MIB // 2, "minibatch": MIB, "groups": 0}
+PARTS = {
+    "of_nodes": {"state": 0, "fine_tuning": 0, "gradients": 0, "phases": 0, "matrices": 3},
+    "of_run": {"data": 70 * MIB, "torch": 30 * MIB, "history": 0},
+    "of_worker": {"mixing": 5 * MIB, "evaluation": 50 * MIB},
+}
+FACTS = Footprint(SIZES, **NUMBERS_OF, **PARTS, looped=10 * MIB, held=70 * MIB, returned=True)
 LOOPED = Plan("looped", 1, 1, 1)
 
 
@@ -153,7 +147,7 @@ def test_linear_steps_are_counted_to_the_byte():
     parameters = [torch.zeros(5, 3, 36), torch.zeros(5, 3)]
     inputs, labels = torch.zeros(5, 7, 36), torch.zeros(5, 7)
     with AllocationTrace() as allocations:
-        function(parameters, inputs, labels.long(), None)
+        function(parameters, (inputs, labels.long(), None))
     assert 5 * facts.sizes.step_bytes == pytest.approx(allocations.peak, rel=0.05)
 
 

@@ -24,11 +24,7 @@ ROUNDS, SEED, BATCH, N = 3, 3, 4, 6
 CROPS, MIRRORS = data.crop_and_flip(padding=2), data.crop_and_flip(padding=0)
 
 
-EXECUTORS = [
-    {"executor": "batched", "chunk": 6},
-    {"executor": "batched", "chunk": 4},
-    {"executor": "looped"},
-]
+EXECUTORS = [*({"executor": "batched", "chunk": k} for k in (6, 4)), {"executor": "looped"}]
 
 
 def in_pixels(clients):
@@ -115,9 +111,8 @@ def naive_models(name, clients, augment):
 
     def see(images, node, step, phase):
         how = {"padding": augment.padding, "flip": augment.flip}
-        made = torch.from_numpy(
-            naive.augmented(images.numpy(), node, step, phase, SEED, **how)
-        ).double()
+        made = naive.augmented(images.numpy(), node, step, phase, SEED, **how)
+        made = torch.from_numpy(made).double()
         return made if affine is None else made * affine[0] + affine[1]
 
     modules = problems.modules_at_start(problems.convolutional(), N)
@@ -147,14 +142,11 @@ def members(t):
 @pytest.mark.parametrize("name", TRAINED)
 @pytest.mark.slow
 def test_training_equals_the_naive_loop(name, clients, settings):
-    how = {
-        "model": problems.convolutional(),
-        "init": "independent",
-        "dtype": torch.float64,
-    } | settings
-    _, got = run(TRAINED[name], clients, augment=CROPS, on_disconnected="allow", **how)
+    how = {"model": problems.convolutional(), "init": "independent", "on_disconnected": "allow"}
+    how |= {"dtype": torch.float64} | settings
+    _, got = run(TRAINED[name], clients, augment=CROPS, **how)
     torch.testing.assert_close(got, naive_models(name, clients, CROPS), rtol=0, atol=1e-9)
-    _, other = run(TRAINED[name], clients, augment=MIRRORS, on_disconnected="allow", **how)
+    _, other = run(TRAINED[name], clients, augment=MIRRORS, **how)
     assert not torch.allclose(got, other, atol=1e-4)
 
 
@@ -182,9 +174,8 @@ def test_executors_and_chunks_see_the_same_images(threads, monkeypatch):
     finally:
         torch.set_num_threads(before)
     batches = Batches(problems.equal_clients().train, SEED)
-    assert len(images[0]) == sum(
-        batches.at(t, BATCH, "local").indices.numel() for t in range(ROUNDS)
-    )
+    drawn = [batches.at(t, BATCH, "local").indices.numel() for t in range(ROUNDS)]
+    assert len(images[0]) == sum(drawn)
     assert all(others == images[0] for others in images)
 
 

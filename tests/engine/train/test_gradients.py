@@ -6,7 +6,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-import topofl
 from tests import problems
 from tests.engine import runs
 from topofl import algorithms, data, models
@@ -25,24 +24,19 @@ CPU = torch.device("cpu")
 
 
 def problem(model, nodes=4, width=5):
-    """Return the first node's parameters, inputs and labels."""
+    """Return the first node's parameters and its examples."""
     models = problems.population(model, nodes, dtype=torch.float32)
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(nodes, width, 1, 6, 6, generator=generator)
     labels = torch.randint(3, (nodes, width), generator=generator)
-    return [v[:1] for v in models.views], inputs[:1], labels[:1]
+    return [v[:1] for v in models.views], (inputs[:1], labels[:1], None)
 
 
 @seeded_torch(0)
 def smooth():
     """Return a convolutional model with continuous gradients: rounding flips no maximum or sign."""
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1),
-        nn.GroupNorm(2, 4),
-        nn.Tanh(),
-        nn.Flatten(),
-        nn.Linear(144, 3),
-    )
+    convolution = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.GroupNorm(2, 4))
+    return nn.Sequential(*convolution, nn.Tanh(), nn.Flatten(), nn.Linear(144, 3))
 
 
 EXECUTORS = {
@@ -57,7 +51,7 @@ EXECUTORS = {
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_bf16_is_near_fp32(executor):
     model = problems.linear() if executor == "closed form" else smooth()
-    arguments, make = (*problem(model), None), EXECUTORS[executor]
+    arguments, make = problem(model), EXECUTORS[executor]
     wanted = make(model)(*arguments)[1]
     found = make(model, lower=autocast(CPU, torch.bfloat16))(*arguments)[1]
     for g, w in zip(found, wanted, strict=True):
@@ -84,7 +78,7 @@ def test_models_are_compiled_where_asked(executor, monkeypatch):
 
     monkeypatch.setattr(torch, "compile", compile_)
     model = problems.convolutional()
-    arguments = *problem(model), None
+    arguments = problem(model)
     plain, doubled = (
         autograd_gradients(Network(model), executor, compile=asked) for asked in (False, True)
     )
@@ -109,15 +103,9 @@ class AddedUp(nn.Module):
 def test_gradients_can_be_changed_one_by_one(executor):
     """As a weight decay does, which adds to each what is its own."""
     clients = problems.equal_clients(4)
-    history = topofl.run(
-        algorithms.local_only(0.1, batch_size=100, local_steps=3, weight_decay=0.5),
-        model=AddedUp(),
-        clients=clients,
-        rounds=1,
-        seed=0,
-        init="given",
-        compute=topofl.Compute(executor=executor),
-    )
+    method = algorithms.local_only(0.1, batch_size=100, local_steps=3, weight_decay=0.5)
+    how = {"clients": clients, "rounds": 1, "init": "given", "executor": executor}
+    history = runs.run(method, model=AddedUp(), **how)
     inputs, labels = clients.dataset.inputs, clients.dataset.labels
     for i, own in enumerate(clients.train):
         module = AddedUp()
