@@ -65,24 +65,25 @@ class Scaled(nn.Module):
         return self.head(found.flatten(1))
 
 
-class Drawing(nn.Module):
-    """Adds noise of torch's generator in training."""
-
+class Headed(nn.Module):
     def __init__(self):
         super().__init__()
         self.head = nn.Linear(36, 3)
+
+
+class Drawing(Headed):
+    """Adds noise of torch's generator in training."""
 
     def forward(self, x):
         x = x.flatten(1)
         return self.head(x + 0.1 * torch.randn_like(x) if self.training else x)
 
 
-class Counting(nn.Module):
+class Counting(Headed):
     """Keeps a moving maximum of its inputs, by which it divides."""
 
     def __init__(self):
         super().__init__()
-        self.head = nn.Linear(36, 3)
         self.register_buffer("most", torch.ones(()))
 
     def forward(self, x):
@@ -113,9 +114,7 @@ STATISTICS = {
     "BatchNorm2d without affine": lambda: images(nn.BatchNorm2d(4, affine=False)),
     "BatchNorm2d with cumulative means": lambda: images(nn.BatchNorm2d(4, momentum=None)),
     "BatchNorm3d": lambda: images(nn.Unflatten(2, (2, 2)), nn.BatchNorm3d(4), nn.Flatten(2, 3)),
-    "InstanceNorm2d with statistics": lambda: images(
-        nn.InstanceNorm2d(4, affine=True, track_running_stats=True)
-    ),
+    "InstanceNorm2d with statistics": lambda: images(nn.InstanceNorm2d(4, 1e-5, 0.1, True, True)),
     "own buffer": Counting,
 }
 MASKED = {
@@ -221,18 +220,15 @@ def key_of(node, step, seed=0):
 def loops(name, clients, weights, rounds=ROUNDS, averaged=True):
     """D-SGD by one torch module and one torch optimizer per node; returns the modules."""
     modules = [copy.deepcopy(network(name)).train() for _ in range(N)]
-    optimizers = [
-        torch.optim.SGD((p for p in m.parameters() if p.requires_grad), LR, MOMENTUM)
-        for m in modules
-    ]
+    changed = [[p for p in m.parameters() if p.requires_grad] for m in modules]
+    optimizers = [torch.optim.SGD(own, LR, MOMENTUM) for own in changed]
     inputs = clients.dataset.examples(range(len(clients.dataset.labels)), torch.float64)
     for t in range(rounds):
         for i, (module, optimizer) in enumerate(zip(modules, optimizers, strict=True)):
             chosen = naive.minibatch(clients.train[i], i, t, BATCH, "local", 0)
             optimizer.zero_grad()
             key = key_of(i, t)
-            draws = seeded_torch(int(key) & (2**63 - 1)) if name in SEEDED else Masks(key)
-            with draws:
+            with seeded_torch(int(key) & (2**63 - 1)) if name in SEEDED else Masks(key):
                 outputs = module(inputs[chosen])
             functional.cross_entropy(outputs, clients.dataset.labels[chosen]).backward()
             optimizer.step()
@@ -250,10 +246,8 @@ def loops(name, clients, weights, rounds=ROUNDS, averaged=True):
 def trained(name, executor="looped", chunk="auto", rounds=ROUNDS, **changes):
     """Return the history of D-SGD with momentum over a ring."""
     settings = {"clients": problems.equal_clients(N), "rounds": rounds, "seed": 0, "init": "given"}
-    settings |= {"topology": topologies.ring(N)} | changes
-    options = problems.options(
-        executor=executor, chunk=chunk, dtype=torch.float64, device="cpu", **settings
-    )
+    settings |= {"topology": topologies.ring(N), "dtype": torch.float64, "device": "cpu"} | changes
+    options = problems.options(executor=executor, chunk=chunk, **settings)
     method = options.pop("method", algorithms.dsgd(lr=LR, batch_size=BATCH, momentum=MOMENTUM))
     return topofl.run(method, model=network(name), **options)
 
@@ -292,17 +286,13 @@ def test_statistics_travel_with_the_parameters_of_their_layer(name):
         share = algorithms.part(part)
         if part != "*" and (name == "own buffer" or (part == "1" and "without" in name)):
             continue
-        method = algorithms.chain(
-            "method", local=algorithms.sgd(LR, batch_size=BATCH), average=algorithms.gossip(share)
-        )
+        local = algorithms.sgd(LR, batch_size=BATCH)
+        method = algorithms.chain("method", local=local, average=algorithms.gossip(share))
         how = {"method": method, "rounds": 1}
         own, shared = (trained(name, buffers=kind, **how) for kind in ("own", "average"))
         torch.testing.assert_close(own.models.flat, shared.models.flat)
-        kept[part] = [
-            torch.allclose(own.models.buffers[key], shared.models.buffers[key])
-            for key in own.models.buffers
-            if own.models.buffers[key].is_floating_point()
-        ]
+        pairs = [(x, shared.models.buffers[key]) for key, x in own.models.buffers.items()]
+        kept[part] = [torch.allclose(x, y) for x, y in pairs if x.is_floating_point()]
     assert not any(kept["*"])
     assert all(kept.get("0", [True])), "the statistics of layer 1 stay with layer 0 alone"
     assert not any(kept.get("1", [False]))
@@ -336,13 +326,10 @@ def test_messages_count_statistics_and_estimates_say_so():
     graph, sent = topologies.ring(N), {}
     for buffers in ("own", "average"):
         history = trained("BatchNorm2d", buffers=buffers)
-        estimate = topofl.estimate(
-            algorithms.dsgd(lr=LR, batch_size=BATCH),
-            model=network("BatchNorm2d"),
-            clients=problems.equal_clients(N),
-            topology=graph,
-            compute=topofl.Compute(dtype=torch.float64, device="cpu", buffers=buffers),
-        )
+        compute = topofl.Compute(dtype=torch.float64, device="cpu", buffers=buffers)
+        how = {"model": network("BatchNorm2d"), "clients": problems.equal_clients(N)}
+        method = algorithms.dsgd(lr=LR, batch_size=BATCH)
+        estimate = topofl.estimate(method, topology=graph, compute=compute, **how)
         sent[buffers] = history.rounds["bytes"][0]
         assert estimate.bytes == sent[buffers]
     assert sent["average"] - sent["own"] == 2 * N * 8 * 8  # messages x numbers x bytes
@@ -420,10 +407,10 @@ def test_parts_are_named_by_types_of_layers():
         algorithms.part(3)
 
 
-class Global(nn.Module):
+class Global(Headed):
     def __init__(self):
         super().__init__()
-        self.head, self.noise = nn.Linear(36, 3), Numpy()
+        self.noise = Numpy()
 
     def forward(self, x):
         return self.head(self.noise(x.flatten(1)))
@@ -442,11 +429,7 @@ class Replacing(Counting):
         return self.head(x.flatten(1) / self.most)
 
 
-class Always(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(36, 3)
-
+class Always(Headed):
     def forward(self, x):
         return self.head(functional.dropout(x.flatten(1), 0.5))
 
@@ -497,12 +480,8 @@ class Late(nn.Module):
         return self.head(self.norm(self.first(x.flatten(1))))
 
 
-class Centered(nn.Module):
+class Centered(Headed):
     """Subtracts the mean of the minibatch in training."""
-
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(36, 3)
 
     def forward(self, x):
         x = x.flatten(1)
@@ -511,21 +490,17 @@ class Centered(nn.Module):
 
 def test_what_a_forward_changes_is_found_by_layer_and_coupling_by_outputs():
     inputs = torch.rand(2, 1, 6, 6)
-    assert network_of(Late(), inputs).buffers == tuple(
-        f"norm.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")
-    )
+    names = ("running_mean", "running_var", "num_batches_tracked")
+    assert network_of(Late(), inputs).buffers == tuple(f"norm.{name}" for name in names)
     assert network_of(Centered(), inputs).unpadded
     assert not network_of(flat(nn.LayerNorm(8)), inputs).unpadded
 
 
 def test_frozen_nodes_keep_their_statistics_where_gradients_are_mixed():
-    found = trained(
-        "BatchNorm1d",
-        method=algorithms.clique_averaging(lr=1e200, batch_size=BATCH),
-        topology=problems.cliques(problems.equal_clients(6)),
-        clients=problems.equal_clients(6),
-        on_divergence="freeze",
-    )
+    clients = problems.equal_clients(6)
+    method = algorithms.clique_averaging(lr=1e200, batch_size=BATCH)
+    how = {"topology": problems.cliques(clients), "clients": clients, "on_divergence": "freeze"}
+    found = trained("BatchNorm1d", method=method, **how)
     assert found.meta["diverged"]
     assert all(bool(values.isfinite().all()) for values in found.models.buffers.values())
 
@@ -555,18 +530,10 @@ def test_a_minibatch_of_one_example_is_refused_with_its_node():
 
 @pytest.mark.parametrize("policy", ["raise", "freeze"])
 def test_nodes_that_take_no_step_keep_their_statistics(policy):
-    found = []
-    for executor, chunk in (("looped", "auto"), ("batched", 4)):
-        history = trained(
-            "BatchNorm2d",
-            executor,
-            chunk,
-            method=algorithms.local_only(lr=LR, batch_size=4, epochs=1),
-            clients=problems.ragged_clients(6),
-            topology=None,
-            on_divergence=policy,
-        )
-        found.append(history.models.buffers)
+    how = {"method": algorithms.local_only(lr=LR, batch_size=4, epochs=1), "topology": None}
+    how |= {"clients": problems.ragged_clients(6), "on_divergence": policy}
+    plans = ("looped", "auto"), ("batched", 4)
+    found = [trained("BatchNorm2d", *plan, **how).models.buffers for plan in plans]
     assert found[0]["1.num_batches_tracked"].tolist() == [3, 3, 3, 6, 9, 12]
     for key, looped in found[0].items():
         torch.testing.assert_close(found[1][key], looped, rtol=1e-12, atol=1e-12)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import operator
 from dataclasses import replace
 
 import numpy as np
@@ -120,12 +121,8 @@ def test_several_sets_have_the_scores_of_runs_with_one():
         alone = own_run(on=[name], **how)
         stages, names_of_scores = ("", "_before_exchange", "_fine_tuned"), ("accuracy", "loss")
         for moment, score in itertools.product(stages, names_of_scores):
-            np.testing.assert_allclose(
-                together[f"{score}{moment}{f'_{name}' if place else ''}"],
-                alone[f"{score}{moment}"],
-                rtol=1e-12,
-                err_msg=name,
-            )
+            column, wanted = f"{score}{moment}{f'_{name}' * bool(place)}", alone[score + moment]
+            np.testing.assert_allclose(together[column], wanted, rtol=1e-12, err_msg=name)
     assert together.meta["evaluation"]["on"] == list(names)
     assert len(together.evaluations) == 3 + 3 * 3 * 2
     assert not np.array_equal(together["loss"], together["loss_own_val"])
@@ -311,13 +308,9 @@ def untested(**changes):
     """Return the arguments of a run of data without a test set."""
     rng = np.random.default_rng(0)
     dataset = data.from_arrays(rng.normal(size=(60, 5)), rng.integers(0, 3, 60))
-    return {
-        "algorithm": algorithms.dsgd(lr=0.1),
-        "clients": data.iid(dataset, N, seed=0),
-        "model": models.logistic_regression(5, 3),
-        "topology": topologies.ring(N),
-        "rounds": 4,
-    } | changes
+    how = {"model": models.logistic_regression(5, 3), "topology": topologies.ring(N), "rounds": 4}
+    how |= {"algorithm": algorithms.dsgd(lr=0.1), "clients": data.iid(dataset, N, seed=0)}
+    return how | changes
 
 
 @pytest.fixture(scope="module")
@@ -347,17 +340,12 @@ def test_runs_without_scores_record_what_is_no_score():
     assert own_run(on=()).evaluations.keys() == kept - {"push_weight"}
 
 
-ASKED = {
-    "column": lambda history: history["accuracy"],
-    "column of a set": lambda history: history["loss_own_val"],
-    "last": lambda history: history.last("accuracy"),
-    "primary": lambda history: history.last(),
-    "best": lambda history: history.best(),
-    "on validation": lambda history: history.best_on_validation(),
-    "personal": lambda history: history.personal(),
+METHODS = ("last", "best", "best_on_validation", "personal", "column", "plot")
+ASKED = {name: operator.methodcaller(name) for name in METHODS} | {
+    "a column": lambda history: history["accuracy"],
+    "a column of a set": lambda history: history["loss_own_val"],
+    "last of a column": lambda history: history.last("accuracy"),
     "target": lambda history: history.rounds_to(0.5),
-    "name": lambda history: history.column(),
-    "plot": lambda history: history.plot(),
     "comparison": lambda history: topofl.compare_histories([history]),
     "table": lambda history: history.to_pandas(per="node"),
 }
