@@ -86,11 +86,15 @@ def perceptron():
     )
 
 
+def population(model, n=4, init="independent", seed=0, dtype=torch.float64):
+    """Return the models of n nodes at the start of a run."""
+    how = {"init": init, "seed": seed, "dtype": dtype}
+    return initial_population(model, n, device=torch.device("cpu"), **how)
+
+
 def modules_at_start(model, n, init="independent"):
     """Return the models of n nodes at the start of a run with seed 3, as modules in float64."""
-    start = initial_population(
-        model, n, init=init, seed=3, device=torch.device("cpu"), dtype=torch.float64
-    )
+    start = population(model, n, init, seed=3)
     modules = [copy.deepcopy(model).double() for _ in range(n)]
     for module, row in zip(modules, start.flat.expand(n, -1), strict=True):
         torch.nn.utils.vector_to_parameters(row.clone(), module.parameters())

@@ -70,14 +70,9 @@ def test_it_ends_where_its_naive_loop_does(twin, make):
     start, wanted, told = twin.naively(clients)
     for settings in EXECUTORS:
         seen = []
-        algorithm = watched(twin.built(), seen)
-        history, models = engine(
-            algorithm,
-            twin.model(),
-            clients,
-            twin.graph_of(clients),
-            **{"rounds": twin.rounds, "init": twin.init, "every": twin.rounds} | settings,
-        )
+        problem = watched(twin.built(), seen), twin.model(), clients, twin.graph_of(clients)
+        how = {"rounds": twin.rounds, "init": twin.init, "every": twin.rounds} | settings
+        history, models = engine(*problem, **how)
         torch.testing.assert_close(models.flat, wanted, rtol=0, atol=twin.within, msg=str(settings))
         assert not torch.allclose(wanted, start, atol=1e-4), "nothing was trained"
         twin.also(told, history, models, seen[-1] if seen else {})

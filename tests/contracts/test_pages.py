@@ -46,12 +46,8 @@ def test_nothing_is_loaded_from_elsewhere_and_texts_stay_texts(page, parsed):
     names = [name for element in parsed.all() for name in element.attributes]
     assert not [name for name in names if name.startswith("on")]
     assert not re.findall(r"@import|url\((?!#)", re.sub(r"(?s)<script>.*?</script>", "", page.text))
-    (policy,) = (
-        element.get("content")
-        for element in parsed.all("meta")
-        if element.get("http-equiv") == "Content-Security-Policy"
-    )
-    assert policy.startswith("default-src 'none'")
+    metas = {element.get("http-equiv"): element.get("content") for element in parsed.all("meta")}
+    assert metas["Content-Security-Policy"].startswith("default-src 'none'")
     assert "<script>hacked" not in page.text
     assert "{{ 7 * 7 }}" in parsed.text
 
@@ -85,13 +81,8 @@ WIDE = "document.documentElement.scrollWidth"
 
 
 def resize(tab, width):
-    tab.call(
-        "Emulation.setDeviceMetricsOverride",
-        width=width,
-        height=900,
-        deviceScaleFactor=1,
-        mobile=width < 1000,
-    )
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 1000}
+    tab.call("Emulation.setDeviceMetricsOverride", **size)
 
 
 def wait(tab, condition):

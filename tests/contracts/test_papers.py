@@ -92,19 +92,8 @@ def test_all_arms_of_a_seed_share_data_model_and_minibatches(name, root):
 
 WHOLE = {
     "dcliques": [f"fig{k:02}" for k in range(1, 20)],
-    "dfedpgp": [
-        "fig01",
-        "fig02",
-        "fig03a",
-        "fig03b",
-        "tab01",
-        "tab02",
-        "tab03",
-        "tab04",
-        "appendix-partitions",
-        "appendix-accuracy",
-        "appendix-rounds",
-    ],
+    "dfedpgp": ["fig01", "fig02", "fig03a", "fig03b", "tab01", "tab02", "tab03", "tab04"]
+    + [f"appendix-{part}" for part in ("partitions", "accuracy", "rounds")],
     "pfeddst": ["fig01", "fig02a", "fig02b", "fig03", "fig04", "tab01"],
     "dpfl": ["fig01", "fig02", "fig03", "fig04a", "fig04b", "tab01", "tab02", "tab03", "expA"]
     + [f"fig{k:02}" for k in range(5, 16)],
@@ -128,10 +117,7 @@ SETTINGS = {
     ("dcliques-fig13", "paper"): (25, {"algorithm.lr": {0.1}, "algorithm.batch_size": {13}}),
     ("dcliques-fig10", "quick"): (18, {"data.n": {100}, "algorithm.batch_size": {5}}),
     ("dcliques-fig10", "paper"): (30, {"data.n": {100}, "algorithm.batch_size": {20}}),
-    ("dfedpgp-tab01", "quick"): (
-        90,
-        {"algorithm.momentum": {0.9}, "algorithm.lr_decay": {0.99}},
-    ),
+    ("dfedpgp-tab01", "quick"): (90, {"algorithm.momentum": {0.9}, "algorithm.lr_decay": {0.99}}),
     ("dfedpgp-tab01", "paper"): (
         240,
         {

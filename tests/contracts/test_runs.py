@@ -41,15 +41,8 @@ FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 EMULATED = {name for name, options in OPTIONS.items() if "precision" in options}
 
-CHOSEN = (
-    "dpfl",
-    "random_walks",
-    "random_collaboration",
-    "ad_psgd",
-    "pfeddst",
-    "user's policy",
-    "own validation",
-)
+CHOSEN = ("dpfl", "random_walks", "random_collaboration", "ad_psgd", "pfeddst")
+CHOSEN += ("user's policy", "own validation")
 """Parts of the names of runs whose messages are drawn, or depend on the models."""
 
 UNFIT = {
@@ -221,18 +214,16 @@ def test_ambient_torch_settings_are_ignored_and_restored(name):
         assert need == estimated(how)
 
 
+EXACT = ("messages", "bytes", "messages_paper", "bytes_paper")
+BUSIEST = ("busiest_messages", "busiest_bytes")
+
+
 def estimated(run, **options):
     """Return what an estimate says about a run, other than about the machine."""
     how = {key: value for key, value in run.items() if key not in ("seed", "init")}
     need = topofl.estimate(**how, **options)
-    return {
-        part: getattr(need, part)
-        for part in (
-            *("parameters", "state", "gradients", "activations", "evaluation", "history"),
-            *("messages", "bytes", "messages_paper", "bytes_paper"),
-            *("busiest_messages", "busiest_bytes"),
-        )
-    }
+    parts = "parameters", "state", "gradients", "activations", "evaluation", "history"
+    return {part: getattr(need, part) for part in (*parts, *EXACT, *BUSIEST)}
 
 
 OBSERVED = {
@@ -266,9 +257,9 @@ def test_evaluations_do_not_change_training(name):
 @of_runs("estimated")
 def test_estimated_messages_are_recorded(name):
     need, history = estimated(arguments(name)), reference(name)
-    for column in ("messages", "bytes", "messages_paper", "bytes_paper"):
+    for column in EXACT:
         assert need[column] == pytest.approx(history[column].mean(), rel=1e-12), column
-    for column in ("busiest_messages", "busiest_bytes"):
+    for column in BUSIEST:
         assert need[column] == history[column].max(), column
 
 
@@ -286,34 +277,22 @@ def tables(name):
     method = "dsgd" if name in OPTIONS else name
     row, how = ALGORITHMS[method], of_method(method) | OPTIONS.get(name, {})
     given = {**row.required, **row.killed}
-    model = (
-        "convolutional"
-        if name in OPTIONS
-        else "perceptron"
-        if {"head", "local"} & given.keys()
-        else "linear"
-    )
-    partition = (
-        {"partition": "dirichlet_per_class", "alpha": 1.0, "min_size": 4, "val_fraction": 0.3}
-        if row.validated
-        else {"partition": "iid"}
-    )
-    return {
+    model = "perceptron" if {"head", "local"} & given.keys() else "linear"
+    model = "convolutional" if name in OPTIONS else model
+    partition = {"partition": "iid"}
+    if row.validated:
+        partition = {"partition": "dirichlet_per_class", "alpha": 1.0, "min_size": 4}
+        partition["val_fraction"] = 0.3
+    options = {
+        table: {one.name: how[one.name] for one in fields(kind) if one.name in how}
+        for table, kind in (("evaluation", Evaluation), ("compute", Compute))
+    }
+    return options | {
         "data": {"name": "tests.problems:dataset", "n": 6, "seed": 0, **partition},
-        "topology": {
-            "name": "dcliques",
-            "clique_size": 3,
-            "inter": "ring",
-            "steps": 10,
-            "seed": 0,
-        },
+        "topology": {"name": "dcliques", "clique_size": 3, "inter": "ring", "steps": 10, "seed": 0},
         "algorithm": {"name": method, "lr": 0.1, "batch_size": 4, **given},
         "model": {"name": f"tests.problems:{model}"},
         "run": {"rounds": ROUNDS, "seed": 0, "init": how["init"]},
-        **{
-            table: {one.name: how[one.name] for one in fields(kind) if one.name in how}
-            for table, kind in (("evaluation", Evaluation), ("compute", Compute))
-        },
     }
 
 

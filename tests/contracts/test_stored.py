@@ -213,7 +213,6 @@ META = {
     "server": {"server": 1},
     "task": {"task": {"name": "t", "scores": {"accuracy": "high"}}},
     "best": {"task": {"name": "t", "scores": {"accuracy": "best", "loss": "low"}}},
-    "share": {"largest_share": [0, 1.5]},
     "attackers": {"attackers": {"nodes": [-1]}},
     "one label": {"nodes": "Zug"},
     "few labels": {"nodes": ["Zug"]},
@@ -226,6 +225,10 @@ META = {
     "text": {"columns": "accuracy"},
     "nothing": {"columns": None},
 } | {f"no {key}": {key: MISSING} for key in ("n_rounds", "columns", "round_columns", "matrices")}
+META |= {
+    f"share {value}": {"largest_share": value}
+    for value in (0.4, [0], [0, "x"], [-1, 0.4], [0, 1.5], [True, 0.4])
+}
 
 
 @pytest.mark.parametrize("forged", META)

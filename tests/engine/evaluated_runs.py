@@ -7,6 +7,7 @@ from torch import nn
 
 import topofl
 from tests import problems
+from tests.engine import runs
 from tests.rows.runs import personal_clients
 from topofl import algorithms, topologies
 
@@ -21,19 +22,8 @@ HOW = pytest.mark.parametrize(
 
 
 def run(algorithm=None, **changes):
-    settings = {
-        "model": problems.linear(),
-        "clients": personal_clients(),
-        "topology": topologies.ring(N),
-        "rounds": 4,
-        "every": 2,
-        "seed": 0,
-        "on": "own_test",
-    }
-    return topofl.run(
-        algorithm or algorithms.dsgd(lr=0.1, batch_size=4, momentum=0.9),
-        **problems.options(**(settings | changes)),
-    )
+    algorithm = algorithm or algorithms.dsgd(lr=0.1, batch_size=4, momentum=0.9)
+    return runs.run(algorithm, **{"clients": personal_clients(), "on": "own_test"} | changes)
 
 
 def scores(module, blobs, indices):

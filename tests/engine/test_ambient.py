@@ -20,35 +20,24 @@ FLOATING = {
     *("empty", "eye", "full", "linspace", "logspace", "ones", "rand", "randn", "scalar_tensor"),
     "zeros",
 }
-OLD = {
-    "Tensor",
-    *(f"{kind}Tensor" for kind in ("Float", "Double", "Half", "Long", "Int", "Bool", "Byte")),
-}
+OLD = {f"{k}Tensor" for k in ("", "Float", "Double", "Half", "Long", "Int", "Bool", "Byte")}
 
 
 def made():
     """Return the numbers in data, graphs, weights and models created here, and their metrics."""
     pairs = [(np.full((1, 4, 4), i, np.float32), i % 2) for i in range(8)]
     sets = [data.digits(), data.from_torch(pairs, test=0.25), problems.dataset()]
-    sets += [
-        data.from_arrays(
-            torch.arange(16, dtype=torch.uint8, device="cpu").view(8, 2), [0, 1] * 4, mean=0.5
-        )
-    ]
-    flipped = data.flip_labels(problems.equal_clients(), nodes=2, seed=0).dataset
-    tensors = [
-        part for one in (*sets, flipped) for part in (one.inputs, one.labels, one.examples([0, 1]))
-    ]
+    pixels = torch.arange(16, dtype=torch.uint8, device="cpu").view(8, 2)
+    sets += [data.from_arrays(pixels, [0, 1] * 4, mean=0.5)]
+    sets.append(data.flip_labels(problems.equal_clients(), nodes=2, seed=0).dataset)
+    tensors = [x for one in sets for x in (one.inputs, one.labels, one.examples([0, 1]))]
     tensors += models.dpfl_cnn().parameters()
     flat = torch.from_numpy(np.random.default_rng(0).standard_normal((6, 40)).astype(np.float32))
     ring = topologies.ring(6)
     weights = topofl.mixing.metropolis_hastings(topofl.as_topology(ring.to_pyg()))
     tensors += [weights.to_torch(), ring.to_pyg().edge_weight]
-    numbers = [
-        metrics.consensus_distance(flat),
-        metrics.gradient_mixing_error(ring, flat),
-        weights.spectral_gap,
-    ]
+    numbers = [metrics.consensus_distance(flat), metrics.gradient_mixing_error(ring, flat)]
+    numbers.append(weights.spectral_gap)
     tensors.append(metrics.mean_model(flat))
     return [t.detach().cpu().numpy() for t in tensors] + [np.array(numbers)]
 
@@ -85,24 +74,18 @@ def careless(source):
     """Return the calls of torch's factories that do not name device and dtype."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module == "torch":
-            yield from (
-                f"from torch import {name.name}" for name in node.names if name.name in FACTORIES
-            )
+            names = {name.name for name in node.names}
+            yield from (f"from torch import {name}" for name in names & FACTORIES)
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue
         name, given = node.func.attr, {keyword.arg for keyword in node.keywords}
-        if (
-            not (isinstance(node.func.value, ast.Name) and node.func.value.id == "torch")
-            or "out" in given
-        ):
+        if ast.unparse(node.func.value) != "torch" or "out" in given:
             continue
         missing = {"device"} - given if name in FACTORIES else set()
         missing |= {"dtype"} - given if name in FLOATING else set()
         if missing or name in OLD:
-            yield (
-                f"line {node.lineno}: torch.{name} without "
-                f"{' and '.join(sorted(missing)) or 'dtype and device'}"
-            )
+            lacks = " and ".join(sorted(missing)) or "dtype and device"
+            yield f"line {node.lineno}: torch.{name} without {lacks}"
 
 
 def test_every_factory_names_its_device_and_dtype():

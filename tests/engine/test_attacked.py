@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-import topofl
 from tests import problems
+from tests.engine import runs
 from topofl import algorithms, attacks, metrics, mixing, topologies
 from topofl.algorithms import Phase, chain, gossip
 
@@ -14,25 +14,18 @@ N, BAD = 6, (1, 4)
 GRAPH = topologies.dcliques(np.eye(3, dtype=int)[np.arange(N) % 3], clique_size=3, seed=0)
 DENSE = mixing.metropolis_hastings(GRAPH).weights.toarray()
 EVERYBODY = attacks.Attack("flip", BAD, lambda sent, bad, weights, rng: -2 * sent)
-TO_EACH = attacks.Attack(
-    "each",
-    BAD,
-    lambda sent, bad, weights, rng: sent + weights[:, bad].sum(1, keepdim=True).to(sent),
-    to_each=True,
-)
+
+
+def moved(sent, bad, weights, rng):
+    return sent + weights[:, bad].sum(1, keepdim=True).to(sent)
+
+
+TO_EACH = attacks.Attack("each", BAD, moved, to_each=True)
 
 
 def run(algorithm, **settings):
-    options = {
-        "model": problems.linear(),
-        "clients": problems.equal_clients(N),
-        "topology": GRAPH,
-        "rounds": 1,
-        "seed": 0,
-        "init": "independent",
-        "dtype": torch.float64,
-    } | settings
-    return topofl.run(algorithm, **problems.options(**options))
+    usual = {"topology": GRAPH, "rounds": 1, "init": "independent", "dtype": torch.float64}
+    return runs.run(algorithm, **usual | settings)
 
 
 def phase_of(use):
@@ -88,9 +81,7 @@ def test_nodes_receive_forged_models(phase, attack):
 
 
 def test_attackers_average_their_true_models():
-    huge = attacks.Attack(
-        "huge", BAD, lambda sent, bad, weights, rng: torch.full_like(sent, torch.inf)
-    )
+    huge = attacks.Attack("huge", BAD, lambda sent, *_: torch.full_like(sent, torch.inf))
     got = models_after(gossip(), attackers=huge, on_divergence="record")
     wanted = torch.from_numpy(DENSE) @ at_start()
     torch.testing.assert_close(got[list(BAD)], wanted[list(BAD)], rtol=0, atol=1e-12)
@@ -179,9 +170,8 @@ def test_more_attackers_than_tolerated_raise_a_warning():
 
     limit = algorithms.Need("robust", "few attackers", "take fewer", attacked=many)
     method = chain("mine", exchange=gossip(), needs=[limit])
-    with pytest.warns(
-        UserWarning, match="`attackers` are more than mine tolerates: 2 of 1"
-    ) as told:
+    message = "`attackers` are more than mine tolerates: 2 of 1"
+    with pytest.warns(UserWarning, match=message) as told:
         run(method, attackers=EVERYBODY)
-    assert [one.filename for one in told] == [__file__]
+    assert [one.filename for one in told] == [runs.__file__]
     run(method, attackers=attacks.Attack("flip", (1,), EVERYBODY.forge))

@@ -1,59 +1,23 @@
 """Concurrent runs in one process: results equal those of single runs, and settings are restored."""
 
-import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 import torch
 from torch import nn
 
-import topofl
 from tests import problems
+from tests.engine import runs
 from tests.rows.runs import differences
-from topofl import algorithms, topologies
+from topofl import algorithms
 from topofl.engine import plan
 
 
 def trained(seed, **settings):
     """Return the history of a run with random initial models."""
-    how = {"model": problems.convolutional(), "topology": topologies.ring(6), "rounds": 4}
-    how |= {"init": "independent", "executor": "looped", "seed": seed}
-    clients = problems.equal_clients()
-    return topofl.run(
-        algorithms.dsgd(lr=0.1, batch_size=8), clients=clients,
-        **problems.options(**how | settings),
-    )  # fmt: skip
-
-
-@contextmanager
-def background(work):
-    """Repeat `work` on another thread inside the context."""
-    done, failures = threading.Event(), []
-
-    def repeat():
-        try:
-            while not done.is_set():
-                work()
-        except Exception as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=repeat)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-    assert not failures
-
-
-def test_randomness_in_other_threads_does_not_affect_model_checks():
-    """A deterministic model is accepted while another thread draws."""
-    with background(lambda: torch.rand(1)):
-        for seed in range(5):
-            trained(seed)
+    how = {"model": problems.convolutional(), "init": "independent", "executor": "looped"}
+    return runs.run(algorithms.dsgd(lr=0.1, batch_size=8), seed=seed, **how | settings)
 
 
 @pytest.mark.parametrize("draw", [torch.rand_like, lambda x: x * torch.randn(())])

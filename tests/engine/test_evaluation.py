@@ -6,17 +6,11 @@ import torch
 from torch.nn import functional
 
 from tests import problems
-from tests.problems import evaluated
+from tests.problems import evaluated, population
 from topofl.engine import evaluation as module
 from topofl.engine.gradients import stacked_forward
-from topofl.engine.population import Layout, Population, initial_population
+from topofl.engine.population import Layout, Population
 from topofl.tasks import classification
-
-
-def population(model, n=4):
-    return initial_population(
-        model, n, init="independent", seed=0, device=torch.device("cpu"), dtype=torch.float64
-    )
 
 
 def naive_scores(model, flat, inputs, labels):
@@ -32,7 +26,7 @@ def test_equals_naive_evaluation_for_any_chunk(build, rows, monkeypatch):
     monkeypatch.setattr(module, "ROWS", rows)
     monkeypatch.setattr(module, "EXAMPLES", rows)
     blobs, model = problems.dataset(), build().double()
-    models, inputs, test = population(model), blobs.inputs.double(), torch.tensor(blobs.test)
+    models, inputs, test = (population(model), blobs.inputs.double(), torch.tensor(blobs.test))
     own = [torch.arange(3), torch.arange(20, 27), torch.arange(0), torch.tensor([5])]
     for on in ([test] * 4, own):
         found = evaluated(model, models, inputs, blobs.labels, test if on is not own else own)
@@ -78,7 +72,7 @@ def test_small_losses_with_large_logits_are_accurate():
 @pytest.mark.parametrize("shared", [True, False])
 def test_sampled_nodes_have_the_scores_of_a_full_evaluation(build, nodes, shared):
     blobs, model = problems.dataset(), build().double()
-    models, inputs, test = population(model), blobs.inputs.double(), torch.tensor(blobs.test)
+    models, inputs, test = (population(model), blobs.inputs.double(), torch.tensor(blobs.test))
     on = test if shared else list(test[:16].split(4))
     everyone = evaluated(model, models, inputs, blobs.labels, on)
     some = evaluated(model, models, inputs, blobs.labels, on, nodes)
@@ -142,8 +136,7 @@ def test_zeros_of_both_signs_are_not_bitwise_equal(dtype):
 @pytest.mark.parametrize("on", [torch.arange(40, 90), [torch.arange(k, k + 3) for k in range(40)]])
 def test_models_that_are_stored_once_stay_so_while_they_are_evaluated(on):
     blobs, model = problems.dataset(), problems.convolutional().double()
-    start = {"init": "common", "seed": 0, "device": torch.device("cpu"), "dtype": torch.float64}
-    models, apart = (initial_population(model, 40, **start) for _ in range(2))
+    models, apart = (population(model, 40, "common") for _ in range(2))
     assert len(apart.flat) == apart.distinct == 40
     inputs = blobs.inputs.double()
     scores, wanted = (evaluated(model, m, inputs, blobs.labels, on) for m in (models, apart))
@@ -153,15 +146,6 @@ def test_models_that_are_stored_once_stay_so_while_they_are_evaluated(on):
 
 
 SHARED = torch.arange(40, 90)
-
-
-def test_ties_predict_the_first_class():
-    blobs, model = problems.dataset(), problems.linear().double()
-    models = population(model)
-    models.flat.zero_()
-    models.flat[1, 0] = 1.0  # so that not all models are equal
-    scores = evaluated(model, models, torch.zeros_like(blobs.inputs).double(), blobs.labels, SHARED)
-    assert torch.equal(scores["accuracy"], (blobs.labels[SHARED] == 0).double().mean().expand(4))
 
 
 class Constant(torch.nn.Module):

@@ -16,10 +16,9 @@ from topofl import algorithms, attacks, mixing, topologies
 from topofl._support.seeding import random_keys, seeded_torch, torch_seed
 from topofl.engine.checkpoint import ResumeError
 from topofl.engine.gradients import is_linear
-from topofl.engine.minibatches import Batches
 from topofl.engine.network import Masks as Masked
 from topofl.engine.network import copy_of_trained, network_of
-from topofl.engine.population import Layout, initial_population
+from topofl.engine.population import Layout
 from topofl.topology import from_edges
 
 N, ROUNDS, LR, MOMENTUM, BATCH = 4, 3, 0.05, 0.9, 4
@@ -66,24 +65,25 @@ class Scaled(nn.Module):
         return self.head(found.flatten(1))
 
 
-class Drawing(nn.Module):
-    """Adds noise of torch's generator in training."""
-
+class Headed(nn.Module):
     def __init__(self):
         super().__init__()
         self.head = nn.Linear(36, 3)
+
+
+class Drawing(Headed):
+    """Adds noise of torch's generator in training."""
 
     def forward(self, x):
         x = x.flatten(1)
         return self.head(x + 0.1 * torch.randn_like(x) if self.training else x)
 
 
-class Counting(nn.Module):
+class Counting(Headed):
     """Keeps a moving maximum of its inputs, by which it divides."""
 
     def __init__(self):
         super().__init__()
-        self.head = nn.Linear(36, 3)
         self.register_buffer("most", torch.ones(()))
 
     def forward(self, x):
@@ -114,9 +114,7 @@ STATISTICS = {
     "BatchNorm2d without affine": lambda: images(nn.BatchNorm2d(4, affine=False)),
     "BatchNorm2d with cumulative means": lambda: images(nn.BatchNorm2d(4, momentum=None)),
     "BatchNorm3d": lambda: images(nn.Unflatten(2, (2, 2)), nn.BatchNorm3d(4), nn.Flatten(2, 3)),
-    "InstanceNorm2d with statistics": lambda: images(
-        nn.InstanceNorm2d(4, affine=True, track_running_stats=True)
-    ),
+    "InstanceNorm2d with statistics": lambda: images(nn.InstanceNorm2d(4, 1e-5, 0.1, True, True)),
     "own buffer": Counting,
 }
 MASKED = {
@@ -222,18 +220,15 @@ def key_of(node, step, seed=0):
 def loops(name, clients, weights, rounds=ROUNDS, averaged=True):
     """D-SGD by one torch module and one torch optimizer per node; returns the modules."""
     modules = [copy.deepcopy(network(name)).train() for _ in range(N)]
-    optimizers = [
-        torch.optim.SGD((p for p in m.parameters() if p.requires_grad), LR, MOMENTUM)
-        for m in modules
-    ]
+    changed = [[p for p in m.parameters() if p.requires_grad] for m in modules]
+    optimizers = [torch.optim.SGD(own, LR, MOMENTUM) for own in changed]
     inputs = clients.dataset.examples(range(len(clients.dataset.labels)), torch.float64)
     for t in range(rounds):
         for i, (module, optimizer) in enumerate(zip(modules, optimizers, strict=True)):
             chosen = naive.minibatch(clients.train[i], i, t, BATCH, "local", 0)
             optimizer.zero_grad()
             key = key_of(i, t)
-            draws = seeded_torch(int(key) & (2**63 - 1)) if name in SEEDED else Masks(key)
-            with draws:
+            with seeded_torch(int(key) & (2**63 - 1)) if name in SEEDED else Masks(key):
                 outputs = module(inputs[chosen])
             functional.cross_entropy(outputs, clients.dataset.labels[chosen]).backward()
             optimizer.step()
@@ -251,10 +246,8 @@ def loops(name, clients, weights, rounds=ROUNDS, averaged=True):
 def trained(name, executor="looped", chunk="auto", rounds=ROUNDS, **changes):
     """Return the history of D-SGD with momentum over a ring."""
     settings = {"clients": problems.equal_clients(N), "rounds": rounds, "seed": 0, "init": "given"}
-    settings |= {"topology": topologies.ring(N)} | changes
-    options = problems.options(
-        executor=executor, chunk=chunk, dtype=torch.float64, device="cpu", **settings
-    )
+    settings |= {"topology": topologies.ring(N), "dtype": torch.float64, "device": "cpu"} | changes
+    options = problems.options(executor=executor, chunk=chunk, **settings)
     method = options.pop("method", algorithms.dsgd(lr=LR, batch_size=BATCH, momentum=MOMENTUM))
     return topofl.run(method, model=network(name), **options)
 
@@ -281,10 +274,8 @@ def test_every_layer_equals_the_loop_over_modules(name):
 def test_nodes_may_keep_their_own_statistics():
     clients = problems.equal_clients(N)
     weights = mixing.metropolis_hastings(topologies.ring(N)).weights.toarray()
-    assert_equal(
-        trained("BatchNorm2d", buffers="own"),
-        loops("BatchNorm2d", clients, weights, averaged=False),
-    )
+    modules = loops("BatchNorm2d", clients, weights, averaged=False)
+    assert_equal(trained("BatchNorm2d", buffers="own"), modules)
 
 
 @pytest.mark.parametrize("name", ["BatchNorm2d", "BatchNorm2d without affine", "own buffer"])
@@ -295,18 +286,13 @@ def test_statistics_travel_with_the_parameters_of_their_layer(name):
         share = algorithms.part(part)
         if part != "*" and (name == "own buffer" or (part == "1" and "without" in name)):
             continue
-        method = algorithms.chain(
-            "method", local=algorithms.sgd(LR, batch_size=BATCH), average=algorithms.gossip(share)
-        )
-        own, shared = (
-            trained(name, method=method, rounds=1, buffers=b) for b in ("own", "average")
-        )
+        local = algorithms.sgd(LR, batch_size=BATCH)
+        method = algorithms.chain("method", local=local, average=algorithms.gossip(share))
+        how = {"method": method, "rounds": 1}
+        own, shared = (trained(name, buffers=kind, **how) for kind in ("own", "average"))
         torch.testing.assert_close(own.models.flat, shared.models.flat)
-        kept[part] = [
-            torch.allclose(own.models.buffers[key], shared.models.buffers[key])
-            for key in own.models.buffers
-            if own.models.buffers[key].is_floating_point()
-        ]
+        pairs = [(x, shared.models.buffers[key]) for key, x in own.models.buffers.items()]
+        kept[part] = [torch.allclose(x, y) for x, y in pairs if x.is_floating_point()]
     assert not any(kept["*"])
     assert all(kept.get("0", [True])), "the statistics of layer 1 stay with layer 0 alone"
     assert not any(kept.get("1", [False]))
@@ -340,13 +326,10 @@ def test_messages_count_statistics_and_estimates_say_so():
     graph, sent = topologies.ring(N), {}
     for buffers in ("own", "average"):
         history = trained("BatchNorm2d", buffers=buffers)
-        estimate = topofl.estimate(
-            algorithms.dsgd(lr=LR, batch_size=BATCH),
-            model=network("BatchNorm2d"),
-            clients=problems.equal_clients(N),
-            topology=graph,
-            compute=topofl.Compute(dtype=torch.float64, device="cpu", buffers=buffers),
-        )
+        compute = topofl.Compute(dtype=torch.float64, device="cpu", buffers=buffers)
+        how = {"model": network("BatchNorm2d"), "clients": problems.equal_clients(N)}
+        method = algorithms.dsgd(lr=LR, batch_size=BATCH)
+        estimate = topofl.estimate(method, topology=graph, compute=compute, **how)
         sent[buffers] = history.rounds["bytes"][0]
         assert estimate.bytes == sent[buffers]
     assert sent["average"] - sent["own"] == 2 * N * 8 * 8  # messages x numbers x bytes
@@ -374,9 +357,8 @@ def test_saved_models_predict_with_their_statistics(tmp_path):
     loaded = topofl.History.load(tmp_path / "history").models
     for i in range(N):
         assert torch.equal(loaded.predict(x, i, network("BatchNorm2d")), wanted[i])
-    torch.testing.assert_close(
-        loaded.predict(x, network=network("BatchNorm2d")), torch.stack(wanted)
-    )
+    together = loaded.predict(x, network=network("BatchNorm2d"))
+    torch.testing.assert_close(together, torch.stack(wanted))
 
 
 def test_frozen_parameters_are_stored_once_and_not_sent():
@@ -428,18 +410,17 @@ def test_parts_are_named_by_types_of_layers():
         assert [layout.names[k] for k in layout.places(algorithms.part(pattern))] == norms
     rest = layout.places(algorithms.part(nn.LayerNorm, "head").rest)
     assert not {"layer.norm1.weight", "head.bias"} & {layout.names[k] for k in rest}
-    with pytest.raises(
-        ValueError, match=r"'LayrNorm\(\)' matches none; did you mean 'LayerNorm\(\)'"
-    ):
+    message = r"'LayrNorm\(\)' matches none; did you mean 'LayerNorm\(\)'"
+    with pytest.raises(ValueError, match=message):
         layout.places(algorithms.part("LayrNorm()"))
     with pytest.raises(TypeError, match="`patterns` must be names"):
         algorithms.part(3)
 
 
-class Global(nn.Module):
+class Global(Headed):
     def __init__(self):
         super().__init__()
-        self.head, self.noise = nn.Linear(36, 3), Numpy()
+        self.noise = Numpy()
 
     def forward(self, x):
         return self.head(self.noise(x.flatten(1)))
@@ -458,11 +439,7 @@ class Replacing(Counting):
         return self.head(x.flatten(1) / self.most)
 
 
-class Always(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(36, 3)
-
+class Always(Headed):
     def forward(self, x):
         return self.head(functional.dropout(x.flatten(1), 0.5))
 
@@ -513,12 +490,8 @@ class Late(nn.Module):
         return self.head(self.norm(self.first(x.flatten(1))))
 
 
-class Centered(nn.Module):
+class Centered(Headed):
     """Subtracts the mean of the minibatch in training."""
-
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(36, 3)
 
     def forward(self, x):
         x = x.flatten(1)
@@ -527,21 +500,17 @@ class Centered(nn.Module):
 
 def test_what_a_forward_changes_is_found_by_layer_and_coupling_by_outputs():
     inputs = torch.rand(2, 1, 6, 6)
-    assert network_of(Late(), inputs).buffers == tuple(
-        f"norm.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")
-    )
+    names = ("running_mean", "running_var", "num_batches_tracked")
+    assert network_of(Late(), inputs).buffers == tuple(f"norm.{name}" for name in names)
     assert network_of(Centered(), inputs).unpadded
     assert not network_of(flat(nn.LayerNorm(8)), inputs).unpadded
 
 
 def test_frozen_nodes_keep_their_statistics_where_gradients_are_mixed():
-    found = trained(
-        "BatchNorm1d",
-        method=algorithms.clique_averaging(lr=1e200, batch_size=BATCH),
-        topology=problems.cliques(problems.equal_clients(6)),
-        clients=problems.equal_clients(6),
-        on_divergence="freeze",
-    )
+    clients = problems.equal_clients(6)
+    method = algorithms.clique_averaging(lr=1e200, batch_size=BATCH)
+    how = {"topology": problems.cliques(clients), "clients": clients, "on_divergence": "freeze"}
+    found = trained("BatchNorm1d", method=method, **how)
     assert found.meta["diverged"]
     assert all(bool(values.isfinite().all()) for values in found.models.buffers.values())
 
@@ -569,32 +538,12 @@ def test_a_minibatch_of_one_example_is_refused_with_its_node():
     trained("BatchNorm2d", clients=problems.ragged_clients(N), rounds=1)  # has several pixels
 
 
-def test_models_that_draw_are_not_compiled():
-    with pytest.raises(ValueError, match="`compile` must be False for a model with running"):
-        topofl.run(
-            algorithms.local_only(lr=LR),
-            model=network("Dropout"),
-            clients=problems.equal_clients(N),
-            rounds=1,
-            seed=0,
-            compute=topofl.Compute(compile=True),
-        )
-
-
 @pytest.mark.parametrize("policy", ["raise", "freeze"])
 def test_nodes_that_take_no_step_keep_their_statistics(policy):
-    found = []
-    for executor, chunk in (("looped", "auto"), ("batched", 4)):
-        history = trained(
-            "BatchNorm2d",
-            executor,
-            chunk,
-            method=algorithms.local_only(lr=LR, batch_size=4, epochs=1),
-            clients=problems.ragged_clients(6),
-            topology=None,
-            on_divergence=policy,
-        )
-        found.append(history.models.buffers)
+    how = {"method": algorithms.local_only(lr=LR, batch_size=4, epochs=1), "topology": None}
+    how |= {"clients": problems.ragged_clients(6), "on_divergence": policy}
+    plans = ("looped", "auto"), ("batched", 4)
+    found = [trained("BatchNorm2d", *plan, **how).models.buffers for plan in plans]
     assert found[0]["1.num_batches_tracked"].tolist() == [3, 3, 3, 6, 9, 12]
     for key, looped in found[0].items():
         torch.testing.assert_close(found[1][key], looped, rtol=1e-12, atol=1e-12)
@@ -603,42 +552,13 @@ def test_nodes_that_take_no_step_keep_their_statistics(policy):
 def test_checkpoints_keep_statistics(tmp_path):
     whole = trained("BatchNorm and Dropout", rounds=4).models
     trained("BatchNorm and Dropout", rounds=2, saving=topofl.Saving(tmp_path))
-    resumed = trained(
-        "BatchNorm and Dropout", rounds=4, saving=topofl.Saving(tmp_path, resume=True)
-    ).models
+    saving = topofl.Saving(tmp_path, resume=True)
+    resumed = trained("BatchNorm and Dropout", rounds=4, saving=saving).models
     assert torch.equal(resumed.flat, whole.flat)
     for name, values in whole.buffers.items():
         assert torch.equal(resumed.buffers[name], values)
     with pytest.raises(ResumeError, match="buffers"):
-        trained("BatchNorm and Dropout", rounds=5, buffers="own",
-                saving=topofl.Saving(tmp_path, resume=True))  # fmt: skip
-
-
-def test_statistics_are_stored_once_until_they_are_trained():
-    models = initial_population(
-        network("BatchNorm2d"), 1000, init="common", seed=0, device=torch.device("cpu"),
-        dtype=torch.float64, buffers=("1.running_mean",),
-    )  # fmt: skip
-    held = models.buffers["1.running_mean"]
-    assert len(held.stored) == 1
-    small = models.some(np.array([3, 900]))
-    small.buffers["1.running_mean"].stored.add_(1)
-    held.write(np.array([3, 900]), small.buffers["1.running_mean"].stored)
-    assert len(held.stored) == 3
-    assert held.rows(slice(900, 901)).tolist() == [[1.0] * 4]
-    models.flat  # noqa: B018
-    assert len(held.stored) == 1000
-
-
-def test_ranks_draw_as_one_process():
-    members = problems.equal_clients(6).train
-    whole = Batches(members, 0, draws=True)
-    part = Batches(members[3:], 0, nodes=np.arange(3, 6), draws=True)
-    for phase, step in (("sgd", 0), ("sgd", 5), ("other", 5)):
-        keys = whole.at(step, 4, phase).keys
-        assert torch.equal(part.at(step, 4, phase).keys, keys[3:])
-        assert torch.equal(whole.at(step, 4, phase).of(np.array([4, 1])).keys, keys[[4, 1]])
-    assert len(torch.cat([whole.at(k, 4, p).keys for k in range(3) for p in "ab"]).unique()) == 36
+        trained("BatchNorm and Dropout", rounds=5, buffers="own", saving=saving)
 
 
 def test_frozen_linear_layers_have_no_closed_form():
@@ -660,10 +580,8 @@ def test_equal_models_with_different_statistics_are_scored_apart():
 def test_the_page_says_how_each_layer_is_trained():
     page = (Path(__file__).parents[2] / "docs" / "bring-your-network.md").read_text()
     table = page.split("| Layer |")[1].partition("\n\n")[0].splitlines()[2:]
-    rows = {
-        cells[0]: tuple(cells[1:3])
-        for cells in ([c.strip() for c in r.split("|")[1:-1]] for r in table)
-    }
+    cells = ([cell.strip() for cell in row.split("|")[1:-1]] for row in table)
+    rows = {name: (batched, looped) for name, batched, looped, *_ in cells}
     batched = dict.fromkeys(NETWORKS, ("yes", "yes")) | dict.fromkeys(LOOPED_ONLY, ("no", "yes"))
     assert rows == batched | dict.fromkeys(REFUSED, ("no", "no"))
 

@@ -1,6 +1,7 @@
 """Phases of users: what their calls count and take, their training, gradients and losses."""
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,9 +10,9 @@ from torch.nn import functional
 
 import topofl
 from tests import naive, problems
+from tests.engine import runs
 from tests.engine.train.test_divergence import clients_with_extremes
 from topofl import algorithms, mixing, topologies
-from topofl.engine.population import initial_population
 
 N, BATCH, SEED = 6, 4, 3
 UNIFORM = mixing.uniform(topologies.ring(N))
@@ -33,14 +34,7 @@ def alone(tried):
     return algorithms.chain("own", tried=tried)
 
 
-def run(method, rounds=2, **settings):
-    settings = {
-        "clients": problems.equal_clients(N),
-        "model": problems.linear(),
-        "seed": SEED,
-        "every": 1,
-    } | settings
-    return topofl.run(method, rounds=rounds, **problems.options(**settings))
+run = partial(runs.run, rounds=2, seed=SEED, every=1, topology=None)
 
 
 def need(tried, **settings):
@@ -148,10 +142,7 @@ def test_losses_of_gradient_evaluations_are_recorded(settings):
     """A loop over nodes gives the same losses and gradients, on the minibatches of the key."""
     clients, (algorithm, seen) = problems.ragged_clients(N), descent(["first", "second"])
     history = run(algorithm, rounds=3, clients=clients, dtype=torch.float64, **settings)
-    start = initial_population(
-        problems.linear(), N, init="common", seed=SEED, device=torch.device("cpu"),
-        dtype=torch.float64,
-    )  # fmt: skip
+    start = problems.population(problems.linear(), N, "common", SEED)
     blobs, module = clients.dataset, problems.linear().double()
     wanted, steps = np.zeros((3, N)), {}
     for i in range(N):
@@ -159,9 +150,8 @@ def test_losses_of_gradient_evaluations_are_recorded(settings):
         for t, key in itertools.product(range(3), ("first", "second")):
             places = naive.minibatch(clients.train[i], i, t, BATCH, f"step/{key}", SEED)
             batch = torch.as_tensor(places)
-            loss = functional.cross_entropy(
-                module(blobs.inputs[batch].double()), blobs.labels[batch]
-            )
+            outputs = module(blobs.inputs[batch].double())
+            loss = functional.cross_entropy(outputs, blobs.labels[batch])
             gradients = torch.autograd.grad(loss, list(module.parameters()))
             steps[t, key, i] = torch.cat([g.flatten() for g in gradients])
             wanted[t, i] += loss.item() / 2

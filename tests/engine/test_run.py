@@ -5,6 +5,7 @@ import inspect
 import sys
 import warnings
 from dataclasses import FrozenInstanceError, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,11 +21,6 @@ from tests.engine.runs import run, same
 from tests.rows.runs import differences, weighted_ring
 from topofl import Compute, Evaluation, Saving, algorithms, config, metrics, mixing, topologies
 from topofl.engine.minibatches import Batches
-
-
-def test_results_are_a_function_of_the_seed():
-    assert same(run(), run())
-    assert not same(run(), run(seed=1))
 
 
 def test_global_generators_are_not_used():
@@ -50,25 +46,6 @@ def test_minibatches_do_not_depend_on_the_graph():
     first = run(algorithms.local_only(lr=0.1, batch_size=4))
     second = run(algorithms.local_only(lr=0.1, batch_size=4), topology=topologies.star(6))
     assert same(first, second)
-
-
-class Branching(nn.Module):
-    """A model with control flow that depends on values, which torch.func cannot batch."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(36, 3)
-
-    def forward(self, x):
-        logits = self.layer(x.flatten(1))
-        return logits if logits.sum() > 0 else 2 * logits
-
-
-def test_models_that_cannot_be_batched_are_looped():
-    assert run().meta["executor"] == "batched"
-    history = run(model=Branching(), executor="auto")
-    assert history.meta["executor"] == "looped"
-    assert history["loss"][-1].mean() < history["loss"][0].mean()
 
 
 @pytest.mark.parametrize("init", ["common", "independent", "given"])
@@ -100,29 +77,12 @@ def test_messages_and_bytes_by_both_accountings():
         assert cost.messages == history[column][0]
 
 
-def test_algorithms_without_exchange_count_no_messages():
-    history = run(algorithms.local_only(lr=0.1), topology=None)
-    assert not history["messages"].any()
-    with pytest.raises(ValueError, match="exchanges nothing"):
-        history.mixing(0)
-
-
-def test_centralized_trains_one_model_on_everything():
-    history = run(algorithms.centralized(lr=0.1, batch_size=24), topology=None, rounds=30)
-    assert history["accuracy"].shape[1] == 1
-    assert history["loss"][-1, 0] < 0.5 * history["loss"][0, 0]
-
-
 def test_consensus_distance_and_gradient_diversity_are_recorded():
     kept = []
-    history = run(
-        init="independent",
-        every=1,
-        callbacks=[problems.each_round(lambda t, m: kept.append(m.flat.clone()))],
-    )
-    np.testing.assert_allclose(
-        history["consensus_distance"][1:], [metrics.consensus_distance(m) for m in kept]
-    )
+    keep = problems.each_round(lambda t, models: kept.append(models.flat.clone()))
+    history = run(init="independent", every=1, callbacks=[keep])
+    wanted = [metrics.consensus_distance(models) for models in kept]
+    np.testing.assert_allclose(history["consensus_distance"][1:], wanted)
     assert np.isnan(history["gradient_diversity"][0])
     assert (history["gradient_diversity"][1:] >= 1 / 6 - 1e-12).all()
 
@@ -135,14 +95,12 @@ def test_gradient_diversity_equals_its_definition():
     gradients = []
     for indices in batch.indices:
         model.zero_grad()
-        nn.functional.cross_entropy(
-            model(blobs.inputs[indices.tolist()].double()), blobs.labels[indices.tolist()]
-        ).backward()
+        outputs = model(blobs.inputs[indices.tolist()].double())
+        nn.functional.cross_entropy(outputs, blobs.labels[indices.tolist()]).backward()
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
     g = torch.stack(gradients)
-    np.testing.assert_allclose(
-        history["gradient_diversity"][1], g.square().sum() / g.sum(0).square().sum()
-    )
+    wanted = g.square().sum() / g.sum(0).square().sum()
+    np.testing.assert_allclose(history["gradient_diversity"][1], wanted)
 
 
 def test_numpy_integers_are_accepted(tmp_path):
@@ -166,7 +124,9 @@ def test_emulated_bf16_raises_a_warning(fast, monkeypatch, recwarn):
 
 
 def test_history_records_requested_and_chosen_executors():
-    assert run(rounds=1).meta["asked"] == {"executor": "auto", "chunk": "auto"}
+    history = run(rounds=1)
+    assert history.meta["asked"] == {"executor": "auto", "chunk": "auto"}
+    assert history.meta["executor"] == "batched"
     history = run(rounds=1, executor="batched", chunk=np.int64(2))
     assert history.meta["asked"] == {"executor": "batched", "chunk": 2}
     assert run(rounds=1, executor="looped", chunk=1).meta["chunk"] == 1
@@ -180,9 +140,7 @@ def test_progress_bars_are_hidden_off_terminals(capfd):
 
 
 @pytest.mark.parametrize("shell", [SimpleNamespace(kernel=None), SimpleNamespace(), None])
-def test_progress_bars_are_shown_where_cells_run_not_where_a_kernel_is_installed(
-    shell, capfd, monkeypatch
-):
+def test_progress_bars_show_where_cells_run_not_where_a_kernel_is(shell, capfd, monkeypatch):
     monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     run()
@@ -240,30 +198,16 @@ def test_options_are_immutable_and_comparable(kind):
 
 
 def test_numpy_integers_become_ints():
-    found = [
-        Evaluation(every=np.int64(3)).every,
-        Compute(chunk=np.int32(2)).chunk,
-        Saving(every=np.int8(1)).every,
-    ]
-    assert list(map(type, found)) == [int] * 3
+    found = [Evaluation(every=np.int64(3)).every, Compute(chunk=np.int32(2)).chunk]
+    assert list(map(type, [*found, Saving(every=np.int8(1)).every])) == [int] * 3
 
 
 def test_estimate_takes_the_same_options():
-    how = {
-        "model": problems.convolutional(),
-        "clients": problems.equal_clients(),
-        "topology": topologies.ring(6),
-    }
-    one = topofl.estimate(
-        algorithms.dsgd(0.1), **how, evaluation=2, compute=Compute(executor="looped"), rounds=8
-    )
-    other = topofl.estimate(
-        algorithms.dsgd(0.1),
-        **how,
-        evaluation=Evaluation(every=4),
-        compute=Compute("cpu", executor="batched"),
-        rounds=8,
-    )
+    how = {"model": problems.convolutional(), "clients": problems.equal_clients(), "rounds": 8}
+    estimate = partial(topofl.estimate, algorithms.dsgd(0.1), topology=topologies.ring(6), **how)
+    one = estimate(evaluation=2, compute=Compute(executor="looped"))
+    compute = Compute("cpu", executor="batched")
+    other = estimate(evaluation=Evaluation(every=4), compute=compute)
     assert (one.executor, other.executor) == ("looped", "batched")
     assert one.history > other.history
 
@@ -313,11 +257,7 @@ def test_command_line_assignments_set_options(assignments, name, wanted):
 
 def test_history_records_evaluation_settings():
     evaluated = run(evaluation=Evaluation(every=2, nodes=3)).meta["evaluation"]
-    assert evaluated == {
-        "every": 2,
-        "on": ["test"],
-        "examples": None,
-        "nodes": 3,
+    assert evaluated == {"every": 2, "on": ["test"], "examples": None, "nodes": 3} | {
         "before_exchange": False,
         "fine_tune_every": None,
     }

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import operator
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,6 @@ from tests.engine.runs import run, same
 from tests.rows.runs import differences
 from topofl import Evaluation, algorithms, config, data, models, topologies
 from topofl.algorithms import Phase, chain, gossip, sgd
-from topofl.engine import evaluation
 
 
 def test_scores_before_exchange_differ_from_those_after():
@@ -32,9 +32,8 @@ def loss_of(models, node, indices):
     model, blobs = problems.linear(), problems.dataset()
     nn.utils.vector_to_parameters(models.flat[node], model.parameters())
     own = torch.tensor(np.asarray(indices))
-    return nn.functional.cross_entropy(
-        model(blobs.inputs[own]), blobs.labels[own], reduction="none"
-    )
+    outputs = model(blobs.inputs[own])
+    return nn.functional.cross_entropy(outputs, blobs.labels[own], reduction="none")
 
 
 @pytest.mark.parametrize("where", ["test", "val", "own_test", "own_val"])
@@ -120,15 +119,10 @@ def test_several_sets_have_the_scores_of_runs_with_one():
     together = own_run(on=names, **how)
     for place, name in enumerate(names):
         alone = own_run(on=[name], **how)
-        for moment, score in itertools.product(
-            ("", "_before_exchange", "_fine_tuned"), ("accuracy", "loss")
-        ):
-            np.testing.assert_allclose(
-                together[f"{score}{moment}{f'_{name}' if place else ''}"],
-                alone[f"{score}{moment}"],
-                rtol=1e-12,
-                err_msg=name,
-            )
+        stages, names_of_scores = ("", "_before_exchange", "_fine_tuned"), ("accuracy", "loss")
+        for moment, score in itertools.product(stages, names_of_scores):
+            column, wanted = f"{score}{moment}{f'_{name}' * bool(place)}", alone[score + moment]
+            np.testing.assert_allclose(together[column], wanted, rtol=1e-12, err_msg=name)
     assert together.meta["evaluation"]["on"] == list(names)
     assert len(together.evaluations) == 3 + 3 * 3 * 2
     assert not np.array_equal(together["loss"], together["loss_own_val"])
@@ -140,45 +134,6 @@ def test_a_list_of_one_set_equals_the_set(tmp_path):
     assert first.meta["evaluation"]["on"] == ["own_test"]
     assert differences(first, own_run()) == []
     own_run(on=("own_test",), saving=topofl.Saving(tmp_path, resume=True))
-
-
-def test_equal_models_after_exact_averaging_are_evaluated_once(monkeypatch):
-    found, original = [], evaluation._all_equal
-    monkeypatch.setattr(
-        evaluation, "_all_equal", lambda models: found.append(original(models)) or found[-1]
-    )
-    equal = run(topology=topologies.fully_connected(6), init="independent")
-    assert found == [False, True, True]
-    assert (equal["accuracy"][-1] == equal["accuracy"][-1, 0]).all()
-    monkeypatch.setattr(evaluation, "_all_equal", lambda models: False)
-    each = run(topology=topologies.fully_connected(6), init="independent")
-    np.testing.assert_array_equal(equal["accuracy"], each["accuracy"])
-    np.testing.assert_allclose(equal["loss"], each["loss"], rtol=1e-6)
-
-
-class Exploding(nn.Module):
-    """A model that returns NaN for one node's data only."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(36, 3)
-
-    def forward(self, x):
-        x = x.flatten(1)
-        return self.layer(x) * torch.where(x[:, :1] > 1e6, torch.nan, 1.0)
-
-
-@pytest.mark.parametrize("executor", ["batched", "looped"])
-def test_nan_loss_names_node_round_and_learning_rate(executor):
-    blobs = problems.dataset()
-    clients = data.iid(blobs, 6, seed=0)
-    blobs.inputs[clients.train[4][-1]] = 1e9
-    message = r"loss of node 4 is nan in step \d+ of round \d+ with lr=0.25"
-    with pytest.raises(topofl.DivergenceError, match=message):
-        run(
-            algorithms.dsgd(lr=0.25, batch_size=4), clients=clients, model=Exploding(),
-            executor=executor,
-        )  # fmt: skip
 
 
 def test_divergence_errors_name_node_round_and_remedy():
@@ -212,11 +167,10 @@ def test_custom_stages_score_the_returned_models(settings):
     how = {"also": {"ensemble": mean}, "on": ("own_test", "own_val"), "every": 1}
     history = own_run(**(how | settings), dtype=torch.float64, callbacks=[keep])
     clients, module = personal_clients(), problems.linear().double()
+    sets = (("", clients.test), ("_own_val", clients.val))
     for t, flat in enumerate(found, start=1):
         nn.utils.vector_to_parameters(flat, module.parameters())
-        for i, (ending, held) in itertools.product(
-            range(N), (("", clients.test), ("_own_val", clients.val))
-        ):
+        for i, (ending, held) in itertools.product(range(N), sets):
             accuracy, loss = scores(module, clients.dataset, held[i])
             assert history[f"accuracy_ensemble{ending}"][t, i] == pytest.approx(accuracy)
             assert history[f"loss_ensemble{ending}"][t, i] == pytest.approx(loss, abs=1e-9)
@@ -354,13 +308,9 @@ def untested(**changes):
     """Return the arguments of a run of data without a test set."""
     rng = np.random.default_rng(0)
     dataset = data.from_arrays(rng.normal(size=(60, 5)), rng.integers(0, 3, 60))
-    return {
-        "algorithm": algorithms.dsgd(lr=0.1),
-        "clients": data.iid(dataset, N, seed=0),
-        "model": models.logistic_regression(5, 3),
-        "topology": topologies.ring(N),
-        "rounds": 4,
-    } | changes
+    how = {"model": models.logistic_regression(5, 3), "topology": topologies.ring(N), "rounds": 4}
+    how |= {"algorithm": algorithms.dsgd(lr=0.1), "clients": data.iid(dataset, N, seed=0)}
+    return how | changes
 
 
 @pytest.fixture(scope="module")
@@ -390,17 +340,12 @@ def test_runs_without_scores_record_what_is_no_score():
     assert own_run(on=()).evaluations.keys() == kept - {"push_weight"}
 
 
-ASKED = {
-    "column": lambda history: history["accuracy"],
-    "column of a set": lambda history: history["loss_own_val"],
-    "last": lambda history: history.last("accuracy"),
-    "primary": lambda history: history.last(),
-    "best": lambda history: history.best(),
-    "on validation": lambda history: history.best_on_validation(),
-    "personal": lambda history: history.personal(),
+METHODS = ("last", "best", "best_on_validation", "personal", "column", "plot")
+ASKED = {name: operator.methodcaller(name) for name in METHODS} | {
+    "a column": lambda history: history["accuracy"],
+    "a column of a set": lambda history: history["loss_own_val"],
+    "last of a column": lambda history: history.last("accuracy"),
     "target": lambda history: history.rounds_to(0.5),
-    "name": lambda history: history.column(),
-    "plot": lambda history: history.plot(),
     "comparison": lambda history: topofl.compare_histories([history]),
     "table": lambda history: history.to_pandas(per="node"),
 }

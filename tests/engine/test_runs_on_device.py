@@ -20,11 +20,8 @@ EXECUTORS = {"batched": {"executor": "batched", "chunk": 3}, "looped": {"executo
 
 
 def test_gradient_diversity_does_not_wait_for_the_device():
-    gradients, rows, found = (
-        numbers(4, 2, 3),
-        torch.tensor([True, False, True, True], device="cpu"),
-        [],
-    )
+    gradients, found = numbers(4, 2, 3), []
+    rows = torch.tensor([True, False, True, True], device="cpu")
     gradients[1] = torch.nan
     for where in ("cpu", "cuda"):
         statistics = GradientStatistics()
@@ -62,9 +59,8 @@ def test_errors_name_failing_terms_on_a_device(executor, device):
 
     how = in_float64("adam", device="cuda", **EXECUTORS[executor])
     how["algorithm"] = stepping(algorithms.Term("mine", update, init))
-    with pytest.raises(
-        ValueError, match=r"the term 'mine' must return finite .* for node 2 in round 1"
-    ):
+    message = r"the term 'mine' must return finite .* for node 2 in round 1"
+    with pytest.raises(ValueError, match=message):
         topofl.run(**how)
 
 
@@ -106,11 +102,8 @@ def counted(events):
 
 def squared(outputs, targets):
     """Return the squared distance of each example from its class."""
-    return (
-        (outputs - (targets[:, None] == torch.arange(3, device=targets.device)).to(outputs))
-        .square()
-        .sum(1)
-    )
+    is_class = targets[:, None] == torch.arange(3, device=targets.device)
+    return (outputs - is_class.to(outputs)).square().sum(1)
 
 
 WAITED = {

@@ -148,9 +148,7 @@ def test_asynchronous_operations_do_not_wait():
 
 def test_events_name_lines_of_the_package(simulated):
     topofl.metrics.consensus_distance(numbers(4, 3, device="cuda"))
-    assert [event[1::2] for event in simulated.waits] == [
-        ("metrics/consensus.py", "consensus_distance")
-    ]
+    assert [e[1::2] for e in simulated.waits] == [("metrics/consensus.py", "consensus_distance")]
     assert "metrics/consensus.py:" in summary(simulated.waits)
 
 

@@ -10,6 +10,7 @@ from torch import nn
 
 import topofl
 from tests import problems
+from tests.engine.test_phases import OF_A_GRAPH
 from tests.refusals import named, refused
 from tests.rows.runs import personal_clients, weighted_ring
 from topofl import (
@@ -190,13 +191,6 @@ def later(use):
     return lambda: trained(method, rounds=6)
 
 
-MIXED = algorithms.Training(algorithms.descend(lr=0.1), 4, gradient=mixing.uniform)
-OF_A_GRAPH = {
-    "weights": lambda models, round: round.mix(round.weights, models.flat),
-    "push_weights": lambda models, round: round.mix(round.push_weights, models.flat),
-    "topology": lambda models, round: round.mix(mixing.uniform(round.topology), models.flat),
-    "gradient": lambda models, round: round.train(models, MIXED, {}),
-}
 WITHOUT_NUMBERS = ("the phase 'tried' must work on models without numbers", "flat.is_meta")
 
 
@@ -369,6 +363,9 @@ VALUE_ERRORS = {
     "`distributed` must be False unless torchrun starts": lambda: run(distributed=True),
     # models
     "cannot take examples of shape (1, 6, 6)": lambda: run(model=models.logistic_regression(50)),
+    "`compile` must be False for a model with running": lambda: run(
+        model=after(nn.Dropout()), compile=True
+    ),
     "at least n_classes=3 logits": lambda: run(model=nn.Sequential(nn.Flatten(), nn.Linear(36, 2))),
     "must have parameters to train": lambda: run(model=nn.Flatten()),
     "BatchNorm2d (layer '0')": (

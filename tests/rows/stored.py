@@ -20,7 +20,7 @@ from tests.rows import readers
 from topofl import History, algorithms, config, topologies
 from topofl._support.arrays import write_tensors
 from topofl.engine import checkpoint
-from topofl.engine.checkpoint import Checkpoint, naming_its_file
+from topofl.engine.checkpoint import Checkpoint, naming_file
 from topofl.history import files
 from topofl.topology.files import read_graph
 
@@ -119,7 +119,7 @@ def write_rows(folder):
 def read_rows(folder):
     place = checkpoint.round_path(folder, 2)
     found = Checkpoint(place, {"files": {f"rows-{rank}.safetensors": "" for rank in range(3)}})
-    with naming_its_file(found):
+    with naming_file(found):
         return found.state()["models"].of(np.arange(6))
 
 

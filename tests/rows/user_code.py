@@ -1,5 +1,6 @@
 """Source of a user's module, tables of an experiment that uses it, and package metadata."""
 
+import subprocess
 import sys
 import textwrap
 from contextlib import contextmanager
@@ -169,3 +170,10 @@ TABLES = {
     "model": {"name": "mine_:Net", "width": 3},
     "run": {"rounds": 2, "seed": 0, "progress": False},
 }
+
+
+def topofl_in(folder, *words):
+    """Run topofl as a process in a folder that is not on Python's path; None: the current one."""
+    code = "import sys; sys.path = [p for p in sys.path if p]; from topofl.cli import main; "
+    command = [sys.executable, "-c", f"{code}sys.exit(main(sys.argv[1:]))", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)

@@ -1,11 +1,11 @@
 """Modules next to the file of an experiment."""
 
 import shutil
-import subprocess
 import sys
 
 import pytest
 
+from tests.rows.user_code import topofl_in
 from topofl import config
 from topofl._support.plugins import appended_folder, current_folder, load_function
 from topofl.runs import RunStore, sweep
@@ -56,13 +56,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def topofl_elsewhere(*words, code=0):
-    """Run topofl as a process in the current folder, which is not on Python's path."""
-    program = (
-        "import sys; sys.path = [p for p in sys.path if p]; "
-        "from topofl.cli import main; sys.exit(main(sys.argv[1:]))"
-    )
-    command = [sys.executable, "-c", program, *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    """Run topofl in the current folder, and return what it says."""
+    done = topofl_in(None, *map(str, words))
     assert done.returncode == code, done.stderr
     return done.stderr
 

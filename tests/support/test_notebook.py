@@ -19,12 +19,9 @@ from topofl.cli import main
 from topofl.runs.store import ROWS
 
 CLIENTS = data.shards(data.digits(), n=12, per_node=2, seed=0)
-ESTIMATE = topofl.estimate(
-    algorithms.dsgd(lr=0.1),
-    model=models.logistic_regression(64),
-    clients=CLIENTS,
-    topology=topologies.ring(12),
-)
+WHAT = {"model": models.logistic_regression(64), "clients": CLIENTS}
+WHAT["topology"] = topologies.ring(12)
+ESTIMATE = topofl.estimate(algorithms.dsgd(lr=0.1), **WHAT)
 BASE = {"data": {"name": "digits", "n": 4}, "topology": "ring", "run": {"rounds": 1}}
 GRID = {"algorithm": ["dsgd,lr=0.1", "dsgt,lr=0.1"]}
 
@@ -152,14 +149,8 @@ OWN = ("key", "round", "loss", "accuracy", "MB sent")
 
 def named_as_columns(point):
     """Return arguments of :func:`topofl.run`; a point has parameters named as columns are."""
-    return {
-        "algorithm": algorithms.dsgd(lr=0.1 * point["round"]),
-        "model": models.logistic_regression(64),
-        "clients": CLIENTS,
-        "topology": topologies.ring(12),
-        "rounds": 1,
-        "seed": 0,
-    }
+    method = algorithms.dsgd(lr=0.1 * point["round"])
+    return {"algorithm": method, **WHAT, "rounds": 1, "seed": 0}
 
 
 def test_settings_with_the_name_of_a_column_are_renamed(tmp_path, capsys):

@@ -1,6 +1,5 @@
 """User-defined functions: given as module:function, in text that is a call, or entry points."""
 
-import subprocess
 import sys
 
 import networkx as nx
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 
 import topofl
-from tests.rows.user_code import MINE, TABLES, install
+from tests.rows.user_code import MINE, TABLES, install, topofl_in
 from topofl import algorithms, config, data, metrics, mixing, topologies
 from topofl._spec import build_topology, find
 from topofl._support import plugins
@@ -104,11 +103,8 @@ def test_entry_points_are_found_by_name(package):
 
 
 def test_names_of_topofl_take_precedence_with_a_warning(package):
-    with pytest.warns(
-        UserWarning,
-        match=r"ring is the topology of topofl, not entry point ring \(mine_:wheel\) "
-        "of package mypackage 1.0",
-    ) as caught:
+    told = r"ring is the topology of topofl, not entry point ring \(mine_:wheel\) of package mypac"
+    with pytest.warns(UserWarning, match=told) as caught:
         assert find("topology", "ring") is topologies.ring
     assert len(caught) == 1
     assert caught[0].filename == __file__
@@ -119,9 +115,8 @@ def test_packages_that_cannot_be_read_do_not_affect_others(package):
     install(package, "latin", "")
     latin = package / "latin-1.0.dist-info" / "entry_points.txt"
     latin.write_bytes(b"[topofl.topologies]\nr\xe9 = a:b\n")
-    with pytest.warns(
-        UserWarning, match="entry points of package other 1.0 cannot be read: .*; reinstall it"
-    ):
+    told = "entry points of package other 1.0 cannot be read: .*; reinstall it"
+    with pytest.warns(UserWarning, match=told):
         assert build_topology("spokes", {"n": 4}).value.n == 4
 
 
@@ -162,9 +157,7 @@ def test_metrics_can_be_user_defined(package):
     assert own.columns == ("name", "edges_received")
     with pytest.raises(TypeError, match="`edges_received` must return a number, got None"):
         metrics.compare(graphs[1:], about=[], metrics=edges_received)
-    with pytest.warns(
-        UserWarning, match=r"slem is the metric of topofl, not entry point slem \(mine_:heaviest\)"
-    ):
+    with pytest.warns(UserWarning, match="slem is the metric of topofl, not entry point slem"):
         table = metrics.compare(graphs[:1], about=[], metrics="slem")
     assert table.column("slem") == metrics.compare(graphs[:1], about="averaging").column("slem")
 
@@ -217,16 +210,6 @@ def test_list_groups_data_functions_by_return_annotation(mine, capsys):
     assert found == {
         "dataset": ["one", "three"], "partition": ["three", "two"], "augmentation": ["three"],
     }  # fmt: skip
-
-
-def topofl_in(folder, *words):
-    """Run topofl as a process in a folder that is not on Python's path."""
-    code = (
-        "import sys; sys.path = [p for p in sys.path if p]; "
-        "from topofl.cli import main; sys.exit(main(sys.argv[1:]))"
-    )
-    command = [sys.executable, "-c", code, *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
 
 
 @pytest.mark.slow

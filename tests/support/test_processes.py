@@ -8,13 +8,6 @@ from pathlib import Path
 import pytest
 
 from topofl._support import processes
-from topofl._support.processes import (
-    local_process_number,
-    process_count,
-    process_number,
-    processes_on_machine,
-    torchrun_holds_store,
-)
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals")
 
@@ -85,14 +78,18 @@ def test_variables_of_torchrun_are_read(monkeypatch):
     for name, value in given.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
-    assert (process_number(), process_count()) == (9, 12)
-    assert (local_process_number(), processes_on_machine()) == (1, 4)
-    assert torchrun_holds_store()
+    assert (processes.process_number(), processes.process_count()) == (9, 12)
+    assert (processes.local_process_number(), processes.processes_on_machine()) == (1, 4)
+    assert processes.torchrun_holds_store()
 
 
 def test_without_torchrun_there_is_one_process(monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_USE_AGENT_STORE"):
         monkeypatch.delenv(name, raising=False)
-    assert process_number() is None
-    assert (process_count(), local_process_number(), processes_on_machine()) == (1, 0, 1)
-    assert not torchrun_holds_store()
+    assert processes.process_number() is None
+    assert (
+        processes.process_count(),
+        processes.local_process_number(),
+        processes.processes_on_machine(),
+    ) == (1, 0, 1)
+    assert not processes.torchrun_holds_store()

@@ -8,19 +8,7 @@ import pickle
 import pytest
 
 import topofl
-from topofl import (
-    algorithms,
-    attacks,
-    callbacks,
-    clocks,
-    data,
-    metrics,
-    mixing,
-    models,
-    privacy,
-    tasks,
-    topologies,
-)
+from topofl import algorithms, attacks, clocks, data, metrics, tasks, topologies
 from topofl._support.public import public
 
 OPTIONS = (
@@ -28,7 +16,9 @@ OPTIONS = (
     *(tasks.Task, tasks.Score, data.Dataset, data.Partition, attacks.Attack),
 )
 
-PACKAGES = (algorithms, attacks, callbacks, clocks, data, metrics, mixing, models, privacy, tasks)
+OTHERS = ("callbacks", "mixing", "models", "privacy", "topologies")
+PACKAGES = [algorithms, attacks, clocks, data, metrics, tasks, topofl]
+PACKAGES += (importlib.import_module(f"topofl.{name}") for name in OTHERS)
 
 
 def functions_of(package):
@@ -36,28 +26,20 @@ def functions_of(package):
     others = [] if package not in (algorithms, topologies) else vars(package)
     names = dict.fromkeys([*package.__all__, *(name for name in others if name[0] != "_")])
     values = [getattr(package, name) for name in names]
-    return [
-        value for value in values if inspect.isfunction(value) and value.__module__[:6] == "topofl"
-    ]
+    return [one for one in values if inspect.isfunction(one) and one.__module__[:6] == "topofl"]
 
 
-FUNCTIONS = map(functions_of, (*PACKAGES, topologies, topofl))
-PUBLIC = [*itertools.chain(*FUNCTIONS), *OPTIONS]
+PUBLIC = [*itertools.chain(*map(functions_of, PACKAGES)), *OPTIONS]
 
 
 def identify(value):
     return f"{value.__module__.removeprefix('topofl.')}.{value.__name__}"
 
 
-def arguments_of(function):
-    takes = inspect.signature(function).parameters.values()
-    return [p.name for p in takes if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-
-
 @pytest.mark.parametrize("function", PUBLIC, ids=identify)
 def test_wrong_calls_are_answered_with_names_and_page(function):
     takes = inspect.signature(function).parameters.values()
-    names = arguments_of(function)
+    names = [p.name for p in takes if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     known = ", ".join(names) or "none"
     if not any(p.kind is p.VAR_KEYWORD for p in takes):
         with pytest.raises(TypeError) as raised:
@@ -119,9 +101,7 @@ def test_other_errors_of_a_call_are_unchanged():
         return value + lr
 
     assert first(1, lr=2) == 3
-    with pytest.raises(
-        TypeError, match=r"first\(\) missing 1 required positional argument: 'value'$"
-    ):
+    with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'value'$"):
         first(lr=1)
     with pytest.raises(TypeError, match="can only concatenate"):
         first("text", lr=1)

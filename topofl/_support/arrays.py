@@ -6,6 +6,7 @@ that share memory: 8 bytes with the length of the header, the header in JSON, an
 """
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -15,7 +16,6 @@ import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import IO, Any, NamedTuple
@@ -53,11 +53,12 @@ class Header(NamedTuple):
         return self.size * self.dtype.itemsize
 
 
+Choose = Callable[[Mapping[str, Header]], Sequence[str]]
+"""Function that takes headers by name, and returns the names of the arrays to read, or raises."""
+
+
 def read_arrays(
-    path: Path,
-    wanted: Callable[[Mapping[str, Header]], Sequence[str]],
-    *,
-    texts: Collection[str] = (),
+    path: Path, wanted: Choose, *, texts: Collection[str] = ()
 ) -> dict[str, np.ndarray]:
     """Return the selected arrays of an ``.npz`` file.
 
@@ -69,8 +70,7 @@ def read_arrays(
     path
         A file written by ``numpy.savez`` or ``numpy.savez_compressed``.
     wanted
-        Function that takes the headers by name and returns the names of the arrays to read, or
-        raises an error.
+        Chooses the arrays to read by their headers.
     texts
         Names of the arrays that may hold text; all others must hold numbers.
 
@@ -128,19 +128,14 @@ def _checked_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, is_text: bo
         _DEFLATE_LIMIT * info.compress_size
     ):
         raise ValueError(f"{info.filename} is compressed more than deflate can")
-    if start + header.nbytes != info.file_size:
-        raise ValueError(
-            f"{info.filename} has {info.file_size - start} bytes of entries, not {header.nbytes}"
-        )
+    if (size := info.file_size - start) != header.nbytes:
+        raise ValueError(f"{info.filename} has {size} bytes of entries, not {header.nbytes}")
     return header
 
 
 def _read_header(file: IO[bytes], kinds: str = "biuf") -> Header:
-    version = np.lib.format.read_magic(file)
-    readers = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
+    npy, version = np.lib.format, np.lib.format.read_magic(file)
+    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     if version not in readers:
         raise ValueError(f"format {version} of arrays is not known")
     shape, _, dtype = readers[version](file, max_header_size=_HEADER_LIMIT)
@@ -173,24 +168,11 @@ _ORDER = "__tensors__"
 """Entry of the texts of a file: the names of all tensors in their order, and whether each is
 complex, and stored as pairs of real numbers."""
 
-_NAMES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint64: "U64",
-    torch.uint32: "U32",
-    torch.uint16: "U16",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
+_NAMES = {torch.bfloat16: "BF16", torch.bool: "BOOL", torch.int8: "I8", torch.uint8: "U8"}
 """Names of dtypes in the format."""
+_NAMES |= {torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2"}
+for _kind, _bits in itertools.product(("float", "int", "uint"), (64, 32, 16)):
+    _NAMES[getattr(torch, f"{_kind}{_bits}")] = f"{_kind[0].upper()}{_bits}"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], texts: Mapping[str, str]) -> str:
@@ -206,13 +188,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], texts: Mapping[str,
         If a tensor has a dtype that the format lacks.
     """
     order = {name: tensor.is_complex() for name, tensor in tensors.items()}
-    pairs = {
-        name: torch.view_as_real(tensors[name].detach().resolve_conj())
-        for name in order
-        if order[name]
+    real = {
+        name: torch.view_as_real(x.detach().resolve_conj()) if x.is_complex() else x
+        for name, x in tensors.items()
     }
     # numbers of many bytes come first, so that all tensors are aligned
-    stored = sorted({**tensors, **pairs}.items(), key=lambda item: -item[1].element_size())
+    stored = sorted(real.items(), key=lambda item: -item[1].element_size())
     header: dict[str, object] = {"__metadata__": {**texts, _ORDER: json.dumps(order)}}
     end = 0
     for name, tensor in stored:
@@ -226,7 +207,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], texts: Mapping[str,
     digest = hashlib.sha256()
     with path.open("wb") as stream:
         numbers = (part for _, tensor in stored for part in _bytes_of(tensor))
-        for part in chain((len(text).to_bytes(8, "little"), text), numbers):
+        for part in itertools.chain((len(text).to_bytes(8, "little"), text), numbers):
             digest.update(part)
             stream.write(part)
         stream.flush()
@@ -260,8 +241,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             texts = dict(file.metadata() or {})
             order = json.loads(texts.pop(_ORDER))
             found = {name: file.get_tensor(name) for name in order}
-        for name in (name for name in order if order[name]):
-            found[name] = torch.view_as_complex(found[name])
+        found |= {name: torch.view_as_complex(found[name]) for name in order if order[name]}
     except (SafetensorError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"{path.name} is not a file of tensors: {error}") from error
     return found, texts
@@ -332,9 +312,7 @@ def nested(values: dict[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]
     return values
 
 
-def sparse_tensor(
-    matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype
-) -> torch.Tensor:
+def sparse_tensor(matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Return a sparse matrix as a tensor on a device.
 
     Examples
@@ -363,7 +341,5 @@ def _drop_csr_warning() -> None:
     Done only once, since ``warnings.catch_warnings`` is not thread-safe.
     """
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="Sparse CSR tensor support is in beta", category=UserWarning
-        )
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
         torch.zeros(1, 1, dtype=torch.float32, device="cpu").to_sparse_csr()

@@ -12,6 +12,7 @@ from topofl._support.plugins import error_context, load_function
 from topofl._support.text import split_at_commas
 
 T = TypeVar("T")
+Functions = Mapping[str, Callable[..., Any]]
 
 _USER_FUNCTION = re.compile(r"\s*([\w.]+\s*:\s*[\w.]+)\s*(\(.*)?", re.DOTALL)
 """``module:function``, with or without arguments."""
@@ -19,7 +20,7 @@ _USER_FUNCTION = re.compile(r"\s*([\w.]+\s*:\s*[\w.]+)\s*(\(.*)?", re.DOTALL)
 NONE = "none"
 """Text for None in specs and in TOML, which has no null."""
 
-
+_EXAMPLE = "as in dcliques:100,inter=ring,seed=0"
 _CONSTANTS = {"true": True, "false": False, NONE: None}
 
 
@@ -57,14 +58,12 @@ def parse_spec(text: str) -> Spec:
             f"{name},{text[len(name) + 1 :]}"
         )
     if not head.partition(":")[0].strip() or "=" in head:
-        raise ValueError(f"{text!r} must begin with a name, as in dcliques:100,inter=ring,seed=0")
+        raise ValueError(f"{text!r} must begin with a name, {_EXAMPLE}")
     name, arguments = _name_and_n(head)
     for part in parts:
         key, equals, value = (word.strip() for word in part.partition("="))
         if not key or not equals:
-            raise ValueError(
-                f"{part!r} in {text!r} must be key=value, as in dcliques:100,inter=ring,seed=0"
-            )
+            raise ValueError(f"{part!r} in {text!r} must be key=value, {_EXAMPLE}")
         if key in arguments:
             raise ValueError(f"`{key}` must be given once, got it twice in {text!r}")
         arguments[key] = parse_value(value)
@@ -150,9 +149,7 @@ def named(table: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     return table["name"], {key: value for key, value in table.items() if key != "name"}
 
 
-def evaluate_call(
-    argument: str, text: str, functions: Mapping[str, Callable[..., Any]], example: str
-) -> Any:
+def evaluate_call(argument: str, text: str, functions: Functions, example: str) -> Any:
     """Evaluate a function call given as text, whose arguments are literals or nested calls.
 
     Parameters
@@ -206,10 +203,8 @@ got 'largest([range(stop=3), -1])'
     for part in ast.walk(call):  # Python would not compile a repeated keyword
         names = [one.arg for one in part.keywords] if isinstance(part, ast.Call) else []
         if twice := [name for name in names if names.count(name) > 1]:
-            raise ValueError(
-                f"`{argument}` must set `{twice[0]}` once, got it twice in {shown(text)}; "
-                "remove one"
-            )
+            must = f"`{argument}` must set `{twice[0]}` once"
+            raise ValueError(f"{must}, got it twice in {shown(text)}; remove one")
     try:
         return make()
     except TypeError as error:
@@ -218,13 +213,7 @@ got 'largest([range(stop=3), -1])'
         ) from error
 
 
-def as_instance(
-    argument: str,
-    value: Any,
-    kind: type[T],
-    functions: Mapping[str, Callable[..., Any]],
-    example: str,
-) -> T:
+def as_instance(argument: str, value: Any, kind: type[T], functions: Functions, example: str) -> T:
     """Return an instance of a dataclass from itself, a dictionary of its arguments, or text.
 
     Parameters
@@ -260,16 +249,12 @@ def as_instance(
         known: Any = fields(kind)  # pyright: ignore[reportArgumentType]
         names = [one.name for one in known]
         if unknown := [key for key in value if key not in names]:
-            raise ValueError(
-                f"`{argument}` must only have the keys {', '.join(names)}, got "
-                f"{shown(unknown[0])}{did_you_mean(unknown[0], names)}"
-            )
+            must = f"`{argument}` must only have the keys {', '.join(names)}"
+            raise ValueError(f"{must}, got {shown(unknown[0])}{did_you_mean(unknown[0], names)}")
         for one in known:
             if one.name not in value and one.default is one.default_factory is MISSING:
-                raise ValueError(
-                    f"`{argument}` must have the key {one.name}, got none; for example the "
-                    f"arguments of {example}"
-                )
+                must = f"`{argument}` must have the key {one.name}"
+                raise ValueError(f"{must}, got none; for example the arguments of {example}")
         return kind(**value)
     if not isinstance(value, kind):
         raise TypeError(
@@ -278,7 +263,7 @@ def as_instance(
     return value
 
 
-def _prepare_call(node: ast.expr, functions: Mapping[str, Callable[..., Any]]) -> Callable[[], Any]:
+def _prepare_call(node: ast.expr, functions: Functions) -> Callable[[], Any]:
     """Return a function that evaluates an expression; raise here if a part is not allowed."""
     if not isinstance(node, ast.Call):
         value = ast.literal_eval(node)

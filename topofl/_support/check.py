@@ -64,19 +64,16 @@ def check_int(
     if number < minimum or (maximum is not None and number > maximum):
         limit = f"{maximum_name}={maximum}" if maximum_name else shown(maximum)
         wanted = f"at least {minimum}" if maximum is None else f"between {minimum} and {limit}"
-        raise ValueError(
-            f"`{name}` must be {wanted}, got {shown(number)}" + (f"; {remedy}" if remedy else "")
-        )
+        text = f"`{name}` must be {wanted}, got {shown(number)}"
+        raise ValueError(f"{text}; {remedy}" if remedy else text)
     return number
 
 
 def check_nodes(n: object, *, minimum: int = 1, name: str = "n") -> int:
     """Return `n` as a number of nodes from `minimum` to :data:`NODES_LIMIT`, or raise."""
     if isinstance(n, Integral) and not isinstance(n, bool) and int(n) > NODES_LIMIT:
-        raise ValueError(
-            f"`{name}` must be at most {NODES_LIMIT:,}, since larger graphs take gigabytes, got "
-            f"{shown(int(n))}"
-        )
+        must = f"`{name}` must be at most {NODES_LIMIT:,}, since larger graphs take gigabytes"
+        raise ValueError(f"{must}, got {shown(int(n))}")
     return check_int(name, n, minimum=minimum)
 
 
@@ -118,9 +115,8 @@ def _check_real(
     except OverflowError:  # integers beyond 1e308
         number = math.inf if value > 0 else -math.inf  # pyright: ignore[reportOperatorIssue]
     if not fits(number):
-        raise ValueError(
-            f"`{name}` must be {wanted}, got {number:g}" + (f"; {remedy}" if remedy else "")
-        )
+        text = f"`{name}` must be {wanted}, got {number:g}"
+        raise ValueError(f"{text}; {remedy}" if remedy else text)
     return number
 
 
@@ -163,17 +159,16 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
     """Return `value` if it is one of `choices`, else raise ``ValueError`` with a suggestion."""
     options = list(choices)
     if not isinstance(value, str) or value not in options:
-        listed = ", ".join(repr(option) for option in options)
-        raise ValueError(
-            f"`{name}` must be one of {listed}, got {shown(value)}{did_you_mean(value, options)}"
-        )
+        listed, hint = ", ".join(map(repr, options)), did_you_mean(value, options)
+        raise ValueError(f"`{name}` must be one of {listed}, got {shown(value)}{hint}")
     return value
 
 
 def check_takes(what: str, function: object, *names: str) -> None:
     """Raise ``TypeError`` unless `function` is one that accepts these positional arguments."""
+    wanted = f"{what} must be a function of ({', '.join(names)}), got"
     if not callable(function):
-        raise TypeError(f"{what} must be a function of ({', '.join(names)}), got {shown(function)}")
+        raise TypeError(f"{wanted} {shown(function)}")
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):  # some functions written in C have no signature
@@ -181,10 +176,7 @@ def check_takes(what: str, function: object, *names: str) -> None:
     try:
         signature.bind(*names)
     except TypeError:
-        raise TypeError(
-            f"{what} must be a function of ({', '.join(names)}), got one of "
-            f"{str(signature).partition(' ->')[0]}"
-        ) from None
+        raise TypeError(f"{wanted} one of {str(signature).partition(' ->')[0]}") from None
 
 
 def check_path(name: str, value: object, kind: str = "folder") -> Path:
@@ -244,14 +236,10 @@ def check_finite(name: str, array: np.ndarray) -> np.ndarray:
 def check_unmasked(name: str, values: Any) -> None:
     """Raise ``ValueError`` if an array, or an array in a list, has masked entries."""
     parts = values if isinstance(values, list | tuple) else [values]
-    masked = sum(
-        int(np.ma.count_masked(part)) for part in parts if isinstance(part, np.ma.MaskedArray)
-    )
+    masked = sum(int(np.ma.count_masked(x)) for x in parts if isinstance(x, np.ma.MaskedArray))
     if masked:
-        raise ValueError(
-            f"`{name}` must have no masked entries, got {masked}; replace them first, as in "
-            "array.filled(0)"
-        )
+        must = f"`{name}` must have no masked entries"
+        raise ValueError(f"{must}, got {masked}; replace them first, as in array.filled(0)")
 
 
 def as_array(name: str, values: Any, dtype: Any = None) -> np.ndarray:
@@ -270,11 +258,9 @@ def as_array(name: str, values: Any, dtype: Any = None) -> np.ndarray:
             values = values.double() if values.is_floating_point() else values
         return np.asarray(values, dtype=dtype)
     except (TypeError, ValueError, RuntimeError, NotImplementedError, OverflowError) as error:
-        got = str(error).partition("\n")[0]
+        got = f"{type(values).__name__}: {str(error).partition(chr(10))[0]}"
         kind = ValueError if isinstance(error, ValueError) else TypeError
-        raise kind(
-            f"`{name}` must be an array of numbers, got {type(values).__name__}: {got}"
-        ) from error
+        raise kind(f"`{name}` must be an array of numbers, got {got}") from error
 
 
 def check_label_counts(label_counts: Any) -> np.ndarray:
@@ -297,10 +283,8 @@ def check_label_counts(label_counts: Any) -> np.ndarray:
         raise TypeError(f"`label_counts` must be integers, got dtype {counts.dtype}{remedy}")
     if counts.min() < 0:
         node, label = np.unravel_index(counts.argmin(), counts.shape)
-        raise ValueError(
-            f"`label_counts` must be non-negative, got {counts.min()} for node {node}, class "
-            f"{label}"
-        )
+        must = "`label_counts` must be non-negative"
+        raise ValueError(f"{must}, got {counts.min()} for node {node}, class {label}")
     return counts.astype(np.int64)
 
 
@@ -348,14 +332,12 @@ def check_labels(name: str, labels: object) -> np.ndarray:
         if array.dtype.kind in "bf":
             remedy = "if they are whole, convert them with .astype(int)"
         raise TypeError(f"`{name}` must be integers, got dtype {array.dtype}; {remedy}")
-    if array.min() < 0:
-        raise ValueError(
-            f"`{name}` must be non-negative, got {array.min()} at index {int(array.argmin())}"
-        )
-    if array.max() >= CLASSES_LIMIT:
+    if array[k := int(array.argmin())] < 0:
+        raise ValueError(f"`{name}` must be non-negative, got {array[k]} at index {k}")
+    if array[k := int(array.argmax())] >= CLASSES_LIMIT:
         raise ValueError(
             f"`{name}` must be below {CLASSES_LIMIT:,}, since counts of so many classes take "
-            f"gigabytes, got {array.max()} at index {int(array.argmax())}; number the classes by "
+            f"gigabytes, got {array[k]} at index {k}; number the classes by "
             "np.unique(labels, return_inverse=True)[1]"
         )
     return array.astype(np.int64)
@@ -375,15 +357,12 @@ def check_indices(name: str, indices: object, size: int) -> np.ndarray:
     if array.ndim != 1:
         raise ValueError(f"`{name}` must be a vector of indices, got shape {array.shape}")
     if array.size and not np.issubdtype(array.dtype, np.integer):
-        raise TypeError(
-            f"`{name}` must be integer indices, got dtype {array.dtype}; for a mask use "
-            "np.flatnonzero(mask)"
-        )
+        must = f"`{name}` must be integer indices"
+        raise TypeError(f"{must}, got dtype {array.dtype}; for a mask use np.flatnonzero(mask)")
     bad = np.flatnonzero((array < 0) | (array >= size))
     if len(bad):
-        raise ValueError(
-            f"`{name}` must be in 0..{size - 1}, got {array[bad[0]]} at position {bad[0]}"
-        )
+        k = bad[0]
+        raise ValueError(f"`{name}` must be in 0..{size - 1}, got {array[k]} at position {k}")
     frozen = array.astype(np.int64)
     frozen.setflags(write=False)
     return frozen
@@ -439,7 +418,5 @@ def check_amounts(
     first = tuple(int(i) for i in places[0])
     where = {0: "", 1: f" for {place} {first[0] if first else ''}", 2: f" at {first}"}[table.ndim]
     bound = "above 0" if positive else "of at least 0"
-    raise ValueError(
-        f"`{argument}` must be {'finite ' * finite}{what} {bound}, got {table[first]:g}{where}"
-        f"{'; ' if remedy else ''}{remedy}"
-    )
+    must = f"`{argument}` must be {'finite ' * finite}{what} {bound}"
+    raise ValueError(f"{must}, got {table[first]:g}{where}{'; ' if remedy else ''}{remedy}")

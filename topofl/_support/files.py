@@ -92,14 +92,9 @@ def holds_only(folder: Path, ours: re.Pattern[str]) -> bool:
     """
     if folder.is_symlink() or not folder.is_dir():
         return False
-    found = [
-        Path(where, name)
-        for where, folders, files in os.walk(folder)
-        for name in (*folders, *files)
-    ]
     return all(
         ours.fullmatch(path.relative_to(folder).as_posix()) and not path.is_symlink()
-        for path in found
+        for path in folder.rglob("*")
     )
 
 
@@ -202,13 +197,7 @@ def _renameat2() -> Any:
         return None
     function = getattr(ctypes.CDLL(None), "renameat2", None)
     if function is not None:
-        function.argtypes = (
-            ctypes.c_int,
-            ctypes.c_char_p,
-            ctypes.c_int,
-            ctypes.c_char_p,
-            ctypes.c_uint,
-        )
+        function.argtypes = (ctypes.c_int, ctypes.c_char_p) * 2 + (ctypes.c_uint,)
         function.restype = ctypes.c_int
     return function
 
@@ -281,11 +270,9 @@ def check_regular(path: Path, name: str = "root") -> os.stat_result:
     about = os.stat(path)
     if not stat.S_ISREG(about.st_mode):
         kind = _FILE_KINDS.get(stat.S_IFMT(about.st_mode), "something else")
-        wanted, remedy = (
-            ("hold regular files", "remove it")
-            if name == "root"
-            else ("be a regular file", "name another")
-        )
+        wanted, remedy = "be a regular file", "name another"
+        if name == "root":
+            wanted, remedy = "hold regular files", "remove it"
         raise ValueError(f"`{name}` must {wanted}, got {path}, which is {kind}; {remedy}")
     return about
 

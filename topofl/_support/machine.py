@@ -47,11 +47,8 @@ def describe_software() -> str:
     >>> describe_software()  # doctest: +ELLIPSIS
     '... thread..., torch ..., Python 3...'
     """
-    threads = torch.get_num_threads()
-    plural = "" if threads == 1 else "s"
-    return (
-        f"{threads} thread{plural}, torch {torch.__version__}, Python {platform.python_version()}"
-    )
+    threads, python = torch.get_num_threads(), platform.python_version()
+    return f"{threads} thread{'s' * (threads != 1)}, torch {torch.__version__}, Python {python}"
 
 
 def versions() -> dict[str, str]:
@@ -62,12 +59,8 @@ def versions() -> dict[str, str]:
     >>> list(versions())
     ['topofl', 'python', 'torch', 'numpy']
     """
-    return {
-        "topofl": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-    }
+    python, torch_, numpy = platform.python_version(), torch.__version__, np.__version__
+    return {"topofl": __version__, "python": python, "torch": torch_, "numpy": numpy}
 
 
 def processor() -> str:
@@ -200,9 +193,7 @@ def return_freed_memory() -> None:
     --------
     >>> return_freed_memory()
     """
-    trim = getattr(psutil, "heap_trim", None)
-    if trim is not None:
-        trim()
+    getattr(psutil, "heap_trim", lambda: None)()
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 import base64
 import html
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from topofl._support.text import printable
 
@@ -31,18 +32,24 @@ def waited_for(items: Sequence[T], title: str, unit: str) -> Iterator[T]:
     >>> [2 * k for k in waited_for([1, 2, 3], "doubles", "number")]
     [2, 4, 6]
     """
-    from tqdm.auto import tqdm
-
-    quiet = False if in_notebook() else None  # None: silent unless on a terminal
-    bar = {"desc": title, "unit": unit, "disable": quiet, "leave": False, "delay": PATIENCE}
-    return iter(tqdm(items, **bar))
+    return progress_bar(items, title, unit, delay=PATIENCE)
 
 
-def in_notebook() -> bool:
-    """Return whether this process runs the cells of a notebook."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return hasattr(shell, "kernel")
+def progress_bar(
+    items: Sequence[T], title: str, unit: str, wanted: bool | str = "auto", **options: Any
+) -> Iterator[T]:
+    """Return the items, shown by a bar of tqdm; ``"auto"``: on terminals and in notebooks only."""
+    with warnings.catch_warnings():  # a bar of text takes the place of a missing widget
+        warnings.filterwarnings("ignore", "IProgress not found")
+        from tqdm.auto import tqdm
+
+    disable = not wanted
+    if wanted == "auto":
+        ipython = sys.modules.get("IPython")
+        runs_cells = hasattr(ipython and ipython.get_ipython(), "kernel")
+        disable = False if runs_cells else None  # None: silent unless on a terminal
+    bar = {"desc": printable(title), "unit": unit, "disable": disable, "leave": False}
+    return iter(tqdm(items, **bar, **options))
 
 
 def as_html(text: str, picture: str = "") -> str:

@@ -67,16 +67,10 @@ def entry_points(kind: str) -> list[EntryPoint]:
 
     Warns about packages whose entry points cannot be read.
     """
-    group = GROUPS.get(kind)
-    return sorted(
-        {
-            offer
-            for package in _packages_with_entry_points()
-            for offer in _entry_points_of(package, group)
-        }
-        if group
-        else []
-    )
+    group, found = GROUPS.get(kind), set[EntryPoint]()
+    for package in _packages_with_entry_points() if group else ():
+        found.update(_entry_points_of(package, group))
+    return sorted(found)
 
 
 def has_entry_points() -> bool:
@@ -127,16 +121,12 @@ def _entry_points_text(package: metadata.Distribution) -> str:
         return ""
 
 
-def _entry_points_of(package: metadata.Distribution, group: str) -> list[EntryPoint]:
-    label = (
-        " ".join(str(package.metadata[key]) for key in ("Name", "Version") if package.metadata[key])
-        or "no name"
-    )
+def _entry_points_of(package: metadata.Distribution, group: str | None) -> list[EntryPoint]:
+    words = [str(package.metadata[key]) for key in ("Name", "Version") if package.metadata[key]]
+    label = " ".join(words) or "no name"
     try:
-        return [
-            EntryPoint(point.name, label, point.value.partition("[")[0].strip())  # without extras
-            for point in package.entry_points.select(group=group)
-        ]
+        found = package.entry_points.select(group=group)  # and their functions, without extras
+        return [EntryPoint(p.name, label, p.value.partition("[")[0].strip()) for p in found]
     except Exception as error:  # for example, a line without =
         warn_caller(
             f"entry points of package {label} cannot be read: {type(error).__name__}: {error}; "
@@ -159,10 +149,8 @@ def resolve_name(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Fun
     offers = entry_points(kind)
     found = [offer for offer in offers if offer.name == name]
     if name in ours:
-        for offer in found:
-            warn_caller(
-                f"{name} is the {kind} of topofl, not {offer}; write {offer.target} for that"
-            )
+        for one in found:
+            warn_caller(f"{name} is the {kind} of topofl, not {one}; write {one.target} for that")
         return ours[name]
     if len({offer.target for offer in found}) > 1:
         raise ValueError(
@@ -177,14 +165,9 @@ def resolve_name(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Fun
     if ":" not in name:
         hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
         raise ValueError(f"there is no {kind} {name!r}{hint}")
-    own = name.partition(":")[0] in known
-    remedy = (
-        "; to use topofl's own, put the number of nodes after the colon, as in "
-        f"{name.partition(':')[0]}:100"
-        if own
-        else ""
-    )
-    with error_context(f"there is no {kind} {name!r}:", remedy):
+    own = name.partition(":")[0]
+    remedy = f"; to use topofl's own, put the number of nodes after the colon, as in {own}:100"
+    with error_context(f"there is no {kind} {name!r}:", remedy if own in known else ""):
         return load_function(name)
 
 
@@ -229,7 +212,7 @@ def load_function(target: str) -> Function:
 def _load(target: str) -> Function:
     """Import the module of a function that may be imported, and return the function."""
     name, colon, path = (word.strip() for word in target.partition(":"))
-    if not (colon and _is_dotted(name) and _is_dotted(path)):
+    if not (colon and all(map(str.isidentifier, f"{name}.{path}".split(".")))):
         raise ValueError(
             "a name with a colon must be module:function, as in mymodule:wheel, or "
             "package.module:wheel"
@@ -240,23 +223,15 @@ def _load(target: str) -> Function:
             raise ValueError(_missing_message(found, word))
         found = getattr(found, word)
     if not callable(found):
-        raise TypeError(
-            f"`{path}` of module {name} must be a function, got {shown(found)} "
-            f"({type(found).__name__})"
-        )
+        must = f"`{path}` of module {name} must be a function"
+        raise TypeError(f"{must}, got {shown(found)} ({type(found).__name__})")
     return found
-
-
-def _is_dotted(text: str) -> bool:
-    return all(word.isidentifier() for word in text.split("."))
 
 
 def _missing_message(holder: Any, word: str) -> str:
     """Return the error message for a module, or a class in it, that lacks a function."""
     name = holder.__name__ if isinstance(holder, ModuleType) else shown(holder)
-    names = [
-        key for key, value in vars(holder).items() if callable(value) and not key.startswith("_")
-    ]
+    names = [key for key, x in vars(holder).items() if callable(x) and not key.startswith("_")]
     own = [key for key in names if getattr(vars(holder)[key], "__module__", None) == name]
     has = f"; it has {', '.join(own[:20])}" if own else ""
     file = f" ({holder.__file__})" if getattr(holder, "__file__", None) else ""
@@ -322,10 +297,8 @@ def with_checked_result(
         its result is of another type; errors of `function` are raised with the line of its file.
     """
     if isinstance(function, types):
-        raise TypeError(
-            f"`{name}` must be a function that returns {wanted}, got {shown(function)}; wrap it "
-            "in a function"
-        )
+        must = f"`{name}` must be a function that returns {wanted}"
+        raise TypeError(f"{must}, got {shown(function)}; wrap it in a function")
 
     @functools.wraps(function, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -473,19 +446,14 @@ def check_origin(name: str) -> None:
         if module is None:
             return
         spec = PathFinder.find_spec(full, path)
-        _check_same_file(full, getattr(module, "__file__", None), spec and spec.origin)
+        files = [getattr(module, "__file__", None), spec and spec.origin]
+        loaded, *others = [one for one in files if one and os.path.exists(one)] or [""]
+        if others and os.path.realpath(loaded) != os.path.realpath(others[0]):
+            raise ValueError(
+                f"module {full} must be one file in a process, got {loaded}, which is imported, "
+                f"and {others[0]}; rename one of them"
+            )
         path = getattr(module, "__path__", None)
-
-
-def _check_same_file(name: str, loaded: str | None, found: str | None) -> None:
-    """Raise ``ValueError`` if a module was imported from another file than is now found."""
-    if not (loaded and found) or os.path.realpath(loaded) == os.path.realpath(found):
-        return
-    if os.path.exists(loaded) and os.path.exists(found):
-        raise ValueError(
-            f"module {name} must be one file in a process, got {loaded}, which is imported, and "
-            f"{found}; rename one of them"
-        )
 
 
 def imported(module: str, extra: str, who: str, *, name: str = "", instead: str = "") -> Any:

@@ -9,8 +9,6 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -22,13 +20,8 @@ _RANDOM = 1 << 40
 
 def identity() -> dict[str, Any]:
     """Return values that distinguish this process from all others."""
-    pid = os.getpid()
-    return {
-        "pid": pid,
-        "host": socket.gethostname(),
-        "started": start_time(pid),
-        "space": pid_namespace(),
-    }
+    pid, host = os.getpid(), socket.gethostname()
+    return {"pid": pid, "host": host, "started": start_time(pid), "space": pid_namespace()}
 
 
 def name_of(holder: dict[str, Any]) -> str:
@@ -197,15 +190,9 @@ def prepare_fork() -> None:
 
         get_context(METHOD).set_forkserver_preload(["topofl.runs.execute"])
         resource_tracker.ensure_running()  # otherwise the next line starts it, and lifts the block
-        with _interrupts_blocked():
+        # Ctrl-C is blocked also in the process that starts, which would end with a traceback by it
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
             forkserver.ensure_running()
-
-
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C, also in processes that are started, which would end with a traceback by it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -91,10 +91,8 @@ def _of_names(function: Any, given: Mapping[str, Any], options: Mapping[str, Any
     if word is None or any(p.kind is p.VAR_KEYWORD for p in takes):
         return ""
     hint = _hint(word, known, options)
-    return (
-        f"{function.__name__}() has no argument {word!r}{hint}{'' if hint[-1:] == '?' else ';'} "
-        f"{'It' if hint[-1:] == '?' else 'it'} {_reference(function, known)}"
-    )
+    hint += " It" if hint.endswith("?") else "; it"
+    return f"{function.__name__}() has no argument {word!r}{hint} {_reference(function, known)}"
 
 
 def _of_places(function: Any, n: int) -> str:
@@ -150,12 +148,7 @@ def _public_name(function: Any) -> str:
 
 def warn_caller(message: str) -> None:
     """Issue a ``UserWarning`` that points to the innermost line outside of this library."""
-    level = 1
-    frame = sys._getframe()
-    while (
-        frame.f_back is not None
-        and frame.f_globals.get("__name__", "").partition(".")[0] == "topofl"
-    ):
-        level += 1
-        frame = frame.f_back
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "topofl":
+        level, frame = level + 1, frame.f_back
     warnings.warn(message, UserWarning, stacklevel=level)

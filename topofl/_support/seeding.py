@@ -159,10 +159,8 @@ class _SeededGenerators(TorchDispatchMode):
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **kwargs)
-        given = {
-            argument.name: value
-            for argument, value in zip(func._schema.arguments, args, strict=False)
-        } | kwargs
+        names = [argument.name for argument in func._schema.arguments]
+        given = dict(zip(names, args, strict=False)) | kwargs
         device = _device_of(given)
         if device.type == "meta" or not _draws(func, given):
             return func(*args, **kwargs)
@@ -180,18 +178,13 @@ class _SeededGenerators(TorchDispatchMode):
 
 def _device_of(given: Mapping[str, Any]) -> torch.device:
     """Return the device on which an operation with these arguments draws random numbers."""
-    found = next(
-        (value.device for value in given.values() if isinstance(value, torch.Tensor)), None
-    )
+    found = next((x.device for x in given.values() if isinstance(x, torch.Tensor)), None)
     return torch.device(given.get("device") or found or "cpu")
 
 
 def _draws(func: Any, given: Mapping[str, Any]) -> bool:
     """Return whether an operation uses a global generator if called with these arguments."""
-    values = {
-        argument.name: given.get(argument.name, argument.default_value)
-        for argument in func._schema.arguments
-    }
+    values = {one.name: given.get(one.name, one.default_value) for one in func._schema.arguments}
     is_off = values.get("dropout_p", 1) == 0 or values.get("dropout", 1) == 0
     is_off |= values.get("train", True) is False or values.get("training", True) is False
     return values.get("generator") is None and not is_off

@@ -26,13 +26,8 @@ HEAD_LIMIT = 28
 _LATEX_ESCAPES = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {
-        "±": r"$\pm$",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "[": "{[}",
-        "*": "{*}",
-    }  # after \\, a bare [ would start an optional argument, and a bare * would vanish
+    # after \\, a bare [ would start an optional argument, and a bare * would vanish
+    | {"±": r"$\pm$", "<": r"\textless{}", ">": r"\textgreater{}", "[": "{[}", "*": "{*}"}
 )
 
 LATEX_WIDTH = 40
@@ -125,11 +120,9 @@ class Table:
         object.__setattr__(self, "rows", tuple(tuple(row) for row in self.rows))
         if len(set(self.columns)) != len(self.columns):
             raise ValueError(f"`columns` must have distinct names, got {self.columns}")
-        if any(len(row) != len(self.columns) for row in self.rows):
-            raise ValueError(
-                f"`rows` must have {len(self.columns)} cells each, got "
-                f"{[len(row) for row in self.rows]}"
-            )
+        lengths = [len(row) for row in self.rows]
+        if any(k != len(self.columns) for k in lengths):
+            raise ValueError(f"`rows` must have {len(self.columns)} cells each, got {lengths}")
 
     def column(self, name: str) -> tuple[Any, ...]:
         """Return the values of a column, or raise ``ValueError`` for an unknown name."""
@@ -210,10 +203,8 @@ class Table:
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         lines.insert(1, ["-" * width for width in widths])
         pad = [str.rjust if r else str.ljust for r in right]
-        body = [
-            "  ".join(p(c, w) for p, c, w in zip(pad, line, widths, strict=True)).rstrip()
-            for line in lines
-        ]
+        wide = ([p(c, w) for p, c, w in zip(pad, line, widths, strict=True)] for line in lines)
+        body = ["  ".join(line).rstrip() for line in wide]
         return [printable(self.title), *body] if self.title else body, notes
 
     __repr__ = __str__
@@ -235,9 +226,8 @@ class Table:
         head, *body = [" & ".join(map(_as_latex, line)) + r" \\" for line in lines]
         begin = rf"\begin{{tabular}}{{{''.join('r' if r else 'l' for r in right)}}}"
         title = [printable(self.title).translate(_LATEX_ESCAPES) + r"\par"] if self.title else []
-        top, middle, bottom = (
-            (r"\toprule", r"\midrule", r"\bottomrule") if booktabs else (r"\hline",) * 3
-        )
+        rules = (r"\toprule", r"\midrule", r"\bottomrule") if booktabs else (r"\hline",) * 3
+        top, middle, bottom = rules
         rows = [*title, begin, top, head, middle, *body, bottom, r"\end{tabular}"]
         return "\n".join([*rows, *(rf"\par {note.translate(_LATEX_ESCAPES)}" for note in notes)])
 
@@ -255,14 +245,11 @@ class Table:
 
         data: dict[str, list[Any]] = {}
         for name in self.columns:
-            cells = [
-                None if isinstance(cell, NotApplicable) else cell for cell in self.column(name)
-            ]
-            data[name] = [cell.mean if isinstance(cell, Spread) else cell for cell in cells]
-            for end in ("low", "high") if any(isinstance(cell, Spread) for cell in cells) else ():
-                data[f"{name} {end}"] = [
-                    getattr(cell, end) if isinstance(cell, Spread) else cell for cell in cells
-                ]
+            cells = [None if isinstance(c, NotApplicable) else c for c in self.column(name)]
+            data[name] = [c.mean if isinstance(c, Spread) else c for c in cells]
+            for end in ("low", "high") if any(isinstance(c, Spread) for c in cells) else ():
+                own = [getattr(c, end) if isinstance(c, Spread) else c for c in cells]
+                data[f"{name} {end}"] = own
         return pd.DataFrame(data)
 
     def to_csv(self, path: str | Path | None = None) -> str:
@@ -273,9 +260,7 @@ class Table:
         """
         frame = self.to_pandas().rename(columns=plain_cell)
         for column in frame.columns[[dtype.kind not in "biuf" for dtype in frame.dtypes]]:
-            frame[column] = [
-                plain_cell(cell) if isinstance(cell, str) else cell for cell in frame[column]
-            ]
+            frame[column] = [plain_cell(c) if isinstance(c, str) else c for c in frame[column]]
         text = frame.to_csv(index=False, lineterminator="\n")
         if path is not None:
             with naming(path):
@@ -284,17 +269,12 @@ class Table:
 
     def _render(self) -> tuple[list[list[str]], list[str], list[bool]]:
         """Return heading and rows as text, their footnotes, and which columns are right-aligned."""
-        reasons = dict.fromkeys(
-            c.reason for row in self.rows for c in row if isinstance(c, NotApplicable)
-        )
-        mark = {reason: f"n/a [{k}]" for k, reason in enumerate(reasons, start=1)}
-        rows = [
-            [mark[c.reason] if isinstance(c, NotApplicable) else as_text(c) for c in row]
-            for row in self.rows
-        ]
-        right = [
-            not any(isinstance(cell, str) for cell in self.column(name)) for name in self.columns
-        ]
+        mark, rows = dict[str, str](), list[list[str]]()
+        for row in self.rows:
+            for reason in (c.reason for c in row if isinstance(c, NotApplicable)):
+                mark.setdefault(reason, f"n/a [{len(mark) + 1}]")
+            rows += [[mark[c.reason] if isinstance(c, NotApplicable) else as_text(c) for c in row]]
+        right = [not any(isinstance(c, str) for c in self.column(name)) for name in self.columns]
         notes = [f"{m[4:]} {printable(reason)}" for reason, m in mark.items()]
         notes += [printable(f"{name}: {meaning}") for name, meaning in self.meanings]
         notes += map(printable, self.notes)
@@ -310,9 +290,7 @@ def _shortened(head: str) -> str:
 
 def _without_bars(cell: str) -> str:
     """Return a Markdown cell with its vertical bars escaped."""
-    return re.sub(
-        r"(\\*)\|", lambda match: match[1] + "\\|" if len(match[1]) % 2 == 0 else match[0], cell
-    )
+    return re.sub(r"(\\*)\|", lambda m: m[1] + "\\|" if len(m[1]) % 2 == 0 else m[0], cell)
 
 
 def _as_latex(cell: str) -> str:

@@ -102,11 +102,9 @@ def _as_utf8(undecoded: re.Match[str]) -> str:
     return found.encode("unicode_escape").decode()
 
 
-def _is_unsafe(character: str) -> bool:
-    kind = unicodedata.category(character)
-    return (
-        kind in ("Cc", "Cs", "Zl", "Zp") or unicodedata.bidirectional(character) in _BIDI_CONTROLS
-    )
+def _is_unsafe(c: str) -> bool:
+    kind = unicodedata.category(c)
+    return kind in ("Cc", "Cs", "Zl", "Zp") or unicodedata.bidirectional(c) in _BIDI_CONTROLS
 
 
 def plain_cell(text: str) -> str:

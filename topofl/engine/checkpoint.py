@@ -51,6 +51,9 @@ OURS = re.compile(rf"(round-\d{{8,}}(\.partial)?|{_OLD})(/[^/]+)?|{re.escape(LOC
 
 T = TypeVar("T")
 
+Parts = Callable[[], Mapping[str, Any]]
+"""Returns nested dictionaries of tensors and JSON values."""
+
 
 class ResumeError(ValueError):
     """A run cannot continue from the checkpoints in its folder."""
@@ -120,10 +123,8 @@ class SavedRows:
             written, places = np.flatnonzero(self.owner == rank), np.flatnonzero(owner == rank)
             saved = self._of_rank(rank)
             if (own.shape[1:], own.dtype) != (saved.shape[1:], saved.dtype):
-                raise ValueError(
-                    f"rows of {tuple(own.shape[1:])} numbers of {own.dtype} are needed, got "
-                    f"{tuple(saved.shape[1:])} of {saved.dtype}"
-                )
+                text = f"rows of {tuple(own.shape[1:])} numbers of {own.dtype} are needed"
+                raise ValueError(f"{text}, got {tuple(saved.shape[1:])} of {saved.dtype}")
             if len(saved) != len(written):
                 raise ValueError(f"{len(written)} rows of rank {rank} are needed, got {len(saved)}")
             rows = np.searchsorted(written, nodes[places])
@@ -189,16 +190,14 @@ _MISMATCHES = (LookupError, TypeError, AttributeError, ValueError, RuntimeError,
 
 
 @contextmanager
-def naming_its_file(found: Checkpoint) -> Iterator[None]:
+def naming_file(found: Checkpoint) -> Iterator[None]:
     """Turn errors from a state that does not match the run into one that names its folder."""
     try:
         yield
     except _MISMATCHES as error:
         what = (str(error).splitlines() or [""])[0]
-        raise ResumeError(
-            f"{found.path} does not match this run ({type(error).__name__}: {what}); remove it, or "
-            "use another folder"
-        ) from error
+        text = f"{found.path} does not match this run ({type(error).__name__}: {what})"
+        raise ResumeError(f"{text}; remove it, or use another folder") from error
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
@@ -333,12 +332,7 @@ def on_all_ranks(ranks: Ranks, function: Callable[[], T]) -> T:
 
 
 def write_checkpoint(
-    folder: Path,
-    t: int,
-    state: Callable[[], Mapping[str, Any]],
-    rows: Callable[[], Mapping[str, Any]],
-    marker: Mapping[str, Any],
-    ranks: Ranks,
+    folder: Path, t: int, state: Parts, rows: Parts, marker: Mapping[str, Any], ranks: Ranks
 ) -> tuple[Path, int]:
     """Write the checkpoint after `t` rounds; return its path and, on the first rank, its bytes.
 
@@ -351,10 +345,9 @@ def write_checkpoint(
         The folder of checkpoints.
     t
         Number of completed rounds.
-    state
-        Returns nested dictionaries of tensors and JSON values; called by the first rank.
-    rows
-        Returns such dictionaries with the rows of this rank's nodes, in ascending order.
+    state, rows
+        What each rank has, called by the first rank, and the rows of this rank's nodes, in
+        ascending order.
     marker
         Description of the run.
 
@@ -374,10 +367,8 @@ def write_checkpoint(
 
     try:
         on_all_ranks(ranks, begin)
-        checksum = on_all_ranks(
-            ranks, lambda: write_tensors(partial / own, flattened(rows())[0], {})
-        )
-        files = dict(ranks.objects((own, checksum)))
+        digest = on_all_ranks(ranks, lambda: write_tensors(partial / own, flattened(rows())[0], {}))
+        files = dict(ranks.objects((own, digest)))
         if first:
             tensors, values = flattened({**state(), "owner": torch.from_numpy(ranks.owner)})
             texts = {"values": json.dumps(values)}

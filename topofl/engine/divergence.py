@@ -104,9 +104,8 @@ class DivergenceMonitor:
             return []
         known = {diverged.node for diverged in self.found}
         finite_steps = torch.isfinite(losses).int().cumprod(1).sum(1).tolist()
-        nodes = sorted(
-            (finite_steps[i], i) for i in torch.nonzero(bad).flatten().tolist() if i not in known
-        )
+        found = (i for i in torch.nonzero(bad).flatten().tolist() if i not in known)
+        nodes = sorted((finite_steps[i], i) for i in found)
         new = [Diverged(node, t + 1, lr) for _, node in nodes]
         self.found += new
         if new and self.policy == "raise":
@@ -149,12 +148,11 @@ class DivergenceMonitor:
     def state(self) -> dict[str, Tensor]:
         """Return the record as tensors, for a checkpoint."""
         dtypes = (torch.int64, torch.int64, torch.float64)
-        return {
-            name: torch.tensor(
-                [getattr(one, name) for one in self.found], dtype=dtype, device="cpu"
-            )
-            for name, dtype in zip(Diverged._fields, dtypes, strict=True)
-        }
+        found = {}
+        for name, dtype in zip(Diverged._fields, dtypes, strict=True):
+            own = [getattr(one, name) for one in self.found]
+            found[name] = torch.tensor(own, dtype=dtype, device="cpu")
+        return found
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Restore the record from the result of :meth:`state`."""

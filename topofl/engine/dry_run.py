@@ -36,10 +36,8 @@ def _models(setup: Setup, states: Mapping[str, State]) -> Population:
                 raise need_error(method, "topology", static, given.name, static.graphs(given))
             return
         if len(states) == len(setup.algorithm.phases):
-            raise ValueError(
-                "`models.start` must be read in `init`, since models change later; store a copy in "
-                "the state"
-            )
+            must = "`models.start` must be read in `init`, since models change later"
+            raise ValueError(f"{must}; store a copy in the state")
         setup.trace.common_start = True
         if independent:
             raise ValueError(
@@ -73,16 +71,13 @@ def _on_shapes_only(name: str) -> Iterator[None]:
         "otherwise, where `models.flat.is_meta`, let it make every call that it may make, such as "
         "round.mix, and return"
     )
+    must = f"the phase {name!r} must"
     try:
-        with explaining_meta_errors(
-            f"the phase {name!r} must work on models without numbers, {WHY_PLAYED}", remedy
-        ):
+        with explaining_meta_errors(f"{must} work on models without numbers, {WHY_PLAYED}", remedy):
             yield
     except FrozenInstanceError as error:
-        raise TypeError(
-            f"the phase {name!r} must change models in place: {error}; write "
-            "models.flat.copy_(values), or models.flat.add_(change)"
-        ) from error
+        remedy = "write models.flat.copy_(values), or models.flat.add_(change)"
+        raise TypeError(f"{must} change models in place: {error}; {remedy}") from error
 
 
 def play_rounds(setup: Setup, rounds: int, trace: Trace | None = None) -> Iterator[Round]:

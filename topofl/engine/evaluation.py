@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from topofl.algorithms.contract.round import Trial
 from topofl.engine.executor import Executor
 from topofl.engine.gradients import (
-    Forward,
     Order,
     image_order,
     is_linear,
@@ -88,6 +87,12 @@ def scored(evaluated: Evaluated) -> list[int]:
     return [i for i, examples in evaluated.items() if len(examples)]
 
 
+Block = tuple[slice | Tensor, Tensor]
+"""The rows of consecutive evaluated nodes, and examples on which to score these.
+
+Examples are (b,) indices of shared ones, or (k, b) indices of each node's own ones, padded by -1.
+"""
+
 Scores = Mapping[str, Tensor]
 """Scores of an evaluation by name, (n,) each, with ``loss`` last.
 
@@ -150,7 +155,7 @@ def evaluation_plan(
 Apply = Callable[[Tensor], Tensor]
 """Inputs -> outputs (k, b, ...) of k models."""
 
-AtOnce = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+AtOnce = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None
 """(logits (k, classes, b), labels (k, b)) -> correct predictions and cross-entropies, (k, b)."""
 
 
@@ -180,10 +185,7 @@ def padded(indices: Sequence[Tensor], size: int) -> Sequence[Tensor]:
 
 
 def sums_on(
-    scores: Mapping[str, Score],
-    apply: Apply,
-    batches: Iterable[Batch],
-    at_once: AtOnce | None = None,
+    scores: Mapping[str, Score], apply: Apply, batches: Iterable[Batch], at_once: AtOnce = None
 ) -> Tensor:
     """Return the sums of scores of k models over the examples of batches, (scores, k) float64.
 
@@ -192,23 +194,18 @@ def sums_on(
     """
     found = ((apply(inputs), targets, real) for inputs, targets, real in batches)
     if at_once is None and not any(score.whole for score in scores.values()):
-        return reduce(torch.add, (_sums(scores, *one) for one in found))
+        return reduce(torch.add, (_sums(scores, one) for one in found))
     # all outputs together, since some score needs them, or since those of classes are small
     outputs, targets, reals = zip(*found, strict=True)
     if len(outputs) == 1:
-        return _sums(scores, outputs[0], targets[0], reals[0], at_once)
+        return _sums(scores, (outputs[0], targets[0], reals[0]), at_once)
     # padded sets have one batch
-    return _sums(scores, torch.cat(outputs, 1), torch.cat(targets, 1), None, at_once)
+    return _sums(scores, (torch.cat(outputs, 1), torch.cat(targets, 1), None), at_once)
 
 
-def _sums(
-    scores: Mapping[str, Score],
-    outputs: Tensor,
-    targets: Tensor,
-    real: Tensor | None,
-    at_once: AtOnce | None = None,
-) -> Tensor:
+def _sums(scores: Mapping[str, Score], batch: Batch, at_once: AtOnce = None) -> Tensor:
     """Return sums over real examples, (scores, k) float64, for outputs (k, b, ...) of k models."""
+    outputs, targets, real = batch
     outputs = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
     targets = targets.expand(len(outputs), *targets.shape[1:])
     known: dict[Any, Tensor] = {}
@@ -242,9 +239,8 @@ def check_per_example(what: str, values: object, count: int) -> None:
         remedy += ", or mark a score of a whole set by Score(function, whole=True)"
     if isinstance(values, np.ndarray):
         got, remedy = f"a numpy array of shape {values.shape}", "return a tensor"
-    raise ValueError(
-        f"`task` must have {what} per example, shape (b,)=({count},), got {got}; {remedy}"
-    )
+    must = f"`task` must have {what} per example, shape (b,)=({count},)"
+    raise ValueError(f"{must}, got {got}; {remedy}")
 
 
 def _score_of_set(name: str, score: Score, outputs: Tensor, targets: Tensor) -> float:
@@ -310,10 +306,9 @@ def evaluate(
 
     def work(k: int) -> Tensor:
         # each worker needs its own module, in which torch replaces parameters
-        own = plan.model if workers == 1 else sharing_copy(plan.model)
+        own = plan if workers == 1 else plan._replace(model=sharing_copy(plan.model))
         share = blocks[k * len(blocks) // workers : (k + 1) * len(blocks) // workers]
-        forward = stacked_forward(own, plan.order, tuple(models.buffers))
-        return _sums_of_blocks(plan, forward, models, executor, share)
+        return _sums_of_blocks(own, models, executor, share)
 
     sums = torch.stack(executor.parallel_map(work, range(workers))).sum(0)
     if equal:
@@ -332,15 +327,8 @@ def _all_equal(models: Population) -> bool:
     return torch.equal(bits[0], bits[-1]) and torch.equal(bits, bits[:1].expand_as(bits))
 
 
-def _blocks(
-    plan: EvaluationPlan, executor: Executor, evaluated: Evaluated
-) -> Iterator[tuple[slice | Tensor, Tensor]]:
-    """Yield blocks: the rows of consecutive evaluated nodes, and examples on which to score these.
-
-    Examples are (b,) indices of shared ones, or (k, b) indices of each node's own ones, padded by
-    -1. A block has several models on shared examples or off CPU, otherwise one, as for scores of
-    whole sets.
-    """
+def _blocks(plan: EvaluationPlan, executor: Executor, evaluated: Evaluated) -> Iterator[Block]:
+    """Yield blocks: of several models on shared examples or off CPU, but not for whole sets."""
     nodes, device = list(evaluated), executor.targets.device
     shared, on_cpu = is_shared(evaluated), device.type == "cpu"
     whole = any(score.whole for score in plan.task.reported.values())
@@ -365,17 +353,14 @@ def _blocks(
 
 @torch.no_grad()
 def _sums_of_blocks(
-    plan: EvaluationPlan,
-    forward: Forward,
-    models: Population,
-    executor: Executor,
-    blocks: Iterable[tuple[slice | Tensor, Tensor]],
+    plan: EvaluationPlan, models: Population, executor: Executor, blocks: Iterable[Block]
 ) -> Tensor:
     """Return the sums of scores over the examples of blocks, (scores, n) float64, of all models."""
     scores = plan.task.reported
     at_once = _accuracy_and_loss if plan.task.loss is cross_entropy else None
     shape, device = (len(scores), len(models)), executor.targets.device
     sums = torch.zeros(shape, dtype=torch.float64, device=device)
+    forward = stacked_forward(plan.model, plan.order, tuple(models.buffers))
     latest, apply = None, None
     for rows, part in blocks:
         shared = part.dim() == 1
@@ -419,11 +404,9 @@ def cross_evaluate(
     indices_of
         Indices of each node's examples.
     """
-    nodes, chunk = list(trials), executor.plan.chunk
-    own = dict(
-        zip(nodes, uploaded([indices_of[i] for i in nodes], executor.targets.device), strict=True)
-    )
-    on_cpu = executor.targets.device.type == "cpu"
+    nodes, chunk, device = list(trials), executor.plan.chunk, executor.targets.device
+    own = dict(zip(nodes, uploaded([indices_of[i] for i in nodes], device), strict=True))
+    on_cpu = device.type == "cpu"
     in_turn = on_cpu if plan.linear else executor.plan.executor == "looped"
     size = len(nodes) if not on_cpu else 1 if in_turn else chunk
     build = _sums_in_turn if in_turn else _sums_together
@@ -461,11 +444,7 @@ def check_trials(trials: Mapping[int, Any], indices_of: Sequence[np.ndarray]) ->
 
 
 def _answers(
-    trials: Mapping[int, Trial[T]],
-    sums_of: SumsOf,
-    own: Mapping[int, Tensor],
-    chunk: int,
-    d: int,
+    trials: Mapping[int, Trial[T]], sums_of: SumsOf, own: Mapping[int, Tensor], chunk: int, d: int
 ) -> dict[int, T]:
     """Return the results of some nodes' trials, with one call per chunk and request.
 
@@ -522,12 +501,8 @@ def _sums_in_turn(
     def sums(models_of: Mapping[int, Tensor]) -> Iterator[Tensor]:
         for i, models in models_of.items():
             own_buffers = [held[0] for held in population.buffers_of_node(i)]
-            applied = (
-                [forward(views(models), True)]
-                if plan.linear
-                else (one(model, own_buffers) for model in models)
-            )
-            for apply in applied:
+            together = [forward(views(models), True)] if plan.linear else None
+            for apply in together or (one(model, own_buffers) for model in models):
                 yield sums_on(loss, apply, examples_of(i))[0]
 
     return sums
@@ -544,11 +519,8 @@ def _sums_together(
     def sums(models_of: Mapping[int, Tensor]) -> Iterator[Tensor]:
         nodes = [i for i, models in models_of.items() for _ in models]
         views = population.layout.views(torch.cat(list(models_of.values())))
-        views += [
-            torch.cat(rows) for rows in zip(*map(population.buffers_of_node, nodes), strict=True)
-        ]
-        of_models = [own[i] for i in nodes]
-        batches = batches_of(executor, padded(of_models, EXAMPLES))
+        views += map(torch.cat, zip(*map(population.buffers_of_node, nodes), strict=True))
+        batches = batches_of(executor, padded([own[i] for i in nodes], EXAMPLES))
         yield sums_on(loss, forward(views, False), batches)[0]
 
     return sums

@@ -1,30 +1,19 @@
 """The executor of a run: plan, threads, reused memory, and gradients of chunks of nodes."""
 
 import itertools
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from topofl._support.threads import (
-    Buffers,
-    ParallelMap,
-    in_turn,
-    torch_threads,
-    worker_threads,
-)
-from topofl.engine.gradients import Bound, Gradients, Order, new_gradients
+from topofl._support.threads import Buffers, ParallelMap, in_turn, torch_threads, worker_threads
+from topofl.engine.gradients import Bound, Found, Gradients, Trained
 from topofl.engine.minibatches import Batches, Examples, Minibatches, on_device
-from topofl.engine.network import Network
-from topofl.engine.options import Compute
-from topofl.engine.plan import Plan, TimingTrial
+from topofl.engine.plan import Plan
 from topofl.engine.population import Population
-from topofl.tasks import Task
 
 T = TypeVar("T")
 
@@ -95,43 +84,31 @@ class Executor:
     def gradients(
         self,
         worker: int,
-        parameters: Sequence[Tensor],
-        minibatches: Minibatches,
+        at: Sequence[Tensor],
+        drawn: Minibatches,
         rows: slice,
-        trained: Sequence[int] | None = None,
+        trained: Trained = None,
         bound: Bound | None = None,
-    ) -> tuple[Tensor, Sequence[Tensor]]:
+    ) -> Found:
         """Return losses (k,) and gradients of some nodes on their minibatches, by a thread.
 
-        Parameters are (k, *shape) each, followed by the buffers of which each node has its own.
-        With an objective `bound` to its state, they are those of the objective.
+        They are taken `at` parameters (k, *shape) each, followed by the buffers of which each node
+        has its own. With an objective `bound` to its state, they are those of the objective.
         """
-        some = Minibatches._make([None if x is None else x[rows] for x in minibatches])
-        if self.unpadded and some.weights is not None:
-            return self._without_padding(worker, parameters, some, some.weights, trained, bound)
-        return self._gradients(worker, parameters, some, trained, bound)
-
-    def _without_padding(
-        self,
-        worker: int,
-        parameters: Sequence[Tensor],
-        some: Minibatches,
-        weights: Tensor,
-        trained: Sequence[int] | None,
-        bound: Bound | None,
-    ) -> tuple[Tensor, Sequence[Tensor]]:
-        """Return the result of `gradients`, from calls for nodes with equally many examples."""
-        counts, losses, gradients, start = (weights > 0).sum(1).tolist(), [], [], 0
-        for count, same in itertools.groupby(counts):
+        some = Minibatches._make([None if x is None else x[rows] for x in drawn])
+        if not self.unpadded or some.weights is None:
+            return self._gradients(worker, at, some, trained, bound)
+        counts, losses, gradients, start = (some.weights > 0).sum(1).tolist(), [], [], 0
+        for count, same in itertools.groupby(counts):  # one call for equally many examples
             part = slice(start, start := start + len(list(same)))
             own = Minibatches._make([None if x is None else x[part] for x in some])
             choices = None if own.choices is None else own.choices[:, :count].contiguous()
             own = Minibatches(own.indices[:, :count].contiguous(), None, choices, own.keys)
-            rows = bound and (
+            of_part = bound and (
                 bound[0],
-                {k: x[part] if len(x) > 1 else x for k, x in bound[1].items()},
+                {name: x[part] if len(x) > 1 else x for name, x in bound[1].items()},
             )
-            found = self._gradients(worker, [x[part] for x in parameters], own, trained, rows)
+            found = self._gradients(worker, [x[part] for x in at], own, trained, of_part)
             losses.append(found[0].clone())
             gradients.append([g.clone() for g in found[1]])
         return torch.cat(losses), [torch.cat(parts) for parts in zip(*gradients, strict=True)]
@@ -139,21 +116,40 @@ class Executor:
     def _gradients(
         self,
         worker: int,
-        parameters: Sequence[Tensor],
+        at: Sequence[Tensor],
         some: Minibatches,
-        trained: Sequence[int] | None,
+        trained: Trained,
         bound: Bound | None,
-    ) -> tuple[Tensor, Sequence[Tensor]]:
+    ) -> Found:
         chosen, shape = some.indices.view(-1), some.indices.shape
         choices = None if some.choices is None else some.choices.view(-1)
         inputs = self.examples.gather(chosen, self.memory[worker], choices)
         inputs = inputs.view(*shape, *inputs.shape[1:])
         targets = torch.index_select(self.targets, 0, chosen)
         targets = targets.view(*shape, *targets.shape[1:])
-        if some.keys is not None:
-            parameters = [*parameters, some.keys]
-        differentiate = self.differentiate[worker]
-        return differentiate(parameters, inputs, targets, some.weights, trained, bound=bound)
+        at = at if some.keys is None else [*at, some.keys]
+        batch = inputs, targets, some.weights
+        return self.differentiate[worker](at, batch, trained, bound)
+
+    def all_gradients(
+        self, models: Population, batch: Minibatches, key: str = ""
+    ) -> tuple[Tensor, Tensor]:
+        """Return all nodes' losses (n,) and gradients (n, d) on one minibatch.
+
+        The gradients are in a buffer that the next call with the same `key` reuses.
+        """
+        (drawn,), like = self.on_device([batch]), models.flat
+        buffer = f"gradients of {key}" if key else "gradients"
+        flat = self.buffers.take(buffer, tuple(like.shape), like.dtype)
+        views, losses = models.layout.views(flat), like.new_empty(len(like))
+
+        def work(worker: int, rows: slice) -> None:
+            losses[rows], gradients = self.gradients(worker, models.views_of(rows), drawn, rows)
+            for view, g in zip(views, gradients, strict=True):
+                view[rows].copy_(g)
+
+        self.over_chunks(work, self.chunks(len(like)))
+        return losses, flat
 
     def chunks(self, n: int, size: int | None = None) -> list[slice]:
         """Return n nodes as slices of at most `size` nodes; None: those of one call."""
@@ -161,11 +157,7 @@ class Executor:
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
     def over_chunks(
-        self,
-        function: Callable[[int, T], None],
-        chunks: Sequence[T],
-        *,
-        interleaved: bool = False,
+        self, function: Callable[[int, T], None], chunks: Sequence[T], *, interleaved: bool = False
     ) -> None:
         """Call ``function(thread, chunk)`` for every chunk; threads take equal shares of them."""
         workers = self.plan.workers
@@ -176,52 +168,3 @@ class Executor:
                 function(k, chunk)
 
         self.parallel_map(work, range(workers))
-
-
-def new_executor(
-    network: Network,
-    order: Order,
-    models: Population,
-    examples: Examples,
-    targets: Tensor,
-    batches: Batches,
-    compute: Compute,
-    task: Task,
-    batch_size: int,
-    choose: Callable[[TimingTrial], Plan],
-) -> Executor:
-    """Return the executor of a run, with a plan chosen by trials on its largest minibatches.
-
-    Trials do not change the models' buffers, which are equal before a run, and so are copied.
-    """
-
-    def executor(plan: Plan) -> Executor:
-        build = partial(new_gradients, network, plan.executor, order, compute=compute, task=task)
-        return Executor(plan, examples, targets, batches, build, network.unpadded)
-
-    def trial(name: str, chunk: int, nodes: int) -> None:
-        tried = executor(Plan(name, chunk, 1, 1))
-        (minibatches,) = tried.on_device([batches.at(0, batch_size, "probe")])
-        with _explaining_compile_errors(compute.compile), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "There is a performance drop")  # which is measured
-            for rows in tried.chunks(nodes):
-                tried.gradients(0, models.views_of(rows), minibatches, rows)
-
-    plan = choose(trial)
-    if compute.compile:
-        trial(plan.executor, 1, 1)
-    return executor(plan)
-
-
-@contextmanager
-def _explaining_compile_errors(compiled: bool) -> Iterator[None]:
-    """Turn the errors of ``torch.compile`` into one ``ValueError``."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not compiled:
-            raise
-        raise ValueError(
-            "`compile` must be False for this model on this machine, torch cannot compile it: "
-            f"{str(error).strip().partition(chr(10))[0]}"
-        ) from error

@@ -44,9 +44,7 @@ def fingerprint(setup: Setup, plan: Plan) -> dict[str, Any]:
             parts = [*training.descend.terms, *([] if training.at is None else [training.at])]
             found[f"{name}.steps"] = " -> ".join(part.name for part in parts) or "plain"
     members = (graphs.at(t) for t in range(graphs.period or SAMPLED_ROUNDS))
-    edges = (
-        part for one in members for part in (*_csr(one.adjacency), one.groups, one.own_weights)
-    )
+    edges = (part for g in members for part in (*_csr(g.adjacency), g.groups, g.own_weights))
     used = setup.trace.exchanged
     rules = ", ".join(dict.fromkeys(weights.name for weights in used)) or "none"
     shares = digest_of(part for weights in used for part in _csr(weights.weights))
@@ -122,28 +120,19 @@ def check_same(marker: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         The marker that this process would write.
     """
     if different := _differences(marker["run"], now["run"]):
-        raise OtherRunError(
-            f"`resume` must continue the same run: {'; '.join(different)}; start another run in "
-            "another folder"
-        )
+        must = f"`resume` must continue the same run: {'; '.join(different)}"
+        raise OtherRunError(f"{must}; start another run in another folder")
     loose = ({**one["versions"], "device": one["device"]} for one in (marker, now))
     if different := _differences(*loose):
-        warnings.warn(
-            f"the resumed run may round differently: {'; '.join(different)}",
-            RuntimeWarning,
-            stacklevel=6,
-        )
+        text = f"the resumed run may round differently: {'; '.join(different)}"
+        warnings.warn(text, RuntimeWarning, stacklevel=6)
 
 
 def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each entry that has changed."""
     now = json.loads(json.dumps(now))
-    keys = dict.fromkeys([*was, *now])
-    return [
-        f"{key} was {was.get(key)}, is {now.get(key)}"
-        for key in keys
-        if was.get(key) != now.get(key)
-    ]
+    changed = (key for key in dict.fromkeys([*was, *now]) if was.get(key) != now.get(key))
+    return [f"{key} was {was.get(key)}, is {now.get(key)}" for key in changed]
 
 
 def digest_of(parts: Iterable[Any]) -> str:

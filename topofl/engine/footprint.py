@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,13 +16,7 @@ from topofl._support.threads import Buffers
 from topofl.algorithms.contract.descent import constant
 from topofl.algorithms.contract.local import Training
 from topofl.engine.evaluation import NODES, ROWS, Evaluated, is_shared
-from topofl.engine.gradients import (
-    Order,
-    autograd_gradients,
-    in_closed_form,
-    is_linear,
-    rows_of,
-)
+from topofl.engine.gradients import Order, autograd_gradients, in_closed_form, is_linear, rows_of
 from topofl.engine.memory import LARGEST, AllocationTrace, extrapolated
 from topofl.engine.mixing import (
     FEWEST,
@@ -152,16 +147,12 @@ class Footprint:
 
     def of_first(self, k: int, **known: int) -> "Footprint":
         """Return the footprint of the run with k of its nodes only; some parts may be `known`."""
-        of_nodes = {name: size * k // self.sizes.n for name, size in self.of_nodes.items()}
-        mixing = min(self.of_worker["mixing"], 2 * k * self.model)
-        return replace(
-            self,
-            sizes=self.sizes._replace(n=k),
-            models=min(k, self.models),
-            of_nodes={name: known.get(name, size) for name, size in of_nodes.items()},
-            of_run={name: known.get(name, size) for name, size in self.of_run.items()},
-            of_worker={**self.of_worker, "mixing": mixing},
-        )
+        n, models = self.sizes.n, min(k, self.models)
+        nodes = {name: known.get(name, size * k // n) for name, size in self.of_nodes.items()}
+        once = {name: known.get(name, size) for name, size in self.of_run.items()}
+        worker = {**self.of_worker, "mixing": min(self.of_worker["mixing"], 2 * k * self.model)}
+        parts: dict[str, Any] = {"of_nodes": nodes, "of_run": once, "of_worker": worker}
+        return replace(self, sizes=self.sizes._replace(n=k), models=models, **parts)
 
     def fits_into(self, free: int | None) -> Fits:
         """Return a function that tells whether a run with a plan fits into free memory.
@@ -251,60 +242,55 @@ def footprint(setup: Setup, matrices: Sequence[MixingMatrix], history: int = 0) 
     history
         Bytes of the record of all rounds; 0 if their number is unknown.
     """
-    compute, trace, module = setup.compute, setup.trace, setup.module
-    clients, dataset, dtype = setup.clients, setup.clients.dataset, compute.dtype
-    n, d, model = clients.n, trace.layout.d, trace.layout.d * dtype.itemsize
-    inputs, targets = dataset.inputs, dataset.learned(dtype)
-    stored = dtype if inputs.is_floating_point() else inputs.dtype
-    seen = dtype if inputs.dtype == torch.uint8 else stored
-    numbers = inputs[0].numel()
-    gathered = numbers * (stored.itemsize + (seen.itemsize if stored != seen else 0))
-    example = gathered + _bytes_of_augmenting(setup, stored) + targets[0].nbytes
-    held = 0  # of a dataset that is used without a copy
-    if setup.device.type == "cpu":
-        held = inputs.nbytes * (inputs.dtype == stored)
-        held += targets.nbytes * (targets is dataset.labels or targets is dataset.targets)
-    width = int(np.minimum(trace.batch_sizes(), list(map(len, clients.train))).max())
-    most = {  # of each phase, in the round in which it takes the most steps
-        name: max(some, key=lambda one: int(one[1].sum()))
-        for name, some in trace.steps.items()
-        if some
-    }
+    compute, trace, module, dtype = setup.compute, setup.trace, setup.module, setup.compute.dtype
+    n, d, model = setup.clients.n, trace.layout.d, trace.layout.d * dtype.itemsize
+    width = int(np.minimum(trace.batch_sizes(), setup.sizes).max())
+    data, held, example, gathered, seen = _bytes_of_data(setup)
+    asked = trace.steps.items()  # of each phase, in the round in which it takes the most steps
+    most = {name: max(some, key=lambda one: int(one[1].sum())) for name, some in asked if some}
     terms = [bytes_of_terms(training, trace.layout, dtype, n) for training, _ in most.values()]
     looped, batched = (size + max(terms, default=0) for size in _bytes_of_steps(setup, width))
     counts = [own[own > 0].tolist() for name, (_, own) in most.items() if name != "fine_tune"]
     steps = tuple(tuple(sorted(own, reverse=True)) for own in counts)
     evaluations = [_bytes_of_evaluation(setup, one, gathered) for one in setup.sets.values()]
     convolves = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
-    return Footprint(
-        Sizes(n, d, width, width * numbers * seen.itemsize, batched, steps),
-        trace.stored,
-        model,
-        max(p.numel() for p in module.parameters()),
-        width * example,
-        looped,
-        groups_of(setup),
-        of_nodes={
-            "state": trace.state
-            + n * sum(module.get_buffer(x).nbytes for x in setup.network.buffers),
-            "fine_tuning": trace.fine_tuning,
-            "gradients": n * len(trace.gradients) * model,
-            "phases": trace.scratch,
-            "matrices": sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),
-        },
-        of_run={
-            "data": inputs.numel() * stored.itemsize + targets.nbytes,
-            "torch": model + TORCH + CONVOLUTIONS * convolves,
-            "history": history,
-        },
-        of_worker={
-            "mixing": _bytes_of_mixing(setup, matrices),
-            "evaluation": max(_bytes_with_neighbors(setup, gathered), *evaluations, 0),
-        },
-        held=held,
-        returned=not is_linear(module),
-        on_disk=compute.scratch is not None and not is_in_memory(Path(compute.scratch)),
-    )
+    buffers = sum(module.get_buffer(name).nbytes for name in setup.network.buffers)
+    sizes = Sizes(n, d, width, width * seen, batched, steps)
+    largest, groups = max(p.numel() for p in module.parameters()), groups_of(setup)
+    of_nodes = {
+        "state": trace.state + n * buffers,
+        "fine_tuning": trace.fine_tuning,
+        "gradients": n * len(trace.gradients) * model,
+        "phases": trace.scratch,
+        "matrices": sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),
+    }
+    torch_itself = model + TORCH + CONVOLUTIONS * convolves
+    of_run = {"data": data, "torch": torch_itself, "history": history}
+    evaluation = max(_bytes_with_neighbors(setup, gathered), *evaluations, 0)
+    of_worker = {"mixing": _bytes_of_mixing(setup, matrices), "evaluation": evaluation}
+    on_disk = compute.scratch is not None and not is_in_memory(Path(compute.scratch))
+    numbers = trace.stored, model, largest, width * example, looped, groups
+    parts = of_nodes, of_run, of_worker
+    return Footprint(sizes, *numbers, *parts, held, not is_linear(module), on_disk)
+
+
+def _bytes_of_data(setup: Setup) -> tuple[int, int, int, int, int]:
+    """Return the bytes of the data, those that are in memory before the run, and of one example.
+
+    These are of an example in a minibatch, of gathering its input, and of this as models see it.
+    """
+    dataset, dtype = setup.clients.dataset, setup.compute.dtype
+    inputs, targets = dataset.inputs, dataset.learned(dtype)
+    stored = dtype if inputs.is_floating_point() else inputs.dtype
+    seen = dtype if inputs.dtype == torch.uint8 else stored
+    numbers, held = inputs[0].numel(), 0  # of a dataset that is used without a copy
+    if setup.device.type == "cpu":
+        held = inputs.nbytes * (inputs.dtype == stored)
+        held += targets.nbytes * (targets is dataset.labels or targets is dataset.targets)
+    gathered = numbers * (stored.itemsize + (seen.itemsize if stored != seen else 0))
+    data = inputs.numel() * stored.itemsize + targets.nbytes
+    example = gathered + _bytes_of_augmenting(setup, stored) + targets[0].nbytes
+    return data, held, example, gathered, numbers * seen.itemsize
 
 
 def groups_of(setup: Setup) -> int:
@@ -442,7 +428,7 @@ def bytes_of_step(
     def prepare(*examples: Tensor) -> Callable[[], object]:
         inputs, expected = (part.expand(nodes, *part.shape).contiguous() for part in examples)
         own = rows_of(network, nodes)  # of which a step changes buffers
-        return lambda: gradients(own, inputs, expected, None)
+        return lambda: gradients(own, (inputs, expected, None))
 
     return -(-extrapolated(prepare, sample, targets)(width) // nodes)
 

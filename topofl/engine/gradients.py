@@ -32,13 +32,11 @@ node has its own. Inputs are (batch, ...) of all models if `shared`, else (n, ba
 """
 
 
-def _unchanged(x: Tensor) -> Tensor:
+def _same(x: Tensor) -> Tensor:
     return x
 
 
-def stacked_forward(
-    model: nn.Module, order: Order = _unchanged, buffers: Sequence[str] = ()
-) -> Forward:
+def stacked_forward(model: nn.Module, order: Order = _same, buffers: Sequence[str] = ()) -> Forward:
     """Return the function that applies n models of this structure in one call.
 
     Linear models become one (stacked) matrix product; all others go through ``torch.func.vmap``.
@@ -159,21 +157,17 @@ def image_order(model: nn.Module, inputs: Tensor, channels_last: bool | str = "a
     ValueError
         If `channels_last` is True and the model cannot take this format.
     """
-    convolves = (
-        any(isinstance(module, nn.Conv2d) for module in model.modules()) and inputs.dim() == 4
-    )
-    if not channels_last or (
-        channels_last == "auto" and not (convolves and inputs.device.type == "cpu")
-    ):
-        return _unchanged
+    convolves = any(isinstance(layer, nn.Conv2d) for layer in model.modules())
+    wins = convolves and inputs.dim() == 4 and inputs.device.type == "cpu"
+    if not (wins if channels_last == "auto" else channels_last):
+        return _same
     try:
         with torch.no_grad():
-            applied(model)(
-                [_channels_last(p) for p in trained_parameters(model)], _channels_last(inputs[:2])
-            )
+            own = [_channels_last(p) for p in trained_parameters(model)]
+            applied(model)(own, _channels_last(inputs[:2]))
     except RuntimeError as error:
         if channels_last == "auto":
-            return _unchanged
+            return _same
         raise ValueError(
             f"`channels_last` must be False for a model that cannot take images in this format: "
             f"{error}; or replace view by flatten in the model"
@@ -220,12 +214,20 @@ def _linear_on_shared(parameters: Sequence[Tensor]) -> Callable[[Tensor], Tensor
     return apply
 
 
-Gradients = Callable[..., tuple[Tensor, Sequence[Tensor]]]
-"""(parameters, inputs, targets, weights, trained=None) -> losses (k,) and gradients of some nodes.
+Batch = tuple[Tensor, Tensor, Tensor | None]
+"""Inputs (k, b, ...), targets (k, b, ...), and weights (k, b) or None, of examples of k nodes."""
 
-Parameters are (k, *shape) each, followed by buffers and keys as in :class:`Forward`, inputs (k, b,
-...), targets (k, b, ...), weights (k, b) or None. Gradients are of the parameters at `trained`
-(None: all). They may be modified; the next call reuses their memory.
+Trained = Sequence[int] | None
+"""Indices of the parameters that are trained; None: all."""
+
+Found = tuple[Tensor, Sequence[Tensor]]
+"""Losses (k,) of k nodes, and gradients (k, *shape) of each trained parameter."""
+
+Gradients = Callable[..., Found]
+"""(parameters, batch, trained=None) -> losses and gradients of some nodes.
+
+Parameters are (k, *shape) each, followed by buffers and keys as in :class:`Forward`. Gradients may
+be modified; the next call reuses their memory.
 """
 
 WIDE = 32
@@ -278,7 +280,7 @@ _CONVOLUTIONS = (functional.conv1d, functional.conv2d, functional.conv3d)
 def autograd_gradients(
     network: Network,
     executor: str,
-    order: Order = _unchanged,
+    order: Order = _same,
     lower: Autocast = nullcontext,
     compile: bool = False,
     loss: Function = cross_entropy,
@@ -303,13 +305,8 @@ def autograd_gradients(
         with nullcontext() if drawing is None else drawing(parameters[-1][0]):
             return forward(order(inputs[0]))[None]
 
-    def gradients(
-        parameters: Sequence[Tensor],
-        inputs: Tensor,
-        targets: Tensor,
-        weights: Tensor | None,
-        trained: Sequence[int] | None = None,
-    ) -> tuple[Tensor, Sequence[Tensor]]:
+    def gradients(parameters: Sequence[Tensor], batch: Batch, trained: Trained = None) -> Found:
+        inputs, targets, weights = batch
         if looped:
             for place, view in zip(places, parameters, strict=False):
                 place.data = view[0]
@@ -337,24 +334,19 @@ def _mutable(gradients: Sequence[Tensor]) -> list[Tensor]:
     """Return gradients that share no memory, so that each can be changed in place."""
     found, seen = [], set()
     for g in gradients:
-        memory = g.untyped_storage()._cdata
-        repeats = any(
-            stride == 0 and size > 1 for stride, size in zip(g.stride(), g.shape, strict=True)
-        )
-        found.append(
-            g.clone(memory_format=torch.contiguous_format) if repeats or memory in seen else g
-        )
+        memory, axes = g.untyped_storage()._cdata, zip(g.stride(), g.shape, strict=True)
+        repeats = any(stride == 0 and size > 1 for stride, size in axes) or memory in seen
+        found.append(g.clone(memory_format=torch.contiguous_format) if repeats else g)
         seen.add(memory)
     return found
 
 
 def sharing_copy(model: nn.Module, apart: Sequence[str] = ()) -> nn.Module:
     """Return a copy of a model that shares its numbers, but for the buffers named in `apart`."""
-    shared: dict[int, Any] = {
-        id(p): nn.Parameter(p.detach(), p.requires_grad) for p in model.parameters()
-    }
-    buffers = (buffer for name, buffer in model.named_buffers() if name not in apart)
-    return copy.deepcopy(model, shared | {id(buffer): buffer for buffer in buffers})
+    shared: dict[int, Any] = {id(b): b for name, b in model.named_buffers() if name not in apart}
+    for p in model.parameters():
+        shared[id(p)] = nn.Parameter(p.detach(), p.requires_grad)
+    return copy.deepcopy(model, shared)
 
 
 def _mean_loss(loss: Function, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
@@ -374,13 +366,8 @@ def linear_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradie
     autograd, which allocates new tensors in every step.
     """
 
-    def gradients(
-        parameters: Sequence[Tensor],
-        inputs: Tensor,
-        targets: Tensor,
-        weights: Tensor | None,
-        trained: Sequence[int] | None = None,
-    ) -> tuple[Tensor, Sequence[Tensor]]:
+    def gradients(parameters: Sequence[Tensor], batch: Batch, trained: Trained = None) -> Found:
+        inputs, targets, weights = batch
         weight, bias = parameters  # (k, classes, features), (k, classes)
         x = inputs.flatten(2)  # (k, b, features)
         labels = targets.unsqueeze(1)  # (k, 1, b)
@@ -397,9 +384,9 @@ def linear_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradie
 
     def _product(name: str, a: Tensor, b: Tensor) -> Tensor:
         out = buffers.take(name, (a.shape[0], a.shape[1], b.shape[2]), a.dtype)
-        return (
-            torch.bmm(a, b, out=out) if low is None else out.copy_(torch.bmm(a.to(low), b.to(low)))
-        )
+        if low is None:
+            return torch.bmm(a, b, out=out)
+        return out.copy_(torch.bmm(a.to(low), b.to(low)))
 
     return gradients
 
@@ -415,7 +402,7 @@ Bound = tuple[Objective, State]
 
 def _objective_gradients(
     network: Network, order: Order, lower: Autocast, loss: Function
-) -> Callable[..., tuple[Tensor, Sequence[Tensor]]]:
+) -> Callable[[Sequence[Tensor], Batch, Trained, Bound], Found]:
     """Return the function that differentiates objectives: of several nodes by vmap, else of one."""
     layout, buffers = Layout.of(network.module), network.buffers
     count, known = len(layout.names), dict[int, tuple[Objective, Callable[..., Tensor]]]()
@@ -450,14 +437,9 @@ def _objective_gradients(
         return losses
 
     def gradients(
-        parameters: Sequence[Tensor],
-        inputs: Tensor,
-        targets: Tensor,
-        weights: Tensor | None,
-        trained: Sequence[int] | None,
-        bound: Bound,
-    ) -> tuple[Tensor, Sequence[Tensor]]:
-        objective, state = bound
+        parameters: Sequence[Tensor], batch: Batch, trained: Trained, bound: Bound
+    ) -> Found:
+        (inputs, targets, weights), (objective, state) = batch, bound
         if id(objective) not in known:
             known[id(objective)] = objective, losses_of(objective)
         k, one = len(inputs), known[id(objective)][1]
@@ -469,7 +451,7 @@ def _objective_gradients(
             given = ([*leaves, *parameters[count:]], inputs, targets, rows)
             with lower():
                 if k > 1:
-                    each = vmap(partial(one, _unchanged))(*given)
+                    each = vmap(partial(one, _same))(*given)
                 else:
                     each = one(order, *tree_map(lambda x: x[0], given))[None]
             losses = each.mean(1) if weights is None else (each * weights).sum(1)
@@ -519,7 +501,7 @@ def with_features(
 
 
 def new_gradients(
-    network: Network, executor: str, order: Order, memory: Buffers, compute: Compute, task: Task
+    network: Network, executor: str, order: Order, compute: Compute, task: Task, memory: Buffers
 ) -> Gradients:
     """Return the gradient function of one thread: batched, looped, or in closed form."""
     low = torch.bfloat16 if compute.precision == "bf16" else None
@@ -530,7 +512,14 @@ def new_gradients(
         of_task = autograd_gradients(network, executor, order, lower, compute.compile, task.loss)
     build = cache(partial(_objective_gradients, network, order, lower, task.loss))
 
-    def gradients(*given: Any, bound: Bound | None = None) -> tuple[Tensor, Sequence[Tensor]]:
-        return of_task(*given) if bound is None else build()(*given, bound)
+    def gradients(
+        parameters: Sequence[Tensor],
+        batch: Batch,
+        trained: Trained = None,
+        bound: Bound | None = None,
+    ) -> Found:
+        if bound is None:
+            return of_task(parameters, batch, trained)
+        return build()(parameters, batch, trained, bound)
 
     return gradients

@@ -155,10 +155,8 @@ def weight_rules(
     elif callable(mixing):
         pull = push = mixing
     elif mixing is not None:
-        raise TypeError(
-            "`mixing` must be a weight rule such as mixing.metropolis_hastings or a MixingMatrix, "
-            f"got {shown(mixing)}"
-        )
+        must = "`mixing` must be a weight rule such as mixing.metropolis_hastings or a MixingMatrix"
+        raise TypeError(f"{must}, got {shown(mixing)}")
     elif graphs is not None and graphs.period is None:  # periodic ones are checked before the run
         pull = warning_once(pull, "mixing")
         push = warning_once(push, "mixing", pushes=True)
@@ -170,10 +168,8 @@ def _weights_on(rule: Rule, graph: Topology) -> MixingMatrix:
     """Return the checked mixing matrix of a graph by a weight rule."""
     weights = rule(graph)
     if not isinstance(weights, MixingMatrix):
-        raise TypeError(
-            f"`mixing` must return a MixingMatrix, got {type(weights).__name__}; use "
-            "from_weights(weights, graph)"
-        )
+        must = "`mixing` must return a MixingMatrix"
+        raise TypeError(f"{must}, got {type(weights).__name__}; use from_weights(weights, graph)")
     return weights.check_on(graph)
 
 
@@ -202,10 +198,8 @@ def check_attackers(attackers: Any, algorithm: Algorithm, n: int) -> Attack | No
     if attackers is None:
         return None
     if not isinstance(attackers, Attack):
-        raise TypeError(
-            "`attackers` must be an Attack such as attacks.sign_flip(nodes=[0]), got "
-            f"{shown(attackers)}"
-        )
+        must = "`attackers` must be an Attack such as attacks.sign_flip(nodes=[0])"
+        raise TypeError(f"{must}, got {shown(attackers)}")
     if algorithm.pooled:
         raise ValueError(
             f"`attackers` must be None for {algorithm.name}, in which nodes exchange nothing"

@@ -58,26 +58,23 @@ class AllocationTrace(TorchDispatchMode):
         if self.shapes_only and func in _READING:
             raise RuntimeError("meta tensors have no numbers to read")
         kwargs = kwargs or {}
-        given = {
-            x.untyped_storage()._cdata for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)
-        }
+        given = {storage._cdata for storage in _storages((args, kwargs))}
         result = func(*args, **kwargs)
-        for x in tree_leaves(result):
-            if (
-                isinstance(x, Tensor)
-                and x.untyped_storage()._cdata not in given | self._sizes.keys()
-            ):
-                self._record(x.untyped_storage())
+        for storage in _storages(result):
+            if storage._cdata not in given | self._sizes.keys():
+                self._sizes[storage._cdata] = storage.nbytes()
+                self.alive += storage.nbytes()
+                self.timeline.append(self.alive)
+                weakref.finalize(storage, self._forget, storage._cdata).atexit = False
         return result
-
-    def _record(self, storage: torch.UntypedStorage) -> None:
-        self._sizes[storage._cdata] = storage.nbytes()
-        self.alive += storage.nbytes()
-        self.timeline.append(self.alive)
-        weakref.finalize(storage, self._forget, storage._cdata).atexit = False
 
     def _forget(self, key: int) -> None:
         self.alive -= self._sizes.pop(key)
+
+
+def _storages(values: Any) -> Iterator[torch.UntypedStorage]:
+    """Yield the memory of the tensors in nested values."""
+    return (x.untyped_storage() for x in tree_leaves(values) if isinstance(x, Tensor))
 
 
 def bytes_of_forward(

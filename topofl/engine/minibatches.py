@@ -45,19 +45,16 @@ class Minibatches(NamedTuple):
 
 
 def on_device(
-    batches: Sequence[Minibatches], device: torch.device, dtype: torch.dtype
+    steps: Sequence[Minibatches], device: torch.device, dtype: torch.dtype
 ) -> list[Minibatches]:
     """Return the minibatches of some steps on a device, to which they are copied together.
 
     Weights get a `dtype`.
     """
     if device.type == "cpu":
-        return [
-            batch if batch.weights is None else batch._replace(weights=batch.weights.to(dtype))
-            for batch in batches
-        ]
+        return [b if b.weights is None else b._replace(weights=b.weights.to(dtype)) for b in steps]
     moved = []
-    for name, values in zip(Minibatches._fields, zip(*batches, strict=True), strict=True):
+    for name, values in zip(Minibatches._fields, zip(*steps, strict=True), strict=True):
         parts = [x for x in values if x is not None]
         kind = dtype if name == "weights" else None
         together = torch.cat([x.reshape(-1) for x in parts]).to(device, kind) if parts else None
@@ -198,9 +195,8 @@ class Examples:
         With (k,) `choices` the examples are images, which are augmented accordingly.
         """
         shape = (len(indices), *self.stored.shape[1:])
-        found = torch.index_select(
-            self.stored, 0, indices, out=buffers.take("stored", shape, self.stored.dtype)
-        )
+        memory = buffers.take("stored", shape, self.stored.dtype)
+        found = torch.index_select(self.stored, 0, indices, out=memory)
         if self.augment is not None and choices is not None:
             self._augment(found, self.augment, choices, buffers)
         if self.affine is None:
@@ -208,16 +204,14 @@ class Examples:
         scale, shift = self.affine
         return buffers.take("inputs", shape, self.dtype).copy_(found).mul_(scale).add_(shift)
 
-    def _augment(
-        self, images: Tensor, augment: Augmentation, choices: Tensor, buffers: Buffers
-    ) -> None:
+    def _augment(self, images: Tensor, by: Augmentation, choices: Tensor, buffers: Buffers) -> None:
         """Crop and flip (k, channels, height, width) images in place."""
         k, channels, height, width = images.shape
-        p = augment.padding
+        p = by.padding
         wide = width + 2 * p
         padded = buffers.take("padded", (k, channels, height + 2 * p, wide), images.dtype).zero_()
         padded[:, :, p : p + height, p : p + width] = images
-        tops, lefts, flipped = augment.moves(choices)
+        tops, lefts, flipped = by.moves(choices)
         positions = buffers.take("places", (k, height * width), torch.int64)
         corners = (tops * wide + lefts)[:, None]
         torch.index_select(self._grids, 0, flipped, out=positions).add_(corners)

@@ -4,7 +4,7 @@ A process multiplies the rows of its own nodes and those that it receives from o
 one process receives none. What attackers send, and averages by a server or by a rule, are here too.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -68,19 +68,11 @@ Aggregate = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(own (d,), received rows (k, d), weights (k,)) -> the node's new row (d,)."""
 
 
-class Means(NamedTuple):
-    """Mixing that replaces every row by the mean of its group.
+Means = tuple[Tensor, Tensor]
+"""The group of each row, (n,) int64, and the inverse of the size of each group, (groups, 1).
 
-    Attributes
-    ----------
-    groups
-        (n,) int64, the group of each row.
-    share
-        (groups, 1), the inverse of the size of each group.
-    """
-
-    groups: Tensor
-    share: Tensor
+Every row is replaced by the mean of its group.
+"""
 
 
 class Mixer(NamedTuple):
@@ -176,16 +168,23 @@ class Mixing:
         Rows of attackers are forged, for which those of all nodes are needed. `exchange` is the
         name of the exchange, which seeds the random numbers of attackers.
         """
-        if self.attack is None:
+        attack = self.attack
+        if attack is None:
             self.multiply(weights, values, server)
             return
         everyone = self.ranks.all_rows(values)
-        forged = self._forged(self.attack, everyone, weights, t, exchange)
+        forged = self._forged(attack, everyone, weights, t, exchange)
         if server:
             everyone[self.attackers] = forged
             self.multiply(weights, everyone, server)
-        else:
-            self._mix_forged(self.attack, weights, everyone, forged)
+        else:  # attackers themselves average the true models
+            dense = self._dense(weights).to(values.dtype)
+            own = dense[self.attackers] @ everyone
+            everyone[self.attackers] = 0 if attack.to_each else forged
+            self.multiply(weights, everyone)
+            if attack.to_each:
+                everyone += forged.mul_(dense[:, self.attackers].sum(1, keepdim=True))
+            everyone[self.attackers] = own
         if everyone is not values:
             values.copy_(self.ranks.own_rows(everyone))
 
@@ -210,20 +209,53 @@ class Mixing:
         mean = torch.from_numpy(shares[own]).to(read) @ flat
         held.fill(ranks.sum_(mean).view(1, *read.shape[1:]))
 
+    def mix_buffer(self, weights: MixingMatrix, held: Held, pushed: Tensor, server: bool) -> None:
+        """Average a buffer by a matrix; by push-sum weights `pushed` (k,) if its rows are pushed.
+
+        Attackers forge models, but not their statistics.
+        """
+        if server:
+            self.average(weights, held)
+            return
+        buffer = held.apart().view(len(held), -1)
+        if weights.is_row_stochastic:
+            self.multiply(weights, buffer)
+            return
+        everywhere = weights.weights @ self.ranks.all_rows(pushed).cpu().numpy()
+        after = self._ranks_of(len(held)).own_rows(torch.from_numpy(everywhere).to(pushed))
+        self.multiply(weights, buffer.mul_(pushed[:, None].to(buffer)))
+        buffer.div_(after[:, None].to(buffer))
+
     def aggregate(
         self, weights: MixingMatrix, values: Tensor, rule: Aggregate, t: int, exchange: str
     ) -> None:
-        """Replace each row by what `rule` returns for it and the rows that its node receives."""
-        ranks = self._ranks_of(len(values))
-        if self.attack is None:
+        """Replace each row by what `rule` returns for it and the rows that its node receives.
+
+        Received rows (k, d) and their weights (k,) are in order of senders.
+        """
+        ranks, attack = self._ranks_of(len(values)), self.attack
+        if attack is None:
             rows, nodes = self._halos(weights, ranks).with_received(ranks, values)
         else:
             rows, nodes = ranks.all_rows(values), np.arange(ranks.n)
-        forged = self.attack and self._forged(self.attack, rows, weights, t, exchange)
+        forged = attack and self._forged(attack, rows, weights, t, exchange)
+        to_each = attack is not None and attack.to_each
+        attackers = set() if attack is None else set(attack.nodes)
+        entries = weights.weights.tocoo()
+        apart = entries.row != entries.col
+        bounds = np.searchsorted(entries.row[apart], np.arange(weights.n + 1)).tolist()
+        place = np.zeros(weights.n, dtype=np.int64)
+        place[nodes] = np.arange(len(nodes))
+        senders = torch.from_numpy(place[entries.col[apart]]).to(rows.device)
+        shares = torch.from_numpy(entries.data[apart]).to(rows)
+        sent = rows if forged is None or to_each else rows.index_copy(0, self.attackers, forged)
         found = torch.empty_like(values)
-        received = self._received(weights, rows, nodes, ranks.nodes, forged)
-        for k, (some, shares) in enumerate(received):
-            found[k] = rule(values[k], some, shares)
+        for k, i in enumerate(ranks.nodes.tolist()):
+            part = slice(*bounds[i : i + 2])
+            some = (rows if i in attackers else sent)[senders[part]]  # attackers get the true rows
+            if forged is not None and to_each and i not in attackers:
+                some = torch.where(self.is_attacker[senders[part]][:, None], forged[i], some)
+            found[k] = rule(values[k], some, shares[part])
         values.copy_(found)
 
     def published(self, values: Tensor, t: int, exchange: str) -> Tensor:
@@ -265,62 +297,16 @@ class Mixing:
         else:
             shares = self._dense(weights)
         rng = stream(self.seed, f"attack/{exchange}", t)
-        what = f"`forge` of the attack {attack.name!r}"
-        forged = []
+        what, forged = f"`forge` of the attack {attack.name!r}", []
+        remedy = "start from the models, which have that shape"
         for block in values.split(max(1, FORGED_AT_ONCE // n), 1):
             version = block._version
             found = attack.forge(block, self.is_attacker, shares, rng)
-            check_same_shape(
-                what, "a tensor", found, block, "start from the models, which have that shape"
-            )
+            check_same_shape(what, "a tensor", found, block, remedy)
             if block._version != version:
                 raise ValueError(f"{what} must not change its arguments in place; clone them")
             forged.append((found if attack.to_each else found[self.attackers]).to(block.dtype))
         return torch.cat(forged, 1)
-
-    def _mix_forged(
-        self, attack: Attack, weights: MixingMatrix, values: Tensor, forged: Tensor
-    ) -> None:
-        """Mix the sent values, in place; attackers themselves average the true models."""
-        dense = self._dense(weights).to(values.dtype)
-        own = dense[self.attackers] @ values
-        values[self.attackers] = 0 if attack.to_each else forged
-        self.multiply(weights, values, server=False)
-        if attack.to_each:
-            values += forged.mul_(dense[:, self.attackers].sum(1, keepdim=True))
-        values[self.attackers] = own
-
-    def _received(
-        self,
-        weights: MixingMatrix,
-        rows: Tensor,
-        nodes: np.ndarray,
-        receivers: np.ndarray,
-        forged: Tensor | None,
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield for each receiver its received rows (k, d), in order of senders, and weights (k,).
-
-        `rows` (m, d) are those of some `nodes` (m,), of which alone the receivers receive; with an
-        attack, those of all nodes. `forged` are the forged rows; None: no attackers.
-        """
-        entries = weights.weights.tocoo()
-        apart = entries.row != entries.col
-        bounds = np.searchsorted(entries.row[apart], np.arange(weights.n + 1)).tolist()
-        place = np.zeros(weights.n, dtype=np.int64)
-        place[nodes] = np.arange(len(nodes))
-        senders = torch.from_numpy(place[entries.col[apart]]).to(rows.device)
-        shares = torch.from_numpy(entries.data[apart]).to(rows)
-        to_each = self.attack is not None and self.attack.to_each
-        attackers = set() if self.attack is None else set(self.attack.nodes)
-        sent = rows
-        if forged is not None and not to_each:
-            sent = rows.index_copy(0, self.attackers, forged)
-        for i in receivers.tolist():
-            own = senders[slice(*bounds[i : i + 2])]
-            some = (rows if i in attackers else sent)[own]  # attackers receive the true rows
-            if forged is not None and to_each and i not in attackers:
-                some = torch.where(self.is_attacker[own][:, None], forged[i], some)
-            yield some, shares[slice(*bounds[i : i + 2])]
 
 
 def mixer(weights: MixingMatrix, ranks: Ranks, dtype: torch.dtype) -> Mixer:
@@ -398,9 +384,8 @@ def _gathering(matrix: sparse.csr_array) -> Callable[[Tensor], Tensor]:
     (ring, exponential, D-Cliques) and about as long for 100 nodes, but 1.6 times as long in
     float64, for which torch has no such kernel.
     """
-    sources, starts = (
-        torch.from_numpy(part.astype(np.int64)) for part in (matrix.indices, matrix.indptr[:-1])
-    )
+    sources = torch.from_numpy(matrix.indices.astype(np.int64))
+    starts = torch.from_numpy(matrix.indptr[:-1].astype(np.int64))
     shares = torch.from_numpy(matrix.data.astype(np.float32))
     return lambda rows: functional.embedding_bag(
         sources, rows, starts, mode="sum", per_sample_weights=shares
@@ -481,18 +466,12 @@ def halo_of(weights: MixingMatrix, ranks: Ranks) -> Halo:
     received = nodes[reader == rank]
     received = received[np.lexsort((received, ranks.owner[received]))]
     counts = np.bincount(ranks.owner[received], minlength=ranks.size)
-    sent = [nodes[(holder == rank) & (reader == peer)] for peer in range(ranks.size)]
+    read_by = [nodes[(holder == rank) & (reader == peer)] for peer in range(ranks.size)]
+    sent = [ranks.row_of[some] for some in read_by]
     most = max(np.bincount(np.append(reader, holder), minlength=1))
-    return Halo(
-        [
-            (peer, torch.from_numpy(ranks.row_of[rows]).to(ranks.device))
-            for peer, rows in enumerate(sent)
-            if len(rows)
-        ],
-        [(peer, int(count)) for peer, count in enumerate(counts) if count],
-        received,
-        max(1, SENT // max(1, int(most))),
-    )
+    outgoing = [(k, torch.from_numpy(x).to(ranks.device)) for k, x in enumerate(sent) if len(x)]
+    incoming = [(peer, int(count)) for peer, count in enumerate(counts) if count]
+    return Halo(outgoing, incoming, received, max(1, SENT // max(1, int(most))))
 
 
 def sums_by_group(device: torch.device, dtype: torch.dtype) -> bool:
@@ -557,4 +536,4 @@ def _mean_mixer(labels: np.ndarray, cut: np.ndarray, ranks: Ranks, dtype: torch.
                 torch.index_select(sums.mul_(share), 0, groups, out=block)
 
     by_group = not is_cut and sums_by_group(ranks.device, dtype)
-    return Mixer(mean, by_columns=False, means=Means(groups, share) if by_group else None)
+    return Mixer(mean, by_columns=False, means=(groups, share) if by_group else None)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from topofl.engine.memory import bytes_of_forward
 from topofl.engine.population import Population, trained_parameters
 from topofl.engine.requests import Setup
 
-Outputs = Callable[[Sequence[Tensor], Tensor], tuple[Tensor, Tensor]]
+Outputs = Callable[..., tuple[Tensor, Tensor]]
 """(parameters, inputs (b, ...)) -> features (b, dim) and logits (b, classes) of one model.
 
 Features are the input of its head.
@@ -62,15 +63,14 @@ def neighbor_scores(
     shape = (len(scores), n)
     sums = {name: torch.zeros(shape, dtype=torch.float64, device=device) for name in sets}
 
-    outputs_of = [
-        _with_features(plan.model, neighbors.head, plan.order, tuple(models.buffers))
-        for _ in range(executor.plan.workers)
-    ]
+    build = partial(_featuring, plan.model, neighbors.head, plan.order, tuple(models.buffers))
+    outputs_of = [build() for _ in range(executor.plan.workers)]
 
     @torch.no_grad()
     def work(worker: int, rows: slice) -> None:
-        i, parameters = rows.start, [view[0] for view in models.views_of(rows)]
-        apply = _interpolated(outputs_of[worker], parameters, executor, members[i], neighbors)
+        i = rows.start
+        own = partial(outputs_of[worker], [view[0] for view in models.views_of(rows)])
+        apply = _interpolated(own, executor, members[i], neighbors)
         for name, on in sets.items():
             if i in on and len(on[i]):
                 batches = batches_of(executor, on[i].split(EXAMPLES))
@@ -86,11 +86,7 @@ def _accuracy_and_loss(logs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _interpolated(
-    outputs_of: Outputs,
-    parameters: Sequence[Tensor],
-    executor: Executor,
-    members: Tensor,
-    neighbors: Neighbors,
+    outputs_of: Outputs, executor: Executor, members: Tensor, neighbors: Neighbors
 ) -> Apply:
     """Return the function that interpolates one model with the votes of nearest neighbors.
 
@@ -99,11 +95,11 @@ def _interpolated(
     distant.
     """
     parts = (executor.examples(part) for part in members.split(EXAMPLES))
-    features = torch.cat([outputs_of(parameters, part)[0] for part in parts])
+    features = torch.cat([outputs_of(part)[0] for part in parts])
     labels, k = executor.targets[members], min(neighbors.k, len(features))
 
     def apply(inputs: Tensor) -> Tensor:
-        own, logits = outputs_of(parameters, inputs)
+        own, logits = outputs_of(inputs)
         squares, nearest = torch.cdist(own, features).square().topk(k, dim=1, largest=False)
         kernels = torch.softmax(squares / (-neighbors.scale * features.shape[1]), 1)
         logs = torch.log_softmax(logits.to(kernels.dtype), 1)
@@ -118,9 +114,7 @@ def _log(share: float) -> float:
     return math.log(share) if share else -math.inf
 
 
-def _with_features(
-    module: nn.Module, head: Part, order: Order, buffers: Sequence[str] = ()
-) -> Outputs:
+def _featuring(module: nn.Module, head: Part, order: Order, buffers: Sequence[str] = ()) -> Outputs:
     """Return a function that applies one model and returns the input of its head, too."""
     apply = with_features(sharing_copy(module), head, buffers)
     return lambda parameters, inputs: apply([order(p) for p in parameters], order(inputs))
@@ -133,7 +127,7 @@ def bytes_of_neighbors(setup: Setup, neighbors: Neighbors, gathered: int) -> int
     that the model calls once.
     """
     with torch.no_grad():
-        outputs_of = _with_features(setup.module, neighbors.head, setup.order)
+        outputs_of = _featuring(setup.module, neighbors.head, setup.order)
         features, _ = outputs_of(trained_parameters(setup.module), setup.sample)
     size, dim = features.element_size(), features.shape[1]
     largest = max(map(len, setup.clients.train))
@@ -156,7 +150,7 @@ def feature_sums(
     k = len(models)
     members = uploaded([executor.batches.members(i) for i in range(k)], executor.targets.device)
     outputs_of = [
-        _with_features(plan.model, layer, plan.order, tuple(models.buffers))
+        _featuring(plan.model, layer, plan.order, tuple(models.buffers))
         for _ in range(executor.plan.workers)
     ]
     found: list[Any] = [None] * k
@@ -177,7 +171,7 @@ def feature_sums(
 def feature_sums_like(setup: Setup, layer: Part, function: ClassSums, k: int) -> Tensor:
     """Return zeros of the shape of `feature_sums` for k nodes, on the meta device."""
     with torch.no_grad():
-        outputs_of = _with_features(setup.module, layer, setup.order, setup.network.buffers)
+        outputs_of = _featuring(setup.module, layer, setup.order, setup.network.buffers)
         features, _ = outputs_of([row[0] for row in rows_of(setup.network, 1)], setup.sample)
         targets = setup.clients.dataset.learned(setup.compute.dtype)[: len(setup.sample)]
         with named_errors("`function` of round.feature_sums", features):

@@ -90,11 +90,7 @@ class Sizes(NamedTuple):
 
         As in the engine, chunks consist of nodes sorted by their numbers of steps.
         """
-        chunks = [
-            steps[start : start + chunk]
-            for steps in self.steps
-            for start in range(0, len(steps), chunk)
-        ]
+        chunks = [own[k : k + chunk] for own in self.steps for k in range(0, len(own), chunk)]
         taken = sum(map(sum, chunks))
         return sum(len(steps) * steps[0] for steps in chunks) / taken if taken else 1.0
 
@@ -108,11 +104,7 @@ Fits = Callable[[Plan], bool]
 
 
 def choose_plan(
-    compute: Compute,
-    linear: bool,
-    sizes: Sizes,
-    trial: TimingTrial | None,
-    fits: Fits = lambda plan: True,
+    compute: Compute, linear: bool, sizes: Sizes, trial: TimingTrial | None, fits: Fits
 ) -> Plan:
     """Return the fastest plan that fits into memory: by rule for linear models, else timed.
 
@@ -154,9 +146,7 @@ def least_plans(compute: Compute, n: int, workers: int = 1) -> list[Plan]:
 
 def most_nodes(n: int, workers: int, fits: Fits) -> int:
     """Return the most nodes per call that fit into memory; 0 if none do."""
-    return bisect_left(
-        range(1, n + 1), True, key=lambda chunk: not fits(Plan("batched", chunk, workers, 1))
-    )
+    return bisect_left(range(1, n + 1), 1, key=lambda k: not fits(Plan("batched", k, workers, 1)))
 
 
 @torch_threads(1)

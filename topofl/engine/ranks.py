@@ -240,11 +240,8 @@ class Ranks:
         self, outgoing: Sequence[tuple[int, Tensor]], incoming: Sequence[tuple[int, Tensor]]
     ) -> Sequence[Any]:
         """Begin to send tensors to ranks and to receive tensors from them; see :meth:`finish`."""
-        operations = [
-            dist.P2POp(function, tensor, peer, self.group)
-            for function, pairs in ((dist.isend, outgoing), (dist.irecv, incoming))
-            for peer, tensor in pairs
-        ]
+        calls = [(dist.isend, *one) for one in outgoing] + [(dist.irecv, *one) for one in incoming]
+        operations = [dist.P2POp(call, part, peer, self.group) for call, peer, part in calls]
         self.sent += sum(part.numel() * part.element_size() for _, part in outgoing)
         return self._call(lambda: dist.batch_isend_irecv(operations)) if operations else []
 

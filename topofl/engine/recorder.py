@@ -65,23 +65,18 @@ def totals_of(exchanges: Sequence[Exchange], round_weights: MixingMatrix | None)
     """
     loads = in_paper = _loads_of(exchanges)
     if round_weights is not None and any(one.gradients for one in exchanges):
-        in_paper = _loads_of(
-            [one._replace(weights=round_weights) if one.gradients else one for one in exchanges]
-        )
+        along = [e._replace(weights=round_weights) if e.gradients else e for e in exchanges]
+        in_paper = _loads_of(along)
     # what one node sends, another receives
-    return (
-        {name: int(np.sum(found)) // 2 for name, found in loads.items()}
-        | {f"{name}_paper": int(np.sum(found)) // 2 for name, found in in_paper.items()}
-        | {f"busiest_{name}": int(np.max(found)) for name, found in loads.items()}
-    )
+    exact = {name: int(np.sum(found)) // 2 for name, found in loads.items()}
+    exact |= {f"{name}_paper": int(np.sum(found)) // 2 for name, found in in_paper.items()}
+    return exact | {f"busiest_{name}": int(np.max(found)) for name, found in loads.items()}
 
 
 def _loads_of(exchanges: Sequence[Exchange]) -> dict[str, Any]:
     """Return the messages and bytes of exchanges, (n + 1,) each; 0 without exchanges."""
-    return {
-        "messages": sum(one.loads(1) for one in exchanges),
-        "bytes": sum(one.loads(one.nbytes) for one in exchanges),
-    }
+    messages = sum(one.loads(1) for one in exchanges)
+    return {"messages": messages, "bytes": sum(one.loads(one.nbytes) for one in exchanges)}
 
 
 class Recorder:
@@ -117,11 +112,7 @@ class Recorder:
         return int(self._evaluations.filled["round"][-1])
 
     def add_round(
-        self,
-        losses: Tensor | None,
-        n: int,
-        totals: Mapping[str, float],
-        weights: MixingMatrix | None,
+        self, losses: Tensor | None, n: int, totals: Mapping[str, float], used: MixingMatrix | None
     ) -> dict[str, float]:
         """Record a round, and return its columns that have one number for all nodes.
 
@@ -133,17 +124,17 @@ class Recorder:
             Number of nodes.
         totals
             Messages and other numbers of the round, by column.
-        weights
+        used
             Mixing matrix of the round; None if nothing was exchanged.
         """
         values = np.full(n, np.nan) if losses is None else losses.double().cpu().numpy()
         known = values[~np.isnan(values)]
         columns = {"train_loss": float(known.mean()) if len(known) else np.nan} | dict(totals)
         self._rounds.add(columns | {"node_loss": values})
-        if weights is not None:
-            if weights not in self._known:
-                self._known[weights] = self._index(kept(weights))
-            self._used.append(self._known[weights])
+        if used is not None:
+            if used not in self._known:
+                self._known[used] = self._index(kept(used))
+            self._used.append(self._known[used])
         return columns
 
     def _index(self, matrix: Kept) -> int:
@@ -167,6 +158,7 @@ class Recorder:
         matrices, names = self._matrices, ("data", "indices", "indptr")
         parts = {part: [getattr(one.weights, part) for one in matrices] for part in names}
         parts["row_of"] = [one.row_of for one in matrices if isinstance(one, Packed)]
+        joined = {part: np.concatenate(arrays) for part, arrays in parts.items() if arrays}
         return {
             "rounds": _as_tensors(self._rounds.filled),
             "evaluations": _as_tensors(self._evaluations.filled),
@@ -174,29 +166,20 @@ class Recorder:
             "names": [one.name for one in matrices],
             "entries": [one.weights.nnz for one in matrices],
             "rows": [one.weights.shape[0] for one in matrices],
-            "matrices": _as_tensors(
-                {part: np.concatenate(arrays) for part, arrays in parts.items() if arrays}
-            ),
+            "matrices": _as_tensors(joined),
         }
 
-    def restore(
-        self,
-        state: Mapping[str, Any],
-        evaluated: Callable[[int], bool],
-        scored: Callable[[str, int], bool],
-        done: int,
-    ) -> None:
+    def restore(self, state: Mapping[str, Any], has: Callable[[str, int], bool], done: int) -> None:
         """Restore the records that :meth:`state` returned.
 
         Parameters
         ----------
         state
             What :meth:`state` returned.
-        evaluated
-            round -> whether the run evaluates models after it; other evaluations are dropped.
-        scored
-            (column, round) -> whether the evaluation after the round has the column, which may have
-            changed if the run was extended; other entries become NaN.
+        has
+            (column, round) -> whether the run has an evaluation after the round with the column,
+            which may have changed if the run was extended; other entries become NaN. Evaluations
+            without the column ``"round"`` are dropped.
         done
             Number of rounds that must be recorded.
 
@@ -217,10 +200,10 @@ class Recorder:
             self._rounds.fill(rounds)
         if len(evaluations["round"]) > done + 1:
             raise ValueError(f"{len(evaluations['round'])} evaluations of {done} rounds")
-        retained = [evaluated(t) for t in evaluations["round"].tolist()]
+        retained = [has("round", t) for t in evaluations["round"].tolist()]
         evaluations = {name: column[retained] for name, column in evaluations.items()}
         for name, column in evaluations.items():
-            missing = [not scored(name, t) for t in evaluations["round"].tolist()]
+            missing = [not has(name, t) for t in evaluations["round"].tolist()]
             if any(missing):
                 column[missing] = np.nan
         self._evaluations.fill(evaluations)
@@ -271,10 +254,9 @@ class _Columns:
             raise ValueError(f"the columns of a table have {sorted(lengths)} rows")
         if not self._arrays:
             try:
-                self._arrays = {
-                    name: np.empty((self._length, *values.shape[1:]), values.dtype)
-                    for name, values in rows.items()
-                }
+                for name, values in rows.items():
+                    shape = (self._length, *values.shape[1:])
+                    self._arrays[name] = np.empty(shape, values.dtype)
             except MemoryError as error:
                 raise ValueError(
                     "`rounds` and `evaluation.every` must give records that fit into memory, got "
@@ -295,12 +277,8 @@ def _matrices_in(state: Mapping[str, Any], n: int) -> Iterator[Kept]:
     """Yield the matrices of n nodes from a recorder's state, which concatenates their arrays."""
     names, entries = state["names"], state["entries"]
     rows = state.get("rows", [n] * len(names))
-    sizes = {
-        "data": entries,
-        "indices": entries,
-        "indptr": [k + 1 for k in rows],
-        "row_of": [n for k in rows if k < n],
-    }
+    sizes = {"data": entries, "indices": entries, "indptr": [k + 1 for k in rows]}
+    sizes["row_of"] = [n for k in rows if k < n]
     parts = {part: iter(array.split(sizes[part])) for part, array in state["matrices"].items()}
     for name, k in zip(names, rows, strict=True):
         own = sizes if k < n else sizes.keys() - {"row_of"}

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from numbers import Real
 from typing import Any
 
@@ -111,10 +112,8 @@ class Trace:
         """Note a call; raise ``ValueError`` if several phases push models."""
         self.calls.setdefault(phase, set()).add(call)
         if sum("push" in calls for calls in self.calls.values()) > 1:
-            raise ValueError(
-                "`phases` must push models once per round, since a node has one push-sum weight; "
-                "share both parts in one"
-            )
+            must = "`phases` must push models once per round, since a node has one push-sum weight"
+            raise ValueError(f"{must}; share both parts in one")
 
     def check_call(self, phase: str, call: str, t: int) -> None:
         """Raise ``ValueError`` if a phase makes a call in round t that it did not make before."""
@@ -124,6 +123,36 @@ class Trace:
                 f"the phase {phase!r} must use round.{call} in the first rounds too, which show a "
                 f"run what it needs; it does so in round {t + 1} only: where "
                 "`models.flat.is_meta`, let it make every call that it may make in any round"
+            )
+
+    def check_name(self, phase: str, name: object, known: bool) -> None:
+        """Raise ``ValueError`` unless a phase can note a number by this name."""
+        if known and name not in self.noted:
+            raise ValueError(
+                f"the phase {phase!r} must note {shown(name)} in the first rounds too, which show "
+                f"a run the columns of its history ({', '.join(self.noted) or 'none'}); note nan "
+                "there"
+            )
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ValueError(
+                f"`name` of round.note must be an identifier, such as 'moved', got {shown(name)} "
+                f"in the phase {phase!r}; use letters, digits and underscores"
+            )
+        if name in OWN_COLUMNS - {SECONDS}:
+            must = "`name` of round.note must differ from all columns of the history"
+            raise ValueError(f"{must}, got {name!r} in the phase {phase!r}; rename it")
+
+    def check_noted(self, phase: str, name: str, value: object) -> None:
+        """Note whether a phase notes a value per node, (n,), or one number.
+
+        Raises ``ValueError`` for anything else, or if it noted the other. With a single node, one
+        value is one number.
+        """
+        per_node = _is_per_node(phase, name, value, self.n)
+        if self.noted.setdefault(name, per_node) != per_node:
+            raise ValueError(
+                f"`value` of round.note must be of one shape in all rounds, got {name!r} both as "
+                f"one number and as one per node in the phase {phase!r}; note them by two names"
             )
 
     def _uses(self, *calls: str) -> bool:
@@ -178,10 +207,7 @@ class Trace:
         phases = [name for name, calls in self.calls.items() if "push" in calls]
         columns = _merged_ranges(set().union(*(self.columns.get(name, set()) for name in phases)))
         bounds = np.cumsum([0, *self.layout.sizes]).tolist()
-        inside = [
-            any(s.start <= bounds[k] and bounds[k + 1] <= s.stop for s in columns)
-            for k in range(len(bounds) - 1)
-        ]
+        inside = [any(s.start <= a and b <= s.stop for s in columns) for a, b in pairwise(bounds)]
         return tuple(k for k, pushed in enumerate(inside) if pushed)
 
     def batch_sizes(self) -> np.ndarray:
@@ -200,6 +226,24 @@ def _merged_ranges(columns: set[tuple[int, int]]) -> list[slice]:
         elif stop > start:
             found.append(slice(start, stop))
     return found
+
+
+def _is_per_node(phase: str, name: str, value: object, n: int) -> bool:
+    """Return whether a value is (n,), one per node; ``ValueError`` unless that or one number."""
+    if isinstance(value, Tensor | np.ndarray):
+        real = not value.is_complex() if isinstance(value, Tensor) else value.dtype.kind in "biuf"
+        shape = tuple(value.shape)
+        if real and (math.prod(shape) == 1 or shape == (n,)):
+            return n > 1 and shape == (n,)
+        got = f"{'a tensor' if isinstance(value, Tensor) else 'an array'} of shape {shape}"
+    elif isinstance(value, Real | np.bool_):
+        return False
+    else:
+        got = shown(value)
+    raise ValueError(
+        f"`value` of round.note must be one real number, or one per node, ({n},), got {got} as "
+        f"{name!r} in the phase {phase!r}; note its mean, or give each number its own name"
+    )
 
 
 @lru_cache(maxsize=1)
@@ -320,12 +364,9 @@ class Setup:
     def stages(self) -> list[str]:
         """Names of the stages of evaluations; without evaluated sets there are none."""
         evaluation, algorithm = self.evaluation, self.algorithm
-        optional = {
-            "before_exchange": evaluation.before_exchange,
-            "knn": algorithm.neighbors is not None,
-            "fine_tuned": algorithm.fine_tune is not None,
-        }
-        own = (name for name, is_wanted in optional.items() if is_wanted)
+        names = "before_exchange", "knn", "fine_tuned"
+        wanted = evaluation.before_exchange, algorithm.neighbors, algorithm.fine_tune
+        own = (name for name, one in zip(names, wanted, strict=True) if one)
         return ["", *own, *evaluation.custom] if evaluation.on else []
 
     @cached_property
@@ -361,41 +402,20 @@ def topology_missing(method: str, n: int) -> TypeError:
     )
 
 
-def check_name(phase: str, name: object) -> None:
-    """Raise ``ValueError`` unless a phase can note a number by this name."""
-    if not isinstance(name, str) or not name.isidentifier():
-        raise ValueError(
-            f"`name` of round.note must be an identifier, such as 'moved', got {shown(name)} in "
-            f"the phase {phase!r}; use letters, digits and underscores"
-        )
-    if name in OWN_COLUMNS - {SECONDS}:
-        raise ValueError(
-            f"`name` of round.note must differ from all columns of the history, got {name!r} in "
-            f"the phase {phase!r}; rename it"
-        )
-
-
-def aggregated(
-    phase: str, rule: Aggregate, own: Tensor, received: Tensor, weights: Tensor
-) -> Tensor:
-    """Return the row that `rule` computes from a node's own row and the received ones.
+def aggregated(phase: str, rule: Aggregate, own: Tensor, others: Tensor, weights: Tensor) -> Tensor:
+    """Return the row that `rule` computes from a node's own row and those of others.
 
     Raises
     ------
     ValueError
         If the row does not have the shape of the node's own, or `rule` changed `own` in place.
     """
-    version = own._version
-    row = rule(own, received, weights)
+    what, version = f"`rule` of the phase {phase!r}", own._version
+    row = rule(own, others, weights)
     if own._version != version:
-        raise ValueError(
-            f"`rule` of the phase {phase!r} must not change `own` in place, which other nodes "
-            "still receive; return a new row, e.g. own + step instead of own.add_(step)"
-        )
-    what, remedy = (
-        f"`rule` of the phase {phase!r}",
-        "combine the received rows over their first axis",
-    )
+        must = f"{what} must not change `own` in place, which other nodes still receive"
+        raise ValueError(f"{must}; return a new row, e.g. own + step instead of own.add_(step)")
+    remedy = "combine the received rows over their first axis"
     return check_same_shape(what, "a row", row, own, remedy)
 
 
@@ -408,27 +428,6 @@ def check_rule(phase: str, rule: object) -> None:
             "weights: received.median(0).values"
         )
     check_takes(f"`rule` of the phase {phase!r}", rule, "own", "received", "weights")
-
-
-def check_noted(phase: str, name: str, value: object, n: int) -> bool:
-    """Return whether a phase notes a value per node, (n,), or raise unless it notes one number.
-
-    Raises ``ValueError`` for anything else. With a single node, one value is one number.
-    """
-    if isinstance(value, Tensor | np.ndarray):
-        real = not value.is_complex() if isinstance(value, Tensor) else value.dtype.kind in "biuf"
-        shape = tuple(value.shape)
-        if real and (math.prod(shape) == 1 or shape == (n,)):
-            return n > 1 and shape == (n,)
-        got = f"{'a tensor' if isinstance(value, Tensor) else 'an array'} of shape {shape}"
-    elif isinstance(value, Real | np.bool_):
-        return False
-    else:
-        got = shown(value)
-    raise ValueError(
-        f"`value` of round.note must be one real number, or one per node, ({n},), got {got} as "
-        f"{name!r} in the phase {phase!r}; note its mean, or give each number its own name"
-    )
 
 
 def check_matrix(call: str, weights: object) -> None:
@@ -449,8 +448,6 @@ def checked_state(name: str, function: str, state: object) -> State:
         )
     for key, value in state.items():
         if not isinstance(value, Tensor):
-            raise TypeError(
-                f"`{function}` of the phase {name!r} must return tensors by name, got "
-                f"{type(value).__name__} as {key!r}; use torch.tensor(...)"
-            )
+            must = f"`{function}` of the phase {name!r} must return tensors by name"
+            raise TypeError(f"{must}, got {type(value).__name__} as {key!r}; use torch.tensor(...)")
     return state

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from topofl._support.check import check_choice, did_you_mean, shown
+from topofl._support.check import check_choice, did_you_mean
 from topofl._support.seeding import stream
 from topofl.algorithms.contract.descent import rate_at
 from topofl.algorithms.contract.local import Training
@@ -24,19 +24,11 @@ from topofl.engine.evaluation import check_trials, cross_evaluate
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Aggregate
 from topofl.engine.neighbors import feature_sums, feature_sums_like
-from topofl.engine.population import Held, Population
+from topofl.engine.population import Population
 from topofl.engine.recorder import Exchange, GradientStatistics
-from topofl.engine.requests import (
-    Setup,
-    aggregated,
-    check_matrix,
-    check_name,
-    check_noted,
-    check_rule,
-    topology_missing,
-)
+from topofl.engine.requests import Setup, aggregated, check_matrix, check_rule, topology_missing
 from topofl.engine.state import Run
-from topofl.engine.training import LocalSteps, all_gradients, has_rows, local_steps
+from topofl.engine.training import LocalSteps, has_rows, local_steps
 from topofl.mixing import MixingMatrix
 from topofl.topologies.collaboration import answer_queries
 from topofl.topology import Topology
@@ -69,12 +61,9 @@ class Round:
 
     Attributes
     ----------
-    used
-        The mixing matrix that is recorded.
-    mixed
-        Number of columns that each matrix multiplies, counted as messages or not.
-    noted
-        The numbers that phases noted.
+    used, mixed
+        The mixing matrix that is recorded, and the number of columns that each matrix multiplies,
+        counted as messages or not.
     gathered
         States of all nodes, while a phase works on the models of all; None: it does not.
     exchanges
@@ -86,10 +75,8 @@ class Round:
         (k,) mean losses of the local steps of predicting models, and their learning rate.
     gradient_losses
         (k,) losses of predicting models in calls of :meth:`gradients`, by phase.
-    diverged
-        Nodes that diverged.
-    steps
-        Number of local steps of all nodes.
+    noted, diverged, steps
+        Numbers that phases noted, nodes that diverged, and the number of local steps of all nodes.
     """
 
     setup: Setup
@@ -174,9 +161,7 @@ class Round:
             return found
         if owner not in gathered:
             names = self._sharded(owner)
-            gathered[owner] = {
-                key: self.all_rows(x) if key in names else x for key, x in found.items()
-            }
+            gathered[owner] = {k: self.all_rows(x) if k in names else x for k, x in found.items()}
         return gathered[owner]
 
     def _sharded(self, phase: str) -> Any:
@@ -213,10 +198,8 @@ class Round:
         all_counts = counts = training.counts(self.sizes)
         if participants is not None:
             if participants.dtype != bool or participants.shape != counts.shape:
-                raise ValueError(
-                    f"`participants` must return one boolean per node, shape {counts.shape}, got "
-                    f"{participants.dtype} of shape {participants.shape}"
-                )
+                must = f"`participants` must return one boolean per node, shape {counts.shape}"
+                raise ValueError(f"{must}, got {participants.dtype} of shape {participants.shape}")
             counts = np.where(participants, counts, 0)
         population: Any = models
         if self.run is None:
@@ -307,32 +290,18 @@ class Round:
         return counts
 
     def _local_steps(
-        self,
-        run: Run,
-        models: Population,
-        training: Training,
-        state: State,
-        counts: np.ndarray | None,
+        self, run: Run, own: Population, training: Training, state: State, counts: np.ndarray | None
     ) -> LocalSteps:
-        pushed, push_sum_weights = self.setup.trace.pushed, models.push_sum_weights
-        weighted = () if not pushed or bool((push_sum_weights == 1).all()) else pushed
-        stored = models.held.stored.data_ptr()
-        return LocalSteps(
-            models,
-            training,
-            # without the models themselves, which a phase may store in its state
-            {key: x for key, x in state.items() if x.data_ptr() != stored},
-            self.t,
-            run.ranks.own_rows(run.monitor.frozen(models.device)),
-            run.ranks.nodes,
-            run.monitor.policy,
-            counts,
-            None if counts is None else torch.from_numpy(counts).to(models.device),
-            self.statistics if self.losses is None else None,
-            push_sum_weights if weighted else None,
-            weighted,
-            run.monitor.labels,
-        )
+        pushed, monitor, weights = self.setup.trace.pushed, run.monitor, own.push_sum_weights
+        weighted = () if not pushed or bool((weights == 1).all()) else pushed
+        stored = own.held.stored.data_ptr()  # models, which a phase may store in its state
+        rest = {key: x for key, x in state.items() if x.data_ptr() != stored}
+        bad = run.ranks.own_rows(monitor.frozen(own.device))
+        taken = None if counts is None else torch.from_numpy(counts).to(own.device)
+        how = self.t, bad, run.ranks.nodes, monitor.policy, counts, taken
+        statistics = self.statistics if self.losses is None else None
+        divisors = weights if weighted else None
+        return LocalSteps(own, training, rest, *how, statistics, divisors, weighted, monitor.labels)
 
     def _minibatches(
         self, run: Run, training: Training, all_counts: np.ndarray, steps: int
@@ -412,7 +381,7 @@ class Round:
         name = f"{self.phase}/{key}" if key else self.phase
         batch = run.executor.batches.at(self.t, batch_size, name)
         own = population.of_own_nodes()
-        losses, gradients = all_gradients(run.executor, own, batch, key)
+        losses, gradients = run.executor.all_gradients(own, batch, key)
         if own is not population and own.buffers:
             population.take(own, run.ranks.all_rows)
         self.steps += self.n
@@ -459,32 +428,13 @@ class Round:
             self._note_mixed(values, ranges, once)
             return
         for held in buffers:
-            self._mix_buffer(run, weights, held, server)
+            run.mixing.mix_buffer(weights, held, self._owner.push_sum_weights, server)
         if once and isinstance(values, Population):
             run.mixing.average(weights, values.held)
             return
         flat = values if isinstance(values, Tensor) else values.flat
         for k, part in enumerate(columns):
             run.mixing.mix(weights, flat[:, part], self.t, f"{exchange}/{k}", server)
-
-    def _mix_buffer(self, run: Run, weights: MixingMatrix, held: Held, server: bool) -> None:
-        """Average a buffer of all nodes by a matrix; pushed ones by push-sum weights.
-
-        Attackers forge models, but not their statistics.
-        """
-        if server:
-            run.mixing.average(weights, held)
-            return
-        buffer = held.apart().view(len(held), -1)
-        if weights.is_row_stochastic:
-            run.mixing.multiply(weights, buffer)
-            return
-        before = self._owner.push_sum_weights
-        everywhere = weights.weights @ self.all_rows(before).cpu().numpy()
-        after = torch.from_numpy(everywhere).to(before)
-        after = after if len(held) == self.n else run.ranks.own_rows(after)
-        run.mixing.multiply(weights, buffer.mul_(before[:, None].to(buffer)))
-        buffer.div_(after[:, None].to(buffer))
 
     @property
     def _owner(self) -> Population:
@@ -613,36 +563,21 @@ class Round:
         self._enter("server" if server else "send")
         check_matrix("send", weights)
         if server and isinstance(nbytes, np.ndarray):
-            raise ValueError(
-                f"`nbytes` of round.send must be one number with a server, got shape "
-                f"{nbytes.shape}; give the bytes of one message"
-            )
+            must = "`nbytes` of round.send must be one number with a server"
+            raise ValueError(f"{must}, got shape {nbytes.shape}; give the bytes of one message")
         self._check_common([range(self.models.d)])  # what is sent may be whole models
         self.used = self.used or weights
         self.exchanges.append(Exchange(weights, nbytes, server=server))
 
     def note(self, name: str, value: float | Tensor | np.ndarray) -> None:
         """See :meth:`topofl.algorithms.Round.note`; a dry run ignores the value."""
-        known = self.setup.trace.noted
-        if self.run is None:
-            check_name(self.phase, name)
-        elif name not in known:
-            raise ValueError(
-                f"the phase {self.phase!r} must note {shown(name)} in the first rounds too, which "
-                f"show a run the columns of its history ({', '.join(known) or 'none'}); note nan "
-                "there"
-            )
-        elif known[name] and np.ndim(value) == 1:
+        trace, playing = self.setup.trace, self.run is None
+        trace.check_name(self.phase, name, known=not playing)
+        if not playing and trace.noted[name] and np.ndim(value) == 1:
             value = value if isinstance(value, Tensor) else torch.from_numpy(np.asarray(value))
             value = self.all_rows(value) if len(value) == len(self.models) else value
-        per_node = check_noted(self.phase, name, value, self.n)
-        if known.setdefault(name, per_node) != per_node:
-            raise ValueError(
-                f"`value` of round.note must be of one shape in all rounds, got {name!r} both as "
-                f"one number and as one per node in the phase {self.phase!r}; note them by two "
-                "names"
-            )
-        if self.run is None:
+        trace.check_noted(self.phase, name, value)
+        if playing:
             return
         if isinstance(value, Tensor):
             self.noted[name] = value.detach().clone()  # without waiting for the device

@@ -4,34 +4,27 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from topofl._support.check import check_int, check_switch, shown
 from topofl._support.machine import emulates_bf16, returning_freed_memory
-from topofl._support.notebook import in_notebook
+from topofl._support.notebook import progress_bar
 from topofl._support.public import public
 from topofl._support.seeding import in_plain_torch
-from topofl._support.text import printable
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
 from topofl.callbacks import Callback, Event
 from topofl.data import Partition
-from topofl.engine.checkpoint import (
-    KEPT,
-    Checkpoint,
-    checkpoint_to_resume,
-    newest_round,
-    prune,
-)
+from topofl.engine.checkpoint import KEPT, Checkpoint, checkpoint_to_resume, newest_round, prune
 from topofl.engine.divergence import Diverged, DivergenceError
-from topofl.engine.evaluation import Scores
 from topofl.engine.joining import history_of_others, joined_ranks, tell_history
 from topofl.engine.memory import mapped_files
 from topofl.engine.options import OPTIONS, Compute, Evaluation, Saving, as_options
@@ -46,7 +39,7 @@ from topofl.engine.saving import (
     stop_between_rounds,
 )
 from topofl.engine.setup import resolve
-from topofl.engine.stages import evaluation_columns, scores_of
+from topofl.engine.stages import Before, evaluation_columns, scores_of
 from topofl.engine.state import Run, plan_of_checkpoint
 from topofl.history import History, evaluation_record
 from topofl.mixing import MixingMatrix
@@ -180,20 +173,8 @@ def run(
             f"`callbacks` must be a list of functions that take an Event, got {shown(callbacks)}"
         )
     saving = as_options(Saving, saving)
-    setup = resolve(
-        algorithm,
-        model=model,
-        clients=clients,
-        rounds=rounds,
-        seed=seed,
-        topology=topology,
-        mixing=mixing,
-        init=init,
-        evaluation=evaluation,
-        compute=compute,
-        task=task,
-        attackers=attackers,
-    )
+    given = model, clients, rounds, seed, topology, mixing, init
+    setup = resolve(algorithm, *given, evaluation, compute, task, attackers)
     # absolute, since callbacks may change the working directory
     folder = None if saving.folder is None else Path(saving.folder).absolute()
     joined = nullcontext(one_process(setup.clients.n, setup.device))  # one process is a rank
@@ -203,24 +184,19 @@ def run(
     with naming_checkpoints(folder), joined as ranks:
         if not len(ranks.nodes):
             return history_of_others(ranks)
-        first = ranks.is_first
-        history = _run_part(
-            setup, ranks, saving, folder, callbacks if first else (), first and progress
-        )
+        if not ranks.is_first:
+            callbacks, progress = (), False
+        history = _run_part(setup, ranks, replace(saving, folder=folder), callbacks, progress)
         tell_history(ranks, history)
         return history
 
 
 def _run_part(
-    setup: Setup,
-    ranks: Ranks,
-    saving: Saving,
-    folder: Path | None,
-    callbacks: Sequence[Callback],
-    progress: bool | str,
+    setup: Setup, ranks: Ranks, saving: Saving, callbacks: Sequence[Callback], progress: bool | str
 ) -> History:
     """Run the part of this rank, from its last checkpoint on if there is one to resume from."""
-    scratch = None if setup.compute.scratch is None else Path(setup.compute.scratch)
+    paths = saving.folder, setup.compute.scratch
+    folder, scratch = (None if path is None else Path(path) for path in paths)
     with reserved_folder(folder, ranks) as lock, mapped_files(scratch) as files:
         found = None if folder is None else _checkpoint(folder, saving.resume, ranks)
         plan = None if found is None else plan_of_checkpoint(found, setup.compute)
@@ -235,16 +211,15 @@ def _run_part(
         meta, start, began = run.metadata(), resumed or 0, time.perf_counter()
         stops = stop_between_rounds(folder is not None, patient=setup.compute.distributed)
         with run.executor.threads(), stops as request:
-            checkpoints = CheckpointSchedule(
-                run, saving, folder, marker, run.emit, request, resumed, lock
-            )
+            checkpoints = CheckpointSchedule(run, saving, folder, marker, request, resumed, lock)
             run.emit(Event("start", start, meta | {"resumed_at": start}, run.models))
             if resumed is None:
-                values = _evaluate(run, None, math.nan, computed_round(run).noted_values(True))
+                values = _evaluate(run, computed_round(run))
                 with checkpoints.after_round(0):
                     run.emit(Event("evaluation", 0, values, run.models))
             title = f"{setup.algorithm.name} on {setup.graphs.name}"
-            for t in _progress_bar(start, run.rounds, progress, title):
+            left, whole = range(start, run.rounds), {"initial": start, "total": run.rounds}
+            for t in progress_bar(left, title, "round", progress, **whole):
                 _run_round(run, t, checkpoints)
         values = {"seconds": time.perf_counter() - began, "rounds": run.rounds}
         run.emit(Event("end", run.rounds, values, run.models))
@@ -263,14 +238,12 @@ def _checkpoint(folder: Path, resume: bool, ranks: Ranks) -> Checkpoint | None:
 
 
 def _evaluate(
-    run: Run,
-    before_exchange: Mapping[str, Scores] | None,
-    diversity: float,
-    noted: Mapping[str, Tensor],
+    run: Run, current: Round, before: Before = None, diversity: float = math.nan
 ) -> dict[str, float]:
     """Evaluate the models, record all columns, and return those of one number."""
     began = time.perf_counter()
-    scores = evaluation_columns(run, before_exchange, diversity, noted)
+    noted = current.noted_values(per_node=True)
+    scores = evaluation_columns(run, before, diversity, noted)
     recorded = evaluation_record(run.recorder.add_evaluation({"round": run.done} | scores))
     return recorded | {"seconds": time.perf_counter() - began}
 
@@ -291,9 +264,7 @@ def _run_round(run: Run, t: int, checkpoints: CheckpointSchedule) -> None:
             run.emit(Event("evaluation", t + 1, scores, run.models))
 
 
-def _round(
-    run: Run, t: int
-) -> tuple[Sequence[Diverged], dict[str, float], dict[str, float] | None]:
+def _round(run: Run, t: int) -> tuple[list[Diverged], dict[str, float], dict[str, float] | None]:
     """Run and record a round; return diverged nodes, its columns, and those of any evaluation."""
     run.begin_round(t)
     evaluated = run.evaluated(t + 1)
@@ -315,8 +286,7 @@ def _round(
     diversity = statistics.diversity
     statistics = current.statistics = None  # frees its memory before the evaluation
     run.lr = current.lr
-    scores = _evaluate(run, before_exchange, diversity, current.noted_values(per_node=True))
-    return current.diverged, columns, scores
+    return current.diverged, columns, _evaluate(run, current, before_exchange, diversity)
 
 
 def _emit_divergence(run: Run, found: Sequence[Diverged]) -> None:
@@ -327,7 +297,7 @@ def _emit_divergence(run: Run, found: Sequence[Diverged]) -> None:
         run.emit(Event("divergence", run.done, values, run.models))
 
 
-def _apply_phases(run: Run, current: Round, evaluated: bool) -> Mapping[str, Scores] | None:
+def _apply_phases(run: Run, current: Round, evaluated: bool) -> Before:
     """Apply the phases of a round; return any scores right before an exchange."""
     states, scores = run.states, None
     scored = evaluated and "before_exchange" in run.setup.stages
@@ -346,20 +316,6 @@ def _warn_of_emulation(setup: Setup) -> None:
     device = setup.device
     if setup.compute.precision == "bf16" and emulates_bf16(device):
         needs = " (AMX or AVX-512 BF16)" if device.type == "cpu" else ""
-        text = (
-            f"`precision` 'bf16' is emulated on {device}, "
-            f"which has no bfloat16 products{needs}: leave it out"
-        )
+        why = f"which has no bfloat16 products{needs}"
+        text = f"`precision` 'bf16' is emulated on {device}, {why}: leave it out"
         warnings.warn(text, RuntimeWarning, stacklevel=6)
-
-
-def _progress_bar(start: int, rounds: int, progress: bool | str, title: str) -> Iterator[int]:
-    """Return the rounds of a run, shown as a progress bar."""
-    with warnings.catch_warnings():  # a bar of text takes the place of a missing widget
-        warnings.filterwarnings("ignore", "IProgress not found")
-        from tqdm.auto import tqdm
-
-    quiet = False if in_notebook() else None  # None: silent unless on a terminal
-    disable = quiet if progress == "auto" else not progress
-    bar = {"desc": printable(title), "disable": disable, "leave": False, "unit": "round"}
-    return iter(tqdm(range(start, rounds), initial=start, total=rounds, **bar))

@@ -53,13 +53,9 @@ class Interrupted(KeyboardInterrupt):
         if saved != done:
             newest = "there is none" if saved is None else f"the newest is of round {saved}"
             text += f", whose checkpoint could not be written to {folder} ({newest})"
-        super().__init__(
-            f"{text}; continue with run(..., saving=Saving({str(folder)!r}, resume=True))"
-        )
-        self.done = done
-        self.rounds = rounds
-        self.folder = folder
-        self.saved = saved
+        text += f"; continue with run(..., saving=Saving({str(folder)!r}, resume=True))"
+        super().__init__(text)
+        self.done, self.rounds, self.folder, self.saved = done, rounds, folder, saved
 
     def __reduce__(self) -> tuple[Any, ...]:  # to pickle it between processes
         return Interrupted, (self.done, self.rounds, self.folder, self.saved)
@@ -75,10 +71,8 @@ def naming_checkpoints(folder: Path | None) -> Iterator[None]:
         how = "give a folder for checkpoints, so that a run can be continued"
         if saved is not None:
             found = "no checkpoint" if saved[1] is None else f"one of round {saved[1]}"
-            how = (
-                f"{folder} has {found}, continue on any number of ranks with "
-                f"Saving({str(folder)!r}, resume=True)"
-            )
+            how = f"continue on any number of ranks with Saving({str(folder)!r}, resume=True)"
+            how = f"{folder} has {found}, {how}"
         continued = RankError(f"{error}; {how}", error.missing, error.reporter)
         continued.saved = saved
         raise continued from error
@@ -136,9 +130,8 @@ def reserved_folder(folder: Path | None, ranks: Ranks) -> Iterator[Lock | None]:
             with tempfile.TemporaryFile(dir=folder, prefix=".topofl-") as probe:
                 probe.write(b"x")
         except OSError as error:
-            named = type(error)(
-                f"`saving` must be a writable folder, {folder} is not: {error.strerror or error}"
-            )
+            why = error.strerror or error
+            named = type(error)(f"`saving` must be a writable folder, {folder} is not: {why}")
             named.errno = error.errno  # sweeps stop at a full disk
             raise named from error
     with locked(folder) if ranks.is_first else nullcontext() as lock:
@@ -201,8 +194,6 @@ class CheckpointSchedule:
         The folder of checkpoints; None: no checkpoints.
     marker
         Description of the run, written next to the state.
-    emit
-        Called with events.
     request
         Whether the user requests a stop after the round.
     saved
@@ -216,7 +207,6 @@ class CheckpointSchedule:
     saving: Saving
     folder: Path | None
     marker: Mapping[str, Any]
-    emit: Callable[[Event], None]
     request: Callable[[], bool]
     saved: int | None
     lock: Lock | None
@@ -252,11 +242,11 @@ class CheckpointSchedule:
         if failed:
             raise RankError("a callback of rank 0 raised an error", reporter=False)
         if written is not None:
-            self.emit(written)
+            self.run.emit(written)
         if self._stops:
             saved = ranks.of_first(newest_round(folder) if ranks.is_first else None)
             stopped = Interrupted(done, self.run.rounds, folder, saved)
-            self.emit(Event("interrupt", done, {"message": str(stopped)}))
+            self.run.emit(Event("interrupt", done, {"message": str(stopped)}))
             raise stopped
 
     @property
@@ -299,10 +289,8 @@ class CheckpointSchedule:
                 newest = (
                     "there is none" if saved is None else f"the newest is that of round {saved}"
                 )
-                text = (
-                    f"the checkpoint of round {done} could not be written to {folder}: "
-                    f"{error}; {newest}"
-                )
+                text = f"the checkpoint of round {done} could not be written to {folder}"
+                text = f"{text}: {error}; {newest}"
                 warnings.warn(printable(text), RuntimeWarning, stacklevel=2)
             return None
         self._since = clock()

@@ -18,12 +18,7 @@ from topofl.attacks import Attack
 from topofl.data import Partition
 from topofl.engine.dry_run import DRY_ROUNDS, trace_first_rounds
 from topofl.engine.evaluation import Evaluated, uploaded
-from topofl.engine.graph_checks import (
-    check_attackers,
-    check_topology,
-    weight_rules,
-    with_graphs,
-)
+from topofl.engine.graph_checks import check_attackers, check_topology, weight_rules, with_graphs
 from topofl.engine.joining import local_device
 from topofl.engine.model_checks import as_task, check_voters, checked_network
 from topofl.engine.options import Compute, Evaluation, as_options, device_of
@@ -35,7 +30,6 @@ from topofl.tasks import Task
 
 def resolve(
     algorithm: Algorithm,
-    *,
     model: nn.Module,
     clients: Partition,
     rounds: int | None,
@@ -64,16 +58,14 @@ def resolve(
     rounds = None if rounds is None else check_int("rounds", rounds, minimum=1)
     seed = check_int("seed", seed, minimum=0)
 
-    algorithm = _with_fine_tuning(algorithm, evaluation, rounds)
+    algorithm = _with_tuning(algorithm, evaluation, rounds)
     clients = clients.pooled() if algorithm.pooled else clients
     check_voters(algorithm, task)
     given = check_topology(algorithm, topology, clients.n)
     attack = check_attackers(attackers, algorithm, clients.n)
     if attack is not None and compute.scratch is not None:
-        raise ValueError(
-            "`compute.scratch` must be None with attackers, who have all models in memory, got "
-            f"{shown(str(compute.scratch))}; leave it out"
-        )
+        must = "`compute.scratch` must be None with attackers, who have all models in memory"
+        raise ValueError(f"{must}, got {shown(str(compute.scratch))}; leave it out")
 
     device = local_device(device_of(compute)) if compute.distributed else device_of(compute)
     attacking = () if attack is None else attack.nodes
@@ -123,15 +115,11 @@ def _check_columns(setup: Setup) -> None:
                 "already; rename the function's key"
             )
     if taken := sorted(columns.keys() & noted):
-        raise ValueError(
-            f"`name` of a number that a phase notes must differ from all scores, got "
-            f"{taken[0]!r}; rename it"
-        )
+        must = "`name` of a number that a phase notes must differ from all scores"
+        raise ValueError(f"{must}, got {taken[0]!r}; rename it")
     if taken := sorted(set(setup.evaluation.per_node or ()) & (columns.keys() | noted)):
-        raise ValueError(
-            f"names in `evaluation.per_node` must differ from all columns of the history, got "
-            f"{taken[0]!r}; rename it"
-        )
+        must = "names in `evaluation.per_node` must differ from all columns of the history"
+        raise ValueError(f"{must}, got {taken[0]!r}; rename it")
 
 
 def _check_kinds(algorithm: object, clients: object) -> None:
@@ -150,9 +138,7 @@ def _check_kinds(algorithm: object, clients: object) -> None:
         )
 
 
-def _with_fine_tuning(
-    algorithm: Algorithm, evaluation: Evaluation, rounds: int | None
-) -> Algorithm:
+def _with_tuning(algorithm: Algorithm, evaluation: Evaluation, rounds: int | None) -> Algorithm:
     """Return the algorithm with the fine-tuning of its evaluations.
 
     Raises ``ValueError`` unless it fits a run of `rounds` rounds (None: unknown).
@@ -181,30 +167,28 @@ def _evaluation_sets(
     evaluation: Evaluation,
     seed: int,
     device: torch.device,
-    attacking: Sequence[int],
+    without: Sequence[int],
 ) -> dict[str, Evaluated]:
     """Return the evaluated nodes and examples, by the name of the set.
 
     Examples and nodes are drawn from the run's seed; larger samples contain smaller ones. Nodes are
-    drawn among those with examples in all sets, without attackers, and are the same for all sets.
+    drawn among those with examples in all sets, `without` attackers, and are the same for all sets.
     Raises ``ValueError`` if a set is empty, or has fewer examples or nodes than requested.
     """
     indices = {name: _indices_of(clients, name) for name in evaluation.on}
     own_sets = [indices[name] for name in evaluation.on if _is_own(name)]
-    nodes = [i for i in range(clients.n) if i not in attacking]
-    if (most := evaluation.nodes) is not None:
+    nodes = [i for i in range(clients.n) if i not in without]
+    most, size = evaluation.nodes, evaluation.examples
+    if most is not None:
         eligible = [i for i in range(clients.n) if all(len(own[i]) for own in own_sets)]
         named = "the number of nodes with such examples" if own_sets else "n"
         check_int(
             "evaluation.nodes", most, minimum=1, maximum=len(eligible),
             maximum_name=named, remedy="None takes all",
         )  # fmt: skip
-        honest = np.setdiff1d(eligible, attacking)
+        honest = np.setdiff1d(eligible, without)
         nodes = _sample(honest, most, stream(seed, "evaluated nodes")).tolist()
-    return {
-        name: _examples(name, own, nodes, evaluation.examples, seed, device)
-        for name, own in indices.items()
-    }
+    return {on: _examples(on, own, nodes, size, seed, device) for on, own in indices.items()}
 
 
 def _is_own(name: str) -> bool:
@@ -217,25 +201,16 @@ def _indices_of(clients: Partition, name: str) -> Any:
     indices = getattr(clients if own else clients.dataset, kind)
     if sum(map(len, indices)) == 0 if own else len(indices) == 0:
         helper = {"test": "match_test", "val": "with_validation"}[kind]
-        remedy = (
-            f"partition with {kind}_fraction, see data.{helper}"
-            if own
-            else f"load the data with {kind}=, choose another set"
-        )
-        raise ValueError(
-            f"`evaluation.on` must name a set with examples, {name!r} is empty; {remedy}, or "
-            "train without scores by Evaluation(on=())"
-        )
+        remedy = f"load the data with {kind}=, choose another set"
+        if own:
+            remedy = f"partition with {kind}_fraction, see data.{helper}"
+        must = f"`evaluation.on` must name a set with examples, {name!r} is empty"
+        raise ValueError(f"{must}; {remedy}, or train without scores by Evaluation(on=())")
     return indices
 
 
 def _examples(
-    name: str,
-    indices: Any,
-    nodes: Sequence[int],
-    size: int | None,
-    seed: int,
-    device: torch.device,
+    name: str, indices: Any, nodes: Sequence[int], size: int | None, seed: int, device: torch.device
 ) -> Evaluated:
     """Return the indices of `size` examples of a shared set, or of each node's own examples."""
     if not _is_own(name):

@@ -60,10 +60,8 @@ def _on_rank(evaluated: Evaluated, ranks: Ranks, kept: np.ndarray) -> Evaluated:
 def _subset(dataset: Dataset, kept: np.ndarray) -> Dataset:
     """Return a dataset of some examples."""
     tensors = {"inputs": dataset.inputs, "labels": dataset.labels, "targets": dataset.targets}
-    some = {
-        name: None if x is None else x[torch.from_numpy(kept).to(x.device)]
-        for name, x in tensors.items()
-    }
+    rows = torch.from_numpy(kept)
+    some = {name: x if x is None else x[rows.to(x.device)] for name, x in tensors.items()}
     splits = {"train": np.arange(len(kept)), "val": kept[:0], "test": kept[:0]}
     return replace(dataset, **some, **splits, owners=None, owner_names=None)
 

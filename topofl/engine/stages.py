@@ -27,36 +27,33 @@ from topofl.engine.round import computed_round
 from topofl.engine.state import Run, is_due
 from topofl.metrics import consensus_distance
 
+Before = Mapping[str, Scores] | None
+"""Scores right before an exchange, on each set; None: the round had no exchange."""
+
 
 def evaluation_columns(
-    run: Run,
-    before_exchange: Mapping[str, Scores] | None,
-    diversity: float,
-    noted: Mapping[str, Tensor],
+    run: Run, before: Before, diversity: float, noted: Mapping[str, Tensor]
 ) -> dict[str, Any]:
     """Return the columns of an evaluation at the end of a round.
 
-    Scores right `before_exchange` (None: the round had no exchange), the `diversity` of gradients,
-    and the values per node that phases `noted` are from within the round.
+    Scores right `before` an exchange, the `diversity` of gradients, and the values per node that
+    phases `noted` are from within the round.
     """
-    columns: dict[str, Any] = {
-        **_scores_of_stages(run, before_exchange),
-        "consensus_distance": _consensus_distance(run),
-        "gradient_diversity": diversity,
-    }
+    columns: dict[str, Any] = {**_scores_of_stages(run, before)}
+    columns |= {"consensus_distance": _consensus_distance(run), "gradient_diversity": diversity}
     if run.setup.trace.pushes:
         columns |= {"push_weight": run.ranks.all_rows(run.models.push_sum_weights).clone()}
     return columns | dict(noted) | _node_values(run)
 
 
-def _scores_of_stages(run: Run, before_exchange: Mapping[str, Scores] | None) -> dict[str, Tensor]:
+def _scores_of_stages(run: Run, before: Before) -> dict[str, Tensor]:
     """Return the columns of scores, (n,) each."""
     setup, phase = run.setup, run.algorithm.fine_tune
     nothing = torch.full((run.models.n,), torch.nan, dtype=torch.float64, device="cpu")
     found: dict[str, Mapping[str, Scores]] = {}
     for stage in setup.stages:
         if stage == "before_exchange":  # without an exchange, these are those at the end
-            found[stage] = found[""] if before_exchange is None else before_exchange
+            found[stage] = found[""] if before is None else before
         elif not is_due(setup.evaluation, stage, run.done, run.rounds):
             continue
         elif stage == "":
@@ -159,10 +156,8 @@ def _node_values(run: Run) -> dict[str, Tensor]:
     if not functions:
         return {}
     everyone = _of_all_nodes(run.models)
-    return {
-        name: _check_returned_values(name, _returned("per_node", name, run, everyone), run.models.n)
-        for name in functions
-    }
+    returned = ((name, _returned("per_node", name, run, everyone)) for name in functions)
+    return {name: _checked_values(name, x, run.models.n) for name, x in returned}
 
 
 def _of_all_nodes(models: Population) -> Population:
@@ -186,9 +181,8 @@ def _returned(option: str, name: str, run: Run, everyone: Population) -> Any:
     Raises ``ValueError`` if it changes them or the states of phases.
     """
     argument = f"`evaluation.{option}[{name!r}]`"
-    current = computed_round(
-        _isolated(run, everyone), phase=f"evaluation.{name}", states=run.states
-    )
+    isolated = _isolated(run, everyone)
+    current = computed_round(isolated, phase=f"evaluation.{name}", states=run.states)
     if len(everyone) > len(run.models):
         current.gathered = {}  # states, too, are those of all nodes
     stored = everyone.held.stored
@@ -212,10 +206,8 @@ def _returned(option: str, name: str, run: Run, everyone: Population) -> Any:
             f"after round {run.done}, got {type(error).__name__}: {error}; correct the function"
         ) from error
     if versions() != before or not _unchanged(everyone, run.models, stored):
-        raise ValueError(
-            f"{argument} must not change the models or the states of phases; work on a copy, "
-            "models.like(models.flat.clone())"
-        )
+        must = f"{argument} must not change the models or the states of phases"
+        raise ValueError(f"{must}; work on a copy, models.like(models.flat.clone())")
     return returned
 
 
@@ -224,10 +216,8 @@ def _unchanged(everyone: Population, models: Population, stored: Tensor) -> bool
     if everyone.held.stored is stored:
         return True
     blocks = (slice(start, start + ROWS) for start in range(0, len(models), ROWS))
-    return all(
-        torch.equal(everyone.rows(rows).view(torch.uint8), models.rows(rows).view(torch.uint8))
-        for rows in blocks
-    )
+    pairs = ((everyone.rows(rows), models.rows(rows)) for rows in blocks)
+    return all(torch.equal(one.view(torch.uint8), own.view(torch.uint8)) for one, own in pairs)
 
 
 def _check_returned_models(name: str, returned: Models | Tensor, models: Population) -> Tensor:
@@ -238,19 +228,15 @@ def _check_returned_models(name: str, returned: Models | Tensor, models: Populat
     if not isinstance(flat, Tensor):
         raise TypeError(f"{wanted}, got {shown(returned)}; return models.like(flat)")
     if flat.shape != shape:
-        raise ValueError(
-            f"{wanted}, got shape {tuple(flat.shape)}; for one model for all nodes, return "
-            "flat.expand(n, -1)"
-        )
+        text = f"{wanted}, got shape {tuple(flat.shape)}"
+        raise ValueError(f"{text}; for one model for all nodes, return flat.expand(n, -1)")
     if (flat.dtype, flat.device) != (models.dtype, models.device):
-        raise ValueError(
-            f"{wanted} of {models.dtype} on {models.device}, got {flat.dtype} on "
-            f"{flat.device}; return flat.to(models.flat)"
-        )
+        text = f"{wanted} of {models.dtype} on {models.device}"
+        raise ValueError(f"{text}, got {flat.dtype} on {flat.device}; return flat.to(models.flat)")
     return flat.detach().contiguous()
 
 
-def _check_returned_values(name: str, returned: Tensor | np.ndarray, n: int) -> Tensor:
+def _checked_values(name: str, returned: Tensor | np.ndarray, n: int) -> Tensor:
     """Return the values per node, (n,), of a user-defined column; raise unless they are such."""
     array = isinstance(returned, Tensor | np.ndarray)
     if not array or tuple(returned.shape) != (n,):

@@ -1,8 +1,11 @@
 """A run in progress: its models, states of phases and records, and how to save and restore them."""
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,19 +20,13 @@ from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import State
 from topofl.callbacks import Callback, Event
 from topofl.data import Dataset
-from topofl.engine.checkpoint import (
-    Checkpoint,
-    ResumeError,
-    SavedRows,
-    check_space,
-    naming_its_file,
-)
+from topofl.engine.checkpoint import Checkpoint, ResumeError, SavedRows, check_space, naming_file
 from topofl.engine.divergence import DivergenceMonitor
 from topofl.engine.evaluation import Evaluated
-from topofl.engine.executor import Executor, new_executor
+from topofl.engine.executor import Executor
 from topofl.engine.fingerprint import check_same, fingerprint, members_of, structure_of
 from topofl.engine.footprint import footprint
-from topofl.engine.gradients import is_linear
+from topofl.engine.gradients import is_linear, new_gradients
 from topofl.engine.memory import MappedFiles
 from topofl.engine.minibatches import Batches, Examples
 from topofl.engine.mixing import Mixing
@@ -44,6 +41,9 @@ from topofl.engine.shards import data_of_rank, divided, sharded_names
 from topofl.metrics._rounds import node_groups
 from topofl.topology import Topology
 from topofl.trained import Normalization, Trained
+
+Choose = Callable[[TimingTrial], Plan]
+"""Function that chooses a plan by trials."""
 
 _BUFFER = "buffer "
 """How names of buffers begin in checkpoints."""
@@ -127,9 +127,7 @@ class Run:
         members = [of_nodes["train"][node] for node in ranks.nodes]
         executor = _executor(setup, dataset, members, models, choose)
         phases = algorithm.phases
-        states = {
-            name: checked_state(name, "init", phase.init(models)) for name, phase in phases.items()
-        }
+        states = {key: checked_state(key, "init", own.init(models)) for key, own in phases.items()}
         known_matrices = 1 if setup.trace.chooses else max(64, graphs.period or 0)
         attack = str(setup.attack) if setup.attack else ""
         return cls(
@@ -166,9 +164,10 @@ class Run:
         return done % self.setup.evaluation.every == 0 or done == self.rounds
 
     def _scored(self, column: str, done: int) -> bool:
-        """Whether an evaluation after `done` rounds has a column; True for columns of no stage."""
+        """Whether there is an evaluation after `done` rounds, with a column if it is a stage's."""
         found = self.setup.columns.get(column)
-        return found is None or is_due(self.setup.evaluation, found.stage, done, self.rounds)
+        stage = "" if found is None else found.stage
+        return self.evaluated(done) and is_due(self.setup.evaluation, stage, done, self.rounds)
 
     @property
     def size(self) -> int:
@@ -187,30 +186,24 @@ class Run:
 
         Without :meth:`own_rows`.
         """
-        shared = {
-            name: {key: x for key, x in sorted(own.items()) if key not in self._row_names(name)}
-            for name, own in self.states.items()
-        }  # "guard" and "mass" are names of the stored format
-        guard = self.monitor.state()
-        return {"recorder": self.recorder.state(), "guard": guard, "phases": shared}
+        # "guard" and "mass" are names of the stored format
+        guard, parts = self.monitor.state(), self._parts(own=False)
+        return {"recorder": self.recorder.state(), "guard": guard, "phases": parts}
 
     def own_rows(self) -> dict[str, Any]:
         """Return all that has a row for each of this rank's nodes."""
-        models = self.models
-        phases = {
-            name: {key: state[key] for key in self._row_names(name)}
-            for name, state in self.states.items()
-        }
-        return {
-            "models": models.rows(slice(None)),
-            "mass": models.push_sum_weights,
-            "phases": phases,
-            **{_BUFFER + name: held.rows(slice(None)) for name, held in models.buffers.items()},
-        }
+        models, parts = self.models, self._parts(own=True)
+        rows, mass = models.rows(slice(None)), models.push_sum_weights
+        buffers = {_BUFFER + name: held.rows(slice(None)) for name, held in models.buffers.items()}
+        return {"models": rows, "mass": mass, "phases": parts} | buffers
 
-    def _row_names(self, phase: str) -> list[str]:
-        """Return the tensors in the state of a phase that have a row for each of the own nodes."""
-        return sorted(self.states[phase].keys() & set(self.sharded.get(phase, ())))
+    def _parts(self, own: bool) -> dict[str, State]:
+        """Return the states of phases: what has a row for each of the `own` nodes, or all else."""
+        parts: dict[str, State] = {}
+        for name, state in self.states.items():
+            sharded = self.sharded.get(name, ())
+            parts[name] = {key: x for key, x in sorted(state.items()) if (key in sharded) == own}
+        return parts
 
     def resume(self, found: Checkpoint, marker: Mapping[str, Any]) -> int:
         """Restore a checkpoint of this run, and return the number of completed rounds.
@@ -226,22 +219,20 @@ class Run:
                 f"`rounds` must be at least {found.round}, the number completed in "
                 f"{found.path.parent}, got {self.rounds}; start a shorter run in another folder"
             )
-        with naming_its_file(found):
+        with naming_file(found):
             state, nodes = found.state(), self.ranks.nodes
             state["models"].copy_to(self.models.flat, nodes)
             state["mass"].copy_to(self.models.push_sum_weights, nodes)
             for name, held in self.models.buffers.items():
                 state[_BUFFER + name].copy_to(held.apart(), nodes)
             if set(state["phases"]) != set(self.states):
-                raise ValueError(
-                    f"states of {', '.join(self.states)} are needed, got "
-                    f"{', '.join(state['phases'])}"
-                )
+                text = f"states of {', '.join(self.states)} are needed"
+                raise ValueError(f"{text}, got {', '.join(state['phases'])}")
             for name, saved in state["phases"].items():
                 names = self.sharded.get(name, ())
                 saved = {key: self._rows_of(x, key in names) for key, x in saved.items()}
                 _restore(self.states[name], saved, self.models.device)
-            self.recorder.restore(state["recorder"], self.evaluated, self._scored, found.round)
+            self.recorder.restore(state["recorder"], self._scored, found.round)
             self.monitor.restore(state["guard"])
         if self.rounds == found.round and (missing := self._missing_at_end(found)):
             raise ResumeError(
@@ -331,14 +322,10 @@ class Run:
         """Return what its checkpoints are marked with; raise if the disk lacks space."""
         if self.ranks.is_first:
             check_space(folder, self.size)
-        setup = self.setup
-        return {
-            "rounds": self.rounds,
-            "versions": versions(),
-            "device": str(setup.device),
-            "asked": [setup.compute.executor, setup.compute.chunk],
-            "run": fingerprint(setup, self.executor.plan),
-        }
+        compute, device = self.setup.compute, str(self.setup.device)
+        asked = [compute.executor, compute.chunk]
+        found = {"rounds": self.rounds, "versions": versions(), "device": device, "asked": asked}
+        return found | {"run": fingerprint(self.setup, self.executor.plan)}
 
 
 def is_due(evaluation: Evaluation, stage: str, done: int, rounds: int) -> bool:
@@ -361,16 +348,14 @@ def _restore(state: State, saved: Mapping[str, Tensor], device: torch.device) ->
             state[key] = tensor.to(device, copy=True)
             continue
         if (own.shape, own.dtype) != (tensor.shape, tensor.dtype):
-            raise ValueError(
-                f"{tuple(own.shape)} numbers of {own.dtype} are needed, got {tuple(tensor.shape)} "
-                f"of {tensor.dtype}"
-            )
+            text = f"{tuple(own.shape)} numbers of {own.dtype} are needed"
+            raise ValueError(f"{text}, got {tuple(tensor.shape)} of {tensor.dtype}")
         own.copy_(tensor)
 
 
 def plan_of_checkpoint(found: Checkpoint, compute: Compute) -> Plan | None:
     """Return the plan of a checkpoint; None if `compute` now requests another one."""
-    with naming_its_file(found):
+    with naming_file(found):
         plan = Plan(*(found.marker["run"][name] for name in Plan._fields))
     now = compute.executor, compute.chunk
     requested = zip(now, found.marker["asked"], (plan.executor, plan.chunk), strict=True)
@@ -383,18 +368,49 @@ def _executor(
     dataset: Dataset,
     members: Sequence[np.ndarray],
     models: Population,
-    choose: Callable[[TimingTrial], Plan],
+    choose: Choose,
 ) -> Executor:
-    """Return the executor of a run, with the examples of this rank on the device."""
-    compute, device, augment = setup.compute, setup.device, setup.clients.augment
-    examples = Examples.of(dataset, device, compute.dtype, augment)
-    draws = setup.network.drawing is not None
-    return new_executor(
-        setup.network, setup.order, models, examples,
-        dataset.learned(compute.dtype).to(device),
-        Batches(members, setup.seed, examples.augment, models.ranks.nodes, draws), compute,
-        setup.task, int(setup.trace.batch_sizes().max()), choose,
-    )  # fmt: skip
+    """Return the executor of a run, with the examples of this rank on the device.
+
+    Its plan is chosen by trials on the largest minibatches. Trials do not change the models'
+    buffers, which are equal before a run, and so are copied.
+    """
+    compute, network, largest = setup.compute, setup.network, setup.trace.batch_sizes().max()
+    examples = Examples.of(dataset, setup.device, compute.dtype, setup.clients.augment)
+    targets = dataset.learned(compute.dtype).to(setup.device)
+    draws = network.drawing is not None
+    batches = Batches(members, setup.seed, examples.augment, models.ranks.nodes, draws)
+
+    def executor(plan: Plan) -> Executor:
+        build = partial(new_gradients, network, plan.executor, setup.order, compute, setup.task)
+        return Executor(plan, examples, targets, batches, build, network.unpadded)
+
+    def trial(name: str, chunk: int, nodes: int) -> None:
+        tried = executor(Plan(name, chunk, 1, 1))
+        (minibatches,) = tried.on_device([batches.at(0, int(largest), "probe")])
+        with _explaining_compile_errors(compute.compile), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "There is a performance drop")  # which is measured
+            for rows in tried.chunks(nodes):
+                tried.gradients(0, models.views_of(rows), minibatches, rows)
+
+    plan = choose(trial)
+    if compute.compile:
+        trial(plan.executor, 1, 1)
+    return executor(plan)
+
+
+@contextmanager
+def _explaining_compile_errors(compiled: bool) -> Iterator[None]:
+    """Turn the errors of ``torch.compile`` into one ``ValueError``."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not compiled:
+            raise
+        raise ValueError(
+            "`compile` must be False for this model on this machine, torch cannot compile it: "
+            f"{str(error).strip().partition(chr(10))[0]}"
+        ) from error
 
 
 def _initial_models(setup: Setup, ranks: Ranks, files: MappedFiles | None) -> Population:
@@ -408,9 +424,7 @@ def _initial_models(setup: Setup, ranks: Ranks, files: MappedFiles | None) -> Po
     )  # fmt: skip
 
 
-def _plan_chooser(
-    setup: Setup, plan: Plan | None, ranks: Ranks, dataset: Dataset
-) -> Callable[[TimingTrial], Plan]:
+def _plan_chooser(setup: Setup, plan: Plan | None, ranks: Ranks, dataset: Dataset) -> Choose:
     """Return the function that chooses a plan by timing trials, on rank 0 for all ranks.
 
     Raises ``ValueError`` if the run does not fit into memory.

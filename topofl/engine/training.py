@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State
 from topofl.algorithms.contract.terms import Step, per_row, writable_result
 from topofl.engine.executor import Executor
-from topofl.engine.gradients import Bound
+from topofl.engine.gradients import Bound, Found
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Mixer
 from topofl.engine.population import Population
@@ -26,8 +27,11 @@ UPDATED = 2**21
 """Bytes of models that are updated at a time after gradients were mixed, which stay in cache."""
 
 
-Differentiate = Callable[[int, Sequence[Tensor]], tuple[Tensor, Sequence[Tensor]]]
-"""(minibatch, parameters) -> losses (k,) and gradients of the trained parameters of k nodes.
+Steps = Sequence[Sequence[Minibatches]]
+"""The minibatches of each step, one or two."""
+
+Differentiate = Callable[[int, Sequence[Tensor]], Found]
+"""(minibatch, parameters) -> losses and gradients of the trained parameters of k nodes.
 
 The minibatch is the first (0) or the last (-1) of a step; its buffers follow the parameters.
 """
@@ -101,23 +105,15 @@ class LocalSteps:
             models, rows = self.models.some(which), slice(None)
             index = torch.from_numpy(which).to(self.bad.device)
 
-        def some(x: Tensor) -> Tensor:
-            if not has_rows(x, n):
+        def some(x: Any) -> Any:
+            if x is None or not has_rows(x, n):
                 return x
             return x[index.to(x.device) if isinstance(index, Tensor) else index]
 
-        weights, taken = self.push_sum_weights, self.taken
-        return replace(
-            self,
-            models=models,
-            rows=rows,
-            nodes=self.nodes[which],
-            own={name: some(x) for name, x in self.own.items()},
-            bad=some(self.bad),
-            counts=None if self.counts is None else self.counts[which],
-            taken=None if taken is None else some(taken),
-            push_sum_weights=None if weights is None else some(weights),
-        )
+        own = {name: some(x) for name, x in self.own.items()}
+        more = {name: some(getattr(self, name)) for name in ("bad", "taken", "push_sum_weights")}
+        more["counts"] = None if self.counts is None else self.counts[which]
+        return replace(self, models=models, rows=rows, nodes=self.nodes[which], own=own, **more)
 
     @cached_property
     def flat(self) -> Tensor:
@@ -243,15 +239,7 @@ class LocalSteps:
         for x, before in zip(current, previous, strict=True):
             x.copy_(torch.where(per_row(undone, x), before, x))
 
-    def observe(
-        self, observed: GradientStatistics, gradients: Sequence[Tensor], idle: Tensor | None
-    ) -> None:
-        """Add the gradients of nodes that take the step to the statistics of a thread."""
-        observed.observe(gradients, ~self.bad if idle is None else ~(self.bad | idle))
-
-    def gradients(
-        self, k: int, differentiate: Differentiate, memory: Buffers
-    ) -> tuple[Tensor, Sequence[Tensor]]:
+    def gradients(self, k: int, differentiate: Differentiate, memory: Buffers) -> Found:
         """Return the losses and gradients of step k, taken at the gradient point of the phase."""
         at = self.training.at
         if at is None:
@@ -320,9 +308,7 @@ class LocalSteps:
         """
         if not self.first_directions:
             return
-        found = [
-            (node, name) for name, nodes, _ in self.first_directions for node in nodes.tolist()
-        ]
+        found = [(i, name) for name, nodes, _ in self.first_directions for i in nodes.tolist()]
         flags = torch.cat([bad for _, _, bad in self.first_directions]).tolist()
         if failed := [entry for entry, bad in zip(found, flags, strict=True) if bad]:
             # The lowest node and its first term, whatever the order of training.
@@ -364,17 +350,14 @@ def has_rows(x: Tensor, n: int) -> bool:
 
 
 def local_steps(
-    executor: Executor,
-    job: LocalSteps,
-    batches: Sequence[Minibatches],
-    mix_gradients: Mixer | None = None,
+    executor: Executor, job: LocalSteps, batches: Sequence[Minibatches], mixer: Mixer | None = None
 ) -> Tensor:
     """Take local steps on every node in place: one step per batch, or per pair of batches.
 
-    Without gradient mixing, each chunk of nodes takes all of its steps while it is in cache, and
-    only one chunk's gradients per worker exist at a time. Nodes that take no step fill no chunks,
-    and their models stay stored as they are. Nodes that diverge are added to ``job.bad``; those
-    that are frozen keep their last finite model.
+    Without a `mixer` of gradients, each chunk of nodes takes all of its steps while it is in cache,
+    and only one chunk's gradients per worker exist at a time. Nodes that take no step fill no
+    chunks, and their models stay stored as they are. Nodes that diverge are added to ``job.bad``;
+    those that are frozen keep their last finite model.
 
     Returns
     -------
@@ -388,11 +371,11 @@ def local_steps(
     """
     together = executor.plan.chunk > 1 or job.models.distinct < len(job.models)
     if job.counts is None or not together:
-        return _take_steps(executor, job, batches, mix_gradients)
+        return _take_steps(executor, job, batches, mixer)
     # Nodes that take steps are trained in one block, most steps first.
     nodes = np.argsort(-job.counts, kind="stable")[: np.count_nonzero(job.counts)]
     small, some_batches = job.of(nodes), [batch.of(nodes) for batch in batches]
-    some_losses = _take_steps(executor, small, some_batches, mix_gradients)
+    some_losses = _take_steps(executor, small, some_batches, mixer)
     job.models.put(nodes, small.models)
     rows = torch.from_numpy(nodes).to(job.bad.device)
     losses = some_losses.new_zeros(len(job.bad), some_losses.shape[1])
@@ -423,10 +406,7 @@ def _take_steps(
 
 
 def _train_separately(
-    executor: Executor,
-    job: LocalSteps,
-    steps: Sequence[Sequence[Minibatches]],
-    observed: Sequence[GradientStatistics],
+    executor: Executor, job: LocalSteps, steps: Steps, observed: Sequence[GradientStatistics]
 ) -> Tensor:
     """Take all steps of a chunk before those of the next, and return the losses (n, steps)."""
     flat, counts = job.models.flat, job.counts
@@ -440,11 +420,12 @@ def _train_separately(
         idle: Tensor | None,
         which: int,
         at: Sequence[Tensor],
-    ) -> tuple[Tensor, Sequence[Tensor]]:
+    ) -> Found:
         minibatches, bound = steps[k][which], chunk.bound
         found = executor.gradients(worker, at, minibatches, chunk.rows, chunk.trained, bound)
         if k == 0 and which == -1 and job.statistics is not None:
-            chunk.observe(observed[worker], found[1], idle)
+            out = chunk.bad if idle is None else chunk.bad | idle
+            observed[worker].observe(found[1], ~out)
         return found
 
     def train(worker: int, rows: slice) -> None:
@@ -453,9 +434,8 @@ def _train_separately(
             idle = chunk.idle(k)
             undone = idle is not None or chunk.policy == "freeze"
             with chunk.undoing(losses[rows, k], idle) if undone else nullcontext():
-                losses[rows, k], gradients = chunk.gradients(
-                    k, partial(differentiate, worker, chunk, k, idle), memory
-                )
+                found = partial(differentiate, worker, chunk, k, idle)
+                losses[rows, k], gradients = chunk.gradients(k, found, memory)
                 chunk.take_step(k, gradients, memory)
         chunk.write_states()
         torch.sum(chunk.flat, 1, out=sums[rows])  # while they are in cache
@@ -514,13 +494,13 @@ class _MixedGradients:
     executor: Executor
     job: LocalSteps
     mixer: Mixer
-    steps: Sequence[Sequence[Minibatches]]
+    steps: Steps
     observed: Sequence[GradientStatistics]
 
     def __post_init__(self) -> None:
         executor, flat, means = self.executor, self.job.flat, self.mixer.means
         (n, d), plan = flat.shape, executor.plan
-        groups = n if means is None else len(means.share)
+        groups = n if means is None else len(means[1])
         self.losses, self.sums = flat.new_empty(n, len(self.steps)), flat.new_empty(n)
         if gradients_in_memory(groups, plan.workers, plan.chunk, n) < n:
             self.means, name, shape = means, "sums of groups", (groups, d)
@@ -557,14 +537,14 @@ class _MixedGradients:
             x.copy_(torch.where(per_row(chunk.bad | ~torch.isfinite(losses), x), old, x))
         self.losses[rows, k] = losses
         if k == 0 and self.job.statistics is not None:
-            chunk.observe(self.observed[worker], found, None)
+            self.observed[worker].observe(found, ~chunk.bad)
         own = self._place(worker, rows)
         for view, g in zip(chunk.models.layout.views(own), found, strict=True):
             view.copy_(g)
         torch.sum(own, 1, out=self.sums[rows])
         if self.means is not None:
             self._contain(rows, k, any_bad, own)
-            self.stored[worker].index_add_(0, self.means.groups[rows], own)
+            self.stored[worker].index_add_(0, self.means[0][rows], own)
 
     def _mix(self, k: int, any_bad: bool) -> None:
         """Mix the gradients of all nodes, which are complete; sums of groups are means then."""
@@ -575,14 +555,14 @@ class _MixedGradients:
             return
         for other in others:
             first.add_(other)
-        first.mul_(self.means.share)
+        first.mul_(self.means[1])
 
     def _take_step(self, k: int, worker: int, chunk: LocalSteps) -> None:
         """Take a step of a chunk along the mixed gradients."""
         rows, memory = chunk.rows, self.executor.memory[worker]
         g = self._place(worker, rows)
         if self.means is not None:
-            torch.index_select(self.stored[0], 0, self.means.groups[rows], out=g)
+            torch.index_select(self.stored[0], 0, self.means[0][rows], out=g)
         with chunk.undoing(self.losses[rows, k], None):
             chunk.take_step(k, [g], memory)
         torch.sum(chunk.flat, 1, out=self.sums[rows])
@@ -603,26 +583,3 @@ class _MixedGradients:
         bad |= ~(torch.isfinite(losses) & finite_rows(gradients, sums))
         if self.job.policy != "record":
             gradients.masked_fill_(bad[:, None], 0)
-
-
-def all_gradients(
-    executor: Executor, models: Population, batch: Minibatches, key: str = ""
-) -> tuple[Tensor, Tensor]:
-    """Return all nodes' losses (n,) and gradients (n, d) on one minibatch.
-
-    The gradients are in a buffer that the next call with the same `key` reuses.
-    """
-    (minibatches,) = executor.on_device([batch])
-    buffer = f"gradients of {key}" if key else "gradients"
-    flat = executor.buffers.take(buffer, tuple(models.flat.shape), models.flat.dtype)
-    views = models.layout.views(flat)
-    losses = models.flat.new_empty(len(models.flat))
-
-    def work(worker: int, rows: slice) -> None:
-        parameters = models.views_of(rows)
-        losses[rows], gradients = executor.gradients(worker, parameters, minibatches, rows)
-        for view, g in zip(views, gradients, strict=True):
-            view[rows].copy_(g)
-
-    executor.over_chunks(work, executor.chunks(len(models.flat)))
-    return losses, flat

@@ -98,10 +98,14 @@ def test_a_sum_sends_what_a_ring_reduction_sends(size, sent, monkeypatch):
 
 def test_minibatches_of_some_nodes_are_bitwise_those_of_all():
     rng = stream(0, "members", 0)
-    members = [rng.permutation(90)[:size] for size in (3, 11, 7, 20)]
-    everyone, some = Batches(members, 5), Batches(members[1::2], 5, nodes=np.array([1, 3]))
-    for step, size in itertools.product(range(9), (1, 4)):
-        whole, part = (one.at(step, size, "local") for one in (everyone, some))
+    members, keys = [rng.permutation(90)[:size] for size in (3, 11, 7, 20)], []
+    everyone = Batches(members, 5, draws=True)
+    some = Batches(members[1::2], 5, nodes=np.array([1, 3]), draws=True)
+    for step, size, phase in itertools.product(range(9), (1, 4), ("local", "other")):
+        whole, part = (one.at(step, size, phase) for one in (everyone, some))
+        assert torch.equal(part.keys, whole.keys[1::2])
+        assert torch.equal(whole.of(np.array([3, 1])).keys, whole.keys[[3, 1]])
+        keys += [whole.keys] if size == 1 else []
         counts = [
             (torch.ones(one.indices.shape) if one.weights is None else one.weights > 0).sum(1)
             for one in (whole, part)
@@ -109,3 +113,4 @@ def test_minibatches_of_some_nodes_are_bitwise_those_of_all():
         assert counts[1].tolist() == counts[0][1::2].tolist()
         for row, of_all in zip(part.indices, whole.indices[1::2], strict=True):
             assert row.tolist() == of_all[: len(row)].tolist()
+    assert len(torch.cat(keys).unique()) == 9 * 2 * 4, "each node and step of a phase has its own"

@@ -22,20 +22,14 @@ from topofl.engine.population import Layout, Population
 from topofl.engine.recorder import NUMBERS
 
 MIB = 2**20
-FACTS = Footprint(
-    sizes=Sizes(n=100, d=MIB, batch=20, batch_bytes=8000, step_bytes=12 * MIB),
-    models=100,
-    model=4 * MIB,
-    largest=MIB // 2,
-    minibatch=MIB,
-    looped=10 * MIB,
-    groups=0,
-    of_nodes={"state": 0, "fine_tuning": 0, "gradients": 0, "phases": 0, "matrices": 3},
-    of_run={"data": 70 * MIB, "torch": 30 * MIB, "history": 0},
-    of_worker={"mixing": 5 * MIB, "evaluation": 50 * MIB},
-    held=70 * MIB,
-    returned=True,
-)
+SIZES = Sizes(n=100, d=MIB, batch=20, batch_bytes=8000, step_bytes=12 * MIB)
+NUMBERS_OF = {"models": 100, "model": 4 * MIB, "largest": MIB // 2, "minibatch": MIB, "groups": 0}
+PARTS = {
+    "of_nodes": {"state": 0, "fine_tuning": 0, "gradients": 0, "phases": 0, "matrices": 3},
+    "of_run": {"data": 70 * MIB, "torch": 30 * MIB, "history": 0},
+    "of_worker": {"mixing": 5 * MIB, "evaluation": 50 * MIB},
+}
+FACTS = Footprint(SIZES, **NUMBERS_OF, **PARTS, looped=10 * MIB, held=70 * MIB, returned=True)
 LOOPED = Plan("looped", 1, 1, 1)
 
 
@@ -120,9 +114,8 @@ def test_training_and_evaluation_take_turns_or_add_up():
     lasting = (400 + 8 + 70 + 30) * MIB + 3
     assert peak(parts, returned=True) == lasting + 104 * MIB
     assert peak(parts | {"float64": 65 * MIB}, returned=True) == lasting + 105 * MIB
-    assert (
-        peak(parts | {"evaluation": 2**40}, returned=True) == lasting + 32 * MIB + 2**40
-    )  # gradients stay
+    # gradients stay
+    assert peak(parts | {"evaluation": 2**40}, returned=True) == lasting + 32 * MIB + 2**40
     assert peak(parts | {"mixing": 2**40}, returned=True) == lasting + 32 * MIB + 2**40
     assert peak(parts, returned=False) == sum(parts.values())
 
@@ -138,9 +131,8 @@ def test_training_and_evaluation_take_turns_or_add_up():
     st.integers(0, 10**12),
 )
 def test_more_nodes_together_never_need_less(n, d, size, evaluation, groups, chunk, workers, free):
-    facts = changed(
-        n=n, d=d, model=4 * d, step_bytes=size, evaluation=evaluation, groups=min(groups, n)
-    )
+    sizes = {"step_bytes": size, "evaluation": evaluation, "groups": min(groups, n)}
+    facts = changed(n=n, d=d, model=4 * d, **sizes)
     assert facts.needed(batched(chunk, workers)) <= facts.needed(batched(chunk + 1, workers))
     assert facts.needed(batched(chunk, workers)) <= facts.needed(batched(chunk, workers + 1))
     found = most_nodes(n, 1, facts.fits_into(free))
@@ -152,13 +144,10 @@ def test_more_nodes_together_never_need_less(n, d, size, evaluation, groups, chu
 def test_linear_steps_are_counted_to_the_byte():
     facts = facts_for(problems.linear(), batch_size=7)
     function = linear_gradients(Buffers(torch.device("cpu")))
-    parameters, inputs, labels = (
-        [torch.zeros(5, 3, 36), torch.zeros(5, 3)],
-        torch.zeros(5, 7, 36),
-        torch.zeros(5, 7),
-    )
+    parameters = [torch.zeros(5, 3, 36), torch.zeros(5, 3)]
+    inputs, labels = torch.zeros(5, 7, 36), torch.zeros(5, 7)
     with AllocationTrace() as allocations:
-        function(parameters, inputs, labels.long(), None)
+        function(parameters, (inputs, labels.long(), None))
     assert 5 * facts.sizes.step_bytes == pytest.approx(allocations.peak, rel=0.05)
 
 
@@ -167,11 +156,8 @@ def test_linear_steps_are_counted_to_the_byte():
 def test_linear_evaluations_are_counted(n, dtype):
     model = models.logistic_regression(36, 3).to(dtype)
     population = Population.alone(torch.randn(n, 111, dtype=dtype), Layout.of(model))
-    inputs, labels, on = (
-        torch.zeros(900, 36, dtype=dtype),
-        torch.zeros(900).long(),
-        torch.arange(900),
-    )
+    inputs, on = torch.zeros(900, 36, dtype=dtype), torch.arange(900)
+    labels = torch.zeros(900).long()
     with AllocationTrace() as allocations:
         problems.evaluated(model, population, inputs, labels, on)
     sets = problems.evaluated_on(on, range(n))

@@ -57,11 +57,6 @@ def test_much_of_a_file_is_released_by_itself(tmp_path, monkeypatch):
     assert most < 2e8
 
 
-def test_without_a_folder_there_are_no_files():
-    with mapped_files(None) as files:
-        assert files is None
-
-
 def test_copies_are_mixed_like_the_values_themselves(tmp_path, monkeypatch):
     monkeypatch.setattr(mapped, "COPIED", 80)  # 4 columns at a time
     values = torch.arange(150.0).view(5, 30)

@@ -59,9 +59,8 @@ def test_another_run_is_refused_naming_the_difference(tmp_path, case):
 
 def steps_by(*terms, lr=0.1):
     """Return the algorithm of local steps by some terms."""
-    return algorithms.chain(
-        "own", local=algorithms.train(algorithms.descend(*terms, lr=lr), batch_size=4)
-    )
+    local = algorithms.train(algorithms.descend(*terms, lr=lr), batch_size=4)
+    return algorithms.chain("own", local=local)
 
 
 def signed(strength):
@@ -93,9 +92,8 @@ def hearing(share):
     def choose(models, state, round):
         return algorithms.Choice(mixing.from_weights((1 - share) * np.eye(6) + share / 6))
 
-    return algorithms.chain(
-        "own", exchange=algorithms.average_over_peers(algorithms.Policy(choose))
-    )
+    exchange = algorithms.average_over_peers(algorithms.Policy(choose))
+    return algorithms.chain("own", exchange=exchange)
 
 
 clip, decay = algorithms.clip(1.0), algorithms.weight_decay(0.1)

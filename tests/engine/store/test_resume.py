@@ -50,14 +50,6 @@ def test_checkpoints_and_callbacks_do_not_change_models(whole, tmp_path, more, c
     np.testing.assert_array_equal(history["train_loss"], whole["train_loss"])
 
 
-@pytest.mark.parametrize("first", [3, 4, 6])
-def test_additional_rounds_equal_a_longer_run(whole, tmp_path, first):
-    assert trained(tmp_path, rounds=first)["round"][-1] == first
-    longer = trained(tmp_path, resume=True)
-    assert_same(longer, whole)
-    assert list(longer["round"]) == [0, 3, 6, 7]
-
-
 def stop_by(number, at):
     """Return a callback that sends this process a signal in some round."""
     return lambda event: (

@@ -1,4 +1,4 @@
-"""Crops and flips of images, the same in any executor, chunk or resumed run."""
+"""Examples gathered as the dataset shows them, and crops and flips of images in any executor."""
 
 import dataclasses
 import itertools
@@ -24,11 +24,7 @@ ROUNDS, SEED, BATCH, N = 3, 3, 4, 6
 CROPS, MIRRORS = data.crop_and_flip(padding=2), data.crop_and_flip(padding=0)
 
 
-EXECUTORS = [
-    {"executor": "batched", "chunk": 6},
-    {"executor": "batched", "chunk": 4},
-    {"executor": "looped"},
-]
+EXECUTORS = [*({"executor": "batched", "chunk": k} for k in (6, 4)), {"executor": "looped"}]
 
 
 def in_pixels(clients):
@@ -48,21 +44,6 @@ def run(algorithm=None, clients=None, augment=None, **options):
     how |= {"seed": SEED} | options
     history = topofl.run(algorithm, clients=clients, **problems.options(**how))
     return history, history.models.flat
-
-
-def test_a_hand_made_image_is_padded_cut_and_mirrored():
-    dataset = data.from_arrays(np.array([[[[1, 2], [3, 4]]]], np.float32), [0])
-    examples = Examples.of(dataset, CPU, torch.float32, data.crop_and_flip(padding=1))
-    made = {
-        0: [[0, 0], [0, 1]],  # from the top left corner
-        8: [[1, 2], [3, 4]],
-        9: [[2, 1], [4, 3]],  # mirrored
-        17: [[0, 4], [0, 0]],
-        13: [[3, 0], [0, 0]],
-    }
-    choices = torch.tensor([*made])
-    found = examples.gather(torch.zeros(5, dtype=torch.long), Buffers(CPU), choices)
-    assert found[:, 0].tolist() == [*made.values()]
 
 
 @pytest.mark.parametrize(
@@ -130,9 +111,8 @@ def naive_models(name, clients, augment):
 
     def see(images, node, step, phase):
         how = {"padding": augment.padding, "flip": augment.flip}
-        made = torch.from_numpy(
-            naive.augmented(images.numpy(), node, step, phase, SEED, **how)
-        ).double()
+        made = naive.augmented(images.numpy(), node, step, phase, SEED, **how)
+        made = torch.from_numpy(made).double()
         return made if affine is None else made * affine[0] + affine[1]
 
     modules = problems.modules_at_start(problems.convolutional(), N)
@@ -162,14 +142,11 @@ def members(t):
 @pytest.mark.parametrize("name", TRAINED)
 @pytest.mark.slow
 def test_training_equals_the_naive_loop(name, clients, settings):
-    how = {
-        "model": problems.convolutional(),
-        "init": "independent",
-        "dtype": torch.float64,
-    } | settings
-    _, got = run(TRAINED[name], clients, augment=CROPS, on_disconnected="allow", **how)
+    how = {"model": problems.convolutional(), "init": "independent", "on_disconnected": "allow"}
+    how |= {"dtype": torch.float64} | settings
+    _, got = run(TRAINED[name], clients, augment=CROPS, **how)
     torch.testing.assert_close(got, naive_models(name, clients, CROPS), rtol=0, atol=1e-9)
-    _, other = run(TRAINED[name], clients, augment=MIRRORS, on_disconnected="allow", **how)
+    _, other = run(TRAINED[name], clients, augment=MIRRORS, **how)
     assert not torch.allclose(got, other, atol=1e-4)
 
 
@@ -197,9 +174,8 @@ def test_executors_and_chunks_see_the_same_images(threads, monkeypatch):
     finally:
         torch.set_num_threads(before)
     batches = Batches(problems.equal_clients().train, SEED)
-    assert len(images[0]) == sum(
-        batches.at(t, BATCH, "local").indices.numel() for t in range(ROUNDS)
-    )
+    drawn = [batches.at(t, BATCH, "local").indices.numel() for t in range(ROUNDS)]
+    assert len(images[0]) == sum(drawn)
     assert all(others == images[0] for others in images)
 
 
@@ -234,18 +210,18 @@ def test_memory_is_estimated(kind, size):
     clients = kind(problems.equal_clients())
     plain, augmented = need(clients), need(data.augmented(clients, CROPS))
     width = 10
-    assert augmented.minibatches - plain.minibatches == N * width * (
-        100 * size + 36 * 8
-    )  # padded, and places
+    # padded, and places
+    assert augmented.minibatches - plain.minibatches == N * width * (100 * size + 36 * 8)
     assert augmented.total - plain.total == augmented.minibatches - plain.minibatches
     examples, buffers = Examples.of(clients.dataset, CPU, torch.float32, CROPS), Buffers(CPU)
     examples.gather(
         torch.zeros(N * width, dtype=torch.long), buffers, torch.zeros(N * width, dtype=torch.long)
     )
+    # labels apart
     assert (
         sum(tensor.nbytes for tensor in buffers._tensors.values())
         == augmented.minibatches - N * width * 8
-    )  # labels apart
+    )
 
 
 def test_a_probe_trains_on_augmented_images():
@@ -268,3 +244,39 @@ def test_operations_on_clients_keep_augmentation(make):
     assert made.augment == (CROPS if make(plain).augment else MIRRORS)
     assert made.augment.name in repr(made)
     assert make(plain).augment in (None, CROPS)
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (12, 3, 4, 4), dtype=np.uint8)
+LABELS = np.arange(12) % 3
+DATASETS = {
+    "pixels": lambda: data.from_arrays(PIXELS, LABELS, mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7)),
+    "numbers": lambda: data.from_arrays(PIXELS.astype(np.float32) / 3, LABELS),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", DATASETS)
+def test_gathered_bit_by_bit_as_the_dataset_shows_them(name, dtype):
+    dataset, indices = DATASETS[name](), torch.tensor([7, 0, 7, 3])
+    examples, buffers = Examples.of(dataset, CPU, dtype), Buffers(CPU)
+    wanted = dataset.examples(indices.numpy(), dtype)
+    assert torch.equal(examples(indices), wanted)
+    assert torch.equal(examples.gather(indices, buffers), wanted)
+
+
+def test_pixels_stay_bytes_and_numbers_are_not_copied():
+    pixels, numbers = (DATASETS[name]() for name in ("pixels", "numbers"))
+    assert Examples.of(pixels, CPU, torch.float32).stored is pixels.inputs
+    assert Examples.of(numbers, CPU, torch.float32).stored is numbers.inputs
+
+
+def test_buffers_grow_and_keep_types_apart():
+    buffers = Buffers(CPU)
+    small = buffers.take("a", (2, 3), torch.float32)
+    assert buffers.take("a", (6,), torch.float32).data_ptr() == small.data_ptr()
+    assert buffers.take("a", (7,), torch.float32).shape == (7,)
+    assert buffers.take("a", (2,), torch.float64).dtype == torch.float64
+    assert (
+        buffers.take("b", (7,), torch.float32).data_ptr()
+        != buffers.take("a", (7,), torch.float32).data_ptr()
+    )

@@ -116,7 +116,7 @@ def test_chunks_and_workers_fit(tried):
     assert (chosen.chunk, chosen.workers, chosen.threads) == (1, 1, 2)
     chosen, _ = tried(fixed(), sizes=Sizes(10, 100, 8, 256))  # little work stays on one thread
     assert (chosen.workers, chosen.threads) == (1, 1)
-    assert choose_plan(topofl.Compute("cpu"), False, LARGE, None).chunk == 8
+    assert choose_plan(topofl.Compute("cpu"), False, LARGE, None, at_most(100)).chunk == 8
     assert choose_plan(topofl.Compute("cpu"), False, LARGE, None, at_most(5)).chunk <= 5
 
 
