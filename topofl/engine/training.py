@@ -351,6 +351,22 @@ def finite_rows(values: Tensor, sums: Tensor | None = None) -> Tensor:
     return finite if bool(finite.all()) else torch.isfinite(values).all(1)
 
 
+@contextmanager
+def _keeping(buffers: Sequence[Tensor], losses: Tensor, frozen: Tensor | None) -> Iterator[None]:
+    """Restore the buffers of frozen nodes, and of those whose losses in this context diverge.
+
+    Nothing is restored if no node is ever frozen, None.
+    """
+    if frozen is None:
+        yield
+        return
+    before = [x.clone() for x in buffers]
+    yield
+    for x, old in zip(buffers, before, strict=True):
+        undone = ~torch.isfinite(losses) | frozen
+        x.copy_(torch.where(per_row(undone, x), old, x))
+
+
 def has_rows(x: Tensor, n: int) -> bool:
     """Whether a tensor of a state has a row for each of n nodes."""
     return x.shape[:1] == (n,)
@@ -542,12 +558,10 @@ class _MixedGradients:
     def _differentiate(self, k: int, any_bad: bool, worker: int, chunk: LocalSteps) -> None:
         """Store the gradients of some nodes, or add them to the sums of their groups."""
         rows, minibatches = chunk.rows, self.steps[k][-1]
-        freezes = self.job.policy == "freeze"
-        before = [x.clone() for x in chunk.buffers] if freezes else []
-        losses, found = self.executor.gradients(worker, chunk.parameters, minibatches, rows)
-        for x, old in zip(chunk.buffers, before, strict=False):  # of nodes that are frozen
-            x.copy_(torch.where(per_row(chunk.bad | ~torch.isfinite(losses), x), old, x))
-        self.losses[rows, k] = losses
+        frozen = chunk.bad if self.job.policy == "freeze" else None
+        with _keeping(chunk.buffers, self.losses[rows, k], frozen):
+            losses, found = self.executor.gradients(worker, chunk.parameters, minibatches, rows)
+            self.losses[rows, k] = losses
         if k == 0 and self.job.statistics is not None:
             chunk.observe(self.observed[worker], found, None)
         own = self._place(worker, rows)
@@ -598,11 +612,16 @@ class _MixedGradients:
 
 
 def all_gradients(
-    executor: Executor, models: Population, batch: Minibatches, key: str = ""
+    executor: Executor,
+    models: Population,
+    batch: Minibatches,
+    key: str = "",
+    frozen: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return all nodes' losses (n,) and gradients (n, d) on one minibatch.
 
-    The gradients are in a buffer that the next call with the same `key` reuses.
+    The gradients are in a buffer that the next call with the same `key` reuses. If nodes may be
+    `frozen`, (n,), those that are or whose loss is not finite keep their buffers.
     """
     (minibatches,) = executor.on_device([batch])
     buffer = f"gradients of {key}" if key else "gradients"
@@ -612,7 +631,10 @@ def all_gradients(
 
     def work(worker: int, rows: slice) -> None:
         parameters = models.views_of(rows)
-        losses[rows], gradients = executor.gradients(worker, parameters, minibatches, rows)
+        with _keeping(
+            models.buffers_of(rows), losses[rows], frozen if frozen is None else frozen[rows]
+        ):
+            losses[rows], gradients = executor.gradients(worker, parameters, minibatches, rows)
         for view, g in zip(views, gradients, strict=True):
             view[rows].copy_(g)
 
