@@ -55,7 +55,8 @@ CHOSEN = (
 UNFIT = {
     "resumed": set(),
     "ranks": {"one node", *EMULATED},
-    "device": {"a forward that makes a tensor", *EMULATED},
+    # which draws other numbers
+    "device": {"a forward that makes a tensor", "other random numbers", *EMULATED},
     "mapped": {*ATTACKED, *EMULATED},  # attackers have all models in memory
     "in threads": set(),
     "ambient": set(),
