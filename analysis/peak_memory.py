@@ -8,6 +8,12 @@ their ratios. Linux only; ``--out DIR`` writes cpu-memory.md and .json there.
 The lower bound consists of parameters, momentum, the activations of one chunk per worker as saved
 by autograd, and the data. The memory that torch takes on first use is the same in all rows and is
 not part of the last ratio.
+
+``--cohort pfl-research`` measures instead what clients cost that do not take part: 1,000 users with
+50 images each, of whom 50 train for one epoch of minibatches of 10 in a round, a convolutional
+network with two dropouts (the setting of the published comparison of simulators in pfl-research),
+against a run of these 50 alone. Memory is that of models, states and buffers: all images are there
+before.
 """
 
 from collections.abc import Sequence
@@ -16,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
 import topofl
 from topofl import Table, algorithms, data, models, topologies
@@ -23,7 +30,15 @@ from topofl.estimate import Estimate
 
 from .benchmark.cases import Case, Network
 from .benchmark.timing import lower_bound
-from .program import answers, declared, parser_of, process_bytes, resident_before, write
+from .program import (
+    answers,
+    declared,
+    parser_of,
+    process_bytes,
+    random_images,
+    resident_before,
+    write,
+)
 
 
 class MemoryCase(NamedTuple):
@@ -193,13 +208,79 @@ def table(measured: Sequence[PeakMemory]) -> Table:
     return Table(columns, tuple(found.row for found in measured))
 
 
+class Cohort(NamedTuple):
+    """Users with some images each, of whom a cohort trains in each round."""
+
+    users: int
+    cohort: int
+    images: int
+    batch_size: int
+
+
+COHORTS = {"pfl-research": Cohort(1000, 50, 50, 10), "smoke": Cohort(60, 3, 10, 5)}
+"""Settings of ``--cohort`` by name."""
+
+
+def simple_cnn() -> nn.Sequential:
+    """Return the network of pfl-research for images of 3 x 32 x 32: 1,626,442 parameters."""
+    return nn.Sequential(
+        *(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU()),
+        *(nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten()),
+        *(nn.Linear(64 * 14 * 14, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10)),
+    )
+
+
+def added_by_cohort(setting: Sequence[int], whole: bool) -> tuple[int, int]:
+    """Return the bytes that a run adds to this new process, and those of a model.
+
+    All users are clients of the `whole` run, or those of one cohort.
+    """
+    users, cohort, images, batch_size = setting
+    dataset = random_images(users * images + 500, test=500 / (users * images + 500))
+    every = data.iid(dataset, users, seed=0)
+    parts = (part if whole else part[:cohort] for part in (every.train, every.val, every.test))
+    clients, network = data.Partition(dataset, *parts, name="users"), simple_cnn()
+    before = resident_before()
+    topofl.run(
+        algorithms.fedavg(
+            lr=0.1, batch_size=batch_size, epochs=1, participation=cohort if whole else 1.0
+        ),
+        model=network,
+        clients=clients,
+        rounds=2,
+        seed=0,
+        evaluation=2,
+        progress=False,
+    )
+    return process_bytes("VmHWM") - before, 4 * sum(p.numel() for p in network.parameters())
+
+
+def cohort_table(name: str) -> Table:
+    """Return the table of what users cost that do not take part, in MiB."""
+    setting = COHORTS[name]
+    rows = []
+    for whole in (True, False):
+        added, model = next(answers(added_by_cohort, setting, whole, threads=THREADS))
+        clients = setting.users if whole else setting.cohort
+        rows.append((clients, setting.cohort, added / 2**20, clients * model / 2**20))
+    return Table(("clients", "take part", "measured MiB", "a model each MiB"), tuple(rows))
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Print and write the table."""
     parser = parser_of(
-        "peak_memory", __doc__, out=(Path, "folder for cpu-memory.md and cpu-memory.json")
+        "peak_memory",
+        __doc__,
+        out=(Path, "folder for cpu-memory.md and cpu-memory.json"),
+        cohort=(str, f"measure clients that do not take part instead: {' or '.join(COHORTS)}"),
     )
     parser.add_argument("--only", type=int, nargs="*", help="numbers of the settings, from 0")
     options = parser.parse_args(argv)
+    if options.cohort is not None:
+        if options.cohort not in COHORTS:
+            parser.error(f"--cohort must be {' or '.join(COHORTS)}, got {options.cohort}")
+        print(cohort_table(options.cohort))
+        return
     measured = []
     for setting in SETTINGS if options.only is None else [SETTINGS[i] for i in options.only]:
         measured.append(measure(setting))

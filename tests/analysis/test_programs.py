@@ -24,7 +24,13 @@ from analysis import (
     start_up,
 )
 from analysis.larger_than_memory import DiskCase, Measured
-from analysis.peak_memory import SETTINGS, MemoryCase, estimate_of, peak_of
+from analysis.peak_memory import (
+    SETTINGS,
+    MemoryCase,
+    cohort_table,
+    estimate_of,
+    peak_of,
+)
 from analysis.ranks import CASES, RankCase, Way, clients_of, graph_of, predicted
 from analysis.soak import MIB, Check, Sample, Soak
 from analysis.sweep_benchmark import Repeats, kills
@@ -426,3 +432,13 @@ def test_script_and_command_write_the_same_page(tmp_path, monkeypatch, capsys):
         headings = [heading.text for heading in page.all("th")]
         assert ("label heterogeneity" in headings) == bool(words)
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+@linux
+@pytest.mark.slow
+def test_clients_that_do_not_take_part_take_no_memory():
+    (all_users, _, whole, dense), (_, cohort, alone, own) = cohort_table("smoke").rows
+    assert (all_users, cohort) == (60, 3)
+    assert own == pytest.approx(3 * 4 * 1_626_442 / 2**20)
+    assert alone > own, "they take at least their models"
+    assert whole < alone + dense / 4

@@ -93,3 +93,115 @@ def test_it_works_without_torch():
     assert (found["Python"], found["saving"]) == ("ok", "ok")
     assert found["devices"] == found["self-test"] == "WRONG"
     assert done.stderr.startswith("topofl: error: ")
+
+
+NETWORKS = """
+import random
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def __init__(self, width=4, noise=None):
+        super().__init__(
+            nn.Conv2d(3, width, 3),
+            nn.BatchNorm2d(width),
+            nn.RReLU() if noise is None else noise(),
+            nn.Dropout(0.1),
+            nn.Flatten(),
+            nn.LazyLinear(10),
+        )
+
+
+class Python(nn.Module):
+    def forward(self, x):
+        return x + random.random() if self.training else x
+
+
+class Counting(nn.Module):
+    count = 0
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def forward(self, x):
+        self.count += 1
+        return x
+
+
+class Batched(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.noise = nn.Linear(6, 3), Counting()
+
+    def forward(self, x):
+        return self.noise(self.first(x))
+
+
+def refused():
+    net = Net(noise=Python)
+    net[5] = nn.Linear(4 * 30 * 30, 10)
+    return net
+
+
+def looped():
+    net = Net()
+    net[5] = nn.Linear(4 * 30 * 30, 10)
+    return net
+
+
+ready = Batched()
+"""
+
+
+@pytest.fixture
+def mynets(folder):
+    (folder / "mynets.py").write_text(NETWORKS)
+    yield
+    sys.modules.pop("mynets", None)
+
+
+def layers(shell, line, code=0):
+    captured = shell(f"doctor --model {line} --json", code)
+    return {row["layer"]: row for row in json.loads(captured.out)}, captured.err
+
+
+@pytest.mark.usefixtures("mynets")
+def test_each_layer_of_a_network_is_batched_looped_or_refused(shell):
+    found, errors = layers(shell, "mynets:looped --shape 3,32,32")
+    kinds = ("0", "1", "2", "3", "4", "5", "the whole network")
+    assert list(found) == list(kinds)
+    assert [row["executor"] for row in found.values()] == [
+        *("batched", "batched", "looped", "batched", "batched", "batched", "looped")
+    ]
+    assert found["1"]["why"] == "each node has its own running_mean, running_var, " + (
+        "num_batches_tracked"
+    )
+    assert found["3"]["why"] == "draws for each node and step"
+    assert found["2"]["why"].startswith("it draws random numbers in other ways than by dropout")
+    assert (
+        "36,130 trained parameters per node; 3 buffers per node"
+        in (found["the whole network"]["why"])
+    )
+    assert errors == ""
+    lines = shell("doctor --model mynets:looped").out.splitlines()
+    assert lines[0].split() == ["layer", "type", "executor", "why"]
+    assert len(lines) == 2 + len(kinds)
+
+
+@pytest.mark.usefixtures("mynets")
+def test_a_refused_network_fails_with_its_layer(shell):
+    found, errors = layers(shell, "mynets:refused --shape 3,32,32", 1)
+    assert found["2"]["executor"] == found["the whole network"]["executor"] == "refused"
+    assert "'2' draws others, as of Python's random" in found["2"]["why"]
+    assert "runs refuse mynets:refused: `model` must draw random numbers by torch's" in errors
+
+
+@pytest.mark.usefixtures("mynets")
+def test_networks_may_be_modules_or_named(shell):
+    found, errors = layers(shell, "mynets:ready")
+    assert "topofl: note: examples of shape 6, as the first layer takes" in errors
+    assert found["noise"]["executor"] == found["the whole network"]["executor"] == "batched"
+    assert "changes the attribute 'noise.count'" in found["the whole network"]["why"]
+    found, _ = layers(shell, "gn_lenet,n_classes=7 --shape 3,32,32")
+    assert found["the whole network"]["executor"] == "batched"

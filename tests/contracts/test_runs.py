@@ -48,7 +48,8 @@ CHOSEN += ("user's policy", "own validation")
 UNFIT = {
     "resumed": set(),
     "ranks": {"one node", *EMULATED},
-    "device": {"a forward that makes a tensor", *EMULATED},
+    # which draws other numbers
+    "device": {"a forward that makes a tensor", "other random numbers", *EMULATED},
     "mapped": {*ATTACKED, *EMULATED},  # attackers have all models in memory
     "in threads": set(),
     "ambient": set(),

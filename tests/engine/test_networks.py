@@ -1,6 +1,9 @@
 """Networks that people train: each kind of layer equals a loop over torch modules, in float64."""
 
 import copy
+import random
+import re
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +15,13 @@ from torch.overrides import TorchFunctionMode
 
 import topofl
 from tests import naive, problems
+from tests.engine.train.test_divergence import BAD, clients_with_extremes
+from tests.rows.methods import ALGORITHMS
 from topofl import algorithms, attacks, mixing, topologies
 from topofl._support.seeding import random_keys, seeded_torch, torch_seed
 from topofl.engine.checkpoint import ResumeError
 from topofl.engine.gradients import is_linear
+from topofl.engine.model_checks import layers_of
 from topofl.engine.network import Masks as Masked
 from topofl.engine.network import copy_of_trained, network_of
 from topofl.engine.population import Layout
@@ -432,6 +438,18 @@ class Numpy(nn.Module):
         return x + noise.to(x) if self.training else x
 
 
+class Python(nn.Module):
+    """Skips itself at random, seldom enough that outputs are equal most times."""
+
+    def __init__(self, rng=None):
+        super().__init__()
+        self.head, self.rng = nn.Linear(36, 3), rng
+
+    def forward(self, x):
+        skipped = self.training and (self.rng or random).random() < 1e-9
+        return self.head(x.flatten(1)) * (not skipped)
+
+
 class Replacing(Counting):
     def forward(self, x):
         if self.training:
@@ -446,6 +464,7 @@ class Always(Headed):
 
 REFUSED = {
     "draws of numpy": (Global, "'noise' draws others, as of numpy"),
+    "draws of Python": (Python, "'Python' draws others, as of Python's random"),
     "replaced buffers": (Replacing, "change its buffers in place, 'most' is replaced"),
     "draws in evaluation": (Always, "draw them only if self.training"),
     "no running statistics": (
@@ -462,6 +481,86 @@ def test_refused_networks_are_told_why(name):
     clients = problems.equal_clients(N)
     with pytest.raises(ValueError, match=message):
         topofl.run(algorithms.local_only(lr=LR), model=make(), clients=clients, rounds=1, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("rng", "whose"),
+    [
+        (random.Random(0), "Python's random"),
+        (np.random.RandomState(0), "numpy"),
+        (np.random.default_rng(0), "numpy"),
+    ],
+)
+def test_layers_that_hold_a_generator_are_refused(rng, whose):
+    """Each thread would draw from its own copy."""
+    with pytest.raises(ValueError, match=f"'Python' draws others, as of {whose}"):
+        network_of(Python(rng), torch.rand(2, 1, 6, 6))
+
+
+def test_draws_of_other_threads_are_not_those_of_the_network():
+    done = threading.Event()
+
+    def draw():
+        while not done.is_set():
+            random.random()
+            np.random.random()  # noqa: NPY002
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        assert network_of(flat(nn.Dropout(0.4)), torch.rand(2, 1, 6, 6)).drawing is Masked
+    finally:
+        done.set()
+        thread.join()
+
+
+class Stepping(nn.Module):
+    """Changes attributes of several kinds in a forward pass."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.head, self.name = nn.Linear(36, 3), name
+        self.count, self.mean, self.seen, self.cache = 0, torch.zeros(3), [], None
+        self.fixed, self.scale = [1, 2], torch.ones(())
+
+    def forward(self, x):
+        found = self.head(x.flatten(1)) * self.scale
+        if self.name == "count":
+            self.count += 1
+        elif self.name == "mean":
+            self.mean += found.detach().mean(0)
+        elif self.name == "seen":
+            self.seen.append(len(x))
+        elif self.name == "cache":
+            self.cache = found.detach()
+        return found
+
+
+@pytest.mark.parametrize("name", ["count", "mean", "seen", "cache"])
+def test_attributes_that_a_forward_changes_are_noticed(name):
+    inside = nn.Sequential(nn.Identity(), Stepping(name))
+    message = rf"'1\.{name}' in a forward pass.*self\.register_buffer\('{name}', \.\.\.\)"
+    with pytest.warns(UserWarning, match=message):
+        network_of(inside, torch.rand(2, 1, 6, 6))
+    network_of(Stepping(""), torch.rand(2, 1, 6, 6))  # changes none
+
+
+WORSE = ["batched", "looped", "refused"]
+BY_ITSELF = {"noise", "draws of Python", "replaced buffers", "draws in evaluation"}
+BY_ITSELF |= {"nothing to train"}
+"""Networks whose own forward is looped or refused, and none of their layers."""
+
+
+@pytest.mark.parametrize("name", [*NETWORKS, *REFUSED])
+def test_layers_explain_what_the_whole_network_gets(name):
+    make = NETWORKS.get(name) or REFUSED[name][0]
+    *layers, whole = layers_of(make(), torch.rand(2, 1, 6, 6))
+    expected = "refused" if name in REFUSED else "looped" if name in LOOPED_ONLY else "batched"
+    assert whole.executor == expected, whole
+    worst = max([layer.executor for layer in layers], key=WORSE.index)
+    assert worst == (expected if name not in BY_ITSELF else "batched")
+    if name in REFUSED:
+        assert re.search(REFUSED[name][1], whole.why)
 
 
 @pytest.mark.parametrize(
@@ -513,6 +612,73 @@ def test_frozen_nodes_keep_their_statistics_where_gradients_are_mixed():
     found = trained("BatchNorm1d", method=method, **how)
     assert found.meta["diverged"]
     assert all(bool(values.isfinite().all()) for values in found.models.buffers.values())
+
+
+@pytest.mark.parametrize("executor", ["looped", "batched"])
+def test_frozen_nodes_keep_their_statistics_where_a_phase_takes_gradients(executor):
+    """The round in which a node diverges changes neither, as in local steps."""
+    stored = {}
+
+    def descend(models, state, round):
+        before = {name: held.rows(slice(None)).clone() for name, held in models.buffers.items()}
+        models.flat.sub_(round.gradients(models, BATCH, ""), alpha=LR)
+        if not models.flat.is_meta:
+            after = {name: held.rows(slice(None)) for name, held in models.buffers.items()}
+            same = [before[k].eq(after[k]).view(6, -1).all(1) for k in before]
+            stored[round.t] = torch.stack(same).all(0).tolist()
+        return state
+
+    method = algorithms.chain("own", only=algorithms.Phase(lambda models: {}, descend))
+    found = topofl.run(
+        method, model=network("BatchNorm1d"), clients=clients_with_extremes(6), rounds=ROUNDS,
+        seed=0, evaluation=topofl.Evaluation(on=()),
+        compute=topofl.Compute("cpu", executor=executor, on_divergence="freeze"),
+    )  # fmt: skip
+    assert found.meta["diverged"]
+    assert stored == {t: [k == BAD for k in range(6)] for t in range(ROUNDS)}
+    assert all(bool(values.isfinite().all()) for values in found.models.buffers.values())
+
+
+def arguments_of(name):
+    """Return what a row of the table gives to its method."""
+    row = ALGORITHMS[name]
+    given = {**row.required, **row.killed}
+    given |= {"head": "4"} if "head" in given else {}
+    return given | ({"local": "1"} if "local" in given else {})
+
+
+@pytest.mark.parametrize("name", sorted({*ALGORITHMS} - {"apfl", "ad_psgd", "ditto", "dp_dsgd"}))
+def test_statistics_travel_where_their_bytes_are_counted(name):
+    """After rounds that send them they differ from each node's own, and elsewhere they do not."""
+    clients = problems.validated_clients(6)
+    method = getattr(algorithms, name)(lr=LR, batch_size=4, **arguments_of(name))
+    own, shared = (
+        topofl.run(
+            method, model=network("BatchNorm2d"), clients=clients,
+            topology=problems.cliques(clients), rounds=2, seed=0, init="common",
+            compute=topofl.Compute("cpu", dtype=torch.float64, executor="looped", buffers=buffers),
+        )
+        for buffers in ("own", "average")
+    )  # fmt: skip
+    moved = any(
+        not torch.equal(own.models.buffers[key], shared.models.buffers[key])
+        for key in ("1.running_mean", "1.running_var")
+    )
+    more = (shared["bytes"] - own["bytes"]).sum()
+    assert moved == (more > 0)
+    size = 2 * 4 * 8  # two statistics of four channels in float64
+    assert more % size == 0
+    assert more <= shared["messages"].sum() * size
+
+
+def test_a_clock_waits_for_statistics():
+    seconds = {}
+    for buffers in ("own", "average"):
+        method = algorithms.dsgd(lr=LR, batch_size=BATCH)
+        method = algorithms.timed(method, {"compute": 1.0, "bandwidth": 100.0})
+        history = trained("BatchNorm2d", method=method, rounds=1, buffers=buffers)
+        seconds[buffers] = history["simulated_seconds"][-1]
+    assert seconds["average"] - seconds["own"] == pytest.approx(2 * 4 * 8 / 100)
 
 
 def test_attackers_do_not_forge_statistics():

@@ -17,7 +17,8 @@ from tests import problems
 from tests.engine.train.test_divergence import clients_with_extremes
 from tests.rows import tasks
 from tests.rows.methods import ALGORITHMS
-from topofl import algorithms, attacks, data, mixing, topologies
+from topofl import algorithms, attacks, data, mixing, models, topologies
+from topofl._support.seeding import seeded_torch
 from topofl.algorithms.exchanges import robust
 from topofl.algorithms.exchanges.peers import can_receive
 
@@ -165,6 +166,31 @@ def of_task(case):
     )  # fmt: skip
 
 
+def of_network(*layers, **changes):
+    """Return the arguments of a run of a network with some layers behind its first ones.
+
+    Clients hold equally many examples, and minibatches divide them: a rank's have no padding.
+    """
+    with seeded_torch(0):
+        model = nn.Sequential(
+            nn.Flatten(), nn.Linear(36, 4), *layers, nn.ReLU(), nn.Identity(), nn.Linear(4, 3)
+        )
+    return of_method(**{"model": model, "executor": "looped"} | changes)
+
+
+def adapted(**changes):
+    """Return the arguments of a run of adapters of a frozen network."""
+    with seeded_torch(0):
+        model = models.lora(problems.convolutional(), rank=2)
+    return of_method(**{"model": model, "init": "common", "executor": "batched"} | changes)
+
+
+def half_frozen():
+    model = problems.perceptron()
+    model[1].requires_grad_(False)
+    return model
+
+
 class Padded(nn.Sequential):
     """A model that creates a tensor without naming a device."""
 
@@ -296,6 +322,26 @@ MORE = {
     "a forward that makes a tensor": lambda: of_method(
         model=Padded(*problems.convolutional()), executor="looped"
     ),
+    "statistics": lambda: of_network(nn.BatchNorm1d(4)),
+    "statistics, batched": lambda: of_network(nn.BatchNorm1d(4), executor="batched", chunk=2),
+    "own statistics": lambda: of_network(nn.BatchNorm1d(4), buffers="own"),
+    "statistics through a server": lambda: of_network(
+        nn.BatchNorm1d(4),
+        algorithm=algorithms.fedavg(0.1, batch_size=4, epochs=1, participation=0.5),
+    ),
+    "pushed statistics": lambda: of_network(
+        nn.BatchNorm1d(4),
+        algorithm=algorithms.osgp(0.05, batch_size=4, epochs=1),
+        topology=cycle_with_hub(6),
+    ),
+    "dropout": lambda: of_network(nn.Dropout(0.3)),
+    "dropout, batched": lambda: of_network(nn.Dropout(0.3), executor="batched", chunk=4),
+    "statistics and dropout": lambda: of_network(
+        nn.BatchNorm1d(4), nn.Dropout(0.3), executor="batched", chunk=3
+    ),
+    "other random numbers": lambda: of_network(nn.RReLU()),
+    "frozen parameters": lambda: of_method(model=half_frozen(), executor="looped"),
+    "adapters": adapted,
     "adam": lambda: of_terms(algorithms.clip(0.1), algorithms.adam()),
     "adamw": lambda: of_terms(
         algorithms.adamw(reset=True), lr=algorithms.cosine(0.05, rounds=ROUNDS)
@@ -356,6 +402,10 @@ def tables_of(history):
         "matrix_of_round": history.matrix_of_round,
         **{f"matrix {k}": one.weights.toarray() for k, one in enumerate(history.matrices)},
         **({} if history.models is None else {"models": history.models.flat.cpu().numpy()}),
+        **{
+            f"buffer {name}": values.cpu().numpy()
+            for name, values in (history.models.buffers if history.models else {}).items()
+        },
     }
 
 

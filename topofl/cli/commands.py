@@ -611,6 +611,7 @@ class Doctor(JsonOptions):
     The checks: versions of Python, topofl and the packages it needs; devices; datasets in --data,
     or in $TOPOFL_DATA, or in data/ and ../shared/data; whether runs can be saved; and two seconds
     of training on embedded data, compared with numpy. If something is wrong, the exit code is 1.
+    With --model, it says instead how runs train a network: each layer, and the whole of it.
 
     Parameters
     ----------
@@ -618,16 +619,23 @@ class Doctor(JsonOptions):
         folder that contains datasets, directly or in subfolders
     out : DIR
         folder in which runs are to be saved (default: runs)
+    model : MODEL
+        a network as module:function, or a name of topofl list model, with its arguments
+    shape : SIZES
+        shape of an example of --model, as 3,32,32 (default: one that its first layer takes)
 
     Examples
     --------
     topofl doctor
     topofl doctor --data path/to/data
     topofl doctor --json
+    topofl doctor --model mynets:Net --shape 3,32,32
     """
 
     data: Path | None = None
     out: Path = Path("runs")
+    model: str | None = None
+    shape: str | None = None
 
 
 class Completion(Options):

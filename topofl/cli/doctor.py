@@ -36,6 +36,11 @@ class Finding(NamedTuple):
 
 def doctor(options: Doctor) -> None:
     """Print all findings; raise :class:`CommandFailed` if something is wrong."""
+    if options.model is not None:
+        import_module("topofl.cli.network").print_layers(options)
+        return
+    if options.shape is not None:
+        raise ValueError(f"`--shape` must come with --model, got {options.shape}; give both")
     found: list[Finding] = []
     for title, check in _CHECKS.items():
         for finding in _performed(title, check, options):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.threads import Buffers, ParallelMap, in_turn, torch_threads, worker_threads
+from topofl.algorithms.contract.terms import per_row
 from topofl.engine.gradients import Bound, Found, Gradients, Trained
 from topofl.engine.minibatches import Batches, Examples, Minibatches, on_device
 from topofl.engine.plan import Plan
@@ -132,11 +133,12 @@ class Executor:
         return self.differentiate[worker](at, batch, trained, bound)
 
     def all_gradients(
-        self, models: Population, batch: Minibatches, key: str = ""
+        self, models: Population, batch: Minibatches, key: str = "", frozen: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return all nodes' losses (n,) and gradients (n, d) on one minibatch.
 
-        The gradients are in a buffer that the next call with the same `key` reuses.
+        The gradients are in a buffer that the next call with the same `key` reuses. If nodes may be
+        `frozen`, (n,), those that are or whose loss is not finite keep their buffers.
         """
         (drawn,), like = self.on_device([batch]), models.flat
         buffer = f"gradients of {key}" if key else "gradients"
@@ -144,7 +146,9 @@ class Executor:
         views, losses = models.layout.views(flat), like.new_empty(len(like))
 
         def work(worker: int, rows: slice) -> None:
-            losses[rows], gradients = self.gradients(worker, models.views_of(rows), drawn, rows)
+            out = None if frozen is None else frozen[rows]
+            with keeping(models.buffers_of(rows), losses[rows], out):
+                losses[rows], gradients = self.gradients(worker, models.views_of(rows), drawn, rows)
             for view, g in zip(views, gradients, strict=True):
                 view[rows].copy_(g)
 
@@ -168,3 +172,19 @@ class Executor:
                 function(k, chunk)
 
         self.parallel_map(work, range(workers))
+
+
+@contextmanager
+def keeping(buffers: Sequence[Tensor], losses: Tensor, frozen: Tensor | None) -> Iterator[None]:
+    """Restore the buffers of frozen nodes, and of those whose losses in this context diverge.
+
+    Nothing is restored if no node is ever frozen, None.
+    """
+    if frozen is None:
+        yield
+        return
+    before = [x.clone() for x in buffers]
+    yield
+    for x, old in zip(buffers, before, strict=True):
+        undone = ~torch.isfinite(losses) | frozen
+        x.copy_(torch.where(per_row(undone, x), old, x))

@@ -1,12 +1,15 @@
 """Checks that a model can be trained by the engine, and that task and targets fit its outputs."""
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import _set_vmap_fallback_enabled
+from torch.utils._pytree import tree_leaves, tree_map
 
 from topofl._support.public import warn_caller
 from topofl._support.seeding import NoGeneratorError, seeded_torch
@@ -300,6 +303,157 @@ def _check_batched(network: Network, inputs: Tensor) -> None:
         raise ValueError(
             f"{wanted} torch.func cannot batch it: {str(error).strip().partition(chr(10))[0]}"
         ) from error
+
+
+class Layer(NamedTuple):
+    """What a run does with a layer of a network, or with the whole network.
+
+    Attributes
+    ----------
+    layer, type
+        Its name and the name of its class.
+    executor
+        ``"batched"``: several nodes in one call, or one after another; ``"looped"``: one after
+        another only; ``"refused"``: runs cannot train it.
+    why
+        What a run keeps, draws or cannot do, in words.
+    """
+
+    layer: str
+    type: str
+    executor: str
+    why: str
+
+
+_WORSE = ("batched", "looped", "refused")
+
+
+def layers_of(model: nn.Module, inputs: Tensor) -> list[Layer]:
+    """Return what a run does with each layer of a network, and last with all of it.
+
+    Layers are the modules that apply no others, in the order in which a forward in training
+    applies them. Other modules are left out, unless their own forward is treated worse than what
+    they apply.
+
+    Parameters
+    ----------
+    model
+        The network, which is not changed.
+    inputs
+        Two examples.
+
+    Examples
+    --------
+    >>> net = nn.Sequential(nn.Linear(2, 3), nn.RReLU(), nn.Linear(3, 2))
+    >>> [(layer.layer, layer.executor) for layer in layers_of(net, torch.rand(2, 2))]
+    [('0', 'batched'), ('1', 'looped'), ('2', 'batched'), ('the whole network', 'looped')]
+    """
+    calls, found = _calls(model, inputs), dict[str, Layer]()
+    for name in reversed(calls):  # layers come after what applies them
+        layer = model.get_submodule(name)
+        inside = [found[other].executor for other in found if other.startswith(f"{name}.")]
+        alone = _Alone(layer, *calls[name])
+        reason = _reason_against(layer)
+        how = ("refused", f"it {reason}") if reason else _treatment(alone, alone.given)
+        if not inside or max(map(_WORSE.index, inside)) < _WORSE.index(how[0]):
+            why = how[1].replace("'layer'", repr(name)).replace("'layer.", f"'{name}.")
+            found[name] = Layer(name, type(layer).__name__, how[0], why)
+    whole = _treatment(model, inputs, whole=True)
+    return [*reversed(found.values()), Layer("the whole network", type(model).__name__, *whole)]
+
+
+class _Alone(nn.Module):
+    """A layer, applied to what a network gives it; `given` (1, ...) is its first tensor."""
+
+    def __init__(self, layer: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        super().__init__()
+        like = next(layer.parameters(), torch.zeros(()))
+        self.layer, self.own = layer, nn.Parameter(torch.zeros((), dtype=like.dtype))
+        first = next((x for x in tree_leaves([args, kwargs]) if isinstance(x, Tensor)), self.own)
+        self.first, self.given = first, first.detach()[None]
+        self.args, self.kwargs = args, kwargs
+
+    def forward(self, given: Tensor) -> list[Tensor]:
+        """Return the tensors in the outputs of the layer."""
+        args, kwargs = tree_map(
+            lambda x: given[0].clone() if x is self.first else x, [self.args, self.kwargs]
+        )
+        leaves = tree_leaves(self.layer(*args, **kwargs))
+        return [x for x in leaves if isinstance(x, Tensor)] or [self.own]
+
+
+def _calls(model: nn.Module, inputs: Tensor) -> dict[str, tuple[Any, Any]]:
+    """Return the first arguments of each module in a forward in training, as far as it gets."""
+    found: dict[str, tuple[Any, Any]] = {}
+    try:
+        own = copy.deepcopy(model).train()
+        names = {layer: name for name, layer in own.named_modules() if name}
+
+        def note(layer: nn.Module, args: Any, kwargs: Any) -> None:
+            copies = dict[int, Tensor]()  # one for each tensor, before it is changed in place
+
+            def copied(x: Any) -> Any:
+                return copies.setdefault(id(x), x.detach().clone()) if isinstance(x, Tensor) else x
+
+            found.setdefault(names[layer], tree_map(copied, (args, kwargs)))
+
+        for layer in names:
+            layer.register_forward_pre_hook(note, with_kwargs=True)
+        with seeded_torch(0), torch.no_grad():
+            own(inputs)
+    except Exception:  # the treatment of the whole network says it
+        pass
+    return found
+
+
+def _treatment(module: nn.Module, inputs: Tensor, *, whole: bool = False) -> tuple[str, str]:
+    """Return how a module is trained, and why; examples of the `whole` network are rows."""
+    try:
+        with warnings.catch_warnings(record=True) as noted:
+            warnings.simplefilter("always")
+            module = check_model(module).eval()
+            if whole:
+                check_output(module, inputs, None)
+            else:
+                _check_evaluated(module, inputs)
+            network = network_of(module, inputs)
+    except (TypeError, ValueError) as error:
+        return "refused", " ".join(str(error).split())
+    trained = trained_parameters(module)
+    frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
+    own = [name.removeprefix("layer.") for name in network.buffers]
+    about = [
+        f"{sum(p.numel() for p in trained):,} trained parameters per node" if whole else "",
+        f"{frozen:,} frozen parameters, which all nodes share" if frozen else "",
+        f"each node has its own {', '.join(own)}" if own and not whole else "",
+        f"{len(own)} buffers per node" if own and whole else "",
+        "draws for each node and step" if network.drawing is not None else "",
+        f"minibatches of at least {network.smallest} examples" if network.smallest > 1 else "",
+        *(" ".join(str(one.message).split()) for one in noted),
+    ]
+    _set_vmap_fallback_enabled(False)  # which applies one model after another
+    try:
+        _check_batched(network, inputs)
+        how = "batched"
+    except ValueError as error:
+        how = "looped"
+        about.insert(0, str(error).partition("for this model, since ")[2])
+    finally:
+        _set_vmap_fallback_enabled(True)
+    return how, "; ".join(filter(None, about))
+
+
+def _check_evaluated(module: nn.Module, inputs: Tensor) -> None:
+    """Raise ``ValueError`` if a layer draws random numbers or changes buffers in evaluation."""
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    try:
+        with seeded_torch(0) as drawn, torch.no_grad():
+            module(inputs)
+    except NoGeneratorError as error:
+        raise ValueError(_RANDOM_OUTPUT) from error
+    _check_buffers(module, before)
+    if drawn:
+        raise ValueError(_RANDOM_OUTPUT)
 
 
 def as_task(task: Any) -> Task:

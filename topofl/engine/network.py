@@ -5,16 +5,20 @@ depend on neither executor, chunk, nor number of ranks.
 """
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from topofl._support.public import warn_caller
 from topofl._support.seeding import NoGeneratorError, seeded_torch
 
 Drawing = Callable[[Tensor], AbstractContextManager[object]]
@@ -127,16 +131,23 @@ def joined(
 
 
 class _Forward(NamedTuple):
-    """A forward in training: the outputs of all layers, the changed buffers, and what was drawn."""
+    """A forward in training: outputs of all layers, what changed in them, and what was drawn.
+
+    Draws of generators other than torch's are the names of these by layer.
+    """
 
     outputs: Mapping[str, object]
     buffers: tuple[str, ...]
+    attributes: list[str]
     drawn: list[str]
+    others: Mapping[str, str]
     masks: int
 
 
 def network_of(module: nn.Module, inputs: Tensor) -> Network:
     """Return a network, with what a forward of it in training changes and draws.
+
+    Warns of attributes that it changes, since these are neither buffers nor kept per node.
 
     Parameters
     ----------
@@ -158,13 +169,23 @@ def network_of(module: nn.Module, inputs: Tensor) -> Network:
         smallest = 2
         found = _forward(module, inputs)
     again = _forward(module, inputs[:smallest])
+    others = dict(found.others)
     for name, (output, other) in _pairs(found.outputs, again.outputs).items():
         if not torch.equal(output.nan_to_num(), other.nan_to_num()):
-            raise ValueError(
-                "`model` must draw random numbers by torch's functions, so that runs can be "
-                f"repeated, but {name or type(module).__name__!r} draws others, as of numpy; use "
-                "torch.nn.functional.dropout, or torch.rand"
-            )
+            others.setdefault(name, "numpy")
+    for name, whose in others.items():
+        raise ValueError(
+            "`model` must draw random numbers by torch's functions, so that runs can be "
+            f"repeated, but {name or type(module).__name__!r} draws others, as of {whose}; use "
+            "torch.nn.functional.dropout, or torch.rand"
+        )
+    if found.attributes:
+        name = found.attributes[0].rpartition(".")[2]
+        warn_caller(
+            f"`model` changes the attribute {found.attributes[0]!r} in a forward pass, which is "
+            "neither kept per node nor saved; make it a buffer by "
+            f"self.register_buffer({name!r}, ...), and change that in place"
+        )
     drawing = seeded if found.drawn else Masks if found.masks else None
     coupled = False
     if smallest == 1 and drawing is None and len(inputs) > 1:
@@ -184,16 +205,23 @@ def _forward(module: nn.Module, inputs: Tensor) -> _Forward:
     own = copy_of_trained(module).train()
     before = dict(own.named_buffers())
     values = {name: (buffer._version, buffer.clone()) for name, buffer in before.items()}
-    outputs = dict[str, object]()
+    attributes = _attributes(own)
+    outputs, inside = dict[str, object](), list[str]()
 
-    def note(name: str) -> Callable[[nn.Module, object, object], None]:
-        return lambda _module, _inputs, output: outputs.update({name: output})
+    names = {layer: name for name, layer in own.named_modules()}
 
-    for name, layer in own.named_modules():
-        layer.register_forward_hook(note(name))
+    def enter(layer: nn.Module, _inputs: object) -> None:
+        inside.append(names[layer])
+
+    def leave(_layer: nn.Module, _inputs: object, output: object) -> None:
+        outputs[inside.pop()] = output
+
+    for layer in names:
+        layer.register_forward_pre_hook(enter)
+        layer.register_forward_hook(leave)
     masks = Masks(torch.zeros((), dtype=torch.int64, device=inputs.device))
     try:
-        with seeded_torch(0) as drawn, masks, torch.no_grad():
+        with seeded_torch(0) as drawn, masks, torch.no_grad(), _other_draws(own, inside) as others:
             own(inputs)
     except (torch.OutOfMemoryError, MemoryError):
         raise
@@ -220,11 +248,76 @@ def _forward(module: nn.Module, inputs: Tensor) -> _Forward:
         if after[name]._version > version or not _same(old, after[name])
     }
     changed = tuple(name for name in values if name.rpartition(".")[0] in layers)
-    return _Forward(outputs, changed, list(drawn), masks.calls)
+    now = _attributes(own)
+    other = [name for name, old in attributes.items() if not _equal(old, now.get(name, old))]
+    return _Forward(outputs, changed, other, list(drawn), others, masks.calls)
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
     return bool(((one == other) | (one != one)).all())
+
+
+_SCALARS = (bool, int, float, str, bytes, type(None))
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """Return copies of attributes of layers that are neither parameters, buffers nor objects."""
+    found = {}
+    for prefix, layer in module.named_modules():
+        for name, value in vars(layer).items():
+            items = value if isinstance(value, list | tuple | set) else [value]
+            items = [*value, *value.values()] if isinstance(value, dict) else items
+            plain = all(isinstance(item, _SCALARS) for item in items)
+            if name not in _OF_EVERY_MODULE and (plain or isinstance(value, Tensor | np.ndarray)):
+                found[f"{prefix}.{name}" if prefix else name] = copy.deepcopy(value)
+    return found
+
+
+def _equal(one: object, other: object) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.shape == other.shape and _same(one, other)
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    return type(one) is type(other) and (one == other or one != one)
+
+
+def _states(module: nn.Module) -> dict[str, Any]:
+    """Return the states of generators that layers hold, by layer, with whose they are."""
+    found = {}
+    for name, layer in module.named_modules():
+        for value in vars(layer).values():
+            if isinstance(value, random.Random):
+                found[name] = ("Python's random", repr(value.getstate()))
+            elif isinstance(value, np.random.RandomState):
+                found[name] = ("numpy", repr(value.get_state()))
+            elif isinstance(value, np.random.Generator):
+                found[name] = ("numpy", repr(value.bit_generator.state))
+    return found
+
+
+@contextmanager
+def _other_draws(module: nn.Module, inside: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Note layers that draw from generators which they hold, or from Python's in this thread.
+
+    The last of those that are `inside` of their forward draws from Python's.
+    """
+    found, before = dict[str, str](), _states(module)
+
+    def note(_frame: object, event: str, called: Any) -> None:
+        if event == "c_call" and getattr(called, "__self__", None) is random.random.__self__:
+            found.setdefault(inside[-1] if inside else "", "Python's random")
+
+    watched = sys.getprofile() is None  # not while the caller profiles
+    if watched:
+        sys.setprofile(note)
+    try:
+        yield found
+    finally:
+        if watched:
+            sys.setprofile(None)
+    after = _states(module)
+    found |= {name: whose for name, (whose, old) in before.items() if after[name][1] != old}
 
 
 def _pairs(

@@ -434,6 +434,12 @@ class Population:
         sent = (held for name, held in self.buffers.items() if travels(name))
         return [held for held in sent if held.stored.is_floating_point()]
 
+    def bytes_of(self, share: Part) -> int:
+        """Return the bytes of a message with a part of a model, and the statistics that travel."""
+        columns = [range(self.d)[part] for part in self.columns(share)]
+        statistics = (held.stored[0].numel() for held in self.traveling_with(self, columns))
+        return (sum(map(len, columns)) + sum(statistics)) * self.dtype.itemsize
+
     @property
     def statistics(self) -> tuple[str, ...]:
         """Names of the buffers of real numbers of which each node has its own."""

@@ -381,7 +381,9 @@ class Round:
         name = f"{self.phase}/{key}" if key else self.phase
         batch = run.executor.batches.at(self.t, batch_size, name)
         own = population.of_own_nodes()
-        losses, gradients = run.executor.all_gradients(own, batch, key)
+        freezes = run.monitor.policy == "freeze" and bool(own.buffers)
+        frozen = run.ranks.own_rows(run.monitor.frozen(own.device)) if freezes else None
+        losses, gradients = run.executor.all_gradients(own, batch, key, frozen)
         if own is not population and own.buffers:
             population.take(own, run.ranks.all_rows)
         self.steps += self.n
@@ -418,7 +420,8 @@ class Round:
         d, run = values.shape[1] if isinstance(values, Tensor) else values.d, self.run
         ranges = [range(d)[part] for part in columns]
         width = sum(map(len, ranges))
-        buffers = self._owner.traveling_with(values, ranges) if counted else []
+        whole = counted or isinstance(values, Population)  # else tensors may hold differences
+        buffers = self._owner.traveling_with(values, ranges) if whole else []
         sent = width + scalars + sum(held.stored[0].numel() for held in buffers)
         exchange = self._begin_exchange("mix", weights, sent if counted else None, server)
         once = server and width == d and self.setup.attack is None  # whole models are stored once

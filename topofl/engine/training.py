@@ -16,7 +16,7 @@ from topofl.algorithms.contract.descent import checked_point, merged_states, rat
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State
 from topofl.algorithms.contract.terms import Step, per_row, writable_result
-from topofl.engine.executor import Executor
+from topofl.engine.executor import Executor, keeping
 from topofl.engine.gradients import Bound, Found
 from topofl.engine.minibatches import Minibatches
 from topofl.engine.mixing import Mixer
@@ -530,12 +530,10 @@ class _MixedGradients:
     def _differentiate(self, k: int, any_bad: bool, worker: int, chunk: LocalSteps) -> None:
         """Store the gradients of some nodes, or add them to the sums of their groups."""
         rows, minibatches = chunk.rows, self.steps[k][-1]
-        freezes = self.job.policy == "freeze"
-        before = [x.clone() for x in chunk.buffers] if freezes else []
-        losses, found = self.executor.gradients(worker, chunk.parameters, minibatches, rows)
-        for x, old in zip(chunk.buffers, before, strict=False):  # of nodes that are frozen
-            x.copy_(torch.where(per_row(chunk.bad | ~torch.isfinite(losses), x), old, x))
-        self.losses[rows, k] = losses
+        frozen = chunk.bad if self.job.policy == "freeze" else None
+        with keeping(chunk.buffers, self.losses[rows, k], frozen):
+            losses, found = self.executor.gradients(worker, chunk.parameters, minibatches, rows)
+            self.losses[rows, k] = losses
         if k == 0 and self.job.statistics is not None:
             self.observed[worker].observe(found, ~chunk.bad)
         own = self._place(worker, rows)

@@ -168,10 +168,8 @@ class _Watched:
     ) -> None:
         """Mix values, and add the time of the slowest message, if any."""
         self.round.mix(weights, values, columns, scalars=scalars, server=server, counted=counted)
-        if counted:
-            d = values.shape[1] if isinstance(values, Tensor) else values.d
-            width = sum(len(range(d)[part]) for part in columns) + scalars
-            self._wait(weights, width * values.dtype.itemsize, server)
+        if counted:  # running statistics may travel with models
+            self._wait(weights, cast(Any, self.round).exchanges[-1].nbytes, server)
 
     def aggregate(
         self,

@@ -280,6 +280,10 @@ class Models(Protocol):
         """Return the columns of `flat` that hold a part of the models, in few slices."""
         ...
 
+    def bytes_of(self, share: Part) -> int:
+        """Return the bytes of a message with a part of a model, and the statistics that travel."""
+        ...
+
     def like(self, flat: Tensor) -> "Models":
         """Return models that share memory with `flat`, (n, d), with push-sum weights 1."""
         ...
@@ -518,7 +522,8 @@ class Round(Protocol):
             Whether a server averages: each node with a non-zero column sends one message and
             receives one.
         counted
-            Whether messages are counted; False if :meth:`send` counts them.
+            Whether messages are counted; False if :meth:`send` counts them. Running statistics then
+            travel with the models themselves, but not with a tensor, which may hold anything.
         """
         ...
 

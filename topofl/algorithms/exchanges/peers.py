@@ -158,13 +158,12 @@ def average_over_peers(policy: Policy, share: Part = everything) -> Phase:
             choice = _choose(policy, visible, state, round)
             columns = models.columns(share)
             weights = check_pulls(choice.weights).check_on(round.peers)
-        round.mix(
-            weights, models.flat, columns, counted=choice.downloads is None and not choice.server
-        )
-        size = sum(models.flat[:, part].shape[1] for part in columns) * models.flat.element_size()
+        round.mix(weights, models, columns, counted=choice.downloads is None and not choice.server)
+        size, width = models.bytes_of(share), sum(len(range(models.d)[part]) for part in columns)
         if choice.server:
             everybody = from_weights(sparse.eye_array(weights.n, format="csr"), name="everybody")
-            round.send(everybody, size * (1 + choice.server) // 2, server=True)
+            others = (choice.server - 1) * width * models.dtype.itemsize  # without statistics
+            round.send(everybody, (2 * size + others) // 2, server=True)
         downloads = [(matrix, size) for matrix in choice.downloads or ()]
         for matrix, nbytes in [*downloads, *choice.extra_messages]:
             round.send(matrix.check_on(round.peers), nbytes)

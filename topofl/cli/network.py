@@ -1,0 +1,96 @@
+"""``topofl doctor --model``: how runs train each layer of a network, and the whole of it."""
+
+import copy
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from topofl._spec import arguments_of, at, find, parameters
+from topofl._support.calls import named, table_of
+from topofl._support.plugins import load_function
+from topofl._support.seeding import seeded_torch
+from topofl._support.table import Table
+from topofl.cli.commands import Doctor
+from topofl.cli.output import CommandFailed, print_notes, print_rows
+from topofl.engine.model_checks import Layer, layers_of
+
+Shape = tuple[int, ...]
+
+
+def print_layers(options: Doctor) -> None:
+    """Print how layers are trained; raise :class:`CommandFailed` if runs refuse the network."""
+    given = None if options.shape is None else _shape(options.shape)
+    with at("`--model`:"):
+        model = _model(options.model or "", given)
+    shape, inputs = _examples(model, given)
+    found = layers_of(model, inputs)
+    if given is None:
+        sizes = ",".join(map(str, shape))
+        print_notes([f"examples of shape {sizes}, as the first layer takes; --shape gives another"])
+    if options.json:
+        print_rows(layer._asdict() for layer in found)
+    else:
+        print(Table(Layer._fields, tuple(found)))
+    if found[-1].executor == "refused":
+        raise CommandFailed(f"runs refuse {options.model}: {found[-1].why}")
+
+
+def _shape(text: str) -> Shape:
+    sizes = [size.strip() for size in text.split(",")]
+    if not all(size.isdecimal() and int(size) for size in sizes):
+        raise ValueError(f"`--shape` must be numbers from 1, such as 3,32,32, got {text!r}")
+    return tuple(map(int, sizes))
+
+
+def _model(spec: str, shape: Shape | None) -> nn.Module:
+    """Return the network of a spec, a module itself or what a function returns."""
+    name, arguments = named(table_of(spec))
+    if ":" in name and isinstance(found := load_function(name), nn.Module):
+        return found
+    function = find("model", name)
+    sizes = {"in_shape": shape, "in_features": math.prod(shape)} if shape else {}
+    own = {key: size for key, size in sizes.items() if key in parameters(function)}
+    with seeded_torch(0):
+        return function(**arguments_of(function, own | arguments))
+
+
+def _examples(model: nn.Module, given: Shape | None) -> tuple[Shape, Tensor]:
+    """Return the shape of an example, by default one that the network takes, and two examples."""
+    layer = next(
+        (m for m in model.modules() if next(m.parameters(recurse=False), None) is not None), None
+    )
+    shapes, why = [given] if given else [*_taken_by(layer)], ""
+    dtype = next((p.dtype for p in model.parameters()), torch.float32)
+    for shape in shapes:
+        with seeded_torch(0), torch.no_grad():
+            if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+                inputs = torch.randint(layer.num_embeddings, (2, *shape))
+            else:
+                inputs = torch.rand(2, *shape).to(dtype)
+            if given:
+                return given, inputs
+            try:
+                copy.deepcopy(model).eval()(inputs)
+                return shape, inputs
+            except Exception as error:  # whatever the user's forward raises
+                why = f", but {shape} was tried: {type(error).__name__}: {error}"
+    raise ValueError(
+        "`--shape` must be given for this network, whose first layer does not say what it takes"
+        f"{why}; give the shape of an example, such as --shape 3,32,32"
+    )
+
+
+def _taken_by(layer: nn.Module | None) -> Iterator[Shape]:
+    """Yield usual shapes of examples that a layer takes."""
+    if isinstance(layer, nn.Linear):
+        yield (layer.in_features,)
+    elif isinstance(layer, nn.Conv2d):
+        yield from ((layer.in_channels, side, side) for side in (32, 28, 64, 224))
+    elif isinstance(layer, nn.Conv1d):
+        yield (layer.in_channels, 128)
+    elif isinstance(layer, nn.RNNBase):
+        yield (16, layer.input_size)
+    elif isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+        yield (16,)
