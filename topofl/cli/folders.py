@@ -8,6 +8,7 @@ completes it.
 import json
 import os
 import re
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,7 +25,6 @@ from topofl._support.files import (
     write_file,
 )
 from topofl._support.locks import LOCK, locked
-from topofl.cli.commands import Run
 from topofl.cli.output import print_notes
 from topofl.config.toml import as_table, resume_command
 from topofl.engine.checkpoint import OURS as CHECKPOINTS
@@ -187,7 +187,7 @@ def load_finished(folder: Path) -> History:
     return History.load(folder)
 
 
-def check_place(out: Path, options: Run) -> None:
+def check_place(out: Path, options: Namespace) -> None:
     """Raise if a folder for results cannot be used, or holds anything that would be lost."""
     if unfinished := unfinished_run(out):
         raise ValueError(f"{unfinished}, or choose another folder with --out")

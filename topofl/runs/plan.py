@@ -58,14 +58,6 @@ class Range:
     log: bool = False
     whole: bool = False
 
-    def draw(self, rng: np.random.Generator) -> float | int:
-        """Return a number drawn from the interval."""
-        if self.whole:
-            return int(rng.integers(int(self.low), int(self.high), endpoint=True))
-        if self.log:
-            return float(math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
-        return float(rng.uniform(self.low, self.high))
-
 
 def uniform(low: float, high: float) -> Range:
     """Return the uniform distribution between two numbers.
@@ -217,15 +209,18 @@ def random_points(space: Mapping[str, Any], count: int, *, seed: int) -> list[Va
     """
     lists = check_space("space", space)
     rng = np.random.default_rng(check_int("seed", seed, minimum=0))
-    return [
-        {
-            key: values.draw(rng)
-            if isinstance(values, Range)
-            else values[int(rng.integers(len(values)))]
-            for key, values in lists.items()
-        }
-        for _ in range(check_int("count", count, minimum=1))
-    ]
+
+    def drawn(values: Range | list[Any]) -> Any:
+        if not isinstance(values, Range):
+            return values[int(rng.integers(len(values)))]
+        if values.whole:
+            return int(rng.integers(int(values.low), int(values.high), endpoint=True))
+        if values.log:
+            return float(math.exp(rng.uniform(math.log(values.low), math.log(values.high))))
+        return float(rng.uniform(values.low, values.high))
+
+    points = range(check_int("count", count, minimum=1))
+    return [{key: drawn(values) for key, values in lists.items()} for _ in points]
 
 
 def parse_grid(texts: Sequence[str]) -> dict[str, Any]:
@@ -591,14 +586,6 @@ def check_picklable(base: object) -> None:
         ) from error
 
 
-def one_per_key(points: Sequence[Point]) -> list[Point]:
-    """Return the points without those that repeat the run of an earlier one."""
-    found: dict[str, Point] = {}
-    for point in points:
-        found.setdefault(point.key, point)
-    return list(found.values())
-
-
 def by_settings(points: Sequence[Point]) -> list[list[Point]]:
     """Return the points in groups that differ in their seeds only."""
     groups: dict[str, list[Point]] = {}
@@ -608,12 +595,12 @@ def by_settings(points: Sequence[Point]) -> list[list[Point]]:
 
 
 def shard_of(points: Sequence[Point], shard: str | tuple[int, int] | None) -> list[Point]:
-    """Return the part of the points that one of several machines performs.
+    """Return the part of the points that one of several machines performs, without repeated runs.
 
     Parameters
     ----------
     points
-        Points with distinct runs.
+        Points, of which the first one counts if several have the same run.
     shard
         ``"1/2"`` or ``(1, 2)``: the first of two parts; None: all.
 
@@ -627,8 +614,11 @@ def shard_of(points: Sequence[Point], shard: str | tuple[int, int] | None) -> li
     >>> shard_of([], "1/2")
     []
     """
+    found: dict[str, Point] = {}
+    for point in points:
+        found.setdefault(point.key, point)
     if shard is None:
-        return list(points)
+        return list(found.values())
     try:
         part, parts = map(int, shard.split("/") if isinstance(shard, str) else shard)
     except (TypeError, ValueError):
@@ -637,4 +627,4 @@ def shard_of(points: Sequence[Point], shard: str | tuple[int, int] | None) -> li
         ) from None
     check_int("shard", parts, minimum=1)
     check_int("shard", part, minimum=1, maximum=parts)
-    return list(points[part - 1 :: parts])
+    return list(found.values())[part - 1 :: parts]

@@ -16,8 +16,7 @@ from topofl._support.plugins import imported
 from topofl._support.public import public, warn_caller
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import plain_text
-from topofl.runs.execute import Live, Processes, as_executor, execute
-from topofl.runs.identity import cache_of_process
+from topofl.runs.execute import Processes, as_executor, execute
 from topofl.runs.plan import (
     VARIED,
     Base,
@@ -27,7 +26,6 @@ from topofl.runs.plan import (
     check_picklable,
     check_space,
     label_of,
-    one_per_key,
     prepare,
     shard_of,
 )
@@ -351,7 +349,7 @@ def sweep(
     local = isinstance(submits, Processes)
     with submits if local else nullcontext():
         points = prepare(base, grid, seeds=seeds, vary=vary, with_memory=local)
-        points = shard_of(one_per_key(points), shard)
+        points = shard_of(points, shard)
         return perform_points(points, runs, submits, limit, retry_failed, progress)
 
 
@@ -376,23 +374,13 @@ def perform_points(
     if isinstance(executor, Processes):
         limit = _fitting(todo, executor.jobs)
         executor.keep(limit)
-    live = Live(store.root, len(todo), progress)
-    live.labels.update({point.key: label_of(point.values, point.seed) for point in todo})
+    labels = {point.key: label_of(point.values, point.seed) for point in todo}
+    jobs = [point.job for point in todo]
     try:
-        with live:
-            execute(
-                [point.job for point in todo],
-                store.root,
-                executor,
-                limit=limit,
-                started=live.started,
-                ended=live.ended,
-            )
+        execute(jobs, store.root, executor, limit=limit, progress=progress, labels=labels)
     except KeyboardInterrupt:
         done = sum(store.has(point.key) for point in points)
         raise SweepInterrupted(done, len(points), store.root) from None
-    finally:
-        cache_of_process.cache_clear()
     keys = [point.key for point in points]
     remove_abandoned(store.root, keys, [key for key in keys if store.has(key)])
     found = [store.find(key) for key in keys]
