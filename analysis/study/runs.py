@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from topofl import History, Topology, TopologyError, TopologySequence, metrics, mixing
 from topofl.data import Partition
 from topofl.runs import RunStore, StoredRun
-from topofl.runs.execute import InProcess, Processes
+from topofl.runs.execute import Processes
 from topofl.runs.execute import execute as perform_all
 from topofl.runs.identity import hash_of
 from topofl.runs.work import Job, Outcome
@@ -225,7 +225,7 @@ def train(
     runs: Iterable[tuple[Cell, float]],
     records: Records,
     arguments: Callable[[Mapping[str, Any]], Mapping[str, Any]],
-    executor: InProcess | Processes | None = None,
+    executor: Processes | None = None,
     *,
     more: Callable[[], bool] = lambda: True,
     title: str = "",
@@ -267,7 +267,7 @@ def train(
     perform_all(
         [_job(key, *run, arguments) for key, run in todo.items()],
         records.store.root,
-        executor or InProcess(),
+        executor,
         limit=executor.jobs if isinstance(executor, Processes) else 1,
         labels={key: _label(cell, lr) for key, (cell, lr) in todo.items()},
         title=title,

@@ -13,7 +13,7 @@ from tests.runs.functions import arguments, tables
 from topofl import config, data
 from topofl.runs import integers, log_uniform, random_points, sweep, uniform
 from topofl.runs.identity import digest_of, key_of
-from topofl.runs.plan import VARIED, grid_points, parse_grid, prepare, shard_of, with_seeds
+from topofl.runs.plan import VARIED, grid_points, prepare, shard_of, with_seeds
 
 
 def key(base: Any, grid: Any = None) -> str:
@@ -36,15 +36,6 @@ def test_random_points_are_within_their_ranges_and_depend_on_the_seed():
     assert pairs == {(1, "x"), (1, "y"), (2, "x"), (2, "y")}
     below = np.mean([point["b"] < 10**-1.5 for point in points])
     assert 0.35 < below < 0.65  # half of the logarithms
-
-
-def test_text_of_the_command_line():
-    texts = ["data.alpha=0.1,1", "topology=ring,(dcliques,inter=ring)", "a=uniform(0,1)"]
-    assert parse_grid(texts) == {
-        "data.alpha": [0.1, 1],
-        "topology": ["ring", "(dcliques,inter=ring)"],
-        "a": uniform(0, 1),
-    }
 
 
 def test_seeds_go_to_everything_that_draws():

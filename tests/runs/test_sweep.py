@@ -24,7 +24,7 @@ from tests.runs.functions import arguments
 from topofl.callbacks import Event
 from topofl.runs import RunStore, SweepInterrupted, planned, probe, sweep, work
 from topofl.runs import sweep as sweep_function
-from topofl.runs.execute import SHOWN, InProcess, Live, Processes, execute
+from topofl.runs.execute import SHOWN, Live, Processes, execute
 from topofl.runs.plan import prepare
 from topofl.runs.probe import PROBED_ROUNDS, _timed
 from topofl.runs.work import RUNNING, Outcome, claimed_folder
@@ -192,7 +192,7 @@ def test_a_killed_process_costs_its_own_run_only(tmp_path):
 def test_no_further_run_starts_when_the_caller_says_so(tmp_path):
     left = iter([True, True])
     jobs = [point.job for point in prepare(BASE, GRID, seeds=1)]
-    execute(jobs, tmp_path, InProcess(), limit=1, more=lambda: next(left, False))
+    execute(jobs, tmp_path, None, limit=1, more=lambda: next(left, False))
     assert {run.key for run in RunStore(tmp_path).runs()} == {job.key for job in jobs[:2]}
 
 

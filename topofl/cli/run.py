@@ -27,24 +27,22 @@ from topofl.cli.folders import (
     check_same,
     claimed,
     command_to_resume,
-    commit_record,
     is_finished,
     load_finished,
     record_in,
+    save_finished,
     settings_in,
     settle,
     write_config,
-    write_pending,
 )
 from topofl.cli.options import check_alone
 from topofl.cli.output import CommandFailed, json_rows, print_notes, print_remark, print_rows
 from topofl.engine import Interrupted, RankError
-from topofl.engine.checkpoint import OtherRunError, prune, rounds_in
+from topofl.engine.checkpoint import OtherRunError, rounds_in
 from topofl.engine.joining import joined_store
 from topofl.estimate import Estimate
 from topofl.history import History
 from topofl.runs import RunStore, SweepInterrupted
-from topofl.runs.execute import InProcess
 from topofl.runs.identity import asked_for, digest_of, note_of, other_settings, reset_peak_memory
 from topofl.runs.plan import Point
 from topofl.runs.record import RECORD, record_of
@@ -113,7 +111,7 @@ def _run_in_store(store: RunStore, job: Job, options: Namespace) -> None:
     is_known = store.find(job.key) is not None
     progress = "auto" if options.progress is None else options.progress
     try:
-        found = perform_points([Point({}, None, job)], store, InProcess(), 1, True, progress)
+        found = perform_points([Point({}, None, job)], store, None, 1, True, progress)
     except SweepInterrupted:
         raise KeyboardInterrupt("interrupted; the same command continues the run") from None
     for failure in found.failures:
@@ -327,18 +325,14 @@ def _finish(
     seconds: float,
     n_checkpoints: int = 1,
 ) -> None:
-    """Save a history and its record, and keep the last `n_checkpoints` checkpoints.
+    """Save a finished run.
 
     The configuration in `job` is what the run was asked for, that of the record what it chose.
     """
-    tables = experiment.tables_of(history)
     asked = {name: job.tables["compute"][name] for name in history.meta["asked"]}
     note = {**note_of(history, seconds, job.digest), "asked": asked}
-    write_pending(out, record_of(job.key, history, tables, note))
-    history.save(out / "history")
-    write_config(out, tables)
-    prune(out / "checkpoints", n_checkpoints)
-    commit_record(out)
+    record = record_of(job.key, history, experiment.tables_of(history), note)
+    save_finished(out, history, record, n_checkpoints)
 
 
 def _on_all_ranks(load: Callable[[], config.Experiment], perform: Callable[[], None]) -> None:

@@ -132,17 +132,6 @@ class Live:
 
 
 @dataclass(eq=False)
-class InProcess:
-    """Runs in this process, one after the other."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]:
-        """Call a function, and return its finished future."""
-        future: Future[Any] = Future()
-        future.set_result(fn(*args))
-        return future
-
-
-@dataclass(eq=False)
 class Processes:
     """Several pools of one process each, so that a killed process costs only its own run.
 
@@ -242,17 +231,15 @@ def _end_with(sentinel: int) -> None:
 
 
 def as_executor(executor: Any, jobs: int) -> Any:
-    """Return an object with ``submit`` for the argument `executor` of a sweep.
+    """Return an object with ``submit`` for the argument `executor` of a sweep; None: this process.
 
     Raises
     ------
     TypeError
         If it is none.
     """
-    if executor is None and jobs == 1:
-        return InProcess()
     if executor is None:
-        return Processes(jobs)
+        return None if jobs == 1 else Processes(jobs)
     if hasattr(executor, "get_executor"):  # a client of Dask
         return executor.get_executor()
     if not callable(getattr(executor, "submit", None)):
@@ -277,8 +264,8 @@ def execute(
 ) -> None:
     """Perform runs, at most `limit` at a time (None: all), and report how each ends.
 
-    Meanwhile a live table is shown. When `more()` is false, no further run starts, and those in
-    progress are finished.
+    Without an executor, this process performs them one after the other. Meanwhile, a live table is
+    shown. When `more()` is false, no further run starts, and those in progress are finished.
 
     Raises
     ------
@@ -336,14 +323,15 @@ class _Execution:
         batch: AbstractContextManager[Any] = nullcontext()
         if room > 1 and len(self.waiting) > 1 and hasattr(self.executor, "batch"):  # submitit
             batch = self.executor.batch()
-        here, root = isinstance(self.executor, InProcess | Processes), str(self.store.root)
+        here, root = isinstance(self.executor, Processes | None), str(self.store.root)
         how = (perform, root) if here else (perform_elsewhere, root, identity())
+        submit = _call if self.executor is None else self.executor.submit
         submitted = []
         with batch:
             while self.waiting and len(submitted) < room:
                 job = self.waiting.popleft()
                 self.live.started(job)
-                submitted.append((self.executor.submit(how[0], job, *how[1:]), job))
+                submitted.append((submit(how[0], job, *how[1:]), job))
         for future, job in submitted:  # those of a batch can be used only now
             self.active[future] = job
             if hasattr(future, "add_done_callback"):
@@ -359,7 +347,7 @@ class _Execution:
             outcome = self._outcome(job, future)
             if outcome.state == "interrupted":
                 self.waiting.append(job)
-                if isinstance(self.executor, InProcess):
+                if self.executor is None:
                     raise KeyboardInterrupt
             elif outcome.state == "unwritable":
                 self.unwritable = outcome.error
@@ -417,6 +405,13 @@ class _Execution:
                         self._report(Outcome(job.key, "done"))
         except KeyboardInterrupt:  # a second Ctrl-C
             self.executor.stop(signal.SIGKILL)
+
+
+def _call(fn: Callable[..., Any], /, *args: Any) -> Future[Any]:
+    """Call a function, and return its finished future."""
+    future: Future[Any] = Future()
+    future.set_result(fn(*args))
+    return future
 
 
 _KILLED = {
