@@ -19,7 +19,8 @@ from topofl.runs import (
     sweep,
     uniform,
 )
-from topofl.runs.plan import grid_points, parse_grid, prepare, seed_list, shard_of
+from topofl.runs.plan import grid_points, parse_grid, prepare, seed_list
+from topofl.runs.sweep import shard_of
 
 KEY = "0123456789abcdef"
 

@@ -13,7 +13,8 @@ from tests.runs.functions import arguments, tables
 from topofl import data
 from topofl.runs import integers, log_uniform, random_points, sweep, uniform
 from topofl.runs.identity import digest_of, key_of
-from topofl.runs.plan import VARIED, grid_points, prepare, shard_of, with_seeds
+from topofl.runs.plan import VARIED, grid_points, prepare, with_seeds
+from topofl.runs.sweep import shard_of
 
 
 def key(base: Any, grid: Any = None) -> str:

@@ -58,7 +58,7 @@ _LONGEST_WAIT = 10.0
 
 def run(options: Namespace) -> None:
     """Run the experiment in a configuration file and save it; under torchrun, on all ranks."""
-    _on_all_ranks(lambda: config.load(options.config, options.set), lambda: _run(options))
+    _on_all_ranks(_run, options.config, options)
 
 
 def _run(options: Namespace) -> None:
@@ -229,9 +229,7 @@ def _train(
 
 def resume(options: Namespace) -> None:
     """Continue a stopped run, or train more rounds; under torchrun, on all ranks."""
-    _on_all_ranks(
-        lambda: config.load(options.folder / "config.toml", options.set), lambda: _resume(options)
-    )
+    _on_all_ranks(_resume, options.folder / "config.toml", options)
 
 
 def _resume(options: Namespace) -> None:
@@ -335,20 +333,20 @@ def _finish(
     save_finished(out, history, record, n_checkpoints)
 
 
-def _on_all_ranks(load: Callable[[], config.Experiment], perform: Callable[[], None]) -> None:
+def _on_all_ranks(perform: Callable[[Namespace], None], path: Path, options: Namespace) -> None:
     """Perform a command, on rank 0 of the processes of torchrun; the others train when it does.
 
-    Those load the experiment themselves.
+    Those load the experiment from its file themselves.
     """
     if process_number() is None:
-        perform()
+        perform(options)
         return
     store = joined_store()
     if process_number():
-        _follow(store, load)
+        _follow(store, path, options)
         return
     try:
-        perform()
+        perform(options)
     finally:
         if not store.check(["topofl/command"]):
             store.set("topofl/command", json.dumps(None))
@@ -358,7 +356,7 @@ def _on_all_ranks(load: Callable[[], config.Experiment], perform: Callable[[], N
                 time.sleep(_PATIENCE / 10)
 
 
-def _follow(store: Any, load: Callable[[], config.Experiment]) -> None:
+def _follow(store: Any, path: Path, options: Namespace) -> None:
     """Train together with rank 0, if it does."""
     try:
         while not store.check(["topofl/command"]):
@@ -368,7 +366,7 @@ def _follow(store: Any, load: Callable[[], config.Experiment]) -> None:
     except RuntimeError as error:  # torch's errors for a store that has ended
         raise RankError("rank 0 ended", missing=(0,), reporter=False) from error
     if decided is not None:
-        _shared(load()).run(progress=False, **decided)
+        _shared(config.load(path, options.set)).run(progress=False, **decided)
 
 
 def _shared(experiment: config.Experiment) -> config.Experiment:

@@ -158,34 +158,32 @@ class Processes:
         """
         slots = range(self.jobs)
         slot = next(k for k in slots if k not in self._futures or self._futures[k].done())
-        self._check_started(slot)
         try:
-            self._futures[slot] = self._pool(slot).submit(fn, *args)
+            self._futures[slot] = self._ready(slot).submit(fn, *args)
         except BrokenProcessPool:  # its process was killed
             self._pools.pop(slot)[0].shutdown(wait=False)
-            self._check_started(slot)
-            self._futures[slot] = self._pool(slot).submit(fn, *args)
+            self._futures[slot] = self._ready(slot).submit(fn, *args)
         return self._futures[slot]
 
     def __enter__(self) -> "Processes":
         """Start processes, which then get ready while the runs are planned."""
         for slot in range(min(self.jobs, available_cores())):  # the others start when used
-            self._pool(slot)
+            self._started(slot)
         return self
 
-    def _pool(self, slot: int) -> ProcessPoolExecutor:
+    def _started(self, slot: int) -> tuple[ProcessPoolExecutor, Future[int]]:
         if slot not in self._pools:
             prepare_fork()
             threads = self.threads or max(1, available_cores() // self.jobs)
             pool = ProcessPoolExecutor(1, get_context(METHOD), _start_process, (threads,))
             self._pools[slot] = pool, pool.submit(os.getpid)
-        return self._pools[slot][0]
+        return self._pools[slot]
 
-    def _check_started(self, slot: int) -> None:
-        """Raise if a process ends while it starts, which is no failure of a run."""
-        self._pool(slot)
+    def _ready(self, slot: int) -> ProcessPoolExecutor:
+        """Return a pool whose process has started; that one ends before is no failure of a run."""
+        pool, pid = self._started(slot)
         try:
-            self._pools[slot][1].result()
+            pid.result()
         except BrokenProcessPool as error:
             raise RuntimeError(
                 "a process of `jobs` ended while it started, before any run; if a script starts "
@@ -193,6 +191,7 @@ class Processes:
                 "imports the script (its RuntimeError about bootstrapping is shown above), or use "
                 "jobs=1"
             ) from error
+        return pool
 
     def keep(self, jobs: int) -> None:
         """End all but so many processes, which must be idle."""
@@ -277,21 +276,22 @@ def execute(
     waiting = deque(jobs)
     live = Live(root, len(waiting), progress, labels=labels or {}, title=title)
     execution = _Execution(RunStore(root), executor, limit, live, ended, waiting)
-    try:
-        with live, _terminable():
-            while execution.active or waiting:
-                if execution.unwritable or not more():
-                    waiting.clear()
-                execution.submit()
-                if execution.active:
-                    execution.collect()
-    except (KeyboardInterrupt, Exception):  # an error of the executor, which every run would meet
-        execution.stop()
-        raise
-    finally:
-        cache_of_process.cache_clear()
-        if isinstance(executor, Processes):
-            executor.shutdown()
+    with live:
+        try:
+            with _terminable():
+                while execution.active or waiting:
+                    if execution.unwritable or not more():
+                        waiting.clear()
+                    execution.submit()
+                    if execution.active:
+                        execution.collect()
+        except (KeyboardInterrupt, Exception):  # an executor's error, which every run would meet
+            execution.stop()
+            raise
+        finally:
+            cache_of_process.cache_clear()
+            if isinstance(executor, Processes):
+                executor.shutdown()
     if execution.unwritable:
         raise OSError(
             f"the sweep stopped, since a disk cannot be written to: {execution.unwritable}; free "
@@ -343,7 +343,7 @@ class _Execution:
 
     def collect(self) -> None:
         """Report the runs that have ended, and put back those interrupted from outside."""
-        for future, job in self._ended():
+        for future, job in self._finished():
             outcome = self._outcome(job, future)
             if outcome.state == "interrupted":
                 self.waiting.append(job)
@@ -354,7 +354,7 @@ class _Execution:
             else:
                 self._report(outcome)
 
-    def _ended(self) -> Iterator[tuple[Any, Job]]:
+    def _finished(self) -> Iterator[tuple[Any, Job]]:
         """Yield the runs whose futures are done, waiting for one up to half a second."""
         active = list(self.active)
         if all(hasattr(future, "add_done_callback") for future in active):
@@ -397,7 +397,7 @@ class _Execution:
         self.executor.stop()
         try:
             while self.active:
-                for future, job in self._ended():
+                for future, job in self._finished():
                     is_whole = future.exception() is None  # a process that ended with its run
                     if is_whole and (found := future.result()).state in ("done", "failed"):
                         self._report(found)

@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 import os
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -573,58 +572,9 @@ def _check_call(arguments: Mapping[str, Any]) -> None:
     resolve(checked.pop("algorithm"), **checked)
 
 
-def check_picklable(base: object) -> None:
-    """Raise ``ValueError`` for a function that cannot be sent to other processes."""
-    if not callable(base):
-        return
-    try:
-        pickle.dumps(base)
-    except Exception as error:  # pickle raises errors of many types
-        raise ValueError(
-            "`base` must be a function of a module for several processes, got "
-            f"{shown(base)}: {error}; define it at the top level of a file, or use jobs=1"
-        ) from error
-
-
 def by_settings(points: Sequence[Point]) -> list[list[Point]]:
     """Return the points in groups that differ in their seeds only."""
     groups: dict[str, list[Point]] = {}
     for point in points:
         groups.setdefault(json.dumps(point.values, sort_keys=True), []).append(point)
     return list(groups.values())
-
-
-def shard_of(points: Sequence[Point], shard: str | tuple[int, int] | None) -> list[Point]:
-    """Return the part of the points that one of several machines performs, without repeated runs.
-
-    Parameters
-    ----------
-    points
-        Points, of which the first one counts if several have the same run.
-    shard
-        ``"1/2"`` or ``(1, 2)``: the first of two parts; None: all.
-
-    Raises
-    ------
-    ValueError
-        If it has another form, or names a part that does not exist.
-
-    Examples
-    --------
-    >>> shard_of([], "1/2")
-    []
-    """
-    found: dict[str, Point] = {}
-    for point in points:
-        found.setdefault(point.key, point)
-    if shard is None:
-        return list(found.values())
-    try:
-        part, parts = map(int, shard.split("/") if isinstance(shard, str) else shard)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"`shard` must be such as '1/2', the first of two parts, got {shown(shard)}"
-        ) from None
-    check_int("shard", parts, minimum=1)
-    check_int("shard", part, minimum=1, maximum=parts)
-    return list(found.values())[part - 1 :: parts]

@@ -16,9 +16,9 @@ from topofl._support.table import NotApplicable, Table
 from topofl._support.text import approximate, plain_text
 from topofl.callbacks import Callback, Event
 from topofl.runs.identity import peak_memory_megabytes, reset_peak_memory
-from topofl.runs.plan import VARIED, Base, Point, by_settings, prepare, shard_of
+from topofl.runs.plan import VARIED, Base, Point, by_settings, prepare
 from topofl.runs.store import RunStore
-from topofl.runs.sweep import STORE
+from topofl.runs.sweep import STORE, shard_of
 
 PROBED_SECONDS = 0.5
 """A probe goes on until its rounds took this long, so that fluctuations average out."""

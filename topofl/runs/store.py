@@ -345,8 +345,8 @@ class RunStore:
         """
         self.check(exists=True)
         found = []
-        for path in sorted((self.root / _FAILED).glob("*.json")):
-            if not self.has(path.stem) and (record := readable(path)) is not None:
+        for key in self._failed():
+            if (record := readable(self.root / _FAILED / f"{key}.json")) is not None:
                 tables = record.pop("tables", {})
                 own = {name: record.pop(name, "") for name in ("key", "error", "traceback")}
                 found.append(Failure(tables=tables, note=record, **own))
@@ -396,7 +396,7 @@ class RunStore:
 
     def _failed(self) -> list[str]:
         """Return the keys of runs that failed and were not finished since."""
-        failed = (path.stem for path in (self.root / _FAILED).glob("*.json"))
+        failed = sorted(path.stem for path in (self.root / _FAILED).glob("*.json"))
         return [key for key in failed if is_key(key) and not self.has(key)]
 
     def _move(self, complete: Path, folder: Path) -> None:

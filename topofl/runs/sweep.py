@@ -2,6 +2,7 @@
 
 import math
 import os
+import pickle
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -23,11 +24,9 @@ from topofl.runs.plan import (
     Point,
     Range,
     by_settings,
-    check_picklable,
     check_space,
     label_of,
     prepare,
-    shard_of,
 )
 from topofl.runs.record import cell_of, heads_of, results_of
 from topofl.runs.store import ROWS, Failure, RunStore, StoredRun
@@ -351,6 +350,55 @@ def sweep(
         points = prepare(base, grid, seeds=seeds, vary=vary, with_memory=local)
         points = shard_of(points, shard)
         return perform_points(points, runs, submits, limit, retry_failed, progress)
+
+
+def check_picklable(base: object) -> None:
+    """Raise ``ValueError`` for a function that cannot be sent to other processes."""
+    if not callable(base):
+        return
+    try:
+        pickle.dumps(base)
+    except Exception as error:  # pickle raises errors of many types
+        raise ValueError(
+            "`base` must be a function of a module for several processes, got "
+            f"{shown(base)}: {error}; define it at the top level of a file, or use jobs=1"
+        ) from error
+
+
+def shard_of(points: Sequence[Point], shard: str | tuple[int, int] | None) -> list[Point]:
+    """Return the part of the points that one of several machines performs, without repeated runs.
+
+    Parameters
+    ----------
+    points
+        Points, of which the first one counts if several have the same run.
+    shard
+        ``"1/2"`` or ``(1, 2)``: the first of two parts; None: all.
+
+    Raises
+    ------
+    ValueError
+        If it has another form, or names a part that does not exist.
+
+    Examples
+    --------
+    >>> shard_of([], "1/2")
+    []
+    """
+    found: dict[str, Point] = {}
+    for point in points:
+        found.setdefault(point.key, point)
+    if shard is None:
+        return list(found.values())
+    try:
+        part, parts = map(int, shard.split("/") if isinstance(shard, str) else shard)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"`shard` must be such as '1/2', the first of two parts, got {shown(shard)}"
+        ) from None
+    check_int("shard", parts, minimum=1)
+    check_int("shard", part, minimum=1, maximum=parts)
+    return list(found.values())[part - 1 :: parts]
 
 
 def perform_points(

@@ -159,10 +159,6 @@ def _is_forgotten(folder: Path) -> bool:
     return time.time() - latest > FORGOTTEN
 
 
-Extra = Callable[[Any, History], Mapping[str, Any]]
-"""Returns more entries of a run's note, from its experiment and its history."""
-
-
 @dataclass(frozen=True, eq=False)
 class Job:
     """What a process needs to perform a run.
@@ -189,7 +185,7 @@ class Job:
     digest: str = ""
     function: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     point: Mapping[str, Any] | None = None
-    extra: Extra | None = None
+    extra: Callable[[Any, History], Mapping[str, Any]] | None = None
 
     @classmethod
     def of(cls, tables: Mapping[str, Any], digest: str) -> "Job":

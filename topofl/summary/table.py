@@ -104,7 +104,9 @@ class Summary:
                 f"{without} run{'s' * (without > 1)} ended without a finite {self.runs.column}; "
                 "means are over the others"
             )
-        if self.target is not None and self._has(head for head, _ in self._of_target()[0][1:]):
+        if self.target is not None and self._has(
+            head for head, _ in self._of_target(self.target)[0][1:]
+        ):
             notes.append(
                 "to the target: median over all runs (lowest to highest); a run that never "
                 "reached it counts as the highest"
@@ -189,7 +191,7 @@ class Summary:
     def _parts(self) -> list[tuple[_Printed, _Exact]]:
         """Return the columns of scores, of the target and of differences."""
         parts = [self._scores()]
-        parts += [] if self.target is None else [self._of_target()]
+        parts += [] if self.target is None else [self._of_target(self.target)]
         parts += [] if self.pairs is None else [self._of_pairs(self.pairs)]
         return parts
 
@@ -217,7 +219,7 @@ class Summary:
             ]
         return printed, exact
 
-    def _of_target(self) -> tuple[_Printed, _Exact]:
+    def _of_target(self, target: float) -> tuple[_Printed, _Exact]:
         """Return the columns on what it took until the mean score over nodes reached the target.
 
         They have the number of runs that reached it, and median, lowest and highest cost over all
@@ -226,7 +228,7 @@ class Summary:
         or more do not reach it, and is not biased toward runs that do, as a mean over those would
         be.
         """
-        runs, g, groups, target = self.runs, self.runs.group_of, len(self.groups), self.target
+        runs, g, groups = self.runs, self.runs.group_of, len(self.groups)
         means = runs.statistic("mean")
         with np.errstate(invalid="ignore"):
             hits = means <= target if runs.low_is_good else means >= target
