@@ -332,8 +332,9 @@ def sweep(options: Namespace) -> None:
     """Perform the runs of a sweep and print their table."""
     if options.search is not None:
         check_alone(options, "search", "points", "random", "shard", "dry_run")
+    space = parse_grid(options.grid)
     if options.points is None:
-        _check_space(options)
+        _check_space(options, space)
     tables = config.override(config.read(options.config), options.set)
     base = with_modules(tables, options.config)
     how: dict[str, Any] = {
@@ -343,7 +344,7 @@ def sweep(options: Namespace) -> None:
         "jobs": options.jobs,
     }
     if options.search is None:
-        how |= {"grid": _grid(options), "shard": options.shard}
+        how |= {"grid": _grid(options, space), "shard": options.shard}
         if options.dry_run:
             print_table(planned(base, **how), options)
             return
@@ -356,7 +357,7 @@ def sweep(options: Namespace) -> None:
     else:
         how["seeds"] = 1 if options.seeds is None else options.seeds
         how |= {"trials": options.search, "column": options.column, "seed": options.draw_seed}
-        found = search(base, parse_grid(options.grid), **how)
+        found = search(base, space, **how)
         with suppress(ValueError):  # no trial is finished, as the error below says
             best = [f"best: {found.best(options.column)}"]
     print_table(found.table, options)
@@ -382,23 +383,23 @@ def _print_counts(found: Sweep, options: Namespace) -> None:
         print_notes([f"{total} of {runs_text(total)} {was} stored already; nothing was trained"])
 
 
-def _check_space(options: Namespace) -> None:
+def _check_space(options: Namespace, space: Mapping[str, Any]) -> None:
     """Raise, in words of the shell, if what is drawn from --grid does not fit how it is drawn."""
     name = next((one for one in ("random", "search") if getattr(options, one) is not None), None)
-    if name is not None and not options.grid:
+    if name is not None and not space:
         raise ValueError(
             f"`--{name}` must come with settings to choose from; give `--grid`, as in --grid "
             "'algorithm.lr=log_uniform(0.01,1)'"
         )
-    drawn = {key: one for key, one in parse_grid(options.grid).items() if isinstance(one, Range)}
+    drawn = [key for key, one in space.items() if isinstance(one, Range)]
     if name is None and drawn:
         raise ValueError(
-            f"`--grid` must list values for {next(iter(drawn))!r}, got a range; list values, or "
+            f"`--grid` must list values for {drawn[0]!r}, got a range; list values, or "
             "draw points by --random K or --search K"
         )
 
 
-def _grid(options: Namespace) -> Any:
+def _grid(options: Namespace, space: Mapping[str, Any]) -> Any:
     """Return the grid, the points of a file, or random points."""
     if options.points is not None:
         check_alone(options, "points", "grid", "random")
@@ -408,10 +409,9 @@ def _grid(options: Namespace) -> Any:
             raise ValueError(
                 f"`--points` must be a JSON file, {options.points} is not: {error}"
             ) from error
-    grid = parse_grid(options.grid) if options.grid else None
     if options.random is None:
-        return grid
-    return random_points(grid or {}, options.random, seed=options.draw_seed)
+        return space or None
+    return random_points(space, options.random, seed=options.draw_seed)
 
 
 def _executor(options: Namespace) -> Any:
