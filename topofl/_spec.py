@@ -29,6 +29,7 @@ from topofl._support.plugins import (
 )
 from topofl.algorithms import Algorithm, Compressor
 from topofl.algorithms.contract.descent import Schedule
+from topofl.algorithms.contract.round import Part
 from topofl.attacks import Attack
 from topofl.clocks import Clock, Times
 from topofl.mixing import MixingMatrix
@@ -275,8 +276,9 @@ def _read_none(parameter: inspect.Parameter | None, value: Any) -> Any:
 def recorded(function: Function, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call as a saved configuration holds them.
 
-    None becomes the text ``"none"``, which :func:`arguments_of` reads back, unless it is the
-    default of its parameter; other entries that are None may be left out.
+    Tuples become lists, and parts of models patterns. None becomes the text ``"none"``, which
+    :func:`arguments_of` reads back, unless it is the default of its parameter; other entries that
+    are None may be left out.
 
     Examples
     --------
@@ -285,13 +287,14 @@ def recorded(function: Function, arguments: Mapping[str, Any]) -> dict[str, Any]
     """
     takes = parameters(function)
 
-    def is_default(key: str) -> bool:
-        return key in takes and takes[key].default is None
+    def plain(key: str, value: Any) -> Any:
+        if value is None:
+            return None if key in takes and takes[key].default is None else NONE
+        if isinstance(value, Part):
+            return str(value)
+        return list(value) if isinstance(value, tuple) else value
 
-    return {
-        key: NONE if value is None and not is_default(key) else value
-        for key, value in arguments.items()
-    }
+    return {key: plain(key, value) for key, value in arguments.items()}
 
 
 def is_ours(function: Function) -> bool:
@@ -378,26 +381,20 @@ def build_topology(
 
 def _maker(name: object) -> Function:
     """Return the generator of a name, or a function that reads a graph file."""
-    if not is_graph_file(name):
-        _check_kind_of_file(name)
-        return find("topology", name)
-    path = Path(str(name)).expanduser()
-    function = partial(read_graph, path)
-    function.__name__ = path.name  # type: ignore[attr-defined]  # for messages
-    return function
-
-
-def _check_kind_of_file(name: object) -> None:
-    """Raise ``ValueError`` if a name is that of a file of a kind that is not read."""
-    if not isinstance(name, str) or ":" in name:
-        return
-    if not (Path(name).suffix or "/" in name or Path(name).expanduser().is_file()):
-        return
-    if name not in {*catalogue()["topology"], *(offer.name for offer in offers("topology"))}:
-        raise ValueError(
-            f"a graph file must be of one of the kinds {', '.join(GRAPH_SUFFIXES)}, got {name}; "
-            "save the graph as one of these, or name a topology of topofl list topology"
-        )
+    if is_graph_file(name):
+        path = Path(str(name)).expanduser()
+        function = partial(read_graph, path)
+        function.__name__ = path.name  # type: ignore[attr-defined]  # for messages
+        return function
+    if isinstance(name, str) and ":" not in name:
+        is_file = Path(name).suffix or "/" in name or Path(name).expanduser().is_file()
+        ours = _CATALOGUE["topology"]
+        if is_file and name not in {*ours(), *(offer.name for offer in offers("topology"))}:
+            raise ValueError(
+                f"a graph file must be of one of the kinds {', '.join(GRAPH_SUFFIXES)}, got {name};"
+                " save the graph as one of these, or name a topology of topofl list topology"
+            )
+    return find("topology", name)
 
 
 def _is_degree(parameter: inspect.Parameter, value: Any) -> bool:

@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from topofl import History, Topology, TopologyError, TopologySequence, metrics, mixing
 from topofl.data import Partition
 from topofl.runs import RunStore, StoredRun
-from topofl.runs.execute import InProcess, Live, Processes
+from topofl.runs.execute import Processes
 from topofl.runs.execute import execute as perform_all
 from topofl.runs.identity import hash_of
 from topofl.runs.work import Job, Outcome
@@ -225,7 +225,7 @@ def train(
     runs: Iterable[tuple[Cell, float]],
     records: Records,
     arguments: Callable[[Mapping[str, Any]], Mapping[str, Any]],
-    executor: InProcess | Processes | None = None,
+    executor: Processes | None = None,
     *,
     more: Callable[[], bool] = lambda: True,
     title: str = "",
@@ -256,27 +256,24 @@ def train(
         If the store cannot be written to.
     """
     todo = {records.key(*run): run for run in runs if records.outcomes(*run) is None}
-    live = Live(records.store.root, len(todo), title=title)
-    live.labels.update({key: _label(cell, lr) for key, (cell, lr) in todo.items()})
 
     def ended(outcome: Outcome) -> None:
-        live.ended(outcome)
         records.failed.discard(outcome.key)
         if outcome.state == "failed" and (found := _of_failure(outcome.error)) is not None:
             records.ran[outcome.key] = found
         elif outcome.state == "failed":
             records.failed.add(outcome.key)
 
-    with live:
-        perform_all(
-            [_job(key, *run, arguments) for key, run in todo.items()],
-            records.store.root,
-            executor or InProcess(),
-            limit=executor.jobs if isinstance(executor, Processes) else 1,
-            started=live.started,
-            ended=ended,
-            more=more,
-        )
+    perform_all(
+        [_job(key, *run, arguments) for key, run in todo.items()],
+        records.store.root,
+        executor,
+        limit=executor.jobs if isinstance(executor, Processes) else 1,
+        labels={key: _label(cell, lr) for key, (cell, lr) in todo.items()},
+        title=title,
+        ended=ended,
+        more=more,
+    )
 
 
 def _job(key: str, cell: Cell, lr: float, arguments: Callable[..., Mapping[str, Any]]) -> Job:

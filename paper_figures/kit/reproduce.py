@@ -371,7 +371,7 @@ def plan(figures: Sequence[Figure], setting: Setting, store: Store) -> Table:
 def _known_or_probed(run: Run, kinds: dict[str, tuple[float, float]]) -> tuple[float, float]:
     kind = json.dumps(_without_seeds(run.tables), sort_keys=True, default=str)
     if kind not in kinds:
-        kinds[kind] = probe(run)
+        kinds[kind] = probe(run.tables)
     return kinds[kind]
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from topofl import History, MixingMatrix, Topology, config, metrics
 from topofl.runs import RunStore
-from topofl.runs.execute import Live, as_executor, execute
-from topofl.runs.identity import Run, cache_of_process
+from topofl.runs.execute import as_executor, execute
+from topofl.runs.identity import Run
 from topofl.runs.work import Job, Outcome
 
 
@@ -268,27 +268,15 @@ def compute_missing(
     errors = {key: text for key, text in (failed or {}).items() if key in missing}
     store.root.mkdir(parents=True, exist_ok=True)
     todo = [run for key, run in missing.items() if key not in errors]
-    live = Live(store.root, len(todo), progress, title=title)
-    live.labels.update({run.key: _shown(run) for run in todo})
+    labels = {run.key: _shown(run) for run in todo}
 
     def ended(outcome: Outcome) -> None:
-        live.ended(outcome)
         if outcome.error:
-            errors[outcome.key] = f"{live.labels[outcome.key]}: {outcome.error}"
+            errors[outcome.key] = f"{labels[outcome.key]}: {outcome.error}"
 
     executor = as_executor(None, min(jobs, max(len(todo), 1)))
-    try:
-        with live:
-            execute(
-                map(job_of, todo),
-                store.root,
-                executor,
-                limit=jobs,
-                started=live.started,
-                ended=ended,
-            )
-    finally:
-        cache_of_process.cache_clear()
+    how: dict[str, Any] = {"limit": jobs, "progress": progress, "labels": labels, "title": title}
+    execute(map(job_of, todo), store.root, executor, ended=ended, **how)
     if errors:
         reasons = "; ".join(errors.values())
         raise Failed(

@@ -14,22 +14,13 @@ from topofl import cli
 from topofl.cli.output import print_rows
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "out", "err"),
-    [
-        (["--version"], 0, f"topofl {topofl.__version__}\n", ""),
-        (
-            ["spectral", "rng:5"],
-            2,
-            "",
-            "topofl: error: rng:5: there is no topology 'rng'; did you mean 'ring'?\n",
-        ),
-    ],
-)
-def test_the_module_is_the_command(tmp_path, words, code, out, err):
-    command = [sys.executable, "-m", "topofl", *words]
+def test_the_module_is_the_command(tmp_path):
+    command = [sys.executable, "-m", "topofl", "spectral", "rng:5"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (code, out, err)
+    said = "topofl: error: rng:5: there is no topology 'rng'; did you mean 'ring'?\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+    version = subprocess.check_output([*command[:3], "--version"], text=True, cwd=tmp_path)
+    assert version == f"topofl {topofl.__version__}\n"
 
 
 def test_output_may_be_cut_off(tmp_path):

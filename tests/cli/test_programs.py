@@ -101,13 +101,6 @@ def test_a_page_may_be_in_a_new_folder(shell, folder):
     assert list(folder.iterdir()) == []
 
 
-def test_the_help_does_not_promise_hours_for_one_figure(capsys, shell):
-    with pytest.raises(SystemExit):
-        shell("reproduce --help")
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "quick (default; minutes a figure and hours a paper on 2 cores)" in printed
-
-
 def test_reproduce_computes_draws_and_judges(shell, folder):
     out = shell("reproduce dcliques-fig05 --scale smoke --out new --report").out
     assert out.count("  HOLDS  ") == 7

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -58,11 +57,6 @@ def stopped(shell):
     return run
 
 
-def resumed(line):
-    """Return the words of a command that is shown to the user."""
-    return " ".join(shlex.quote(word) for word in shlex.split(line)[1:])
-
-
 def test_interrupted_and_resumed_is_as_if_nothing_had_happened(toml, shell, fails, stopped):
     shell("run small.toml --out whole")
     printed, _ = stopped("run small.toml --out 'a run'", 3)
@@ -95,7 +89,7 @@ def test_unfinished_runs_are_listed_with_what_finishes_them(toml, shell, rows, s
     assert (first["accuracy"], second["finished by"]) == (None, "")
     assert [row["key"] for row in rows("runs r --where algorithm.lr=0.1")] == ["a b"]
     assert "2 runs, 1 not finished" in shell("runs r").out
-    shell(resumed(first["finished by"]))
+    shell(first["finished by"].removeprefix("topofl "))
     assert "finished by" not in rows("runs r")[0]
 
 
@@ -114,7 +108,7 @@ def test_only_the_command_for_a_run_of_this_process_has_trust_where_it_needs_tha
     assert rows_of(listed.out)[0]["finished by"] == without
     assert "to resume a b, whose settings name functions of modules, add --trust if" in listed.err
     assert f"continue it with {without}" in fails("graphs 'r/a b'")
-    assert fails(resumed(without)).endswith(command)
+    assert fails(without.removeprefix("topofl ")).endswith(command)
     if not force:
         with pytest.raises(FileNotFoundError, match=f"finish it with {without}"):
             summarize(["r/a b"], "seed")
@@ -125,7 +119,7 @@ def test_only_the_command_for_a_run_of_this_process_has_trust_where_it_needs_tha
         place = str(tmp_path / "r" / "a b")
         said = fails("run small.toml --out c", 1)
         assert said.endswith(f"from the command line: topofl resume --trust '{place}'")
-    shell(resumed(command))
+    shell(command.removeprefix("topofl "))
 
 
 def test_a_store_lists_its_unfinished_runs(toml, shell, rows, stopped, tmp_path):
@@ -148,7 +142,7 @@ def test_a_store_lists_its_unfinished_runs(toml, shell, rows, stopped, tmp_path)
     assert "the command that started it" in shell("runs store").out
     Path("aside.toml").rename(dead / "config.toml")
     with watched() as steps:
-        shell(resumed(row["finished by"]))
+        shell(row["finished by"].removeprefix("topofl "))
     assert steps == [3]
     (row,) = rows("runs store")
     assert "finished by" not in row

@@ -49,16 +49,6 @@ def test_run_saves_and_can_be_repeated(shell, toml, tmp_path, changes, name):
     assert (folder / "config.toml").read_text() == Path("again/config.toml").read_text()
 
 
-def test_run_with_assignments(shell, toml):
-    changes = "--set run.rounds=1 --set topology=ring --set algorithm.momentum=0.5"
-    shell(f"run small.toml --out other {changes}")
-    history = History.load("other/history")
-    assert history.n_rounds == 1
-    assert history.meta["topology"] == "ring(n=10)"
-    assert history.meta["settings"]["local"]["momentum"] == 0.5
-    assert "momentum = 0.5" in Path("other/config.toml").read_text()
-
-
 def test_dry_run_keeps_nothing(shell, toml, tmp_path):
     text = shell("run small.toml --dry-run --out elsewhere").out
     assert text.startswith(config.load(toml).estimate().name)

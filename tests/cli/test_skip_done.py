@@ -13,6 +13,7 @@ import topofl
 from tests.rows.commands import contents, train
 from topofl import config
 from topofl._support.locks import locked
+from topofl.cli import folders
 from topofl.cli import run as module_of_run
 from topofl.cli.folders import PARTIAL_RECORD
 from topofl.history import History
@@ -128,7 +129,7 @@ def killed(line, shell, place, name):
 
 
 def test_killed_before_the_record_has_its_name_it_is_completed(toml, shell, fails, monkeypatch):
-    killed("run small.toml", shell, module_of_run, "commit_record")
+    killed("run small.toml", shell, folders, "commit_record")
     assert not Path(HERE, "run.json").exists()
     assert Path(HERE, PARTIAL_RECORD).exists()
     with monkeypatch.context() as patch:

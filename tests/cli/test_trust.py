@@ -7,7 +7,7 @@ import pytest
 
 from topofl import config
 from topofl.cli import main
-from topofl.runs.identity import is_same
+from topofl.runs.identity import differences
 
 CALLED = "called"
 """A file that the code in a received folder writes."""
@@ -144,5 +144,5 @@ def test_records_choose_no_module_to_import(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "sent", raising=False)
     tables = {"data": {"name": "digits"}, "compute": {"executor": "auto"}}
     record = {"key": "0", "tables": {}, "asked": {"executor": "sent:method"}}
-    assert not is_same(record, tables, "digest")
+    assert differences(record, tables, "digest")
     assert not Path(CALLED).exists()

@@ -171,10 +171,9 @@ def test_a_probe_foretells_what_rounds_and_evaluations_cost(monkeypatch):
     longer = {"run": {**run.tables["run"], "rounds": 1000}}
     long = Run({**run.tables, **longer, "evaluation": {"every": 16, "examples": None}})
     # once, a round, an evaluation of as many examples as are probed, and no fine-tuning
-    timed = probe_module.Timed(30.0, 0.5, 2.0, 0.0)
-    monkeypatch.setattr(probe_module, "_timed", lambda experiment: timed)
+    monkeypatch.setattr(probe_module, "_timed", lambda *_: (30.0, 0.5, 2.0, 0.0))
     monkeypatch.setattr(probe_module, "PROBED_EXAMPLES", 75)  # a quarter of the 300 test digits
-    foretold, megabytes = probe_module.probe(long)
+    foretold, megabytes = probe_module.probe(long.tables)
     # ... and the seconds of preparation
     assert foretold == pytest.approx(30 + 0.5 * 1000 + 4 * 2.0 * (1 + 63), abs=5)
     assert megabytes > 50
@@ -202,7 +201,8 @@ def test_a_probe_runs_what_it_times(name, chosen, probes, monkeypatch):
         return told(self, **how)
 
     monkeypatch.setattr(config.Experiment, "run", watched)
-    seconds, _ = kit_reproduce.probe(chosen(list(keyed(FIGURES[name].runs(SMOKE)).values())))
+    run = chosen(list(keyed(FIGURES[name].runs(SMOKE)).values()))
+    seconds, _ = kit_reproduce.probe(run.tables)
     assert asked == probes
     assert 0 < seconds < 60
 

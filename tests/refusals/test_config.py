@@ -59,12 +59,10 @@ VALUES = [
         built(topology="ring:11"),
         built(topology="ring:10"),
     ),
-    ("not 'intr'; did you mean 'inter'", built(topology="dcliques,clique_size=5,seed=0,intr=ring")),
     ("[topology] `link_failures` needs", built(topology={"name": "link_failures", "base": "rng"})),
     (("[topology] `base`: ", RING), built(topology="participation,base=(rng),fraction=1")),
     ("[topology] `base`: `n` must be th", built(topology="participation,base=(ring:9),fraction=1")),
     ("karate_club() has n=34, `clients` has n=10", built(topology="karate_club")),
-    ("did you mean 'metropolis_hastings'", built(mixing="metropolis_hasting")),
     ("[mixing] `uniform` takes direction, not 'directon';", built(mixing="uniform,directon=push")),
     # Methods and models
     ("[algorithm] there is no algorithm 'dsgdd'; did you", built(algorithm="dsgdd,lr=1")),
@@ -74,7 +72,6 @@ VALUES = [
         built(algorithm="dsgd,lr=fast"),
     ),
     ("[algorithm] `rounds` must be at least 1,", built(algorithm="dsgd,lr=cosine(0.5, rounds=0)")),
-    ("not 'momentun'; did you mean 'momentum'", built(algorithm="dsgd,lr=1,momentun=0.9")),
     (
         "[algorithm] `dsgd` takes no 'optimizer', got 'adamw'; use dadam, or compose your own, see",
         built(algorithm="dsgd,lr=1,optimizer=adamw"),
@@ -89,7 +86,6 @@ VALUES = [
     ("[attackers] `share` must be given without", built(attackers="sign_flip,share=0.2,nodes=[1]")),
     (("[attackers] `share` must give ", " of n=10"), built(attackers="sign_flip,share=0.001")),
     ("did you mean 'logistic_regression'", built(model="logistic_regresion")),
-    ("not 'in_feature'; did you mean 'in_features'", built(model={"in_feature": 64})),
     # Data
     (f"{NO_DATASET} 'digit'; did you mean 'digits'", built(data="digit,n=10")),
     ("[data] there is no partition 'shard'; did you me", built(data="digits,n=10,partition=shard")),
@@ -116,7 +112,6 @@ VALUES = [
         "[data] `augment`: there is no augmentation 'crop_and_flp'; did you mean 'crop_and_flip'",
         augmented("crop_and_flp"),
     ),
-    ("[data] `augment`: `crop_and_flip` takes padding, flip, not 'n", augmented("crop_and_flip:4")),
     ("[data] `augment`: `flip` must be true or false, got 2", augmented("crop_and_flip,flip=2")),
     (
         "[data] `augment` must have a padding below the shorter side of the images, 8",
@@ -143,15 +138,11 @@ VALUES = [
     # Tasks and stages of evaluations, also a user's own
     ("[task] there is no task 'clasification'; did you mean 'classif", built(task="clasification")),
     (("[task] ", "f2"), built(task="classification,scores=[f2]")),
-    ("[task] `classification` takes scores, not 'score'", built(task="classification,score=f1")),
     ("`targets` must be of the shape of the model's outputs", built(task="regression")),
     ("there is no evaluation 'owntask_:men'", built(evaluation={"also": {"a": "owntask_:men"}})),
     ("must be module:function", built(evaluation={"also": {"a": "mean"}})),
-    ("there is no evaluation 'owntask_:men", built(evaluation={"per_node": {"a": "owntask_:men"}})),
     # Files, and assignments
     ("bad.toml: not TOML", text("[data\nname = 1")),
-    ("bad.toml: not TOML", text("a = 1\na = 2")),
-    ("bad.toml: not TOML", text("é = 1")),
     ("bad.toml: not TOML", text("a = " + "[" * 5000)),
     ("bad.toml: not TOML", text(b"\xff\xfe\x00")),
     (
@@ -182,10 +173,6 @@ TYPES = [
         built(evaluation={"also": {"a": 3}}),
     ),
     ("[evaluation] `also` must be a dictionary", built(evaluation={"also": "mean"})),
-    (
-        ("[evaluation] `per_node` must name functions, as in ", ", got 3"),
-        built(evaluation={"per_node": {"a": 3}}),
-    ),
     (
         "must be a number, true, false, text, a list or a table",
         lambda: config.dumps({"run": {}, "compute": {"dtype": torch.float32}}),

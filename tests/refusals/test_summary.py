@@ -121,7 +121,6 @@ VALUE_ERRORS = {
         lambda: grouped(target=80),
         lambda: grouped(target=1),
     ),
-    "`target` must be between 0 and 1, got nan": lambda: grouped(target=float("nan")),
     ("`by` must name every ", " differ in data.alpha: 0.1, 1.0"): (
         lambda: all_of("topology"),
         lambda: all_of("topology", over="alpha"),
@@ -134,10 +133,8 @@ VALUE_ERRORS = {
     ),
     ("`columns` must be one of ", " got 'worst'"): lambda: chosen("worst"),
     "must be one of 'runs', 'std', got 'accu": lambda: chosen("runs", "std").select("accuracy"),
-    "one of 'runs', 'std', got 'acc": lambda: chosen("runs", "std").table.select(["accuracy"]),
     ("named as in the printed table, ", " take 'accuracy'"): lambda: chosen("runs", "accuracy low"),
     ("named as in the printed table, ", " take 'std'"): lambda: chosen("accuracy std"),
-    ("named as in the printed table, ", " take 'worst node'"): lambda: chosen("worst node std"),
     # runs
     "at least one finished run, got none; 1 run failed": lambda: summarize([FAILED]),
     "`runs` must contain at least one finished run, got none": lambda: summarize([]),

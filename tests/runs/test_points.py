@@ -10,10 +10,11 @@ import pytest
 
 from tests.runs.conftest import BASE, GRID
 from tests.runs.functions import arguments, tables
-from topofl import config, data
+from topofl import data
 from topofl.runs import integers, log_uniform, random_points, sweep, uniform
 from topofl.runs.identity import digest_of, key_of
-from topofl.runs.plan import VARIED, grid_points, parse_grid, prepare, shard_of, with_seeds
+from topofl.runs.plan import VARIED, grid_points, prepare, with_seeds
+from topofl.runs.sweep import shard_of
 
 
 def key(base: Any, grid: Any = None) -> str:
@@ -36,15 +37,6 @@ def test_random_points_are_within_their_ranges_and_depend_on_the_seed():
     assert pairs == {(1, "x"), (1, "y"), (2, "x"), (2, "y")}
     below = np.mean([point["b"] < 10**-1.5 for point in points])
     assert 0.35 < below < 0.65  # half of the logarithms
-
-
-def test_text_of_the_command_line():
-    texts = ["data.alpha=0.1,1", "topology=ring,(dcliques,inter=ring)", "a=uniform(0,1)"]
-    assert parse_grid(texts) == {
-        "data.alpha": [0.1, 1],
-        "topology": ["ring", "(dcliques,inter=ring)"],
-        "a": uniform(0, 1),
-    }
 
 
 def test_seeds_go_to_everything_that_draws():
@@ -112,26 +104,16 @@ def test_edited_data_are_swept(edit, tmp_path):
     assert len(found.runs) == 2
 
 
-def made(rate: float) -> Any:
+def of_rate(rate: float) -> Any:
     def experiment(point: dict[str, Any]) -> dict[str, Any]:
-        return {**BASE, "algorithm": f"dsgd,lr={rate}", "run": {"rounds": point["rounds"]}}
+        return {**arguments({"lr": rate}), **point}
 
     return experiment
 
 
-def arguments_of(rate: float) -> Any:
-    def experiment(point: dict[str, Any]) -> dict[str, Any]:
-        built = config.build({**BASE, "algorithm": f"dsgd,lr={rate}"})
-        parts = {name: getattr(built, name) for name in ("algorithm", "model", "topology")}
-        return {**parts, "clients": built.clients, "rounds": point["rounds"], "seed": 0}
-
-    return experiment
-
-
-@pytest.mark.parametrize("function", [made, arguments_of])
-def test_values_that_a_function_captures_are_in_the_key(function):
+def test_values_that_a_function_captures_are_in_the_key():
     grid = {"rounds": [1]}
-    assert key(function(0.1), grid) == key(function(0.1), grid) != key(function(0.5), grid)
+    assert key(of_rate(0.1), grid) == key(of_rate(0.1), grid) != key(of_rate(0.5), grid)
 
 
 def test_shape_and_classes_are_contents_of_a_dataset():

@@ -281,11 +281,11 @@ def rounds(monkeypatch) -> list[int]:
     """Return a list that gets the rounds that are trained from now on."""
     found: list[int] = []
 
-    def note(self, event):
+    def note(event):
         if event.kind == "round":
             found.append(event.round)
 
-    monkeypatch.setattr(work.Reporter, "__call__", note)
+    monkeypatch.setattr(work, "reporter", lambda *_: note)
     return found
 
 
@@ -309,11 +309,11 @@ KILLED = """
 import os, sys
 from topofl.runs import sweep, work
 
-def kill(self, event):
+def kill(event):
     if event.kind == "round" and event.round == 25:
         os._exit(9)
 
-work.Reporter.__call__ = kill
+work.reporter = lambda *_: kill
 sweep({base!r}, store={store!r}, progress=False)
 """
 
@@ -333,15 +333,15 @@ def test_errors_of_the_run_train_nothing_again_and_those_of_resuming_do(
     tmp_path, monkeypatch, rounds
 ):
     (point,) = prepare(CHECKPOINTS, None, seeds=None)
-    count = work.Reporter.__call__
+    count = work.reporter()
 
-    def fail(reporter, event):
-        count(reporter, event)
+    def fail(event):
+        count(event)
         if event.kind == "round" and event.round == 15:
             raise ValueError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr(work.Reporter, "__call__", fail)
+        patch.setattr(work, "reporter", lambda *_: fail)
         outcome = perform(point.job, str(tmp_path))
     assert (outcome.state, outcome.error, rounds) == ("failed", "ValueError: no", [*range(1, 16)])
     checkpoints = claimed_folder(tmp_path, point.key) / "checkpoints"

@@ -24,10 +24,10 @@ from tests.runs.functions import arguments
 from topofl.callbacks import Event
 from topofl.runs import RunStore, SweepInterrupted, planned, probe, sweep, work
 from topofl.runs import sweep as sweep_function
-from topofl.runs.execute import SHOWN, InProcess, Live, Processes, execute
+from topofl.runs.execute import SHOWN, Live, Processes, execute
 from topofl.runs.plan import prepare
 from topofl.runs.probe import PROBED_ROUNDS, _timed
-from topofl.runs.work import RUNNING, Outcome, Reporter, claimed_folder
+from topofl.runs.work import RUNNING, Outcome, claimed_folder
 
 DIVERGING = {"algorithm.lr": [0.1, 1e38]}
 LONG = {**BASE, "run": {"rounds": 40}}
@@ -100,13 +100,13 @@ def test_too_little_space_for_checkpoints_is_no_failure_of_the_run(tmp_path, mon
 def test_an_interrupted_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     rounds = []
 
-    def interrupt(reporter, event):
+    def interrupt(event):
         if event.kind == "round":
             rounds.append(event.round)
             if event.round == 7:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("topofl.runs.work.Reporter.__call__", interrupt)
+    monkeypatch.setattr(work, "reporter", lambda *_: interrupt)
     with pytest.raises(SweepInterrupted, match=r"interrupted with 0 of 1 runs finished .*go on"):
         sweep(LONG, store=tmp_path, progress=False)
     assert max(rounds) <= 8  # the round in progress was ended
@@ -125,13 +125,7 @@ import sys, time
 sys.path.insert(0, {root!r})
 from topofl.runs import sweep, work
 
-report = work.Reporter.__call__
-
-def slowly(reporter, event):  # runs of six seconds or more: both are stopped halfway
-    report(reporter, event)
-    time.sleep(0.02)
-
-work.Reporter.__call__ = slowly
+work.reporter = lambda *_: lambda event: time.sleep(0.02)  # runs of six seconds or more
 if __name__ == "__main__":
     sweep(**{stopped!r}, store={store!r}, jobs=2, progress=False)
 """
@@ -198,7 +192,7 @@ def test_a_killed_process_costs_its_own_run_only(tmp_path):
 def test_no_further_run_starts_when_the_caller_says_so(tmp_path):
     left = iter([True, True])
     jobs = [point.job for point in prepare(BASE, GRID, seeds=1)]
-    execute(jobs, tmp_path, InProcess(), limit=1, more=lambda: next(left, False))
+    execute(jobs, tmp_path, None, limit=1, more=lambda: next(left, False))
     assert {run.key for run in RunStore(tmp_path).runs()} == {job.key for job in jobs[:2]}
 
 
@@ -403,17 +397,18 @@ def test_a_probe_times_rounds_for_a_while_and_ends_after_an_evaluation(
 
     monkeypatch.setattr(topofl.config.Experiment, "run", noted)
     monkeypatch.setattr(probe, "PROBED_SECONDS", patience)
-    timed = _timed(topofl.config.build({**BASE, "run": {"rounds": 1000}}))
+    tables = {**BASE, "run": {"rounds": 1000}}
+    _, per_round, _, fine_tuning = _timed(topofl.config.build(tables), None)
     rounds = [event for event in events if event.kind == "round"]
     assert [event.round for event in rounds] == probed
     plain = [event.values["seconds"] for event in rounds if event.round % 3]
-    assert min(plain[1:]) <= timed.round <= max(plain[1:])  # the first of them warms up
-    assert timed.fine_tuning == 0
+    assert min(plain[1:]) <= per_round <= max(plain[1:])  # the first of them warms up
+    assert fine_tuning == 0
 
 
 def test_fine_tuning_is_timed_apart():
     tables = {**LONG, "algorithm": "per_fedavg,lr=0.1,fine_tune_epochs=30"}
-    assert _timed(topofl.config.build(tables)).fine_tuning > 0
+    assert _timed(topofl.config.build(tables), None)[-1] > 0
 
 
 class Terminal(io.StringIO):
@@ -423,16 +418,17 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_the_live_table(tmp_path):
+def test_the_live_table(tmp_path, monkeypatch):
     first, second = (point.job for point in prepare(BASE, None, seeds=2))
     live = Live(tmp_path, 3, title="mine", labels={first.key: "seed=0\x1b[2J"})
     assert live.text() == ["mine: 0 of 3 runs done"]
     for job in (first, second):
         live.started(job)
     folder = claimed_folder(tmp_path, first.key)
-    reporter = Reporter(folder, 40, _last=-1e9)
-    reporter._score = 0.25
-    reporter(Event("round", 7, {}))
+    monkeypatch.setattr(work, "PAUSE", 0.0)
+    report = work.reporter(folder, 40)
+    report(Event("evaluation", 6, {"accuracy_mean": 0.25, "loss_mean": 2.0}))
+    report(Event("round", 7, {}))
     shown = ["  seed=0\\x1b[2J: round 7 of 40, score 0.250", f"  {second.key}"]
     assert live.text()[1:] == shown
     others = [replace(second, key=f"{k:016x}") for k in range(SHOWN)]

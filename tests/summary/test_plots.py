@@ -86,14 +86,6 @@ def test_intervals_of_accuracies_end_at_0_and_1(draw):
     assert high > 1  # losses have no such end
 
 
-def test_bands_can_span_all_runs():
-    runs = runs_of(seeds=4)
-    band = plot_band(runs, band="range").axes[0].collections[0].get_paths()[0].vertices
-    final = [run.curves["scores"]["accuracy"]["mean"][-1] for run in runs]
-    heights = band[np.isclose(band[:, 0], 40), 1]
-    assert (heights.min(), heights.max()) == pytest.approx((min(final), max(final)))
-
-
 def test_runs_with_other_rounds_are_interpolated_until_the_first_one_ends():
     runs = [
         stored({"run.seed": 0}, 0.6, rounds=[0, 10, 20]),

@@ -12,7 +12,7 @@ from typing import Any
 from topofl._support.plugins import current_folder, installed_only
 from topofl._support.processes import process_number
 from topofl._support.text import printable
-from topofl.cli.commands import COMMANDS, make_parser
+from topofl.cli.commands import make_parser
 from topofl.cli.output import CommandFailed, print_notes
 
 __all__ = ["main"]
@@ -74,13 +74,12 @@ def _perform(argv: Sequence[str]) -> None:
     Stored runs import no code without ``--trust`` in commands that have this option, since they
     build something from the configuration in a folder.
     """
-    given = vars(make_parser().parse_args(argv))
-    command = given.pop("command")
-    module, _, function = COMMANDS[command].partition(":")
+    options = make_parser().parse_args(argv)
+    module, _, function = options.command.partition(":")
     trusting = shlex.join(["topofl", argv[0], "--trust", *argv[1:]])
     remedy = f"if you trust it, as a run of your own: {trusting}"
-    with nullcontext() if given.get("trust", True) else installed_only(remedy):
-        getattr(import_module(module), function)(command(**given))
+    with nullcontext() if getattr(options, "trust", True) else installed_only(remedy):
+        getattr(import_module(module), function)(options)
 
 
 def _is_failed_run(error: Exception) -> bool:

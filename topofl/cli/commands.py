@@ -1,7 +1,7 @@
 """The commands and their options: what ``topofl COMMAND --help`` says is in these docstrings.
 
-The names, types and defaults of a class are the options of its command, and the section
-``Parameters`` describes them, each with the word that stands for its value.
+The parameters of a function are the options of its command, and the section ``Parameters``
+describes them, each with the word that stands for its value.
 """
 
 import csv
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from topofl.cli.options import (
-    DataOptions,
-    JsonOptions,
-    Options,
+    Function,
     Parser,
-    TableOptions,
-    TrainingOptions,
-    TrustOptions,
+    data_options,
+    json_options,
     parser_of,
+    table_options,
+    training_options,
+    trust_options,
 )
 
 KINDS_OF_NAMES = (
@@ -32,7 +32,9 @@ def _names(text: str) -> list[str]:
     return [name.strip() for row in csv.reader([text], skipinitialspace=True) for name in row]
 
 
-class New(Options):
+def new(
+    file: Annotated[Path, {"nargs": "?"}] = Path("experiment.toml"), force: bool = False
+) -> None:
     """Write a commented experiment.toml that topofl run accepts as it is.
 
     Parameters
@@ -49,11 +51,11 @@ class New(Options):
     topofl new experiment.toml --force
     """
 
-    file: Annotated[Path, {"nargs": "?"}] = Path("experiment.toml")
-    force: bool = False
 
-
-class List(JsonOptions):
+def list_names(
+    kind: Annotated[str | None, {"nargs": "?", "choices": KINDS_OF_NAMES}] = None,
+    needs: bool = False,
+) -> None:
     """List the names for specs and configurations.
 
     Parameters
@@ -71,11 +73,17 @@ class List(JsonOptions):
     topofl list topology --json
     """
 
-    kind: Annotated[str | None, {"nargs": "?", "choices": KINDS_OF_NAMES}] = None
-    needs: bool = False
 
-
-class Spectral(DataOptions, TableOptions):
+def spectral(
+    specs: Sequence[str],
+    seed: int = 0,
+    rounds: int | None = None,
+    metrics: str | None = None,
+    weights: str | None = None,
+    html: Path | None = None,
+    about: str | None = None,
+    all: bool = False,
+) -> None:
     """Compare graphs before training.
 
     Parameters
@@ -113,17 +121,22 @@ class Spectral(DataOptions, TableOptions):
     topofl spectral ring:100 exponential:100 --html report.html
     """
 
-    specs: Sequence[str]
-    seed: int = 0
-    rounds: int | None = None
-    metrics: str | None = None
-    weights: str | None = None
-    html: Path | None = None
-    about: str | None = None
-    all: bool = False
 
-
-class Recommend(DataOptions, TableOptions):
+def recommend(
+    config: Annotated[Path | None, {"nargs": "?"}] = None,
+    n: int | None = None,
+    max_degree: int | None = None,
+    max_messages: int | None = None,
+    max_bytes: int | None = None,
+    directed: bool = False,
+    static: bool = False,
+    lr: float | None = None,
+    rounds: int | None = None,
+    batch_size: int | None = None,
+    hops: int | None = None,
+    seed: int = 0,
+    plot: Path | None = None,
+) -> None:
     """Recommend topologies for given data and a communication budget.
 
     Parameters
@@ -163,22 +176,8 @@ class Recommend(DataOptions, TableOptions):
     topofl recommend experiment.toml --max-degree 4 --plot rounds.png
     """
 
-    config: Annotated[Path | None, {"nargs": "?"}] = None
-    n: int | None = None
-    max_degree: int | None = None
-    max_messages: int | None = None
-    max_bytes: int | None = None
-    directed: bool = False
-    static: bool = False
-    lr: float | None = None
-    rounds: int | None = None
-    batch_size: int | None = None
-    hops: int | None = None
-    seed: int = 0
-    plot: Path | None = None
 
-
-class Explore(Options):
+def explore(data: Path | None = None, port: int = 0, no_browser: bool = False) -> None:
     """Compare two topologies in a browser, with widgets (extra: explore).
 
     The page shows both graphs, label energy in their spectra, costs and predicted rounds, trains on
@@ -202,12 +201,16 @@ class Explore(Options):
     topofl explore --port 8700 --no-browser
     """
 
-    data: Path | None = None
-    port: int = 0
-    no_browser: bool = False
 
-
-class Run(TrainingOptions):
+def run(
+    config: Path,
+    out: Path | None = None,
+    force: bool = False,
+    skip_done: bool = False,
+    store: Path | None = None,
+    checkpoint_every: str | None = None,
+    dry_run: bool = False,
+) -> None:
     """Run an experiment described in a TOML file, and save it.
 
     DIR holds config.toml (with all defaults), checkpoints/ and, at the end, history/ and run.json.
@@ -242,16 +245,8 @@ class Run(TrainingOptions):
     topofl run experiment.toml --store runs/sweeps
     """
 
-    config: Path
-    out: Path | None = None
-    force: bool = False
-    skip_done: bool = False
-    store: Path | None = None
-    checkpoint_every: str | None = None
-    dry_run: bool = False
 
-
-class Resume(TrainingOptions, TrustOptions):
+def resume(folder: Path) -> None:
     """Continue a run that was stopped, or train more rounds.
 
     DIR holds config.toml (with all defaults), checkpoints/ and, at the end, history/ and run.json.
@@ -272,10 +267,28 @@ class Resume(TrainingOptions, TrustOptions):
     topofl resume runs/ring --set run.rounds=1000
     """
 
-    folder: Path
 
-
-class Sweep(TableOptions):
+def sweep(
+    config: Path,
+    grid: Sequence[str] = (),
+    points: Path | None = None,
+    random: int | None = None,
+    search: int | None = None,
+    column: str = "accuracy",
+    draw_seed: int = 0,
+    set: Annotated[Sequence[str], {"action": "append", "nargs": None}] = (),
+    seeds: int | None = None,
+    vary: str = "run,data,topology",
+    store: Path = Path("runs/sweeps"),
+    jobs: int | None = None,
+    shard: str | None = None,
+    slurm: Sequence[str] | None = None,
+    dask: str | None = None,
+    ray: str | None = None,
+    retry_failed: bool = False,
+    dry_run: bool = False,
+    progress: bool | None = None,
+) -> None:
     """Run a grid of settings and seeds, without repeating finished runs.
 
     Parameters
@@ -330,28 +343,15 @@ class Sweep(TableOptions):
     topofl sweep base.toml --grid topology=ring,torus --seeds 10 --slurm timeout_min=60
     """
 
-    config: Path
-    grid: Sequence[str] = ()
-    points: Path | None = None
-    random: int | None = None
-    search: int | None = None
-    column: str = "accuracy"
-    draw_seed: int = 0
-    set: Annotated[Sequence[str], {"action": "append", "nargs": None}] = ()
-    seeds: int | None = None
-    vary: str = "run,data,topology"
-    store: Path = Path("runs/sweeps")
-    jobs: int | None = None
-    shard: str | None = None
-    slurm: Sequence[str] | None = None
-    dask: str | None = None
-    ray: str | None = None
-    retry_failed: bool = False
-    dry_run: bool = False
-    progress: bool | None = None
 
-
-class Runs(TableOptions):
+def runs(
+    store: Path,
+    where: Sequence[str] = (),
+    columns: str | None = None,
+    failed: bool = False,
+    traceback: bool = False,
+    remove: bool = False,
+) -> None:
     """List, filter and remove stored runs, and list those that are not finished.
 
     Parameters
@@ -377,15 +377,24 @@ class Runs(TableOptions):
     topofl runs runs/sweeps --where run.rounds=10 --remove
     """
 
-    store: Path
-    where: Sequence[str] = ()
-    columns: str | None = None
-    failed: bool = False
-    traceback: bool = False
-    remove: bool = False
 
-
-class Compare(TableOptions):
+def compare(
+    runs: Sequence[Path],
+    target: float | None = None,
+    column: str | None = None,
+    hardware: str | None = None,
+    columns: Annotated[
+        Sequence[str] | None, {"type": _names, "nargs": None, "action": "store"}
+    ] = None,
+    group_by: str | None = None,
+    baseline: str | None = None,
+    over: str | None = None,
+    plot: Path | None = None,
+    x: Literal["rounds", "steps", "megabytes", "seconds"] | None = None,
+    kind: Literal["band", "violin", "nodes", "pareto", "heat_map"] | None = None,
+    band: Literal["interval", "range"] | None = None,
+    latex: bool = False,
+) -> None:
     """Compare saved runs in a table, or the groups of runs that differ in seeds only.
 
     Parameters
@@ -431,24 +440,14 @@ class Compare(TableOptions):
     topofl compare runs/* --group-by topology --latex --columns topology,accuracy,std
     """
 
-    runs: Sequence[Path]
-    target: float | None = None
-    column: str | None = None
-    hardware: str | None = None
-    columns: Annotated[Sequence[str] | None, {"type": _names, "nargs": None, "action": "store"}] = (
-        None
-    )
-    group_by: str | None = None
-    baseline: str | None = None
-    over: str | None = None
-    plot: Path | None = None
-    x: Literal["rounds", "steps", "megabytes", "seconds"] | None = None
-    kind: Literal["band", "violin", "nodes", "pareto", "heat_map"] | None = None
-    band: Literal["interval", "range"] | None = None
-    latex: bool = False
 
-
-class Graphs(TrustOptions, TableOptions):
+def graphs(
+    folder: Path,
+    every: int = 1,
+    labels: bool = False,
+    html: Path | None = None,
+    about: str | None = None,
+) -> None:
     """Show which nodes received from which in a saved run, per round, such as learned graphs.
 
     Parameters
@@ -472,14 +471,21 @@ class Graphs(TrustOptions, TableOptions):
     topofl graphs runs/dpfl --every 10 --about structure --csv graphs.csv
     """
 
-    folder: Path
-    every: int = 1
-    labels: bool = False
-    html: Path | None = None
-    about: str | None = None
 
-
-class Reproduce(JsonOptions):
+def reproduce(
+    name: Annotated[str | None, {"nargs": "?"}] = None,
+    list: bool = False,
+    scale: str = "quick",
+    seeds: int | None = None,
+    data: Path | None = None,
+    datasets: str | None = None,
+    out: Path = Path("out/reproduce"),
+    kept: Path | None = None,
+    device: str | None = None,
+    jobs: int = 1,
+    dry_run: bool = False,
+    report: bool = False,
+) -> None:
     """Regenerate figures of the papers and check the papers' claims about them.
 
     Parameters
@@ -519,21 +525,17 @@ class Reproduce(JsonOptions):
     topofl reproduce dcliques --scale quick --data path/to/data --dry-run
     """
 
-    name: Annotated[str | None, {"nargs": "?"}] = None
-    list: bool = False
-    scale: str = "quick"
-    seeds: int | None = None
-    data: Path | None = None
-    datasets: str | None = None
-    out: Path = Path("out/reproduce")
-    kept: Path | None = None
-    device: str | None = None
-    jobs: int = 1
-    dry_run: bool = False
-    report: bool = False
 
-
-class Study(JsonOptions):
+def study(
+    scenarios: Annotated[Sequence[str], {"nargs": "*"}] = (),
+    data: Path | None = None,
+    out: Path | None = None,
+    html: Path | None = None,
+    graphs: Path | None = None,
+    processes: int = 1,
+    minutes: float = float("inf"),
+    dry_run: bool = False,
+) -> None:
     """Correlate numbers of graphs, known before training, with how well nodes learn.
 
     CONFIG.toml is a file of topofl run without [topology] and with a table [study]. Correlations
@@ -595,17 +597,13 @@ class Study(JsonOptions):
     topofl study all --data path/to/data --processes 2
     """
 
-    scenarios: Annotated[Sequence[str], {"nargs": "*"}] = ()
-    data: Path | None = None
-    out: Path | None = None
-    html: Path | None = None
-    graphs: Path | None = None
-    processes: int = 1
-    minutes: float = float("inf")
-    dry_run: bool = False
 
-
-class Doctor(JsonOptions):
+def doctor(
+    data: Path | None = None,
+    out: Path = Path("runs"),
+    model: str | None = None,
+    shape: str | None = None,
+) -> None:
     """Check the installation, and report what a bug report needs.
 
     The checks: versions of Python, topofl and the packages it needs; devices; datasets in --data,
@@ -632,13 +630,8 @@ class Doctor(JsonOptions):
     topofl doctor --model mynets:Net --shape 3,32,32
     """
 
-    data: Path | None = None
-    out: Path = Path("runs")
-    model: str | None = None
-    shape: str | None = None
 
-
-class Completion(Options):
+def completion(shell: Literal["bash", "zsh"]) -> None:
     """Print a script that completes commands, options, names and paths in a shell.
 
     For bash, with the package bash-completion:
@@ -657,29 +650,30 @@ class Completion(Options):
     topofl completion zsh
     """
 
-    shell: Literal["bash", "zsh"]
 
-
-COMMANDS: dict[type[Options], str] = {
-    New: "topofl.cli.programs:new",
-    List: "topofl.cli.listing:list_names",
-    Spectral: "topofl.cli.graphs:spectral",
-    Recommend: "topofl.cli.graphs:recommend",
-    Explore: "topofl.cli.programs:explore",
-    Run: "topofl.cli.run:run",
-    Resume: "topofl.cli.run:resume",
-    Sweep: "topofl.cli.programs:sweep",
-    Runs: "topofl.cli.runs:runs",
-    Compare: "topofl.cli.compare:compare",
-    Graphs: "topofl.cli.graphs:graphs",
-    Reproduce: "topofl.cli.programs:reproduce",
-    Study: "topofl.cli.programs:study",
-    Doctor: "topofl.cli.doctor:doctor",
-    Completion: "topofl.cli.listing:completion",
+COMMANDS: dict[str, tuple[str, *tuple[Function, ...]]] = {
+    "new": ("topofl.cli.programs:new", new),
+    "list": ("topofl.cli.listing:list_names", list_names, json_options),
+    "spectral": ("topofl.cli.graphs:spectral", spectral, data_options, table_options),
+    "recommend": ("topofl.cli.graphs:recommend", recommend, data_options, table_options),
+    "explore": ("topofl.cli.programs:explore", explore),
+    "run": ("topofl.cli.run:run", run, training_options),
+    "resume": ("topofl.cli.run:resume", resume, training_options, trust_options),
+    "sweep": ("topofl.cli.programs:sweep", sweep, table_options),
+    "runs": ("topofl.cli.runs:runs", runs, table_options),
+    "compare": ("topofl.cli.compare:compare", compare, table_options),
+    "graphs": ("topofl.cli.graphs:graphs", graphs, trust_options, table_options),
+    "reproduce": ("topofl.cli.programs:reproduce", reproduce, json_options),
+    "study": ("topofl.cli.programs:study", study, json_options),
+    "doctor": ("topofl.cli.doctor:doctor", doctor, json_options),
+    "completion": ("topofl.cli.listing:completion", completion),
 }
-"""The functions that perform the commands; their modules are imported only when they run."""
+"""By its name, what performs a command, the command, and options that it shares with others.
+
+The modules of what performs commands are imported only when they run.
+"""
 
 
 def make_parser() -> Parser:
-    """Return the parser of all commands, which sets ``command`` to the class of its options."""
+    """Return the parser of all commands, which sets ``command`` to the name of what performs it."""
     return parser_of(COMMANDS)

@@ -1,12 +1,12 @@
 """``topofl compare``: comparison of saved runs, and of groups of them."""
 
+from argparse import Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from topofl._spec import at
 from topofl._support.calls import parse_value
 from topofl._support.table import NotApplicable, Spread, Table
-from topofl.cli.commands import Compare
 from topofl.cli.folders import load_finished, unfinished_run
 from topofl.cli.output import print_notes, print_table, save_picture, with_columns
 from topofl.history import SECONDS, History, compare_histories, over_nodes, why_not_scored
@@ -21,7 +21,7 @@ _KINDS_WITH = {"x": ("band", "pareto"), "band": ("band", "nodes", "pareto")}
 """Kinds of plots with an axis of costs, and with bands or bars over runs, by their options."""
 
 
-def compare(options: Compare) -> None:
+def compare(options: Namespace) -> None:
     """Print a table of saved runs, or of groups of them; with ``--plot``, draw their scores."""
     if options.group_by is None:
         _compare_runs(options)
@@ -29,7 +29,7 @@ def compare(options: Compare) -> None:
         _compare_groups(options)
 
 
-def _compare_runs(options: Compare) -> None:
+def _compare_runs(options: Namespace) -> None:
     for path in options.runs:
         if (path / "store.json").is_file():
             raise ValueError(
@@ -145,7 +145,7 @@ def _scores(history: History, target: float, column: str) -> tuple[Any, Any, Any
     )
 
 
-def _compare_groups(options: Compare) -> None:
+def _compare_groups(options: Namespace) -> None:
     """Print a table of groups of runs; with ``--plot``, draw them."""
     for name, value in {"--kind": options.kind, "--band": options.band}.items():
         if value is not None and options.plot is None:
@@ -185,7 +185,7 @@ def _baseline(text: str | None) -> Any:
     return {name.strip(): parse_value(value.strip()) for name, _, value in parts}
 
 
-def _figure(summary: Summary, options: Compare) -> "Figure":
+def _figure(summary: Summary, options: Namespace) -> "Figure":
     """Return a picture of the groups, with those options that their kind of plot has."""
     kind = options.kind or "band"
     given = {}

@@ -6,6 +6,7 @@ import re
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from importlib import import_module, metadata
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import NamedTuple
 import topofl
 from topofl._support.datasets import dataset_folders, dataset_places
 from topofl._support.text import printable
-from topofl.cli.commands import Doctor
 from topofl.cli.output import CommandFailed, print_rows
 
 OK, NOTE, WRONG = "ok", "note", "WRONG"
@@ -23,7 +23,7 @@ OK, NOTE, WRONG = "ok", "note", "WRONG"
 TOLERANCE = 1e-4
 """Difference of losses, of a few units, between float32 and float64 after a few rounds."""
 
-Check = Callable[[Doctor], Iterator["Finding"]]
+Check = Callable[[Namespace], Iterator["Finding"]]
 
 
 class Finding(NamedTuple):
@@ -34,7 +34,7 @@ class Finding(NamedTuple):
     details: str
 
 
-def doctor(options: Doctor) -> None:
+def doctor(options: Namespace) -> None:
     """Print all findings; raise :class:`CommandFailed` if something is wrong."""
     if options.model is not None:
         import_module("topofl.cli.network").print_layers(options)
@@ -54,7 +54,7 @@ def doctor(options: Doctor) -> None:
         raise CommandFailed(f"{len(wrong)} of {len(found)} checks failed: {', '.join(wrong)}")
 
 
-def _performed(title: str, check: Check, options: Doctor) -> Iterator[Finding]:
+def _performed(title: str, check: Check, options: Namespace) -> Iterator[Finding]:
     """Yield the findings of a check; an error in it, of any kind, is a finding too."""
     try:
         yield from check(options)
@@ -68,14 +68,14 @@ def _print(finding: Finding) -> None:
     print(printable(line), flush=True)
 
 
-def _python(options: Doctor) -> Iterator[Finding]:
+def _python(options: Namespace) -> Iterator[Finding]:
     where = f"{platform.python_version()} on {platform.platform()}, {sys.executable}"
     yield Finding("Python", OK if sys.version_info >= (3, 11) else WRONG, where)
     folder = Path(topofl.__file__).parent
     yield Finding("topofl", OK, f"{topofl.__version__} in {folder}")
 
 
-def _packages(options: Doctor) -> Iterator[Finding]:
+def _packages(options: Namespace) -> Iterator[Finding]:
     """Yield the versions of required packages, and of each extra's packages."""
     try:
         required = metadata.requires("topofl") or []
@@ -115,7 +115,7 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(map(int, numbers[0].split("."))) if numbers else ()
 
 
-def _devices(options: Doctor) -> Iterator[Finding]:
+def _devices(options: Namespace) -> Iterator[Finding]:
     import torch
 
     from topofl.engine import options as engine
@@ -131,7 +131,7 @@ def _devices(options: Doctor) -> Iterator[Finding]:
         yield Finding(f"cuda:{k}", OK, f"{torch.cuda.get_device_name(k)}, {memory:.1f} GiB")
 
 
-def _datasets(options: Doctor) -> Iterator[Finding]:
+def _datasets(options: Namespace) -> Iterator[Finding]:
     """Yield the datasets whose files are found, in the folder given or in the usual ones."""
     try:
         places = dataset_places(options.data)
@@ -145,7 +145,7 @@ def _datasets(options: Doctor) -> Iterator[Finding]:
     yield Finding("datasets", OK if found else NOTE, ", ".join(found) or nothing)
 
 
-def _folder(options: Doctor) -> Iterator[Finding]:
+def _folder(options: Namespace) -> Iterator[Finding]:
     """Yield whether runs can be saved, by writing a file that is removed at once."""
     out: Path = options.out
     there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
@@ -159,7 +159,7 @@ def _folder(options: Doctor) -> Iterator[Finding]:
     yield Finding("saving", OK, f"runs can be saved in {out.absolute()}{created}")
 
 
-def _training(options: Doctor) -> Iterator[Finding]:
+def _training(options: Namespace) -> Iterator[Finding]:
     """Yield whether training gives the same losses as a loop in numpy."""
     self_test = import_module("topofl.cli.self_test")
     start = time.perf_counter()

@@ -8,6 +8,8 @@ completes it.
 import json
 import os
 import re
+import shlex
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,11 +26,10 @@ from topofl._support.files import (
     write_file,
 )
 from topofl._support.locks import LOCK, locked
-from topofl.cli.commands import Run
 from topofl.cli.output import print_notes
-from topofl.config.toml import as_table, resume_command
+from topofl.config.toml import as_table, names_functions
 from topofl.engine.checkpoint import OURS as CHECKPOINTS
-from topofl.engine.checkpoint import move_all, rounds_in
+from topofl.engine.checkpoint import move_all, prune, rounds_in
 from topofl.history import OURS as HISTORY
 from topofl.history import History, check_replaceable, saved_in
 from topofl.runs.identity import differences, other_settings
@@ -164,9 +165,16 @@ def is_finished(folder: Path) -> bool:
 def command_to_resume(folder: Path, *, started_here: bool = False) -> str:
     """Return the command that continues the run in a folder, or the one that is to replace it.
 
-    It has ``--trust``, where that is needed, only for a run that this process has trained.
+    It has ``--trust``, where the configuration names functions of modules, which are not imported
+    without, only for a run that this process has trained: others may come from somebody else, and
+    ``topofl resume`` itself explains the option.
     """
-    return resume_command(folder, place_of(folder), started_here=started_here)
+    try:
+        tables = config.read(place_of(folder) / "config.toml")
+    except (OSError, ValueError):  # the command says what is wrong with the file
+        tables = {}
+    trust = ["--trust"] * (started_here and names_functions(tables))
+    return shlex.join(["topofl", "resume", *trust, str(folder)])
 
 
 def unfinished_run(folder: Path) -> str:
@@ -187,7 +195,7 @@ def load_finished(folder: Path) -> History:
     return History.load(folder)
 
 
-def check_place(out: Path, options: Run) -> None:
+def check_place(out: Path, options: Namespace) -> None:
     """Raise if a folder for results cannot be used, or holds anything that would be lost."""
     if unfinished := unfinished_run(out):
         raise ValueError(f"{unfinished}, or choose another folder with --out")
@@ -271,9 +279,15 @@ def _is_record(found: Mapping[str, Any]) -> bool:
     )
 
 
-def write_pending(out: Path, record: Mapping[str, Any]) -> None:
-    """Write a record under a temporary name, before its history is saved."""
+def save_finished(
+    out: Path, history: History, record: Mapping[str, Any], n_checkpoints: int
+) -> None:
+    """Save a history and its record, and keep the last `n_checkpoints` checkpoints."""
     write_file(out / PARTIAL_RECORD, json.dumps(record, indent=1) + "\n")
+    history.save(out / "history")
+    write_config(out, record["tables"])
+    prune(out / "checkpoints", n_checkpoints)
+    commit_record(out)
 
 
 def commit_record(out: Path) -> None:

@@ -1,6 +1,7 @@
 """Graphs before training (``topofl spectral``, ``recommend``) and in saved runs (``graphs``)."""
 
 import shlex
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,7 @@ from topofl._support.check import check_int, shown
 from topofl._support.datasets import MARKERS, dataset_folder
 from topofl._support.table import Table
 from topofl.advice import recommend as ranked
-from topofl.cli.commands import Graphs, Recommend, Spectral
 from topofl.cli.folders import load_finished
-from topofl.cli.options import DataOptions
 from topofl.cli.output import check_picture, print_notes, print_table, save_picture
 from topofl.config.experiment import build_clients, build_rule
 from topofl.data import READERS, Partition
@@ -30,7 +29,7 @@ _KINDS = "a dataset of topofl list dataset, such as digits or 'cifar10,root=DIR'
 _KINDS += "MNIST"
 
 
-def spectral(options: Spectral) -> None:
+def spectral(options: Namespace) -> None:
     """Print a table that compares graphs; with ``--html``, also write a page."""
     _check_needs_data(options)
     if options.html is None:
@@ -55,7 +54,7 @@ def spectral(options: Spectral) -> None:
     _print(table, options)
 
 
-def _print(table: Table, options: Spectral) -> None:
+def _print(table: Table, options: Namespace) -> None:
     """Print the table, or only the columns that decide if no others were asked for."""
     if options.json or options.all or options.about is not None:
         print_table(table, options)
@@ -71,7 +70,7 @@ def _words(text: str | None) -> list[str]:
 
 
 def _build_and_compare(
-    options: Spectral,
+    options: Namespace,
 ) -> tuple[list[Topology | TopologySequence], np.ndarray | None, Table, list[str]]:
     """Return the graphs of the specs, label counts, the table that compares them, and notes."""
     specs = [parse_spec(text) for text in options.specs]
@@ -103,7 +102,7 @@ def _build_and_compare(
     return graphs, counts, replace(table, notes=others), notes
 
 
-def _rule(options: Spectral) -> WeightRule | None:
+def _rule(options: Namespace) -> WeightRule | None:
     """Return the rule of the option ``--weights``, with its text as its name."""
     if options.weights is None:
         return None
@@ -113,7 +112,7 @@ def _rule(options: Spectral) -> WeightRule | None:
     return rule
 
 
-def _command_of_page(options: Spectral) -> str:
+def _command_of_page(options: Namespace) -> str:
     """Return the command that writes the same page, with its defaults."""
     words = ["topofl", "spectral", *options.specs]
     names = ("data", "partition", "per_node", "seed", "rounds", "about", "metrics", "weights")
@@ -135,7 +134,7 @@ def _n_of_spec(name: object, arguments: Mapping[str, Any]) -> Any:
     return arguments.get("n")
 
 
-def _clients_for(options: Spectral, sizes: Sequence[Any]) -> Partition:
+def _clients_for(options: Namespace, sizes: Sequence[Any]) -> Partition:
     """Return the clients of the data, for the number of nodes in the specs or of the data."""
     sizes = [*sizes, _table_of_data(options).get("n")]
     known = sorted({size for size in sizes if isinstance(size, int)})
@@ -147,7 +146,7 @@ def _clients_for(options: Spectral, sizes: Sequence[Any]) -> Partition:
     return _clients_of(options, options.seed, known[0])
 
 
-def graphs(options: Graphs) -> None:
+def graphs(options: Namespace) -> None:
     """Print a table of the graphs of a saved run; with ``--html``, also write a page."""
     history = load_finished(options.folder)
     clients = None
@@ -183,7 +182,7 @@ def graphs(options: Graphs) -> None:
     print_table(table, options)
 
 
-def recommend(options: Recommend) -> None:
+def recommend(options: Namespace) -> None:
     """Print topologies within a budget; with ``--plot``, also draw their predicted rounds."""
     if options.plot is not None:
         check_picture("--plot", options.plot)
@@ -210,7 +209,7 @@ def recommend(options: Recommend) -> None:
     print_table(found.table, options, rounded=found, notes=found.warnings)
 
 
-def _asked_for(options: Recommend) -> dict[str, Any]:
+def _asked_for(options: Namespace) -> dict[str, Any]:
     """Return clients, model and training that the options, or else a configuration, describe."""
     _check_needs_data(options)
     given = {name: getattr(options, name) for name in ("lr", "rounds", "batch_size")}
@@ -236,7 +235,7 @@ def _asked_for(options: Recommend) -> dict[str, Any]:
     return {"clients": configured.clients, "model": configured.model, **known}
 
 
-def _check_needs_data(options: DataOptions) -> None:
+def _check_needs_data(options: Namespace) -> None:
     """Raise ``ValueError`` if an option about the clients of ``--data`` is given without it."""
     for name in ("partition", "per_node"):
         if options.data is None and (given := getattr(options, name)) is not None:
@@ -246,7 +245,7 @@ def _check_needs_data(options: DataOptions) -> None:
             )
 
 
-def _clients_of(options: DataOptions, seed: int, n: int) -> Partition:
+def _clients_of(options: Namespace, seed: int, n: int) -> Partition:
     """Return the n clients of ``--data``, ``--partition`` and ``--per-node``.
 
     The tables are those of ``[data]`` in a configuration.
@@ -270,7 +269,7 @@ def _clients_of(options: DataOptions, seed: int, n: int) -> Partition:
     return built.value
 
 
-def _table_of_data(options: DataOptions) -> dict[str, Any]:
+def _table_of_data(options: Namespace) -> dict[str, Any]:
     """Return the table ``[data]`` that the options spell, with the name of a partition."""
     table = _table_of_dataset(options.data or "")
     if options.partition is None:

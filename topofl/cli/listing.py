@@ -9,6 +9,7 @@ import inspect
 import json
 import os
 import re
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 from topofl._support.files import replace_file
 from topofl._support.plugins import EntryPoint, has_entry_points, imported, resolve_name, signature
 from topofl._support.text import printable
-from topofl.cli.commands import KINDS_OF_NAMES, Completion, List, make_parser
+from topofl.cli.commands import KINDS_OF_NAMES, make_parser
 from topofl.cli.options import path_argument
 from topofl.cli.output import print_rows
 
@@ -40,7 +41,7 @@ Row = dict[str, Any]
 """A name for JSON, and under ``call`` how it is called."""
 
 
-def list_names(options: List) -> None:
+def list_names(options: Namespace) -> None:
     """Print the names of each kind, with parameters and descriptions.
 
     Torch is imported only for ``--needs``, by functions of installed packages, and for the index.
@@ -181,7 +182,7 @@ def _as_in_configuration(default: Any) -> Any:
     return list(default) if isinstance(default, tuple) else default
 
 
-def completion(options: Completion) -> None:
+def completion(options: Namespace) -> None:
     """Print the script of a shell. It is static: completing a word starts no Python."""
     shtab = imported("shtab", "completion", "`topofl completion`")
     parser: Any = make_parser()  # argparse does not say what its commands are

@@ -1,16 +1,18 @@
-"""Classes of options, those that several commands share, and the parser that is made from them."""
+"""Options that several commands share, and the parser that is made from functions of options."""
 
 import argparse
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
-from inspect import cleandoc, get_annotations
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 import topofl
 from topofl._support.text import did_you_mean
+
+Function = Callable[..., None]
 
 EXIT_CODES = "exit codes: 0 success; 1 the run failed; 2 wrong usage or configuration"
 """Last line of ``topofl --help``; ``docs/command-line.md`` has the details."""
@@ -24,11 +26,7 @@ EXCLUSIVE = {
 """Options of which at most one can be given, and whether one has to be."""
 
 
-class Options(argparse.Namespace):
-    """Options of a command; those without a default, and those with ``nargs``, are positional."""
-
-
-def check_alone(options: Options, *names: str) -> None:
+def check_alone(options: argparse.Namespace, *names: str) -> None:
     """Raise ``ValueError`` if the first option and another one are given, which exclude it."""
     if given := [name for name in names[1:] if getattr(options, name)]:
         raise ValueError(
@@ -36,7 +34,7 @@ def check_alone(options: Options, *names: str) -> None:
         )
 
 
-class JsonOptions(Options):
+def json_options(json: bool = False) -> None:
     """Options of commands whose result is no table.
 
     Parameters
@@ -45,10 +43,8 @@ class JsonOptions(Options):
         print a JSON list with one object per row
     """
 
-    json: bool = False
 
-
-class TableOptions(Options):
+def table_options(markdown: bool = False, json: bool = False, csv: Path | None = None) -> None:
     """Options of commands that print a table.
 
     Parameters
@@ -61,12 +57,10 @@ class TableOptions(Options):
         also write the table there, in full precision
     """
 
-    markdown: bool = False
-    json: bool = False
-    csv: Path | None = None
 
-
-class DataOptions(Options):
+def data_options(
+    data: str | None = None, partition: str | None = None, per_node: int | None = None
+) -> None:
     """Options that say which clients a command is about.
 
     Parameters
@@ -81,12 +75,14 @@ class DataOptions(Options):
         shards of sorted data per node (default: 2)
     """
 
-    data: str | None = None
-    partition: str | None = None
-    per_node: int | None = None
 
-
-class TrainingOptions(JsonOptions):
+def training_options(
+    set: Annotated[Sequence[str], {"action": "append", "nargs": None}] = (),
+    log: Path | None = None,
+    tensorboard: Path | None = None,
+    progress: bool | None = None,
+    json: bool = False,
+) -> None:
     """Options of commands that train one run.
 
     Parameters
@@ -99,24 +95,19 @@ class TrainingOptions(JsonOptions):
         write scalars for TensorBoard here
     progress
         a bar (default: on terminals)
+    json
+        print a JSON list with one object per row
     """
 
-    set: Annotated[Sequence[str], {"action": "append", "nargs": None}] = ()
-    log: Path | None = None
-    tensorboard: Path | None = None
-    progress: bool | None = None
 
-
-class TrustOptions(Options):
-    """The option without which names in a stored run import no module.
+def trust_options(trust: bool = False) -> None:
+    """Options of commands that build something from a stored run, which imports no module without.
 
     Parameters
     ----------
     trust
         import the functions that the run names as module:function, which runs their code
     """
-
-    trust: bool = False
 
 
 class Parser(argparse.ArgumentParser):
@@ -160,8 +151,12 @@ def path_argument(text: str) -> Path:
     return Path(text)
 
 
-def parser_of(commands: Iterable[type[Options]]) -> Parser:
-    """Return the parser of commands, which sets ``command`` to the class of its options."""
+def parser_of(commands: Mapping[str, tuple[str, *tuple[Function, ...]]]) -> Parser:
+    """Return the parser of commands, which sets ``command`` to the name of what performs it.
+
+    For each command, there are this name and the functions whose parameters are its options:
+    those without a default, and those with ``nargs``, are positional. The first one describes it.
+    """
     parser = Parser(
         prog="topofl",
         description="Decentralized federated learning over graphs: "
@@ -170,33 +165,32 @@ def parser_of(commands: Iterable[type[Options]]) -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"topofl {topofl.__version__}")
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in commands:
-        _add(verbs, command)
+    for name, (target, *functions) in commands.items():
+        about, _, examples = _sections(functions[0])
+        first, *more = about.split("\n\n", 1)
+        text = f"{first[:1].lower()}{first[1:].removesuffix('.')}"
+        verb = verbs.add_parser(
+            name,
+            help=text,
+            description="\n\n".join([text, *more]),
+            epilog=f"{EXIT_CODES}\n\nexamples:\n{textwrap.indent(examples, '  ')}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        verb.set_defaults(command=target)
+        _add_options(verb, functions)
     return parser
 
 
-def _add(verbs: Any, command: type[Options]) -> None:
-    """Add the parser of a command, as its class and docstring describe it."""
-    about, _, examples = _sections(command)
-    first, *more = about.split("\n\n", 1)
-    text = f"{first[:1].lower()}{first[1:].removesuffix('.')}"
-    verb = verbs.add_parser(
-        command.__name__.lower(),
-        help=text,
-        description="\n\n".join([text, *more]),
-        epilog=f"{EXIT_CODES}\n\nexamples:\n{textwrap.indent(examples, '  ')}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    verb.set_defaults(command=command)
-    bases = command.__mro__[: command.__mro__.index(Options)]
-    described = {name: words for base in reversed(bases) for name, *words in _sections(base)[1]}
+def _add_options(verb: argparse.ArgumentParser, functions: Sequence[Function]) -> None:
+    described = {name: words for one in reversed(functions) for name, *words in _sections(one)[1]}
     groups: dict[tuple[str, ...], Any] = {}
-    for name, annotation in [one for base in bases for one in get_annotations(base).items()]:
-        given = _argument(annotation, getattr(command, name, None))
+    for option in [one for each in functions for one in signature(each).parameters.values()]:
+        name, is_required = option.name, option.default is Parameter.empty
+        given = _argument(option.annotation, None if is_required else option.default)
         metavar, given["help"] = described.get(name, ("", None))  # python -OO has no docstrings
         if metavar:
             given["metavar"] = metavar
-        if not hasattr(command, name) or given.get("nargs") in ("?", "*"):
+        if is_required or given.get("nargs") in ("?", "*"):
             verb.add_argument(name, **given)
             continue
         together = next((names for names in EXCLUSIVE if name in names), ())
@@ -205,7 +199,7 @@ def _add(verbs: Any, command: type[Options]) -> None:
         groups.get(together, verb).add_argument(f"--{name.replace('_', '-')}", **given)
 
 
-def _sections(command: type[Options]) -> tuple[str, list[tuple[str, str, str]], str]:
+def _sections(command: Function) -> tuple[str, list[tuple[str, str, str]], str]:
     """Return description, parameters (name, metavar and help) and examples of a docstring."""
     text = cleandoc(command.__doc__ or "")
     about, _, rest = text.partition("\n\nParameters\n----------\n")

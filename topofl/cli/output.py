@@ -6,12 +6,12 @@ Short commands print notes and JSON without numpy, which takes long to load.
 import json
 import math
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from topofl._support.text import printable
-from topofl.cli.options import TableOptions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -82,7 +82,7 @@ def plain_cell(cell: Any) -> Any:
 
 def print_table(
     table: "Table",
-    options: TableOptions,
+    options: Namespace,
     printed: Sequence[str] | None = None,
     *,
     rounded: Any = None,

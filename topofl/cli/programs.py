@@ -3,6 +3,7 @@
 import inspect
 import shlex
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
@@ -11,13 +12,12 @@ from typing import Any
 
 from topofl._support.processes import prepare_fork
 from topofl._support.text import printable
-from topofl.cli.commands import Explore, New, Reproduce, Study, Sweep
 from topofl.cli.output import CommandFailed, json_rows, plain_cell, print_rows
 
 _LAST_PORT = 65_535
 
 
-def new(options: New) -> None:
+def new(options: Namespace) -> None:
     """Write a commented configuration, which runs as it is."""
     path = options.file
     if path.suffix != ".toml":
@@ -37,7 +37,7 @@ def new(options: New) -> None:
     print(f"wrote {printable(str(path))}; train with: {command}")
 
 
-def explore(options: Explore) -> None:
+def explore(options: Namespace) -> None:
     """Serve the explorer until Ctrl-C."""
     if not 0 <= options.port <= _LAST_PORT:
         raise ValueError(f"`--port` must be between 0 and {_LAST_PORT}, got {options.port}")
@@ -45,14 +45,14 @@ def explore(options: Explore) -> None:
     serve(options.port, browser=not options.no_browser, folder=options.data)
 
 
-def sweep(options: Sweep) -> None:
+def sweep(options: Namespace) -> None:
     """Perform the runs of a sweep; processes for them import torch while this one does."""
     if (options.jobs or 1) > 1 and not options.dry_run:
         prepare_fork()
     import_module("topofl.cli.runs").sweep(options)
 
 
-def study(options: Study) -> None:
+def study(options: Namespace) -> None:
     """Train over many graphs, and correlate their numbers with the outcomes."""
     if not options.scenarios:
         raise ValueError(
@@ -64,7 +64,7 @@ def study(options: Study) -> None:
     import_module("topofl.analysis.study.command").study(options)
 
 
-def reproduce(options: Reproduce) -> None:
+def reproduce(options: Namespace) -> None:
     """Regenerate figures of the papers, or list them."""
     paper_figures = import_module("topofl.paper_figures")
     if options.list:
@@ -85,13 +85,13 @@ def reproduce(options: Reproduce) -> None:
             print_rows(row for result in results for row in _claims(result))
 
 
-def _with_options(function: Callable[..., Any], options: Reproduce) -> Callable[..., Any]:
+def _with_options(function: Callable[..., Any], options: Namespace) -> Callable[..., Any]:
     """Return a function with the options that are its parameters."""
     known = inspect.signature(function).parameters
     return partial(function, **{key: value for key, value in vars(options).items() if key in known})
 
 
-def _print_figures(paper_figures: Any, options: Reproduce) -> None:
+def _print_figures(paper_figures: Any, options: Namespace) -> None:
     """Print papers and figures, and the figures that are not reproduced."""
     listed, absent = paper_figures.listed(), paper_figures.absent()
     if not options.json:

@@ -5,6 +5,7 @@ Under torchrun, both run in several processes: rank 0 decides, and the others fo
 
 import json
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -17,7 +18,6 @@ from topofl._support.locks import locked
 from topofl._support.processes import process_count, process_number
 from topofl._support.text import approximate, node_name
 from topofl.callbacks import Event
-from topofl.cli.commands import Resume, Run
 from topofl.cli.compare import check_column, table_of_runs
 from topofl.cli.folders import (
     NEXT,
@@ -27,24 +27,22 @@ from topofl.cli.folders import (
     check_same,
     claimed,
     command_to_resume,
-    commit_record,
     is_finished,
     load_finished,
     record_in,
+    save_finished,
     settings_in,
     settle,
     write_config,
-    write_pending,
 )
-from topofl.cli.options import TrainingOptions, check_alone
+from topofl.cli.options import check_alone
 from topofl.cli.output import CommandFailed, json_rows, print_notes, print_remark, print_rows
 from topofl.engine import Interrupted, RankError
-from topofl.engine.checkpoint import OtherRunError, prune, rounds_in
+from topofl.engine.checkpoint import OtherRunError, rounds_in
 from topofl.engine.joining import joined_store
 from topofl.estimate import Estimate
 from topofl.history import History
 from topofl.runs import RunStore, SweepInterrupted
-from topofl.runs.execute import InProcess
 from topofl.runs.identity import asked_for, digest_of, note_of, other_settings, reset_peak_memory
 from topofl.runs.plan import Point
 from topofl.runs.record import RECORD, record_of
@@ -58,12 +56,12 @@ _LONGEST_WAIT = 10.0
 """Seconds that rank 0 waits for ranks to read that there is nothing to do."""
 
 
-def run(options: Run) -> None:
+def run(options: Namespace) -> None:
     """Run the experiment in a configuration file and save it; under torchrun, on all ranks."""
-    _on_all_ranks(lambda: config.load(options.config, options.set), lambda: _run(options))
+    _on_all_ranks(_run, options.config, options)
 
 
-def _run(options: Run) -> None:
+def _run(options: Namespace) -> None:
     """Run the experiment in this process."""
     if options.store is not None:
         check_alone(options, "store", "out", "force", "log", "tensorboard")
@@ -100,7 +98,7 @@ def _total_time(need: Estimate, tables: config.Tables) -> list[str]:
     return [f"in all {approximate(seconds)} for {rounds} rounds and {evaluations} evaluations"]
 
 
-def _run_in_store(store: RunStore, job: Job, options: Run) -> None:
+def _run_in_store(store: RunStore, job: Job, options: Namespace) -> None:
     """Train a run into a store unless it is there, and print its scores.
 
     Raises
@@ -113,7 +111,7 @@ def _run_in_store(store: RunStore, job: Job, options: Run) -> None:
     is_known = store.find(job.key) is not None
     progress = "auto" if options.progress is None else options.progress
     try:
-        found = perform_points([Point({}, None, job)], store, InProcess(), 1, True, progress)
+        found = perform_points([Point({}, None, job)], store, None, 1, True, progress)
     except SweepInterrupted:
         raise KeyboardInterrupt("interrupted; the same command continues the run") from None
     for failure in found.failures:
@@ -125,7 +123,7 @@ def _run_in_store(store: RunStore, job: Job, options: Run) -> None:
         print_report(str(one.folder), one.history, options, what)
 
 
-def print_report(name: str, history: History, options: TrainingOptions, remark: str) -> None:
+def print_report(name: str, history: History, options: Namespace, remark: str) -> None:
     """Print the scores of a finished run, a note if nodes diverged, and what was done."""
     check_column({name: history}, history.primary, is_json=options.json)
     table = table_of_runs({name: history}, 0.8, history.primary)
@@ -139,7 +137,7 @@ def print_report(name: str, history: History, options: TrainingOptions, remark: 
     print_remark(remark, options.json)
 
 
-def _report_finished(out: Path, what: str, options: TrainingOptions) -> None:
+def _report_finished(out: Path, what: str, options: Namespace) -> None:
     """Print that a run was finished before; with ``--json`` also its scores."""
     if options.json:
         print_report(str(out), load_finished(out), options, f"{out} {what}")
@@ -147,7 +145,7 @@ def _report_finished(out: Path, what: str, options: TrainingOptions) -> None:
         print_remark(f"{out} {what}", options.json)
 
 
-def _run_in_folder(out: Path, experiment: config.Experiment, job: Job, options: Run) -> None:
+def _run_in_folder(out: Path, experiment: config.Experiment, job: Job, options: Namespace) -> None:
     """Train a run in a folder of its own."""
     if _is_skipped(out, job, options):
         return
@@ -184,7 +182,7 @@ def _run_in_folder(out: Path, experiment: config.Experiment, job: Job, options: 
         print_report(str(out), history, options, f"saved in {out}")
 
 
-def _is_skipped(out: Path, job: Job, options: Run) -> bool:
+def _is_skipped(out: Path, job: Job, options: Namespace) -> bool:
     """Return whether a run is skipped because it is finished; raise if another one is.
 
     Raises
@@ -203,7 +201,7 @@ def _is_skipped(out: Path, job: Job, options: Run) -> bool:
 
 
 def _train(
-    place: Path, experiment: config.Experiment, options: TrainingOptions, *, resume: bool = False
+    place: Path, experiment: config.Experiment, options: Namespace, *, resume: bool = False
 ) -> tuple[History, float]:
     """Train in a folder, with the configuration next to every checkpoint; return also the seconds.
 
@@ -229,14 +227,12 @@ def _train(
     return history, time.perf_counter() - start
 
 
-def resume(options: Resume) -> None:
+def resume(options: Namespace) -> None:
     """Continue a stopped run, or train more rounds; under torchrun, on all ranks."""
-    _on_all_ranks(
-        lambda: config.load(options.folder / "config.toml", options.set), lambda: _resume(options)
-    )
+    _on_all_ranks(_resume, options.folder / "config.toml", options)
 
 
-def _resume(options: Resume) -> None:
+def _resume(options: Namespace) -> None:
     """Continue a run in this process."""
     out = options.folder
     if not (out / "config.toml").is_file():
@@ -248,7 +244,7 @@ def _resume(options: Resume) -> None:
         _continue(out, options)
 
 
-def _asked(out: Path, options: Resume) -> tuple[config.Experiment, int]:
+def _asked(out: Path, options: Namespace) -> tuple[config.Experiment, int]:
     """Return the experiment in a folder with changed settings, and its rounds if it is finished.
 
     Raises
@@ -274,7 +270,7 @@ def _asked(out: Path, options: Resume) -> tuple[config.Experiment, int]:
     return experiment, done
 
 
-def _continue(out: Path, options: Resume) -> None:
+def _continue(out: Path, options: Namespace) -> None:
     """Train the remaining rounds of a run."""
     experiment, done = _asked(out, options)
     if done == experiment.options["rounds"]:
@@ -327,34 +323,30 @@ def _finish(
     seconds: float,
     n_checkpoints: int = 1,
 ) -> None:
-    """Save a history and its record, and keep the last `n_checkpoints` checkpoints.
+    """Save a finished run.
 
     The configuration in `job` is what the run was asked for, that of the record what it chose.
     """
-    tables = experiment.tables_of(history)
     asked = {name: job.tables["compute"][name] for name in history.meta["asked"]}
     note = {**note_of(history, seconds, job.digest), "asked": asked}
-    write_pending(out, record_of(job.key, history, tables, note))
-    history.save(out / "history")
-    write_config(out, tables)
-    prune(out / "checkpoints", n_checkpoints)
-    commit_record(out)
+    record = record_of(job.key, history, experiment.tables_of(history), note)
+    save_finished(out, history, record, n_checkpoints)
 
 
-def _on_all_ranks(load: Callable[[], config.Experiment], perform: Callable[[], None]) -> None:
+def _on_all_ranks(perform: Callable[[Namespace], None], path: Path, options: Namespace) -> None:
     """Perform a command, on rank 0 of the processes of torchrun; the others train when it does.
 
-    Those load the experiment themselves.
+    Those load the experiment from its file themselves.
     """
     if process_number() is None:
-        perform()
+        perform(options)
         return
     store = joined_store()
     if process_number():
-        _follow(store, load)
+        _follow(store, path, options)
         return
     try:
-        perform()
+        perform(options)
     finally:
         if not store.check(["topofl/command"]):
             store.set("topofl/command", json.dumps(None))
@@ -364,7 +356,7 @@ def _on_all_ranks(load: Callable[[], config.Experiment], perform: Callable[[], N
                 time.sleep(_PATIENCE / 10)
 
 
-def _follow(store: Any, load: Callable[[], config.Experiment]) -> None:
+def _follow(store: Any, path: Path, options: Namespace) -> None:
     """Train together with rank 0, if it does."""
     try:
         while not store.check(["topofl/command"]):
@@ -374,7 +366,7 @@ def _follow(store: Any, load: Callable[[], config.Experiment]) -> None:
     except RuntimeError as error:  # torch's errors for a store that has ended
         raise RankError("rank 0 ended", missing=(0,), reporter=False) from error
     if decided is not None:
-        _shared(load()).run(progress=False, **decided)
+        _shared(config.load(path, options.set)).run(progress=False, **decided)
 
 
 def _shared(experiment: config.Experiment) -> config.Experiment:

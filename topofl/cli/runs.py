@@ -6,9 +6,11 @@ finished, too, with what finishes them.
 
 import json
 import shlex
+from argparse import Namespace
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +21,20 @@ from topofl._support.locks import is_in_use
 from topofl._support.plugins import imported
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import plain_text, printable
-from topofl.cli.commands import Runs, Sweep
 from topofl.cli.folders import command_to_resume, is_finished, place_of
 from topofl.cli.options import check_alone
 from topofl.cli.output import CommandFailed, print_notes, print_rows, print_table, runs_text
 from topofl.config.toml import names_functions, with_modules
 from topofl.engine.checkpoint import newest_round
-from topofl.runs import Failure, RunStore, StoredRun
-from topofl.runs import Sweep as SweepOfRuns
+from topofl.runs import Failure, RunStore, StoredRun, Sweep
 from topofl.runs import sweep as perform
 from topofl.runs.execute import dask_executor, ray_executor, slurm_executor
 from topofl.runs.plan import Range, parse_grid, random_points
 from topofl.runs.probe import planned
-from topofl.runs.record import ABOUT, RECORD, flat_settings, heads_of, in_folder_of_run
-from topofl.runs.store import run_of_folder, runs_of_folders
+from topofl.runs.record import ABOUT, RECORD, cell_of, flat_settings, heads_of, in_folder_of_run
+from topofl.runs.store import is_key, run_of_folder
 from topofl.runs.sweep import search
-from topofl.runs.work import noted_settings, private_folders
+from topofl.runs.work import begun_in
 from topofl.summary.groups import Settings, is_seed, levels_text
 
 _RUNNING = "nothing: it is running"
@@ -63,7 +63,7 @@ class Unfinished:
     round: int
     remedy: str
 
-    @property
+    @cached_property
     def settings(self) -> dict[str, Any]:
         """The configuration as one flat dictionary, with keys such as ``"data.alpha"``."""
         return flat_settings(self.tables)
@@ -71,14 +71,11 @@ class Unfinished:
 
 Entry = StoredRun | Failure | Unfinished
 
-SettingsByKey = Mapping[str, Mapping[str, Any]]
-"""Settings of runs, by the keys of the runs."""
-
 Wanted = dict[str, tuple[Any, ...]]
 """Values that meet a condition, by the full name of a setting."""
 
 
-def runs(options: Runs) -> None:
+def runs(options: Namespace) -> None:
     """Print or remove the runs of a store, or those that failed."""
     store = RunStore(options.store)
     starts = [text.partition("=")[2] for text in options.where if text.startswith("key=")]
@@ -86,8 +83,7 @@ def runs(options: Runs) -> None:
         _remove_by_key(store, starts, options)
         return
     every = _entries(store, options)
-    settings = {entry.key: entry.settings for entry in every}
-    matching = _selected(every, settings, options.where)
+    matching = _selected(every, options.where)
     listed = StoredRun if options.remove else StoredRun | Unfinished
     kind = Failure if options.failed else listed
     found = [entry for entry in matching if isinstance(entry, kind)]
@@ -102,10 +98,10 @@ def runs(options: Runs) -> None:
     elif options.failed and options.traceback:
         _print_tracebacks([entry for entry in found if isinstance(entry, Failure)], options)
     else:
-        _print_table(store, found, matching, settings, options)
+        _print_table(store, found, matching, every, options)
 
 
-def _remove_by_key(store: RunStore, starts: Sequence[str], options: Runs) -> None:
+def _remove_by_key(store: RunStore, starts: Sequence[str], options: Namespace) -> None:
     """Remove runs by the start of their keys without reading them, since they may be damaged."""
     if _in_folders(store):
         _entries(store, options)  # raises
@@ -114,7 +110,7 @@ def _remove_by_key(store: RunStore, starts: Sequence[str], options: Runs) -> Non
     _remove(store, found, len(every), options)
 
 
-def _remove(store: RunStore, keys: Sequence[str], among: int, options: Runs) -> None:
+def _remove(store: RunStore, keys: Sequence[str], among: int, options: Namespace) -> None:
     for key in keys:
         store.remove(key)
     print_notes([f"removed {len(keys)} of {runs_text(among)}"])
@@ -122,7 +118,7 @@ def _remove(store: RunStore, keys: Sequence[str], among: int, options: Runs) -> 
         print_rows({"removed": key} for key in keys)
 
 
-def _print_tracebacks(failures: Sequence[Failure], options: Runs) -> None:
+def _print_tracebacks(failures: Sequence[Failure], options: Namespace) -> None:
     if options.json:
         names = ("key", "error", "traceback")
         print_rows({name: getattr(failure, name) for name in names} for failure in failures)
@@ -135,15 +131,15 @@ def _print_table(
     store: RunStore,
     found: list[Entry],
     matching: Sequence[Entry],
-    settings: SettingsByKey,
-    options: Runs,
+    every: Sequence[Entry],
+    options: Namespace,
 ) -> None:
     """Print the runs with the settings that were asked for, and notes on the others."""
-    columns = _columns(matching, settings, options.columns)
+    columns = _columns(matching, every, options.columns)
     if (store.root / ABOUT).exists():  # otherwise folders are in the order of their names
-        order = sorted(_columns(matching, settings, None), key=is_seed)  # seeds come last
-        found.sort(key=lambda entry: [_place(settings[entry.key].get(name)) for name in order])
-    print_table(_table(found, settings, columns), options)
+        order = sorted(_columns(matching, every, None), key=is_seed)  # seeds come last
+        found.sort(key=lambda entry: [_place(entry.settings.get(name)) for name in order])
+    print_table(_table(found, columns), options)
     if not options.failed and (failed := sum(isinstance(one, Failure) for one in matching)):
         print_notes([f"{failed} failed, see --failed"])
     begun = [one for one in found if isinstance(one, Unfinished) and names_functions(one.tables)]
@@ -157,7 +153,7 @@ def _print_table(
         )
 
 
-def _entries(store: RunStore, options: Runs) -> Sequence[Entry]:
+def _entries(store: RunStore, options: Namespace) -> Sequence[Entry]:
     """Return all runs of a store, also those that failed, or those in folders of topofl run."""
     if found := _in_folders(store):
         for name in ("remove", "failed"):
@@ -180,14 +176,17 @@ def _in_folders(store: RunStore) -> list[StoredRun | Unfinished]:
     """
     if (store.root / ABOUT).exists():
         return []
-    own = run_of_folder(store.root)
-    if single := [*([] if own is None else [own]), *_unfinished_in(store.root)]:
+    if single := _in_folder(store.root):
         return single
-    folders = sorted(store.root.iterdir()) if store.root.is_dir() else []
-    begun = [
-        one for path in folders if not path.name.startswith(".") for one in _unfinished_in(path)
-    ]
-    return sorted([*runs_of_folders(store.root), *begun], key=lambda entry: entry.key)
+    folders = sorted(store.root.glob("*"))
+    is_store = all(is_key(path.name) for path in folders)  # of an earlier version
+    inside = _unfinished_in if is_store else _in_folder
+    return [one for path in folders if not path.name.startswith(".") for one in inside(path)]
+
+
+def _in_folder(folder: Path) -> list[StoredRun | Unfinished]:
+    done = run_of_folder(folder)
+    return [*([] if done is None else [done]), *_unfinished_in(folder)]
 
 
 def _unfinished_in(folder: Path) -> Iterator[Unfinished]:
@@ -208,21 +207,20 @@ def _unfinished_in_store(store: RunStore) -> Iterator[Unfinished]:
     What finishes them is ``topofl run``, but not for a configuration that names functions of
     modules, which it would import.
     """
-    for key, folder, is_alive in private_folders(store.root):
+    for key, folder, tables, is_alive in begun_in(store.root):
         if store.has(key):
             continue
-        tables, file = noted_settings(folder), folder / "config.toml"
-        remedy = _RUNNING if is_alive else "the command that started it"
-        if not is_alive and file.is_file() and not names_functions(tables):
+        file, remedy = folder / "config.toml", "the command that started it"
+        if is_alive:
+            remedy = _RUNNING
+        elif file.is_file() and not names_functions(tables):
             remedy = shlex.join(["topofl", "run", str(file), "--store", str(store.root)])
         yield Unfinished(key, tables, newest_round(folder / "checkpoints") or 0, remedy)
 
 
-def _selected(
-    entries: Sequence[Entry], settings: SettingsByKey, where: Sequence[str]
-) -> list[Entry]:
+def _selected(entries: Sequence[Entry], where: Sequence[str]) -> list[Entry]:
     """Return the entries that meet all conditions ``key=value``."""
-    found = list(entries)
+    found, own = list(entries), [entry.settings for entry in entries]
     for text in where:
         name, equals, value = (word.strip() for word in text.partition("="))
         if not name or not equals:
@@ -230,11 +228,10 @@ def _selected(
         if name == "key":
             found = [entry for entry in found if entry.key.startswith(value)]
             continue
-        wanted = _wanted(name, value, settings.values())
-        meeting = [entry for entry in found if _meets(settings[entry.key], wanted)]
-        if not any(_meets(own, wanted) for own in settings.values()):
-            print_notes(list(_existing(wanted, settings.values())))
-        found = meeting
+        wanted = _wanted(name, value, own)
+        found = [entry for entry in found if _meets(entry.settings, wanted)]
+        if not any(_meets(one, wanted) for one in own):
+            print_notes(list(_existing(wanted, own)))
     return found
 
 
@@ -276,31 +273,27 @@ def _place(value: Any) -> tuple[bool, bool, float, str]:
     return value is None, not number, float(value) if number else 0.0, str(value)
 
 
-def _columns(entries: Sequence[Entry], settings: SettingsByKey, names: str | None) -> list[str]:
+def _columns(entries: Sequence[Entry], every: Sequence[Entry], names: str | None) -> list[str]:
     """Return the settings to show: those given, or those in which the runs differ."""
-    own = [settings[entry.key] for entry in entries if settings[entry.key]]
+    own = [entry.settings for entry in entries if entry.settings]
     compared = Settings.of(own)
-    known = list(compared.levels)
-    differing = [name for name in known if len({shown(one.get(name)) for one in own}) > 1]
-    if names is not None:
-        chosen: list[str] = []
-        for name in names.split(","):
-            full = _resolved("--columns", name.strip(), settings.values())
-            chosen += _members(full, compared, differing)
-        return list(dict.fromkeys(chosen))
-    always = [name for name in ("algorithm.name", "topology.name") if name in known]
-    return list(dict.fromkeys([*always, *differing]))
+    differing = [name for name in compared.levels if len({shown(one.get(name)) for one in own}) > 1]
+    if names is None:
+        always = ("algorithm.name", "topology.name")
+        return list(dict.fromkeys([*filter(compared.levels.__contains__, always), *differing]))
+    chosen: list[str] = []
+    for name in names.split(","):
+        full = _resolved("--columns", name.strip(), [entry.settings for entry in every])
+        if full not in compared.tables:
+            chosen.append(full)
+            continue
+        # the function of a table, with those arguments in which runs differ
+        inside = [one for one in differing if one.startswith(f"{full}.") and not is_seed(one)]
+        chosen += [f"{full}.name", *inside]
+    return list(dict.fromkeys(chosen))
 
 
-def _members(name: str, compared: Settings, differing: Sequence[str]) -> list[str]:
-    """Return a setting, or the function of a table with those arguments in which runs differ."""
-    if name not in compared.tables:
-        return [name]
-    inside = [one for one in differing if one.startswith(f"{name}.") and not is_seed(one)]
-    return [f"{name}.name", *inside]
-
-
-def _table(entries: Sequence[Entry], settings: SettingsByKey, columns: Sequence[str]) -> Table:
+def _table(entries: Sequence[Entry], columns: Sequence[str]) -> Table:
     """Return one row per run with its final scores, or per failure with its error."""
     done = [entry for entry in entries if isinstance(entry, StoredRun)]
     scores = list(dict.fromkeys(name for entry in done for name in entry.curves["scores"]))
@@ -310,8 +303,10 @@ def _table(entries: Sequence[Entry], settings: SettingsByKey, columns: Sequence[
     begun = sum(isinstance(entry, Unfinished) for entry in entries)
     rows = []
     for entry in entries:
-        own = settings[entry.key]  # stores of earlier versions have none of a run begun
-        cells = [_cell(own.get(name)) if own else _NOT_FINISHED for name in columns]
+        own = entry.settings  # stores of earlier versions have none of a run begun
+        values = [own.get(name) for name in columns]
+        values = [shown(one) if isinstance(one, list | dict) else cell_of(one) for one in values]
+        cells = values if own else [_NOT_FINISHED] * len(columns)
         row = [entry.key, *cells, *_last_cells(entry, scores)]
         remedy = [entry.remedy if isinstance(entry, Unfinished) else ""]
         rows.append(tuple(row + remedy if begun else row))
@@ -333,18 +328,13 @@ def _last_cells(entry: Entry, scores: Sequence[str]) -> Sequence[Any]:
     return [curves["round"][-1], *cells, entry.note.get("seconds", none)]
 
 
-def _cell(value: Any) -> Any:
-    if value is None:
-        return "none"
-    return value if isinstance(value, str | int | float) else shown(value)
-
-
-def sweep(options: Sweep) -> None:
+def sweep(options: Namespace) -> None:
     """Perform the runs of a sweep and print their table."""
     if options.search is not None:
         check_alone(options, "search", "points", "random", "shard", "dry_run")
+    space = parse_grid(options.grid)
     if options.points is None:
-        _check_space(options)
+        _check_space(options, space)
     tables = config.override(config.read(options.config), options.set)
     base = with_modules(tables, options.config)
     how: dict[str, Any] = {
@@ -354,7 +344,7 @@ def sweep(options: Sweep) -> None:
         "jobs": options.jobs,
     }
     if options.search is None:
-        how |= {"grid": _grid(options), "shard": options.shard}
+        how |= {"grid": _grid(options, space), "shard": options.shard}
         if options.dry_run:
             print_table(planned(base, **how), options)
             return
@@ -367,7 +357,7 @@ def sweep(options: Sweep) -> None:
     else:
         how["seeds"] = 1 if options.seeds is None else options.seeds
         how |= {"trials": options.search, "column": options.column, "seed": options.draw_seed}
-        found = search(base, parse_grid(options.grid), **how)
+        found = search(base, space, **how)
         with suppress(ValueError):  # no trial is finished, as the error below says
             best = [f"best: {found.best(options.column)}"]
     print_table(found.table, options)
@@ -375,7 +365,7 @@ def sweep(options: Sweep) -> None:
     _print_counts(found, options)
 
 
-def _print_counts(found: SweepOfRuns, options: Sweep) -> None:
+def _print_counts(found: Sweep, options: Namespace) -> None:
     """Print how many runs are stored, or raise :class:`CommandFailed` if any failed."""
     total = len({point.key for point in found.points})
     if found.failures:
@@ -393,23 +383,23 @@ def _print_counts(found: SweepOfRuns, options: Sweep) -> None:
         print_notes([f"{total} of {runs_text(total)} {was} stored already; nothing was trained"])
 
 
-def _check_space(options: Sweep) -> None:
+def _check_space(options: Namespace, space: Mapping[str, Any]) -> None:
     """Raise, in words of the shell, if what is drawn from --grid does not fit how it is drawn."""
     name = next((one for one in ("random", "search") if getattr(options, one) is not None), None)
-    if name is not None and not options.grid:
+    if name is not None and not space:
         raise ValueError(
             f"`--{name}` must come with settings to choose from; give `--grid`, as in --grid "
             "'algorithm.lr=log_uniform(0.01,1)'"
         )
-    drawn = {key: one for key, one in parse_grid(options.grid).items() if isinstance(one, Range)}
+    drawn = [key for key, one in space.items() if isinstance(one, Range)]
     if name is None and drawn:
         raise ValueError(
-            f"`--grid` must list values for {next(iter(drawn))!r}, got a range; list values, or "
+            f"`--grid` must list values for {drawn[0]!r}, got a range; list values, or "
             "draw points by --random K or --search K"
         )
 
 
-def _grid(options: Sweep) -> Any:
+def _grid(options: Namespace, space: Mapping[str, Any]) -> Any:
     """Return the grid, the points of a file, or random points."""
     if options.points is not None:
         check_alone(options, "points", "grid", "random")
@@ -419,13 +409,12 @@ def _grid(options: Sweep) -> Any:
             raise ValueError(
                 f"`--points` must be a JSON file, {options.points} is not: {error}"
             ) from error
-    grid = parse_grid(options.grid) if options.grid else None
     if options.random is None:
-        return grid
-    return random_points(grid or {}, options.random, seed=options.draw_seed)
+        return space or None
+    return random_points(space, options.random, seed=options.draw_seed)
 
 
-def _executor(options: Sweep) -> Any:
+def _executor(options: Namespace) -> Any:
     """Return the executor of the cluster that the options name, or None."""
     chosen = [name for name in ("slurm", "dask", "ray") if getattr(options, name) is not None]
     check_alone(options, *chosen)

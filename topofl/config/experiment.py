@@ -16,7 +16,6 @@ from torch import nn
 
 from topofl._spec import (
     Built,
-    Function,
     arguments_of,
     at,
     build_topology,
@@ -35,7 +34,7 @@ from topofl._support.plugins import appended_folder, check_folder, error_context
 from topofl._support.public import ELSEWHERE
 from topofl._support.seeding import plain_torch, seeded_torch
 from topofl.algorithms.contract.phase import Algorithm
-from topofl.algorithms.contract.round import Part, Rule
+from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack, drawn
 from topofl.callbacks import Callback
 from topofl.config.toml import (
@@ -406,18 +405,7 @@ def _call(kind: str, table: Mapping[str, Any], defaults: Mapping[str, Any] | Non
     takes = parameters(function)
     own = {key: value for key, value in (defaults or {}).items() if key in takes}
     arguments = arguments_of(function, own | arguments)
-    return Built(function(**arguments), {"name": name, **_recorded(function, arguments)}, [])
-
-
-def _recorded(function: Function, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments as a file holds them: tuples as lists, and parts of models as patterns."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Part):
-            return str(value)
-        return list(value) if isinstance(value, tuple) else value
-
-    return {key: plain(value) for key, value in recorded(function, arguments).items()}
+    return Built(function(**arguments), {"name": name, **recorded(function, arguments)}, [])
 
 
 def build_rule(table: Mapping[str, Any]) -> Built:
@@ -440,7 +428,7 @@ def _build_algorithm(table: Mapping[str, Any]) -> Built:
             )
     arguments, notes = with_seed(function, arguments)
     arguments = arguments_of(function, arguments)
-    record = _recorded(function, arguments)
+    record = recorded(function, arguments)
     for key, parameter in takes.items():
         value = arguments.get(key)
         if parameter.annotation in (Algorithm, "Algorithm") and isinstance(value, str | Mapping):

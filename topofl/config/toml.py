@@ -3,10 +3,8 @@
 import json
 import os
 import re
-import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from topofl._spec import at, check_keys
@@ -221,32 +219,6 @@ def _toml(value: Any) -> str:
         "a value in a configuration must be a number, true, false, text, a list or a table, got "
         f"{shown(value)}"
     )
-
-
-def resume_command(folder: Path, place: Path | None = None, *, started_here: bool = False) -> str:
-    """Return the command that continues the run in a folder.
-
-    Parameters
-    ----------
-    folder
-        The folder of the run.
-    place
-        The folder that holds ``config.toml``; None: `folder`.
-    started_here
-        Whether this process has trained the run: then the command has ``--trust`` if the
-        configuration names functions of modules, which are not imported without. Other folders may
-        come from somebody else, and ``topofl resume`` itself explains the option.
-
-    Examples
-    --------
-    >>> resume_command(Path("runs", "a ring"))
-    "topofl resume 'runs/a ring'"
-    """
-    try:
-        trust = started_here and names_functions(read((place or folder) / "config.toml"))
-    except (OSError, ValueError):  # the command says what is wrong with the file
-        trust = False
-    return shlex.join(["topofl", "resume", *["--trust"] * trust, str(folder)])
 
 
 def names_functions(tables: Any) -> bool:

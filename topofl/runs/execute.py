@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, field
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TextIO
 
 import torch
@@ -24,6 +25,7 @@ from topofl._support.machine import available_cores
 from topofl._support.plugins import imported
 from topofl._support.processes import METHOD, identity, prepare_fork
 from topofl._support.text import approximate, printable
+from topofl.runs.identity import cache_of_process
 from topofl.runs.store import Failure, RunStore
 from topofl.runs.work import Job, Outcome, in_progress, perform, perform_elsewhere
 
@@ -57,7 +59,7 @@ class Live:
     total: int
     shown: bool | str = "auto"
     stream: TextIO = field(default_factory=lambda: sys.stderr)
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
     done: int = 0
     failed: int = 0
@@ -130,17 +132,6 @@ class Live:
 
 
 @dataclass(eq=False)
-class InProcess:
-    """Runs in this process, one after the other."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]:
-        """Call a function, and return its finished future."""
-        future: Future[Any] = Future()
-        future.set_result(fn(*args))
-        return future
-
-
-@dataclass(eq=False)
 class Processes:
     """Several pools of one process each, so that a killed process costs only its own run.
 
@@ -167,38 +158,32 @@ class Processes:
         """
         slots = range(self.jobs)
         slot = next(k for k in slots if k not in self._futures or self._futures[k].done())
-        self._check_started(slot)
         try:
-            self._futures[slot] = self._pool(slot).submit(fn, *args)
+            self._futures[slot] = self._ready(slot).submit(fn, *args)
         except BrokenProcessPool:  # its process was killed
             self._pools.pop(slot)[0].shutdown(wait=False)
-            self._check_started(slot)
-            self._futures[slot] = self._pool(slot).submit(fn, *args)
+            self._futures[slot] = self._ready(slot).submit(fn, *args)
         return self._futures[slot]
 
     def __enter__(self) -> "Processes":
         """Start processes, which then get ready while the runs are planned."""
         for slot in range(min(self.jobs, available_cores())):  # the others start when used
-            self._pool(slot)
+            self._started(slot)
         return self
 
-    def __exit__(self, *error: object) -> None:
-        """End all processes."""
-        self.shutdown()
-
-    def _pool(self, slot: int) -> ProcessPoolExecutor:
+    def _started(self, slot: int) -> tuple[ProcessPoolExecutor, Future[int]]:
         if slot not in self._pools:
             prepare_fork()
             threads = self.threads or max(1, available_cores() // self.jobs)
             pool = ProcessPoolExecutor(1, get_context(METHOD), _start_process, (threads,))
             self._pools[slot] = pool, pool.submit(os.getpid)
-        return self._pools[slot][0]
+        return self._pools[slot]
 
-    def _check_started(self, slot: int) -> None:
-        """Raise if a process ends while it starts, which is no failure of a run."""
-        self._pool(slot)
+    def _ready(self, slot: int) -> ProcessPoolExecutor:
+        """Return a pool whose process has started; that one ends before is no failure of a run."""
+        pool, pid = self._started(slot)
         try:
-            self._pools[slot][1].result()
+            pid.result()
         except BrokenProcessPool as error:
             raise RuntimeError(
                 "a process of `jobs` ended while it started, before any run; if a script starts "
@@ -206,6 +191,7 @@ class Processes:
                 "imports the script (its RuntimeError about bootstrapping is shown above), or use "
                 "jobs=1"
             ) from error
+        return pool
 
     def keep(self, jobs: int) -> None:
         """End all but so many processes, which must be idle."""
@@ -220,11 +206,13 @@ class Processes:
                 with suppress(Exception):  # it did not start, or has ended
                     os.kill(pid.result(timeout=30), number)
 
-    def shutdown(self) -> None:
+    def shutdown(self, *error: object) -> None:
         """End all processes."""
         for pool, _ in self._pools.values():
             pool.shutdown(wait=True, cancel_futures=True)
         self._pools.clear()
+
+    __exit__ = shutdown
 
 
 def _start_process(threads: int) -> None:
@@ -242,17 +230,15 @@ def _end_with(sentinel: int) -> None:
 
 
 def as_executor(executor: Any, jobs: int) -> Any:
-    """Return an object with ``submit`` for the argument `executor` of a sweep.
+    """Return an object with ``submit`` for the argument `executor` of a sweep; None: this process.
 
     Raises
     ------
     TypeError
         If it is none.
     """
-    if executor is None and jobs == 1:
-        return InProcess()
     if executor is None:
-        return Processes(jobs)
+        return None if jobs == 1 else Processes(jobs)
     if hasattr(executor, "get_executor"):  # a client of Dask
         return executor.get_executor()
     if not callable(getattr(executor, "submit", None)):
@@ -269,13 +255,16 @@ def execute(
     executor: Any,
     *,
     limit: int | None,
-    started: Callable[[Job], None] = lambda job: None,
+    progress: bool | str = "auto",
+    labels: Mapping[str, str] | None = None,
+    title: str = "",
     ended: Callable[[Outcome], None] = lambda outcome: None,
     more: Callable[[], bool] = lambda: True,
 ) -> None:
     """Perform runs, at most `limit` at a time (None: all), and report how each ends.
 
-    When `more()` is false, no further run starts, and those in progress are finished.
+    Without an executor, this process performs them one after the other. Meanwhile, a live table is
+    shown. When `more()` is false, no further run starts, and those in progress are finished.
 
     Raises
     ------
@@ -284,21 +273,25 @@ def execute(
     OSError
         If the store cannot be written to, when the runs in progress have ended.
     """
-    execution = _Execution(RunStore(root), executor, ended, deque(jobs))
-    try:
-        with _terminable():
-            while execution.active or execution.waiting:
-                if execution.unwritable or not more():
-                    execution.waiting.clear()
-                execution.submit(limit, started)
-                if execution.active:
-                    execution.collect()
-    except (KeyboardInterrupt, Exception):  # an error of the executor, which every run would meet
-        execution.stop()
-        raise
-    finally:
-        if isinstance(executor, Processes):
-            executor.shutdown()
+    waiting = deque(jobs)
+    live = Live(root, len(waiting), progress, labels=labels or {}, title=title)
+    execution = _Execution(RunStore(root), executor, limit, live, ended, waiting)
+    with live:
+        try:
+            with _terminable():
+                while execution.active or waiting:
+                    if execution.unwritable or not more():
+                        waiting.clear()
+                    execution.submit()
+                    if execution.active:
+                        execution.collect()
+        except (KeyboardInterrupt, Exception):  # an executor's error, which every run would meet
+            execution.stop()
+            raise
+        finally:
+            cache_of_process.cache_clear()
+            if isinstance(executor, Processes):
+                executor.shutdown()
     if execution.unwritable:
         raise OSError(
             f"the sweep stopped, since a disk cannot be written to: {execution.unwritable}; free "
@@ -313,59 +306,67 @@ class _Execution:
 
     store: RunStore
     executor: Any
-    report: Callable[[Outcome], None]
+    limit: int | None
+    live: Live
+    ended: Callable[[Outcome], None]
     waiting: deque[Job]
     active: dict[Any, Job] = field(default_factory=dict)
     unwritable: str = ""
-    _ended: "queue.SimpleQueue[Any]" = field(default_factory=queue.SimpleQueue)
+    _done: "queue.SimpleQueue[Any]" = field(default_factory=queue.SimpleQueue)
 
-    def submit(self, limit: int | None, started: Callable[[Job], None]) -> None:
+    def submit(self) -> None:
         """Submit as many runs as may be active; together if the executor takes batches.
 
         Processes of clusters set their threads themselves.
         """
-        room = len(self.waiting) if limit is None else limit - len(self.active)
+        room = len(self.waiting) if self.limit is None else self.limit - len(self.active)
         batch: AbstractContextManager[Any] = nullcontext()
         if room > 1 and len(self.waiting) > 1 and hasattr(self.executor, "batch"):  # submitit
             batch = self.executor.batch()
-        here, root = isinstance(self.executor, InProcess | Processes), str(self.store.root)
+        here, root = isinstance(self.executor, Processes | None), str(self.store.root)
         how = (perform, root) if here else (perform_elsewhere, root, identity())
+        submit = _call if self.executor is None else self.executor.submit
         submitted = []
         with batch:
             while self.waiting and len(submitted) < room:
                 job = self.waiting.popleft()
-                started(job)
-                submitted.append((self.executor.submit(how[0], job, *how[1:]), job))
+                self.live.started(job)
+                submitted.append((submit(how[0], job, *how[1:]), job))
         for future, job in submitted:  # those of a batch can be used only now
             self.active[future] = job
             if hasattr(future, "add_done_callback"):
-                future.add_done_callback(self._ended.put)
+                future.add_done_callback(self._done.put)
+
+    def _report(self, outcome: Outcome) -> None:
+        self.live.ended(outcome)
+        self.ended(outcome)
 
     def collect(self) -> None:
         """Report the runs that have ended, and put back those interrupted from outside."""
-        for future in self._done():
-            job = self.active.pop(future)
+        for future, job in self._finished():
             outcome = self._outcome(job, future)
             if outcome.state == "interrupted":
                 self.waiting.append(job)
-                if isinstance(self.executor, InProcess):
+                if self.executor is None:
                     raise KeyboardInterrupt
             elif outcome.state == "unwritable":
                 self.unwritable = outcome.error
             else:
-                self.report(outcome)
+                self._report(outcome)
 
-    def _done(self, timeout: float = 0.5) -> Iterator[Any]:
-        """Yield the futures that are done, waiting for one up to `timeout` seconds."""
+    def _finished(self) -> Iterator[tuple[Any, Job]]:
+        """Yield the runs whose futures are done, waiting for one up to half a second."""
         active = list(self.active)
         if all(hasattr(future, "add_done_callback") for future in active):
             with suppress(queue.Empty):
-                yield self._ended.get(timeout=timeout)
+                future = self._done.get(timeout=0.5)
+                yield future, self.active.pop(future)
             return
         found = [future for future in active if future.done()]
         if not found:
-            time.sleep(min(timeout, 0.1))
-        yield from found
+            time.sleep(0.1)
+        for future in found:
+            yield future, self.active.pop(future)
 
     def _outcome(self, job: Job, future: Any) -> Outcome:
         """Return the outcome of a run, also if its process was killed."""
@@ -396,15 +397,21 @@ class _Execution:
         self.executor.stop()
         try:
             while self.active:
-                for future in self._done():
-                    job = self.active.pop(future)
+                for future, job in self._finished():
                     is_whole = future.exception() is None  # a process that ended with its run
                     if is_whole and (found := future.result()).state in ("done", "failed"):
-                        self.report(found)
+                        self._report(found)
                     elif self.store.has(job.key):
-                        self.report(Outcome(job.key, "done"))
+                        self._report(Outcome(job.key, "done"))
         except KeyboardInterrupt:  # a second Ctrl-C
             self.executor.stop(signal.SIGKILL)
+
+
+def _call(fn: Callable[..., Any], /, *args: Any) -> Future[Any]:
+    """Call a function, and return its finished future."""
+    future: Future[Any] = Future()
+    future.set_result(fn(*args))
+    return future
 
 
 _KILLED = {
@@ -447,26 +454,10 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@dataclass(frozen=True, eq=False)
-class RayExecutor:
-    """Submits calls as tasks of Ray, which repeats those of killed processes elsewhere.
-
-    Parameters
-    ----------
-    options
-        Options of ``ray.remote``, such as ``{"num_gpus": 0.5}``.
-    """
-
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
-        """Start a call, and return its future."""
-        ray = _package("ray", "ray")
-        return ray.remote(fn).options(**self.options).remote(*args).future()
-
-
-def ray_executor(**options: Any) -> RayExecutor:
+def ray_executor(**options: Any) -> Any:
     """Return an executor of the cluster of Ray that this process is connected to.
+
+    Ray repeats the runs of killed processes elsewhere.
 
     Parameters
     ----------
@@ -482,12 +473,17 @@ def ray_executor(**options: Any) -> RayExecutor:
 
     Examples
     --------
-    >>> RayExecutor({"num_cpus": 2}).options  # as ray_executor(num_cpus=2) returns after ray.init()
-    {'num_cpus': 2}
+    >>> ray_executor(num_cpus=2)  # doctest: +SKIP
     """
-    if not _package("ray", "ray").is_initialized():
+    ray = _package("ray", "ray")
+    if not ray.is_initialized():
         raise ValueError("`ray_executor` must be called after ray.init(), which connects to Ray")
-    return RayExecutor({"num_cpus": 1, **options})
+    how = {"num_cpus": 1, **options}
+
+    def submit(fn: Callable[..., Any], /, *args: Any) -> Any:
+        return ray.remote(fn).options(**how).remote(*args).future()
+
+    return SimpleNamespace(submit=submit)
 
 
 def dask_executor(address: str) -> Any:

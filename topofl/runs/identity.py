@@ -284,10 +284,6 @@ def peak_memory_megabytes() -> float:
         return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
-_CHOSEN = ("executor", "chunk")
-"""Settings of ``compute`` that a run can be asked to choose."""
-
-
 def note_of(history: History, seconds: float, digest: str = "") -> dict[str, Any]:
     """Return what a record says about the cost and the circumstances of a run.
 
@@ -340,11 +336,6 @@ def asked_for(tables: Tables, record: Mapping[str, Any] | None) -> dict[str, dic
     return found
 
 
-def is_same(record: Mapping[str, Any], tables: Tables, digest: str) -> bool:
-    """Return whether a record is that of the run with these tables and this dataset, now."""
-    return record["key"] == key_of(asked_for(tables, record), digest)
-
-
 def differences(record: Mapping[str, Any], tables: Tables, digest: str) -> list[str]:
     """Return what distinguishes the run of a record from another one; empty if it is the same.
 
@@ -362,9 +353,10 @@ def differences(record: Mapping[str, Any], tables: Tables, digest: str) -> list[
     list of str
         Phrases such as ``"algorithm.lr was 0.5, is 0.1"``: settings, then data, then versions.
     """
-    if is_same(record, tables, digest):
+    asked = asked_for(tables, record)
+    if record["key"] == key_of(asked, digest):
         return []
-    found = other_settings(record["tables"], asked_for(tables, record), record.get("asked", {}))
+    found = other_settings(record["tables"], asked, record.get("asked", {}))
     if record.get("data", digest) != digest:
         found.append("the contents of the data files are others")
     recorded = record.get("environment", {}).get("versions", {})
@@ -397,7 +389,7 @@ def other_settings(own: Tables, other: Tables, asked: Mapping[str, Any] | None =
         flat_settings(tomllib.loads(config.dumps(determining(tables))))
         for tables in (own, other)
     )
-    for name in _CHOSEN:
+    for name in ("executor", "chunk"):  # what a run can be asked to choose
         if asked is None:
             one.pop(f"compute.{name}", None)
             two.pop(f"compute.{name}", None)

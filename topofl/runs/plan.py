@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 import os
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -57,14 +56,6 @@ class Range:
     high: float
     log: bool = False
     whole: bool = False
-
-    def draw(self, rng: np.random.Generator) -> float | int:
-        """Return a number drawn from the interval."""
-        if self.whole:
-            return int(rng.integers(int(self.low), int(self.high), endpoint=True))
-        if self.log:
-            return float(math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
-        return float(rng.uniform(self.low, self.high))
 
 
 def uniform(low: float, high: float) -> Range:
@@ -217,15 +208,18 @@ def random_points(space: Mapping[str, Any], count: int, *, seed: int) -> list[Va
     """
     lists = check_space("space", space)
     rng = np.random.default_rng(check_int("seed", seed, minimum=0))
-    return [
-        {
-            key: values.draw(rng)
-            if isinstance(values, Range)
-            else values[int(rng.integers(len(values)))]
-            for key, values in lists.items()
-        }
-        for _ in range(check_int("count", count, minimum=1))
-    ]
+
+    def drawn(values: Range | list[Any]) -> Any:
+        if not isinstance(values, Range):
+            return values[int(rng.integers(len(values)))]
+        if values.whole:
+            return int(rng.integers(int(values.low), int(values.high), endpoint=True))
+        if values.log:
+            return float(math.exp(rng.uniform(math.log(values.low), math.log(values.high))))
+        return float(rng.uniform(values.low, values.high))
+
+    points = range(check_int("count", count, minimum=1))
+    return [{key: drawn(values) for key, values in lists.items()} for _ in points]
 
 
 def parse_grid(texts: Sequence[str]) -> dict[str, Any]:
@@ -578,63 +572,9 @@ def _check_call(arguments: Mapping[str, Any]) -> None:
     resolve(checked.pop("algorithm"), **checked)
 
 
-def check_picklable(base: object) -> None:
-    """Raise ``ValueError`` for a function that cannot be sent to other processes."""
-    if not callable(base):
-        return
-    try:
-        pickle.dumps(base)
-    except Exception as error:  # pickle raises errors of many types
-        raise ValueError(
-            "`base` must be a function of a module for several processes, got "
-            f"{shown(base)}: {error}; define it at the top level of a file, or use jobs=1"
-        ) from error
-
-
-def one_per_key(points: Sequence[Point]) -> list[Point]:
-    """Return the points without those that repeat the run of an earlier one."""
-    found: dict[str, Point] = {}
-    for point in points:
-        found.setdefault(point.key, point)
-    return list(found.values())
-
-
 def by_settings(points: Sequence[Point]) -> list[list[Point]]:
     """Return the points in groups that differ in their seeds only."""
     groups: dict[str, list[Point]] = {}
     for point in points:
         groups.setdefault(json.dumps(point.values, sort_keys=True), []).append(point)
     return list(groups.values())
-
-
-def shard_of(points: Sequence[Point], shard: str | tuple[int, int] | None) -> list[Point]:
-    """Return the part of the points that one of several machines performs.
-
-    Parameters
-    ----------
-    points
-        Points with distinct runs.
-    shard
-        ``"1/2"`` or ``(1, 2)``: the first of two parts; None: all.
-
-    Raises
-    ------
-    ValueError
-        If it has another form, or names a part that does not exist.
-
-    Examples
-    --------
-    >>> shard_of([], "1/2")
-    []
-    """
-    if shard is None:
-        return list(points)
-    try:
-        part, parts = map(int, shard.split("/") if isinstance(shard, str) else shard)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"`shard` must be such as '1/2', the first of two parts, got {shown(shard)}"
-        ) from None
-    check_int("shard", parts, minimum=1)
-    check_int("shard", part, minimum=1, maximum=parts)
-    return list(points[part - 1 :: parts])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from topofl import config
 from topofl._support.check import check_int, check_path
@@ -15,11 +15,10 @@ from topofl._support.machine import free_memory
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import approximate, plain_text
 from topofl.callbacks import Callback, Event
-from topofl.engine.options import Evaluation
-from topofl.runs.identity import Run, peak_memory_megabytes, reset_peak_memory
-from topofl.runs.plan import VARIED, Base, Point, by_settings, one_per_key, prepare, shard_of
+from topofl.runs.identity import peak_memory_megabytes, reset_peak_memory
+from topofl.runs.plan import VARIED, Base, Point, by_settings, prepare
 from topofl.runs.store import RunStore
-from topofl.runs.sweep import STORE
+from topofl.runs.sweep import STORE, shard_of
 
 PROBED_SECONDS = 0.5
 """A probe goes on until its rounds took this long, so that fluctuations average out."""
@@ -38,20 +37,11 @@ _OF_GRAPHS = ("topology", "mixing")
 """Tables without a meaning for algorithms that ignore the topology."""
 
 
-class Timed(NamedTuple):
-    """Seconds of a probe's parts: all that happens once, a round, an evaluation, fine-tuning."""
-
-    once: float
-    round: float
-    evaluation: float
-    fine_tuning: float
-
-
 class _Enough(Exception):
     """Ends the rounds of a probe, which is no error."""
 
 
-def probe(run: Run) -> tuple[float, float]:
+def probe(tables: Mapping[str, Any]) -> tuple[float, float]:
     """Return the estimated seconds of a run and its peak memory in MiB, from some rounds.
 
     The first round warms up and counts once. The others are timed apart from evaluations, and
@@ -59,31 +49,25 @@ def probe(run: Run) -> tuple[float, float]:
     """
     reset_peak_memory()
     start = time.perf_counter()
-    experiment = config.build(run.tables)
+    experiment = config.build(tables)
     prepared = time.perf_counter() - start
-    timed = _timed(experiment)
     rounds, evaluation = (experiment.options[name] for name in ("rounds", "evaluation"))
-    evaluations = 1 + -(-rounds // evaluation.every)
-    tuned = -(-rounds // (evaluation.fine_tune_every or rounds))
-    seconds = prepared + timed.once + rounds * timed.round + tuned * timed.fine_tuning
-    evaluations += tuned if timed.fine_tuning else 0  # tuned models are evaluated, too
-    share = 1.0
-    if (examples := _examples(experiment)) is not None:
-        share = examples / (evaluation.examples or len(experiment.clients.dataset.test))
-    seconds += evaluations * timed.evaluation / share
-    return seconds, peak_memory_megabytes()
-
-
-def _examples(experiment: config.Experiment) -> int | None:
-    """Return the number of test examples of a probe; None for those of the run."""
-    evaluation = experiment.options["evaluation"]
+    every = evaluation.examples or len(experiment.clients.dataset.test)
+    examples = min(every, PROBED_EXAMPLES)
     if not evaluation.on or any(name.startswith("own_") for name in evaluation.on):
-        return None
-    return min(evaluation.examples or len(experiment.clients.dataset.test), PROBED_EXAMPLES)
+        every = examples = None  # those of the run
+    once, per_round, per_evaluation, tuning = _timed(experiment, examples)
+    tuned = -(-rounds // (evaluation.fine_tune_every or rounds)) if tuning else 0
+    evaluations = 1 + -(-rounds // evaluation.every) + tuned  # tuned models are evaluated, too
+    scale = 1.0 if every is None or examples is None else every / examples
+    seconds = prepared + once + rounds * per_round + tuned * tuning
+    return seconds + scale * evaluations * per_evaluation, peak_memory_megabytes()
 
 
-def _timed(experiment: config.Experiment) -> Timed:
-    """Train until enough rounds are timed, and once more for a round if models are fine-tuned."""
+def _timed(
+    experiment: config.Experiment, examples: int | None
+) -> tuple[float, float, float, float]:
+    """Return the seconds of all that happens once, a round, an evaluation, and fine-tuning."""
     began = time.perf_counter()
     once: list[float] = []
     rounds: list[float] = []
@@ -100,43 +84,22 @@ def _timed(experiment: config.Experiment) -> Timed:
         if enough and evaluations:
             raise _Enough
 
-    longest = min(experiment.options["rounds"], EVERY * PROBED_ROUNDS)
-    evaluation = replace(_evaluation(experiment), every=EVERY, fine_tune=False)
+    longest = max(2 * EVERY, min(experiment.options["rounds"], EVERY * PROBED_ROUNDS))
     with suppress(_Enough):
-        _run(experiment, max(longest, 2 * EVERY), evaluation, note)
+        _train(experiment, longest, note, examples=examples, every=EVERY, fine_tune=False)
     per_round, per_evaluation = median(rounds[1:]), median(evaluations)
-    return Timed(
-        once[0] + max(rounds[0] - per_round, 0.0),
-        per_round,
-        per_evaluation,
-        _fine_tuning(experiment, per_evaluation),
-    )
+    fine_tune, tuning = experiment.options["evaluation"].fine_tune, 0.0
+    if fine_tune or (fine_tune is None and experiment.algorithm.fine_tune is not None):
+        tuned: list[Event] = []
+        _train(experiment, 1, tuned.append, examples=examples, every=1)
+        last = [event for event in tuned if event.kind == "evaluation"][-1]
+        tuning = max(last.values["seconds"] - 2 * per_evaluation, 0.0)  # also before fine-tuning
+    return once[0] + max(rounds[0] - per_round, 0.0), per_round, per_evaluation, tuning
 
 
-def _fine_tuning(experiment: config.Experiment, per_evaluation: float) -> float:
-    """Return the seconds of fine-tuning all models once, 0 without fine-tuning."""
-    own = experiment.options["evaluation"].fine_tune
-    if own is False or (own is None and experiment.algorithm.fine_tune is None):
-        return 0.0
-    seconds = [0.0]
-
-    def note(event: Event) -> None:
-        if event.kind == "evaluation":
-            seconds.append(event.values["seconds"])
-
-    _run(experiment, 1, _evaluation(experiment), note)
-    return max(seconds[-1] - 2 * per_evaluation, 0.0)  # before and after fine-tuning
-
-
-def _evaluation(experiment: config.Experiment) -> Evaluation:
-    """Return the evaluations of a run on the examples of a probe, fine-tuned at its end."""
-    evaluation = experiment.options["evaluation"]
-    return replace(evaluation, every=1, examples=_examples(experiment), fine_tune_every=None)
-
-
-def _run(
-    experiment: config.Experiment, rounds: int, evaluation: Evaluation, note: Callback
-) -> None:
+def _train(experiment: config.Experiment, rounds: int, note: Callback, **changes: Any) -> None:
+    """Train for some rounds, with changed evaluations, of which fine-tuned ones are at the end."""
+    evaluation = replace(experiment.options["evaluation"], fine_tune_every=None, **changes)
     options = {**experiment.options, "rounds": rounds, "evaluation": evaluation}
     replace(experiment, options=options).run(progress=False, callbacks=[note])
 
@@ -180,7 +143,7 @@ def planned(
     jobs = check_int("jobs", 1 if jobs is None else jobs, minimum=1)
     runs = RunStore(check_path("store", store))
     runs.check()
-    points = shard_of(one_per_key(prepare(base, grid, seeds=seeds, vary=vary)), shard)
+    points = shard_of(prepare(base, grid, seeds=seeds, vary=vary), shard)
     if any(point.job.function is not None for point in points):
         raise ValueError(
             "`base` must return configuration tables for a plan, got the arguments of topofl.run; "
@@ -233,7 +196,7 @@ def _cost(todo: Sequence[Point]) -> tuple[float | NotApplicable, float | NotAppl
     if not todo:
         return 0.0, 0.0
     try:
-        seconds, megabytes = probe(Run(todo[0].job.tables))
+        seconds, megabytes = probe(todo[0].job.tables)
     except Exception as error:  # as in a sweep, one run that fails does not stop the others
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"
         what = NotApplicable(f"failed in its probe: {text}")

@@ -78,17 +78,10 @@ class Failure:
     traceback: str = ""
     note: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def settings(self) -> dict[str, Any]:
         """The configuration as one flat dictionary, as :attr:`StoredRun.settings`."""
         return flat_settings(self.tables)
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> "Failure":
-        """Return a failure from the contents of its file."""
-        own = {name: record.get(name, "") for name in ("key", "error", "traceback")}
-        note = {name: value for name, value in record.items() if name not in {*own, "tables"}}
-        return cls(tables=record.get("tables", {}), note=note, **own)
 
     def _repr_html_(self) -> str:
         text = f"Failure({self.key!r}): {' '.join(self.error.split())}"
@@ -125,7 +118,7 @@ class StoredRun:
     tables: Mapping[str, Any]
     note: Mapping[str, Any]
 
-    @property
+    @cached_property
     def settings(self) -> dict[str, Any]:
         """The configuration as one flat dictionary, with keys such as ``"data.alpha"``.
 
@@ -222,7 +215,7 @@ class RunStore:
         ValueError
             If `key` is not made of hexadecimal digits.
         """
-        if not _is_key(key):
+        if not is_key(key):
             raise ValueError(
                 "`key` must be hexadecimal digits, as in 0123456789abcdef, got "
                 f"{shown(key)}; topofl runs STORE lists the keys"
@@ -258,14 +251,14 @@ class RunStore:
         """
         self.check(exists=True)
         found = (
-            run_of_folder(self.root / key) for key in sorted(filter(_is_key, os.listdir(self.root)))
+            run_of_folder(self.root / key) for key in sorted(filter(is_key, os.listdir(self.root)))
         )
         return tuple(run for run in found if run is not None)
 
     def keys(self) -> list[str]:
         """Return the keys of all runs, finished, damaged or failed, from names of files only."""
         self.check(exists=True)
-        return sorted({*filter(_is_key, os.listdir(self.root)), *self._failed()})
+        return sorted({*filter(is_key, os.listdir(self.root)), *self._failed()})
 
     def add(
         self,
@@ -351,9 +344,13 @@ class RunStore:
             As :meth:`runs`.
         """
         self.check(exists=True)
-        paths = sorted((self.root / _FAILED).glob("*.json"))
-        records = [readable(path) for path in paths if not self.has(path.stem)]
-        return tuple(Failure.of(record) for record in records if record is not None)
+        found = []
+        for key in self._failed():
+            if (record := readable(self.root / _FAILED / f"{key}.json")) is not None:
+                tables = record.pop("tables", {})
+                own = {name: record.pop(name, "") for name in ("key", "error", "traceback")}
+                found.append(Failure(tables=tables, note=record, **own))
+        return tuple(found)
 
     def create(self) -> None:
         """Create the folder and the file with the version of its layout, if they are missing.
@@ -391,7 +388,7 @@ class RunStore:
             raise ValueError(f"{self.root} must be a folder, got a file; name another path")
         for name in sorted(os.listdir(self.root)) if self.root.is_dir() else ():
             # another process may have made it a store meanwhile
-            if not (_is_key(name) or name.startswith(".") or name in (_FAILED, ABOUT)):
+            if not (is_key(name) or name.startswith(".") or name in (_FAILED, ABOUT)):
                 raise ValueError(
                     f"{self.root} must be a store of runs or an empty folder, it holds {name}; "
                     "name another folder"
@@ -399,8 +396,8 @@ class RunStore:
 
     def _failed(self) -> list[str]:
         """Return the keys of runs that failed and were not finished since."""
-        failed = (path.stem for path in (self.root / _FAILED).glob("*.json"))
-        return [key for key in failed if _is_key(key) and not self.has(key)]
+        failed = sorted(path.stem for path in (self.root / _FAILED).glob("*.json"))
+        return [key for key in failed if is_key(key) and not self.has(key)]
 
     def _move(self, complete: Path, folder: Path) -> None:
         """Give the complete files of a run their name, unless it is taken by the same run."""
@@ -431,19 +428,6 @@ def folder_name(key: str) -> str:
     return f"{key}+{name_of(identity())}"
 
 
-def runs_of_folders(root: Path) -> tuple[StoredRun, ...]:
-    """Return the finished runs in folders that ``topofl run`` wrote, by the names of the folders.
-
-    A folder with a store has none. Damaged records are left out, with warnings.
-    """
-    if (root / ABOUT).exists() or not root.is_dir():
-        return ()
-    folders = [root / name for name in sorted(os.listdir(root))]
-    if all(_is_key(folder.name) for folder in folders):  # a store of an earlier version
-        return ()
-    return tuple(run for run in map(run_of_folder, folders) if run is not None)
-
-
 def run_of_folder(folder: Path) -> StoredRun | None:
     """Return the finished run in a folder, under the name of the folder; None if it has none.
 
@@ -459,6 +443,6 @@ def run_of_folder(folder: Path) -> StoredRun | None:
     return StoredRun(folder, folder.absolute().name, tables, record)
 
 
-def _is_key(name: object) -> bool:
+def is_key(name: object) -> bool:
     """Return whether a name is a key: hexadecimal digits."""
     return isinstance(name, str) and bool(name) and not set(name) - set("0123456789abcdef")

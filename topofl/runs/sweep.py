@@ -2,6 +2,7 @@
 
 import math
 import os
+import pickle
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,20 +17,16 @@ from topofl._support.plugins import imported
 from topofl._support.public import public, warn_caller
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import plain_text
-from topofl.runs.execute import Live, Processes, as_executor, execute
-from topofl.runs.identity import cache_of_process
+from topofl.runs.execute import Processes, as_executor, execute
 from topofl.runs.plan import (
     VARIED,
     Base,
     Point,
     Range,
     by_settings,
-    check_picklable,
     check_space,
     label_of,
-    one_per_key,
     prepare,
-    shard_of,
 )
 from topofl.runs.record import cell_of, heads_of, results_of
 from topofl.runs.store import ROWS, Failure, RunStore, StoredRun
@@ -351,8 +348,57 @@ def sweep(
     local = isinstance(submits, Processes)
     with submits if local else nullcontext():
         points = prepare(base, grid, seeds=seeds, vary=vary, with_memory=local)
-        points = shard_of(one_per_key(points), shard)
+        points = shard_of(points, shard)
         return perform_points(points, runs, submits, limit, retry_failed, progress)
+
+
+def check_picklable(base: object) -> None:
+    """Raise ``ValueError`` for a function that cannot be sent to other processes."""
+    if not callable(base):
+        return
+    try:
+        pickle.dumps(base)
+    except Exception as error:  # pickle raises errors of many types
+        raise ValueError(
+            "`base` must be a function of a module for several processes, got "
+            f"{shown(base)}: {error}; define it at the top level of a file, or use jobs=1"
+        ) from error
+
+
+def shard_of(points: Sequence[Point], shard: str | tuple[int, int] | None) -> list[Point]:
+    """Return the part of the points that one of several machines performs, without repeated runs.
+
+    Parameters
+    ----------
+    points
+        Points, of which the first one counts if several have the same run.
+    shard
+        ``"1/2"`` or ``(1, 2)``: the first of two parts; None: all.
+
+    Raises
+    ------
+    ValueError
+        If it has another form, or names a part that does not exist.
+
+    Examples
+    --------
+    >>> shard_of([], "1/2")
+    []
+    """
+    found: dict[str, Point] = {}
+    for point in points:
+        found.setdefault(point.key, point)
+    if shard is None:
+        return list(found.values())
+    try:
+        part, parts = map(int, shard.split("/") if isinstance(shard, str) else shard)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"`shard` must be such as '1/2', the first of two parts, got {shown(shard)}"
+        ) from None
+    check_int("shard", parts, minimum=1)
+    check_int("shard", part, minimum=1, maximum=parts)
+    return list(found.values())[part - 1 :: parts]
 
 
 def perform_points(
@@ -376,23 +422,13 @@ def perform_points(
     if isinstance(executor, Processes):
         limit = _fitting(todo, executor.jobs)
         executor.keep(limit)
-    live = Live(store.root, len(todo), progress)
-    live.labels.update({point.key: label_of(point.values, point.seed) for point in todo})
+    labels = {point.key: label_of(point.values, point.seed) for point in todo}
+    jobs = [point.job for point in todo]
     try:
-        with live:
-            execute(
-                [point.job for point in todo],
-                store.root,
-                executor,
-                limit=limit,
-                started=live.started,
-                ended=live.ended,
-            )
+        execute(jobs, store.root, executor, limit=limit, progress=progress, labels=labels)
     except KeyboardInterrupt:
         done = sum(store.has(point.key) for point in points)
         raise SweepInterrupted(done, len(points), store.root) from None
-    finally:
-        cache_of_process.cache_clear()
     keys = [point.key for point in points]
     remove_abandoned(store.root, keys, [key for key in keys if store.has(key)])
     found = [store.find(key) for key in keys]

@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from topofl import config
 from topofl._support.files import FULL, replace_file
 from topofl._support.machine import available_cores
 from topofl._support.processes import from_name, identity, is_dead
-from topofl.callbacks import Event
+from topofl.callbacks import Callback, Event
 from topofl.engine import run
 from topofl.engine.checkpoint import ResumeError
 from topofl.engine.options import Saving, as_options
@@ -70,10 +70,6 @@ def claimed_folder(root: Path, key: str) -> Path:
     return mine
 
 
-def _key(folder: Path) -> str:
-    return folder.name.removeprefix(NEW).partition("+")[0]
-
-
 def _owner(folder: Path) -> dict[str, Any]:
     """Return the identity of the process that a folder belongs to; empty if its name has none."""
     return from_name(folder.name.partition("+")[2])
@@ -87,65 +83,55 @@ def _content(path: Path) -> dict[str, Any]:
         return {}
 
 
-@dataclass(eq=False)
-class Reporter:
-    """A callback that writes round and score of a run to its private folder, once a second.
+def reporter(folder: Path, rounds: int) -> Callback:
+    """Return a callback that writes round and score to the folder of a run, once a second."""
+    last, score = time.monotonic(), None
 
-    Parameters
-    ----------
-    folder
-        The private folder.
-    rounds
-        Number of rounds of the run.
-    """
-
-    folder: Path
-    rounds: int
-    _last: float = field(default_factory=time.monotonic)
-    _score: float | None = None
-
-    def __call__(self, event: Event) -> None:
-        """Note the score of an evaluation, and write a report if one is due."""
+    def report(event: Event) -> None:
+        nonlocal last, score
         if event.kind == "evaluation":
             found = (value for name, value in event.values.items() if name.endswith("_mean"))
-            self._score = next(found, None)
+            score = next(found, None)
         now = time.monotonic()
-        if event.kind in ("round", "evaluation") and now - self._last >= PAUSE:
-            self._last = now
-            report = {"round": event.round, "rounds": self.rounds, "score": self._score}
-            partial = self.folder / f".{_PROGRESS}"
+        if event.kind in ("round", "evaluation") and now - last >= PAUSE:
+            last = now
+            partial = folder / f".{_PROGRESS}"
             with suppress(OSError):  # a report is not worth the run
-                partial.write_text(json.dumps(report))
-                os.replace(partial, self.folder / _PROGRESS)
+                partial.write_text(
+                    json.dumps({"round": event.round, "rounds": rounds, "score": score})
+                )
+                os.replace(partial, folder / _PROGRESS)
+
+    return report
 
 
-def noted_settings(folder: Path) -> dict[str, Any]:
-    """Return the settings that a private folder has of its run; empty if it has none."""
-    tables = _content(folder / RECORD).get("tables")
-    return tables if isinstance(tables, dict) else {}
+def _private(root: Path) -> list[tuple[str, Path]]:
+    """Return the folders in a store that belong to single processes, with the keys of the runs."""
+    with suppress(OSError):
+        return [
+            (folder.name.removeprefix(NEW).partition("+")[0], folder)
+            for folder in sorted((root / RUNNING).iterdir())
+        ]
+    return []
 
 
 def in_progress(root: Path, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the latest report of each of these runs that is in progress, by key."""
     wanted = set(keys)
-    found = {}
-    with suppress(OSError):
-        for folder in sorted((root / RUNNING).iterdir()):
-            key = _key(folder)
-            if key in wanted and (report := _content(folder / _PROGRESS)):
-                found[key] = report
-    return found
+    found = {key: _content(folder / _PROGRESS) for key, folder in _private(root) if key in wanted}
+    return {key: report for key, report in found.items() if report}
 
 
-def private_folders(root: Path) -> list[tuple[str, Path, bool]]:
-    """Return the private folders in a store: key, folder, and whether its process may be alive."""
-    with suppress(OSError):
-        return [
-            (_key(folder), folder, not is_dead(_owner(folder)))
-            for folder in sorted((root / RUNNING).iterdir())
-            if not folder.name.startswith(NEW)
-        ]
-    return []
+def begun_in(root: Path) -> Iterator[tuple[str, Path, dict[str, Any], bool]]:
+    """Yield key, folder and settings of unfinished runs, and whether a process may perform it.
+
+    The settings are empty if they are not known.
+    """
+    for key, folder in _private(root):
+        if not folder.name.startswith(NEW):
+            tables = _content(folder / RECORD).get("tables")
+            known = tables if isinstance(tables, dict) else {}
+            yield key, folder, known, not is_dead(_owner(folder))
 
 
 def remove_abandoned(root: Path, keys: Iterable[str], stored: Iterable[str]) -> None:
@@ -156,14 +142,12 @@ def remove_abandoned(root: Path, keys: Iterable[str], stored: Iterable[str]) -> 
     runs that are not stored are kept.
     """
     wanted, done = set(keys), set(stored)
-    with suppress(OSError):
-        for folder in list((root / RUNNING).iterdir()):
-            key = _key(folder)
-            is_needless = key in done or folder.name.startswith(NEW)
-            if key in wanted and is_needless and (is_dead(_owner(folder)) or _is_forgotten(folder)):
-                # renamed first, so that no process adopts what is being removed
-                with suppress(OSError), staging_folder(root, key) as trash:
-                    os.rename(folder, trash / "old")
+    for key, folder in _private(root):
+        is_needless = key in done or folder.name.startswith(NEW)
+        if key in wanted and is_needless and (is_dead(_owner(folder)) or _is_forgotten(folder)):
+            # renamed first, so that no process adopts what is being removed
+            with suppress(OSError), staging_folder(root, key) as trash:
+                os.rename(folder, trash / "old")
 
 
 def _is_forgotten(folder: Path) -> bool:
@@ -173,10 +157,6 @@ def _is_forgotten(folder: Path) -> bool:
     except OSError:  # it is being changed or removed
         return False
     return time.time() - latest > FORGOTTEN
-
-
-Extra = Callable[[Any, History], Mapping[str, Any]]
-"""Returns more entries of a run's note, from its experiment and its history."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +185,7 @@ class Job:
     digest: str = ""
     function: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     point: Mapping[str, Any] | None = None
-    extra: Extra | None = None
+    extra: Callable[[Any, History], Mapping[str, Any]] | None = None
 
     @classmethod
     def of(cls, tables: Mapping[str, Any], digest: str) -> "Job":
@@ -338,20 +318,16 @@ def _run(
         if event.kind == "start" and is_stopped():
             raise KeyboardInterrupt
 
-    if isinstance(experiment, config.Experiment):
-        rounds = experiment.options["rounds"]
-        saving = replace(experiment.options["saving"], models=False, final=False)
-        experiment = replace(experiment, options={**experiment.options, "saving": saving})
-        how = {"progress": False, "folder": checkpoints, "resume": True}
-        return experiment.run(**how, callbacks=[stop, Reporter(folder, rounds)])
-    saving = as_options(Saving, experiment.get("saving"))
-    own = [stop, Reporter(folder, experiment["rounds"])]
-    changed = {
-        "saving": replace(saving, folder=checkpoints, resume=True, models=False, final=False),
-        "callbacks": [*experiment.get("callbacks", ()), *own],
-        "progress": False,
-    }
-    return run(**{**experiment, **changed})
+    is_built = isinstance(experiment, config.Experiment)
+    options: Mapping[str, Any] = experiment.options if is_built else experiment
+    saving = as_options(Saving, options.get("saving"))
+    saving = replace(saving, folder=checkpoints, resume=True, models=False, final=False)
+    options = {**options, "saving": saving}
+    own = [stop, reporter(folder, options["rounds"])]
+    if is_built:
+        how = {"progress": False, "folder": checkpoints, "resume": True, "callbacks": own}
+        return replace(experiment, options=options).run(**how)
+    return run(**{**options, "callbacks": [*options.get("callbacks", ()), *own], "progress": False})
 
 
 def _line(error: BaseException) -> str:

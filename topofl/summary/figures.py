@@ -50,13 +50,6 @@ _Table = tuple[np.ndarray, np.ndarray]
 """Positions (k,) and curves (runs, k) of a group."""
 
 
-def _collected(runs: Any, by: Any, column: str | None, over: Any, band: str | None) -> Collected:
-    """Return the groups of runs, or raise for an unknown kind of bands."""
-    if band is not None:
-        check_choice("band", band, BANDS)
-    return collect(runs, by, column=column, over=over)
-
-
 def _with_bands(
     collected: Collected,
     tables: Sequence[_Table],
@@ -82,6 +75,7 @@ def _with_bands(
     known = [len(table) for _, table in tables if len(table)]
     if band is None:
         band = "range" if any(1 < n < _FEW_RUNS for n in known) else "interval"
+    check_choice("band", band, BANDS)
     is_accuracy = collected.column.startswith("accuracy")
     limits = (0.0, 1.0) if is_accuracy else (-np.inf, np.inf)
     lines = [_line_of(x, table, band, limits) for x, table in tables]
@@ -114,14 +108,18 @@ def _line_of(x: np.ndarray, table: np.ndarray, band: str, limits: tuple[float, f
     return Line(x, mean, np.where(n > 1, low, np.nan), np.where(n > 1, high, np.nan))
 
 
-def _note_on_missing(collected: Collected, tables: Sequence[_Table]) -> str:
-    """Return a note on groups with runs that have no finite score."""
-    totals = np.bincount(collected.group_of, minlength=len(tables)).tolist()
+def _note_on_missing(
+    collected: Collected, found: Sequence[int], totals: Sequence[int] | None = None
+) -> str:
+    """Return a note on groups in which some runs, or nodes of `totals`, have no finite score."""
+    what = "runs" if totals is None else "nodes"
+    every = np.bincount(collected.group_of).tolist() if totals is None else totals
+    missing = [(total - n, total) for n, total in zip(found, every, strict=True)]
     return note_on(
         [
-            f"{total - len(table)} of {total} runs of {collected.name_of(k)}"
-            for k, ((_, table), total) in enumerate(zip(tables, totals, strict=True))
-            if len(table) < total
+            f"{count} of {total} {what} of {collected.name_of(k)}"
+            for k, (count, total) in enumerate(missing)
+            if count
         ]
     )
 
@@ -214,7 +212,7 @@ def plot_band(
     >>> [text.get_text() for text in figure.axes[0].texts]
     ['ring', 'torus']
     """
-    collected = _collected(runs, by, column, over, band)
+    collected = collect(runs, by, column=column, over=over)
     _check_cost(collected, x)
     curves, places = collected.statistic("mean"), collected.cost(x)
     finite = np.isfinite(curves[:, -1])  # a diverged run would cut the means of the others
@@ -224,7 +222,9 @@ def plot_band(
     ends = [{float(places[r][-1]) for r in own} for own in members]
     until = " until the first one ends" if any(len(own) > 1 for own in ends) else ""
     lines, note = _with_bands(collected, tables, band, until=until)
-    xlabel = f"{AXIS_LABELS[x]}\n({note}){_note_on_missing(collected, tables)}"
+    xlabel = (
+        f"{AXIS_LABELS[x]}\n({note}){_note_on_missing(collected, [len(own) for _, own in tables])}"
+    )
     return draw_lines(_panels_of(collected), lines, ax, xlabel, collected.column)
 
 
@@ -296,7 +296,7 @@ def plot_nodes(
     >>> figure.axes[0].lines[0].get_ydata().round(2).tolist()
     [0.55, 0.75, 0.9]
     """
-    collected = _collected(runs, by, column, over, band)
+    collected = collect(runs, by, column=column, over=over)
     scores, missing = _final_scores(collected)
     tables = [ranked_curves(rows, low_is_good=collected.low_is_good) for rows in scores]
     lines, note = _with_bands(collected, tables, band)
@@ -318,13 +318,7 @@ def _final_scores(collected: Collected) -> tuple[list[list[np.ndarray]], str]:
                 "leave it out"
             )
         found[group].append(values)
-    missing = [total - sum(map(len, rows)) for total, rows in zip(totals, found, strict=True)]
-    items = [
-        f"{count} of {totals[k]} nodes of {collected.name_of(k)}"
-        for k, count in enumerate(missing)
-        if count
-    ]
-    return found, note_on(items)
+    return found, _note_on_missing(collected, [sum(map(len, rows)) for rows in found], totals)
 
 
 def plot_violin(
@@ -440,7 +434,7 @@ def plot_pareto(
     >>> sorted(text.get_text() for text in figure.axes[0].texts)
     ['complete', 'ring', 'star']
     """
-    collected = _collected(runs, by, column, over, band)
+    collected = collect(runs, by, column=column, over=over)
     _check_cost(collected, x)
     groups = range(len(collected.groups))
     final = collected.statistic("mean")[:, -1]
@@ -455,7 +449,7 @@ def plot_pareto(
         np.array([one.mean[0] for one in points]),
         ax,
         (AXIS_LABELS[x], collected.column),
-        (f"({note}; filled: Pareto front)", _note_on_missing(collected, tables)),
+        (f"({note}; filled: Pareto front)", _note_on_missing(collected, list(map(len, rows)))),
         low_is_good=collected.low_is_good,
         spans=np.array([[one.low[0] for one in points], [one.high[0] for one in points]]),
     )

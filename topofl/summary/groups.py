@@ -62,11 +62,6 @@ class Settings:
         return cls(codes, levels)
 
     @property
-    def n(self) -> int:
-        """Number of runs."""
-        return len(next(iter(self.codes.values()))) if self.codes else 0
-
-    @property
     def varying(self) -> list[str]:
         """Names of settings with more than one value."""
         return [name for name, values in self.levels.items() if len(values) > 1]
@@ -387,7 +382,7 @@ def collect(
         ("name",) if is_named else tuple(settings.default())
     )
     extra = _expanded(settings, _resolved(settings, "over", over))
-    groups, group_of = _groups(settings, full, in_order=is_named)
+    groups, group_of = _groups(settings, full, len(entries), in_order=is_named)
     labels = _short(full)
     named = [*_expanded(settings, full), *extra]
     _check_averages(settings, groups, group_of, named)
@@ -424,20 +419,16 @@ def _short(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _groups(
-    settings: Settings, by: Sequence[str], *, in_order: bool
+    settings: Settings, by: Sequence[str], n: int, *, in_order: bool
 ) -> tuple[tuple[tuple[Any, ...], ...], np.ndarray]:
-    """Return the sorted groups and the group of each run; numbers come before text."""
-    n, columns = settings.n, []
+    """Return the sorted groups and the group of each of n runs; numbers come before text."""
+    columns = []
     for name in by:
         codes, levels = settings.column(name)
-        order = (
-            range(len(levels))
-            if in_order
-            else sorted(range(len(levels)), key=[sort_key(value) for value in levels].__getitem__)
-        )
-        rank = np.empty(len(levels), np.int64)
-        rank[list(order)] = np.arange(len(levels))
-        columns.append((rank[codes], [levels[k] for k in order]))
+        order = list(range(len(levels)))
+        if not in_order:
+            order.sort(key=[sort_key(value) for value in levels].__getitem__)
+        columns.append((np.argsort(order)[codes], [levels[k] for k in order]))
     if not columns:
         return ((),), np.zeros(n, np.int64)
     rows, group_of = np.unique(

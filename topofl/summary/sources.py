@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 from topofl import config
 from topofl._spec import at
 from topofl._support.check import check_path, shown
-from topofl.config.toml import resume_command
 from topofl.history import History, saved_in
 from topofl.runs import Failure, RunStore, StoredRun, Sweep, curves_of
 from topofl.runs.record import flat_settings
@@ -232,7 +232,7 @@ def _of_path(path: Path) -> Entry | RunStore:
         if (path / "config.toml").is_file():
             raise FileNotFoundError(
                 f"`runs` must be finished, {path} has no history; finish it with "
-                f"{resume_command(path)}, or leave it out"
+                f"{shlex.join(['topofl', 'resume', str(path)])}, or leave it out"
             )
         return RunStore(path)
     with at(f"{path}:"):

@@ -22,58 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False)
-class Target:
-    """What it took to reach a score.
-
-    Parameters
-    ----------
-    value
-        The score.
-    reached
-        (G,) number of runs in which the mean score over nodes reached it.
-    n
-        (G,) number of runs.
-    costs
-        Median, lowest and highest cost over all runs of each group, (3, G), by name: ``"rounds"``,
-        ``"MB"`` and, if all runs recorded them, simulated ``"seconds"``. Runs that never reach the
-        score cost infinity: the median is infinite if half of the runs or more do not reach it, and
-        is not biased toward runs that do, as a mean over those would be.
-    """
-
-    value: float
-    reached: np.ndarray
-    n: np.ndarray
-    costs: dict[str, np.ndarray]
-
-
-def target_of(collected: Collected, value: float) -> Target:
-    """Return rounds, megabytes and seconds of each group until the mean score reaches a value.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `value` is not a finite number; for accuracies, one between 0 and 1.
-    """
-    is_share = collected.column.startswith("accuracy")
-    value = (check_probability if is_share else check_number)("target", value)
-    means = collected.statistic("mean")
-    with np.errstate(invalid="ignore"):
-        hits = means <= value if collected.low_is_good else means >= value
-    first, never = hits.argmax(1), ~hits.any(1)
-    groups, g = len(collected.groups), collected.group_of
-    costs = {}
-    for name in COSTS:
-        curves = collected.cost(name)
-        if not np.isnan(curves).all(1).any():
-            head = "MB" if name == "megabytes" else name
-            spent = np.where(never, np.inf, curves[np.arange(len(curves)), first])
-            costs[head] = _quantiles(spent, g, groups)
-    return Target(
-        value, np.bincount(g[~never], minlength=groups), np.bincount(g, minlength=groups), costs
-    )
-
-
 def _quantiles(values: np.ndarray, g: np.ndarray, groups: int) -> np.ndarray:
     """Return median, lowest and highest of values (R,), which may be infinite, in groups."""
     order = np.lexsort((values, g))
@@ -107,7 +55,7 @@ class Summary:
         Final scores over the runs of each group: ``"mean"`` over nodes, ``"worst"`` node and
         ``"worst_tenth"`` of the nodes.
     target
-        What it took to reach the target; None if none was given.
+        The score to reach; None if none was given.
     pairs
         Differences of each group to the baseline; None if none was given.
     baseline
@@ -131,7 +79,7 @@ class Summary:
 
     runs: Collected
     statistics: Mapping[str, Statistic]
-    target: Target | None = None
+    target: float | None = None
     pairs: Sequence[Pair] | None = None
     baseline: str = ""
     columns: tuple[str, ...] | None = None
@@ -157,7 +105,7 @@ class Summary:
                 "means are over the others"
             )
         if self.target is not None and self._has(
-            f"{name} to {self.target.value:g}" for name in self.target.costs
+            head for head, _ in self._of_target(self.target)[0][1:]
         ):
             notes.append(
                 "to the target: median over all runs (lowest to highest); a run that never "
@@ -271,15 +219,32 @@ class Summary:
             ]
         return printed, exact
 
-    def _of_target(self, target: Target) -> tuple[_Printed, _Exact]:
-        reached = f"reached {target.value:g}"
-        texts = [Cell(f"{a} of {b}") for a, b in zip(target.reached, target.n, strict=True)]
-        printed: _Printed = [(reached, texts)]
-        exact: _Exact = [(reached, reached, target.reached.tolist())]
-        for name, cost in target.costs.items():
-            head = f"{name} to {target.value:g}"
-            ranges = zip(*cost, strict=True)
-            printed.append((head, [Cell(_range(*numbers)) for numbers in ranges]))
+    def _of_target(self, target: float) -> tuple[_Printed, _Exact]:
+        """Return the columns on what it took until the mean score over nodes reached the target.
+
+        They have the number of runs that reached it, and median, lowest and highest cost over all
+        runs of each group: rounds, megabytes and, if all runs recorded them, simulated seconds.
+        Runs that never reach the score cost infinity: the median is infinite if half of the runs
+        or more do not reach it, and is not biased toward runs that do, as a mean over those would
+        be.
+        """
+        runs, g, groups = self.runs, self.runs.group_of, len(self.groups)
+        means = runs.statistic("mean")
+        with np.errstate(invalid="ignore"):
+            hits = means <= target if runs.low_is_good else means >= target
+        first, never = hits.argmax(1), ~hits.any(1)
+        reached, n = (np.bincount(own, minlength=groups) for own in (g[~never], g))
+        head = f"reached {target:g}"
+        printed: _Printed = [(head, [Cell(f"{a} of {b}") for a, b in zip(reached, n, strict=True)])]
+        exact: _Exact = [(head, head, reached.tolist())]
+        for name in COSTS:
+            curves = runs.cost(name)
+            if np.isnan(curves).all(1).any():
+                continue
+            spent = np.where(never, np.inf, curves[np.arange(len(curves)), first])
+            cost = _quantiles(spent, g, groups)
+            head = f"{'MB' if name == 'megabytes' else name} to {target:g}"
+            printed.append((head, [Cell(_range(*numbers)) for numbers in zip(*cost, strict=True)]))
             ends = zip(("", " low", " high"), cost, strict=True)
             exact += [(head, f"{head}{end}", values.tolist()) for end, values in ends]
         return printed, exact
@@ -474,6 +439,9 @@ def summarize(
     [['ring(n=4)', 3, 0], ['star(n=4)', 3, 3]]
     """
     collected = collect(runs, by, column=column, over=over, hardware=hardware)
+    if target is not None:
+        is_share = collected.column.startswith("accuracy")
+        target = (check_probability if is_share else check_number)("target", target)
     finals = {name: collected.statistic(name)[:, -1] for name in HEADINGS}
     statistics = {
         name: statistic_of(values, collected.group_of, len(collected.groups))
@@ -482,7 +450,7 @@ def summarize(
     return Summary(
         collected,
         statistics,
-        None if target is None else target_of(collected, target),
+        target,
         None if baseline is None else pairs_with(collected, finals["mean"], baseline),
         "" if baseline is None else _text(baseline, collected),
     )
