@@ -27,13 +27,12 @@ from .claims import (
     PAPER,
     UNDECIDED,
     Claim,
-    check_choice,
     claims_table,
     shown_number,
     shown_statement,
     text_of,
 )
-from .paper import SCALES, Figure, Paper, Setting
+from .paper import Figure, Paper, Setting
 from .reproduce import LeftOut, Result, panels_lacking
 
 VERDICTS = (HOLDS, FAILS, UNDECIDED)
@@ -126,11 +125,6 @@ class Report:
     terms
         Definitions of the terms in the claims, one sentence each.
 
-    Raises
-    ------
-    ValueError
-        If two results have the same id, an id contains characters other than letters, digits,
-        ``_``, ``.`` and ``-``, or the scale is unknown.
     """
 
     title: str
@@ -144,16 +138,6 @@ class Report:
     versions: Mapping[str, str]
     generated: str
     terms: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        check_choice("scale", self.scale, SCALES)
-        ids = [result.figure.id for result in self.results]
-        if len(set(ids)) < len(ids) or not all(
-            re.fullmatch(r"[\w.-]+", name, re.ASCII) for name in ids
-        ):
-            raise ValueError(
-                f"`results` must have distinct ids of letters, digits, _, . and -, got {ids}"
-            )
 
     @property
     def tally(self) -> Counter[str]:
@@ -174,7 +158,7 @@ class Report:
 
 def tally_of(claims: Iterable[Claim]) -> Counter[str]:
     """Return the number of claims by verdict."""
-    return Counter(check_choice("verdict", claim.verdict, VERDICTS) for claim in claims)
+    return Counter(claim.verdict for claim in claims)
 
 
 def summary_of(report: Report) -> str:
