@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,26 +30,18 @@ RANK = 4
 """Rank of the adapters."""
 
 
-class Preset(NamedTuple):
-    """Topics before and after, nodes per topic, bytes of a topic, and rounds of both parts."""
+PER_TOPIC = 2
+"""Nodes per topic."""
 
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-    per_topic: int
-    size: int
-    trained: int
-    adapted: int
-
-
-PRESETS = {
-    "full": Preset(
-        ("argparse", "ast", "calendar", "csv", "difflib", "gettext", "locale", "zipfile"),
-        ("inspect", "subprocess", "tarfile", "textwrap", "threading", "typing", "uuid", "pickle"),
-        2, 12_000, 60, 30,
+PRESETS: dict[str, tuple[str, str, int, int, int]] = {
+    "full": (
+        "argparse ast calendar csv difflib gettext locale zipfile",
+        "inspect subprocess tarfile textwrap threading typing uuid pickle",
+        *(12_000, 60, 30),
     ),
-    "smoke": Preset(("argparse", "csv"), ("typing", "uuid"), 2, 4000, 2, 2),
-}  # fmt: skip
-"""Settings by name."""
+    "smoke": ("argparse csv", "typing uuid", 4000, 2, 2),
+}
+"""Topics before and after, bytes of a topic, and rounds of both parts, by name."""
 
 
 class LanguageModel(nn.Module):
@@ -72,14 +63,14 @@ class LanguageModel(nn.Module):
         return self.head(self.block(inputs, src_mask=self.mask, is_causal=False))
 
 
-def clients_of(topics: Sequence[str], preset: Preset) -> data.Partition:
+def clients_of(topics: Sequence[str], size: int) -> data.Partition:
     """Return nodes with sequences of one topic each."""
     with tempfile.TemporaryDirectory() as folder:
         for name in topics:
             source = inspect.getsource(importlib.import_module(name))
-            Path(folder, f"{name}.txt").write_text(source[: preset.size], encoding="utf-8")
+            Path(folder, f"{name}.txt").write_text(source[:size], encoding="utf-8")
         dataset = data.text_files(folder, length=LENGTH, test=0.2)
-    return data.shards(dataset, len(topics) * preset.per_topic, per_node=1, seed=0)
+    return data.shards(dataset, len(topics) * PER_TOPIC, per_node=1, seed=0)
 
 
 def trained(
@@ -108,17 +99,18 @@ def graphs_of(clients: data.Partition) -> list[topofl.Topology]:
     ]
 
 
-def study(preset: Preset) -> Table:
+def study(preset: str) -> Table:
     """Return a row for each graph and each way to adapt the model."""
-    before, after = (clients_of(topics, preset) for topics in (preset.before, preset.after))
-    start = trained(LanguageModel(), before, graphs_of(before)[-1], preset.trained, "common")
+    *topics, size, learned, adapted = PRESETS[preset]
+    before, after = (clients_of(names.split(), size) for names in topics)
+    start = trained(LanguageModel(), before, graphs_of(before)[-1], learned, "common")
     assert start.models is not None  # since runs keep them
     network = start.models.module(0)
     rows = []
     for graph in graphs_of(after):
         ways = {"all parameters": network, "adapters": models.lora(network, rank=RANK)}
         for way, own in ways.items():
-            found = trained(own, after, graph, preset.adapted, "given")
+            found = trained(own, after, graph, adapted, "given")
             perplexity = found["perplexity"]
             rows.append({
                 "graph": graph.name.partition("(")[0],
@@ -135,7 +127,7 @@ def study(preset: Preset) -> Table:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table of the study; returns the exit code."""
     parser = parser_of("adapters", __doc__, preset=("full", "settings", tuple(PRESETS)))
-    print(study(PRESETS[parser.parse_args(argv).preset]))
+    print(study(parser.parse_args(argv).preset))
     return 0
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 from xml.sax.saxutils import escape
 
 import networkx as nx
@@ -26,30 +26,24 @@ ROOT = Path(topofl.__file__).parent
 PICTURE = ROOT.parent / "docs" / "_static" / "architecture.svg"
 
 
-class Call(NamedTuple):
-    """A call from one file of topofl to another, and what it is for."""
-
-    caller: str
-    called: str
-    function: str
-    purpose: str
-
-
 PATH = (
-    Call("engine/run", "algorithms/contract/local", "apply", "a phase of training asks"),
-    Call("algorithms/contract/local", "engine/round", "train", "checks and counts the request"),
-    Call("engine/round", "engine/minibatches", "at", "draws each node's minibatches"),
-    Call("engine/round", "engine/training", "local_steps", "takes steps, chunk by chunk"),
-    Call("engine/training", "engine/executor", "gradients", "on its threads, in reused memory"),
-    Call("engine/executor", "engine/gradients", "gradients", "of many models in one call"),
-    Call("engine/run", "algorithms/exchanges/average", "apply", "a phase of exchange asks"),
-    Call("algorithms/exchanges/average", "engine/round", "mix", "counts messages and bytes"),
-    Call("engine/round", "engine/mixing", "mix", "multiplies own and received rows"),
-    Call("engine/run", "engine/stages", "evaluation_columns", "collects scores"),
-    Call("engine/stages", "engine/evaluation", "evaluate", "applies models to examples"),
-    Call("engine/run", "engine/recorder", "add_round", "writes the row of the history"),
+    ("engine/run", "algorithms/contract/local", "apply", "a phase of training asks"),
+    ("algorithms/contract/local", "engine/round", "train", "checks and counts the request"),
+    ("engine/round", "engine/minibatches", "at", "draws each node's minibatches"),
+    ("engine/round", "engine/training", "local_steps", "takes steps, chunk by chunk"),
+    ("engine/training", "engine/executor", "gradients", "on its threads, in reused memory"),
+    ("engine/executor", "engine/gradients", "gradients", "of many models in one call"),
+    ("engine/run", "algorithms/exchanges/average", "apply", "a phase of exchange asks"),
+    ("algorithms/exchanges/average", "engine/round", "mix", "counts messages and bytes"),
+    ("engine/round", "engine/mixing", "mix", "multiplies own and received rows"),
+    ("engine/run", "engine/stages", "evaluation_columns", "collects scores"),
+    ("engine/stages", "engine/evaluation", "evaluate", "applies models to examples"),
+    ("engine/run", "engine/recorder", "add_round", "writes the row of the history"),
 )
-"""Calls of a round of D-SGD, in their order; all of them reach rows through engine/population."""
+"""Calls of a round of D-SGD, in their order: caller, called file, function, and what it is for.
+
+All of them reach rows through engine/population.
+"""
 
 
 def rooms() -> nx.DiGraph:
@@ -229,33 +223,34 @@ def _box(x: float, y: float, width: float, height: float, kind: str) -> str:
 
 def _drawn_path(top: float) -> list[str]:
     counts = traced()
-    files = {name for call in PATH for name in (call.caller, call.called)}
+    files = {name for caller, called, *_ in PATH for name in (caller, called)}
     drawn = [
         f'<text class="title" x="20" y="{top + 20:.0f}">A round of D-SGD: {len(PATH)} calls in '
         f"{len(files)} files, models in engine/population</text>"
     ]
-    depth, above = {PATH[0].caller: 0}, {PATH[0].caller: top + 66}
+    first = PATH[0][0]
+    depth, above = {first: 0}, {first: top + 66}
     drawn.append(_box(20, top + 40, 170, 26, "file"))
-    drawn.append(f'<text x="28" y="{top + 57:.0f}">{PATH[0].caller}: a round</text>')
-    for k, call in enumerate(PATH):
-        if call[:3] not in counts:
+    drawn.append(f'<text x="28" y="{top + 57:.0f}">{first}: a round</text>')
+    for k, (caller, called, function, purpose) in enumerate(PATH):
+        if (caller, called, function) not in counts:
             raise ValueError(
-                f"PATH must name calls of a round of D-SGD, {call.caller} does not call "
-                f"{call.function} of {call.called}"
+                f"PATH must name calls of a round of D-SGD, {caller} does not call {function} of "
+                f"{called}"
             )
-        depth[call.called] = depth[call.caller] + 1
-        x, y = 20 + 34 * depth[call.called], top + 40 + STEP * (k + 1)
-        above[call.called] = y + 26
-        label = f"{call.called}: {call.function}"
+        depth[called] = depth[caller] + 1
+        x, y = 20 + 34 * depth[called], top + 40 + STEP * (k + 1)
+        above[called] = y + 26
+        label = f"{called}: {function}"
         width = 16 + 7.4 * len(label)
         drawn.append(
-            f'<path class="arrow" d="M{x - 20} {above[call.caller]:.0f}V{y + 13:.0f}H{x}"/>'
+            f'<path class="arrow" d="M{x - 20} {above[caller]:.0f}V{y + 13:.0f}H{x}"/>'
             + _box(x, y, width, 26, "file")
         )
         drawn.append(f'<text x="{x + 8}" y="{y + 17:.0f}">{escape(label)}</text>')
         drawn.append(
             f'<text class="small" x="{x + width + 12:.0f}" y="{y + 17:.0f}">'
-            f"{escape(call.purpose)}</text>"
+            f"{escape(purpose)}</text>"
         )
     return drawn
 

@@ -9,7 +9,6 @@ only the times of stragglers are drawn.
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,29 +31,13 @@ COMPLETE_NODES = 5000
 """Most nodes of a complete graph, which has 25 million links."""
 
 
-@dataclass(frozen=True)
-class Model:
-    """A message and a round of local work.
-
-    Parameters
-    ----------
-    label
-        Label in tables.
-    n_parameters
-        Numbers per message, 4 bytes each.
-    compute
-        Seconds of local work per round: an assumption.
-    """
-
-    label: str
-    n_parameters: int
-    compute: float
-
-
 _DECLARED = declared("cost_in_seconds")
 
-MODELS = tuple(Model(**row) for row in _DECLARED["models"])
-"""Sizes are those of ``topofl.models``; seconds are assumed, for a few steps on a small CPU."""
+MODELS: Sequence[Mapping[str, Any]] = _DECLARED["models"]
+"""A label, ``n_parameters`` as in ``topofl.models``, and ``compute``: seconds of work per round.
+
+The seconds are assumed, for a few steps on a small CPU.
+"""
 
 HARDWARE: Mapping[str, Mapping[str, Any]] = _DECLARED["hardware"]
 """Latency in seconds, and bandwidth in bytes per second: 10 Gbit/s, 1 Gbit/s, 10 Mbit/s."""
@@ -72,20 +55,6 @@ def label_counts(n: int) -> np.ndarray:
 
 Graph = Topology | TopologySequence
 
-FAMILIES: Mapping[str, Callable[[int], Graph]] = {
-    "ring": topologies.ring,
-    "one-peer exponential": topologies.one_peer_exponential,
-    "random 6-regular": lambda n: topologies.random_regular(n, k=6, seed=SEED),
-    "exponential": lambda n: topologies.exponential(n, directed=True),
-    "D-Cliques of 10": lambda n: topologies.dcliques(
-        label_counts(n), clique_size=10, inter="small_world", seed=SEED
-    ),
-    "designed, degree 6": lambda n: _designed(n),
-    "fully connected": lambda n: _complete(n),
-    "star": topologies.star,
-}
-"""Functions from a number of nodes to a graph; a ValueError says why there is none."""
-
 
 def _complete(n: int) -> Graph:
     if n > COMPLETE_NODES:
@@ -101,6 +70,21 @@ def _designed(n: int) -> Graph:
     return topologies.designed(label_counts(n), degree=6, seed=SEED)
 
 
+FAMILIES: Mapping[str, Callable[[int], Graph]] = {
+    "ring": topologies.ring,
+    "one-peer exponential": topologies.one_peer_exponential,
+    "random 6-regular": lambda n: topologies.random_regular(n, k=6, seed=SEED),
+    "exponential": lambda n: topologies.exponential(n, directed=True),
+    "D-Cliques of 10": lambda n: topologies.dcliques(
+        label_counts(n), clique_size=10, inter="small_world", seed=SEED
+    ),
+    "designed, degree 6": _designed,
+    "fully connected": _complete,
+    "star": topologies.star,
+}
+"""Functions from a number of nodes to a graph; a ValueError says why there is none."""
+
+
 def cost_of(family: str, n: int) -> dict[str, Any]:
     """Return a record: seconds of all models and hardware, or the reason why there are none."""
     record: dict[str, Any] = {"family": family, "n": n}
@@ -111,19 +95,12 @@ def cost_of(family: str, n: int) -> dict[str, Any]:
     cells = []
     for model in MODELS:
         for name, links in HARDWARE.items():
-            hardware = metrics.Hardware(compute=model.compute, **links)
-            found = metrics.round_time(graph, hardware=hardware, n_parameters=model.n_parameters)
-            cells.append(
-                {
-                    "model": model.label,
-                    "hardware": name,
-                    "seconds": found.seconds,
-                    "compute": found.compute,
-                    "latency": found.latency,
-                    "transfer": found.transfer,
-                    "bound": found.bound,
-                }
-            )
+            hardware = metrics.Hardware(compute=model["compute"], **links)
+            size = model["n_parameters"]
+            found = metrics.round_time(graph, hardware=hardware, n_parameters=size)
+            parts = ("seconds", "compute", "latency", "transfer", "bound")
+            cell = {"model": model["label"], "hardware": name}
+            cells.append(cell | {part: getattr(found, part) for part in parts})
     unit = metrics.Hardware(compute=None, bandwidth=4.0)
     degree = metrics.round_time(graph, hardware=unit, n_parameters=1).seconds
     spread = metrics.neighborhood_heterogeneity(graph, label_counts(n), hops=10)
@@ -190,8 +167,8 @@ def seconds_figure(records: Records) -> Figure:
     axes = figure.subplots(len(shown), len(HARDWARE), sharex=True, squeeze=False)
     for row, model in zip(axes, shown, strict=True):
         for ax, hardware in zip(row, HARDWARE, strict=True):
-            _panel(ax, [r for r in records if "cells" in r], model.label, hardware)
-            ax.set_title(f"{model.label}, {hardware}", fontsize=9)
+            _panel(ax, [r for r in records if "cells" in r], model["label"], hardware)
+            ax.set_title(f"{model['label']}, {hardware}", fontsize=9)
         row[0].set_ylabel("seconds per round")
     for ax in axes[-1]:
         ax.set_xlabel("nodes")
@@ -328,30 +305,34 @@ def report(records: dict[str, Any], regimes_nodes: int) -> str:
     ]
     for n in sorted({record["n"] for record in records["costs"]}):
         for model in MODELS:
-            blocks.append(
-                f"## {n:,} nodes, {model.label}\n\n{model.n_parameters:,} parameters, "
-                f"{model.compute:g} s of local work per round."
-            )
-            blocks.append(seconds_table(records["costs"], n, model.label).to_markdown())
+            blocks += [
+                f"## {n:,} nodes, {model['label']}",
+                f"{model['n_parameters']:,} parameters, {model['compute']:g} s of local work per "
+                "round.",
+                seconds_table(records["costs"], n, model["label"]).to_markdown(),
+            ]
     missing = [record for record in records["costs"] if "reason" in record]
     blocks.append("## Left out")
     blocks += [
         "\n".join(f"- {r['family']}, {r['n']:,} nodes: {r['reason']}" for r in missing) or "None."
     ]
     blocks += ["## Stragglers", f"Lognormal steps of mean 1 s, sigma {SIGMA:g}, free messages."]
-    names = ("graph", "nodes", "all wait", "neighbors wait")
-    rows = [(r["family"], r["n"], r["all"], r["neighbors"]) for r in records["stragglers"]]
-    blocks.append(Table(names, tuple(rows)).to_markdown())
+    blocks.append(_waiting_table(records["stragglers"], n="nodes"))
     blocks += [
         "## Ten regions of Azure",
         "100 nodes, ten per region; logistic regression; 1 Gbit/s. Latencies are published "
         "(`metrics.azure_latency`), 0.5 ms within a region is assumed.",
     ]
-    names = ("graph", "order of nodes", "all wait", "neighbors wait")
-    rows = [(r["family"], r["order"], r["all"], r["neighbors"]) for r in records["regions"]]
-    blocks.append(Table(names, tuple(rows)).to_markdown())
+    blocks.append(_waiting_table(records["regions"], order="order of nodes"))
     blocks.append(f"The figure of regimes is for {regimes_nodes:,} nodes.")
     return "\n\n".join(blocks) + "\n"
+
+
+def _waiting_table(records: Records, **case: str) -> str:
+    """Return seconds per round of both waits, by family and by an entry with its heading."""
+    ((key, heading),) = case.items()
+    rows = [(r["family"], r[key], r["all"], r["neighbors"]) for r in records]
+    return Table(("graph", heading, "all wait", "neighbors wait"), tuple(rows)).to_markdown()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -133,31 +133,15 @@ def split(name: str, root: Path | None, seed: int) -> Partition:
     return data.shards(dataset_of(name, root), n=SETTINGS[name].n, per_node=2, seed=seed)
 
 
-@dataclass(frozen=True)
-class Other:
-    """A graph with which designed topologies are compared.
+Builder = Callable[[Partition, int, int], Graph]
+"""``build(clients, budget, seed)`` returns a graph with about `budget` messages per round."""
 
-    Parameters
-    ----------
-    name
-        Label in tables.
-    clique_size
-        Size of the D-Cliques whose messages per round it has, as far as possible.
-    build
-        ``build(clients, budget, seed)`` returns the graph with about `budget` messages per round;
-        None for the D-Cliques themselves.
-    """
 
-    name: str
-    clique_size: int
-    build: Callable[[Partition, int, int], Graph] | None = None
-
-    def graph(self, clients: Partition, seed: int) -> Graph:
-        """Return the graph for these clients."""
-        cliques = topologies.dcliques(
-            clients, clique_size=self.clique_size, inter="ring", seed=seed
-        )
-        return cliques if self.build is None else self.build(clients, cliques.n_edges * 2, seed)
+def graph_of(other: str, clients: Partition, seed: int) -> Graph:
+    """Return another graph for these clients."""
+    size, build = OTHERS[other]
+    cliques = topologies.dcliques(clients, clique_size=size, inter="ring", seed=seed)
+    return cliques if build is None else build(clients, cliques.n_edges * 2, seed)
 
 
 def messages_of(graph: Graph) -> float:
@@ -190,27 +174,29 @@ def _exponential(clients: Partition, budget: int, seed: int) -> Graph:
     return min(graphs, key=lambda graph: abs(messages_of(graph) - budget))
 
 
-_BUILDERS: Mapping[str, Callable[[Partition, int, int], Graph]] = {
-    "STL-FW": lambda clients, budget, seed: topologies.stl_fw(clients, _degree(clients, budget)),
-    "designed_directed": lambda clients, budget, seed: topologies.designed_directed(
+_BUILDERS: Mapping[str, Builder | None] = {
+    "D-Cliques of {}": None,
+    "STL-FW ({})": lambda clients, budget, seed: topologies.stl_fw(
         clients, _degree(clients, budget)
     ),
-    "base graph": _base_graph,
-    "exponential": _exponential,
-    "random regular": lambda clients, budget, seed: topologies.random_regular(
+    "designed_directed ({})": lambda clients, budget, seed: topologies.designed_directed(
+        clients, _degree(clients, budget)
+    ),
+    "base graph ({})": _base_graph,
+    "exponential ({})": _exponential,
+    "random regular ({})": lambda clients, budget, seed: topologies.random_regular(
         clients.n, _degree(clients, budget), seed=seed
     ),
 }
 
-OTHERS: Mapping[str, Other] = {
-    other.name: other
-    for size in CLIQUE_SIZES
-    for other in (
-        Other(f"D-Cliques of {size}", size),
-        *(Other(f"{name} ({size})", size, build) for name, build in _BUILDERS.items()),
-    )
+OTHERS: Mapping[str, tuple[int, Builder | None]] = {
+    name.format(size): (size, build) for size in CLIQUE_SIZES for name, build in _BUILDERS.items()
 }
-"""Graphs with which designed topologies are compared, by name."""
+"""Graphs with which designed topologies are compared, by name.
+
+These are the size of the D-Cliques whose messages per round a graph has, as far as possible, and
+how it is built: None for the D-Cliques themselves.
+"""
 
 
 More = Callable[[], bool]
@@ -252,11 +238,6 @@ def known(cell: Cell, lr: float, records: Records) -> dict[str, float] | None:
     return {"seed": cell.seed, "lr": lr} | before | accuracies
 
 
-def other_cell(setting: Setting, other: Other, seed: int) -> Cell:
-    """Return the cell of another graph."""
-    return _cell(setting, seed, other.name)
-
-
 def designed_cell(setting: Setting, sent: float, seed: int) -> Cell:
     """Return the cell of the designed topology that sends no more messages per round."""
     return _cell(setting, seed, f"designed with {designed_edges(sent)} edges")
@@ -282,7 +263,7 @@ def compute(
             lr = rate_of(setting, records)
             if lr is None:
                 return
-            others = [other for other in OTHERS.values() if (other.build is None) == cliques]
+            others = [name for name, (_, build) in OTHERS.items() if (build is None) == cliques]
             for seed in seeds:
                 for other in others:
                     _compare(setting, other, seed, lr, records, root, more)
@@ -298,7 +279,7 @@ def _tune(setting: Setting, records: Records, root: Path | None, more: More) -> 
 
 def _compare(
     setting: Setting,
-    other: Other,
+    other: str,
     seed: int,
     lr: float,
     records: Records,
@@ -317,8 +298,8 @@ def _compare(
             records.add(cell, _about(graph, clients))
         train([(cell, lr)], records, lambda point: _arguments(setting, clients, graph, point))
 
-    cell = other_cell(setting, other, seed)
-    run(cell, lambda: other.graph(clients, seed))
+    cell = _cell(setting, seed, other)
+    run(cell, lambda: graph_of(other, clients, seed))
     if (before := records.prediction(cell)) is not None:
         edges = designed_edges(before["messages"])
         run(
@@ -369,29 +350,21 @@ COLORS = {"better": "#0072B2", "worse": "#D55E00", "undecided": "#777777"}
 """Colors of verdicts, from the colorblind-safe palette of Okabe and Ito."""
 
 
-@dataclass(frozen=True)
-class Difference:
-    """The mean of paired differences, with a 95 % t-interval."""
-
-    mean: float
-    low: float
-    high: float
-
-    @property
-    def verdict(self) -> str:
-        """Where the interval lies: "better" above 0, "worse" below, else "undecided"."""
-        return "better" if self.low > 0 else "worse" if self.high < 0 else "undecided"
-
-    def __str__(self) -> str:
-        return f"{100 * self.mean:+.2f} ({100 * self.low:+.2f} to {100 * self.high:+.2f})"
+Difference = tuple[float, float, float, str]
+"""The mean of paired differences, the ends of its 95 % t-interval, and the verdict."""
 
 
 def difference(values: Sequence[float] | np.ndarray) -> Difference:
-    """Return the mean of at least two differences with its 95 % t-interval."""
+    """Return the mean of at least two differences with its 95 % t-interval, and where that lies.
+
+    It is "better" above 0, "worse" below, else "undecided".
+    """
     interval = mean_interval(values)
     if interval is None:
         raise ValueError("`values` must have at least 2 differences, got 1")
-    return Difference(float(np.mean(values)), *interval)
+    low, high = interval
+    verdict = "better" if low > 0 else "worse" if high < 0 else "undecided"
+    return float(np.mean(values)), low, high, verdict
 
 
 @dataclass(frozen=True)
@@ -407,7 +380,7 @@ class Comparison:
     """
 
     setting: Setting
-    other: Other
+    other: str
     pairs: tuple[tuple[dict[str, float], dict[str, float]], ...]
 
     def mean(self, which: int, key: str) -> float:
@@ -419,8 +392,8 @@ class Comparison:
         return difference([ours[outcome] - theirs[outcome] for theirs, ours in self.pairs])
 
     def __str__(self) -> str:
-        verdicts = [f"{outcome} {self.difference(outcome).verdict}" for outcome in OUTCOMES]
-        name = f"{self.other.name}, {len(self.pairs)} seeds"
+        verdicts = [f"{outcome} {self.difference(outcome)[-1]}" for outcome in OUTCOMES]
+        name = f"{self.other}, {len(self.pairs)} seeds"
         return f"{self.setting.name}, designed against {name}: {', '.join(verdicts)}."
 
 
@@ -431,17 +404,17 @@ def comparisons(records: Records, seeds: Sequence[int] = SEEDS) -> list[Comparis
         lr = rate_of(setting, records)
         if lr is None:
             continue
-        for other in OTHERS.values():
+        for other in OTHERS:
             pairs = [_pair(setting, other, seed, lr, records) for seed in seeds]
             found.append(Comparison(setting, other, tuple(p for p in pairs if p is not None)))
     return found
 
 
 def _pair(
-    setting: Setting, other: Other, seed: int, lr: float, records: Records
+    setting: Setting, other: str, seed: int, lr: float, records: Records
 ) -> tuple[dict[str, float], dict[str, float]] | None:
     """Return the records of another graph and of its design; None if one is missing."""
-    theirs = known(other_cell(setting, other, seed), lr, records)
+    theirs = known(_cell(setting, seed, other), lr, records)
     if theirs is None:
         return None
     ours = known(designed_cell(setting, theirs["messages"], seed), lr, records)
@@ -485,7 +458,7 @@ def write_report(records: Records, out: Path, seeds: Sequence[int] = SEEDS) -> l
 def _runs_table(found: Sequence[Comparison]) -> pd.DataFrame:
     """Return one row per run of the pairs: those of another graph, and of its design."""
     return pd.DataFrame(
-        {"setting": one.setting.name, "compared with": one.other.name, "graph": graph} | run
+        {"setting": one.setting.name, "compared with": one.other, "graph": graph} | run
         for one in found
         for pair in one.pairs
         for graph, run in zip(("other", "designed"), pair, strict=True)
@@ -506,7 +479,7 @@ def _setting(
         lines += [f"- {one}" for one in rows]
     left = [one for one in ours if one not in rows]
     if left:
-        names = ", ".join(f"{one.other.name} ({len(one.pairs)} seeds)" for one in left)
+        names = ", ".join(f"{one.other} ({len(one.pairs)} seeds)" for one in left)
         lines += ["", f"Incomplete, and therefore without a verdict: {names}."]
     if begun := [one for one in left if one.pairs]:
         lines += ["", "Their mean differences so far:", "", _begun_table(begun).to_markdown()]
@@ -519,7 +492,7 @@ def _begun_table(rows: Sequence[Comparison]) -> Table:
     body = []
     for one in rows:
         apart = [f"{100 * (one.mean(1, o) - one.mean(0, o)):+.2f}" for o in OUTCOMES]
-        body.append((one.other.name, len(one.pairs), *apart))
+        body.append((one.other, len(one.pairs), *apart))
     return Table(columns, tuple(body))
 
 
@@ -562,8 +535,11 @@ def _outcome_table(rows: Sequence[Comparison]) -> Table:
     for one in rows:
         accuracies = [f"{100 * one.mean(which, OUTCOMES[0]):.2f}" for which in (0, 1)]
         apart = [one.difference(outcome) for outcome in OUTCOMES]
-        shown = [f"{difference} {difference.verdict}" for difference in apart]
-        body.append((one.other.name, len(one.pairs), *accuracies, *shown))
+        shown = [
+            f"{100 * mean:+.2f} ({100 * low:+.2f} to {100 * high:+.2f}) {verdict}"
+            for mean, low, high, verdict in apart
+        ]
+        body.append((one.other, len(one.pairs), *accuracies, *shown))
     return Table((*columns, *(f"difference, {outcome}" for outcome in OUTCOMES)), tuple(body))
 
 
@@ -576,7 +552,7 @@ def _graph_table(rows: Sequence[Comparison]) -> Table:
         shown = [
             f"{one.mean(0, key):{form}}, {one.mean(1, key):{form}}" for key, form in entries.items()
         ]
-        body.append((one.other.name, *shown))
+        body.append((one.other, *shown))
     return Table(tuple(columns), tuple(body))
 
 
@@ -591,12 +567,11 @@ def _picture(found: Sequence[Comparison], path: Path) -> Path:
         rows = [one for one in found if one.setting is setting]
         for ax, outcome in zip(row, OUTCOMES, strict=True):
             for place, one in enumerate(rows):
-                value = one.difference(outcome)
-                color = COLORS[value.verdict]
-                ax.plot([100 * value.low, 100 * value.high], [place, place], color=color)
-                ax.plot(100 * value.mean, place, "o", color=color)
+                mean, low, high, verdict = one.difference(outcome)
+                ax.plot([100 * low, 100 * high], [place, place], color=COLORS[verdict])
+                ax.plot(100 * mean, place, "o", color=COLORS[verdict])
             ax.axvline(0, color="black", linewidth=0.8)
-            ax.set_yticks(range(len(rows)), [one.other.name for one in rows], fontsize=8)
+            ax.set_yticks(range(len(rows)), [one.other for one in rows], fontsize=8)
             ax.tick_params(labelleft=ax is row[0])
             ax.set_ylim(len(rows) - 0.5, -0.5)
             ax.grid(axis="x", alpha=0.3)

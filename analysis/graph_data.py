@@ -12,7 +12,6 @@ correlation of the two. ``--preset smoke`` takes few nodes and rounds.
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,17 +28,8 @@ CLASSES, FEATURES = 5, 16
 """Blocks of the model, and numbers per vertex."""
 
 
-class Preset(NamedTuple):
-    """Nodes of the run, vertices of each of them, rounds, and seeds."""
-
-    n: int
-    vertices: int
-    rounds: int
-    seeds: int
-
-
-PRESETS = {"full": Preset(20, 40, 60, 3), "smoke": Preset(10, 12, 4, 1)}
-"""Settings by name."""
+PRESETS = {"full": (20, 40, 60, 3), "smoke": (10, 12, 4, 1)}
+"""Nodes of the run, vertices of each of them, rounds, and seeds, by name."""
 
 
 def drawn(vertices: int, seed: int) -> Data:
@@ -126,16 +116,17 @@ def accuracy(
     return float(history["accuracy"][1:].mean())
 
 
-def study(preset: Preset) -> list[Table]:
+def study(preset: str) -> list[Table]:
     """Return a table for each case."""
+    n, vertices, rounds, seeds = PRESETS[preset]
     rows: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for seed in range(preset.seeds):
-        graph = data.from_pyg(drawn(preset.n * preset.vertices, seed), test=0.25)
+    for seed in range(seeds):
+        graph = data.from_pyg(drawn(n * vertices, seed), test=0.25)
         for name, (skewed, between) in CASES.items():
-            clients = clients_of(graph.dataset, preset.n, skewed, seed)
+            clients = clients_of(graph.dataset, n, skewed, seed)
             model = graph.network(Convolution(), clients, between=between)
             for over in graphs_of(clients, seed):
-                found = accuracy(model, clients, over, preset.rounds, seed)
+                found = accuracy(model, clients, over, rounds, seed)
                 h_10 = metrics.neighborhood_heterogeneity(over, clients, hops=10)
                 own = rows.setdefault(name, {}).setdefault(over.name.partition("(")[0], [])
                 own.append((h_10, found))
@@ -158,7 +149,7 @@ def _table(name: str, found: dict[str, list[tuple[float, float]]]) -> Table:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables of the study; returns the exit code."""
     parser = parser_of("graph_data", __doc__, preset=("full", "settings", tuple(PRESETS)))
-    for table in study(PRESETS[parser.parse_args(argv).preset]):
+    for table in study(parser.parse_args(argv).preset):
         print(table, end="\n\n")
     return 0
 

@@ -17,7 +17,6 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,22 +36,11 @@ ROUNDS = 40
 """Number of rounds per run."""
 
 
-@dataclass(frozen=True)
-class KilledRun:
-    """A run that was killed `kills` times, its last checkpoint each time, and its defects."""
-
-    kills: int
-    rounds: tuple[int, ...]
-    wrong: str
-
-    def __str__(self) -> str:
-        verdict = self.wrong or "every bit is the same"
-        return (
-            f"killed {self.kills} times, with checkpoints of rounds {list(self.rounds)}: {verdict}"
-        )
+Trial = tuple[list[int], str]
+"""The round of the last checkpoint each time that a run was killed, and its defects in words."""
 
 
-def trials(kills: int, seed: int) -> list[KilledRun]:
+def trials(kills: int, seed: int) -> list[Trial]:
     """Return trials until `kills` processes were killed during a run.
 
     Parameters
@@ -62,7 +50,7 @@ def trials(kills: int, seed: int) -> list[KilledRun]:
     seed
         Seed of the times at which processes are killed.
     """
-    done = list[KilledRun]()
+    done = list[Trial]()
     rng = np.random.default_rng(seed)
     train = partial(_train, data.shards(data.digits(), n=N, per_node=2, seed=0))
     with tempfile.TemporaryDirectory(prefix="kill-and-resume-") as place:
@@ -71,12 +59,14 @@ def trials(kills: int, seed: int) -> list[KilledRun]:
         train(Path(place, "whole"))
         seconds = time.perf_counter() - start
         whole = _read(Path(place, "whole"))
-        while (killed := sum(trial.kills for trial in done)) < kills:
+        while (left := kills - sum(len(rounds) for rounds, _ in done)) > 0:
             folder = Path(place, str(len(done)))
-            done.append(
-                _trial(train, folder, whole, kills - killed, lambda: rng.uniform(0, 1.2 * seconds))
+            rounds, wrong = _trial(
+                train, folder, whole, left, lambda: rng.uniform(0, 1.2 * seconds)
             )
-            print(done[-1], file=sys.stderr, flush=True)
+            done.append((rounds, wrong))
+            said = f"killed {len(rounds)} times, with checkpoints of rounds {rounds}"
+            print(f"{said}: {wrong or 'every bit is the same'}", file=sys.stderr, flush=True)
     return done
 
 
@@ -106,24 +96,17 @@ def _trial(
     whole: dict[str, np.ndarray],
     most: int,
     wait: Callable[[], float],
-) -> KilledRun:
+) -> Trial:
     """Kill and resume a run until it ends, and kill it at most `most` times."""
     rounds = list[int]()
     while True:
         code = _in_fork(partial(train, folder), wait() if len(rounds) < most else None)
         if code != -signal.SIGKILL:
             break
-        rounds.append(
-            max(
-                (
-                    int(path.parent.name[6:])
-                    for path in folder.glob("checkpoints/round-????????/marker.json")
-                ),
-                default=0,
-            )
-        )
+        kept = folder.glob("checkpoints/round-????????/marker.json")
+        rounds.append(max((int(path.parent.name[6:]) for path in kept), default=0))
     wrong = _wrong(folder, whole) if code == 0 else f"it could not be resumed: exit code {code}"
-    return KilledRun(len(rounds), tuple(rounds), wrong)
+    return rounds, wrong
 
 
 def _in_fork(work: Callable[[], None], seconds: float | None) -> int:
@@ -183,11 +166,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     ).parse_args(argv)
     torch.set_num_threads(1)  # forks of a process with threads of OpenMP wait for them forever
     done = trials(options.kills, options.seed)
-    lost = sum(bool(trial.wrong) for trial in done)
-    print(
-        f"{sum(trial.kills for trial in done)} processes killed in {len(done)} runs, {lost} runs "
-        "with a lost bit"
-    )
+    killed, lost = sum(len(rounds) for rounds, _ in done), sum(bool(wrong) for _, wrong in done)
+    print(f"{killed} processes killed in {len(done)} runs, {lost} runs with a lost bit")
     return 1 if lost else 0
 
 

@@ -8,9 +8,9 @@ and the bytes of the models. ``--preset smoke`` takes small cases. Linux only.
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,55 +19,23 @@ from topofl import Table, algorithms, data, models, topologies
 
 from .program import answers, parser_of, process_bytes, random_images
 
-
-class DiskCase(NamedTuple):
-    """D-SGD for one round on random images of 3 x 32 x 32 bytes.
-
-    Parameters
-    ----------
-    model
-        Name in ``topofl.models``.
-    n
-        Number of nodes, on a random 4-regular graph.
-    batch_size
-        Examples per minibatch, and of each node.
-    """
-
-    model: str
-    n: int
-    batch_size: int
-
-
 CASES = {
-    "full": (DiskCase("gn_lenet", 10_000, 4), DiskCase("resnet18_gn", 100, 2)),
-    "smoke": (DiskCase("gn_lenet", 20, 2),),
+    "full": (("gn_lenet", 10_000, 4), ("resnet18_gn", 100, 2)),
+    "smoke": (("gn_lenet", 20, 2),),
 }
-"""Cases by preset."""
+"""By preset: names in ``topofl.models``, nodes, and the examples of a node, one minibatch."""
 
 
-class Measured(NamedTuple):
-    """One round of a case.
+def train(model: str, n: int, batch_size: int, scratch: str | None) -> dict[str, Any]:
+    """Train a case for one round of D-SGD on a random 4-regular graph, in this process.
 
-    Parameters
-    ----------
-    seconds
-        Seconds of the round, without evaluations.
-    peak, models
-        Bytes of the process at most, and of the models.
-    loss
-        Mean training loss, to compare results.
+    Returns
+    -------
+    dict
+        The case, and where its models were; seconds of the round without evaluations; peak bytes of
+        the process, and bytes of the models; and the mean training loss, to compare results.
     """
-
-    seconds: float
-    peak: int
-    models: int
-    loss: float
-
-
-def train(case: Sequence[Any], scratch: str | None) -> Measured:
-    """Train a case for one round in this process."""
-    case = DiskCase(*case)
-    count = case.n * case.batch_size + 100
+    count = n * batch_size + 100
     dataset = random_images(count, test=np.arange(count) < 100)
     seconds: list[float] = []
 
@@ -78,10 +46,10 @@ def train(case: Sequence[Any], scratch: str | None) -> Measured:
             seconds[-1] -= event.values["seconds"]
 
     history = topofl.run(
-        algorithms.dsgd(lr=0.01, batch_size=case.batch_size),
-        model=getattr(models, case.model)(),
-        clients=data.iid(dataset, case.n, seed=0),
-        topology=topologies.random_regular(case.n, 4, seed=0),
+        algorithms.dsgd(lr=0.01, batch_size=batch_size),
+        model=getattr(models, model)(),
+        clients=data.iid(dataset, n, seed=0),
+        topology=topologies.random_regular(n, 4, seed=0),
         rounds=1,
         seed=0,
         evaluation=topofl.Evaluation(every=1, nodes=2, examples=50),
@@ -89,44 +57,42 @@ def train(case: Sequence[Any], scratch: str | None) -> Measured:
         callbacks=[note],
         progress=False,
     )
-    peak = process_bytes("VmHWM")
-    size = 4 * case.n * history.meta["parameters"]
-    return Measured(seconds[0], peak, size, float(history["train_loss"][0]))
+    return {
+        "case": f"{model} x {n:,}, batch {batch_size}",
+        "place": "memory" if scratch is None else "file",
+        "seconds": seconds[0],
+        "peak": process_bytes("VmHWM"),
+        "models": 4 * n * history.meta["parameters"],
+        "loss": float(history["train_loss"][0]),
+    }
 
 
 def measure(
-    cases: Sequence[DiskCase], scratch: str, repeats: int
-) -> list[tuple[DiskCase, str, Measured]]:
+    cases: Sequence[tuple[str, int, int]], scratch: str, repeats: int
+) -> list[dict[str, Any]]:
     """Return what was measured, with the models in a file and in memory in turns."""
     found = []
     for case in cases:
         for _ in range(repeats):
-            for place, folder in (("file", scratch), ("memory", None)):
-                (answer,) = answers(train, case, folder)
-                found.append((case, place, Measured(*answer)))
-                print(f"{case.model} x {case.n} in {place}: {found[-1][2]}", file=sys.stderr)
+            for folder in (scratch, None):
+                found += answers(train, *case, folder)
+                print(found[-1], file=sys.stderr)
     return found
 
 
-def table(found: Sequence[tuple[DiskCase, str, Measured]]) -> Table:
+def table(found: Sequence[Mapping[str, Any]]) -> Table:
     """Return the medians of what was measured, and the slowdown by the file."""
     rows = []
-    for case in dict.fromkeys(case for case, _, _ in found):
+    for case in dict.fromkeys(one["case"] for one in found):
         own = {
-            place: [one for other, where, one in found if (other, where) == (case, place)]
+            place: [one for one in found if (one["case"], one["place"]) == (case, place)]
             for place in ("file", "memory")
         }
-        seconds = {place: median(one.seconds for one in some) for place, some in own.items()}
+        seconds = {place: median(one["seconds"] for one in some) for place, some in own.items()}
         for place, some in own.items():
-            peak = max(one.peak for one in some)
-            rows.append((
-                f"{case.model} x {case.n:,}, batch {case.batch_size}",
-                place,
-                some[0].models / 2**30,
-                peak / 2**30,
-                seconds[place],
-                seconds[place] / seconds["memory"],
-            ))  # fmt: skip
+            sizes = some[0]["models"] / 2**30, max(one["peak"] for one in some) / 2**30
+            slowdown = seconds[place] / seconds["memory"]
+            rows.append((case, place, *sizes, seconds[place], slowdown))
     columns = ("models", "kept in", "GiB of models", "peak GiB", "seconds per round", "slowdown")
     return Table(columns, tuple(rows))
 

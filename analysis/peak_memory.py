@@ -16,7 +16,7 @@ against a run of these 50 alone. Memory is that of models, states and buffers: a
 before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -166,46 +166,29 @@ def added_by_probe(setting: Sequence[Any]) -> int:
     return topofl.estimate(**arguments, probe=True).added
 
 
-class PeakMemory(NamedTuple):
-    """Peak, predictions, lower bound and torch's own memory of a setting, in bytes."""
-
-    setting: MemoryCase
-    peak: int
-    predicted: int
-    probed: int
-    least: int
-    torch: int
-
-    @property
-    def row(self) -> tuple[Any, ...]:
-        """Row of the table."""
-        sizes = [size / 2**20 for size in (self.peak, self.predicted, self.probed, self.least)]
-        over = max(self.peak - self.torch, 0) / self.least
-        kind = "fitted" if self.setting.fitted else "checked"
-        return (
-            self.setting.label,
-            kind,
-            *sizes,
-            self.predicted / self.peak,
-            self.probed / self.peak,
-            over,
-        )
-
-
-def measure(setting: MemoryCase) -> PeakMemory:
-    """Return measured and predicted peaks of a setting."""
+def measure(setting: MemoryCase) -> dict[str, Any]:
+    """Return peak, predictions, lower bound and torch's own memory of a setting, in bytes."""
     need = estimate_of(setting)
     peak, probed = peak_of(setting), next(answers(added_by_probe, setting, threads=THREADS))
-    return PeakMemory(setting, peak, need.added, probed, least_of(setting, need), need.torch)
+    found = {"setting": setting._asdict(), "peak": peak, "predicted": need.added, "probed": probed}
+    return found | {"least": least_of(setting, need), "torch": need.torch}
 
 
-def table(measured: Sequence[PeakMemory]) -> Table:
+def _row(found: Mapping[str, Any]) -> tuple[Any, ...]:
+    setting, peak, least = MemoryCase(**found["setting"]), found["peak"], found["least"]
+    sizes = [found[name] / 2**20 for name in ("peak", "predicted", "probed", "least")]
+    ratios = (found["predicted"] / peak, found["probed"] / peak)
+    over = max(peak - found["torch"], 0) / least
+    return setting.label, "fitted" if setting.fitted else "checked", *sizes, *ratios, over
+
+
+def table(measured: Sequence[Mapping[str, Any]]) -> Table:
     """Return the table of measured and predicted peaks."""
     columns = (
         *("run", "constants", "measured MiB", "predicted MiB", "by a probe MiB", "least MiB"),
         *("predicted / measured", "by a probe / measured", "(measured - torch) / least"),
     )
-    return Table(columns, tuple(found.row for found in measured))
+    return Table(columns, tuple(map(_row, measured)))
 
 
 class Cohort(NamedTuple):
@@ -284,15 +267,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     measured = []
     for setting in SETTINGS if options.only is None else [SETTINGS[i] for i in options.only]:
         measured.append(measure(setting))
-        print(measured[-1].row, flush=True)
+        print(_row(measured[-1]), flush=True)
     print(table(measured))
     if options.out is not None:
         _write(options.out, measured)
 
 
-def _write(folder: Path, measured: Sequence[PeakMemory]) -> None:
+def _write(folder: Path, measured: Sequence[Mapping[str, Any]]) -> None:
     within, probed = (
-        sum(abs(getattr(found, name) / found.peak - 1) <= 0.2 for found in measured)
+        sum(abs(found[name] / found["peak"] - 1) <= 0.2 for found in measured)
         for name in ("predicted", "probed")
     )
     lines = [
@@ -309,9 +292,8 @@ def _write(folder: Path, measured: Sequence[PeakMemory]) -> None:
         "16, so that each step takes less than a minute.\n",
         table(measured).to_markdown(),
     ]
-    rows = [found._asdict() | {"setting": found.setting._asdict()} for found in measured]
-    write(folder, **{"cpu-memory": "\n".join(lines) + "\n"})
-    write(folder, **{"cpu-memory": rows})
+    for content in ("\n".join(lines) + "\n", measured):
+        write(folder, **{"cpu-memory": content})
 
 
 if __name__ == "__main__":

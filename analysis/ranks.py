@@ -36,28 +36,14 @@ ROUNDS = {"full": 7, "smoke": 2}
 """Rounds that are timed, by preset."""
 
 
-class RankCase(NamedTuple):
-    """D-SGD on random images.
+Case = Mapping[str, Any]
+"""``topology``, ``model`` in ``topofl.models``, nodes ``n`` and ``batch_size`` of D-SGD."""
 
-    Parameters
-    ----------
-    topology
-        ``"ring"`` or ``"D-Cliques of 10"``.
-    model
-        Name in ``topofl.models``.
-    n, batch_size
-        Number of nodes, and of examples per minibatch.
-    """
+_USUAL = {"model": "gn_lenet", "n": 100, "batch_size": 16}
 
-    topology: str
-    model: str
-    n: int
-    batch_size: int
-
-
-CASES = {
-    "full": [RankCase(name, "gn_lenet", 100, 16) for name in ("ring", "D-Cliques of 10")],
-    "smoke": [RankCase("ring", "gn_lenet", 6, 2)],
+CASES: Mapping[str, Sequence[Case]] = {
+    "full": [{"topology": name} | _USUAL for name in ("ring", "D-Cliques of 10")],
+    "smoke": [{"topology": "ring"} | _USUAL | {"n": 6, "batch_size": 2}],
 }
 """Cases by preset."""
 
@@ -79,27 +65,26 @@ def ways(cores: int) -> list[Way]:
     return [Way(1, 1), Way(1, cores), Way(2, 1), Way(3, 1)] if cores > 1 else [Way(1, 1), Way(2, 1)]
 
 
-def clients_of(case: RankCase) -> data.Partition:
+def clients_of(case: Case) -> data.Partition:
     """Return random images with two labels per node, the same in all processes."""
-    dataset = random_images(case.n * 2 * case.batch_size, test=0.05)
-    return data.shards(dataset, n=case.n, per_node=2, seed=0)
+    dataset = random_images(case["n"] * 2 * case["batch_size"], test=0.05)
+    return data.shards(dataset, n=case["n"], per_node=2, seed=0)
 
 
-def graph_of(case: RankCase, clients: data.Partition) -> topofl.Topology:
+def graph_of(case: Case, clients: data.Partition) -> topofl.Topology:
     """Return the graph of a case."""
-    if case.topology == "ring":
-        return topologies.ring(case.n)
-    counts = clients.label_counts
-    return topologies.dcliques(counts, clique_size=10, seed=0)
+    if case["topology"] == "ring":
+        return topologies.ring(case["n"])
+    return topologies.dcliques(clients, clique_size=10, seed=0)
 
 
-def train(case: Sequence[Any], rounds: int) -> dict[str, Any]:
+def train(case: Case, rounds: int) -> dict[str, Any]:
     """Return the seconds of rounds, the traffic and the loss of one run of a case.
 
     There are two more rounds than that: the first one, which warms up, and the last one, which has
     an evaluation, are not timed.
     """
-    case, seconds = RankCase(*case), list[float]()
+    seconds = list[float]()
 
     def note(event: topofl.callbacks.Event) -> None:
         if event.kind == "round":
@@ -107,8 +92,8 @@ def train(case: Sequence[Any], rounds: int) -> dict[str, Any]:
 
     clients = clients_of(case)
     history = topofl.run(
-        algorithms.dsgd(lr=0.01, batch_size=case.batch_size),
-        model=getattr(models, case.model)(),
+        algorithms.dsgd(lr=0.01, batch_size=case["batch_size"]),
+        model=getattr(models, case["model"])(),
         clients=clients,
         topology=graph_of(case, clients),
         rounds=rounds + 2,
@@ -123,7 +108,7 @@ def train(case: Sequence[Any], rounds: int) -> dict[str, Any]:
     return {
         "seconds": seconds[1:-1],
         "bytes": 0.0 if sent is None else float(np.median(sent)),
-        "nodes": [case.n] if ranks is None else ranks["nodes"],
+        "nodes": [case["n"]] if ranks is None else ranks["nodes"],
         "loss": float(history["train_loss"][-1]),
     }
 
@@ -148,9 +133,7 @@ def link(numbers: Sequence[int] = (1, 2**20), repeats: int = 20) -> list[float]:
     return found
 
 
-def predicted(
-    case: RankCase, way: Way, step: float, messages: Sequence[float], cores: int
-) -> float:
+def predicted(case: Case, way: Way, step: float, messages: Sequence[float], cores: int) -> float:
     """Return the seconds of a round that ``round_time`` predicts for ranks of one thread.
 
     Parameters
@@ -164,10 +147,7 @@ def predicted(
     cores
         Cores of the machine.
     """
-    clients = clients_of(case)
-    graph = graph_of(case, clients)
-    model = getattr(models, case.model)()
-    short, long = messages
+    graph, (short, long) = graph_of(case, clients_of(case)), messages
     hardware = metrics.Hardware(
         compute=step * max(1.0, way.ranks / cores),
         latency=short,
@@ -175,14 +155,15 @@ def predicted(
         placement=place(graph, way.ranks)[0],
         copies="machine",
     )
-    return metrics.round_time(graph, hardware=hardware, model=model).seconds
+    return metrics.round_time(
+        graph, hardware=hardware, model=getattr(models, case["model"])()
+    ).seconds
 
 
-def step(case: Sequence[Any]) -> float:
+def step(case: Case) -> float:
     """Return the seconds of a step of a node of a case, alone."""
-    case = RankCase(*case)
-    model = getattr(models, case.model)()
-    return metrics.step_seconds(model, clients_of(case), batch_size=case.batch_size)
+    model = getattr(models, case["model"])()
+    return metrics.step_seconds(model, clients_of(case), batch_size=case["batch_size"])
 
 
 def of_first_rank(way: Way, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -204,7 +185,7 @@ def measure(preset: str, turns: int, cores: int) -> list[dict[str, Any]]:
                 found.append(of_first_rank(way, train, case, ROUNDS[preset]))
         for way, found in runs.items():
             rows.append({
-                "case": case._asdict(),
+                "case": case,
                 "way": way._asdict(),
                 "cores": cores,
                 "seconds": median(s for one in found for s in one["seconds"]),
@@ -214,7 +195,7 @@ def measure(preset: str, turns: int, cores: int) -> list[dict[str, Any]]:
                 "step": alone,
                 "messages": messages,
             })  # fmt: skip
-            print(f"{case.topology}, {way}: {rows[-1]['seconds']:.3g} s", file=sys.stderr)
+            print(f"{case['topology']}, {way}: {rows[-1]['seconds']:.3g} s", file=sys.stderr)
     return rows
 
 
@@ -223,7 +204,7 @@ def ratios(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[fl
 
     The first are those of a node alone, the second those of the run of one rank of one thread.
     """
-    case, way = RankCase(**row["case"]), Way(**row["way"])
+    case, way = row["case"], Way(**row["way"])
     if way.threads > 1:
         return ["-", "-"]
     alone = next(
@@ -233,7 +214,7 @@ def ratios(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[fl
     )
     found: list[float | str] = [
         predicted(case, way, step, row["messages"], row["cores"]) / row["seconds"]
-        for step in (row["step"], alone / case.n)
+        for step in (row["step"], alone / case["n"])
     ]
     return found if way.ranks > 1 else [found[0], "-"]
 

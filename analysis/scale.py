@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,38 +51,15 @@ GRAPHS = (
 """Families of graphs whose numbers are computed; the last one is not sparse."""
 
 
-class Preset(NamedTuple):
-    """Sizes of a measurement.
-
-    Attributes
-    ----------
-    training, graphs
-        Numbers of nodes.
-    rounds
-        Timed rounds.
-    repeats
-        Processes per number of nodes, in turns.
-    limit
-        Seconds for all numbers of a graph.
-    families
-        The graphs.
-    """
-
-    training: tuple[int, ...]
-    graphs: tuple[int, ...]
-    rounds: int
-    repeats: int
-    limit: float
-    families: tuple[str, ...] = GRAPHS
-
-
-PRESETS = {
-    "small": Preset((20, 40), (60,), 2, 1, 60, ("ring", "one-peer exponential", "fully connected")),
-    "middle": Preset((100, 1000, 10_000), (30_000,), rounds=5, repeats=2, limit=120),
-    "full": Preset(
-        (100, 1000, 10_000, 100_000), (100_000, 1_000_000), rounds=10, repeats=3, limit=900
-    ),
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "small": {"training": (20, 40), "graphs": (60,), "rounds": 2, "repeats": 1, "limit": 60}
+    | {"families": ("ring", "one-peer exponential", "fully connected")},
+    "middle": {"training": (100, 1000, 10_000), "graphs": (30_000,), "rounds": 5, "repeats": 2}
+    | {"limit": 120},
+    "full": {"training": (100, 1000, 10_000, 100_000), "graphs": (100_000, 1_000_000)}
+    | {"rounds": 10, "repeats": 3, "limit": 900},
 }
+"""Arguments of :func:`measure` by name."""
 
 PER_NODE = 20
 FEATURES = 64
@@ -178,21 +155,44 @@ def _shown(value: Any) -> float | str:
     return value if isinstance(value, int | float) else "computed"
 
 
-def measure(preset: Preset, threads: int) -> dict[str, Any]:
-    """Return all records of a preset."""
-    training: list[dict[str, Any]] = []
-    for turn in range(preset.repeats):
-        for n in preset.training:
-            training += _records(train, n, preset.rounds, n=n, threads=threads)
+def measure(
+    threads: int,
+    *,
+    training: Sequence[int],
+    graphs: Sequence[int],
+    rounds: int,
+    repeats: int,
+    limit: float,
+    families: Sequence[str] = GRAPHS,
+) -> dict[str, Any]:
+    """Return all records.
+
+    Parameters
+    ----------
+    threads
+        Threads of training.
+    training, graphs
+        Numbers of nodes.
+    rounds, repeats
+        Timed rounds, and processes per number of nodes, in turns.
+    limit
+        Seconds for all numbers of a graph.
+    families
+        The graphs.
+    """
+    trained: list[dict[str, Any]] = []
+    for turn in range(repeats):
+        for n in training:
+            trained += _records(train, n, rounds, n=n, threads=threads)
             print(f"training, turn {turn + 1}, {n:,} nodes", file=sys.stderr)
-    graphs: list[dict[str, Any]] = []
-    for n in preset.graphs:
-        for family in preset.families:
-            graphs += _records(numbers_of, family, n, n=n, limit=preset.limit)
+    numbers: list[dict[str, Any]] = []
+    for n in graphs:
+        for family in families:
+            numbers += _records(numbers_of, family, n, n=n, limit=limit)
             print(f"numbers of {family}, {n:,} nodes", file=sys.stderr)
     return {
-        "training": training,
-        "graphs": graphs,
+        "training": trained,
+        "graphs": numbers,
         "machine": toolkit.machine(),
         "threads": threads,
         "load": load_of_machine(),
@@ -282,7 +282,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         threads=(os.cpu_count() or 1, "threads of PyTorch"),
         out=(Path("out", "scale"), "folder"),
     ).parse_args(argv)
-    records = measure(PRESETS[options.preset], options.threads)
+    records = measure(options.threads, **PRESETS[options.preset])
     command = f"python -m analysis.scale --preset {options.preset}"
     write(options.out, records=records, report=report(records, command))
     print(f"written: {options.out / 'report.md'}")

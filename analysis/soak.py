@@ -67,52 +67,14 @@ class Sample:
     folder: int
 
 
-@dataclass(frozen=True)
-class Slope:
-    """Growth of resident memory in MiB per 10,000 rounds: estimate and 95 % interval."""
-
-    estimate: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        interval = f"{self.low:+.3f} to {self.high:+.3f}"
-        return f"{self.estimate:+.3f} MiB in {PER:,} rounds (95 %: {interval})"
+Check = tuple[bool, str]
+"""Whether a condition holds, and its name with the measured values."""
 
 
-@dataclass(frozen=True)
-class Check:
-    """A condition, whether it holds, and the measured values."""
-
-    name: str
-    holds: bool
-    numbers: str
-
-    def __str__(self) -> str:
-        return f"{'HOLDS' if self.holds else 'FAILS'}  {self.name}: {self.numbers}"
-
-
-@dataclass(frozen=True, eq=False)
-class Soak:
-    """Measurements of a long run.
-
-    Parameters
-    ----------
-    samples
-        Samples in order of time.
-    history_bytes
-        Growth of the history's arrays per round, in bytes.
-    resumed
-        Whether the resumed run equals the original.
-    """
-
-    samples: tuple[Sample, ...]
-    history_bytes: float
-    resumed: Check
-
-
-def slope(samples: Sequence[Sample]) -> Slope:
+def slope(samples: Sequence[Sample]) -> tuple[float, float, float]:
     """Return the growth of resident memory after the first quarter of the samples.
+
+    The result is an estimate in MiB per 10,000 rounds with its 95 % interval.
 
     Raises
     ------
@@ -126,25 +88,25 @@ def slope(samples: Sequence[Sample]) -> Slope:
         )
     fit: Any = stats.linregress([s.round / PER for s in rest], [s.resident / MIB for s in rest])
     margin = float(stats.t.ppf(0.975, len(rest) - 2)) * fit.stderr
-    return Slope(float(fit.slope), float(fit.slope - margin), float(fit.slope + margin))
+    return float(fit.slope), float(fit.slope - margin), float(fit.slope + margin)
 
 
-def checks(soak: Soak) -> Iterator[Check]:
-    """Yield the checks of a long run."""
-    grows = slope(soak.samples)
-    must = soak.history_bytes * PER / MIB
-    numbers = f"{grows}; the history itself {must:+.3f}, limit {must + LIMIT:.3f}"
-    yield Check("memory is flat", grows.high <= must + LIMIT, numbers)
-    rest = _after_warm_up(soak.samples)
-    parts = soak.samples[: len(soak.samples) - len(rest)], rest
+def checks(samples: Sequence[Sample], history_bytes: float, resumed: Check) -> Iterator[Check]:
+    """Yield the checks of a long run, whose measurements are those of :func:`measure`."""
+    estimate, low, high = slope(samples)
+    must = history_bytes * PER / MIB
+    grows = f"{estimate:+.3f} MiB in {PER:,} rounds (95 %: {low:+.3f} to {high:+.3f})"
+    limit = f"the history itself {must:+.3f}, limit {must + LIMIT:.3f}"
+    yield high <= must + LIMIT, f"memory is flat: {grows}; {limit}"
+    rest = _after_warm_up(samples)
+    parts = samples[: len(samples) - len(rest)], rest
     for name, kind in (("descriptors", "open files"), ("files", "files of checkpoints")):
         before, after = (max(getattr(s, name) for s in part) for part in parts)
-        yield Check(
-            f"no more {kind}",
+        yield (
             after <= before,
-            f"at most {before} in the first quarter, {after} later",
+            f"no more {kind}: at most {before} in the first quarter, {after} later",
         )
-    yield soak.resumed
+    yield resumed
 
 
 def _after_warm_up(samples: Sequence[Sample]) -> Sequence[Sample]:
@@ -164,13 +126,9 @@ def watch(samples: list[Sample], folder: Path) -> Callback:
     def callback(event: Event) -> None:
         if event.kind == "checkpoint":
             sizes = [path.stat().st_size for path in folder.iterdir()]
-            open_files = len(os.listdir("/proc/self/fd"))
-            samples.append(Sample(event.round, resident(), open_files, len(sizes), sum(sizes)))
-            print(
-                f"round {event.round}: {samples[-1].resident / MIB:.1f} MiB",
-                file=sys.stderr,
-                flush=True,
-            )
+            held, open_files = resident(), len(os.listdir("/proc/self/fd"))
+            samples.append(Sample(event.round, held, open_files, len(sizes), sum(sizes)))
+            print(f"round {event.round}: {held / MIB:.1f} MiB", file=sys.stderr, flush=True)
 
     return callback
 
@@ -203,8 +161,11 @@ def keep(checkpoint_of: int, folder: Path, copy: Path, ends: list[np.ndarray]) -
     return callback
 
 
-def measure(rounds: int, *, every: int = 500) -> Soak:
+def measure(rounds: int, *, every: int = 500) -> tuple[list[Sample], float, Check]:
     """Return the measurements of a run of `rounds` rounds that is resumed once.
+
+    These are samples in order of time, the bytes by which the history's arrays grow per round, and
+    whether the resumed run equals the original.
 
     Parameters
     ----------
@@ -239,11 +200,9 @@ def measure(rounds: int, *, every: int = 500) -> Soak:
         return _measure(train, Path(place), rounds, every)
 
 
-def _measure(train: Any, place: Path, rounds: int, every: int) -> Soak:
-    samples = list[Sample]()
-    ends = list[np.ndarray]()
-    whole = place / "whole"
-    copy = place / "copy"
+def _measure(train: Any, place: Path, rounds: int, every: int) -> tuple[list[Sample], float, Check]:
+    samples, ends = list[Sample](), list[np.ndarray]()
+    whole, copy = place / "whole", place / "copy"
     last = (rounds - 1) // every * every
     watching = [
         callbacks.jsonl(place / "log.jsonl"),
@@ -254,17 +213,10 @@ def _measure(train: Any, place: Path, rounds: int, every: int) -> Soak:
     again = train(
         saving=topofl.Saving(copy, every=every, resume=True), callbacks=[keep(-1, copy, copy, ends)]
     )
-    return Soak(tuple(samples), _bytes_per_round(history), _resumed(ends, history, again, last))
-
-
-def _bytes_per_round(history: topofl.History) -> float:
-    arrays = [
-        history.node_loss,
-        history.matrix_of_round,
-        *history.rounds.values(),
-        *history.evaluations.values(),
-    ]
-    return sum(array.nbytes for array in arrays) / history.n_rounds
+    arrays = [history.node_loss, history.matrix_of_round]
+    arrays += [*history.rounds.values(), *history.evaluations.values()]
+    grown = sum(array.nbytes for array in arrays) / history.n_rounds
+    return samples, grown, _resumed(ends, history, again, last)
 
 
 def _resumed(
@@ -277,7 +229,7 @@ def _resumed(
         "matrices": np.array_equal(whole.matrix_of_round, again.matrix_of_round),
     }
     said = ", ".join(f"{name} {'equal' if same else 'differ'}" for name, same in parts.items())
-    return Check("resuming changes nothing", all(parts.values()), f"from round {last:,}: {said}")
+    return all(parts.values()), f"resuming changes nothing: from round {last:,}: {said}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -289,16 +241,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         every=(500, "rounds between two samples"),
         out=(Path, "Markdown file for table and checks"),
     ).parse_args(argv)
-    soak = measure(options.rounds, every=options.every)
-    rows, results = table(soak.samples), list(checks(soak))
-    print(rows)
-    print(*results, sep="\n")
+    samples, *rest = measure(options.rounds, every=options.every)
+    rows, results = table(samples), list(checks(samples, *rest))
+    lines = [f"{'HOLDS' if holds else 'FAILS'}  {said}" for holds, said in results]
+    print(rows, *lines, sep="\n")
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(
-            "\n".join([rows.to_markdown(), "", *(f"- {check}" for check in results), ""])
-        )
-    return 0 if all(check.holds for check in results) else 1
+        text = "\n".join([rows.to_markdown(), "", *(f"- {line}" for line in lines), ""])
+        options.out.write_text(text)
+    return 0 if all(holds for holds, _ in results) else 1
 
 
 if __name__ == "__main__":

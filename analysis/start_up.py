@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import NamedTuple
 
 from topofl import Table
 
@@ -36,11 +35,8 @@ CASES: Mapping[str, Sequence[str]] = {
 """Arguments of Python by label."""
 
 
-class Start(NamedTuple):
-    """CPU and wall-clock seconds of a process."""
-
-    cpu: float
-    wall: float
+Start = tuple[float, float]
+"""CPU and wall-clock seconds of a process."""
 
 
 def measure(repeats: int) -> dict[str, list[Start]]:
@@ -60,7 +56,7 @@ def _start(arguments: Sequence[str]) -> Start:
     subprocess.run([sys.executable, *arguments], capture_output=True, check=False)
     wall = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return Start(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
 
 
 def modules_loaded_by(arguments: Sequence[str]) -> int:
@@ -76,19 +72,13 @@ def modules_loaded_by(arguments: Sequence[str]) -> int:
 
 def table(found: Mapping[str, Sequence[Start]], modules: Mapping[str, int]) -> Table:
     """Return a row per case: median and least CPU seconds, median wall-clock seconds, modules."""
-    torch = median(start.cpu for start in found["import torch"])
-    rows = tuple(
-        (
-            label,
-            median(start.cpu for start in starts),
-            min(start.cpu for start in starts),
-            median(start.cpu for start in starts) - torch,
-            median(start.wall for start in starts),
-            modules[label],
-        )
-        for label, starts in found.items()
-    )
-    return Table(("start", "CPU s", "least CPU s", "beyond torch", "wall s", "modules"), rows)
+    torch, rows = median(cpu for cpu, _ in found["import torch"]), []
+    for label, starts in found.items():
+        cpu, wall = zip(*starts, strict=True)
+        own = (median(cpu), min(cpu), median(cpu) - torch, median(wall))
+        rows.append((label, *own, modules[label]))
+    columns = ("start", "CPU s", "least CPU s", "beyond torch", "wall s", "modules")
+    return Table(columns, tuple(rows))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,7 +9,6 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,34 +22,15 @@ from topofl.engine.executor import worker_threads
 
 from ..program import parser_of, write
 
-
-@dataclass(frozen=True)
-class ChoiceSizes:
-    """Sizes of the benchmark.
-
-    Parameters
-    ----------
-    n, validation
-        Number of nodes, and of images on which each node evaluates models.
-    budgets
-        Maximum number of peers, one per row.
-    threads, repeats
-        Number of threads, and of turns, of which medians are reported.
-    """
-
-    n: int = 100
-    validation: int = 80
-    budgets: tuple[int | None, ...] = (None, 10)
-    threads: int = 2
-    repeats: int = 3
+REPEATS = 3
 
 
-def _clients(scale: ChoiceSizes) -> data.Partition:
+def _clients(n: int, validation: int) -> data.Partition:
     rng = np.random.default_rng(0)
-    each = scale.validation + 16
-    inputs = rng.standard_normal((each * scale.n, 3, 32, 32), dtype=np.float32)
+    each = validation + 16
+    inputs = rng.standard_normal((each * n, 3, 32, 32), dtype=np.float32)
     dataset = data.from_arrays(inputs, np.arange(len(inputs)) % 10, name="random")
-    nodes = np.arange(len(inputs)).reshape(scale.n, each)
+    nodes = np.arange(len(inputs)).reshape(n, each)
     train, val = tuple(nodes[:, :16]), tuple(nodes[:, 16:])
     return data.Partition(dataset, train, val, tuple(nodes[:, :0]), name="random")
 
@@ -134,36 +114,45 @@ def _bare(clients: data.Partition, passes: int, threads: int) -> float:
 
 
 def _row(
-    scale: ChoiceSizes, clients: data.Partition, budget: int | None
+    clients: data.Partition, budget: int | None, threads: int, repeats: int
 ) -> tuple[str, int, float, float, float]:
     """Time the choice and the forward passes in turns; return medians and the median ratio."""
     turns, limit = [], "none" if budget is None else str(budget)
-    for turn in range(scale.repeats):
-        print(
-            f"budget {limit}, turn {turn + 1} of {scale.repeats} ...", file=sys.stderr, flush=True
-        )
+    for turn in range(repeats):
+        print(f"budget {limit}, turn {turn + 1} of {repeats} ...", file=sys.stderr, flush=True)
         seconds, passes = _time_choice(clients, budget)
-        turns.append((seconds, _bare(clients, passes, scale.threads), passes))
+        turns.append((seconds, _bare(clients, passes, threads), passes))
     ours, bare = (statistics.median(turn[k] for turn in turns) for k in (0, 1))
     return limit, turns[0][2], ours, bare, statistics.median(turn[0] / turn[1] for turn in turns)
 
 
-def measure(scale: ChoiceSizes) -> Table:
-    """Return one row per budget: seconds of the choice and of the passes, and their ratio."""
-    clients = _clients(scale)
-    before = torch.get_num_threads()
-    torch.set_num_threads(scale.threads)
+def measure(
+    n: int = 100,
+    validation: int = 80,
+    budgets: Sequence[int | None] = (None, 10),
+    threads: int = 2,
+    repeats: int = REPEATS,
+) -> Table:
+    """Return one row per budget: seconds of the choice and of the passes, and their ratio.
+
+    Parameters
+    ----------
+    n, validation
+        Number of nodes, and of images on which each node evaluates models.
+    budgets
+        Maximum number of peers, one per row.
+    threads, repeats
+        Number of threads, and of turns, of which medians are reported.
+    """
+    clients, before = _clients(n, validation), torch.get_num_threads()
+    torch.set_num_threads(threads)
     try:
-        rows = [_row(scale, clients, budget) for budget in scale.budgets]
+        rows = [_row(clients, budget, threads, repeats) for budget in budgets]
     finally:
         torch.set_num_threads(before)
     columns = ("budget", "models tried", "choice s", "bare passes s", "choice / bare")
-    threads = f"{scale.threads} thread{'s' * (scale.threads > 1)}"
-    title = (
-        f"{scale.n} nodes choose among all others, DPFL CNN, {scale.validation} images each, "
-        f"{threads}"
-    )
-    return Table(columns, tuple(rows), title=title)
+    title = f"{n} nodes choose among all others, DPFL CNN, {validation} images each, {threads}"
+    return Table(columns, tuple(rows), title=f"{title} thread{'s' * (threads > 1)}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -171,10 +160,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser_of(
         "benchmark.choice",
         __doc__,
-        repeats=(ChoiceSizes.repeats, "turns, of 3 minutes each"),
+        repeats=(REPEATS, "turns, of 3 minutes each"),
         out=(Path, "folder for cpu-choice.md"),
     ).parse_args(argv)
-    table = measure(ChoiceSizes(repeats=options.repeats))
+    table = measure(repeats=options.repeats)
     print(table)
     if options.out is not None:
         command = (

@@ -21,8 +21,8 @@ sources.
 import argparse
 import statistics
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ from .report import (
     roofline,
     title,
     training_table,
-    verdict_tables,
+    verdicts,
 )
 from .timing import NAIVE_NODES, Measured, Plan, check_sources, measure
 
@@ -201,8 +201,8 @@ def training(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Repor
     evaluated = evaluation(plan, [measured.case for measured in found], quick=quick)
     (first, *_), run = evaluated.raw["evaluations"], evaluated.raw["whole_run"]
     checks = checks_of_training(found, first["ratio"], run["ratio"])
-    bound, raw = _bound_and_raw(plan, found, checks, quick)
-    tables = [training_table(found), *verdict_tables(checks, quick), *evaluated.tables, bound]
+    judged, bound, raw = _judged(plan, found, checks, quick)
+    tables = [training_table(found), *judged, *evaluated.tables, bound]
     notes = [STAR if plan.simulator is None else STAR_HERE, NAIVE, SAME, TARGETS]
     targets = {c.label: FLOOR if c.network.is_linear else LENET_FLOOR for c in cases}
     points = points_of(found, targets, plan.executors)
@@ -212,34 +212,31 @@ def training(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Repor
 def matrix(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Report:
     """Return the report of D-SGD for all networks, numbers of nodes, executors and precisions."""
     found = [_measured(case, plan) for case in cases]
-    checks = checks_of_matrix(found)
-    bound, raw = _bound_and_raw(plan, found, checks, quick)
-    tables = [matrix_table(found), *verdict_tables(checks, quick), bound]
+    judged, bound, raw = _judged(plan, found, checks_of_matrix(found), quick)
+    tables = [matrix_table(found), *judged, bound]
     points = points_of(found, {}, plan.executors)
     return Report(f"{plan.device.type}-matrix", tables, [NAIVE, SAME], points, raw)
 
 
-def _bound_and_raw(
+def _judged(
     plan: Plan, found: Sequence[Measured], checks: Sequence[TargetCheck], quick: bool
-) -> tuple[Table, dict[str, Any]]:
-    """Return the roofline of measured cases, and all their numbers."""
+) -> tuple[list[Table], Table, dict[str, Any]]:
+    """Return the verdicts, unless sizes are tiny, the roofline of cases, and all their numbers."""
     rates = measured_rates(plan.device, *([64, 1] if quick else []))
-    raw = {"cases": [raw_of(m) for m in found], "rates": asdict(rates)}
-    return roofline(found, rates), raw | {"checks": raw_of_checks(checks)}
+    raw = {"cases": [raw_of(m) for m in found], "rates": rates, "checks": raw_of_checks(checks)}
+    return [] if quick else [verdicts(checks)], roofline(found, rates), raw
 
 
 def evaluation(plan: Plan, cases: Sequence[Case] = (), *, quick: bool = False) -> Report:
     """Return the report of evaluation, and of a whole run of the first training case."""
     _announce("evaluation")
     images, nodes = (QUICK_IMAGES, (10, 20)) if quick else (IMAGES, (100, 1000))
-    of = [evaluation_of(n, plan.device, images=images, repeats=plan.repeats) for n in nodes]
+    of = [evaluation_of(n, plan.device, images, plan.repeats) for n in nodes]
     standard = quick_cases("training")[0] if quick else TRAINING[0]
     case = next((case for case in cases if case.label == standard.label), standard)
-    run = whole_run(plan.device, case, epochs=1 if quick else 10, images=images)
-    raw = {"evaluations": [asdict(one) | {"ratio": one.ratio} for one in of]}
-    raw |= {"whole_run": asdict(run) | {"ratio": run.ratio}}
-    tables = [evaluation_table(of, run, title())]
-    return Report(f"{plan.device.type}-evaluation", tables, [STAR], (), raw)
+    run = whole_run(plan.device, case, 1 if quick else 10, images)
+    raw = {"evaluations": of, "whole_run": run}
+    return Report(f"{plan.device.type}-evaluation", [evaluation_table(of, run)], [STAR], (), raw)
 
 
 def graphs(plan: Plan, cases: Sequence[Case] = (), *, quick: bool = False) -> Report:
@@ -270,27 +267,11 @@ def quick_cases(what: str) -> tuple[Case, ...]:
 REPORTS = {"training": training, "matrix": matrix, "evaluation": evaluation, "graphs": graphs}
 
 
-@dataclass(frozen=True)
-class EvaluationTimes:
-    """Seconds of evaluating n logistic models on `images` images, and of one matrix product."""
-
-    n: int
-    images: int
-    ours: Sequence[float]
-    product: Sequence[float]
-
-    @property
-    def ratio(self) -> float:
-        """Ratio of the median evaluation time to the median time of the product."""
-        return statistics.median(self.ours) / statistics.median(self.product)
-
-
-def evaluation_of(
-    n: int, device: torch.device, *, images: int = IMAGES, repeats: int = 5
-) -> EvaluationTimes:
+def evaluation_of(n: int, device: torch.device, images: int, repeats: int) -> dict[str, Any]:
     """Time loss and accuracy of n logistic models in turns with one product of that size.
 
-    Each is called twice per turn, and the first call is not timed.
+    Each is called twice per turn, and the first call is not timed. The result has the seconds of
+    both and the ratio of their medians.
     """
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(images, *LOGISTIC.shape, generator=generator).to(device)
@@ -320,29 +301,17 @@ def evaluation_of(
         "ours": partial(timed, ours),
         "product": partial(timed, lambda: torch.mm(inputs.flatten(1), weight, out=out)),
     }
-    return EvaluationTimes(n, images, **in_turns(ways, repeats))
+    times = in_turns(ways, repeats)
+    ratio = statistics.median(times["ours"]) / statistics.median(times["product"])
+    return {"n": n, "images": images, **times, "ratio": ratio}
 
 
-@dataclass(frozen=True)
-class WholeRun:
-    """Seconds per epoch of a run with evaluation, and those of the authors' simulator."""
-
-    epochs: Sequence[float]
-    simulator: float
-
-    @property
-    def ratio(self) -> float:
-        """Ratio of the simulator's seconds to the median epoch of the engine."""
-        return self.simulator / statistics.median(self.epochs)
-
-
-def whole_run(
-    device: torch.device, case: Case = TRAINING[0], *, epochs: int = 10, images: int = IMAGES
-) -> WholeRun:
+def whole_run(device: torch.device, case: Case, epochs: int, images: int) -> dict[str, Any]:
     """Time a run of logistic regression on D-Cliques that evaluates all nodes every epoch.
 
     An epoch is timed from the end of its last round to the end of the next epoch's last round, with
-    one evaluation in between.
+    one evaluation in between. The result has the seconds of the epochs, those of the authors'
+    simulator, and the ratio of these to the median epoch.
     """
     clients = clients_of(case, test=images)
     graph, algorithm = setting(case, clients)
@@ -361,24 +330,22 @@ def whole_run(
         callbacks=[stamp],
     )
     lasts = [float(second) for second in np.diff(stamps[steps - 1 :: steps])[1:]]
-    return WholeRun(
-        lasts, steps * (case.simulator or 0) + case.n * SIMULATOR_NODE * images / IMAGES
-    )
+    simulator = steps * (case.simulator or 0) + case.n * SIMULATOR_NODE * images / IMAGES
+    ratio = simulator / statistics.median(lasts)
+    return {"epochs": lasts, "simulator": simulator, "ratio": ratio}
 
 
-def evaluation_table(
-    evaluations: Sequence[EvaluationTimes], run: WholeRun, title: str = ""
-) -> Table:
+def evaluation_table(evaluations: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> Table:
     """Return the table of evaluation times."""
     rows = []
     for one in evaluations:
-        ours, product = 1e3 * statistics.median(one.ours), 1e3 * statistics.median(one.product)
-        simulator = 1e3 * one.n * SIMULATOR_NODE * one.images / IMAGES
-        label = f"{one.n} logistic models on {one.images:,} images"
-        rows.append((label, ours, product, one.ratio, simulator, simulator / ours))
+        ours, product = (1e3 * statistics.median(one[name]) for name in ("ours", "product"))
+        simulator = 1e3 * one["n"] * SIMULATOR_NODE * one["images"] / IMAGES
+        label = f"{one['n']} logistic models on {one['images']:,} images"
+        rows.append((label, ours, product, one["ratio"], simulator, simulator / ours))
     none = NotApplicable("a run is no single product")
-    ours = 1e3 * statistics.median(run.epochs)
+    ours = 1e3 * statistics.median(run["epochs"])
     label = "an epoch of 4 steps and the evaluation, D-Cliques + CA, 100 nodes"
-    rows.append((label, ours, none, none, 1e3 * run.simulator, run.ratio))
+    rows.append((label, ours, none, none, 1e3 * run["simulator"], run["ratio"]))
     columns = ("evaluation", "ours ms", "one product ms", "ours / product")
-    return Table((*columns, "simulator ms *", "simulator / ours *"), tuple(rows), title=title)
+    return Table((*columns, "simulator ms *", "simulator / ours *"), tuple(rows), title=title())

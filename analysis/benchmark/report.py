@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from topofl import NotApplicable, Table
@@ -18,16 +17,10 @@ from topofl.toolkit import describe_software, has_fast_bf16, machine
 
 from ..program import seconds_of, write
 from .cases import Case
-from .timing import EXECUTORS, Measured, first_reason, quotient, saved_bytes
+from .timing import EXECUTORS, Measured, first_reason, loss_of, quotient, saved_bytes
 
-
-class Point(NamedTuple):
-    """A point of the figure: an executor's ratio to its floor in a case, and its target, if any."""
-
-    case: str
-    executor: str
-    ratio: float
-    target: float | None = None
+Point = tuple[str, str, float, float | None]
+"""A point of the figure: case, executor, its ratio to its floor, and its target, if any."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +91,13 @@ def draw(points: Sequence[Point], stem: Path, title: str = "") -> list[Path]:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    cases = list(dict.fromkeys(point.case for point in points))
+    cases = list(dict.fromkeys(case for case, *_ in points))
     figure = Figure(figsize=(8, 1.6 + 0.36 * len(cases)), layout="constrained")
     axes = figure.add_subplot()
     _add_points(axes, points, cases)
     axes.axvline(1, color="black", linewidth=1, zorder=1)
     axes.set_xscale("log")
-    _label_ticks(
-        axes, [value for point in points for value in (point.ratio, point.target) if value]
-    )
+    _label_ticks(axes, [value for _, _, *values in points for value in values if value])
     axes.set_yticks(range(len(cases)), cases)
     axes.set_ylim(len(cases) - 0.5, -0.5)
     axes.set_xlabel("step time / time of the bare kernels (1: the floor)")
@@ -126,22 +117,19 @@ def draw(points: Sequence[Point], stem: Path, title: str = "") -> list[Path]:
 
 def _add_points(axes, points: Sequence[Point], cases: Sequence[str]) -> None:
     for k, (executor, (marker, color)) in enumerate(MARKS.items()):
-        own = [point for point in points if point.executor == executor]
-        rows = [cases.index(point.case) + (k - 1) * APART for point in own]
+        own = [
+            (ratio, cases.index(case) + (k - 1) * APART)
+            for case, one, ratio, _ in points
+            if one == executor
+        ]
         if own:
-            axes.plot(
-                [point.ratio for point in own], rows, marker,
-                color=color, markersize=6, label=executor, zorder=3,
-            )  # fmt: skip
-    targets = {
-        (cases.index(point.case), point.target) for point in points if point.target is not None
-    }
+            look = {"color": color, "markersize": 6, "label": executor, "zorder": 3}
+            axes.plot(*zip(*own, strict=True), marker, **look)
+    targets = {(cases.index(case), target) for case, *_, target in points if target is not None}
     if targets:
         rows, values = zip(*sorted(targets), strict=True)
-        axes.plot(
-            values, rows, "|",
-            color="#D55E00", markersize=18, markeredgewidth=2.5, label="target", zorder=2,
-        )  # fmt: skip
+        look = {"color": "#D55E00", "markersize": 18, "markeredgewidth": 2.5}
+        axes.plot(values, rows, "|", label="target", zorder=2, **look)
 
 
 def _label_ticks(axes, values: Sequence[float]) -> None:
@@ -204,7 +192,7 @@ def points_of(
 ) -> list[Point]:
     """Return the points of the figure: measured ratios, with the target of a case if it has one."""
     return [
-        Point(measured.case.label, executor, ratio, targets.get(measured.case.label))
+        (measured.case.label, executor, ratio, targets.get(measured.case.label))
         for measured in found
         for executor in executors
         if isinstance(ratio := measured.ratio(executor), float)
@@ -230,11 +218,6 @@ def raw_of(measured: Measured) -> dict[str, Any]:
 def plain(cell: Any) -> Any:
     """Return a cell as a JSON value."""
     return {"reason": cell.reason} if isinstance(cell, NotApplicable) else cell
-
-
-def verdict_tables(checks: Sequence["TargetCheck"], quick: bool) -> list[Table]:
-    """Return the table of verdicts; none for a quick run."""
-    return [] if quick else [verdicts(checks, "Targets")]
 
 
 def raw_of_checks(checks: Iterable["TargetCheck"]) -> list[dict[str, Any]]:
@@ -308,7 +291,7 @@ class TargetCheck:
         return "met" if met else "not met"
 
 
-def verdicts(checks: Iterable[TargetCheck], title: str = "") -> Table:
+def verdicts(checks: Iterable[TargetCheck]) -> Table:
     """Return the table of targets."""
     rows = tuple(
         (
@@ -319,7 +302,7 @@ def verdicts(checks: Iterable[TargetCheck], title: str = "") -> Table:
         )
         for check in checks
     )
-    return Table(("what", "measured", "target", "verdict"), rows, title=title)
+    return Table(("what", "measured", "target", "verdict"), rows, title="Targets")
 
 
 def checks_of_training(
@@ -387,31 +370,14 @@ def checks_of_matrix(found: Iterable[Measured]) -> list[TargetCheck]:
     ]
 
 
-@dataclass(frozen=True)
-class Rates:
-    """Measured rates of a machine.
-
-    Parameters
-    ----------
-    fp32, bf16
-        FLOP/s of a large square matrix product.
-    copy
-        Bytes per second that a large copy reads and writes.
-    """
-
-    fp32: float
-    bf16: float
-    copy: float
-
-    def __str__(self) -> str:
-        products = f"{self.fp32 / 1e9:,.3g} GFLOP/s in fp32 and {self.bf16 / 1e9:,.3g} in bf16"
-        return f"matrix products {products}, copies {self.copy / 1e9:,.3g} GB/s"
-
-
-def measured_rates(device: torch.device, size: int = 2048, megabytes: int = 256) -> Rates:
+def measured_rates(
+    device: torch.device, size: int = 2048, megabytes: int = 256
+) -> dict[str, float]:
     """Return the rates of this machine, medians of five calls.
 
-    Emulated bfloat16 is measured with matrices a quarter as wide.
+    These are FLOP/s of a large square matrix product in ``fp32`` and ``bf16``, and the bytes per
+    second that a large ``copy`` reads and writes. Emulated bfloat16 is measured with matrices a
+    quarter as wide.
     """
 
     def product(dtype: torch.dtype, size: int = size) -> float:
@@ -423,7 +389,7 @@ def measured_rates(device: torch.device, size: int = 2048, megabytes: int = 256)
     target = torch.zeros_like(source)
     copied = 2 * source.nbytes / _median(lambda: target.copy_(source), device)
     low = product(torch.bfloat16, size if has_fast_bf16(device) else size // 4)
-    return Rates(product(torch.float32), low, copied)
+    return {"fp32": product(torch.float32), "bf16": low, "copy": copied}
 
 
 def _median(function: Callable[[], object], device: torch.device) -> float:
@@ -434,12 +400,8 @@ def _median(function: Callable[[], object], device: torch.device) -> float:
 def flops(case: Case) -> int:
     """Return the FLOPs of all nodes' forward and backward passes: products and convolutions."""
     module = case.network.build()
-    x, y = (
-        torch.zeros(case.batch_size, *case.network.shape),
-        torch.zeros(case.batch_size, dtype=torch.int64),
-    )
     with FlopCounterMode(display=False) as counter:
-        functional.cross_entropy(module(x), y).backward()
+        loss_of(module, case).backward()
     return case.n * counter.get_total_flops()
 
 
@@ -456,19 +418,18 @@ def moved_bytes(case: Case) -> int:
     return case.n * (2 * gathered + 2 * saved_bytes(case) + passes * parameters)
 
 
-def roofline(found: Sequence[Measured], rates: Rates) -> Table:
+def roofline(found: Sequence[Measured], rates: Mapping[str, float]) -> Table:
     """Return the attainable step time of each case, and the share that the engine reaches."""
     columns = ("step", "GFLOP", "MB moved", "limited by", "attainable ms")
-    rows = tuple(_row(measured, rates) for measured in found)
-    return Table(
-        (*columns, "floor ms", "ours ms", "share reached"), rows, title=f"Measured here: {rates}"
-    )
+    columns += ("floor ms", "ours ms", "share reached")
+    fp32, bf16, copy = (f"{rates[name] / 1e9:,.3g}" for name in ("fp32", "bf16", "copy"))
+    title = f"Measured here: matrix products {fp32} GFLOP/s in fp32 and {bf16} in bf16, copies"
+    return Table(columns, tuple(_row(one, rates) for one in found), title=f"{title} {copy} GB/s")
 
 
-def _row(measured: Measured, rates: Rates) -> tuple:
+def _row(measured: Measured, rates: Mapping[str, float]) -> tuple:
     case = measured.case
-    arithmetic = flops(case) / (rates.bf16 if case.precision == "bf16" else rates.fp32)
-    traffic = moved_bytes(case) / rates.copy
+    arithmetic, traffic = flops(case) / rates[case.precision], moved_bytes(case) / rates["copy"]
     limit, bound = max((arithmetic, "arithmetic"), (traffic, "bytes"))
     steps = [measured.step(way) for way in ("auto", "batched", "looped")]
     best = min((step for step in steps if isinstance(step, float)), default=None)

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 import topofl
@@ -395,6 +395,12 @@ def lower_bound(case: Case, nodes: int, stored: int = 1) -> int:
     return case.n * parameters * held + nodes * saved_bytes(case) + data
 
 
+def loss_of(module: nn.Module, case: Case) -> Tensor:
+    """Return the loss of a module on a minibatch of zeros."""
+    x = torch.zeros(case.batch_size, *case.network.shape)
+    return functional.cross_entropy(module(x), torch.zeros(case.batch_size, dtype=torch.int64))
+
+
 def saved_bytes(case: Case) -> int:
     """Return the bytes that a node's forward pass saves for backward, without the parameters."""
     module = case.network.build()
@@ -405,15 +411,11 @@ def saved_bytes(case: Case) -> int:
         kept[x.untyped_storage().data_ptr()] = x
         return x
 
-    x, y = (
-        torch.zeros(case.batch_size, *case.network.shape),
-        torch.zeros(case.batch_size, dtype=torch.int64),
-    )
     with (
         torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x),
         torch.autocast("cpu", torch.bfloat16, enabled=case.precision == "bf16"),
     ):
-        functional.cross_entropy(module(x), y)
+        loss_of(module, case)
     return sum(x.untyped_storage().nbytes() for place, x in kept.items() if place not in known)
 
 

@@ -26,7 +26,7 @@ from topofl import TopologyError
 from ..program import as_installed, parser_of
 from .fits import read_runs
 from .page import check_page, finding
-from .results import Outputs, write_report
+from .results import write_report
 from .runs import Records, compute, rates_said, status, tuning_runs
 from .scenarios import Source, about, cells, scenarios_of
 from .statistics import FEWEST, CellTable, cell_tables, pairs_said
@@ -116,8 +116,8 @@ def _report(
     show: Show,
 ) -> None:
     """Write the report, and say the learning rates and what predicts the learning phase."""
-    outputs = Outputs(_folder(options.out, source), options.html, options.graphs)
-    paths = write_report(tables, source, outputs, rates)
+    where = {"page": options.html, "graphs": options.graphs}
+    paths = write_report(tables, source, _folder(options.out, source), rates=rates, **where)
     found = (finding(tables), pairs_said(tables)) if paths else ()
     for line in [*rates, *(f"{said}." for said in found if said)] if paths else ():
         show(line)

@@ -279,21 +279,30 @@ def _log(values: np.ndarray) -> np.ndarray:
 
 def _isotonic(predictor: str, increasing: bool = True) -> _Model:
     def model(fitted: _Rows, asked: _Rows) -> list[np.ndarray]:
-        x = np.concatenate([_log(table.predictors[predictor])[rows] for table, rows in fitted])
-        y = np.concatenate([targets(table)[rows] for table, rows in fitted])
-        known = np.isfinite(x) & np.isfinite(y)
-        one = IsotonicRegression(increasing=increasing, out_of_bounds="clip")
-        one.fit(x[known], y[known])
-        return [_defined(one, _log(table.predictors[predictor])[rows]) for table, rows in asked]
+        def known(table: CellTable, rows: np.ndarray) -> np.ndarray:
+            return _log(table.predictors[predictor])[rows]
+
+        pairs = [(known(table, rows), targets(table)[rows]) for table, rows in fitted]
+        fit = isotonic(pairs, increasing=increasing)
+        return [fit(known(*one)) for one in asked]
 
     return model
 
 
-def _defined(one: IsotonicRegression, x: np.ndarray) -> np.ndarray:
-    """Return predictions, NaN where the predictor is not defined."""
-    found = np.full(len(x), np.nan)
-    found[np.isfinite(x)] = one.predict(x[np.isfinite(x)])
-    return found
+def isotonic(
+    pairs: Sequence[tuple[np.ndarray, np.ndarray]], *, increasing: bool = True
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the predictions of a monotone fit to (x, y), which are NaN where x is not finite."""
+    x, y = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+    known = np.isfinite(x) & np.isfinite(y)
+    fit = IsotonicRegression(increasing=increasing, out_of_bounds="clip").fit(x[known], y[known])
+
+    def predicted(x: np.ndarray) -> np.ndarray:
+        found = np.full(len(x), np.nan)
+        found[np.isfinite(x)] = fit.predict(x[np.isfinite(x)])
+        return found
+
+    return predicted
 
 
 def _monotone(fitted: _Rows, asked: _Rows) -> list[np.ndarray]:

@@ -1,18 +1,16 @@
 """The report of the study: verdicts, tables of correlations, and a scatter plot."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.isotonic import IsotonicRegression
 
 from topofl import Table
 from topofl.toolkit import save_picture
 
-from .fits import held_out_table, write_runs
+from .fits import held_out_table, isotonic, write_runs
 from .page import write_page
 from .runs import PREDICTORS
 from .scenarios import Source
@@ -89,12 +87,10 @@ def _of_order(tables: Sequence[CellTable]) -> Iterator[Row]:
     if known and asked:
         plain = correlation("H_10", "rounds to target")
         yield from _at_most("8: H_10, MNIST, rounds to target", asked, plain, -0.9)
-        fitted = _Fitted(known)
+        order, apart = _fitted(known)
         name = "8: the same by the fit to digits, which ties graphs"
-        yield from _at_most(name, asked, Statistic(fitted.order, spearman), -0.9)
-        error = median_over_cells(
-            asked, Statistic(fitted.error, lambda columns: median(columns[0]))
-        )
+        yield from _at_most(name, asked, Statistic(order, spearman), -0.9)
+        error = median_over_cells(asked, Statistic(apart, lambda columns: median(columns[0])))
         yield "8: relative error of the fit", str(error), error.cells, "none", "-"
 
 
@@ -166,34 +162,24 @@ def _by_family(table: CellTable) -> np.ndarray:
     )
 
 
-class _Fitted:
-    """A monotone fit of rounds to target on H_10."""
-
-    def __init__(self, tables: Sequence[CellTable]) -> None:
-        x, y = (np.concatenate(parts) for parts in zip(*map(_rounds, tables), strict=True))
-        known = np.isfinite(x) & np.isfinite(y)
-        self.fit = IsotonicRegression(out_of_bounds="clip").fit(x[known], y[known])
-
-    def _predicted(self, table: CellTable) -> tuple[np.ndarray, np.ndarray]:
-        x, y = _rounds(table)
-        known = np.isfinite(x)
-        predicted = np.full(len(x), np.nan)
-        predicted[known] = self.fit.predict(x[known])
-        return predicted, y
-
-    def order(self, table: CellTable) -> np.ndarray:
-        """Return what has a rank correlation of -1 if the order is right."""
-        predicted, y = self._predicted(table)
-        return np.stack([-predicted, y])
-
-    def error(self, table: CellTable) -> np.ndarray:
-        """Return relative errors (1, graphs)."""
-        predicted, y = self._predicted(table)
-        return np.abs(predicted / np.maximum(y, 1.0) - 1)[None]
+Columns = Callable[[CellTable], np.ndarray]
 
 
-def _rounds(table: CellTable) -> tuple[np.ndarray, np.ndarray]:
-    return table.predictors["H_10"], table.outcomes["rounds to target"]
+def _fitted(tables: Sequence[CellTable]) -> tuple[Columns, Columns]:
+    """Return what a monotone fit of rounds to target on H_10 says about the graphs of a cell.
+
+    These are columns whose rank correlation is -1 if the order is right, and relative errors.
+    """
+    fit = isotonic([(t.predictors["H_10"], t.outcomes["rounds to target"]) for t in tables])
+
+    def order(table: CellTable) -> np.ndarray:
+        return np.stack([-fit(table.predictors["H_10"]), table.outcomes["rounds to target"]])
+
+    def error(table: CellTable) -> np.ndarray:
+        rounds = np.maximum(table.outcomes["rounds to target"], 1.0)
+        return np.abs(fit(table.predictors["H_10"]) / rounds - 1)[None]
+
+    return order, error
 
 
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
@@ -222,27 +208,14 @@ DEVIATIONS = """\
 """What differs from ``HYPOTHESES.md``."""
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """Where the report, the page and the graphs of fitted rivals go.
-
-    Parameters
-    ----------
-    folder
-        Folder of the files.
-    page
-        Interactive page; None: none.
-    graphs
-        Folder that keeps the graphs of the fitted rivals; None: no fitted rivals.
-    """
-
-    folder: Path
-    page: Path | None = None
-    graphs: Path | None = None
-
-
 def write_report(
-    tables: Sequence[CellTable], source: Source, outputs: Outputs, rates: Sequence[str] = ()
+    tables: Sequence[CellTable],
+    source: Source,
+    folder: Path,
+    *,
+    page: Path | None = None,
+    graphs: Path | None = None,
+    rates: Sequence[str] = (),
 ) -> list[Path]:
     """Write the report, the runs and the pictures of all complete cells; return their paths.
 
@@ -250,37 +223,36 @@ def write_report(
     ----------
     tables, source
         Complete cells, and where their scenarios come from. Without cells, nothing is written.
-    outputs
-        Where the files go.
+    folder
+        Folder of the files.
+    page
+        Interactive page; None: none.
+    graphs
+        Folder that keeps the graphs of the fitted rivals; None: no fitted rivals.
     rates
         Sentences on the learning rates of a study of one's own.
     """
     if not tables:
         return []
-    outputs.folder.mkdir(parents=True, exist_ok=True)
-    runs = write_runs(tables, outputs.folder / "runs.csv.gz")
+    folder.mkdir(parents=True, exist_ok=True)
+    runs = write_runs(tables, folder / "runs.csv.gz")
     parts = ["# What predicts convergence: results", "", _summary(tables), ""]
-    verdicts = hypotheses(tables) if source.config is None else None
+    verdicts = None
     if source.config is not None:
         parts += [*(f"- {line}" for line in rates), ""]
-    if verdicts is not None:
-        parts += [PLAN, ""]
-        parts += ["## Hypotheses", "", verdicts.to_markdown(), ""]
+    else:
+        verdicts = hypotheses(tables)
+        parts += [PLAN, "", "## Hypotheses", "", verdicts.to_markdown(), ""]
         parts += ["## Deviations from the plan", "", DEVIATIONS, ""]
     parts += [] if _too_few(tables) else _tables(tables)
-    if outputs.graphs is not None:
-        rivals = held_out_table(tables, runs, outputs.graphs, source.root)
-        parts += (
-            [] if rivals is None else ["## Fitted rivals", "", RIVALS, "", rivals.to_markdown(), ""]
-        )
+    if graphs is not None and (rivals := held_out_table(tables, runs, graphs, source.root)):
+        parts += ["## Fitted rivals", "", RIVALS, "", rivals.to_markdown(), ""]
     parts += ["## Left out", "", _left_out(tables, source), ""]
-    report = outputs.folder / "report.md"
+    report = folder / "report.md"
     report.write_text("\n".join(parts), encoding="utf-8")
-    picture = _scatter(tables, outputs.folder / "scatter.png")
-    paths = [report, runs, picture]
-    if outputs.page is not None:
-        ours = source.config is None
-        paths.append(write_page(tables, outputs.page, verdicts=verdicts, spectra=ours))
+    paths = [report, runs, _scatter(tables, folder / "scatter.png")]
+    if page is not None:
+        paths.append(write_page(tables, page, verdicts=verdicts, spectra=source.config is None))
     return paths
 
 

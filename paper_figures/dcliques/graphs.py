@@ -5,7 +5,7 @@ removes. Edges, messages and spectral gaps are those of the paper's abstract and
 """
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -64,13 +64,6 @@ def _claims_fig05(value: Data) -> list[Claim]:
     graph, counts = graph_of(value), label_counts_of(value)
     groups = [list(group) for group in graph.groups]
     complete = sum((counts[group].sum(axis=0) == 1).all() for group in groups)
-    inside = [graph.adjacency[group][:, group].nnz // 2 for group in groups]
-    clique = np.empty(graph.n, np.int64)
-    for k, group in enumerate(groups):
-        clique[group] = k
-    joins = np.zeros((len(groups), len(groups)), np.int64)
-    np.add.at(joins, tuple(clique[np.array(value["edges"]).T]), 1)
-    joins = (joins + joins.T)[np.triu_indices(len(groups), 1)]
     return [
         judge(
             "Cliques have the global class distribution",
@@ -84,10 +77,32 @@ def _claims_fig05(value: Data) -> list[Claim]:
             complete,
             exactly(10, "all 10 cliques"),
         ),
+        *_claims_of_clique_edges(graph, groups),
+        judge(
+            "No two nodes are farther apart than 3",
+            "pairs of nodes farther apart",
+            (graph.distances > 3).sum() / 2,
+            exactly(0, "the bound applies to all pairs"),
+            paper="3",
+        ),
+        judge(
+            "Nodes have 9.9 edges on average",
+            "mean degree",
+            2 * graph.n_edges / graph.n,
+            exactly(9.9, "9 in the clique, and 9 to other cliques shared by 10 nodes"),
+        ),
+    ]
+
+
+def _claims_of_clique_edges(graph: Topology, groups: Sequence[Sequence[int]]) -> list[Claim]:
+    member = np.stack([np.isin(np.arange(graph.n), group) for group in groups]).astype(int)
+    ends = member @ (graph.adjacency @ member.T)  # edges by pair of cliques; twice those inside
+    joins = ends[np.triu_indices(len(groups), 1)]
+    return [
         judge(
             "Cliques are fully connected",
             "fewest edges in a clique",
-            min(inside),
+            np.diag(ends).min() // 2,
             exactly(45, "all pairs of 10 nodes"),
             paper="45",
         ),
@@ -102,19 +117,6 @@ def _claims_fig05(value: Data) -> list[Claim]:
             "largest difference of degrees in a clique",
             max(np.ptp(graph.out_degrees[group]) for group in groups),
             exactly(1, "the minimum for 9 edges to other cliques on 10 nodes"),
-        ),
-        judge(
-            "No two nodes are farther apart than 3",
-            "pairs of nodes farther apart",
-            (graph.distances > 3).sum() / 2,
-            exactly(0, "the bound applies to all pairs"),
-            paper="3",
-        ),
-        judge(
-            "Nodes have 9.9 edges on average",
-            "mean degree",
-            2 * graph.n_edges / graph.n,
-            exactly(9.9, "9 in the clique, and 9 to other cliques shared by 10 nodes"),
         ),
     ]
 
@@ -203,28 +205,20 @@ def _farthest(values: np.ndarray, expected: float) -> float:
 def _claims_fig06(value: Data) -> list[Claim]:
     a, b = (np.array(value["without"][node]) for node in ("A", "B"))
     shares = _shares(value, "without", "B")
-    by_equation = "by equation 2"
+    others = _farthest(np.delete(a[:CLIQUE_SIZE], [PINK, GREEN]), 11 / 110)
+    weights = {
+        "Node A is biased towards its own class": ("A's own weight", a[A], 12),
+        "Node A is biased against the green class": (
+            *("A's weight of the green node, which has an edge to B", a[GREEN], 10),
+        ),
+        "Node A gives its other neighbors equal weights": (
+            *("of 8 weights, the one farthest from the expected value", others, 11),
+        ),
+    }
     return [
-        judge(
-            "Node A is biased towards its own class",
-            "A's own weight",
-            a[A],
-            exactly(12 / 110, by_equation),
-            paper="12/110",
-        ),
-        judge(
-            "Node A is biased against the green class",
-            "A's weight of the green node, which has an edge to B",
-            a[GREEN],
-            exactly(10 / 110, by_equation),
-            paper="10/110",
-        ),
-        judge(
-            "Node A gives its other neighbors equal weights",
-            "of 8 weights, the one farthest from the expected value",
-            _farthest(np.delete(a[:CLIQUE_SIZE], [PINK, GREEN]), 11 / 110),
-            exactly(11 / 110, by_equation),
-            paper="11/110",
+        *(
+            judge(statement, what, weight, exactly(k / 110, "by equation 2"), paper=f"{k}/110")
+            for statement, (what, weight, k) in weights.items()
         ),
         judge(
             "All weights of node B, its own included, are equal",

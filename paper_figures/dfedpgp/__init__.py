@@ -23,8 +23,8 @@ from ..kit.comparison import (
     splits_of,
 )
 from ..kit.curves import Panels, final
-from ..kit.drawing import Dots, convergence, dots
-from ..kit.paper import Arms, Data, Figure, Setting, each_arm
+from ..kit.drawing import convergence, dots
+from ..kit.paper import Arms, Data, Figure, Setting, by_title, each_arm
 from . import claims
 from .claims import (
     ABLATION_NUMBERS,
@@ -34,7 +34,6 @@ from .claims import (
     ROUNDS,
     TARGETS,
     UNEQUAL_NUMBERS,
-    by_title,
 )
 
 TABLE_1 = tuple(label for label in METHODS if label not in ("DFedAvgM-P", "PFedDST"))
@@ -143,14 +142,8 @@ def _draw_accuracies(paper: Mapping[str, Mapping[str, float | None]]) -> Callabl
     """Return a function that draws accuracies with the paper's, by title and label."""
 
     def draw(data: Data) -> Picture:
-        panels = {
-            title: {
-                label: Dots(final(curve), paper.get(title, {}).get(label))
-                for label, curve in arms.items()
-            }
-            for title, arms in reported_curves(data).items()
-        }
-        return dots(panels, xlabel="test accuracy, %")
+        accuracies = each_arm(reported_curves(data), lambda label, curve: final(curve))
+        return dots(accuracies, xlabel="test accuracy, %", paper=paper)
 
     return draw
 

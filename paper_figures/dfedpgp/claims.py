@@ -30,7 +30,6 @@ them compare arms of the same seed:
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -47,7 +46,7 @@ from ..kit.claims import (
 )
 from ..kit.comparison import ANY_LEAD, ends_well, leads, rounds_needed
 from ..kit.curves import Curve, Panels, average, final
-from ..kit.paper import declared
+from ..kit.paper import by_title, declared
 
 DECLARED = declared("dfedpgp/paper.toml")
 
@@ -59,12 +58,6 @@ TARGETS: Mapping[str, float] = DECLARED["targets"]
 
 ROUNDS: Mapping[str, Mapping[str, int | None]] = DECLARED.printed("rounds")
 """Table 2: first round with that accuracy, None if there is none in 500; by method and title."""
-
-
-def by_title(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return numbers by title and label from those by label and title."""
-    titles = next(iter(rows.values()))
-    return {title: {label: row[title] for label, row in rows.items()} for title in titles}
 
 
 UNEQUAL_NUMBERS = by_title(DECLARED.printed("unequal_devices"))

@@ -10,8 +10,8 @@ from topofl import NotApplicable, Table
 
 from ..kit.claims import Claim
 from ..kit.curves import plus_minus, read_panels, write_panels
-from ..kit.drawing import Dots, convergence, dots, side_by_side
-from ..kit.paper import Arms, Data, Figure, Setting, each_arm
+from ..kit.drawing import convergence, dots, side_by_side
+from ..kit.paper import Arms, Data, Figure, Setting, by_title, each_arm
 from ..kit.store import Store
 from . import graphs, study
 from .arms import (
@@ -49,16 +49,6 @@ Panels = Mapping[str, Mapping[str, Outcome]]
 NOTES = "each client's best model by validation; mean ± standard deviation over seeds"
 
 
-def written(panels: Panels) -> dict[str, Any]:
-    """Return outcomes as JSON values."""
-    return write_panels(each_arm(panels, lambda label, one: vars(one)))
-
-
-def read(value: Mapping[str, Any]) -> Panels:
-    """Return outcomes from the output of :func:`written`."""
-    return each_arm(read_panels(value), lambda label, one: Outcome(**one))
-
-
 def _accuracy_figure(
     name: str,
     arms: Callable[[Setting], Arms],
@@ -69,14 +59,14 @@ def _accuracy_figure(
 ) -> Figure:
     def compute(setting: Setting, store: Store) -> Data:
         panels = each_arm(arms(setting), lambda label, runs: measured(label, runs, store))
-        return {"panels": written(panels)}
+        return {"panels": write_panels(panels)}
 
     return DECLARED.figure(
         name,
         compute=compute,
-        draw=lambda data: draw(read(data["panels"])),
-        claims=lambda data: claims(read(data["panels"])),
-        tables=lambda data: tables(read(data["panels"])),
+        draw=lambda data: draw(read_panels(data["panels"])),
+        claims=lambda data: claims(read_panels(data["panels"])),
+        tables=lambda data: tables(read_panels(data["panels"])),
         arms=arms,
         differences=DECLARED.differences,
     )
@@ -154,17 +144,11 @@ def _variances(name: str, *titles: str, elsewhere: Sequence[str] = ()) -> Figure
 
 
 def draw_accuracies(
-    panels: Panels, paper: Mapping[str, Mapping[str, tuple[float, float]]] = ACCURACIES
+    panels: Panels, paper: Mapping[str, Mapping[str, float]] | None = None
 ) -> Picture:
-    """Return a dot plot of accuracies with the paper's numbers."""
-    shown = {
-        title: {
-            label: Dots(one.accuracy, paper.get(label, {}).get(title, (None,))[0])
-            for label, one in arms.items()
-        }
-        for title, arms in panels.items()
-    }
-    return dots(shown, xlabel="test accuracy, %")
+    """Return a dot plot of accuracies with the paper's numbers by title and label, if given."""
+    accuracies = each_arm(panels, lambda label, one: one["accuracy"])
+    return dots(accuracies, xlabel="test accuracy, %", paper=paper)
 
 
 def draw_variances(panels: Panels) -> Picture:
@@ -175,7 +159,7 @@ def draw_variances(panels: Panels) -> Picture:
             if label in hidden(title):
                 continue
             color = "#7F7F7F" if label in BASELINES else "#D55E00"
-            place = (one.accuracy.mean(), one.variance.mean())
+            place = (one["accuracy"].mean(), one["variance"].mean())
             ax.plot(*place, "o", color=color, markersize=4)
             ax.annotate(label, place, fontsize=7, xytext=(3, 2), textcoords="offset points")
         ax.set(title=title, xlabel="test accuracy, mean over clients, %")
@@ -185,7 +169,7 @@ def draw_variances(panels: Panels) -> Picture:
 
 def draw_curves(panels: Panels) -> Picture:
     """Return a plot of accuracy against rounds."""
-    curves = each_arm(panels, lambda label, one: one.curve)
+    curves = each_arm(panels, lambda label, one: one["curve"])
     return convergence(curves, xlabel="round", extremes=False)
 
 
@@ -208,7 +192,7 @@ def accuracy_tables(panels: Panels) -> list[Table]:
         for label, one in arms.items():
             paper = ACCURACIES.get(label, {}).get(title)
             printed = "{:.2f} ± {:.2f}".format(*paper) if paper else UNPRINTED
-            ours = (plus_minus(v) for v in (one.accuracy, one.variance, one.worst_tenth))
+            ours = (plus_minus(one[name]) for name in ("accuracy", "variance", "worst_tenth"))
             rows.append((label, *ours, printed))
         tables.append(Table(columns, tuple(rows), title=f"{title}: {NOTES}"))
     return tables
@@ -230,7 +214,7 @@ def grid_tables(
             budget, _, number = label.rpartition("; ")
             row = paper.get(int(number))
             printed = row[labels.index(budget)] if row else UNPRINTED
-            rows.append((int(number), budget, plus_minus(one.accuracy), printed))
+            rows.append((int(number), budget, plus_minus(one["accuracy"]), printed))
         columns = (name, "budget", "accuracy, %", "paper, %")
         return [Table(columns, tuple(rows), title=f"{title}: {NOTES}")]
 
@@ -246,22 +230,28 @@ def _nothing(shown: Mapping[str, Any]) -> Sequence[Claim]:
     return ()
 
 
+_MEANS = each_arm(by_title(ACCURACIES), lambda label, cell: cell[0])
+
 PAPER = DECLARED.paper(
     (
         _accuracy_figure(
-            "tab01", tab01, draw=draw_accuracies, claims=table_1, tables=accuracy_tables
+            "tab01",
+            tab01,
+            draw=partial(draw_accuracies, paper=_MEANS),
+            claims=table_1,
+            tables=accuracy_tables,
         ),
         _accuracy_figure(
             "tab02",
             tab02,
-            draw=partial(draw_accuracies, paper={}),
+            draw=draw_accuracies,
             claims=comparable,
             tables=grid_tables(FIRST_EPOCHS, "epochs"),
         ),
         _accuracy_figure(
             "tab03",
             tab03,
-            draw=partial(draw_accuracies, paper={}),
+            draw=draw_accuracies,
             claims=periods,
             tables=grid_tables(PERIODS, "period"),
         ),

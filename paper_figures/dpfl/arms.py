@@ -49,22 +49,15 @@ class Method:
     more: Mapping[str, Any] = field(default_factory=dict)
     chosen_by: str | None = None
 
-    @property
-    def chosen_at(self) -> str:
-        """Stage whose validation accuracy selects each client's best round."""
-        return self.stage if self.chosen_by is None else self.chosen_by
-
     def column(self, history: History) -> str:
         """Return the history column of the test accuracies by which the method is judged."""
         return history.column(stage=self.stage)
 
-    def validation(self, history: History) -> str:
-        """Return the history column of the accuracies that select each client's best round."""
-        return history.column(stage=self.chosen_at, on="own_val")
-
     def personal(self, history: History) -> Personal:
         """Return the test accuracies of each client's best round, summarized over clients."""
-        return history.personal(self.column(history), validation=self.validation(history))
+        chosen_by = self.stage if self.chosen_by is None else self.chosen_by
+        validation = history.column(stage=chosen_by, on="own_val")
+        return history.personal(self.column(history), validation=validation)
 
     def table(self, scale: Scale) -> dict[str, Any]:
         """Return the method's ``[algorithm]`` table."""
@@ -91,23 +84,13 @@ def method_of(label: str) -> Method:
     return BASELINES.get(label, of_budget(None))
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """Results of one arm for S seeds.
+Outcome = Mapping[str, Any]
+"""Results of one arm for S seeds: ``curve``, the test accuracy against rounds, and (S,) statistics.
 
-    Parameters
-    ----------
-    curve
-        Test accuracy against rounds.
-    accuracy, variance, worst_tenth
-        (S,) statistics of the clients' best models by validation: mean in %, variance in squared
-        percentage points, and mean over the worst tenth of the clients in %.
-    """
-
-    curve: Curve
-    accuracy: np.ndarray
-    variance: np.ndarray
-    worst_tenth: np.ndarray
+The statistics are those of the clients' best models by validation: ``accuracy``, the mean in %,
+``variance`` in squared percentage points, and ``worst_tenth``, the mean over the worst tenth of the
+clients in %.
+"""
 
 
 def measured(label: str, runs: Sequence[Run], store: Store) -> Outcome:
@@ -115,12 +98,12 @@ def measured(label: str, runs: Sequence[Run], store: Store) -> Outcome:
     method, (histories, numbers, _) = method_of(label), store.load_arm(runs)
     personal = [method.personal(history) for history in histories]
     seeds = [run.seed for run in runs]
-    return Outcome(
-        Curve.of(seeds, histories, 1, numbers, column=method.column(histories[0])),
-        100 * np.array([one.mean for one in personal]),
-        1e4 * np.array([one.variance for one in personal]),
-        100 * np.array([one.worst_tenth for one in personal]),
-    )
+    return {
+        "curve": Curve.of(seeds, histories, 1, numbers, column=method.column(histories[0])),
+        "accuracy": 100 * np.array([one.mean for one in personal]),
+        "variance": 1e4 * np.array([one.variance for one in personal]),
+        "worst_tenth": 100 * np.array([one.worst_tenth for one in personal]),
+    }
 
 
 scale_of, scale_on, splits_of = DECLARED.scale_of, DECLARED.scale_on, DECLARED.splits_of

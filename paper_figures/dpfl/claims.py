@@ -94,7 +94,7 @@ def _of_split(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
         judge(
             f"{title}: DPFL is more accurate than all baselines.",
             "accuracy: DPFL minus each baseline, points",
-            {label: arms[OURS].accuracy - arms[label].accuracy for label in baselines},
+            {label: arms[OURS]["accuracy"] - arms[label]["accuracy"] for label in baselines},
             ANY_LEAD,
             paper=points(lead),
             kind=kind_of(title, OVER_FEDAVG),
@@ -104,7 +104,7 @@ def _of_split(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
         judge(
             f"{title}: a small budget costs little.",
             f"accuracy: DPFL without a limit minus {smallest}, points",
-            arms[OURS].accuracy - arms[smallest].accuracy,
+            arms[OURS]["accuracy"] - arms[smallest]["accuracy"],
             COSTS_LITTLE,
             paper=points(cost),
             kind=kind_of(title, OVER_FEDAVG),
@@ -124,7 +124,7 @@ def _gain(
     return judge(
         f"{title}: DPFL is far more accurate than {name}.",
         f"accuracy: DPFL minus {label}, points",
-        arms[OURS].accuracy - arms[label].accuracy,
+        arms[OURS]["accuracy"] - arms[label]["accuracy"],
         at_least(gain / 2, f"half of {source} {gain:g} percentage points"),
         paper=points(papers_gain),
         kind=kind_of(title, OVER_FEDAVG),
@@ -153,7 +153,7 @@ def _in_the_corner(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
         judge(
             f"{title}: with every budget DPFL is more accurate than the other methods.",
             "accuracy: DPFL with each budget minus each other method in the paper's figure, points",
-            {name: one.accuracy - other.accuracy for name, (one, other) in pairs.items()},
+            {name: one["accuracy"] - other["accuracy"] for name, (one, other) in pairs.items()},
             ANY_LEAD,
             paper=points(_smallest_lead_in_paper(title)),
             kind=kind_of(title, OVER_FEDAVG),
@@ -162,7 +162,7 @@ def _in_the_corner(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
             f"{title}: with every budget DPFL has a lower variance over clients than the others.",
             "variance: each other method in the paper's figure minus DPFL with each budget, "
             "squared points",
-            {name: other.variance - one.variance for name, (one, other) in pairs.items()},
+            {name: other["variance"] - one["variance"] for name, (one, other) in pairs.items()},
             ANY_LEAD,
             kind=kind_of(title, OVER_FEDAVG),
         ),
@@ -245,7 +245,7 @@ def _means_by_number(arms: Mapping[str, Outcome]) -> dict[int, np.ndarray]:
     """Return accuracies averaged over budgets, by the last number of labels "DPFL, 0.2 n; 5"."""
     accuracies: dict[int, list[np.ndarray]] = {}
     for label, one in arms.items():
-        accuracies.setdefault(int(label.rpartition("; ")[2]), []).append(one.accuracy)
+        accuracies.setdefault(int(label.rpartition("; ")[2]), []).append(one["accuracy"])
     return {number: np.mean(values, axis=0) for number, values in sorted(accuracies.items())}
 
 
@@ -257,7 +257,7 @@ def random_graph(panels: Panels) -> list[Claim]:
         judge(
             f"{label}: chosen peers are better than random ones.",
             "accuracy: DPFL minus the random graph, points",
-            arms[label].accuracy - arms[f"{label}, random"].accuracy,
+            arms[label]["accuracy"] - arms[f"{label}, random"]["accuracy"],
             at_least(2, "half of the paper's “≈ 4 p.p.”"),
             paper="≈ 4 points",
         )

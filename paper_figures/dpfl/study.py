@@ -22,7 +22,7 @@ from topofl.runs.identity import Run, with_options
 
 from ..kit.claims import OUR_QUESTION, Bound, Claim, at_least, at_most, judge
 from ..kit.curves import plus_minus
-from ..kit.drawing import Dots, dots
+from ..kit.drawing import dots
 from ..kit.paper import Arms, Data, Scale, Setting, each_arm
 from ..kit.store import Store
 from .arms import BASELINES, Method, arm, budgets_of, method_of, scale_on, splits_of
@@ -129,9 +129,7 @@ def _values(data: Data, title: str, label: str, what: str) -> np.ndarray:
 def draw(data: Data) -> Picture:
     """Return a dot plot of all arms' accuracies, one panel per split and set of images."""
     panels = {
-        f"{title}: {what}": {
-            _name(label): Dots(_values(data, title, label, what)) for label in panel
-        }
+        f"{title}: {what}": {_name(label): _values(data, title, label, what) for label in panel}
         for title, panel in data["panels"].items()
         for what in (OWN_IMAGES, ALL_IMAGES)
     }
@@ -287,7 +285,7 @@ def three_clients(dataset: data.Dataset, seed: int, share: float = 1.0) -> data.
 
 def draw_clients(data: Data) -> Picture:
     """Return a dot plot of the first client's accuracies."""
-    arms = {label: Dots(np.array(row)) for label, row in data["accuracies"].items()}
+    arms = {label: np.array(row) for label, row in data["accuracies"].items()}
     return dots({"client 1": arms}, xlabel="test accuracy, %")
 
 

@@ -21,7 +21,7 @@ from topofl.runs.identity import Run, with_options
 
 from .claims import Claim, at_least, judge
 from .curves import Cell, Curve, Panels, final, plus_minus, read_panels, rounds_to, write_panels
-from .drawing import Dots, dots
+from .drawing import dots
 from .paper import Arms, Data, Scale, Setting, declared, each_arm
 from .store import Store
 
@@ -416,13 +416,12 @@ def draw_rounds(paper: Rounds) -> Callable[[Data], Picture]:
     """Return a function that draws the rounds of all methods to the targets."""
 
     def draw(data: Data) -> Picture:
-        panels = {}
+        panels, printed = {}, {}
         for title, arms in reported_curves(data).items():
             target = data["targets"][title]
-            panels[f"{title}: {target:g} %"] = {
-                label: Dots(rounds_to(curve, target), paper.get(label, {}).get(title))
-                for label, curve in arms.items()
-            }
-        return dots(panels, xlabel="rounds to the target")
+            shown = f"{title}: {target:g} %"
+            panels[shown] = {label: rounds_to(curve, target) for label, curve in arms.items()}
+            printed[shown] = {label: row.get(title) for label, row in paper.items()}
+        return dots(panels, xlabel="rounds to the target", paper=printed)
 
     return draw

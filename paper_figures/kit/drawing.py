@@ -6,7 +6,6 @@ Plots are drawn without pyplot, so that no figure stays open and threads can dra
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, TextIO, cast
@@ -82,10 +81,8 @@ def convergence(
     Raises
     ------
     ValueError
-        If there is no panel, a panel has no arm to draw, or `bottom` is not below `top`.
+        If there is no panel, or a panel has no arm to draw.
     """
-    if not bottom < top:
-        raise ValueError(f"`bottom` must be below `top`, got {bottom:g} and {top:g}")
     shown = {
         title: {k: arm for k, arm in arms.items() if k not in hidden}
         for title, arms in panels.items()
@@ -115,24 +112,20 @@ def histogram(
     Parameters
     ----------
     values
-        Vectors by panel title and label.
+        Vectors of at least one number by panel title and label.
     xlabel, ylabel
         Labels of the axes.
 
     Raises
     ------
     ValueError
-        If there is no panel, a panel or label has no values, or a value is negative or not finite.
+        If there is no panel, or a panel has no vector.
     """
     figure, axes = _panels(values)
-    vectors = {
-        title: {label: _vector(label, row) for label, row in rows.items()}
-        for title, rows in values.items()
-    }
-    largest = max(row.max() for rows in vectors.values() for row in rows.values())
+    largest = max(row.max() for rows in values.values() for row in rows.values())
     edges = np.linspace(0, largest or 1, BINS + 1).tolist()
-    styles = _styles(label for rows in vectors.values() for label in rows)
-    for ax, rows in zip(axes, vectors.values(), strict=True):
+    styles = _styles(label for rows in values.values() for label in rows)
+    for ax, rows in zip(axes, values.values(), strict=True):
         for label, row in rows.items():
             color = styles[label]["color"]
             hatch = HATCHES[list(styles).index(label) % len(HATCHES)]
@@ -162,17 +155,16 @@ def descent(
     Raises
     ------
     ValueError
-        If there is no panel, an array has another shape or no values, or a value is not finite.
+        If there is no panel, or an array is empty.
     """
     figure, axes = _panels(panels)
-    tables = {title: _repetitions(title, rows) for title, rows in panels.items()}
-    for ax, rows in zip(axes, tables.values(), strict=True):
+    for ax, rows in zip(axes, panels.values(), strict=True):
         ax.plot(rows.mean(axis=0), color=COLORS[1], linewidth=BOLD)
         for extreme in (rows.min(axis=0), rows.max(axis=0)):
             ax.plot(extreme, color=COLORS[1], linewidth=THIN)
         ax.set(xlabel=xlabel, xlim=(0, rows.shape[1] - 1))
     axes[0].set(ylabel=ylabel, ylim=(0, None))
-    count = listed_counts(len(rows) for rows in tables.values())
+    count = listed_counts(map(len, panels.values()))
     figure.supxlabel(f"bold: mean over {count} experiments; thin: lowest and highest", fontsize=7)
     return figure
 
@@ -291,24 +283,6 @@ def _draw_arm(ax: Axes, curve: Curve, label: str, style: Mapping[str, Any], extr
     ax.plot(curve.epochs, seeds, label=label, **bold, **style)
 
 
-def _vector(label: str, values: Any) -> np.ndarray:
-    array = check_finite(label, np.asarray(values, dtype=np.float64))
-    if array.ndim != 1 or not array.size or array.min() < 0:
-        raise ValueError(
-            f"`values` must be vectors of non-negative numbers, got {values!r} for {label}"
-        )
-    return array
-
-
-def _repetitions(title: str, rows: Any) -> np.ndarray:
-    array = np.asarray(rows, dtype=np.float64)
-    if array.ndim != 2 or not array.size:
-        raise ValueError(
-            f"`panels` must have shape (repetitions, steps + 1), got {array.shape} for {title}"
-        )
-    return check_finite(title, array)
-
-
 def _limits(curves: Sequence[Curve], bottom: float, top: float) -> tuple[float, float]:
     """Return limits of the accuracy axis that show every mean and the best node."""
     lowest_peak = min(curve.mean.mean(0).max() for curve in curves)
@@ -365,31 +339,32 @@ def side_by_side(
     return figure, axes[:count]
 
 
-@dataclass(frozen=True)
-class Dots:
-    """Numbers of one arm: ours, one per seed (missing where not finite), and the paper's."""
-
-    ours: np.ndarray
-    paper: float | None = None
-
-
-def dots(panels: Mapping[str, Mapping[str, Dots]], *, xlabel: str) -> Figure:
+def dots(
+    panels: Mapping[str, Mapping[str, np.ndarray]],
+    *,
+    xlabel: str,
+    paper: Mapping[str, Mapping[str, float | None]] | None = None,
+) -> Figure:
     """Return a dot plot with one axes per panel and one row per arm.
 
     Parameters
     ----------
     panels
-        Dots by panel title and arm label; all panels have the same labels.
+        Numbers, one per seed (missing where not finite), by panel title and arm label; all panels
+        have the same labels.
     xlabel
         Label of every x axis.
+    paper
+        The paper's numbers by title and label, as far as there are any.
     """
     labels = list(next(iter(panels.values())))
     height = 0.9 + (0.26 * len(labels) + 0.7) * -(-len(panels) // 4)
     size = 1.6 + 2.8 * min(4, len(panels)), height
     picture, axes = side_by_side(len(panels), size, sharey=True)
     for ax, (title, arms) in zip(axes, panels.items(), strict=True):
+        printed = (paper or {}).get(title, {})
         for place, label in enumerate(labels):
-            _draw_dots(ax, -place, arms[label])
+            _draw_dots(ax, -place, arms[label], printed.get(label))
         ax.set_title(title, fontsize=9)
         ax.set_yticks([-place for place in range(len(labels))], labels, fontsize=8)
         ax.set_xlabel(xlabel, fontsize=8)
@@ -400,30 +375,11 @@ def dots(panels: Mapping[str, Mapping[str, Dots]], *, xlabel: str) -> Figure:
     return picture
 
 
-def _draw_dots(ax: Axes, place: float, arm: Dots) -> None:
-    seen = arm.ours[np.isfinite(arm.ours)]
-    blue, red = "#0072B2", "#D55E00"
-    if len(seen) == len(arm.ours):
+def _draw_dots(ax: Axes, place: float, ours: np.ndarray, paper: float | None) -> None:
+    seen, blue = ours[np.isfinite(ours)], "#0072B2"
+    if len(seen) == len(ours):
         ax.plot([seen.mean()] * 2, [place - 0.3, place + 0.3], color=blue, linewidth=1.8)
     ax.plot(seen, [place] * len(seen), "o", color=blue, markersize=3, alpha=0.6)
-    if arm.paper is not None:
-        ax.plot(
-            [arm.paper], [place], "D", markersize=4.5, markerfacecolor="none", markeredgecolor=red
-        )
-
-
-def check_finite(name: str, array: np.ndarray) -> np.ndarray:
-    """Return an array of finite entries, else raise ``ValueError`` with the first bad one.
-
-    Examples
-    --------
-    >>> check_finite("values", np.array([0.5, 1.0]))
-    array([0.5, 1. ])
-    """
-    bad = np.argwhere(~np.isfinite(array))
-    if len(bad):
-        place = tuple(int(i) for i in bad[0])
-        raise ValueError(
-            f"`{name}` must be finite, got {array[place]} at {place} ({len(bad)} such entries)"
-        )
-    return array
+    if paper is not None:
+        hollow = {"markerfacecolor": "none", "markeredgecolor": "#D55E00"}
+        ax.plot([paper], [place], "D", markersize=4.5, **hollow)

@@ -48,11 +48,6 @@ class Setting:
     device: str | None = None
     datasets: tuple[str, ...] = ("mnist", "cifar10")
 
-    def __post_init__(self) -> None:
-        check_choice("scale", self.scale, SCALES)
-        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"`seeds` must be one or more different integers, got {self.seeds}")
-
     def root_of(self, dataset: str) -> str:
         """Return the folder with a dataset's files, at most three levels below `root`.
 
@@ -245,6 +240,12 @@ def each_arm(panels: Mapping[str, Mapping[str, Any]], make: Callable[[str, Any],
         title: {label: make(label, one) for label, one in panel.items()}
         for title, panel in panels.items()
     }
+
+
+def by_title(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return numbers by title and label from those by label and title."""
+    titles = next(iter(rows.values()))
+    return {title: {label: row[title] for label, row in rows.items()} for title in titles}
 
 
 @dataclass(frozen=True)

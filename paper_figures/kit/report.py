@@ -27,13 +27,12 @@ from .claims import (
     PAPER,
     UNDECIDED,
     Claim,
-    check_choice,
     claims_table,
     shown_number,
     shown_statement,
     text_of,
 )
-from .paper import SCALES, Figure, Paper, Setting
+from .paper import Figure, Paper, Setting
 from .reproduce import LeftOut, Result, panels_lacking
 
 VERDICTS = (HOLDS, FAILS, UNDECIDED)
@@ -126,11 +125,6 @@ class Report:
     terms
         Definitions of the terms in the claims, one sentence each.
 
-    Raises
-    ------
-    ValueError
-        If two results have the same id, an id contains characters other than letters, digits,
-        ``_``, ``.`` and ``-``, or the scale is unknown.
     """
 
     title: str
@@ -144,16 +138,6 @@ class Report:
     versions: Mapping[str, str]
     generated: str
     terms: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        check_choice("scale", self.scale, SCALES)
-        ids = [result.figure.id for result in self.results]
-        if len(set(ids)) < len(ids) or not all(
-            re.fullmatch(r"[\w.-]+", name, re.ASCII) for name in ids
-        ):
-            raise ValueError(
-                f"`results` must have distinct ids of letters, digits, _, . and -, got {ids}"
-            )
 
     @property
     def tally(self) -> Counter[str]:
@@ -174,7 +158,7 @@ class Report:
 
 def tally_of(claims: Iterable[Claim]) -> Counter[str]:
     """Return the number of claims by verdict."""
-    return Counter(check_choice("verdict", claim.verdict, VERDICTS) for claim in claims)
+    return Counter(claim.verdict for claim in claims)
 
 
 def summary_of(report: Report) -> str:
@@ -329,90 +313,47 @@ def alt_of(result: Result) -> str:
     return " ".join(filter(None, [f"Plot: {result.figure.title}.", *panels, where]))
 
 
+def _contents(report: Report) -> dict[str, Any]:
+    """Return what the templates of both forms show."""
+    return {
+        "report": report,
+        "verdicts": VERDICTS,
+        "headings": HEADINGS,
+        "summary": summary_of(report),
+        "warnings": warnings_of(report),
+        "shared": SHARED,
+        "judged": [*JUDGED, *report.terms],
+        "shown_statement": shown_statement,
+        "paper": PAPER,
+        "apart": APART,
+        "others": report.claims(CHECK, OUR_QUESTION),
+        "facts": facts_of(report),
+        "made": [made_text(made) for made in report.made],
+    }
+
+
+# The folder is paper_figures in a checkout, topofl.paper_figures where it is installed.
+_PACKAGE = __name__.rpartition(".")[0]
+
+
 def to_markdown(report: Report, folder: Path) -> str:
     """Return the report as Markdown for GitHub; links to pictures are relative to `folder`."""
-    parts = [
-        f"# Reproduction: {_escape(report.title)}",
-        _escape(report.citation),
-        *_markdown_summary(report),
-        *(part for result in report.results for part in _markdown_section(report, result, folder)),
-        "## Left out",
-        _markdown_list(
-            f"**{_escape(name)}:** {_escape(why)}" for name, why in report.left_out.items()
-        )
-        or "No figure was left out.",
-        "## How verdicts are made",
-        *map(_escape, [*JUDGED, *report.terms]),
-        "## How it was made",
-        _fenced(report.command),
-        _markdown_facts(facts_of(report)),
-        "\n".join(
-            f"{k}. Runs were made with {_escape(made_text(made))}"
-            for k, made in enumerate(report.made, start=1)
-        ),
-    ]
-    return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def _markdown_summary(report: Report) -> list[str]:
     overview = _escaped(overview_of(report))
     rows = tuple(
         (f"[{row[0]}](#{result.figure.id})", *row[1:])
         for row, result in zip(overview.rows, report.results, strict=True)
     )
-    parts = ["## Summary", f"**{summary_of(report)}**"]
-    parts += [f"**{_escape(text)}**" for text in warnings_of(report)]
-    parts += [Table(overview.columns, rows).to_markdown(), SHARED]
-    claims = [(claim, result.figure.id) for result in report.results for claim in result.claims]
-    for verdict in (FAILS, UNDECIDED, HOLDS):
-        links = [
-            f"{_escape(claim.statement)} ([{_escape(id)}](#{id}))"
-            for claim, id in claims
-            if claim.verdict == verdict and claim.kind == PAPER
-        ]
-        parts += [
-            f"### {HEADINGS[verdict]} ({len(links)})",
-            _markdown_list(links) or "None.",
-        ]
-    links = [
-        f"{claim.verdict}: {_escape(shown_statement(claim))} ([{_escape(id)}](#{id}))"
-        for claim, id in claims
-        if claim.kind != PAPER
-    ]
-    return [*parts, f"### {APART} ({len(links)})", _markdown_list(links)] if links else parts
-
-
-def _markdown_section(report: Report, result: Result, folder: Path) -> list[str]:
-    name = result.figure.id
-    link = quote(Path(os.path.relpath(result.picture, folder)).as_posix())
-    claims = (
-        _escaped(claims_table(result.claims)).to_markdown()
-        if result.claims
-        else "No claim is judged here."
+    return page_template(_PACKAGE, "report.md").render(
+        _contents(report),
+        overview=Table(overview.columns, rows).to_markdown(),
+        command=_fenced(report.command),
+        md=_escape,
+        table=lambda table: _escaped(table).to_markdown(),
+        link=lambda one: quote(Path(os.path.relpath(one.picture, folder)).as_posix()),
+        alt_of=alt_of,
+        cost_of=cost_of,
+        claims_table=claims_table,
     )
-    missing = report.left_out.get(name)
-    return [
-        f'<a id="{name}"></a>',
-        f"## {_escape(name)}: {_escape(result.figure.title)}",
-        f"![{_escape(alt_of(result))}]({link})",
-        f"**Not computed:** {_escape(missing)}" if missing else "",
-        "### Claims",
-        claims,
-        "### Differences from the paper's setting",
-        _markdown_list(map(_escape, result.differences)) or "None known.",
-        *(["### Numbers of the arms"] if result.tables else []),
-        *(_escaped(table).to_markdown() for table in result.tables),
-        "### Cost",
-        _markdown_facts(cost_of(report, result)),
-    ]
-
-
-def _markdown_facts(facts: Sequence[tuple[str, str]]) -> str:
-    return _markdown_list(f"**{name}:** {_escape(text)}" for name, text in facts)
-
-
-def _markdown_list(items: Iterable[str]) -> str:
-    return "\n".join(f"- {item}" for item in items)
 
 
 def _escape(text: str) -> str:
@@ -499,25 +440,11 @@ def to_html(report: Report) -> str:
     FileNotFoundError
         If a picture does not exist.
     """
-    # The folder is paper_figures in a checkout, topofl.paper_figures where it is installed.
-    template = page_template(__name__.rpartition(".")[0], "report.html")
-    return template.render(
-        report=report,
-        verdicts=VERDICTS,
-        headings=HEADINGS,
+    return page_template(_PACKAGE, "report.html").render(
+        _contents(report),
         marks={HOLDS: "✓", FAILS: "✗", UNDECIDED: "?"},
-        summary=summary_of(report),
-        warnings=warnings_of(report),
         overview=_grid(overview_of(report), "report:overview"),
-        shared=SHARED,
         sections=[_section(report, result) for result in report.results],
-        judged=[*JUDGED, *report.terms],
-        shown_statement=shown_statement,
-        paper=PAPER,
-        apart=APART,
-        others=report.claims(CHECK, OUR_QUESTION),
-        facts=facts_of(report),
-        made=[made_text(made) for made in report.made],
     )
 
 

@@ -22,7 +22,7 @@ from ..kit.claims import OUR_QUESTION, Claim, at_least, judge
 from ..kit.comparison import DECLARED as COMPARISON
 from ..kit.comparison import METHODS, scale_of, scale_on
 from ..kit.curves import plus_minus
-from ..kit.drawing import Dots, dots, side_by_side
+from ..kit.drawing import dots, side_by_side
 from ..kit.paper import Arms, Data, Scale, Setting, declared
 from ..kit.store import Store
 
@@ -368,7 +368,7 @@ def draw_sensitivity(data: Data) -> Picture:
     """Return accuracies and shared labels of all arms, a row each."""
     panels = {
         OUTCOMES[name].removesuffix(", %"): {
-            label: Dots(_values(arm, name)) for label, arm in data["arms"].items()
+            label: _values(arm, name) for label, arm in data["arms"].items()
         }
         for name in ("accuracy", "overlap")
     }

@@ -204,8 +204,7 @@ def test_peak_memory_holds_the_data():
 
 
 def test_as_many_models_are_tried_by_a_choice_as_are_counted():
-    scale = choice.ChoiceSizes(n=4, validation=6, budgets=(None, 1), threads=1, repeats=1)
-    table = choice.measure(scale)
+    table = choice.measure(n=4, validation=6, budgets=(None, 1), threads=1, repeats=1)
     tried = table.column("models tried")
     assert tried[0] == 4 * (2 * 3 + 2)
     assert 4 * 4 <= tried[1] <= tried[0]

@@ -30,11 +30,11 @@ def tiny(monkeypatch):
 def test_others_are_near_the_budget_and_designs_never_send_more(name):
     n = designed.SETTINGS[name].n
     clients = data.shards(data.digits(), n=n, per_node=2, seed=0)
-    budgets = {size: designed.OTHERS[f"D-Cliques of {size}"] for size in designed.CLIQUE_SIZES}
-    for other in designed.OTHERS.values():
-        graph = other.graph(clients, 0)
-        sent = designed.messages_of(graph)
-        budget = designed.messages_of(budgets[other.clique_size].graph(clients, 0))
+    sent_by = {
+        name: designed.messages_of(designed.graph_of(name, clients, 0)) for name in designed.OTHERS
+    }
+    for name, sent in sent_by.items():
+        budget = sent_by[f"D-Cliques of {designed.OTHERS[name][0]}"]
         assert 0.4 * budget < sent < 1.6 * budget
         assert n - 1 <= designed.designed_edges(sent) <= sent / 2
 
@@ -60,7 +60,7 @@ def test_finished_runs_are_kept_and_both_runs_of_a_pair_have_equal_messages(
     monkeypatch.setattr(topologies, "designed", None)  # finished runs are not repeated
     designed.compute(["digits"], records, seeds=(0, 1))
     found = designed.comparisons(records, (0, 1))
-    assert [one.other.name for one in found] == list(designed.OTHERS)
+    assert [one.other for one in found] == list(designed.OTHERS)
     for one in found:
         for theirs, ours in one.pairs:
             assert ours["messages"] <= theirs["messages"] < ours["messages"] + 2
@@ -71,7 +71,7 @@ def test_finished_runs_are_kept_and_both_runs_of_a_pair_have_equal_messages(
     table = pd.read_csv(paths[1])
     assert len(table) == 2 * 2 * len(designed.OTHERS)
     theirs, ours = found[0].pairs[1]
-    own = table[(table["compared with"] == found[0].other.name) & (table["seed"] == 1)]
+    own = table[(table["compared with"] == found[0].other) & (table["seed"] == 1)]
     assert own["graph"].tolist() == ["other", "designed"]
     assert own["final"].tolist() == [theirs["final"], ours["final"]]
     assert "Incomplete" not in text
@@ -82,12 +82,9 @@ def recorded(folder, seeds):
     records = designed.records_of(folder)
     for lr in TINY.rates:
         records.ran[records.key(designed._tuning_cell(TINY), lr)] = {"all rounds": lr}
-    other, (*_, lr) = designed.OTHERS["D-Cliques of 10"], TINY.rates
+    (*_, lr), cliques = TINY.rates, "D-Cliques of 10"
     for seed in seeds:
-        pair = (
-            designed.other_cell(TINY, other, seed),
-            designed.designed_cell(TINY, 90.0, seed),
-        )
+        pair = designed._cell(TINY, seed, cliques), designed.designed_cell(TINY, 90.0, seed)
         for cell, accuracy in zip(pair, (0.5 + 0.001 * seed, 0.6 + 0.002 * seed), strict=True):
             records.add(cell, {"messages": 90.0, "H_1": 0.1, "H_10": 0.1, "N_10": 1.0})
             records.ran[records.key(cell, lr)] = dict.fromkeys(designed.OUTCOMES, accuracy)
@@ -142,11 +139,13 @@ def test_intervals_are_those_of_a_t_test():
     values = np.random.default_rng(0).normal(0.3, 1.0, 10)
     found = designed.difference(values)
     wanted = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high))
-    assert found.verdict == "undecided"
-    assert designed.difference([0.1, 0.2, 0.3]).verdict == "undecided"
-    assert designed.difference([0.1, 0.11, 0.12]).verdict == "better"
-    assert designed.difference([-0.1, -0.11, -0.12]).verdict == "worse"
+    assert found == pytest.approx((values.mean(), wanted.low, wanted.high, "undecided"))
+    for values, verdict in (
+        ([0.1, 0.2, 0.3], "undecided"),
+        ([0.1, 0.11, 0.12], "better"),
+        ([-0.1, -0.11, -0.12], "worse"),
+    ):
+        assert designed.difference(values)[-1] == verdict
 
 
 def test_the_command_writes_a_report(tiny, tmp_path, monkeypatch, capsys):

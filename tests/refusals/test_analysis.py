@@ -45,7 +45,7 @@ def line(text):
 
 def a_call_that_no_round_makes(path):
     with pytest.MonkeyPatch.context() as patch:
-        wrong = architecture.Call("engine/run", "engine/fingerprint", "fingerprint", "")
+        wrong = ("engine/run", "engine/fingerprint", "fingerprint", "")
         patch.setattr(architecture, "PATH", (wrong,))
         architecture.picture()
 

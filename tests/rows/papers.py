@@ -22,7 +22,6 @@ from paper_figures.dfedpgp.claims import ABLATION_NUMBERS, ACCURACIES, EQUAL
 from paper_figures.dpfl import claims as dpfl_claims
 from paper_figures.dpfl import graphs as dpfl_graphs
 from paper_figures.dpfl import study
-from paper_figures.dpfl.arms import Outcome
 from paper_figures.kit.claims import Claim
 from paper_figures.kit.curves import Curve, write_panels
 from paper_figures.kit.paper import Setting
@@ -144,12 +143,13 @@ def outcomes(spec: dict[str, Any], seeds: int) -> dict[str, Any]:
     """Return DPFL's outcomes; an arm is its accuracy, or that with the variance over clients."""
     offsets = np.linspace(-0.2, 0.2, seeds)
 
-    def outcome(arm: Any) -> Outcome:
+    def outcome(arm: Any) -> dict[str, Any]:
         accuracy, variance = arm if isinstance(arm, tuple) else (arm, 100.0)
         values = accuracy + offsets
         parts = [np.stack([0 * values, values], 1)] * 3
         learned = Curve(np.arange(seeds), np.array([0.0, 1.0]), *parts, {})
-        return Outcome(learned, values, variance + offsets, values - 10)
+        own = {"accuracy": values, "variance": variance + offsets, "worst_tenth": values - 10}
+        return {"curve": learned} | own
 
     return {
         title: {label: outcome(arm) for label, arm in arms.items()} for title, arms in spec.items()

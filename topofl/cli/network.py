@@ -2,6 +2,7 @@
 
 import copy
 import math
+from argparse import Namespace
 from collections.abc import Iterator
 
 import torch
@@ -12,14 +13,13 @@ from topofl._support.calls import named, table_of
 from topofl._support.plugins import load_function
 from topofl._support.seeding import seeded_torch
 from topofl._support.table import Table
-from topofl.cli.commands import Doctor
 from topofl.cli.output import CommandFailed, print_notes, print_rows
 from topofl.engine.model_checks import Layer, layers_of
 
 Shape = tuple[int, ...]
 
 
-def print_layers(options: Doctor) -> None:
+def print_layers(options: Namespace) -> None:
     """Print how layers are trained; raise :class:`CommandFailed` if runs refuse the network."""
     given = None if options.shape is None else _shape(options.shape)
     with at("`--model`:"):

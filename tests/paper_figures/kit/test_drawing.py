@@ -156,7 +156,7 @@ def test_the_note_says_what_is_drawn():
 def test_histograms_count_every_value_once_over_the_same_bins():
     values = {
         "MNIST": {"random": np.linspace(0.3, 0.6, 100), "greedy": np.full(100, 0.06)},
-        "CIFAR-10": {"random": np.linspace(0.2, 0.5, 100), "greedy": [0.03] * 100},
+        "CIFAR-10": {"random": np.linspace(0.2, 0.5, 100), "greedy": np.full(100, 0.03)},
     }
     figure = histogram(values)
     assert legend(figure) == ["random", "greedy"]
@@ -174,8 +174,8 @@ def test_histograms_count_every_value_once_over_the_same_bins():
 
 
 def test_a_descent_has_the_mean_in_bold_between_the_extremes():
-    rows = {"MNIST": np.array([[0.5, 0.2, 0.1], [0.3, 0.2, 0.0]]), "CIFAR-10": [[0.7, 0.1, 0.0]]}
-    first, second = descent(rows).axes
+    rows = {"MNIST": [[0.5, 0.2, 0.1], [0.3, 0.2, 0.0]], "CIFAR-10": [[0.7, 0.1, 0.0]]}
+    first, second = descent({title: np.array(some) for title, some in rows.items()}).axes
     assert np.allclose(lines(first, BOLD)[0].get_ydata(), [0.4, 0.2, 0.05], rtol=0, atol=1e-12)
     thin = [line.get_ydata().tolist() for line in lines(first, THIN)]
     assert thin == [[0.3, 0.2, 0.0], [0.5, 0.2, 0.1]]
