@@ -112,11 +112,11 @@ def test_divergence_names_the_city_in_errors_events_and_reports(labels, tmp_path
     found = history.meta["diverged"]
     events = [json.loads(line) for line in log.read_text().splitlines()]
     values = [event["values"] for event in events if event["kind"] == "divergence"]
-    assert [one["node"] for one in values] == [one["node"] for one in found] != []
-    assert [one.get("label") for one in values] == [
-        labels[one["node"]] if labels else None for one in found
-    ]
-    first = labels[found[0]["node"]] if labels else found[0]["node"]
+    nodes = [one["node"] for one in found]
+    assert [one["node"] for one in values] == nodes != []
+    wanted = [labels[node] if labels else None for node in nodes]
+    assert [one.get("label") for one in values] == wanted
+    first = labels[nodes[0]] if labels else nodes[0]
     print_report("run", history, argparse.Namespace(json=False), "saved in run")
     shown = capsys.readouterr()
     assert f"diverged, first node {first} in round" in shown.out + shown.err
@@ -212,20 +212,14 @@ def test_matrices_have_cities_at_their_rows_and_columns():
     assert not set(ticks(unlabeled(STAR).plot_adjacency().axes[0])[0]) & set(NAMES)
 
 
-def test_labels_survive_a_resumed_run(tmp_path):
+def test_tables_per_node_show_labels_that_are_stored_also_of_a_resumed_run(tmp_path):
     graph = dataclasses.replace(topologies.ring(3), nodes=NAMES)
-    for _ in range(2):  # the second time, the stored run is returned
-        history = run(graph, saving=topofl.Saving(tmp_path / "run", every=1, resume=True))
-        assert history.to_pandas(per="node")["label"].tolist()[:3] == list(NAMES)
-
-
-def test_tables_per_node_show_labels_that_are_stored(tmp_path):
-    cities = topofl.as_topology([("Zug", "Bern"), ("Bern", "Genf"), ("Genf", "Zug")])
-    history = run(cities)
-    for found in (history, topofl.History.load(history.save(tmp_path / "run"))):
+    saving = topofl.Saving(tmp_path / "saved", every=1, resume=True)
+    runs = [run(graph, saving=saving) for _ in range(2)]  # the second time, it is returned
+    for found in (*runs, topofl.History.load(runs[0].save(tmp_path / "run"))):
         table = found.to_pandas(per="node")
         assert table.columns[:3].tolist() == ["round", "node", "label"]
-        assert table["label"].tolist() == ["Zug", "Bern", "Genf"] * len(found["round"])
+        assert table["label"].tolist() == [*NAMES] * len(found["round"])
         assert table["node"].tolist() == [0, 1, 2] * len(found["round"])
     history = run(topologies.ring(3))
     assert "nodes" not in history.meta

@@ -15,7 +15,6 @@ from topofl._drawing.figures import (
     figure_of,
     new_axes,
     new_figure,
-    own_axes,
     set_font,
     style,
     wrapped,
@@ -253,29 +252,6 @@ SCALES = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2)
 """Sizes of a figure that are tried until all labels have room."""
 
 
-@dataclass(frozen=True, eq=False)
-class Front:
-    """Points with costs and scores, (k,) each, and those on the Pareto front.
-
-    Parameters
-    ----------
-    costs, scores
-        Coordinates; points where one is not finite are left out.
-    names
-        Labels; points with an empty one have none.
-    members
-        Numbers of the points on the front, from :func:`front_of`.
-    spans
-        (2, k) lower and upper ends of intervals of the scores, NaN for none; None: no intervals.
-    """
-
-    costs: np.ndarray
-    scores: np.ndarray
-    names: Sequence[str]
-    members: np.ndarray
-    spans: np.ndarray | None = None
-
-
 def front_of(costs: np.ndarray, scores: np.ndarray, low_is_good: bool) -> np.ndarray:
     """Return the numbers of the groups on the Pareto front, by ascending cost.
 
@@ -338,17 +314,31 @@ def note_on_labels(labels: Sequence[str], known: np.ndarray) -> str:
     return f"\n({without} of {int(known.sum())} points not labeled)" if without else ""
 
 
-def draw_front(front: Front, ax: Any, labels: tuple[str, str]) -> "Figure":
+def draw_front(
+    costs: np.ndarray,
+    scores: np.ndarray,
+    names: Sequence[str],
+    members: np.ndarray,
+    ax: Any,
+    labels: tuple[str, str],
+    spans: np.ndarray | None = None,
+) -> "Figure":
     """Draw points, the front as a step line, and labels that overlap nothing; return the figure.
 
     Parameters
     ----------
-    front
-        The points.
+    costs, scores
+        Coordinates (k,) of the points; those where one is not finite are left out.
+    names
+        Their labels; points with an empty one have none.
+    members
+        Numbers of the points on the front, from :func:`front_of`.
     ax
         The axes to draw on; None: a new figure, as large as the labels need.
     labels
         Labels of the horizontal and of the vertical axis.
+    spans
+        (2, k) lower and upper ends of intervals of the scores, NaN for none; None: no intervals.
 
     Raises
     ------
@@ -357,11 +347,16 @@ def draw_front(front: Front, ax: Any, labels: tuple[str, str]) -> "Figure":
     ValueError
         If it has no room for all labels.
     """
-    count = sum(map(bool, front.names))
+    known = np.isfinite(costs) & np.isfinite(scores)
+    points, on_front = np.stack([costs, scores], axis=1), members[known[members]]
+    order = [*on_front, *np.setdiff1d(np.flatnonzero(known), on_front)]
+    texts = [names[k] for k in order]
+    count = sum(map(bool, names))
     for scale in (1.0,) if ax is not None else SCALES:
-        own = own_axes(ax, WIDE * scale, max(3.8, 0.13 * count + 1) * scale)
+        own = new_axes(ax, WIDE * scale, max(3.8, 0.13 * count + 1) * scale)
         set_font(own)
-        if _draw(own, front, labels):
+        lines = _draw_points(own, points, known, on_front, labels, spans)
+        if not order or label_points(own, points[order], texts, lines):
             return figure_of(own)
     raise ValueError(
         f"`ax` must have room for {count} labels, got Axes that are too small; leave it out, or "
@@ -369,39 +364,37 @@ def draw_front(front: Front, ax: Any, labels: tuple[str, str]) -> "Figure":
     )
 
 
-def _draw(ax: "Axes", front: Front, labels: tuple[str, str]) -> bool:
-    """Draw points, front and labels; return whether all labels had room."""
+def _draw_points(
+    ax: "Axes",
+    points: np.ndarray,
+    known: np.ndarray,
+    members: np.ndarray,
+    labels: tuple[str, str],
+    spans: np.ndarray | None,
+) -> list[np.ndarray]:
+    """Draw points, front and intervals; return the lines, which labels avoid."""
     from matplotlib.collections import LineCollection
 
-    costs, scores, members = front.costs, front.scores, front.members
-    known = np.flatnonzero(np.isfinite(costs) & np.isfinite(scores))
-    members = members[np.isin(members, known)]
-    ax.step(costs[members], scores[members], where="post", color=MUTED, linewidth=1, zorder=1)
-    corners = np.repeat(np.stack([costs, scores], axis=1)[members], 2, axis=0)
+    ax.step(*points[members].T, where="post", color=MUTED, linewidth=1, zorder=1)
+    corners = np.repeat(points[members], 2, axis=0)
     lines = [np.stack([corners[1:, 0], corners[:-1, 1]], axis=1)]
-    if front.spans is not None:
-        ends = front.spans[:, known]
-        bars = [
-            np.stack([[x, x], span], axis=1) for x, span in zip(costs[known], ends.T, strict=True)
-        ]
-        bars = [bar for bar in bars if np.isfinite(bar).all()]
+    if spans is not None:
+        bars = np.stack(np.broadcast_arrays(points[:, 0], spans), axis=-1).swapaxes(0, 1)[known]
+        bars = list(bars[np.isfinite(bars).all((1, 2))])
         lines += bars
         ax.add_collection(LineCollection(bars, colors=MUTED, linewidths=0.8, zorder=1))
         ax.autoscale_view()
-    for k in known.tolist():
+    for k in np.flatnonzero(known):
         fill = COLORS[0] if k in members else "white"
-        ax.plot(costs[k], scores[k], "o", mfc=fill, mec=COLORS[0], markersize=5)
-    positive = costs[known][costs[known] > 0]
-    if len(positive) == len(known) and len(known) and positive.max() > LOG_FROM * positive.min():
+        ax.plot(*points[k], "o", mfc=fill, mec=COLORS[0], markersize=5)
+    costs = points[known, 0]
+    if len(costs) and costs.min() > 0 and costs.max() > LOG_FROM * costs.min():
         ax.set_xscale("log")
     ax.margins(0.12, 0.08)
     ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())  # lines to labels must not change them
     ax.set_xlabel(labels[0], fontsize=FONT + 1, parse_math=False)
     ax.set_ylabel(labels[1], fontsize=FONT + 1, parse_math=False)
-    order: list[int] = [*members.tolist(), *(k for k in known.tolist() if k not in members)]
-    points = [(float(costs[k]), float(scores[k])) for k in order]
-    names = [front.names[k] for k in order]
-    return not points or label_points(ax, points, names, lines) is not None
+    return lines
 
 
 GRID = 101
@@ -482,8 +475,9 @@ def draw_violins(
     columns = -(-len(scores) // ROWS_LIMIT)
     rows = -(-len(scores) // columns)
     if ax is None:
-        width = WIDE if columns == 1 else 4.6 * columns
-        axes = new_figure(width, height_of(rows, xlabel), 1, columns, sharey=False)
+        width, height = WIDE if columns == 1 else 4.6 * columns, 0.36 * rows + 1.0
+        height += LINE * xlabel.count("\n")
+        axes = new_figure(width, height, 1, columns, sharey=False)
     else:
         axes = [new_axes(ax)]
         if columns > 1:
@@ -501,11 +495,6 @@ def draw_violins(
     note = "(line: median; point: worst tenth)"
     axes[-1].set_xlabel(f"{xlabel}\n{note}", fontsize=FONT + 1, parse_math=False)
     return figure_of(axes[0])
-
-
-def height_of(rows: int, xlabel: str) -> float:
-    """Return the height of a figure in inches with some violins in a column."""
-    return 0.36 * rows + 1.0 + LINE * xlabel.count("\n")
 
 
 def _draw_violin(ax: "Axes", values: np.ndarray, y: int, color: str, low_is_good: bool) -> None:
