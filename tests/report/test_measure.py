@@ -21,28 +21,18 @@ def start(n, seed):
     return stream(seed, "spectral_report").standard_normal(n)
 
 
-@pytest.mark.parametrize("direction", ["pull", "push"])
-def test_distances_agree_with_dense_matrix_powers(direction):
-    matrix = mixing.uniform(directed(), direction=direction)
-    found = measure(matrix, rounds=12, seed=3)["distances"]
-    power, wanted = np.eye(4), []
-    for _ in range(13):
-        debiased = (power @ start(4, 3)) / (power @ np.ones(4))
-        wanted.append(debiased.std())
-        power = matrix.weights.toarray() @ power
-    np.testing.assert_allclose(found, np.array(wanted) / wanted[0], rtol=1e-9)
+PULL, PUSH = (mixing.uniform(directed(), direction=name) for name in ("pull", "push"))
+BOTH = mixing.metropolis_hastings(topologies.ring(4))
 
 
-def test_push_sum_weights_continue_in_doubly_stochastic_rounds():
-    push, both = (
-        mixing.uniform(directed(), direction="push"),
-        mixing.metropolis_hastings(topologies.ring(4)),
-    )
-    found = measure([push, both], rounds=6, seed=0)["distances"]
+@pytest.mark.parametrize("matrices", [[PULL], [PUSH], [PUSH, BOTH]], ids=["pull", "push", "mixed"])
+def test_distances_agree_with_dense_matrix_powers(matrices):
+    source = matrices if len(matrices) > 1 else matrices[0]
+    found = measure(source, rounds=12, seed=3)["distances"]
     power, wanted = np.eye(4), []
-    for t in range(7):
-        wanted.append(((power @ start(4, 0)) / (power @ np.ones(4))).std())
-        power = [push, both][t % 2].weights.toarray() @ power
+    for t in range(13):
+        wanted.append(((power @ start(4, 3)) / (power @ np.ones(4))).std())
+        power = matrices[t % len(matrices)].weights.toarray() @ power
     np.testing.assert_allclose(found, np.array(wanted) / wanted[0], rtol=1e-9)
 
 
@@ -70,10 +60,8 @@ def test_eigenvalues_are_of_one_matrix_or_of_the_product():
     found = measure(matrices, rounds=2, seed=0)["eigenvalues"]
     product = matrices[1].weights.toarray() @ matrices[0].weights.toarray()
     wanted = np.linalg.eigvals(product)
-    ours, theirs = np.sort_complex(found.astype(complex)), np.sort_complex(wanted.astype(complex))
-    np.testing.assert_allclose(
-        ours, theirs, atol=1e-15
-    )  # one is 0, which numpy finds up to rounding
+    ours, theirs = (np.sort_complex(values.astype(complex)) for values in (found, wanted))
+    np.testing.assert_allclose(ours, theirs, atol=1e-15)  # numpy finds 0 up to rounding
 
 
 def test_weights_are_used():
@@ -94,7 +82,6 @@ def test_missing_measurements_have_a_reason():
     assert "up to n=1,500" in measure(topologies.ring(1501), rounds=2, seed=0)["eigenvalues"].reason
     one = measure(topologies.path(1), rounds=2, seed=0)
     assert one["distances"] == NotApplicable("a single node always agrees with itself")
-    mixed = [mixing.uniform(directed()), mixing.uniform(directed(), direction="push")]
-    item = measure(mixed, rounds=3, seed=0)
+    item = measure([mixing.uniform(directed()), PUSH], rounds=3, seed=0)
     assert item["contraction"] == item["distances"]
     assert "column-stochastic in all" in item["contraction"].reason

@@ -7,18 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._drawing.figures import (
-    INK,
-    MEASURED,
-    PALETTE,
-    PLAIN,
-    THEORY,
-    WIDE,
-    empty_figure,
-    figure_of,
-    new_axes,
-    own_axes,
-)
+from topofl._drawing import figures
 from topofl._drawing.layout import Graph
 from topofl._drawing.picture import (
     ARROWS_LIMIT,
@@ -78,7 +67,7 @@ def matrix_as_html(
 
     image = block_maxima(rows, columns, values, shape, SMALL_CELLS)
     shares = image / (image.max() or 1.0)
-    pixels = 255 - shares[:, :, None] * (255 - np.array(ImageColor.getrgb(PLAIN)))
+    pixels = 255 - shares[:, :, None] * (255 - np.array(ImageColor.getrgb(figures.PLAIN)))
     stream = io.BytesIO()
     Image.fromarray(pixels.round().astype(np.uint8)).save(stream, "PNG", optimize=True)
     per_cell = max(1, SIDE // max(image.shape))
@@ -117,7 +106,7 @@ def draw_graph(
     if topology.n_edges > EDGES_LIMIT or (positions is None and topology.n > NODES_LIMIT):
         return draw_adjacency(topology, ax)
     picture = compose(topology, positions)
-    ax = new_axes(ax)
+    ax = figures.new_axes(ax)
     _draw_edges(picture, ax)
     if counts is None:
         _draw_discs(picture, group_fills(topology), ax)
@@ -132,7 +121,7 @@ def draw_graph(
     remarks = [f"{drawn:,} edges, drawn thin"] * (drawn > THIN_LIMIT)
     remarks += ["arrowheads left out"] * (topology.is_directed and drawn > ARROWS_LIMIT)
     set_title(ax, topology.name, "; ".join(remarks))
-    return figure_of(ax)
+    return figures.figure_of(ax)
 
 
 def set_title(ax: "Axes", name: str, remark: str = "") -> None:
@@ -189,7 +178,7 @@ def _draw_label_nodes(
     else:
         majority = ["#FFFFFF" if row.sum() == 0 else colors[row.argmax()] for row in counts]
         _draw_discs(picture, majority, ax)
-    if len(colors) <= len(PALETTE):
+    if len(colors) <= len(figures.PALETTE):
         handles = [
             Line2D([], [], linestyle="", marker="o", color=color, label=str(k))
             for k, color in enumerate(colors)
@@ -225,8 +214,8 @@ def class_colors(classes: int) -> list[str]:
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    if classes <= len(PALETTE):
-        return list(PALETTE[:classes])
+    if classes <= len(figures.PALETTE):
+        return list(figures.PALETTE[:classes])
     return [to_hex(color) for color in colormaps["viridis"](np.linspace(0, 1, classes))]
 
 
@@ -265,7 +254,7 @@ def draw_adjacency(topology: Graph, ax: "Axes | None" = None) -> "Figure":
     order = np.concatenate([inside, np.setdiff1d(np.arange(topology.n), inside)])
     rank = np.argsort(order)
     sources, targets = topology.edge_index
-    ax = new_axes(ax)
+    ax = figures.new_axes(ax)
     remark = _draw_cells(
         rank[sources], rank[targets], np.ones(len(sources)), topology.n, ax, "Greys", top=1.0
     )
@@ -280,7 +269,7 @@ def draw_adjacency(topology: Graph, ax: "Axes | None" = None) -> "Figure":
     ax.set(xlabel=f"receiver{by_group}", ylabel=f"sender{by_group}")
     edges = f"{topology.n:,} nodes, {topology.n_edges:,} edges"
     set_title(ax, topology.name, f"adjacency: {edges}{remark}")
-    return figure_of(ax)
+    return figures.figure_of(ax)
 
 
 def _name_cells(ax: "Axes", labels: Sequence[Any], order: np.ndarray) -> None:
@@ -299,7 +288,7 @@ def draw_matrix(
     weights: Any, name: str, ax: "Axes | None" = None, *, labels: Sequence[Any] = ()
 ) -> "Figure":
     """Draw the weights of a mixing matrix; see :meth:`topofl.MixingMatrix.plot`."""
-    ax = new_axes(ax)
+    ax = figures.new_axes(ax)
     entries = weights.tocoo()
     rows, columns = entries.coords
     remark = _draw_cells(rows, columns, entries.data, weights.shape[0], ax, "viridis", top=None)
@@ -307,7 +296,7 @@ def draw_matrix(
     _name_cells(ax, labels, np.arange(weights.shape[0]))
     ax.set(xlabel="sender", ylabel="receiver")
     set_title(ax, name, remark.lstrip("; "))
-    return figure_of(ax)
+    return figures.figure_of(ax)
 
 
 def _draw_cells(
@@ -338,7 +327,7 @@ def draw_rounds(
 ) -> "Figure":
     """Draw the first rounds side by side; see :meth:`topofl.TopologySequence.plot`."""
     graphs, places = first_rounds(sequence, rounds, positions)
-    figure = empty_figure(2.6 * len(graphs), 3)
+    figure = figures.empty_figure(2.6 * len(graphs), 3)
     axes = figure.subplots(1, len(graphs), squeeze=False)[0]
     for t, (graph, ax) in enumerate(zip(graphs, axes, strict=True)):
         draw_graph(graph, ax, label_counts=label_counts, positions=places)
@@ -351,18 +340,19 @@ def draw_spectrum(
     eigenvalues: np.ndarray, slem: float, name: str, ax: "Axes | None" = None
 ) -> "Figure":
     """Plot eigenvalues, as a histogram if real; see :meth:`topofl.MixingMatrix.plot_spectrum`."""
-    ax = own_axes(ax, WIDE, 3.8)
-    dashed: dict[str, Any] = {"color": THEORY, "linestyle": "--", "linewidth": 1.2}
+    ax = figures.own_axes(ax, figures.WIDE, 3.8)
+    dashed: dict[str, Any] = {"color": figures.THEORY, "linestyle": "--", "linewidth": 1.2}
     if np.isrealobj(eigenvalues):
-        ax.hist(np.clip(eigenvalues, -1.0, 1.0), bins=40, range=(-1.0, 1.0), color=MEASURED)
+        ax.hist(np.clip(eigenvalues, -1.0, 1.0), bins=40, range=(-1.0, 1.0), color=figures.MEASURED)
         ax.axvline(slem, **dashed)
         ax.axvline(-slem, **dashed)
         ax.set(xlabel="eigenvalue", ylabel="count", xlim=(-1.05, 1.05))
     else:
         angles, ends = np.linspace(0, 2 * np.pi, 200), (-1.08, 1.08)
-        ax.plot(np.cos(angles), np.sin(angles), color=INK, linewidth=1.0)
+        ax.plot(np.cos(angles), np.sin(angles), color=figures.INK, linewidth=1.0)
         ax.plot(slem * np.cos(angles), slem * np.sin(angles), **dashed)
-        ax.scatter(eigenvalues.real, eigenvalues.imag, s=14, color=MEASURED, zorder=3)
+        points = np.real(eigenvalues), np.imag(eigenvalues)
+        ax.scatter(*points, s=14, color=figures.MEASURED, zorder=3)
         ax.set(xlabel="real part", ylabel="imaginary part", xlim=ends, ylim=ends, aspect="equal")
     set_title(ax, name, f"dashed: SLEM {slem:.4g}")  # a legend would cover the bars
-    return figure_of(ax)
+    return figures.figure_of(ax)

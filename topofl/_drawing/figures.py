@@ -128,7 +128,8 @@ def text_color(color: str) -> str:
     channels = np.array(to_rgb(color))
     while 1.05 / (luminance(channels) + 0.05) < 4.5:
         channels *= 0.95
-    return to_hex(channels)
+    red, green, blue = channels.tolist()
+    return to_hex((red, green, blue))
 
 
 def luminance(channels: np.ndarray) -> float:

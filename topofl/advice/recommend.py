@@ -15,6 +15,7 @@ from topofl._drawing.figures import MEASURED, figure_of, new_axes
 from topofl._support.check import check_int, check_switch
 from topofl._support.notebook import paragraph, waited_for
 from topofl._support.table import NotApplicable, Spread, Table
+from topofl.advice import predict
 from topofl.advice.candidates import (
     DESIGN_LIMIT,
     Budget,
@@ -23,20 +24,6 @@ from topofl.advice.candidates import (
     bytes_of_model,
     candidates,
     check_budget,
-)
-from topofl.advice.predict import (
-    accumulated,
-    average_all,
-    calibration,
-    check_clients,
-    check_horizon,
-    curve_of,
-    fitted_to,
-    known_hops,
-    matrices_of,
-    noise_of,
-    rounds_on,
-    warnings_of,
 )
 from topofl.data import Partition
 from topofl.metrics.gradients import check_model
@@ -397,7 +384,7 @@ def recommend(
     >>> ring.code, ring.degree
     ('topologies.ring(12)', 2)
     """
-    counts = check_clients(clients)
+    counts = predict.check_clients(clients)
     n = len(counts)
     if model is not None:
         check_model(model)
@@ -408,18 +395,18 @@ def recommend(
         "static": bool(check_switch("static", static, auto=False)),
     }
     budget = check_budget(n, max_degree, max_messages, max_bytes, model=model, **options)
-    k = check_horizon(hops, lr, rounds)
+    k = predict.check_horizon(hops, lr, rounds)
     spread = label_spread(counts)
-    measured = noise_of(clients, spread, model, batch, seed)
-    ratio = calibration()["noise_ratio"] if measured is None else measured
-    curve = curve_of("default" if measured is None else "measured", k)
+    measured = predict.noise_of(clients, spread, model, batch, seed)
+    ratio = predict.calibration()["noise_ratio"] if measured is None else measured
+    curve = predict.curve_of("default" if measured is None else "measured", k)
     curve = None if math.isinf(ratio) else curve
     size = None if model is None else bytes_of_model(model)
     candidate = _measuring(counts, spread, k, ratio, curve, size)
     data = clients if isinstance(clients, Partition) else counts
     found = [candidate(*one) for one in _admitted(data, n, budget, k, seed, options)]
     found.sort(key=_place)
-    outside = warnings_of(
+    outside = predict.warnings_of(
         n=n, spread=spread, lr=lr, batch_size=batch,
         dataset=clients.dataset.name if isinstance(clients, Partition) else None,
         n_tensors=None if model is None else sum(p.requires_grad for p in model.parameters()),
@@ -427,7 +414,7 @@ def recommend(
     warnings = [*_warnings(found, k, ratio, curve, outside)]
     if n > DESIGN_LIMIT:
         warnings.append(f"designed graphs were left out above {DESIGN_LIMIT} nodes; see designed")
-    return Recommendation(tuple(found), k, ratio, budget.text, tuple(warnings), fitted_to())
+    return Recommendation(tuple(found), k, ratio, budget.text, tuple(warnings), predict.fitted_to())
 
 
 def _place(candidate: Candidate) -> tuple[float, float, bool, str]:
@@ -449,7 +436,7 @@ def _warnings(
             f"ranked by N_{hops} alone, and rounds are not predicted"
         )
     elif curve is None:
-        known = " or ".join(map(str, known_hops()))
+        known = " or ".join(map(str, predict.known_hops()))
         yield f"rounds are predicted for {known} hops only, here they are {hops}"
     else:
         yield from outside
@@ -473,14 +460,14 @@ def _admitted(
             graph = call.build(data)
         except TopologyError:  # there is none for this number of nodes
             continue
-        matrices = matrices_of(graph, hops)
+        matrices = predict.matrices_of(graph, hops)
         both = [(one.in_messages, one.out_messages) for one in matrices]
         messages = [one.n_messages for one in matrices]
         degree, key = int(np.max(both)), _fingerprint(graph)
         if (
             degree <= budget.degree
             and max(messages) <= budget.messages
-            and average_all(matrices)
+            and predict.average_all(matrices)
             and key not in seen
         ):
             seen.add(key)
@@ -520,13 +507,13 @@ def _measuring(
     """
     weights = np.array([0.0, 1.0] if math.isinf(ratio) else [1.0, ratio])
     whole = np.array([spread, 1 - 1 / len(counts)])
-    on_ring = np.array(accumulated(topologies.ring(len(counts)), counts, hops))
+    on_ring = np.array(predict.accumulated(topologies.ring(len(counts)), counts, hops))
 
     def candidate(call: Call, graph: Graph, costs: dict[str, Any]) -> Candidate:
-        left = np.array(accumulated(graph, counts, hops))
+        left = np.array(predict.accumulated(graph, counts, hops))
         terms = weights * left
         deviation = float(terms.sum())
-        rounds = None if curve is None else rounds_on(curve, deviation)
+        rounds = None if curve is None else predict.rounds_on(curve, deviation)
         return Candidate(
             name=call.label,
             topology=graph,

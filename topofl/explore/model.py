@@ -225,8 +225,8 @@ class Source:
     @property
     def _steps(self) -> dict[str, int]:
         """The k of every k-th example that is used, by part, of parts that are too large."""
-        parts = {"train": (self._whole.train, TRAIN), "test": (self._whole.test, TEST)}
-        steps = {name: -(-len(part) // most) for name, (part, most) in parts.items()}
+        train, test = len(self._whole.train), len(self._whole.test)
+        steps = {"train": -(-train // TRAIN), "test": -(-test // TEST)}
         return {name: step for name, step in steps.items() if step > 1}
 
     @property
@@ -249,10 +249,8 @@ class Source:
     @property
     def note(self) -> str:
         """How many examples are used, in words."""
-        counts = " and ".join(
-            f"{len(getattr(self.dataset, name)):,} {words}"
-            for name, words in (("train", "training examples"), ("test", "test examples"))
-        )
+        train, test = len(self.dataset.train), len(self.dataset.test)
+        counts = f"{train:,} training examples and {test:,} test examples"
         if not self._steps:
             return f"{counts}."
         whole = f"{len(self._whole.train):,} and {len(self._whole.test):,}"

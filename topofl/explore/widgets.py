@@ -17,8 +17,7 @@ def widget(title: str, values: tuple[Any, ...], default: Any) -> Any:
     """Return a slider for numbers, and a list for texts."""
     if isinstance(default, str):
         return mo.ui.dropdown(values, value=default, label=title)
-    how = {"show_value": True, "debounce": True}
-    return mo.ui.slider(steps=values, value=default, label=title, **how)
+    return mo.ui.slider(steps=values, value=default, label=title, show_value=True, debounce=True)
 
 
 def widgets(choice: Choice) -> Any:

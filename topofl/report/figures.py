@@ -316,7 +316,8 @@ def _label_points(ax: Any, points: Sequence[Point]) -> None:
     at = ax.transData.transform([point[1:] for point in points])
     for point, (x, y) in zip(points, at.tolist(), strict=True):
         places.setdefault((round(x / 4), round(y / 4)), []).append(point)
-    line = np.linspace(*ax.transAxes.transform([(0, 0), (1, 1)]), 200)
+    start, end = ax.transAxes.transform([(0, 0), (1, 1)])
+    line = np.linspace(start, end, 200)
     taken = [
         Bbox([place - half, place + half]) for own, half in ((line, 1), (at, 4)) for place in own
     ]

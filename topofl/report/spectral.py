@@ -17,15 +17,7 @@ from topofl._support.table import NotApplicable, Table
 from topofl.metrics._rounds import WeightRule, as_rounds, is_list_of_matrices
 from topofl.metrics.compare import headline
 from topofl.mixing import MixingMatrix, MixingSequence
-from topofl.report.figures import (
-    ROUNDING_FLOOR,
-    DescribedFigure,
-    against_identity,
-    decay,
-    inline,
-    picture,
-    spectrum,
-)
+from topofl.report import figures
 from topofl.report.pages import page_template, view
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology
 
@@ -95,7 +87,7 @@ def _distances(used: MixingSequence, rounds: int, seed: int) -> np.ndarray | Not
         if not (matrix.is_row_stochastic and (push_weights == 1).all()):
             push_weights = matrix @ push_weights
         distances.append(metrics.consensus_distance((values / push_weights)[:, None]) / start)
-        if distances[-1] < ROUNDING_FLOOR:
+        if distances[-1] < figures.ROUNDING_FLOOR:
             break
     return np.array(distances)
 
@@ -306,9 +298,8 @@ def _comparison(
     if not shown.any():
         return _panel(title, NotApplicable(words), key)
     points = [(str(k + 1), *both[k].tolist()) for k in np.flatnonzero(shown)]
-    return _panel(
-        title, against_identity(points, title, *axes, logarithmic=logarithmic), key, words
-    )
+    drawn = figures.against_identity(points, title, *axes, logarithmic=logarithmic)
+    return _panel(title, drawn, key, words)
 
 
 def _panels(
@@ -317,12 +308,12 @@ def _panels(
     """Return the panels of one graph."""
     eigenvalues, distances = item["eigenvalues"], item["distances"]
     if not isinstance(eigenvalues, NotApplicable):
-        eigenvalues = spectrum(eigenvalues, rounds=item["period"] or 1)
+        eigenvalues = figures.spectrum(eigenvalues, rounds=item["period"] or 1)
     if not isinstance(distances, NotApplicable):
         factor = None if isinstance(slem, NotApplicable) else float(slem)
-        distances = decay(distances, factor, period=item["period"])
+        distances = figures.decay(distances, factor, period=item["period"])
     paper = "paper" if isinstance(item["graph"], Topology) else "paper wide"
-    drawn = picture(item["graph"], label_counts)
+    drawn = figures.picture(item["graph"], label_counts)
     return [
         _panel("Picture", drawn, f"g{number}-picture", kind=paper),
         _panel("Spectrum", eigenvalues, f"g{number}-spectrum"),
@@ -330,14 +321,13 @@ def _panels(
     ]
 
 
-def _panel(
-    title: str, drawn: DescribedFigure | NotApplicable, key: str, words: str = "", kind: str = ""
-) -> dict[str, Any]:
+def _panel(title: str, drawn: Any, key: str, words: str = "", kind: str = "") -> dict[str, Any]:
     """Return a figure of the page: heading, markup, description and CSS class.
 
-    If there is no markup, the description gives the reason.
+    `drawn` is a described figure, or not applicable: then there is no markup, and the description
+    gives the reason.
     """
     if isinstance(drawn, NotApplicable):
         return {"title": title, "markup": None, "description": drawn.reason, "kind": ""}
-    words = words or drawn.description
-    return {"title": title, "markup": inline(drawn, key), "description": words, "kind": kind}
+    words, markup = words or drawn.description, figures.inline(drawn, key)
+    return {"title": title, "markup": markup, "description": words, "kind": kind}
