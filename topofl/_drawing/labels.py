@@ -174,30 +174,14 @@ def spread(wanted: np.ndarray, heights: np.ndarray, low: float, high: float) -> 
     >>> spread(np.array([5.0, 5.0, 9.0]), np.array([2.0, 2.0, 2.0]), 0.0, 10.0).tolist()
     [4.0, 6.0, 9.0]
     """
+    from scipy.optimize import isotonic_regression
+
     order = np.argsort(wanted, kind="stable")
-    blocks: list[list[float]] = []  # sum of (wanted - offset), labels, height
-    for k in order:
-        blocks.append([float(wanted[k] - heights[k] / 2), 1, float(heights[k])])
-        while len(blocks) > 1 and _bottom(blocks[-2], low, high) + blocks[-2][2] > _bottom(
-            blocks[-1], low, high
-        ):
-            above = blocks.pop()
-            blocks[-1][0] += above[0] - above[1] * blocks[-1][2]
-            blocks[-1][1] += above[1]
-            blocks[-1][2] += above[2]
-    centers, position = np.empty(len(wanted)), 0
-    for block in blocks:
-        bottom = _bottom(block, low, high)
-        for k in order[position : position + int(block[1])]:
-            centers[k] = bottom + heights[k] / 2
-            bottom += heights[k]
-        position += int(block[1])
+    below = np.cumsum(heights[order]) - heights[order] / 2  # of all labels below each center
+    bottoms = isotonic_regression(wanted[order] - below).x
+    centers = np.empty(len(wanted))
+    centers[order] = np.clip(bottoms, low, high - heights.sum()) + below
     return centers
-
-
-def _bottom(block: list[float], low: float, high: float) -> float:
-    """Return where a block of labels begins."""
-    return min(max(block[0] / block[1], low), high - block[2])
 
 
 Labeled = tuple[End, "Text"]
@@ -284,6 +268,8 @@ def _make_room(axes: "Sequence[Axes]", used: float, point: float) -> float:
 
 def _column(ax: "Axes", labeled: Sequence[Labeled], start: float, point: float) -> None:
     """Move labels to a column, each as near to the height of its line as the others allow."""
+    if not labeled:
+        return
     box = ax.get_window_extent()
     heights = np.array([text.get_window_extent().height for _, text in labeled]) + GAP * point
     if heights.sum() > box.height:
@@ -291,7 +277,7 @@ def _column(ax: "Axes", labeled: Sequence[Labeled], start: float, point: float) 
             f"`ax` must be at least {heights.sum() / point / 72:.1f} inches high for its labels, "
             f"got {box.height / point / 72:.1f}; leave it out"
         )
-    points = np.reshape([(end.x, end.y) for end, _ in labeled], (-1, 2))
+    points = [(end.x, end.y) for end, _ in labeled]
     wanted, to_data = ax.transData.transform(points)[:, 1], ax.transData.inverted()
     centers = spread(wanted, heights, box.y0, box.y1)
     for (_, text), center in zip(labeled, centers, strict=True):

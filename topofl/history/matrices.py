@@ -103,8 +103,9 @@ def _equal_rows(weights: sparse.csr_array, like: np.ndarray) -> bool:
     step = max(1, _BLOCK // max(1, int(lengths.max())))
     for first in range(0, len(like), step):
         rows = slice(first, first + step)
-        own = np.arange(starts[first], starts[first] + lengths[rows].sum())
-        other = own + np.repeat(starts[like[rows]] - starts[rows], lengths[rows])
+        own = slice(starts[first], starts[first] + lengths[rows].sum())
+        shift = np.repeat(starts[like[rows]] - starts[rows], lengths[rows])
+        other = np.arange(own.start, own.stop) + shift
         for part in (weights.indices, weights.data.view(np.int64)):
             if (part[own] != part[other]).any():
                 return False
